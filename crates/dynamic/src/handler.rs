@@ -27,6 +27,11 @@ pub trait Handler: Send + Sync {
         None
     }
 
+    /// How many requests are under way, where it counts that itself.
+    fn requests_under_way(&self) -> usize {
+        0
+    }
+
     /// Which server a request would be given to now, and why that one, for people; `None` where there is none to choose.
     /// Nothing is asked or changed.
     fn whom(&self, _: &Outline<'_>) -> Option<String> {

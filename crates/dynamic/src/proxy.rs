@@ -397,6 +397,10 @@ impl Handler for ProxyHandler {
         Some(self.bounds.text())
     }
 
+    fn requests_under_way(&self) -> usize {
+        self.bounds.requests_under_way()
+    }
+
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun {
         match self.enter(&request) {
             Ok(leave) => Begun::Here(Box::pin(self.answer(worker, request, leave))),

@@ -10,8 +10,10 @@ mod programs;
 mod purge;
 mod world;
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use lowroad_engine::layer::Layer;
 use lowroad_engine::service::Refused;
@@ -64,10 +66,13 @@ pub struct Decider<'d, W> {
     pub scratch: &'d mut Scratch,
 }
 
+/// Never sent anything by: it goes away when its command has been carried out.
+pub type Unheard = Sender<Infallible>;
+
 /// An operator's change, or what is asked without a connection.
 pub enum Command {
-    /// Serve these from now on.
-    Sites(Arc<Sites>),
+    /// Serve these from now on. Who waits for that has the other end.
+    Sites(Arc<Sites>, Unheard),
     /// Answer this, for the level below.
     Offer(Box<Offer>),
 }
@@ -425,9 +430,10 @@ impl Service for Web {
 
     fn command(&mut self, command: Command) {
         match command {
-            Command::Sites(sites) => {
+            Command::Sites(sites, unheard) => {
                 self.calls.forget();
                 self.sites = sites;
+                drop(unheard);
             }
             Command::Offer(offer) => self.offer(*offer),
         }

@@ -3,20 +3,28 @@
 //! Connections stay; the next request on each is answered by the new rules. What is set up once at
 //! the start (workers, cache, user, logs) needs a restart, and the log says so.
 
+use std::convert::Infallible;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use lowroad_config::Config;
 use lowroad_engine::worker::Message;
+use lowroad_log::Logger;
 
 use crate::answer::Command;
 use crate::features;
 use crate::limits;
 use crate::listeners::Opened;
+use crate::programs::applications::Changed;
 use crate::programs::modules::Catalog;
 use crate::running::{Running, keep_applications, lock};
 use crate::sites::Sites;
 use crate::tls::Tls;
+
+/// How long is waited for workers to hear of new sites. They never block for long; one that does hears of them later.
+const HEARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads the configuration again and puts it in force, once its applications are ready or `is_over`.
 pub fn reload(running: &Mutex<Running>, source: Option<&Path>, is_over: &dyn Fn() -> bool) {
@@ -38,10 +46,13 @@ pub fn reload(running: &Mutex<Running>, source: Option<&Path>, is_over: &dyn Fn(
     };
     match lowroad_config::load(source, features::LACKING) {
         Ok(config) => match apply(running, config, is_over) {
-            Ok(()) => logger.info(format_args!(
-                "reload {number}: {} is in force",
-                source.display()
-            )),
+            Ok(before) => {
+                logger.info(format_args!(
+                    "reload {number}: {} is in force",
+                    source.display()
+                ));
+                before.end(is_over);
+            }
             Err(text) => keep_old(&text),
         },
         Err(problems) => problems
@@ -68,23 +79,59 @@ pub fn follow_moved(running: &Mutex<Running>) {
     let running = &mut lock(running);
     // Whatever was reloaded meanwhile has looked at the folders itself.
     if Arc::ptr_eq(&running.sites, &sites) {
-        serve(running, Arc::new(renewed));
+        // Who hears of it later has files of a moment ago.
+        let _ = serve(running, Arc::new(renewed));
         running
             .logger
             .info(format_args!("the folder of a site is another one now"));
     }
 }
 
-/// Has requests answered from these sites from now on.
-fn serve(running: &mut Running, sites: Arc<Sites>) {
-    for worker in &running.workers {
-        worker.post(Message::Command(Command::Sites(sites.clone())));
+/// Workers that may still answer from the sites before.
+#[must_use]
+struct Hearing(Receiver<Infallible>);
+
+impl Hearing {
+    /// Waits until all have heard. Whatever is asked after that is answered from the new sites. Blocks, so nothing may be
+    /// locked.
+    fn wait(self, logger: &Logger) {
+        // Nobody sends: the channel ends with the last message that is taken.
+        if let Err(RecvTimeoutError::Timeout) = self.0.recv_timeout(HEARD_TIMEOUT) {
+            logger.warn(format_args!(
+                "a worker has not heard of the new configuration yet, and answers from the old one until it does"
+            ));
+        }
     }
-    // What other sites stored is of no use any more. Workers that have not heard of it yet, and helpers,
+}
+
+/// Has requests answered from these sites, each worker as soon as it hears of it.
+fn serve(running: &mut Running, sites: Arc<Sites>) -> Hearing {
+    let (unheard, heard) = channel();
+    for worker in &running.workers {
+        let command = Command::Sites(sites.clone(), unheard.clone());
+        worker.post(Message::Command(command));
+    }
+    // What other sites stored is of no use any more. Workers that have not heard of it yet, helpers, and calls under way
     // may add to that: nobody asks for it, and it is evicted.
     running.store.retain(|key| sites.have_key(key));
     running.sites = sites;
     running.changes.tell();
+    Hearing(heard)
+}
+
+/// What was in force until now, and goes on for those who asked before.
+struct Before {
+    sites: Arc<Sites>,
+    changed: Changed,
+}
+
+impl Before {
+    /// Ends applications that are no longer wanted, once they have answered.
+    fn end(self, is_over: &dyn Fn() -> bool) {
+        let sites = self.sites;
+        let is_over = || is_over() || !sites.have_requests_under_way();
+        self.changed.let_go(is_over);
+    }
 }
 
 /// A configuration that can be put in force.
@@ -100,17 +147,24 @@ fn apply(
     running: &Mutex<Running>,
     config: Config,
     is_over: &dyn Fn() -> bool,
-) -> Result<(), String> {
+) -> Result<Before, String> {
     let prepared = prepare(&mut lock(running), config)?;
     let applications = &prepared.config.applications;
     let changed = keep_applications(running, applications, is_over).inspect_err(|_| {
         let running = &mut *lock(running);
         running.listeners.close_unused(&running.config);
     })?;
-    put_in_force(&mut lock(running), prepared);
-    // What is no longer wanted was asked until now.
-    drop(changed);
-    Ok(())
+    let (hearing, sites, logger) = {
+        let running = &mut *lock(running);
+        let sites = running.sites.clone();
+        let hearing = put_in_force(running, prepared);
+        (hearing, sites, running.logger.clone())
+    };
+    // Workers that have drained hear of nothing any more.
+    if !is_over() {
+        hearing.wait(&logger);
+    }
+    Ok(Before { sites, changed })
 }
 
 /// Sockets first: all that can fail comes before all that takes effect.
@@ -135,7 +189,7 @@ fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
     })
 }
 
-fn put_in_force(running: &mut Running, prepared: Prepared) {
+fn put_in_force(running: &mut Running, prepared: Prepared) -> Hearing {
     let Prepared {
         config,
         opened,
@@ -147,7 +201,7 @@ fn put_in_force(running: &mut Running, prepared: Prepared) {
     let settings = Arc::new(settings);
     let unused = running.listeners.close_unused(&config);
     // Before the new listeners, which only the new sites know.
-    serve(running, Arc::new(sites));
+    let hearing = serve(running, Arc::new(sites));
     running.tls = tls;
     running.modules = modules;
     for (worker, sockets) in running.workers.iter().zip(opened) {
@@ -165,4 +219,5 @@ fn put_in_force(running: &mut Running, prepared: Prepared) {
             .warn(format_args!("changes in [server] and [log] need a restart"));
     }
     running.config = config;
+    hearing
 }

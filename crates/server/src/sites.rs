@@ -153,6 +153,12 @@ impl Sites {
         })
     }
 
+    /// Whether any request is under way at an origin of theirs.
+    pub fn have_requests_under_way(&self) -> bool {
+        let mut routes = self.all.iter().flat_map(|site| site.routes.iter());
+        routes.any(|route| route.handler.requests_under_way() > 0)
+    }
+
     fn at(
         all: Vec<Arc<Site>>,
         id_next: u32,

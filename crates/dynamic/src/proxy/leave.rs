@@ -71,6 +71,11 @@ impl Bounds {
         })
     }
 
+    /// How many requests there are, without those that became tunnels.
+    pub fn requests_under_way(&self) -> usize {
+        self.requests.under_way()
+    }
+
     /// How many tunnels there are, and what was refused, for people.
     pub fn text(&self) -> String {
         format!(

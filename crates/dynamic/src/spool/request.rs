@@ -53,6 +53,10 @@ impl Handler for Buffered {
         self.inner.status()
     }
 
+    fn requests_under_way(&self) -> usize {
+        self.inner.requests_under_way()
+    }
+
     fn begin(self: Arc<Self>, worker: usize, mut request: Request) -> Begun {
         let Some(stream) = request.body.stream.take() else {
             return self.inner.clone().begin(worker, request);

@@ -25,7 +25,7 @@ pub struct Changed {
     /// What has begun.
     begun: Vec<Application>,
     /// What is no longer wanted, and goes on as long as this is here.
-    _gone: Vec<(Application, Supervisor)>,
+    gone: Vec<(Application, Supervisor)>,
 }
 
 impl Applications {
@@ -53,7 +53,7 @@ impl Applications {
                 .map_err(|error| format!("application {}: {error}", application.name))?;
             self.0.push((application.clone(), supervisor));
         }
-        Ok(Changed { begun, _gone: gone })
+        Ok(Changed { begun, gone })
     }
 
     /// Stops all of them, in order.
@@ -84,6 +84,22 @@ impl Changed {
                 thread::sleep(READY_PAUSE);
             }
         }
+    }
+
+    /// Ends what is no longer wanted as soon as nobody asks it (`is_over`), or after the longest of their `stop_timeout`s. Blocks.
+    pub fn let_go(self, is_over: impl Fn() -> bool) {
+        let stop_ms = self.gone.iter().map(|(old, _)| old.stop_timeout_ms);
+        let Some(stop_ms) = stop_ms.max() else {
+            return;
+        };
+        let end = Instant::now() + Duration::from_millis(stop_ms);
+        while !is_over() && Instant::now() < end {
+            thread::sleep(READY_PAUSE);
+        }
+        // Told first, so that they end side by side.
+        self.gone
+            .iter()
+            .for_each(|(_, supervisor)| supervisor.end());
     }
 }
 

@@ -100,6 +100,10 @@ impl Handler for Varying {
         self.inner.status()
     }
 
+    fn requests_under_way(&self) -> usize {
+        self.inner.requests_under_way()
+    }
+
     fn begin(self: Arc<Self>, worker: usize, request: ProgramRequest) -> Begun {
         let vary = self.vary.clone();
         let with_vary = move |answer: Result<Response, Failure>| {

@@ -29,4 +29,7 @@ pub struct Changed;
 impl Changed {
     /// Nothing.
     pub fn wait(&self, _: &Logger, _: impl Fn() -> bool) {}
+
+    /// Nothing.
+    pub fn let_go(self, _: impl Fn() -> bool) {}
 }

@@ -1,7 +1,9 @@
 //! Applications that the server keeps alive.
 
 use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use lowroad_testkit::{Folder, Server, wait_until};
 
@@ -24,9 +26,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 "#;
 
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
+/// A port that nobody listens at, and that no other test gets. It is below those that the kernel gives to connections: one of
+/// these may be taken before it is listened at.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id() % 320 * 64;
+    let ports = (0..1000).map(|_| 10_000 + (first + NEXT.fetch_add(1, Relaxed)) % 20_480);
+    let mut ports = ports.map(|port| port as u16);
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.find(is_free).expect("a port")
 }
 
 #[test]
@@ -114,8 +122,13 @@ fn a_server_that_waits_for_its_application_ends_when_it_is_told_to() {
 const SLOW: &str = r#"
 import http.server, os, sys, time
 time.sleep(float(sys.argv[3]))
+folder = os.path.dirname(sys.argv[0])
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        if self.path == "/slow":
+            print("begun", flush=True)
+            while not os.path.exists(folder + "/go"):
+                time.sleep(0.01)
         body = sys.argv[2].encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -183,4 +196,25 @@ fn a_reload_waits_until_a_changed_application_is_ready() {
     server.signal("HUP");
     server.wait_for_error_line("is in force");
     assert_eq!(server.get("/").text(), "newer");
+}
+
+#[test]
+fn an_application_ends_after_it_has_answered() {
+    let folder = Folder::new();
+    let (old, new) = (free_port(), free_port());
+    let server = Server::run(PROGRAM, &folder, &slow(&folder, old, "old", "0"));
+    let mut client = server.connect();
+    client.send("GET /slow HTTP/1.1\r\nHost: test\r\n\r\n");
+    server.wait_for_error_line("app: begun");
+    folder.file("lowroad.toml", slow(&folder, new, "new", "0"));
+    server.signal("HUP");
+    server.wait_for_error_line("is in force");
+    assert_eq!(server.get("/").text(), "new");
+    folder.file("go", "");
+    assert_eq!(client.response().text(), "old", "it is not cut off");
+    wait_until("its end", || {
+        TcpStream::connect(("127.0.0.1", old))
+            .is_err()
+            .then_some(())
+    });
 }

@@ -1,8 +1,9 @@
 //! What is stored of an origin, when the configuration is another one.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use lowroad_testkit::origin::Origin;
@@ -18,10 +19,17 @@ fn named(name: &'static str) -> Origin {
 /// A site in front of the origin "app", at this server, with more lines.
 fn config(origin: &Origin, more: &str) -> String {
     format!(
-        "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n\
+        "[server]\nworkers = 4\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n\
          {more}[[origin]]\nname = \"app\"\nservers = \"{}\"\n",
         origin.url()
     )
+}
+
+/// Has a server read another configuration, and waits until it says that this is in force.
+fn reload(server: &Server, folder: &Folder, config: String) {
+    folder.file("lowroad.toml", config);
+    server.signal("HUP");
+    server.wait_for_error_line("is in force");
 }
 
 #[test]
@@ -29,37 +37,75 @@ fn what_is_stored_is_of_the_origin_that_there_is() {
     let (one, other) = (named("one"), named("other"));
     let folder = Folder::new();
     let server = Server::run(PROGRAM, &folder, &config(&one, ""));
-    assert_eq!(server.get("/").text(), "one");
-    let reload = |config: String| {
-        folder.file("lowroad.toml", config);
-        server.signal("HUP");
-        server.wait_for_error_line("is in force");
+    // Open all the time, each at a worker of its own choice.
+    let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
+    let mut all_get = |name: &str| {
+        for client in &mut clients {
+            assert_eq!(client.get("/", "").text(), name);
+        }
     };
-    reload(config(&one, "") + "[log]\nlevel = \"info\"\n");
-    assert_eq!(
-        (server.get("/").text(), one.count()),
-        ("one".into(), 1),
-        "it stays"
+    all_get("one");
+    let asked = one.count();
+    reload(
+        &server,
+        &folder,
+        config(&one, "") + "[log]\nlevel = \"info\"\n",
     );
-    // A worker may answer once more before it hears of it.
-    let becomes = |name: &str| wait_until(name, || (server.get("/").text() == name).then_some(()));
-    reload(config(&other, ""));
-    becomes("other");
-    reload(config(&one, ""));
-    becomes("one");
-    assert_eq!((one.count(), other.count()), (2, 1), "it was asked anew");
+    all_get("one");
+    assert_eq!(one.count(), asked, "it stays");
+    // Once it is in force, no worker answers from the one before.
+    reload(&server, &folder, config(&other, ""));
+    all_get("other");
+    reload(&server, &folder, config(&one, ""));
+    all_get("one");
+    assert!(one.count() > asked, "it was asked anew");
     // By its URL, and as one of several.
     let url = config(&one, "").replace("\"app\"\n[[", &format!("\"{}\"\n[[", other.url()));
-    reload(url);
-    becomes("other");
+    reload(&server, &folder, url);
+    all_get("other");
+}
+
+#[test]
+fn what_was_asked_of_the_origin_before_is_not_stored_for_the_next() {
+    let (go, waits) = channel::<()>();
+    let waits = Mutex::new(waits);
+    let slow = Origin::start(move |_, stream| {
+        let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 3\r\n\r\no";
+        let begun = stream.write_all(head.as_bytes()).is_ok();
+        let _ = waits.lock().expect("a lock").recv();
+        begun && stream.write_all(b"ne").is_ok()
+    });
+    let other = named("other");
+    let folder = Folder::new();
+    let server = Server::run(PROGRAM, &folder, &config(&slow, ""));
+    let mut begun = server.connect();
+    begun.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    wait_until("the request", || (slow.count() == 1).then_some(()));
+    reload(&server, &folder, config(&other, ""));
+    // Another worker may ask for it before the first has stored it.
+    let get = || {
+        let got = server.connect().get("/", "");
+        assert_eq!(got.text(), "other");
+        got.field("Cache-Status")
+            .unwrap_or_default()
+            .contains("hit")
+    };
+    wait_until("a stored one", || get().then_some(()));
+    go.send(()).expect("the origin waits");
+    assert_eq!(
+        begun.response().text(),
+        "one",
+        "whoever asked before gets it"
+    );
+    assert!(get(), "it is stored");
 }
 
 #[test]
 fn who_waited_in_vain_is_bounded_as_any_other() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (counted, highest) = (now.clone(), most.clone());
-    let (go, waits) = std::sync::mpsc::channel::<()>();
-    let waits = std::sync::Mutex::new(waits);
+    let (go, waits) = channel::<()>();
+    let waits = Mutex::new(waits);
     let origin = Origin::start(move |asked, stream| {
         let count = counted.fetch_add(1, SeqCst) + 1;
         highest.fetch_max(count, SeqCst);
