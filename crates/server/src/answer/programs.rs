@@ -199,7 +199,10 @@ impl Responder<'_, '_> {
         let (code, detail) = (failure.status.code(), &failure.detail);
         let fault = match code {
             // All requests of an origin that is down fail alike.
-            500.. if route.is_origin => route.faults.count(code, clock::now_ms(), next_number),
+            500.. if route.is_origin => {
+                let faults = &route.faults;
+                faults.count((code, detail), clock::now_ms(), next_number)
+            }
             _ => Fault::Line(next_number()),
         };
         if let Fault::Line(number) = &fault {

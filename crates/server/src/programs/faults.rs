@@ -5,16 +5,19 @@ use std::sync::{Mutex, PoisonError};
 
 /// How long a line stands for the failures that follow.
 const INTERVAL_MS: u64 = 10_000;
+/// How many lines stand for others at a time. Reasons may have numbers in them: beyond that only the status counts.
+const KINDS_MAX: usize = 16;
 
 /// The failures of one route.
 #[derive(Default)]
 pub struct Faults(Mutex<Vec<Kind>>);
 
-/// Those with one status.
+/// Those with one status, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// What clients are told.
     pub status: u16,
+    reason: String,
     /// The number of the one that has a line.
     pub number: String,
     /// How many followed that have none.
@@ -33,15 +36,30 @@ pub enum Fault {
 
 impl Faults {
     /// Counts a failure; `number` gives it one if it needs it.
-    pub fn count(&self, status: u16, now_ms: u64, number: impl FnOnce() -> String) -> Fault {
+    pub fn count(
+        &self,
+        (status, reason): (u16, &str),
+        now_ms: u64,
+        number: impl FnOnce() -> String,
+    ) -> Fault {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kind) = kinds.iter_mut().find(|kind| kind.status == status) {
-            kind.more += 1;
-            return Fault::Another(kind.number.clone());
+        let is_full = kinds.len() >= KINDS_MAX;
+        let same = kinds
+            .iter()
+            .position(|kind| kind.status == status && kind.reason == reason);
+        let alike = || {
+            kinds
+                .iter()
+                .rposition(|kind| is_full && kind.status == status)
+        };
+        if let Some(at) = same.or_else(alike) {
+            kinds[at].more += 1;
+            return Fault::Another(kinds[at].number.clone());
         }
         let number = number();
         kinds.push(Kind {
             status,
+            reason: reason.into(),
             number: number.clone(),
             more: 0,
             until_ms: now_ms + INTERVAL_MS,
@@ -65,7 +83,9 @@ mod tests {
     #[test]
     fn a_line_stands_for_the_failures_that_follow() {
         let faults = Faults::default();
-        let count = |status, now_ms, number: &str| faults.count(status, now_ms, || number.into());
+        let count = |status, now_ms, number: &str| {
+            faults.count((status, "it is down"), now_ms, || number.into())
+        };
         assert_eq!(count(502, 0, "a"), Fault::Line("a".into()));
         assert_eq!(count(502, 1, "b"), Fault::Another("a".into()));
         assert_eq!(count(504, 2, "c"), Fault::Line("c".into()));
@@ -79,5 +99,34 @@ mod tests {
         assert_eq!(over, [(502, "a", 2)]);
         assert_eq!(count(502, 10_001, "e"), Fault::Line("e".into()));
         assert_eq!(faults.take_over(10_002)[0].more, 0);
+    }
+
+    #[test]
+    fn another_reason_has_another_line() {
+        let faults = Faults::default();
+        let count = |reason: &str, number: &str| faults.count((502, reason), 0, || number.into());
+        assert_eq!(count("refused", "a"), Fault::Line("a".into()));
+        assert_eq!(count("garbage", "b"), Fault::Line("b".into()));
+        assert_eq!(count("refused", "c"), Fault::Another("a".into()));
+        let more: Vec<u64> = faults
+            .take_over(10_000)
+            .iter()
+            .map(|kind| kind.more)
+            .collect();
+        assert_eq!(more, [1, 0]);
+    }
+
+    #[test]
+    fn reasons_without_number_have_no_lines_without_number() {
+        let faults = Faults::default();
+        let count = |status: u16, reason: &str| faults.count((status, reason), 0, || reason.into());
+        let lines =
+            (0..1000).filter(|number| matches!(count(502, &number.to_string()), Fault::Line(_)));
+        assert_eq!(lines.count(), KINDS_MAX);
+        // What is of no status before has one, so each status is told of.
+        assert_eq!(count(504, "silence"), Fault::Line("silence".into()));
+        assert_eq!(count(502, "0"), Fault::Another("0".into()));
+        let last = (KINDS_MAX - 1).to_string();
+        assert_eq!(count(502, "new"), Fault::Another(last));
     }
 }

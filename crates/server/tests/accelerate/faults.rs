@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::net::IpAddr;
 
 use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Client, wait_until};
+use lowroad_testkit::{Client, Server, wait_until};
 
-use crate::front::{Front, response};
+use crate::applications::free_port;
+use crate::front::{Front, PROGRAM, response};
 
 /// The status that a client gets for what an origin says before it closes.
 fn status(said: &'static str) -> u16 {
@@ -74,18 +75,31 @@ fn a_post_that_may_have_been_used_is_not_sent_twice() {
 
 #[test]
 fn an_origin_that_is_not_there_is_502() {
-    let origin = Origin::saying(|_| String::new());
-    let front = Front::of(origin);
-    let url = front.origin.url();
-    // Its listener is gone: connections to it are refused.
-    let Front { server, origin, .. } = front;
-    drop(origin);
-    // The first connections may still be accepted, and then be reset.
+    let url = format!("http://127.0.0.1:{}", free_port());
+    let server = Server::start(PROGRAM, &["accelerate", &url, "--listen", "127.0.0.1:0"]);
     for _ in 0..5 {
         assert_eq!(server.get("/").status, 502);
     }
     server.wait_for_error_line("502 at /: ");
     server.wait_for_error_line(&format!("502 of origin {url}, and 4 more"));
+}
+
+#[test]
+fn each_reason_has_a_line() {
+    let front = Front::of(Origin::start(|asked, stream| {
+        let said = ["garbage\r\n\r\n", "HTTP/1.1 200 OK\r\nA b: c\r\n\r\n"];
+        let _ = stream.write_all(said[asked.number % 2].as_bytes());
+        false
+    }));
+    for _ in 0..4 {
+        assert_eq!(front.get("/", "").status, 502);
+    }
+    for _ in 0..2 {
+        front.server.wait_for_error_line("502 at /: ");
+    }
+    for _ in 0..2 {
+        front.server.wait_for_error_line(", and 1 more");
+    }
 }
 
 #[test]
