@@ -40,6 +40,7 @@ impl Identity {
             proxy_protocol: Vec::new(),
             purge_from: Vec::new(),
             tls: None,
+            routes: site.routes.iter().map(without_limits).collect(),
             ..site.clone()
         };
         // Programs are told where a request came in.
@@ -114,6 +115,45 @@ impl Base {
     }
 }
 
+/// A route without what bounds its requests, and who of several gets one: no stored response depends on that. What is added to
+/// routes and origins counts until it is taken out by name.
+fn without_limits(route: &config::Route) -> config::Route {
+    let mut to = route.to.clone();
+    if let RouteTo::Origin(origin) = &mut to {
+        **origin = origin_without_limits(origin);
+    }
+    config::Route {
+        timeout_ms: config::Route::TIMEOUT_MS,
+        concurrency_max: config::Route::CONCURRENCY_MAX,
+        tunnels_max: config::Route::TUNNELS_MAX,
+        client_share_percent: config::Route::CLIENT_SHARE_PERCENT,
+        request_buffering: true,
+        response_buffering: true,
+        to,
+        ..route.clone()
+    }
+}
+
+fn origin_without_limits(origin: &config::Origin) -> config::Origin {
+    let default = config::Origin::named(origin.name.clone());
+    let server = |server: &config::OriginServer| config::OriginServer {
+        weight: 1,
+        backup: false,
+        ..server.clone()
+    };
+    config::Origin {
+        servers: origin.servers.iter().map(server).collect(),
+        balance: default.balance,
+        check: None,
+        connections_max: default.connections_max,
+        connect_timeout_ms: default.connect_timeout_ms,
+        timeout_ms: None,
+        tries_max: default.tries_max,
+        retry_percent: default.retry_percent,
+        ..origin.clone()
+    }
+}
+
 fn readable(path: PathBuf) -> io::Result<Base> {
     if !path.metadata()?.is_dir() {
         return Err(io::Error::new(
@@ -184,6 +224,48 @@ mod tests {
             "[[site.redirect]]\nfrom = \"/a\"\nto = \"/b\"\n",
         ] {
             assert!(of("") == of(same), "{same}");
+        }
+    }
+
+    #[test]
+    fn limits_of_routes_and_how_servers_share_make_no_other_site() {
+        let of_origin = |route: &str, origin: &str| {
+            of(&format!(
+                "[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n{route}[[origin]]\nname = \"app\"\n\
+                 servers = [\"http://a\", {{ url = \"http://b\", weight = 2 }}]\n{origin}"
+            ))
+        };
+        let same = of_origin("", "");
+        for route in [
+            "timeout = \"1s\"\n",
+            "concurrency = 9\n",
+            "tunnels = 9\n",
+            "client_share = 9\n",
+            "request_buffering = false\n",
+            "response_buffering = false\n",
+        ] {
+            assert!(of_origin(route, "") == same, "{route}");
+        }
+        for origin in [
+            "balance = \"random\"\n",
+            "check = {}\n",
+            "connections = 9\n",
+            "connect_timeout = 9\n",
+            "timeout = 9\n",
+            "tries = 1\n",
+            "retry_percent = 9\n",
+        ] {
+            assert!(of_origin("", origin) == same, "{origin}");
+        }
+        for other in [
+            of_origin("own_redirects = false\n", ""),
+            of_origin("missing = true\n", ""),
+            of_origin("cookie = \"a\"\n", ""),
+            of_origin("[site.route.cache]\nttl = 9\n", ""),
+            of_origin("", "host = \"origin\"\n"),
+            of_origin("", "proxy_protocol = \"v1\"\n"),
+        ] {
+            assert!(other != same);
         }
     }
 
