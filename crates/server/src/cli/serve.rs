@@ -31,7 +31,7 @@ pub struct Serve {
 /// `lowroad accelerate`.
 #[derive(Args)]
 pub struct Accelerate {
-    /// The server: http://HOST:PORT or unix:/PATH
+    /// The server: http://HOST:PORT, https://HOST or unix:/PATH
     #[arg(value_name = "URL")]
     origin: String,
     /// Who may purge by the method PURGE: ADDRESS or ADDRESS/BITS; nobody, if none is named
