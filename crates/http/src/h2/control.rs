@@ -160,7 +160,7 @@ impl Connection {
         // Each stream's window is looked at.
         self.glitch(1 + self.streams.len() as u32 / 8, turn)?;
         let before = self.peer;
-        self.peer.take(payload, self.is_server)?;
+        self.peer.take(payload, !self.is_server)?;
         self.owes_table_len |=
             self.peer.table_len < TABLE_LEN.min(before.table_len as usize) as u32;
         let change = i64::from(self.peer.window_len) - i64::from(before.window_len);

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::StreamId;
-use super::connection::Connection;
+use super::connection::{Connection, Phase};
 use super::frame::{self, HEAD_LEN, flag, kind};
 use super::streams::{Output, UNKNOWN};
 use crate::h1::Broken;
@@ -99,6 +99,9 @@ impl Connection {
     #[inline]
     pub(super) fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<Piece> {
         self.settle_last(out);
+        if self.phase == Phase::Ended {
+            return None; // nothing follows GOAWAY
+        }
         let slot = self.queue.first()?;
         let frame_len_max = self.peer.frame_len_max;
         let stream = self.streams.get(slot);

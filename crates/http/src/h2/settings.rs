@@ -102,7 +102,7 @@ impl Default for Peer {
 }
 
 impl Peer {
-    /// Takes the payload of a SETTINGS frame.
+    /// Takes the payload of a SETTINGS frame, which a server has sent or a client.
     pub(super) fn take(&mut self, payload: &[u8], is_server: bool) -> Result<(), Fault> {
         let (entries, _) = payload.as_chunks::<6>();
         if entries.len() > ENTRIES_MAX {

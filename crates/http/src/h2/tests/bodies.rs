@@ -230,3 +230,17 @@ fn who_breaks_its_word_is_told() {
         "nobody waits for it"
     );
 }
+
+#[test]
+fn nothing_of_a_body_follows_the_end() {
+    let mut talk = Talk::open(Settings::default());
+    talk.tell(&get(1, "/", &[]));
+    talk.answer(1, 100);
+    assert_eq!(
+        talk.tell(&frame_of(kind::PING, 0, 0, &[0; 7])),
+        "fault FRAME_SIZE_ERROR"
+    );
+    talk.heard();
+    talk.send(1000);
+    assert_eq!(talk.heard(), "");
+}

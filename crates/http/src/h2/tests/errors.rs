@@ -299,6 +299,13 @@ fn nothing_happens() {
     let unknown = frame_of(99, 0xff, 77, b"abc");
     let priority = frame_of(kind::PRIORITY, 0, 9, &[0, 0, 0, 1, 16]);
     let update = frame_of(kind::PRIORITY_UPDATE, 0, 0, b"\0\0\0\x0bu=1");
+    let pushes = put_settings(&[(id::ENABLE_PUSH, 1)]);
+    let mut talk = prepared();
+    assert_eq!(
+        (talk.tell(&pushes), talk.heard()),
+        (String::new(), "settings ok".into()),
+        "ENABLE_PUSH of a client"
+    );
     for (what, input) in [
         ("unknown frames", unknown),
         ("PRIORITY of any stream", priority),
