@@ -19,6 +19,7 @@ use lowroad_http::h2;
 
 use crate::connection::Connection;
 use crate::driver::Driver;
+use crate::pace::Pace;
 use crate::service::Service;
 use crate::underway::StreamId;
 use crate::worker::Worker;
@@ -38,8 +39,10 @@ pub(crate) struct Two {
     pub http: h2::Server,
     /// Of which stream a helper reads a file.
     pub reading: Option<StreamId>,
-    /// When some of a body was last let out by the client's windows, monotonic ms.
-    pub moved_ms: u64,
+    /// How the client takes bodies, while its windows hold some of them back.
+    pub pace: Pace,
+    /// When a request last came or was under way, monotonic ms.
+    pub used_ms: u64,
     /// The end was announced.
     pub is_draining: bool,
 }
@@ -121,7 +124,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         connection.two = Some(Box::new(Two {
             http,
             reading: None,
-            moved_ms: now_ms,
+            pace: Pace::new(now_ms),
+            used_ms: now_ms,
             is_draining,
         }));
         connection.begun = false;

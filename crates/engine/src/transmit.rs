@@ -350,9 +350,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         connection.transport.finish(&mut self.driver);
         connection.lingering = true;
-        connection.exchanges.clear();
         connection.input.clear();
         connection.deadline_ms = now_ms + LINGER_MS;
+        self.drop_bodies(id);
         self.note(id);
     }
 }

@@ -327,6 +327,37 @@ fn a_client_that_opens_no_window_is_given_up() {
     assert_eq!(case.counters.send_timeouts.value(), 1);
 }
 
+/// Sends a PING now and then, and reads nothing, for so long.
+fn ping_for(case: &mut Case, browser: &Browser, for_ms: u64) {
+    const EVERY_MS: u64 = 700;
+    for _ in 0..for_ms / EVERY_MS {
+        let ping = b"\x00\x00\x08\x06\x00\x00\x00\x00\x00anything";
+        case.world.send(browser.id, ping);
+        case.turn_for(EVERY_MS);
+    }
+}
+
+#[test]
+fn pings_keep_no_connection() {
+    let mut case = Case::new(1, calm(), settings());
+    let browser = Browser::connect(&case.world, false);
+    ping_for(&mut case, &browser, 110_000);
+    assert_eq!(case.admission.open(), 1, "too early");
+    ping_for(&mut case, &browser, 20_000);
+    assert_eq!(case.admission.open(), 0);
+    assert_eq!(case.counters.idle_timeouts.value(), 1);
+}
+
+#[test]
+fn pings_are_no_windows() {
+    let mut case = Case::new(1, calm(), settings());
+    let mut browser = Browser::connect(&case.world, false);
+    browser.ask(&case.world, "/block/190000", Method::Get, 0);
+    ping_for(&mut case, &browser, 100_000);
+    assert_eq!(case.admission.open(), 0);
+    assert_eq!(case.counters.send_timeouts.value(), 1);
+}
+
 #[test]
 fn a_drain_lets_what_is_under_way_end() {
     use lowroad_engine::worker::Message;

@@ -145,7 +145,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
             }
             Some(Part::File { file, range }) => {
                 if two.reading.is_none() {
-                    match self.driver.start_read(token, file, range.clone()) {
+                    let end = range.end.min(range.start + READY_LEN_MAX);
+                    match self.driver.start_read(token, file, range.start..end) {
                         Ok(()) => two.reading = Some(stream),
                         Err(_) => {
                             let again_ms = self.driver.now_ms() + POSTPONED_MS;

@@ -8,6 +8,7 @@ use lowroad_http::h2::Code;
 use super::number;
 use crate::driver::Driver;
 use crate::interim::Interim;
+use crate::pace::{Pace, Verdict};
 use crate::response::Response;
 use crate::service::{Refused, Service};
 use crate::underway::StreamId;
@@ -42,14 +43,21 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return;
         }
         let is_idle = two.http.is_idle() && connection.sending.is_none();
-        let timeout_ms = match is_idle {
+        let look_ms = now_ms + LOOK_MS;
+        if !is_idle {
+            two.used_ms = now_ms;
+        }
+        connection.deadline_ms = match is_idle {
+            true if two.is_draining => connection.deadline_ms.min(look_ms),
+            // Only what is asked counts: a PING keeps nobody here.
             true => {
                 two.http.trim();
-                idle_timeout_ms
+                two.used_ms + idle_timeout_ms
             }
-            false => LOOK_MS,
+            // Nor does what comes put off the next look.
+            false if connection.deadline_ms > now_ms => connection.deadline_ms.min(look_ms),
+            false => look_ms,
         };
-        connection.deadline_ms = now_ms + timeout_ms;
         self.note(id);
     }
 
@@ -68,7 +76,6 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(two) = &mut connection.two else {
             return;
         };
-        let stuck_ms = now_ms.saturating_sub(two.moved_ms);
         if two.http.is_new() {
             self.counters.header_timeouts.bump();
             return self.end_frames(
@@ -77,10 +84,21 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 "the connection did not begin in time",
             );
         }
+        if is_sending || !two.http.is_blocked() {
+            two.pace = Pace::new(now_ms);
+        }
         if two.http.is_blocked() && !is_sending {
-            if stuck_ms >= self.settings.send_timeout_ms {
-                self.counters.send_timeouts.bump();
-                return self.end_frames(id, Code::CANCEL, "no window was opened in time");
+            let timeout_ms = self.settings.send_timeout_ms;
+            match two.pace.judge(&self.settings, timeout_ms, now_ms) {
+                Verdict::Fine { .. } => {}
+                Verdict::Stalled => {
+                    self.counters.send_timeouts.bump();
+                    return self.end_frames(id, Code::CANCEL, "no window was opened in time");
+                }
+                Verdict::TooSlow => {
+                    self.counters.rate_too_low.bump();
+                    return self.end_frames(id, Code::CANCEL, "windows were opened too slowly");
+                }
             }
         } else if two.http.is_idle() && !is_sending {
             match two.is_draining {
@@ -101,6 +119,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// Ends a connection with what is under way.
     pub(crate) fn end_frames(&mut self, id: usize, code: Code, why: &str) {
         let connection = &mut self.connections[id];
+        connection.leftover = true;
         if let Some(two) = &mut connection.two {
             two.http.give_up(code, why, &mut self.out.bytes);
         }
@@ -110,7 +129,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// Tells the service of responses that will not be completed, and forgets all that is under way.
-    fn drop_bodies(&mut self, id: usize) {
+    pub(crate) fn drop_bodies(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
         let connection = &mut self.connections[id];
         for (record, len) in connection.exchanges.take_records() {

@@ -35,6 +35,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 Did::Something => {}
                 Did::Nothing => break,
                 Did::Ended => {
+                    // What follows must not destroy our last word.
+                    self.connections[id].leftover = true;
                     used = input.len();
                     break;
                 }
@@ -94,8 +96,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let connection = &mut self.connections[id];
         connection.requests += 1;
         let is_last = requests_max > 0 && connection.requests >= requests_max;
-        if is_last && let Some(two) = &mut connection.two {
-            two.http.leave(&mut self.out.bytes);
+        if let Some(two) = &mut connection.two {
+            two.used_ms = now_ms;
+            if is_last {
+                // What the client has sent meanwhile still counts.
+                two.is_draining = true;
+                two.http.drain(&mut self.out.bytes);
+            }
         }
         let stream = name(head.stream);
         let mut exchange = self.exchange(id, stream, now_ms);
@@ -176,10 +183,14 @@ impl<D: Driver, V: Service> Worker<D, V> {
         self.counters.refused.bump();
         let mut exchange = self.exchange(id, name(stream), now_ms);
         let connection = &mut self.connections[id];
-        connection.exchanges.remove(name(stream));
         let Some(two) = &mut connection.two else {
             return;
         };
+        if two.http.is_answered(stream) {
+            // Its body has become too long meanwhile: who reads it finds it cut.
+            return connection.exchanges.end_incoming(name(stream));
+        }
+        connection.exchanges.remove(name(stream));
         let mut response = Response::of_stream(&mut two.http, stream, &mut self.out, &self.date);
         let why = Refused::Request(refusal);
         let record = self.service.refuse(why, &[], &mut exchange, &mut response);
@@ -195,10 +206,17 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(two) = &mut connection.two else {
             return;
         };
-        match connection.exchanges.incoming(name(stream)) {
-            Some(incoming) if incoming.full => incoming.untaken += data.len(),
-            Some(_) | None => two.http.taken(stream, data.len(), &mut self.out.bytes),
-        }
+        let taken_len = match connection.exchanges.incoming(name(stream)) {
+            None => data.len(),
+            Some(incoming) => {
+                incoming.untaken += data.len();
+                match incoming.full {
+                    true => 0,
+                    false => std::mem::take(&mut incoming.untaken),
+                }
+            }
+        };
+        two.http.taken(stream, taken_len, &mut self.out.bytes);
     }
 
     /// A request's body has come whole.

@@ -94,7 +94,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             let Some(piece) = two.http.send(PIECE_LEN_MAX, &mut self.out.bytes) else {
                 break;
             };
-            two.moved_ms = now_ms;
+            two.pace.moved(u64::from(piece.len), now_ms);
             self.put_piece(id, piece);
             if self.out.bytes.len() >= OUT_LEN_MAX {
                 self.flush(id);
