@@ -1,0 +1,124 @@
+//! Clients that others have written: curl, h2load, nghttp. Where one is not installed, its test is skipped.
+
+use std::fs;
+use std::process::Command;
+
+use lowroad_testkit::{skip, wait_until};
+
+use crate::place::{LARGE_LEN, Place};
+
+/// Whether a program is there.
+fn has(program: &str) -> bool {
+    let asked = Command::new(program).arg("--version").output();
+    let found = asked.is_ok_and(|it| it.status.success());
+    if !found {
+        skip("http2", &format!("there is no {program}"));
+    }
+    found
+}
+
+/// What curl prints, by HTTP/2 with prior knowledge.
+fn curl(arguments: &[&str]) -> String {
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--max-time", "120", "--http2-prior-knowledge"]);
+    let output = command.args(arguments).output().expect("curl");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).replace('\r', "")
+}
+
+#[test]
+fn curl_gets_what_it_asks_for() {
+    if !has("curl") {
+        return;
+    }
+    let place = Place::start("");
+    let good = place.url("/good.txt");
+    let got = curl(&["-i", &good]);
+    assert!(got.starts_with("HTTP/2 200 \n"), "{got}");
+    assert!(got.ends_with("\n\ngood"), "{got}");
+    let head = curl(&["-I", &good]);
+    assert!(head.contains("content-length: 4\n"), "{head}");
+    let part = curl(&["-i", "-r", "1-2", &good]);
+    assert!(part.starts_with("HTTP/2 206 ") && part.ends_with("\n\noo"));
+    let etag = head
+        .lines()
+        .find_map(|line| line.strip_prefix("etag: "))
+        .expect("an ETag");
+    let same = curl(&["-i", "-H", &format!("If-None-Match: {etag}"), &good]);
+    assert!(same.starts_with("HTTP/2 304 "), "{same}");
+    let none = curl(&["-i", &place.url("/none")]);
+    assert!(none.starts_with("HTTP/2 404 "), "{none}");
+    let log = place.folder.path().join("access");
+    wait_until("the log", || {
+        let log = fs::read_to_string(&log).ok()?;
+        log.contains("\"GET /none HTTP/2.0\" 404 ").then_some(())
+    });
+}
+
+#[test]
+fn curl_sends_bodies_to_programs_and_origins() {
+    if !has("curl") {
+        return;
+    }
+    let place = Place::start("body_len_max = \"16M\"");
+    let (file, bytes) = place.large("upload", 5 << 20);
+    let data = format!("@{}", file.display());
+    let by_program = curl(&["--data-binary", &data, &place.url("/cgi/length")]);
+    assert_eq!(by_program, format!("HTTP/2.0 {}\n", bytes.len()));
+    let by_origin = curl(&["--data-binary", &data, &place.url("/origin/length")]);
+    assert_eq!(by_origin, format!("{} ", bytes.len()));
+    let asked = place.origin.asked();
+    assert!(asked.last().is_some_and(|it| it.body == bytes));
+    let put = curl(&["-T", &file.display().to_string(), &place.url("/origin/put")]);
+    assert_eq!(put, format!("{} ", bytes.len()));
+    let trailers = curl(&["-i", &place.url("/origin/trailers")]);
+    assert!(trailers.contains("\n\nabc"), "{trailers}");
+    assert!(trailers.ends_with("x-sum: 7\n"), "{trailers}");
+}
+
+#[test]
+fn curl_gets_a_large_file_byte_by_byte() {
+    if !has("curl") {
+        return;
+    }
+    let place = Place::start("");
+    let (_, bytes) = place.large("large", LARGE_LEN);
+    let to = place.folder.path().join("got");
+    curl(&["-o", &to.display().to_string(), &place.url("/large")]);
+    assert!(fs::read(to).expect("the file") == bytes, "other bytes");
+}
+
+#[test]
+fn h2load_has_no_failures() {
+    if !has("h2load") {
+        return;
+    }
+    let place = Place::start("");
+    let output = Command::new("h2load")
+        .args(["-n", "100000", "-c", "8", "-m", "32"])
+        .arg(place.url("/1k"))
+        .output()
+        .expect("h2load");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let all = "100000 succeeded, 0 failed, 0 errored, 0 timeout";
+    assert!(said.contains(all), "{said}");
+    assert!(said.contains("status codes: 100000 2xx"), "{said}");
+    assert_eq!(place.status.value("h2_ended"), 0);
+}
+
+#[test]
+fn nghttp_gets_many_at_a_time() {
+    if !has("nghttp") {
+        return;
+    }
+    let place = Place::start("");
+    place.large("some", 300_000);
+    let output = Command::new("nghttp")
+        .args(["-s", "-n", "-m", "20"])
+        .args([place.url("/some"), place.url("/good.txt")])
+        .output()
+        .expect("nghttp");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let answered = said.lines().filter(|line| line.contains(" 200 ")).count();
+    assert_eq!(answered, 40, "{said}");
+}

@@ -1,0 +1,224 @@
+//! A client of HTTP/2 on a blocking socket, which may leave the bodies of some streams where they are.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use lowroad_http::fields::Lines;
+use lowroad_http::h1::BodyLen;
+use lowroad_http::h2::{self, Ask, ClientEvent, Code, Rate, StreamId};
+use lowroad_http::method::Method;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a stream has got.
+#[derive(Default, Debug)]
+pub struct Got {
+    pub status: u16,
+    pub body: Vec<u8>,
+    pub is_ended: bool,
+    pub reset: Option<Code>,
+}
+
+/// The client.
+pub struct Peer {
+    stream: TcpStream,
+    http: h2::Client,
+    settings: h2::Settings,
+    counters: h2::Counters,
+    text: Vec<u8>,
+    input: Vec<u8>,
+    /// Streams of whose bodies the windows are not opened again.
+    pub unread: HashSet<u32>,
+    pub got: HashMap<u32, Got>,
+    /// The server's last GOAWAY: the last stream, and the code.
+    pub gone: Option<(u32, Code)>,
+    /// The connection has ended.
+    pub is_over: bool,
+}
+
+impl Peer {
+    /// Connects, and sends the preface.
+    pub fn connect(address: SocketAddr) -> Peer {
+        let stream = TcpStream::connect(address).expect("a connection");
+        let patience = Some(PATIENCE);
+        stream.set_read_timeout(patience).expect("a timeout");
+        stream.set_nodelay(true).expect("an option");
+        // What the server does is for the tests to judge.
+        let all = Rate {
+            burst: u32::MAX,
+            per_s: 1,
+        };
+        let settings = h2::Settings {
+            resets: all,
+            glitches: all,
+            ..Default::default()
+        };
+        let mut counters = h2::Counters::default();
+        let mut out = Vec::new();
+        let http = h2::Client::new(&mut h2::Turn {
+            now_ms: 1,
+            settings: &settings,
+            out: &mut out,
+            counters: &mut counters,
+        });
+        let mut peer = Peer {
+            stream,
+            http,
+            settings,
+            counters,
+            text: Vec::new(),
+            input: Vec::new(),
+            unread: HashSet::new(),
+            got: HashMap::new(),
+            gone: None,
+            is_over: false,
+        };
+        peer.say(&out);
+        peer
+    }
+
+    /// Sends bytes as they are; that the connection ends is no fault.
+    pub fn say(&mut self, bytes: &[u8]) {
+        self.is_over |= self.stream.write_all(bytes).is_err();
+    }
+
+    /// The frames of a request without a body.
+    pub fn put_get(&mut self, path: &str, out: &mut Vec<u8>) -> u32 {
+        self.put_head(path, Method::Get, BodyLen::None, out)
+    }
+
+    /// The head of a request with a body of so many bytes.
+    pub fn put_post(&mut self, path: &str, len: u64, out: &mut Vec<u8>) -> u32 {
+        self.put_head(path, Method::Post, BodyLen::Known(len), out)
+    }
+
+    fn put_head(&mut self, path: &str, method: Method, len: BodyLen, out: &mut Vec<u8>) -> u32 {
+        let ask = Ask {
+            method,
+            is_https: false,
+            authority: b"test",
+            path: path.as_bytes(),
+            protocol: None,
+        };
+        let stream = self.http.request(&ask, Lines::NONE, len, out);
+        let stream = stream.expect("room for a stream").0;
+        self.got.insert(stream, Got::default());
+        stream
+    }
+
+    /// Gives a stream up.
+    pub fn put_reset(&mut self, stream: u32, out: &mut Vec<u8>) {
+        self.http.reset(StreamId(stream), Code::CANCEL, out);
+    }
+
+    /// Asks for a path.
+    pub fn get(&mut self, path: &str) -> u32 {
+        let mut out = Vec::new();
+        let stream = self.put_get(path, &mut out);
+        self.say(&out);
+        stream
+    }
+
+    /// Sends bytes, and then looks at what has come, without waiting for more.
+    pub fn say_and_look(&mut self, bytes: &[u8]) {
+        self.say(bytes);
+        self.stream.set_nonblocking(true).expect("an option");
+        let mut piece = vec![0; 1 << 16];
+        while let Ok(len @ 1..) = self.stream.read(&mut piece) {
+            self.input.extend_from_slice(&piece[..len]);
+        }
+        self.stream.set_nonblocking(false).expect("an option");
+        self.take();
+    }
+
+    /// Reads until it has come to pass, or the connection has ended.
+    pub fn until(&mut self, what: &str, has_come: impl Fn(&Peer) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !has_come(self) && !self.is_over {
+            assert!(Instant::now() < end, "waited in vain for {what}");
+            self.read();
+        }
+        assert!(
+            has_come(self),
+            "{what}: {:?}, over: {}",
+            self.gone,
+            self.is_over
+        );
+    }
+
+    /// Reads until a stream has ended.
+    pub fn whole(&mut self, stream: u32) -> &Got {
+        self.until("a response", |it| {
+            let got = &it.got[&stream];
+            got.is_ended || got.reset.is_some()
+        });
+        &self.got[&stream]
+    }
+
+    /// Reads until the connection has ended.
+    pub fn until_the_end(&mut self) {
+        self.until("the end", |it| it.is_over);
+    }
+
+    /// Reads once.
+    fn read(&mut self) {
+        let mut piece = vec![0; 1 << 16];
+        match self.stream.read(&mut piece) {
+            Ok(0) => self.is_over = true,
+            Ok(len) => self.input.extend_from_slice(&piece[..len]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => self.is_over = true,
+        }
+        self.take();
+    }
+
+    /// Understands what has come.
+    fn take(&mut self) {
+        let (mut out, mut used) = (Vec::new(), 0);
+        let mut text = std::mem::take(&mut self.text);
+        let input = std::mem::take(&mut self.input);
+        loop {
+            let mut turn = h2::Turn {
+                now_ms: 1,
+                settings: &self.settings,
+                out: &mut out,
+                counters: &mut self.counters,
+            };
+            let step = self.http.next(&input[used..], &mut text, &mut turn);
+            let step = step.expect("the server keeps to the protocol");
+            used += step.used;
+            match step.event {
+                None if step.used == 0 => break,
+                None | Some(ClientEvent::Interim(_)) => {}
+                Some(ClientEvent::Response(head)) => {
+                    let got = self.got.entry(head.stream.0).or_default();
+                    (got.status, got.is_ended) = (head.status.code(), !head.has_body);
+                }
+                Some(ClientEvent::Data { stream, data }) => {
+                    let got = self.got.entry(stream.0).or_default();
+                    got.body.extend_from_slice(data);
+                    if !self.unread.contains(&stream.0) {
+                        self.http.taken(stream, data.len(), &mut out);
+                    }
+                }
+                Some(ClientEvent::End { stream, .. }) => {
+                    self.got.entry(stream.0).or_default().is_ended = true;
+                }
+                Some(ClientEvent::Reset { stream, code }) => {
+                    self.got.entry(stream.0).or_default().reset = Some(code);
+                }
+                Some(ClientEvent::GoneAway { last, code }) => {
+                    self.gone = Some((last.0, code));
+                }
+            }
+        }
+        self.input = input[used..].to_vec();
+        self.text = text;
+        if !out.is_empty() {
+            self.say(&out);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A server with files, programs and an origin.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use lowroad_testkit::origin::Origin;
+use lowroad_testkit::status::Status;
+use lowroad_testkit::{Folder, Server};
+
+use crate::peer::Peer;
+
+/// The program.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+
+/// Bytes of the largest file.
+pub const LARGE_LEN: usize = 100 << 20;
+
+/// What each response of the origin says after the length of what it got.
+const LENGTH_CGI: &str =
+    "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s ' \"$SERVER_PROTOCOL\"\nwc -c\n";
+/// Two events, the second when there is a file.
+const EVENTS_CGI: &str = "#!/bin/sh\nprintf 'Content-Type: text/event-stream\\n\\ndata: 1\\n\\n'\n\
+     while ! [ -e DIR/go ]; do sleep 0.01; done\nprintf 'data: 2\\n\\n'\n";
+
+/// The server and what it has.
+pub struct Place {
+    pub folder: Folder,
+    pub server: Server,
+    pub status: Status,
+    pub origin: Origin,
+}
+
+impl Place {
+    /// With these lines of `[limits]`.
+    pub fn start(limits: &str) -> Place {
+        let folder = Folder::new();
+        let dir = folder.path().display().to_string();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
+        folder.file("site/good.txt", "good");
+        folder.file("site/1k", vec![b'k'; 1024]);
+        let script = |name: &str, text: &str| {
+            let path = folder.file(name, text.replace("DIR", &dir));
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a mode");
+        };
+        script("cgi/length", LENGTH_CGI);
+        script("cgi/events", EVENTS_CGI);
+        let origin = Origin::saying(|asked| {
+            let body = format!("{} {}", asked.body.len(), asked.trailers.trim());
+            match asked.target.as_str() {
+                "/origin/trailers" => format!(
+                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n"
+                ),
+                _ => format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+                    body.len()
+                ),
+            }
+        });
+        let config = format!(
+            "[server]\nworkers = 1\nadmin = \"admin.sock\"\n[log]\naccess = \"access\"\nformat = \"combined\"\n\
+             [limits]\n{limits}\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"site\"\n\
+             [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"{dir}/cgi\"\n\
+             [[site.route]]\npattern = \"/origin/**\"\norigin = \"{}\"\n",
+            origin.url()
+        );
+        let server = Server::run(PROGRAM, &folder, &config);
+        let status = Status::new(PROGRAM, folder.path().join("admin.sock"));
+        Place {
+            folder,
+            server,
+            status,
+            origin,
+        }
+    }
+
+    /// A client that speaks HTTP/2.
+    pub fn peer(&self) -> Peer {
+        Peer::connect(self.server.address())
+    }
+
+    /// A URL here.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.server.address())
+    }
+
+    /// Writes a file of pseudo-random bytes to the site: its path, and the bytes.
+    pub fn large(&self, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
+        let mut state = 1_u64;
+        let bytes: Vec<u8> = std::iter::repeat_with(|| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33).to_le_bytes()
+        })
+        .flatten()
+        .take(len)
+        .collect();
+        let path = self.folder.file(format!("site/{name}"), &bytes);
+        (path, bytes)
+    }
+}
