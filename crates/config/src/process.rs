@@ -104,6 +104,11 @@ pub(crate) fn limits(section: Section<'_>) -> Limits {
             default.requests_per_connection_max,
             0..=u64::from(u32::MAX),
         ),
+        streams_per_connection_max: section.count(
+            "streams_per_connection_max",
+            default.streams_per_connection_max,
+            1..=32_767,
+        ),
         head_len_max,
         target_len_max: size(
             &section,

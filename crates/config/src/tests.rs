@@ -157,6 +157,7 @@ fn every_key_of_the_process_is_read() {
         connections_max = 10
         connections_per_address_max = 20
         requests_per_connection_max = 30
+        streams_per_connection_max = 40
         head_len_max = "32K"
         target_len_max = 100
         fields_max = 50
@@ -204,6 +205,7 @@ fn every_key_of_the_process_is_read() {
         connections_max: 10,
         connections_per_address_max: 20,
         requests_per_connection_max: 30,
+        streams_per_connection_max: 40,
         head_len_max: 32_768,
         target_len_max: 100,
         fields_max: 50,

@@ -14,6 +14,8 @@ const CONNECTIONS_MIN: usize = 16;
 /// "All" has an end too, or a flood of newcomers would keep a worker from everything else. Who is
 /// left waits for the next turn of the event loop, which comes at once.
 const ACCEPT_ALL_MAX: u32 = 1024;
+/// However long heads of HTTP/1 may be: the few bytes of a field block can mean as much.
+const SECTION_LEN_MAX: usize = 64 << 10;
 /// More than this many descriptors nobody asked for.
 const FD_LIMIT_MAX: u64 = 1 << 20;
 
@@ -87,10 +89,17 @@ pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settin
         introduced: introduced(config, listeners),
         h2: lowroad_http::h2::Settings {
             limits: http,
+            section_len_max: section_len_max(limits),
+            streams_max: u16::try_from(limits.streams_per_connection_max).unwrap_or(u16::MAX),
             ..Default::default()
         },
         http,
     }
+}
+
+/// The head of a request over HTTP/2, where each field counts 32 bytes more than it has (RFC 9113 §6.5.2).
+fn section_len_max(limits: &lowroad_config::Limits) -> usize {
+    (limits.head_len_max + 32 * limits.fields_max).min(SECTION_LEN_MAX)
 }
 
 /// Where proxies say whose connections they pass on. All sites of an address have the same.

@@ -29,6 +29,8 @@ pub struct Limits {
     pub connections_per_address_max: usize,
     /// Requests on one connection before it is closed; 0 = no limit. Default 0.
     pub requests_per_connection_max: u64,
+    /// Requests of one connection of HTTP/2 under way at a time, 1 to 32 767. Default 128.
+    pub streams_per_connection_max: u64,
     /// Bytes of a request head (request line and fields), 512 to 1 MiB. Default 16 KiB.
     pub head_len_max: usize,
     /// Bytes of a request target, 64 to `head_len_max`. Default 8 KiB, or `head_len_max` where
@@ -65,6 +67,7 @@ impl Default for Limits {
             connections_max: 65_536,
             connections_per_address_max: 16_384,
             requests_per_connection_max: 0,
+            streams_per_connection_max: 128,
             head_len_max,
             target_len_max: Limits::target_len_default(head_len_max),
             fields_max: 100,

@@ -77,6 +77,21 @@ fn curl_sends_bodies_to_programs_and_origins() {
 }
 
 #[test]
+fn a_head_has_the_length_that_the_operator_allows() {
+    if !has("curl") {
+        return;
+    }
+    let place = Place::start("head_len_max = \"2K\"\nfields_max = 8");
+    let status = |len: usize| {
+        let field = format!("X-Long: {}", "x".repeat(len));
+        let said = curl(&["-i", "-H", &field, &place.url("/good.txt")]);
+        said.split(' ').nth(1).map(String::from)
+    };
+    assert_eq!(status(1000).as_deref(), Some("200"));
+    assert_eq!(status(3000).as_deref(), Some("431"));
+}
+
+#[test]
 fn curl_gets_a_large_file_byte_by_byte() {
     if !has("curl") {
         return;
