@@ -5,7 +5,11 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
 const LOCK_NAME: &str = "lock";
+/// A name that leads elsewhere is none of ours: the folder may be another user's than who opens it, who may be root.
+const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
 
 /// A folder of files that are written and read by position. All of it may block; errors are the system's.
 #[allow(clippy::missing_errors_doc, reason = "told once, above")]
@@ -133,7 +137,8 @@ impl Folder {
 /// Others have no business with what clients were told.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
+    options.read(true).write(true);
+    options.mode(0o600).custom_flags(NOFOLLOW);
     options
 }
 

@@ -295,3 +295,20 @@ fn a_folder_has_one_store_at_a_time() {
     assert_eq!((&*found.meta, found.body.len), (&b"meta"[..], 4));
     std::fs::remove_dir_all(path).expect("remove");
 }
+
+#[test]
+fn a_link_in_a_folder_leads_nowhere() {
+    let path = std::env::temp_dir().join(format!("lowroad-links-{}", std::process::id()));
+    let elsewhere = path.with_extension("elsewhere");
+    std::fs::create_dir_all(&path).expect("make");
+    let link = |name: &str| std::os::unix::fs::symlink(&elsewhere, path.join(name)).expect("link");
+    link("lock");
+    let refused = Folder::take(&path).expect_err("the lock is a link");
+    assert!(matches!(refused, FolderError::System(..)));
+    std::fs::remove_file(path.join("lock")).expect("remove");
+    link("0000000000000000.journal");
+    let taken = Folder::take(&path).expect("is free");
+    assert!(Store::open(taken, OPTIONS).is_err());
+    assert!(!elsewhere.exists());
+    std::fs::remove_dir_all(path).expect("remove");
+}

@@ -1,9 +1,13 @@
 //! From root to somebody less, once all is opened that needs root.
 
-use std::path::{Path, PathBuf};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::path::Path;
 
 use lowroad_config::{Config, LogTarget, Root};
-use nix::unistd::{Group, Uid, User, chown, initgroups, setgid, setuid};
+use nix::unistd::{Gid, Group, Uid, User, chown, initgroups, setgid, setuid};
+use rustix::fs::OFlags;
 
 /// The user that a server started as root becomes when it is told nothing else, and CGI programs of one
 /// that stays root.
@@ -45,8 +49,8 @@ pub fn drop_root(config: &Config) -> Result<Option<String>, String> {
         chown(path, Some(user.uid), Some(gid))
             .map_err(|error| format!("can't give {} to {}: {error}", path.display(), user.name))?;
     }
-    for path in disk_cache(config) {
-        chown(&path, Some(user.uid), Some(gid))
+    if let Some(path) = &config.server.disk_cache {
+        give_disk_cache(path, user.uid, gid)
             .map_err(|error| format!("can't give {} to {}: {error}", path.display(), user.name))?;
     }
     let name = std::ffi::CString::new(user.name.clone()).map_err(|error| error.to_string())?;
@@ -79,20 +83,29 @@ pub fn of_programs(named: Option<&str>) -> Result<Option<(u32, u32)>, String> {
     }
 }
 
-/// The folder of the disk cache, and what lies in it: it may have been another user's before.
-fn disk_cache(config: &Config) -> Vec<PathBuf> {
-    let folder = config.server.disk_cache.as_ref();
+/// Gives the folder of the disk cache and what is in it. That was the user's before, so whatever lies there may be its doing:
+/// what has a name elsewhere, too, stays whose it is.
+fn give_disk_cache(path: &Path, user: Uid, group: Gid) -> io::Result<()> {
     // One that can't be read was told of when it was taken.
-    let read = folder.and_then(|folder| Some((folder, std::fs::read_dir(folder).ok()?)));
-    let Some((folder, entries)) = read else {
-        return Vec::new();
+    let (Ok(folder), Ok(entries)) = (File::open(path), path.read_dir()) else {
+        return Ok(());
     };
-    let files = entries.flatten().filter(|entry| {
-        let kind = entry.file_type();
-        kind.is_ok_and(|kind| kind.is_file())
-    });
-    let files = files.map(|entry| entry.path());
-    std::iter::once(folder.clone()).chain(files).collect()
+    let give = |file: File| fchown(file, Some(user.as_raw()), Some(group.as_raw()));
+    give(folder)?;
+    let mut files = entries
+        .flatten()
+        .filter_map(|entry| file_of_one_name(&entry.path()));
+    files.try_for_each(give)
+}
+
+/// Opens a file, unless the name is a link, or the file has another one.
+fn file_of_one_name(path: &Path) -> Option<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut how = OpenOptions::new();
+    let file = how.read(true).custom_flags(flags.bits() as i32).open(path);
+    let file = file.ok()?;
+    let found = file.metadata().ok()?;
+    (found.is_file() && found.nlink() == 1).then_some(file)
 }
 
 fn log_files(config: &Config) -> impl Iterator<Item = &Path> {
@@ -135,4 +148,28 @@ fn world_readable(folder: &Path) -> bool {
     };
     let mode = |path: &Path| path.metadata().map_or(0, |meta| meta.permissions().mode());
     mode(&folder) & 0o005 == 0o005 && folder.ancestors().all(|path| mode(path) & 0o001 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_has_another_name_is_not_given_away() {
+        let folder = std::env::temp_dir().join(format!("lowroad-given-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("make");
+        let at = |name: &str| folder.join(name);
+        for name in ["own", "other"] {
+            fs::write(at(name), "").expect("write");
+        }
+        fs::hard_link(at("other"), at("same")).expect("link");
+        std::os::unix::fs::symlink(at("own"), at("link")).expect("link");
+        assert!(file_of_one_name(&at("own")).is_some());
+        for name in ["other", "same", "link", "none", "."] {
+            assert!(file_of_one_name(&at(name)).is_none(), "{name}");
+        }
+        fs::remove_dir_all(folder).expect("remove");
+    }
 }
