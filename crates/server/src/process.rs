@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -48,7 +48,7 @@ use crate::sites::Sites;
 use crate::softirq::own::Keeper;
 use crate::softirq::worker::front::Front;
 use crate::store::SharedStore;
-use crate::tier::{Tier, Unsaved};
+use crate::tier::{self, Tier, Unsaved};
 use crate::tls::Tls;
 use crate::watch::Watcher;
 use crate::{hidden, limits, softirq, user};
@@ -196,9 +196,21 @@ fn take_disk_cache(config: &Config, logger: &Logger) -> Result<Option<Folder>, S
         Ok(folder) => Ok(Some(folder)),
         Err(error @ FolderError::Taken(_)) => Err(format!("disk_cache: {error}")),
         Err(error) => {
-            logger.error(format_args!("goes on without disk_cache: {error}"));
+            go_on_without(path, &error, logger);
             Ok(None)
         }
+    }
+}
+
+/// Says why the folder of the store on the disk is not used. What is purged meanwhile is written down nowhere, so nothing that
+/// is there counts any more.
+fn go_on_without(path: &Path, why: &dyn std::fmt::Display, logger: &Logger) {
+    logger.error(format_args!("goes on without disk_cache: {why}"));
+    if tier::give_up(path).is_err() && path.is_dir() {
+        logger.error(format_args!(
+            "disk_cache: what is purged now may be back when {} can be used again",
+            path.display()
+        ));
     }
 }
 
@@ -213,10 +225,8 @@ fn open_tier(
     let len_max = config.server.disk_cache_len_max;
     let opened = Tier::open((folder, path), len_max, helpers.clone());
     let say = |error: &std::io::Error| {
-        let path = path.display();
-        logger.error(format_args!(
-            "goes on without disk_cache: the store in {path} can't be opened: {error}"
-        ));
+        let why = format!("the store in {} can't be opened: {error}", path.display());
+        go_on_without(path, &why, logger);
     };
     opened.inspect_err(say).ok()
 }

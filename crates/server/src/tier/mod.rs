@@ -36,6 +36,7 @@ use lowroad_http::fields::Lines;
 
 pub use key::{Primary, SiteIdentity, primary, site_identity};
 pub use meta::{Now, Response};
+pub use purges::give_up;
 pub use recalling::{Recall, Recalled};
 pub use saving::Told;
 pub use writing::{Held, Source};

@@ -176,16 +176,23 @@ impl PurgeLog {
         Ok(())
     }
 
-    /// Has all count as purged after the next start.
     fn give_up(&self) -> io::Result<()> {
-        match fs::remove_file(self.folder.join(FILE_NAME)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => self.sync_folder(),
-        }
+        give_up(&self.folder)
     }
 
     fn sync_folder(&self) -> io::Result<()> {
         File::open(&self.folder)?.sync_all()
+    }
+}
+
+/// Has all in a folder count as purged after the next start, since purges can't be written there.
+///
+/// # Errors
+/// After the next start what was purged may be there again.
+pub fn give_up(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(folder.join(FILE_NAME)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::open(folder)?.sync_all(),
     }
 }
 

@@ -53,3 +53,24 @@ fn a_folder_that_goes_meanwhile_stops_nobody() {
         assert!(host.get(&path, "").body == body(&path, number, LEN));
     }
 }
+
+#[test]
+fn what_is_purged_without_the_folder_does_not_come_back() {
+    for breaks in ["purges.new", "lock"] {
+        let site = "purge_from = \"127.0.0.0/8\"";
+        let mut host = Host::with(long("Cache-Control: max-age=600\r\n"), "1M", site);
+        host.stores("/a", 1);
+        host.server = None;
+        let broken = host.folder.path().join("cache").join(breaks);
+        let _ = std::fs::remove_file(&broken); // not all are there
+        std::fs::create_dir(&broken).expect("make");
+        host.start();
+        host.server()
+            .wait_for_error_line("goes on without disk_cache");
+        assert_eq!(host.ask("PURGE", "/a", "").status, 200);
+        host.server = None;
+        std::fs::remove_dir(&broken).expect("remove");
+        host.start();
+        assert!(host.get("/a", "").body == body("/a", 1, LEN), "{breaks}");
+    }
+}
