@@ -56,8 +56,15 @@ impl Tier {
 
     fn remove(&self, primary: &Primary) {
         self.wait_for_commits();
-        let _ = self.store.remove(primary); // counted there
+        self.remove_from_disk(primary);
         self.is_removed(primary, false);
+    }
+
+    /// What can't be written down would be there again after the next start: then nothing is.
+    fn remove_from_disk(&self, primary: &Primary) {
+        if self.store.remove(primary).is_err() && self.purges.lose().is_err() {
+            self.failed();
+        }
     }
 
     /// What was forgotten and purged stays so: nothing is asked any more, and the process ends. Blocks on the disk.
@@ -68,7 +75,7 @@ impl Tier {
         };
         self.wait_for_commits();
         for primary in forgotten {
-            let _ = self.store.remove(&primary); // counted there
+            self.remove_from_disk(&primary);
         }
         if !self.keep_purges() {
             self.failed();
@@ -84,7 +91,7 @@ impl Tier {
                 .map(|own| own.primary.clone());
             let Some(primary) = overdue else { return };
             self.wait_for_commits();
-            let _ = self.store.remove(&primary); // counted there
+            self.remove_from_disk(&primary);
             self.is_removed(&primary, true);
         }
     }

@@ -14,7 +14,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{
-    AtomicU64,
+    AtomicBool, AtomicU64,
     Ordering::{AcqRel, Acquire},
 };
 
@@ -42,6 +42,8 @@ pub struct PurgeLog {
     file: Mutex<Option<File>>,
     /// All that was purged up to this generation is gone.
     scanned: AtomicU64,
+    /// What is gone is not written down: all counts as purged after the next start.
+    is_lost: AtomicBool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -100,6 +102,7 @@ impl PurgeLog {
             }),
             file: Mutex::new(None),
             scanned: AtomicU64::new(scanned),
+            is_lost: AtomicBool::new(false),
         };
         log.rewrite(&mut lock(&log.file))?;
         Ok(log)
@@ -132,6 +135,9 @@ impl PurgeLog {
     /// After the next start what was purged may be there again.
     pub fn save(&self) -> io::Result<()> {
         let mut file = lock(&self.file);
+        if self.is_lost.load(Acquire) {
+            return self.give_up();
+        }
         let Some(open) = file.as_mut() else {
             return self.rewrite(&mut file).or_else(|_| self.give_up());
         };
@@ -154,7 +160,23 @@ impl PurgeLog {
         self.scanned.fetch_max(scanned, AcqRel);
         let mut file = lock(&self.file);
         lock(&self.rules).end(scanned);
-        self.rewrite(&mut file)
+        match self.is_lost.load(Acquire) {
+            true => Ok(()),
+            false => self.rewrite(&mut file),
+        }
+    }
+
+    /// Something else than by a purge is gone that could not be written down: has all count as purged after the next start,
+    /// whatever this process writes later. Blocks on the disk.
+    ///
+    /// # Errors
+    /// After the next start it may be there again.
+    pub fn lose(&self) -> io::Result<()> {
+        let _file = lock(&self.file);
+        match self.is_lost.swap(true, AcqRel) {
+            true => Ok(()),
+            false => self.give_up(),
+        }
     }
 
     /// Writes all anew. The new file counts once its name is on the disk: until then nothing is written to it.

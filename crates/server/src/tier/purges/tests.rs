@@ -130,3 +130,21 @@ fn if_it_cannot_be_written_all_counts_as_purged() {
     assert_eq!(read.2, log.rules());
     fs::remove_dir_all(path).expect("remove");
 }
+
+#[test]
+fn what_is_gone_and_not_written_down_has_all_count_as_purged() {
+    let path = folder("lost");
+    let log = PurgeLog::open(&path, NOW).expect("open");
+    let first = log.first_generation();
+    log.end(first).expect("written");
+    log.lose().expect("it is removed");
+    // Whatever is written later.
+    log.note(first + 1, &tag(b"a"), Kind::Hard);
+    log.save().expect("it is kept: all is purged");
+    log.end(first + 1).expect("nothing is written");
+    assert!(!path.join(FILE_NAME).exists());
+    drop(log);
+    let rules = PurgeLog::open(&path, NOW).expect("open").rules();
+    assert_eq!(rules, [Rule::of_all(rules[0].generation)]);
+    fs::remove_dir_all(path).expect("remove");
+}
