@@ -180,17 +180,18 @@ impl Work {
             match self.from.poll_next(context) {
                 Poll::Pending => return Stepped::Waits,
                 Poll::Ready(Next::Bytes(bytes)) => {
-                    let Some(writer) = self.writer() else {
+                    // A disk that fails is counted by the store.
+                    let appended = self.writer().map(|writer| writer.append(&bytes));
+                    let Some(Ok(())) = appended else {
+                        self.tier.forget_older(&self.primary);
                         return Stepped::Over;
                     };
-                    // A disk that fails is counted by the store.
-                    if writer.append(&bytes).is_err() {
-                        return Stepped::Over;
-                    }
                     done += bytes.len();
                 }
                 Poll::Ready(Next::End) => {
-                    self.commit();
+                    if !self.commit() {
+                        self.tier.forget_older(&self.primary);
+                    }
                     return Stepped::Over;
                 }
                 Poll::Ready(Next::Cut) => return Stepped::Over,
@@ -216,18 +217,20 @@ impl Work {
         self.writer.as_mut()
     }
 
-    /// Makes it visible, unless it was purged or forgotten since its origin was asked.
-    fn commit(&mut self) {
+    /// Makes it visible, unless it was purged or forgotten since its origin was asked. False if the disk fails: then what it has is
+    /// older than what clients got.
+    fn commit(&mut self) -> bool {
         if self.writer().is_none() {
-            return;
+            return false;
         }
         let _committing = self.tier.commits();
         let (since, lifetime) = (self.response.generation, &self.response.lifetime);
         let purging = self.store.purging();
         let is_wanted = !self.cancelled.load(SeqCst)
             && ban(purging, since, &self.primary, Some(lifetime)) == Ban::None;
-        if is_wanted && let Some(writer) = self.writer.take() {
-            let _ = writer.commit(); // counted there
+        match self.writer.take() {
+            Some(writer) if is_wanted => writer.commit().is_ok(), // counted there
+            _ => true,
         }
     }
 }
