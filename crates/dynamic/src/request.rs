@@ -82,12 +82,12 @@ impl Request {
     }
 
     /// The protocols that the client would rather speak, if it asks for one and can get it: the value of Upgrade in a GET
-    /// without a body by HTTP/1.1.
+    /// without a body by HTTP/1.1. Not other versions of HTTP: requests in a tunnel would reach an origin past all that is decided here.
     pub fn upgrade(&self) -> Option<&[u8]> {
         let can = self.method == Method::Get
             && self.version == Version::Http11
             && self.body.stream.is_none();
-        upgrade_asked(self.fields()).filter(|_| can)
+        upgrade_asked(self.fields()).filter(|protocols| can && !names_http(protocols))
     }
 
     /// The value of the first field with this name, in any case.
@@ -96,6 +96,17 @@ impl Request {
             .find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()))
             .map(|(_, value)| value)
     }
+}
+
+/// Whether one of the protocols in an Upgrade is HTTP.
+fn names_http(protocols: &[u8]) -> bool {
+    protocols.split(|byte| *byte == b',').any(|protocol| {
+        let name = protocol.split(|byte| *byte == b'/').next();
+        let name = name.unwrap_or_default().trim_ascii();
+        [&b"h2c"[..], b"h2", b"http"]
+            .iter()
+            .any(|http| name.eq_ignore_ascii_case(http))
+    })
 }
 
 /// What the head of a request says, in one piece of memory.

@@ -237,3 +237,37 @@ fn a_websocket_of_node_s() {
         "ONE\nTWO\nclosed 1000 true\n"
     );
 }
+
+#[test]
+fn nobody_speaks_http_past_us() {
+    // It would change to anything.
+    let front = Front::of(Origin::start(|asked, stream| {
+        let answer = match asked.field("upgrade") {
+            Some(_) => {
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
+                    .into()
+            }
+            None => response("200 OK", "", "as ever"),
+        };
+        stream.write_all(answer.as_bytes()).is_ok()
+    }));
+    for protocols in [
+        "h2c",
+        "H2C",
+        "websocket, h2c",
+        "HTTP/2.0",
+        "TLS/1.2, HTTP/1.1",
+    ] {
+        let mut client = front.connect();
+        client.send(format!(
+            "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\n\
+             Upgrade: {protocols}\r\n\r\n"
+        ));
+        let got = client.response();
+        assert_eq!(
+            (got.status, got.text().as_str()),
+            (200, "as ever"),
+            "{protocols}"
+        );
+    }
+}
