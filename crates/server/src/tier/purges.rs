@@ -30,9 +30,10 @@ const FILE_NAME_NEW: &str = "purges.new";
 const TITLE: &str = "lowroad-purges-1";
 /// Bits of a generation that count the purges of a run. Who purges more often goes on in the next block, and so does the next
 /// run.
-const RUN_BITS: u32 = 28;
-/// Runs are counted from the time at which the first began, in units so short that there were no more of them, ms.
-const RUN_MS: u64 = 64;
+const RUN_BITS: u32 = 22;
+/// Runs are counted from the time at which the first began, in units so short that there were no more of them, ms: nothing
+/// starts, stores and ends within two.
+const RUN_MS: u64 = 1;
 
 /// The purges of one folder.
 pub struct PurgeLog {
