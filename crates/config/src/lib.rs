@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acme;
 mod application;
 mod buffering;
 mod caching;
@@ -128,6 +129,7 @@ fn config(
         .map(buffering::buffering)
         .unwrap_or_default();
     let log = top.section("log").map(process::log).unwrap_or_default();
+    let acme = top.section("acme").map(acme::acme);
     let modules: Vec<(Module, module::Marks)> = top
         .sections("module")
         .into_iter()
@@ -169,6 +171,7 @@ fn config(
     check::names_and_listeners(source, &sites);
     check::proxies(source, &sites, &server);
     tls::check(source, &sites, &server);
+    acme::check(source, &sites, acme.as_ref());
     more_checks(source, &sites, &modules);
     feature::check(source, &sites, &modules, &databases, lacking);
     let module_names = modules.iter().map(|(it, marks)| (&*it.name, &marks.name));
@@ -191,6 +194,7 @@ fn config(
         limits,
         buffering,
         log,
+        acme,
         classes: classes.into_iter().map(|(class, _)| class).collect(),
         sites: sites.into_iter().map(|(site, _)| site).collect(),
     }

@@ -4,6 +4,7 @@
 //! values came from a file, from the command line or from [`Default`]. `docs/configuration.md` says what
 //! they mean to operators.
 
+mod acme;
 mod caching;
 mod class;
 mod limits;
@@ -16,6 +17,7 @@ mod server;
 mod site;
 mod tls;
 
+pub use acme::{Acme, AcmeAuthority, AcmeChallenge, OnDemand};
 pub use caching::{Caching, Cookies};
 pub use class::{Class, FieldLine, Members, Rate};
 pub use limits::{Buffering, Limits};
@@ -42,6 +44,8 @@ pub struct Config {
     pub buffering: Buffering,
     /// Where the logs go. `[log]`
     pub log: Log,
+    /// Where certificates come from by themselves. `[acme]`
+    pub acme: Option<Acme>,
     /// Modules that routes name. `[[module]]`
     pub modules: Vec<Module>,
     /// Databases that routes name. `[[database]]`

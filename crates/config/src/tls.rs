@@ -21,11 +21,12 @@ const HSTS: &str = "Strict-Transport-Security";
 pub(crate) fn tls(section: Section<'_>) -> (Tls, Vec<At>) {
     let (listen, marks) = listen(&section);
     let local = section.flag("local", false);
+    let automatic = section.flag("automatic", false);
     let certificates = certificates(&section);
-    if certificates.is_empty() && !local {
+    if certificates.is_empty() && !local && !automatic {
         section.report(
             "there is no certificate",
-            "certificate and key; or local = true, for development",
+            "certificate and key; automatic = true, with [acme]; or local = true, for development",
         );
     }
     let versions = [("1.2", TlsVersion::Tls12), ("1.3", TlsVersion::Tls13)];
@@ -33,6 +34,7 @@ pub(crate) fn tls(section: Section<'_>) -> (Tls, Vec<At>) {
         listen,
         certificates,
         local,
+        automatic,
         clients: clients(&section),
         version_min: section.choice("min_version", &versions, TlsVersion::default()),
         hsts: section.item("hsts").as_ref().and_then(hsts),

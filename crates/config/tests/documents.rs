@@ -58,6 +58,15 @@ fn every_key_is_documented_in_its_chapter_and_no_other_is() {
         ("## `[limits]`", "[limits]\nzzz = 1"),
         ("## `[buffering]`", "[buffering]\nzzz = 1"),
         ("## `[log]`", "[log]\nzzz = 1"),
+        ("## `[acme]`", "[acme]\nzzz = 1"),
+        (
+            "### `[[acme.authority]]`",
+            "[acme]\n[[acme.authority]]\nzzz = 1",
+        ),
+        (
+            "### `[acme.on_demand]`",
+            "[acme]\n[acme.on_demand]\nzzz = 1",
+        ),
         ("## `[[site]]`", "[[site]]\nzzz = 1"),
         ("### `[site.tls]`", "[[site]]\n[site.tls]\nzzz = 1"),
         (

@@ -10,10 +10,13 @@ use std::path::PathBuf;
 pub struct Tls {
     /// The addresses at which it is spoken; never empty, and nowhere among [`super::Site::listen`]. Default `*:443`.
     pub listen: Vec<SocketAddr>,
-    /// The site's certificates, one for each kind of key or for different names. Empty only if it is [`Tls::local`].
+    /// The site's certificates, one for each kind of key or for different names. Empty only if it is [`Tls::local`] or
+    /// [`Tls::automatic`].
     pub certificates: Vec<CertificateFiles>,
     /// A certificate for its names is signed by this machine's own authority at each start: for development. Default false.
     pub local: bool,
+    /// Certificates for its names come from `[acme]`. Default false.
+    pub automatic: bool,
     /// Whether clients show certificates. Default: they are not asked.
     pub clients: ClientCertificates,
     /// The oldest version. Default 1.2.

@@ -42,6 +42,7 @@ fn every_key_is_read() {
             files("/b.pem", "/b.pem", "b.ocsp"),
         ],
         local: false,
+        automatic: false,
         clients: ClientCertificates::Require("ca.pem".into()),
         version_min: TlsVersion::Tls13,
         hsts: Some("max-age=5; preload".into()),

@@ -1,0 +1,184 @@
+//! Reads `[acme]`, and checks that sites with `automatic` can have what they ask for. Asks nobody.
+
+use std::path::PathBuf;
+
+use crate::named::HOUR_MS;
+use crate::reader::{Item, Section, Source};
+use crate::site::Marks;
+use crate::{Acme, AcmeAuthority, AcmeChallenge, Name, OnDemand, Site};
+
+const FOLDER: &str = "/var/lib/lowroad/acme";
+const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+const HOOK_TIMEOUT_MS: u64 = 120_000;
+
+/// How certificates are got and kept.
+pub(crate) fn acme(section: Section<'_>) -> Acme {
+    let terms_agreed = section.flag("terms_agreed", false);
+    if !terms_agreed {
+        section.report(
+            "the authorities' terms of service are not agreed to",
+            "terms_agreed = true, when you have read them",
+        );
+    }
+    let mut authorities: Vec<AcmeAuthority> = Vec::new();
+    for table in section.sections("authority") {
+        authorities.extend(authority(table, &authorities));
+    }
+    if section.is_without("authority") {
+        authorities.push(AcmeAuthority::new(LETS_ENCRYPT));
+    }
+    let folder = section.item("folder").and_then(|item| item.path());
+    let acme = Acme {
+        terms_agreed,
+        folder: folder.unwrap_or_else(|| PathBuf::from(FOLDER)),
+        contact: contact(&section),
+        challenge: challenge(&section),
+        authorities,
+        orders_per_hour: section.count("orders_per_hour", 100, 1..=100_000),
+        on_demand: section.section("on_demand").and_then(on_demand),
+    };
+    section.finish();
+    acme
+}
+
+fn contact(section: &Section<'_>) -> Vec<String> {
+    let items = section.item("contact").map(Item::one_or_many);
+    let url = |item: &Item<'_>| {
+        let text = item.text()?;
+        if !text.contains(':') {
+            item.refuse("a URL", "like \"mailto:admin@example.com\"");
+            return None;
+        }
+        Some(text.to_owned())
+    };
+    items.unwrap_or_default().iter().filter_map(url).collect()
+}
+
+fn challenge(section: &Section<'_>) -> AcmeChallenge {
+    let words = [("http-01", 0), ("tls-alpn-01", 1), ("dns-01", 2)];
+    let chosen = section.choice("challenge", &words, 0);
+    if chosen != 2 {
+        section.only_with("hook", "challenge = \"dns-01\"");
+        section.only_with("hook_timeout", "challenge = \"dns-01\"");
+        return match chosen {
+            0 => AcmeChallenge::Http01,
+            _ => AcmeChallenge::TlsAlpn01,
+        };
+    }
+    let timeout_ms = section.duration_ms("hook_timeout", HOOK_TIMEOUT_MS, 1000..=HOUR_MS);
+    let hook = section.required("hook").and_then(|item| command(&item));
+    AcmeChallenge::Dns01 {
+        hook: hook.unwrap_or_default(),
+        timeout_ms,
+    }
+}
+
+/// A program and its arguments.
+fn command(item: &Item<'_>) -> Option<Vec<String>> {
+    let texts = item.items()?;
+    let command: Option<Vec<String>> = texts.iter().map(Item::plain_text).collect();
+    let command = command?;
+    if command.first().is_none_or(String::is_empty) {
+        item.report("there is no program", "[\"PROGRAM\", \"ARGUMENT\", …]");
+        return None;
+    }
+    Some(command)
+}
+
+fn authority(section: Section<'_>, earlier: &[AcmeAuthority]) -> Option<AcmeAuthority> {
+    let directory = section.required("directory");
+    let url = directory.as_ref().and_then(|item| url(item, true));
+    let known = |url: &&String| earlier.iter().any(|it| it.directory == **url);
+    if let (Some(item), Some(_)) = (&directory, url.as_ref().filter(known)) {
+        item.report("the authority is there twice", "each once");
+    }
+    let key_id = section.item("key_id").and_then(|item| item.plain_text());
+    let key_file = section.item("key_file").and_then(|item| item.path());
+    if key_id.is_some() != key_file.is_some() {
+        section.report("one of key_id and key_file is missing", "both, or none");
+    }
+    let authority = AcmeAuthority {
+        directory: url.unwrap_or_default(),
+        external: key_id.zip(key_file),
+        profile: section.item("profile").and_then(|item| item.plain_text()),
+        roots: section.item("roots").and_then(|item| item.path()),
+    };
+    section.finish();
+    (!authority.directory.is_empty()).then_some(authority)
+}
+
+fn on_demand(section: Section<'_>) -> Option<OnDemand> {
+    let ask = section.required("ask").and_then(|item| url(&item, false));
+    let per_minute = section.count("per_minute", 10, 1..=10_000);
+    let names_max = section.count("names_max", 10_000, 1..=1_000_000);
+    section.finish();
+    Some(OnDemand {
+        ask: ask?,
+        per_minute,
+        names_max,
+    })
+}
+
+/// What begins as a URL; the rest is seen when it is asked. On this machine it may be without TLS.
+fn url(item: &Item<'_>, tls: bool) -> Option<String> {
+    let text = item.text()?;
+    let local = ["http://localhost", "http://127.0.0.1", "http://[::1]"];
+    let is_local = local.iter().any(|start| {
+        let rest = text.strip_prefix(start);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']))
+    });
+    if text.starts_with("https://") || is_local || (!tls && text.starts_with("http://")) {
+        return Some(text.to_owned());
+    }
+    item.refuse(
+        "such a URL",
+        if tls {
+            "https://…"
+        } else {
+            "http://…, https://…"
+        },
+    );
+    None
+}
+
+/// That there is somebody to ask, and a way to prove the names.
+pub(crate) fn check(source: &Source<'_>, sites: &[(Site, Marks)], acme: Option<&Acme>) {
+    for (site, marks) in sites {
+        let automatic = site.tls.as_ref().is_some_and(|tls| tls.automatic);
+        let Some(at) = marks.tls.first().filter(|_| automatic) else {
+            continue;
+        };
+        let Some(acme) = acme else {
+            source.report(
+                at,
+                "automatic, and nobody is asked for certificates",
+                "[acme]",
+            );
+            continue;
+        };
+        let is_dns = matches!(acme.challenge, AcmeChallenge::Dns01 { .. });
+        if acme.challenge == AcmeChallenge::Http01 && site.listen.is_empty() {
+            source.report(
+                at,
+                "automatic by http-01, and the site is served with TLS alone",
+                "listen = \"*:80\" in [[site]], or another challenge in [acme]",
+            );
+        }
+        let is_wildcard = |name: &&Name| matches!(name, Name::Wildcard(_));
+        if !is_dns && site.names.iter().any(|name| is_wildcard(&name)) {
+            source.report(
+                at,
+                "automatic, and a name is for all hosts below another",
+                "challenge = \"dns-01\" in [acme]",
+            );
+        }
+        let is_default = |name: &Name| matches!(name, Name::Default);
+        if site.names.iter().all(is_default) && acme.on_demand.is_none() {
+            source.report(
+                at,
+                "automatic, and the site has no name",
+                "names in [[site]], or [acme.on_demand]",
+            );
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `[acme]`: what comes out of good tables, and what is said of each mistake.
+
+use super::*;
+
+const SITE: &str = "[[site]]\nroot = \"r\"\nnames = \"a.example\"\nlisten = \"*:80\"\n[site.tls]\nautomatic = true";
+
+#[test]
+fn every_key_is_read() {
+    let config = good(&format!(
+        r#"
+        [acme]
+        terms_agreed = true
+        folder = "/acme"
+        contact = ["mailto:a@b.example", "tel:+1"]
+        challenge = "dns-01"
+        hook = ["/hook", "zone"]
+        hook_timeout = "30s"
+        orders_per_hour = 7
+        [[acme.authority]]
+        directory = "https://ca.example/directory"
+        key_id = "id"
+        key_file = "/key"
+        profile = "shortlived"
+        roots = "/roots.pem"
+        [[acme.authority]]
+        directory = "http://127.0.0.1:14000/dir"
+        [acme.on_demand]
+        ask = "http://ask.example/?k=1"
+        per_minute = 3
+        names_max = 50
+        {SITE}
+        "#
+    ));
+    let mut first = AcmeAuthority::new("https://ca.example/directory");
+    first.external = Some(("id".into(), "/key".into()));
+    first.profile = Some("shortlived".into());
+    first.roots = Some("/roots.pem".into());
+    let expected = Acme {
+        terms_agreed: true,
+        folder: "/acme".into(),
+        contact: vec!["mailto:a@b.example".into(), "tel:+1".into()],
+        challenge: AcmeChallenge::Dns01 {
+            hook: vec!["/hook".into(), "zone".into()],
+            timeout_ms: 30_000,
+        },
+        authorities: vec![first, AcmeAuthority::new("http://127.0.0.1:14000/dir")],
+        orders_per_hour: 7,
+        on_demand: Some(OnDemand {
+            ask: "http://ask.example/?k=1".into(),
+            per_minute: 3,
+            names_max: 50,
+        }),
+    };
+    assert_eq!(config.acme, Some(expected));
+    let tls = config.sites[0].tls.as_ref();
+    assert!(tls.is_some_and(|tls| tls.automatic && tls.certificates.is_empty()));
+}
+
+#[test]
+fn the_defaults() {
+    let config = good(&format!("[acme]\nterms_agreed = true\n{SITE}"));
+    let acme = config.acme.expect("a table");
+    assert_eq!(acme.folder, Path::new("/var/lib/lowroad/acme"));
+    assert_eq!(acme.challenge, AcmeChallenge::Http01);
+    assert_eq!((acme.orders_per_hour, acme.on_demand), (100, None));
+    let urls: Vec<&str> = acme.authorities.iter().map(|it| &*it.directory).collect();
+    assert_eq!(urls, ["https://acme-v02.api.letsencrypt.org/directory"]);
+}
+
+#[test]
+fn mistakes_are_told_with_their_place() {
+    let agreed = |more: &str| format!("[acme]\nterms_agreed = true\n{more}\n{SITE}");
+    let twice = "[[acme.authority]]\ndirectory = \"https://a\"\n".repeat(2);
+    let site =
+        |from: &str, to: &str| format!("[acme]\nterms_agreed = true\n{}", SITE.replace(from, to));
+    for (text, line) in [
+        (
+            SITE.into(),
+            "automatic, and nobody is asked for certificates",
+        ),
+        (
+            format!("[acme]\n{SITE}"),
+            "acme: the authorities' terms of service are not agreed to",
+        ),
+        (
+            agreed("contact = \"me\""),
+            "acme.contact: \"me\" is not a URL",
+        ),
+        (agreed("challenge = \"dns-01\""), "acme: hook is missing"),
+        (agreed("hook = [\"h\"]"), "acme.hook: means nothing here"),
+        (
+            agreed("challenge = \"dns-01\"\nhook = []"),
+            "acme.hook: there is no program",
+        ),
+        (
+            agreed(&twice),
+            "acme.authority[1].directory: the authority is there twice",
+        ),
+        (
+            agreed("[[acme.authority]]\ndirectory = \"http://a\""),
+            "is not such a URL",
+        ),
+        (
+            agreed("[[acme.authority]]\ndirectory = \"http://127.0.0.1.a\""),
+            "is not such a URL",
+        ),
+        (
+            agreed("[[acme.authority]]\ndirectory = \"https://a\"\nkey_id = \"k\""),
+            "acme.authority[0]: one of key_id and key_file is missing",
+        ),
+        (
+            agreed("[acme.on_demand]\nper_minute = 1"),
+            "acme.on_demand: ask is missing",
+        ),
+        (
+            site("a.example", "*.a.example"),
+            "a name is for all hosts below another",
+        ),
+        (
+            site("a.example", "_"),
+            "automatic, and the site has no name",
+        ),
+        (
+            site("listen = \"*:80\"\n", ""),
+            "automatic by http-01, and the site is served with TLS alone",
+        ),
+    ] {
+        let said = shown(&text);
+        assert!(said.contains(line), "{text}\n{said}");
+    }
+}
