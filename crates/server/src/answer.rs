@@ -182,6 +182,11 @@ impl<W: World> Decider<'_, W> {
                 }
             }
         };
+        if let Some(token) = path.strip_prefix(CHALLENGES)
+            && let Some(answer) = self.sites.challenge(token)
+        {
+            return made(to.text(&answer));
+        }
         if to.exchange.secured.is_none()
             && let Some(location) = to_tls(self.sites, site, request)
         {
@@ -297,6 +302,9 @@ impl<W: World> Decider<'_, W> {
         }
     }
 }
+
+/// Below it an authority looks whether a name is ours (RFC 8555 §8.3).
+const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 /// Finds the class of a request, and whether there may be one more of it; else it is answered.
 #[inline(never)]

@@ -126,6 +126,7 @@ pub fn run(
         let (store, logger) = (running.store.clone(), running.logger.clone());
         tier.keep_up(unsaved, store, logger).map_err(text)?;
     }
+    running.tls.keep(&running.config, &running.logger)?;
     running.fd_limit = fd_limit;
     running.sinks = logs.sinks();
     running.softirq = own.health;

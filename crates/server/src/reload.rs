@@ -203,6 +203,10 @@ fn put_in_force(running: &mut Running, prepared: Prepared) -> Hearing {
     // Before the new listeners, which only the new sites know.
     let hearing = serve(running, Arc::new(sites));
     running.tls = tls;
+    // What is there goes on as it is.
+    if let Err(error) = running.tls.keep(&config, &running.logger) {
+        running.logger.error(format_args!("{error}"));
+    }
     running.modules = modules;
     for (worker, sockets) in running.workers.iter().zip(opened) {
         worker.post(Message::Settings(settings.clone()));

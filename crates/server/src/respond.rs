@@ -258,6 +258,17 @@ impl Responder<'_, '_> {
         status
     }
 
+    /// Answers with a short text for a program.
+    pub fn text(&mut self, text: &str) -> Status {
+        let mut head = self.response.head(Status::OK);
+        head.field("Content-Type", b"application/octet-stream")
+            .field("Cache-Control", b"no-store");
+        if head.end(BodyLen::Known(text.len() as u64)) {
+            self.response.copied(text.as_bytes());
+        }
+        Status::OK
+    }
+
     /// Says no.
     pub fn refuse(&mut self, at: Option<At<'_>>, status: Status) -> Status {
         self.page(at, status, None, &[]);

@@ -42,6 +42,8 @@ pub struct Sites {
     offers: Vec<Option<Arc<Offer>>>,
     /// What the configuration calls addresses with TLS.
     tls_ids: Vec<(SocketAddr, ListenerId)>,
+    /// Of the listeners; `None` where there are none.
+    tls: Option<Tls>,
     /// No site has had this number yet.
     id_next: u32,
 }
@@ -125,6 +127,7 @@ impl Sites {
         let offers = offers.collect();
         Ok(Sites {
             offers,
+            tls: Some(tls.clone()),
             ..Sites::at(all, id_next, classes, config, listeners)
         })
     }
@@ -149,6 +152,7 @@ impl Sites {
         let classes = self.classes.clone();
         (!same).then(|| Sites {
             offers: self.offers.clone(),
+            tls: self.tls.clone(),
             ..Sites::at(all, id_next, classes, config, listeners)
         })
     }
@@ -180,6 +184,7 @@ impl Sites {
             addresses: listeners.addresses.clone(),
             offers: Vec::new(),
             tls_ids: tls_ids(config, listeners),
+            tls: None,
             id_next,
         }
     }
@@ -228,6 +233,11 @@ impl Sites {
             }
             _ => false,
         }
+    }
+
+    /// What is answered to an authority that looks whether a name is ours.
+    pub fn challenge(&self, token: &[u8]) -> Option<Arc<str>> {
+        self.tls.as_ref()?.challenge(token)
     }
 
     /// Where requests in plain text for a site are sent to over TLS, without their path.

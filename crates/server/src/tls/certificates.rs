@@ -1,15 +1,21 @@
-//! Which certificates are shown at an address. All sources come together here: files, and this machine's own authority;
-//! one more source adds its certificates to the same [`Certificates`].
+//! Which certificates are shown at an address. All sources come together here: files, this machine's own authority, and
+//! those that come by themselves.
 
 use std::net::SocketAddr;
 
 use lowroad_config::{self as config, Name};
 use lowroad_tls::certificates::Certificates;
 
+use super::automatic::Source;
 use super::files::Pairs;
 
 /// Those of an address, as its store is given them whenever one of them has changed.
-pub fn of_address(address: SocketAddr, sites: &[config::Site], pairs: &Pairs) -> Certificates {
+pub fn of_address(
+    address: SocketAddr,
+    sites: &[config::Site],
+    pairs: &Pairs,
+    automatic: Option<&dyn Source>,
+) -> Certificates {
     let mut certificates = Certificates::new();
     let here = || {
         let here = |site: &&config::Site| site.tls_addresses().contains(&address);
@@ -20,11 +26,24 @@ pub fn of_address(address: SocketAddr, sites: &[config::Site], pairs: &Pairs) ->
             certificates.add(pair);
         }
     }
+    if let Some(automatic) = automatic {
+        automatic.add_to(&mut certificates);
+    }
     // Who names nobody is shown what the default site has, or the first.
     let is_default = |site: &&config::Site| site.names.contains(&Name::Default);
     if let Some(site) = here().find(is_default).or_else(|| here().next()) {
         for pair in pairs.of_site(site) {
             certificates.add_default(pair);
+        }
+        let first = site.names.iter().find_map(|name| match name {
+            Name::Exact(host) => Some(host.clone()),
+            Name::Wildcard(host) => Some(format!("*.{host}")),
+            Name::Default => None,
+        });
+        if let (Some(automatic), Some(first)) = (automatic, first)
+            && let Some(pair) = automatic.pair(&first)
+        {
+            certificates.add_default(&pair);
         }
     }
     certificates

@@ -17,6 +17,12 @@ pub fn check(config: &Config) -> Result<(), String> {
         Ok((_, doubts)) => problems.extend(doubts),
         Err(fatal) => problems.push(fatal),
     }
+    if let Some(acme) = &config.acme {
+        let settings = super::automatic::settings(acme, Vec::new());
+        let checked =
+            settings.and_then(|it| it.check().map_err(|problem| format!("acme: {problem}")));
+        problems.extend(checked.err());
+    }
     for tls in sites.iter().filter_map(|site| site.tls.as_ref()) {
         if tls.clients != ClientCertificates::None
             && let Err(error) = clients(&tls.clients)

@@ -71,7 +71,9 @@ impl Pairs {
         if !fatal.is_empty() {
             return Err(fatal.join("\n"));
         }
-        doubts.extend(sites.iter().flat_map(|site| pairs.uncovered(site)));
+        let is_own = |site: &&config::Site| site.tls.as_ref().is_some_and(|tls| !tls.automatic);
+        let own = sites.iter().filter(is_own);
+        doubts.extend(own.flat_map(|site| pairs.uncovered(site)));
         Ok((pairs, doubts))
     }
 

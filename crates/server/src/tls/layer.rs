@@ -55,6 +55,9 @@ impl Layer for Secure {
         });
         let progress = progress.map_err(|failure| {
             self.offer.process.faults.note(&failure);
+            if let Some(name) = server.server_name() {
+                self.offer.wish(name);
+            }
             match failure.fault {
                 Fault::PlainHttp => LayerFault::ClearText,
                 _ => LayerFault::Broken,

@@ -3,6 +3,7 @@
 //! [`certificates::of_address`] is where the certificates of an address come together, from whatever source. How bytes are
 //! opened and sealed is `layer`'s; what goes wrong with clients is counted by `faults`.
 
+mod automatic;
 mod certificates;
 mod check;
 mod faults;
@@ -21,6 +22,7 @@ use lowroad_tls::certificates::Store;
 use lowroad_tls::{Acceptor, Clock, PERIOD_S_MAX, Settings, TicketKeys, Tickets, Version};
 
 use crate::clock;
+use automatic::{Automatic, Source};
 use faults::Faults;
 use files::Pairs;
 
@@ -53,6 +55,7 @@ struct Process {
     clock: Clock,
     tickets: Tickets,
     faults: Arc<Faults>,
+    automatic: Arc<Automatic>,
 }
 
 /// What is offered to the clients of one address.
@@ -106,10 +109,25 @@ impl Tls {
         if !pairs.follow(unix_s(), logger) {
             return;
         }
-        for (address, offer) in &self.0.offers {
-            let certificates = certificates::of_address(*address, &self.0.sites, &pairs);
-            offer.store.replace(certificates);
-        }
+        drop(pairs);
+        let automatic = self.0.process.automatic.source();
+        self.0
+            .show(automatic.as_deref().map(|it| it as &dyn Source));
+    }
+
+    /// Gets and keeps the certificates that are to come by themselves. To be called when this is in force, and root was
+    /// given up.
+    ///
+    /// # Errors
+    /// What can't be used, and why.
+    pub fn keep(&self, config: &Config, logger: &Logger) -> Result<(), String> {
+        self.0.process.automatic.keep(config, &self.0, logger)
+    }
+
+    /// What is answered to an authority that looks whether a name is ours, below `/.well-known/acme-challenge/`.
+    pub fn challenge(&self, token: &[u8]) -> Option<Arc<str>> {
+        let token = std::str::from_utf8(token).ok()?;
+        self.0.process.automatic.challenge(token)
     }
 
     /// What `lowroad status` says of it.
@@ -118,8 +136,21 @@ impl Tls {
             return Vec::new();
         }
         let pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
-        let certificates = pairs.texts().map(|text| ("certificate", text));
+        let automatic = self.0.process.automatic.texts();
+        let certificates = pairs.texts().chain(automatic);
+        let certificates = certificates.map(|text| ("certificate", text));
         certificates.chain(self.0.process.faults.texts()).collect()
+    }
+}
+
+impl Shared {
+    /// Shows clients what there is now.
+    fn show(&self, automatic: Option<&dyn Source>) {
+        let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        for (address, offer) in &self.offers {
+            let certificates = certificates::of_address(*address, &self.sites, &pairs, automatic);
+            offer.store.replace(certificates);
+        }
     }
 }
 
@@ -131,6 +162,7 @@ impl Process {
         Ok(Process {
             tickets: tickets.map_err(|error| format!("no keys for tickets: {error}"))?,
             faults: Arc::new(Faults::new(logger.clone())),
+            automatic: Arc::default(),
             clock,
         })
     }
@@ -143,7 +175,9 @@ impl Offer {
         pairs: &Pairs,
         process: &Process,
     ) -> Result<Offer, String> {
-        let store = Store::new(certificates::of_address(address, sites, pairs));
+        let automatic = process.automatic.source();
+        let automatic = automatic.as_deref().map(|it| it as &dyn Source);
+        let store = Store::new(certificates::of_address(address, sites, pairs, automatic));
         let mut settings = Settings::new(store.clone(), process.clock.clone());
         settings.protocols = PROTOCOLS.map(str::to_owned).to_vec();
         settings.tickets = Some(process.tickets.clone());
@@ -169,6 +203,14 @@ impl Offer {
     pub fn layer(self: &Arc<Self>) -> Box<dyn Layer> {
         self.process.clock.set(unix_s());
         Box::new(layer::Secure::new(self))
+    }
+
+    /// A handshake has failed for which a name was asked for.
+    fn wish(&self, server_name: &str) {
+        let name = server_name.to_ascii_lowercase();
+        if !self.store.current().covers(&name) {
+            self.process.automatic.wish(&name);
+        }
     }
 
     /// Whether a request for `host` came over a connection that was made for another name, with other certificates.

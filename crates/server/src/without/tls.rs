@@ -49,6 +49,19 @@ impl Tls {
         None
     }
 
+    /// There is nothing to keep.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn keep(&self, _: &Config, _: &Logger) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Nobody looks.
+    pub fn challenge(&self, _: &[u8]) -> Option<Arc<str>> {
+        None
+    }
+
     /// There is nothing to follow.
     pub fn follow(&self, _: &Logger) {}
 
