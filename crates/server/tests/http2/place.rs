@@ -48,9 +48,8 @@ impl Place {
         let origin = Origin::saying(|asked| {
             let body = format!("{} {}", asked.body.len(), asked.trailers.trim());
             match asked.target.as_str() {
-                "/origin/trailers" => format!(
-                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n"
-                ),
+                "/origin/trailers" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n"
+                    .to_owned(),
                 _ => format!(
                     "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
                     body.len()
