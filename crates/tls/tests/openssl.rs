@@ -340,15 +340,9 @@ impl SServer {
             .local_addr()
             .unwrap()
             .port();
-        let mut child = Command::new("timeout")
-            .args([
-                "60",
-                "openssl",
-                "s_server",
-                "-rev",
-                "-accept",
-                &port.to_string(),
-            ])
+        // Itself, and not by timeout: that would leave it behind when it is killed.
+        let mut child = Command::new("openssl")
+            .args(["s_server", "-rev", "-accept", &port.to_string()])
             .args(["-cert".as_ref(), files.certificates.as_os_str()])
             .args(["-cert_chain".as_ref(), files.certificates.as_os_str()])
             .args(["-key".as_ref(), files.key.as_os_str()])
