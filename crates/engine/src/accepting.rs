@@ -52,9 +52,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         match entered {
             Ok(()) => {}
             Err(overload) => {
-                let has_layer = self.service.layer(listener).is_some();
-                let transport = Transport::new(socket, peer, None);
-                return self.turn_away(transport, listener, overload, has_layer);
+                return self.turn_away(Transport::new(socket, peer, None), listener, overload);
             }
         }
         let layer = self.service.layer(listener);
@@ -107,13 +105,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
         mut transport: Transport<D::Socket>,
         listener: ListenerId,
         overload: Overload,
-        has_layer: bool,
     ) {
         match overload {
             Overload::Connections => self.counters.over_connections_max.bump(),
             Overload::Address => self.counters.over_address_max.bump(),
         }
-        if has_layer {
+        if self.service.has_layer(listener) {
             // A handshake is what it has too many of already.
             return transport.close(&mut self.driver);
         }

@@ -93,7 +93,13 @@ pub trait Service {
     /// What an operator changes while the server runs.
     type Command: Send + 'static;
 
-    /// What connections of a listener are sealed by, if they are.
+    /// Whether connections of a listener are sealed.
+    fn has_layer(&self, listener: ListenerId) -> bool {
+        let _ = listener;
+        false
+    }
+
+    /// What a new connection of a listener is sealed by, if those are.
     fn layer(&mut self, listener: ListenerId) -> Option<Box<dyn Layer>> {
         let _ = listener;
         None

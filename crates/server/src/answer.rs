@@ -352,6 +352,10 @@ impl Service for Web {
     type Record = Box<Record>;
     type Command = Command;
 
+    fn has_layer(&self, listener: ListenerId) -> bool {
+        self.sites.offer(listener).is_some()
+    }
+
     fn layer(&mut self, listener: ListenerId) -> Option<Box<dyn Layer>> {
         self.sites.offer(listener).map(|offer| offer.layer())
     }

@@ -9,7 +9,6 @@ use super::number;
 use crate::driver::Driver;
 use crate::interim::Interim;
 use crate::pace::{Pace, Verdict};
-use crate::response::Response;
 use crate::service::{Refused, Service};
 use crate::underway::StreamId;
 use crate::worker::Worker;
@@ -183,22 +182,15 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// The rest of a request's body will not come, or not as it should: it is answered so, if it was not.
     pub(crate) fn break_stream(&mut self, id: usize, stream: StreamId, why: Refused) {
-        let now_ms = self.driver.now_ms();
-        let mut exchange = self.exchange(id, stream, now_ms);
         let connection = &mut self.connections[id];
         let Some(two) = &mut connection.two else {
             return;
         };
         two.http.leave_body(number(stream), &mut self.out.bytes);
         connection.exchanges.end_incoming(stream);
-        if two.http.is_answered(number(stream)) {
-            return;
+        if !two.http.is_answered(number(stream)) {
+            self.write_refusal(id, stream, why);
+            self.emit(id);
         }
-        connection.exchanges.remove(stream);
-        let http = &mut two.http;
-        let mut response = Response::of_stream(http, number(stream), &mut self.out, &self.date);
-        let record = self.service.refuse(why, &[], &mut exchange, &mut response);
-        self.stream_written(id, stream, record);
-        self.emit(id);
     }
 }

@@ -179,9 +179,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Answers a stream that is no request.
     fn refuse_stream(&mut self, id: usize, stream: h2::StreamId, refusal: Refusal) {
-        let now_ms = self.driver.now_ms();
         self.counters.refused.bump();
-        let mut exchange = self.exchange(id, name(stream), now_ms);
         let connection = &mut self.connections[id];
         let Some(two) = &mut connection.two else {
             return;
@@ -190,11 +188,22 @@ impl<D: Driver, V: Service> Worker<D, V> {
             // Its body has become too long meanwhile: who reads it finds it cut.
             return connection.exchanges.end_incoming(name(stream));
         }
-        connection.exchanges.remove(name(stream));
-        let mut response = Response::of_stream(&mut two.http, stream, &mut self.out, &self.date);
-        let why = Refused::Request(refusal);
+        self.write_refusal(id, name(stream), Refused::Request(refusal));
+    }
+
+    /// Answers a stream with a refusal, and forgets what was under way for it.
+    pub(crate) fn write_refusal(&mut self, id: usize, stream: StreamId, why: Refused) {
+        let now_ms = self.driver.now_ms();
+        let mut exchange = self.exchange(id, stream, now_ms);
+        let connection = &mut self.connections[id];
+        connection.exchanges.remove(stream);
+        let Some(two) = &mut connection.two else {
+            return;
+        };
+        let http = &mut two.http;
+        let mut response = Response::of_stream(http, number(stream), &mut self.out, &self.date);
         let record = self.service.refuse(why, &[], &mut exchange, &mut response);
-        self.stream_written(id, name(stream), record);
+        self.stream_written(id, stream, record);
     }
 
     /// Some of a request's body has come.
@@ -206,17 +215,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(two) = &mut connection.two else {
             return;
         };
-        let taken_len = match connection.exchanges.incoming(name(stream)) {
-            None => data.len(),
+        match connection.exchanges.incoming(name(stream)) {
+            None => two.http.taken(stream, data.len(), &mut self.out.bytes),
             Some(incoming) => {
                 incoming.untaken += data.len();
-                match incoming.full {
-                    true => 0,
-                    false => std::mem::take(&mut incoming.untaken),
-                }
+                self.take_stream(id, name(stream));
             }
-        };
-        two.http.taken(stream, taken_len, &mut self.out.bytes);
+        }
     }
 
     /// A request's body has come whole.

@@ -147,6 +147,10 @@ impl Service for Echo {
     type Record = u64;
     type Command = ();
 
+    fn has_layer(&self, _: ListenerId) -> bool {
+        self.veiled
+    }
+
     fn layer(&mut self, _: ListenerId) -> Option<Box<dyn Layer>> {
         self.veiled.then(|| Box::new(Veil::default()) as _)
     }

@@ -1,7 +1,7 @@
 //! Certificates that come by themselves: the manager that gets and keeps them outlives configurations, and says when
 //! there are others. How they are got is [`lowroad_acme`]'s; where they are shown, `certificates`'.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use lowroad_acme::{
@@ -25,12 +25,13 @@ pub struct Automatic {
     tokens: RwLock<Option<Tokens>>,
     /// Whose offers are in force.
     current: Mutex<Weak<Shared>>,
+    /// On which all managers run, one after the other; begun with the first.
+    runtime: OnceLock<Handle>,
 }
 
 struct Running {
     acme: Acme,
     manager: Arc<Manager>,
-    runtime: Handle,
 }
 
 /// Where certificates can be had besides files.
@@ -88,6 +89,7 @@ impl Automatic {
             .filter(|it| !sites.is_empty() || it.on_demand.is_some())
         else {
             *self.running() = None;
+            *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = None;
             return Ok(());
         };
         let mut running = self.running();
@@ -119,7 +121,7 @@ impl Automatic {
         logger: &Logger,
     ) -> Result<Running, String> {
         let settings = settings(acme, sites)?;
-        let runtime = runtime()?;
+        let runtime = self.runtime()?;
         let (this, logger) = (Arc::downgrade(self), logger.clone());
         let told = move |view: &View, event: Event<'_>| match event {
             Event::Said(text) => logger.info(format_args!("certificates: {text}")),
@@ -132,11 +134,10 @@ impl Automatic {
                 }
             }
         };
-        let manager = Manager::start(settings, &runtime, told);
+        let manager = Manager::start(settings, runtime, told);
         Ok(Running {
             acme: acme.clone(),
             manager: Arc::new(manager.map_err(|problem| format!("acme: {problem}"))?),
-            runtime,
         })
     }
 
@@ -153,7 +154,10 @@ impl Automatic {
             return;
         };
         let (manager, name) = (running.manager.clone(), name.to_owned());
-        running.runtime.spawn(async move {
+        let Some(runtime) = self.runtime.get() else {
+            return;
+        };
+        runtime.spawn(async move {
             // Why not, it has said to the log.
             let _ = manager.on_demand(&name).await;
         });
@@ -167,6 +171,14 @@ impl Automatic {
             .flatten()
             .map(|state| state.to_string())
             .collect()
+    }
+
+    fn runtime(&self) -> Result<&Handle, String> {
+        if self.runtime.get().is_none() {
+            // Only one configuration is put in force at a time.
+            let _ = self.runtime.set(runtime()?);
+        }
+        self.runtime.get().ok_or_else(|| "acme: no runtime".into())
     }
 
     fn running(&self) -> MutexGuard<'_, Option<Running>> {
