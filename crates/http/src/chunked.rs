@@ -4,14 +4,16 @@
 //! ```text
 //!  ┌──────────────────────────────── data ends ─── DataCr ─► DataLf ◄┐
 //!  ▼                                                                 │
-//! Size ── ; ──► Extension ◄─ " ─► Quoted ◄─ \ ─► Escaped             │
-//!  │ CR            │ CR                                              │
-//!  └──► SizeLf ◄───┘ ── size > 0 ──► Data ───────────────────────────┘
+//! Size ── ; ──► NameStart ─► Name ── = ──► ValueStart ─┬─► Value       │
+//!  │                  ▲        │                       └─► Quoted ◄─ \ ─► Escaped
+//!  │ CR               └── ; ───┴── after a name or a value             │
+//!  │                           │ CR                                    │
+//!  └──► SizeLf ◄───────────────┘ ── size > 0 ──► Data ─────────────────┘
 //!         └─ size == 0 ─► Trailers ─► done
 //! ```
 //!
-//! Every line end is CRLF, nothing stands between a size and its CRLF but extensions, and trailers
-//! are checked like fields. The trailer section is taken in one piece, so that it can be given as slices of the
+//! Every line end is CRLF, nothing stands between a size and its CRLF but extensions in the form that the grammar gives
+//! them, and trailers are checked like fields. The trailer section is taken in one piece, so that it can be given as slices of the
 //! input. A decoder that is more lenient than the next one lets
 //! requests be smuggled (RFC 9112 §11.2). Read RFC 9112 §7.1.
 
@@ -19,7 +21,7 @@ use crate::body::{self, Fed};
 use crate::limits::Limits;
 use crate::lines::{self, Stop};
 use crate::refusal::Refusal;
-use crate::scan::{self, VALUE};
+use crate::scan::{self, TOKEN, VALUE};
 use crate::target::hex_digit;
 
 /// Most digits of a chunk size.
@@ -48,11 +50,20 @@ pub(crate) struct Chunked {
 enum State {
     /// A digit of the size, or what ends it.
     Size,
-    /// Whitespace after the size, which must lead to a `;`.
-    SizeSpace,
-    Extension,
+    /// Whitespace after the size or a value, which must lead to a `;`.
+    Space,
+    /// The first byte of an extension's name, or whitespace before it.
+    NameStart,
+    Name,
+    /// Whitespace after a name, which must lead to a `=` or a `;`.
+    NameSpace,
+    /// The first byte of a value, or whitespace before it.
+    ValueStart,
+    Value,
     Quoted,
     Escaped,
+    /// Behind a quoted value.
+    QuotedEnd,
     SizeLf,
     Data,
     DataCr,
@@ -138,9 +149,15 @@ impl Chunked {
     fn step(&mut self, byte: u8) -> Result<State, Refusal> {
         match self.state {
             State::Size => self.size(byte),
-            State::SizeSpace | State::Extension | State::Quoted | State::Escaped => {
-                self.extension(byte)
-            }
+            State::Space
+            | State::NameStart
+            | State::Name
+            | State::NameSpace
+            | State::ValueStart
+            | State::Value
+            | State::Quoted
+            | State::Escaped
+            | State::QuotedEnd => self.extension(byte),
             State::SizeLf => {
                 expect(byte, b'\n', Refusal::ChunkSize)?;
                 self.size_is_known()
@@ -171,27 +188,35 @@ impl Chunked {
         match byte {
             _ if self.digits == 0 => Err(Refusal::ChunkSize),
             b'\r' => Ok(State::SizeLf),
-            b';' => self.spend(State::Extension, Refusal::ChunkExtensionTooLong),
-            b' ' | b'\t' => self.spend(State::SizeSpace, Refusal::ChunkExtensionTooLong),
+            b';' => self.spend(State::NameStart, Refusal::ChunkExtensionTooLong),
+            b' ' | b'\t' => self.spend(State::Space, Refusal::ChunkExtensionTooLong),
             _ => Err(Refusal::ChunkSize),
         }
     }
 
-    /// A byte between the size and its CR.
+    /// A byte between the size and its CR (RFC 9112 §7.1.1).
     fn extension(&mut self, byte: u8) -> Result<State, Refusal> {
         let next = match (self.state, byte) {
-            (State::SizeSpace, b';') => State::Extension,
-            (State::SizeSpace, b' ' | b'\t') => State::SizeSpace,
-            (State::SizeSpace, _) => return Err(Refusal::ChunkSize),
-            (State::Extension, b'\r') => return Ok(State::SizeLf),
-            (State::Extension, b'"') | (State::Escaped, _) => State::Quoted,
-            (State::Quoted, b'"') => State::Extension,
+            (State::Name | State::Value | State::QuotedEnd, b'\r') => return Ok(State::SizeLf),
+            (
+                State::Space | State::Name | State::NameSpace | State::Value | State::QuotedEnd,
+                b';',
+            ) => State::NameStart,
+            (State::Name | State::NameSpace, b'=') => State::ValueStart,
+            (State::Name, b' ' | b'\t') => State::NameSpace,
+            (State::Value | State::QuotedEnd, b' ' | b'\t') => State::Space,
+            (
+                same @ (State::Space | State::NameStart | State::NameSpace | State::ValueStart),
+                b' ' | b'\t',
+            ) => same,
+            (State::ValueStart, b'"') => State::Quoted,
+            (State::Quoted, b'"') => State::QuotedEnd,
             (State::Quoted, b'\\') => State::Escaped,
-            (same, _) => same,
+            (State::Quoted | State::Escaped, _) if scan::is(byte, VALUE) => State::Quoted,
+            (State::NameStart | State::Name, _) if scan::is(byte, TOKEN) => State::Name,
+            (State::ValueStart | State::Value, _) if scan::is(byte, TOKEN) => State::Value,
+            _ => return Err(Refusal::ChunkExtension),
         };
-        if !scan::is(byte, VALUE) {
-            return Err(Refusal::ChunkExtension);
-        }
         self.spend(next, Refusal::ChunkExtensionTooLong)
     }
 

@@ -119,7 +119,7 @@ enum Comparison {
 }
 
 /// Whether one of the listed tags matches, or the field is `*`, for which any representation will
-/// do. A malformed list ends where the fault begins.
+/// do. A malformed list matches nothing, so that the whole response is sent and nothing is changed.
 fn any_matches(values: &Values<'_>, own: &[u8], comparison: Comparison) -> bool {
     let matches = |tag: &[u8]| match comparison {
         Comparison::Strong => strong_match(tag, own),
@@ -127,7 +127,30 @@ fn any_matches(values: &Values<'_>, own: &[u8], comparison: Comparison) -> bool 
     };
     values
         .iter()
-        .any(|value| value == b"*" || Tags(value).any(matches))
+        .any(|value| value == b"*" || list_matches(value, matches))
+}
+
+/// Whether one tag of the list in `value` matches, and all of it is a list of tags. They may contain commas, so the
+/// list cannot simply be split.
+fn list_matches(value: &[u8], matches: impl Fn(&[u8]) -> bool) -> bool {
+    let mut rest = value;
+    let mut matched = false;
+    loop {
+        while let [b',' | b' ' | b'\t', after @ ..] = rest {
+            rest = after;
+        }
+        if rest.is_empty() {
+            return matched;
+        }
+        let Some((tag, after)) = take_tag(rest) else {
+            return false;
+        };
+        matched |= matches(tag);
+        rest = list::trim_start(after);
+        if !matches!(rest, [] | [b',', ..]) {
+            return false;
+        }
+    }
 }
 
 fn strong_match(tag: &[u8], own: &[u8]) -> bool {
@@ -137,25 +160,6 @@ fn strong_match(tag: &[u8], own: &[u8]) -> bool {
 fn weak_match(tag: &[u8], own: &[u8]) -> bool {
     let opaque = |tag| <[u8]>::strip_prefix(tag, b"W/").unwrap_or(tag);
     opaque(tag) == opaque(own)
-}
-
-/// The entity tags of a list. They may contain commas, so the list cannot simply be split.
-struct Tags<'b>(&'b [u8]);
-
-impl<'b> Iterator for Tags<'b> {
-    type Item = &'b [u8];
-
-    fn next(&mut self) -> Option<&'b [u8]> {
-        while let [b',' | b' ' | b'\t', rest @ ..] = self.0 {
-            self.0 = rest;
-        }
-        let (tag, rest) = take_tag(core::mem::take(&mut self.0))?;
-        // After a tag, only a comma goes on with the list.
-        if let rest @ [b',', ..] = list::trim_start(rest) {
-            self.0 = rest;
-        }
-        Some(tag)
-    }
 }
 
 /// The entity tag at the start of `value`, with `W/` and quotes, and what follows it.

@@ -14,12 +14,11 @@ use crate::scan::{self, DIGIT, HOST};
 /// Longest name, without the port, before and after [`normalize`].
 pub const NAME_LEN_MAX: usize = 255;
 
-/// Whether `raw` is `host`, `host:port` or empty. An empty Host is what a client sends that has no
-/// authority to name (RFC 9110 §7.2); the default site answers it. If this holds and `raw` is not
-/// empty, [`normalize`] succeeds.
+/// Whether `raw` is `host` or `host:port`. If this holds, [`normalize`] succeeds. An empty Host is what a client sends
+/// whose URI has no authority (RFC 9110 §7.2), and an `http` URI always has one.
 #[inline]
 pub fn is_valid(raw: &[u8]) -> bool {
-    raw.is_empty() || split(raw).is_some()
+    split(raw).is_some()
 }
 
 /// The name by which a site is looked up: lower case, without port and without one trailing dot.
@@ -123,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_host_is_valid_but_has_no_name() {
-        assert!(is_valid(b""));
+    fn an_empty_host_is_invalid() {
+        assert!(!is_valid(b""));
         assert_eq!(normal(""), None);
     }
 

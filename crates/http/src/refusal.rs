@@ -73,7 +73,7 @@ refusals! {
     CodingNotLast => BAD_REQUEST "the transfer codings do not end in one chunked";
     /// A chunk size that is not 1 to 16 hexadecimal digits.
     ChunkSize => BAD_REQUEST "a chunk size is malformed";
-    /// A chunk extension with a bare line end or a control character.
+    /// A chunk extension that is not as RFC 9112 §7.1.1 writes it.
     ChunkExtension => BAD_REQUEST "a chunk extension is malformed";
     /// A chunk's extensions are longer than the limit.
     ChunkExtensionTooLong => BAD_REQUEST "a chunk extension is too long";

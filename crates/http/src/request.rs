@@ -42,7 +42,7 @@ pub struct Request<'b> {
     /// What is asked for.
     pub target: Target<'b>,
     /// The raw authority, for which [`crate::host::is_valid`] holds: that of the target if it has
-    /// one, else the value of Host. May be empty. `None` in HTTP/1.0 only.
+    /// one, else the value of Host. Never empty. `None` in HTTP/1.0 only.
     pub authority: Option<&'b [u8]>,
     /// The target as it was sent.
     pub(crate) raw_target: &'b [u8],

@@ -80,7 +80,6 @@ fn odd_but_allowed() {
                 "1.2 is understood as 1.1",
                 b"GET /good.txt HTTP/1.2\r\nHost: test\r\n\r\n",
             ),
-            ("an empty Host", &get("Host:\r\n")),
             ("a Host with a port", &get("Host: test:8080\r\n")),
             ("an IPv6 address", &get("Host: [::1]:80\r\n")),
             ("spaces around a value", &get("Host: \t test \t \r\n")),

@@ -85,7 +85,7 @@ fn extensions_are_skipped() {
     assert_body("1;a\r\nx\r\n0;b=c;d\r\n\r\n", "x", "");
     assert_body("1 ; a = \"q\"\r\nx\r\n0\r\n\r\n", "x", "");
     assert_body("1;a=\"1\\\"; \\\\\"\r\nx\r\n0\r\n\r\n", "x", "");
-    assert_body("1\t;\r\nx\r\n0;é\r\n\r\n", "x", "");
+    assert_body("1\t;\ta=b ;c\r\nx\r\n0;a=\"é\"\t; b\r\n\r\n", "x", "");
 }
 
 #[test]
@@ -112,9 +112,6 @@ fn bad_sizes() {
         "+1",
         "0x1",
         "g",
-        "1 ",
-        "1\t",
-        "1 1",
         "1_0",
         "1,1",
         "1\n",
@@ -141,6 +138,32 @@ fn bad_extensions() {
     assert_refused("1;a=\"\\\r\n", Refusal::ChunkExtension);
     assert_refused("1;\x01\r\n", Refusal::ChunkExtension);
     assert_refused("1;\0\r\n", Refusal::ChunkExtension);
+    // What the grammar does not have, another decoder may read differently.
+    for extension in [
+        ";",
+        "; ",
+        ";;a",
+        ";=b",
+        ";a=",
+        ";a= ",
+        ";a;",
+        ";bad[=x",
+        ";a=b[",
+        ";a=b=c",
+        ";a=\"b\"c",
+        ";a b",
+        ";a ",
+        ";a=b ",
+        ";é",
+        ";a=\"b\\\x01\"",
+        " a",
+        " ",
+        "\t",
+        " 1",
+    ] {
+        let refused = decode(&(String::from("1") + extension + "\r\nx\r\n0\r\n\r\n"));
+        assert_eq!(refused, Err(Refusal::ChunkExtension), "{extension:?}");
+    }
 }
 
 #[test]
@@ -181,7 +204,7 @@ fn the_extensions_of_each_chunk_are_bounded() {
     };
     let each = decode_with(b"1;ab\r\nx\r\n1 ;c\r\ny\r\n0;de\r\n\r\n", &limits);
     assert_eq!(each, Ok(Some((b"xy".into(), Vec::new()))));
-    for long in ["1;abc\r\n", "1   ;\r\n", "1;\"a\"\r\n"] {
+    for long in ["1;abc\r\n", "1   ;\r\n", "1;a=b\r\n"] {
         let refused = decode_with(long.as_bytes(), &limits);
         assert_eq!(refused, Err(Refusal::ChunkExtensionTooLong), "{long:?}");
     }

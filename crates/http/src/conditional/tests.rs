@@ -91,7 +91,10 @@ fn lists_of_tags_in_odd_shapes() {
     );
     // What is inside of a tag is not a tag.
     assert_get("If-None-Match: \"a, \"v1\", b\"\r\n", Proceed);
-    // A fault ends the list.
+    // A list with a fault matches nothing.
+    assert_get("If-None-Match: \"v1\" garbage\r\n", Proceed);
+    assert_get("If-None-Match: \"v1\", garbage\r\n", Proceed);
+    assert_due("PUT", "If-Match: \"v1\" garbage\r\n", &STRONG, Failed);
     assert_get("If-None-Match: \"a\" \"v1\"\r\n", Proceed);
     assert_get("If-None-Match: a, \"v1\"\r\n", Proceed);
     assert_get("If-None-Match: \"v1\r\n", Proceed);

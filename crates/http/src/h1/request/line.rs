@@ -250,7 +250,7 @@ fn absolute_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, R
     let rest = strip_scheme(raw).ok_or(Refusal::TargetInvalid)?;
     let end = rest.iter().position(|b| matches!(b, b'/' | b'?'));
     let (authority, rest) = rest.split_at(end.unwrap_or(rest.len()));
-    if authority.is_empty() || !host::is_valid(authority) {
+    if !host::is_valid(authority) {
         return Err(Refusal::HostInvalid);
     }
     let target = match rest {
