@@ -10,8 +10,10 @@ use core::fmt;
 
 use lowroad_http::host;
 
-/// The port of `http://` without one.
+/// The port of a request that names none.
 const PORT_DEFAULT: u16 = 80;
+/// How a URL begins, and its port where it names none.
+const SCHEMES: [(&str, u16); 2] = [("http://", 80), ("https://", 443)];
 
 /// A set of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub enum Pattern {
 /// Why a text is no pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatternError {
-    /// It does not begin with `http://`.
+    /// It begins neither with `http://` nor with `https://`.
     Scheme,
     /// The host is missing or malformed.
     Host,
@@ -50,7 +52,7 @@ impl fmt::Display for PatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             PatternError::Scheme => {
-                "a purge takes `all`, host:NAME, tag:NAME, group:NAME or a URL that begins with http://, perhaps with * at its end"
+                "a purge takes `all`, host:NAME, tag:NAME, group:NAME or a URL that begins with http:// or https://, perhaps with * at its end"
             }
             PatternError::Host => {
                 "there is no valid host; write http://host[:port]/path, host:NAME, tag:NAME or group:NAME"
@@ -93,7 +95,7 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
-    /// Reads `all`, `host:NAME`, `http://host[:port]/path?query`, or that with a `*` at its end.
+    /// Reads `all`, `host:NAME`, `http://host[:port]/path?query`, the same with `https`, or that with a `*` at its end.
     ///
     /// # Errors
     /// The text is none of these.
@@ -104,16 +106,14 @@ impl Pattern {
         if let Some(name) = text.strip_prefix("host:") {
             return Pattern::of_host(name.trim()).ok_or(PatternError::Host);
         }
-        let (scheme, rest) = text.split_at_checked(7).ok_or(PatternError::Scheme)?;
-        if !scheme.eq_ignore_ascii_case("http://") {
-            return Err(PatternError::Scheme);
-        }
+        let (rest, port_default) = without_scheme(text).ok_or(PatternError::Scheme)?;
         let host_len = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(host_len);
         if authority.contains('*') {
             return Err(PatternError::StarInHost);
         }
         let (host, port) = read_authority(authority.as_bytes()).ok_or(PatternError::Host)?;
+        let port = port.unwrap_or(port_default);
         let (target, is_prefix) = read_target(target)?;
         Ok(Pattern::Url {
             host,
@@ -140,7 +140,7 @@ impl Pattern {
         let (host, port) = read_authority(authority).ok_or(PatternError::Host)?;
         Ok(Pattern::Url {
             host,
-            port,
+            port: port.unwrap_or(PORT_DEFAULT),
             target: decode_escapes(target),
             is_prefix,
         })
@@ -170,7 +170,7 @@ impl Pattern {
 fn is_authority(asked: &[u8], at_port: Option<u16>, host: &[u8], port: u16) -> bool {
     let same_port = match host::port(asked) {
         Some(said) => said == port,
-        None => port == PORT_DEFAULT || at_port.is_none_or(|at_port| at_port == port),
+        None => is_default(port) || at_port.is_none_or(|at_port| at_port == port),
     };
     is_host(asked, host) && same_port
 }
@@ -181,10 +181,22 @@ fn is_host(asked: &[u8], host: &[u8]) -> bool {
     host::normalize(asked, &mut out).is_none_or(|name| name == host)
 }
 
-fn read_authority(authority: &[u8]) -> Option<(Vec<u8>, u16)> {
+/// A URL behind its scheme, and the port that it has by that.
+fn without_scheme(url: &str) -> Option<(&str, u16)> {
+    SCHEMES.into_iter().find_map(|(scheme, port)| {
+        let (start, rest) = url.split_at_checked(scheme.len())?;
+        start.eq_ignore_ascii_case(scheme).then_some((rest, port))
+    })
+}
+
+fn is_default(port: u16) -> bool {
+    SCHEMES.iter().any(|(_, default)| *default == port)
+}
+
+fn read_authority(authority: &[u8]) -> Option<(Vec<u8>, Option<u16>)> {
     let mut out = [0; 256];
     let name = host::normalize(authority, &mut out)?.to_vec();
-    Some((name, host::port(authority).unwrap_or(PORT_DEFAULT)))
+    Some((name, host::port(authority)))
 }
 
 /// The decoded target, and whether it is a prefix.
@@ -317,6 +329,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_over_tls_is_named_by_https() {
+        assert!(matches("https://a/x", "a", 443, "/x"));
+        assert!(matches("HTTPS://a/x", "a:443", 443, "/x"));
+        assert!(matches("https://a:8443/x", "a:8443", 8443, "/x"));
+        assert!(!matches("https://a/x", "a:8443", 8443, "/x"));
+        assert!(!matches("https://a/x", "b", 443, "/x"));
+        // A port may have been mapped, and which scheme it was nobody says.
+        assert!(matches("https://a/x", "a", 8443, "/x"));
+        assert!(matches("http://a/x", "a", 443, "/x"));
+    }
+
+    #[test]
     fn in_doubt_it_matches() {
         assert!(matches("http://a:8080/", "a", 8080, "/"));
         assert!(matches("http://a/", "a", 8080, "/"));
@@ -338,7 +362,7 @@ mod tests {
         for (text, error) in [
             ("", PatternError::Scheme),
             ("ALL", PatternError::Scheme),
-            ("https://a/", PatternError::Scheme),
+            ("ftp://a/", PatternError::Scheme),
             ("/x", PatternError::Scheme),
             ("http://", PatternError::Host),
             ("http:///x", PatternError::Host),

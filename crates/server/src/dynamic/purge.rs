@@ -139,7 +139,8 @@ mod tests {
         assert_eq!("a/x*".parse::<Meant>(), "http://a/x*".parse());
         let said = "/x".parse::<Meant>().expect_err("no host");
         assert!(said.starts_with("/x: a purge takes"), "{said}");
-        assert!("https://a/".parse::<Meant>().is_err());
+        assert_ne!("https://a/".parse::<Meant>(), "http://a/".parse());
+        assert!("ftp://a/".parse::<Meant>().is_err());
         for almost in ["tags:news", "/x"] {
             let said = almost.parse::<Meant>().expect_err(almost);
             assert!(said.contains("tag:NAME"), "{said}");
