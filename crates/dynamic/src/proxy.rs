@@ -114,6 +114,7 @@ impl ProxyHandler {
     ) -> Result<Response, Failure> {
         let body = std::mem::take(&mut request.body);
         let len = match (&body.stream, body.len) {
+            (None, _) if anticipates_content(request.method) => BodyLen::Known(0),
             (None, _) => BodyLen::None,
             // Only behind chunks there are fields.
             (Some(stream), Some(len)) if !stream.has_trailers() => BodyLen::Known(len),
@@ -381,6 +382,11 @@ fn judged(response: Response, request: &Request, place: &Place) -> Result<Respon
     let detail = format!("{} says 304 to a request without a condition", place.name);
     place.failed(&detail);
     Err(Failure::new(Status::BAD_GATEWAY, detail))
+}
+
+/// Whether a method has a meaning for content, so that it is said where there is none (RFC 9110 §8.6).
+fn anticipates_content(method: Method) -> bool {
+    matches!(method, Method::Post | Method::Put | Method::Patch)
 }
 
 /// Whether to ask twice is the same as to ask once (RFC 9110 §9.2.2).

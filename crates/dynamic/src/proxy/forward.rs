@@ -10,12 +10,14 @@ use crate::address::put_address;
 
 /// Fields that are for the next hop only, whether Connection names them or not; those that our own side of the
 /// connection says; and those that say where a request comes from or what it is really for, which only we know: they are
-/// no part of a stored response's key, and applications believe them. In the order of their lengths.
-const NOT_FORWARDED: [&[u8]; 36] = [
+/// no part of a stored response's key, and applications believe them. Proxy is among these: it would become HTTP_PROXY behind
+/// a gateway to CGI. In the order of their lengths.
+const NOT_FORWARDED: [&[u8]; 37] = [
     b"te",
     b"via",
     b"host",
     b"close",
+    b"proxy",
     b"expect",
     b"x-host",
     b"trailer",

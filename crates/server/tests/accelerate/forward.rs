@@ -49,6 +49,30 @@ fn bodies_go_both_ways_by_length_and_by_chunks() {
 }
 
 #[test]
+fn that_there_is_no_content_is_said_where_there_might_be() {
+    let front = Front::saying(|_| response("200 OK", "", "ok"));
+    let mut client = front.connect();
+    for fields in ["Content-Length: 0\r\n", ""] {
+        for method in ["POST", "PUT", "PATCH", "DELETE", "GET"] {
+            client.send(format!("{method} / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
+            assert_eq!(client.response().text(), "ok");
+            let asked = front.origin.asked();
+            let asked = asked.last().expect("it was asked");
+            let said = matches!(method, "POST" | "PUT" | "PATCH").then_some("0");
+            assert_eq!(asked.field("content-length"), said, "{method}");
+            assert_eq!(asked.field("transfer-encoding"), None);
+        }
+    }
+}
+
+#[test]
+fn no_gateway_behind_an_origin_finds_a_proxy_named() {
+    let front = Front::saying(|_| response("200 OK", "", "ok"));
+    front.get("/", "Proxy: http://evil.example\r\n");
+    assert_eq!(front.origin.asked()[0].field("proxy"), None);
+}
+
+#[test]
 fn what_is_the_origin_s_connection_s_stays_there() {
     let front = Front::saying(|_| {
         let fields = "Connection: keep-alive, X-Hop\r\nX-Hop: 1\r\nX-Kept: 1\r\nKeep-Alive: timeout=5\r\n\
