@@ -11,6 +11,7 @@ use lowroad_http::h1::{Server, put_fields};
 use crate::arena::Block;
 use crate::buffer::{Buffer, Framed};
 use crate::file::OpenFile;
+use crate::growing::Reader;
 use crate::stream::{Next, Receiver};
 use crate::tunnel::Back;
 
@@ -36,9 +37,53 @@ pub enum Part {
     Stream(Streamed),
 }
 
+/// Where the bytes of a body come from that is sent while it is made.
+pub enum Source {
+    /// It is made for this response.
+    Own(Receiver),
+    /// Others read it, too.
+    Shared(Reader),
+}
+
+impl Source {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+        match self {
+            Source::Own(from) => from.poll_next(context),
+            Source::Shared(from) => from.poll_next(context),
+        }
+    }
+
+    fn take_trailers(&self) -> Option<Box<Fields>> {
+        match self {
+            Source::Own(from) => from.take_trailers(),
+            Source::Shared(_) => None,
+        }
+    }
+
+    /// Whether there are bytes that nobody has to be waited for.
+    fn has_bytes(&self) -> bool {
+        match self {
+            Source::Own(from) => from.has_bytes(),
+            Source::Shared(from) => from.has_bytes(),
+        }
+    }
+}
+
+impl From<Receiver> for Source {
+    fn from(from: Receiver) -> Source {
+        Source::Own(from)
+    }
+}
+
+impl From<Reader> for Source {
+    fn from(from: Reader) -> Source {
+        Source::Shared(from)
+    }
+}
+
 /// A body that is sent while it is made.
 pub struct Streamed {
-    from: Receiver,
+    from: Source,
     /// What can be sent now.
     framed: Framed,
     is_ended: bool,
@@ -58,10 +103,10 @@ pub(crate) enum Filled {
 }
 
 impl Streamed {
-    /// A body that comes out of a stream.
-    pub fn new(from: Receiver) -> Streamed {
+    /// A body that comes from there.
+    pub fn new(from: impl Into<Source>) -> Streamed {
         Streamed {
-            from,
+            from: from.into(),
             framed: Framed::default(),
             is_ended: false,
         }
@@ -75,6 +120,11 @@ impl Streamed {
     /// What follows the body, once that has ended.
     pub(crate) fn take_trailers(&self) -> Option<Box<Fields>> {
         self.from.take_trailers()
+    }
+
+    /// Whether there is something to send at once.
+    fn has_bytes(&self) -> bool {
+        !self.framed.is_empty() || self.from.has_bytes()
     }
 
     /// Sees to it that there is something to send; if there can't be yet, the waker tells. `http` is the connection's.
@@ -162,7 +212,10 @@ impl Part {
 
     /// Whether it can be sent without a wait: what comes before it may go out with it.
     pub(crate) fn needs_no_wait(&self) -> bool {
-        !matches!(self, Part::Stream(_))
+        match self {
+            Part::Stream(streamed) => streamed.has_bytes(),
+            Part::Bytes(_) | Part::Block { .. } | Part::File { .. } => true,
+        }
     }
 
     /// Takes out what is in memory, to be sent. None for a file.

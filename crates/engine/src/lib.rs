@@ -26,6 +26,7 @@ pub mod epoll;
 mod exchange;
 pub mod file;
 pub mod file_watch;
+pub mod growing;
 mod h2;
 pub mod helpers;
 mod incoming;

@@ -13,8 +13,7 @@ use lowroad_http::request::Request;
 use lowroad_http::status::Status;
 use lowroad_http::version::Version;
 
-use crate::body::{Out, Part, Streamed};
-use crate::stream::Receiver;
+use crate::body::{Out, Part, Source, Streamed};
 use crate::tunnel::Tunnel;
 
 pub use self::head::Head;
@@ -222,8 +221,8 @@ impl<'r> Response<'r> {
         Ok(())
     }
 
-    /// The rest of the body comes out of a stream.
-    pub fn stream(&mut self, from: Receiver) {
+    /// The rest of the body comes from there.
+    pub fn stream(&mut self, from: impl Into<Source>) {
         self.out.parts.push(Part::Stream(Streamed::new(from)));
     }
 }

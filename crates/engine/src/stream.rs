@@ -159,6 +159,11 @@ impl Receiver {
         }
     }
 
+    /// Whether there are bytes that nobody has to be waited for.
+    pub fn has_bytes(&self) -> bool {
+        !lock(&self.0).chunks.is_empty()
+    }
+
     /// How many bytes there are in all, if the last of them is here already.
     pub fn len_of_rest(&self) -> Option<usize> {
         let state = lock(&self.0);

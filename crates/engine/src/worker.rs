@@ -26,6 +26,8 @@ use crate::wheel::Wheel;
 
 pub use crate::sys::pin_to_cpu;
 
+/// So many messages are enough before sockets have their turn again.
+const MESSAGES_ENOUGH: usize = 256;
 /// How many wakers of streams are kept.
 const WAKERS: usize = 64;
 /// How long the end of a connection may take once our last byte is sent.
@@ -220,25 +222,28 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// Takes messages and runs tasks, which may bring forth more of both. What comes again and
     /// again waits until sockets had their turn.
     fn answer_bell(&mut self) {
+        let mut taken = 0;
         for _ in 0..ROUNDS_MAX {
-            if !self.local.bell.take_notified() {
+            if taken >= MESSAGES_ENOUGH || !self.local.bell.take_notified() {
                 return;
             }
-            self.answer_once();
+            taken += self.answer_once();
         }
     }
 
     /// Apart, so that a turn in which nobody rang pays for nothing of it.
     #[inline(never)]
-    fn answer_once(&mut self) {
+    fn answer_once(&mut self) -> usize {
         // First what others wait for elsewhere, then the answers that came of it.
         self.local.tasks.run();
         let mut messages = std::mem::take(&mut self.messages);
         self.mailbox.take(&mut messages);
+        let taken = messages.len();
         for message in messages.drain(..) {
             self.take_message(message);
         }
         self.messages = messages;
+        taken
     }
 
     fn handle(&mut self, event: Event) {

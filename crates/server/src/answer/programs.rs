@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_dynamic::{Content, Failure, Fields, Upgrade};
-use lowroad_engine::stream::Receiver;
+use lowroad_engine::growing::Reader;
 use lowroad_http::conditional::{self, Precondition, Validators};
 use lowroad_http::h1::{BodyLen, upgrade_asked};
 use lowroad_http::method::Method;
@@ -128,7 +128,7 @@ impl Responder<'_, '_> {
     }
 
     /// Sends a response whose body still comes: all of it, whatever range was asked for.
-    fn send_filling(&mut self, filling: &Filling, body: Receiver, aside: &Aside<'_>) -> Status {
+    fn send_filling(&mut self, filling: &Filling, body: Reader, aside: &Aside<'_>) -> Status {
         let (bytes, forms) = (&*filling.bytes, &filling.head);
         let validators = Validators {
             etag: forms.etag(bytes),

@@ -159,7 +159,8 @@ impl Calls {
         let refreshing = async move {
             // What is stored while its body comes goes on as long as somebody reads it.
             if let Outcome::Stored(Stored {
-                body: Some(body), ..
+                body: Some(mut body),
+                ..
             }) = task.run().await
             {
                 while let Next::Bytes(_) = body.next().await {}

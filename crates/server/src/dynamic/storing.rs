@@ -10,6 +10,7 @@ use lowroad_cache::request::Asked;
 use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::{Content as Made, Fields, Response};
+use lowroad_engine::growing::Reader;
 use lowroad_engine::stream::{Next, Receiver, Sender};
 use lowroad_http::date;
 use lowroad_http::encoded::Encoded;
@@ -46,7 +47,7 @@ pub struct Stored {
     /// It may still be filling.
     pub object: Arc<Object>,
     /// Its body, if it is filling.
-    pub body: Option<Receiver>,
+    pub body: Option<Reader>,
     /// How the request came by it.
     pub way: Way,
     /// Fields of the response that are for this client only (RFC 9111 §5.2.2.4, §5.2.2.7).
@@ -120,7 +121,7 @@ impl Stored {
         let body = match (&object.kind, body) {
             (Kind::Filling(filling), Some(body)) if matches!(way, Way::Hit | Way::Shared) => {
                 let (of, (post, id)) = (object.clone(), waiter());
-                let tell = Box::new(move |body: Option<Receiver>| {
+                let tell = Box::new(move |body: Option<Reader>| {
                     let outcome = match body {
                         None => Outcome::Alone,
                         body => Outcome::Stored(Stored {

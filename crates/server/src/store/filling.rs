@@ -5,17 +5,16 @@
 //! what the bytes are nor who makes them, nor a thread: the one that fills it polls.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use lowroad_cache::vary::Selecting;
-use lowroad_engine::stream::{Next, Receiver, Sender, stream};
+use lowroad_engine::growing::{Growing, Reader};
+use lowroad_engine::stream::{Next, Sender};
 use lowroad_http::encoded::Encoded;
 
 /// Who comes when nothing has come for so long is not answered before something does, ms.
 const QUIET_MS: u64 = 2_000;
-/// What may wait for each reader once the body is too long to be stored.
-const WAITING_LEN_MAX: usize = 64 << 10;
 
 /// A response whose head is known and whose body comes.
 pub struct Filling {
@@ -32,13 +31,13 @@ pub struct Filling {
     /// A longer body is not held for others.
     body_len_max: u64,
     body: Mutex<Body>,
+    /// Its bytes, and who reads them. Asked for under the lock of the body.
+    growing: Growing,
 }
 
 #[derive(Default)]
 struct Body {
-    parts: Vec<Bytes>,
-    len: usize,
-    readers: Vec<Reader>,
+    len: u64,
     /// Readers that are not answered yet.
     joiners: Vec<Joiner>,
     state: State,
@@ -46,24 +45,16 @@ struct Body {
     grown_ms: u64,
     /// Nothing has come for so long that nobody is to wait for more.
     is_stuck: bool,
-    /// Who fills it, while it waits.
-    filler: Option<Waker>,
-}
-
-struct Reader {
-    to: Sender,
-    /// What it does not take waits elsewhere.
-    is_behind: bool,
-    /// It is no client's: nothing comes for it alone.
-    is_kept: bool,
+    /// Where all of it is kept, too: nothing comes for it alone.
+    keeper: Option<Sender>,
 }
 
 /// Hears that something of a body has come, and gets it from its start; `None`: it had better ask for itself.
-pub type Tell = Box<dyn FnOnce(Option<Receiver>) + Send>;
+pub type Tell = Box<dyn FnOnce(Option<Reader>) + Send>;
 
 struct Joiner {
     /// What comes for it; so it counts as a reader.
-    from: Receiver,
+    from: Reader,
     tell: Tell,
 }
 
@@ -72,7 +63,7 @@ enum State {
     /// It may become whole.
     #[default]
     Growing,
-    /// It is too long to be stored: what has come is only in the readers' streams.
+    /// It is too long to be stored: what all readers have read is gone.
     Passing,
     Whole,
     Cut,
@@ -110,41 +101,23 @@ impl Filling {
                 grown_ms: now_ms,
                 ..Body::default()
             }),
+            growing: Growing::default(),
         }
     }
 
     /// The body from its start; `None` if that can't be had any more, or nothing comes.
-    pub fn read(&self) -> Option<Receiver> {
-        let mut body = self.lock();
+    pub fn read(&self) -> Option<Reader> {
+        let body = self.lock();
         match body.state {
-            State::Passing | State::Cut => return None,
-            State::Growing if body.is_stuck => return None,
-            State::Growing | State::Whole => {}
+            State::Passing | State::Cut => None,
+            State::Growing if body.is_stuck => None,
+            State::Growing | State::Whole => self.growing.reader(),
         }
-        let (to, from) = stream(WAITING_LEN_MAX);
-        for part in &body.parts {
-            // It is open: this function holds the other end.
-            let _ = to.push(part.clone());
-        }
-        if body.state == State::Whole {
-            to.end();
-        } else {
-            body.readers.push(Reader {
-                to,
-                is_behind: false,
-                is_kept: false,
-            });
-        }
-        let filler = body.filler.take();
-        drop(body);
-        // It has to hear of this one's end, too.
-        filler.into_iter().for_each(Waker::wake);
-        Some(from)
     }
 
     /// Gives a reader's body back if something of it has come, lately; else the reader waits for that. Once its response has
     /// begun it can only wait for the rest, so who begins it while nothing comes may wait for long.
-    pub fn wait(&self, from: Receiver, now_ms: u64, tell: Tell) -> Option<Receiver> {
+    pub fn wait(&self, from: Reader, now_ms: u64, tell: Tell) -> Option<Reader> {
         let mut body = self.lock();
         if body.state != State::Growing || !body.is_quiet(now_ms) {
             return Some(from);
@@ -173,36 +146,23 @@ impl Filling {
     pub fn poll_wanted(
         &self,
         context: &mut Context<'_>,
-        mut behind: impl FnMut(Sender) -> Sender,
+        behind: impl FnMut(Sender) -> Sender,
     ) -> Poll<bool> {
-        let mut body = self.lock();
-        body.readers
-            .retain(|reader| reader.to.poll_closed(context).is_pending());
-        let waker = context.waker();
-        let filler = body.filler.get_or_insert_with(|| waker.clone());
-        filler.clone_from(waker);
-        let clients = body.readers.iter().filter(|reader| !reader.is_kept).count();
-        let is_shared = clients > 1;
-        let is_passing = body.state == State::Passing;
-        let mut has_room = true;
-        for reader in body.readers.iter_mut().filter(|_| is_passing) {
-            if reader.to.poll_room(context).is_ready() {
-                continue;
-            }
-            if is_shared && !reader.is_behind && !reader.is_kept {
-                let (unused, _) = stream(0);
-                reader.to = behind(std::mem::replace(&mut reader.to, unused));
-                reader.is_behind = true;
-                // So that its end is heard of.
-                let _ = reader.to.poll_closed(context);
-            } else {
-                has_room = false;
-            }
+        let wanted = self.growing.poll_wanted(context, behind);
+        if wanted != Poll::Ready(true) {
+            return wanted;
         }
-        match (clients == 0, has_room) {
-            (true, _) => Poll::Ready(false),
-            (false, true) => Poll::Ready(true),
-            (false, false) => Poll::Pending,
+        let mut body = self.lock();
+        let State::Passing = body.state else {
+            return wanted;
+        };
+        match body.keeper.as_ref().map(|keeper| keeper.poll_room(context)) {
+            Some(Poll::Pending) => Poll::Pending,
+            Some(Poll::Ready(Err(_))) => {
+                body.keeper = None;
+                wanted
+            }
+            Some(Poll::Ready(Ok(()))) | None => wanted,
         }
     }
 
@@ -210,10 +170,21 @@ impl Filling {
     pub fn grow(&self, bytes: Bytes, has_room: bool, now_ms: u64) -> Grown {
         let mut body = self.lock();
         (body.grown_ms, body.is_stuck) = (now_ms, false);
-        body.readers
-            .retain(|reader| reader.to.push(bytes.clone()).is_ok());
+        body.len += bytes.len() as u64;
+        body.keeper
+            .take_if(|keeper| keeper.push(bytes.clone()).is_err());
+        self.growing.push(bytes);
+        let grown = match body.state {
+            State::Passing => Grown::Passed,
+            _ if has_room && body.len <= self.body_len_max => Grown::Held,
+            _ => {
+                body.state = State::Passing;
+                let parts = self.growing.parts();
+                self.growing.let_go();
+                Grown::TooLong(parts)
+            }
+        };
         let joiners = std::mem::take(&mut body.joiners);
-        let grown = body.keep(bytes, self.body_len_max, has_room);
         drop(body);
         joiners.into_iter().for_each(Joiner::begin);
         grown
@@ -224,11 +195,7 @@ impl Filling {
     pub fn keep(&self, to: Sender, parts: Vec<Bytes>) {
         let is_open = |part: Bytes| to.push(part).is_ok();
         if parts.into_iter().all(is_open) {
-            self.lock().readers.push(Reader {
-                to,
-                is_behind: false,
-                is_kept: true,
-            });
+            self.lock().keeper = Some(to);
         }
     }
 
@@ -236,22 +203,23 @@ impl Filling {
     /// who read it hear of the end by [`Filling::tell_end`].
     pub fn end(&self, how: &Next) -> Option<Vec<Bytes>> {
         let mut body = self.lock();
-        let has_all = *how == Next::End && self.len.is_none_or(|len| len == body.len as u64);
+        let has_all = *how == Next::End && self.len.is_none_or(|len| len == body.len);
         if body.state != State::Growing {
             return None;
         }
         body.state = if has_all { State::Whole } else { State::Cut };
-        has_all.then(|| body.parts.clone())
+        has_all.then(|| self.growing.parts())
     }
 
     /// Tells those who read it that it is over.
     pub fn tell_end(&self, how: &Next) {
         let mut body = self.lock();
-        let readers = std::mem::take(&mut body.readers);
         let joiners = std::mem::take(&mut body.joiners);
+        let keeper = body.keeper.take();
         drop(body);
+        self.growing.end(how.clone());
         if *how == Next::End {
-            readers.into_iter().for_each(|reader| reader.to.end());
+            keeper.into_iter().for_each(Sender::end);
             joiners.into_iter().for_each(Joiner::begin);
         } else {
             joiners.into_iter().for_each(Joiner::leave);
@@ -266,23 +234,7 @@ impl Filling {
 impl Body {
     /// Whether nothing has come, or not lately.
     fn is_quiet(&self, now_ms: u64) -> bool {
-        self.parts.is_empty() || now_ms.saturating_sub(self.grown_ms) > QUIET_MS
-    }
-
-    /// Keeps some more of it for those who come, unless it is too long.
-    fn keep(&mut self, bytes: Bytes, len_max: u64, has_room: bool) -> Grown {
-        if self.state == State::Passing {
-            return Grown::Passed;
-        }
-        self.len += bytes.len();
-        if self.len as u64 > len_max || !has_room {
-            self.state = State::Passing;
-            let mut parts = std::mem::take(&mut self.parts);
-            parts.push(bytes);
-            return Grown::TooLong(parts);
-        }
-        self.parts.push(bytes);
-        Grown::Held
+        self.len == 0 || now_ms.saturating_sub(self.grown_ms) > QUIET_MS
     }
 }
 

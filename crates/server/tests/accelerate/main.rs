@@ -19,5 +19,6 @@ mod purge;
 mod redirects;
 mod reloads;
 mod rfc9111;
+mod sharing;
 mod stale;
 mod upgrade;

@@ -1,8 +1,10 @@
 //! Bodies that come while several read them.
 
 use std::sync::mpsc;
+use std::task::Waker;
 
 use super::*;
+use lowroad_engine::stream::{Receiver, stream};
 use lowroad_http::encoded::Encoder;
 use lowroad_http::status::Status;
 
@@ -15,13 +17,28 @@ fn filling(len: Option<u64>) -> Filling {
     Filling::new((bytes, head), None, len, selecting, BODY_LEN_MAX as u64, 0)
 }
 
-fn waiting(from: &Receiver) -> (String, Option<Next>) {
-    let mut context = Context::from_waker(Waker::noop());
+/// What can be read now, in as many turns as it takes, and whether that is the end.
+fn waiting(from: &mut Reader) -> (String, Option<Next>) {
+    read(|context| from.poll_next(context))
+}
+
+/// The same of a stream.
+fn waiting_in(from: &Receiver) -> (String, Option<Next>) {
+    read(|context| from.poll_next(context))
+}
+
+fn read(mut poll: impl FnMut(&mut Context<'_>) -> Poll<Next>) -> (String, Option<Next>) {
     let mut text = String::new();
+    let mut is_second = false;
     loop {
-        match from.poll_next(&mut context) {
-            Poll::Ready(Next::Bytes(bytes)) => text.push_str(&String::from_utf8_lossy(&bytes)),
+        match poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Next::Bytes(bytes)) => {
+                text.push_str(&String::from_utf8_lossy(&bytes));
+                is_second = false;
+            }
             Poll::Ready(end) => return (text, Some(end)),
+            // The first time it may only be others' turn.
+            Poll::Pending if !is_second => is_second = true,
             Poll::Pending => return (text, None),
         }
     }
@@ -35,18 +52,18 @@ fn wanted(filling: &Filling) -> Poll<bool> {
 #[test]
 fn who_comes_late_gets_all_of_it() {
     let body = filling(None);
-    let first = body.read().expect("it begins");
+    let mut first = body.read().expect("it begins");
     assert_eq!(body.grow(Bytes::from_static(b"ab"), true, 0), Grown::Held);
-    let second = body.read().expect("it is there");
+    let mut second = body.read().expect("it is there");
     assert_eq!(body.grow(Bytes::from_static(b"c"), true, 0), Grown::Held);
-    assert_eq!(waiting(&first), ("abc".into(), None));
-    assert_eq!(waiting(&second), ("abc".into(), None));
+    assert_eq!(waiting(&mut first), ("abc".into(), None));
+    assert_eq!(waiting(&mut second), ("abc".into(), None));
     let parts = body.end(&Next::End).expect("it is whole");
     assert_eq!(parts.concat(), b"abc");
-    let third = body.read().expect("it is there");
+    let mut third = body.read().expect("it is there");
     body.tell_end(&Next::End);
-    assert_eq!(waiting(&third), ("abc".into(), Some(Next::End)));
-    assert_eq!(waiting(&first), (String::new(), Some(Next::End)));
+    assert_eq!(waiting(&mut third), ("abc".into(), Some(Next::End)));
+    assert_eq!(waiting(&mut first), (String::new(), Some(Next::End)));
 }
 
 #[test]
@@ -56,8 +73,8 @@ fn what_is_cut_is_cut_for_all_and_read_by_nobody_else() {
     body.grow(Bytes::from_static(b"ab"), true, 0);
     assert_eq!(body.end(&Next::Cut), None);
     body.tell_end(&Next::Cut);
-    for reader in [first, second].into_iter().flatten() {
-        assert_eq!(waiting(&reader), ("ab".into(), Some(Next::Cut)));
+    for mut reader in [first, second].into_iter().flatten() {
+        assert_eq!(waiting(&mut reader), ("ab".into(), Some(Next::Cut)));
     }
     assert!(body.read().is_none());
 }
@@ -85,14 +102,15 @@ fn what_nobody_reads_is_not_wanted() {
 #[test]
 fn what_is_too_long_goes_at_its_readers_pace_and_the_slow_wait_elsewhere() {
     let body = filling(None);
-    let (first, second) = (body.read().expect("open"), body.read().expect("open"));
+    let mut first = body.read().expect("open");
+    let second = body.read().expect("open");
     let half = Bytes::from(vec![b'x'; BODY_LEN_MAX / 2 + 1]);
     assert_eq!(body.grow(half.clone(), true, 0), Grown::Held);
     assert_eq!(wanted(&body), Poll::Ready(true), "memory holds it");
     let parts = vec![half.clone(), half.clone()];
     assert_eq!(body.grow(half, true, 0), Grown::TooLong(parts));
     assert!(body.read().is_none());
-    assert_eq!(waiting(&first).0.len(), BODY_LEN_MAX + 2);
+    assert_eq!(waiting(&mut first).0.len(), BODY_LEN_MAX + 2);
     let mut context = Context::from_waker(Waker::noop());
     let mut slow = Vec::new();
     let (elsewhere, rest) = stream(10);
@@ -112,7 +130,7 @@ fn what_is_too_long_goes_at_its_readers_pace_and_the_slow_wait_elsewhere() {
     assert_eq!(slow.len(), 1);
     // There is no room elsewhere either.
     assert!(wanted(&body).is_pending());
-    assert_eq!(waiting(&rest).0.len(), 20);
+    assert_eq!(waiting_in(&rest).0.len(), 20);
     assert_eq!(wanted(&body), Poll::Ready(true));
     drop((first, second));
 }
@@ -120,7 +138,7 @@ fn what_is_too_long_goes_at_its_readers_pace_and_the_slow_wait_elsewhere() {
 #[test]
 fn without_memory_it_is_for_those_who_read_it_only() {
     let body = filling(None);
-    let first = body.read().expect("open");
+    let mut first = body.read().expect("open");
     assert_eq!(body.grow(Bytes::from_static(b"ab"), true, 0), Grown::Held);
     let parts = [b"ab", b"cd"].map(|part| Bytes::from_static(part)).to_vec();
     let grown = body.grow(Bytes::from_static(b"cd"), false, 0);
@@ -128,11 +146,11 @@ fn without_memory_it_is_for_those_who_read_it_only() {
     assert!(body.read().is_none());
     assert_eq!(body.end(&Next::End), None);
     body.tell_end(&Next::End);
-    assert_eq!(waiting(&first), ("abcd".into(), Some(Next::End)));
+    assert_eq!(waiting(&mut first), ("abcd".into(), Some(Next::End)));
 }
 
 /// A reader that waits for something to come, and what it hears.
-fn joining(body: &Filling, now_ms: u64) -> mpsc::Receiver<Option<Receiver>> {
+fn joining(body: &Filling, now_ms: u64) -> mpsc::Receiver<Option<Reader>> {
     let (sender, heard) = mpsc::channel();
     let from = body.read().expect("it may be read");
     let again = sender.clone();
@@ -151,16 +169,16 @@ fn who_joins_is_answered_once_something_comes() {
     // It counts as a reader meanwhile.
     assert_eq!(wanted(&body), Poll::Ready(true));
     body.grow(Bytes::from_static(b"ab"), true, 0);
-    let early = early.try_recv().expect("it is told").expect("a body");
-    assert_eq!(waiting(&early), ("ab".into(), None));
+    let mut early = early.try_recv().expect("it is told").expect("a body");
+    assert_eq!(waiting(&mut early), ("ab".into(), None));
     let soon = joining(&body, QUIET_MS).try_recv().expect("at once");
-    assert_eq!(waiting(&soon.expect("a body")), ("ab".into(), None));
+    assert_eq!(waiting(&mut soon.expect("a body")), ("ab".into(), None));
     let late = joining(&body, QUIET_MS + 1);
     assert!(late.try_recv().is_err());
     body.end(&Next::End);
     body.tell_end(&Next::End);
-    let late = late.try_recv().expect("it is told").expect("a body");
-    assert_eq!(waiting(&late), ("ab".into(), Some(Next::End)));
+    let mut late = late.try_recv().expect("it is told").expect("a body");
+    assert_eq!(waiting(&mut late), ("ab".into(), Some(Next::End)));
 }
 
 #[test]
@@ -177,7 +195,7 @@ fn who_joins_where_nothing_comes_is_released() {
     assert!(heard.try_recv().expect("it is told").is_none());
     body.grow(Bytes::from_static(b"ab"), true, 9_000);
     let next = joining(&body, 9_000).try_recv().expect("at once");
-    assert_eq!(waiting(&next.expect("a body")), ("ab".into(), None));
+    assert_eq!(waiting(&mut next.expect("a body")), ("ab".into(), None));
 }
 
 #[test]
@@ -192,32 +210,32 @@ fn who_joins_what_is_then_cut_asks_for_itself() {
 #[test]
 fn one_reader_alone_sets_the_pace() {
     let body = filling(None);
-    let reader = body.read().expect("open");
+    let mut reader = body.read().expect("open");
     body.grow(Bytes::from(vec![b'x'; BODY_LEN_MAX + 1]), true, 0);
     assert!(wanted(&body).is_pending());
-    assert_eq!(waiting(&reader).0.len(), BODY_LEN_MAX + 1);
+    assert_eq!(waiting(&mut reader).0.len(), BODY_LEN_MAX + 1);
     assert_eq!(wanted(&body), Poll::Ready(true));
     assert_eq!(body.end(&Next::End), None);
     body.tell_end(&Next::End);
-    assert_eq!(waiting(&reader), (String::new(), Some(Next::End)));
+    assert_eq!(waiting(&mut reader), (String::new(), Some(Next::End)));
 }
 
 #[test]
 fn what_is_kept_sets_the_pace_and_is_not_wanted_for_itself() {
     let body = filling(None);
-    let client = body.read().expect("open");
+    let mut client = body.read().expect("open");
     let long = Bytes::from(vec![b'x'; BODY_LEN_MAX + 1]);
     let Grown::TooLong(parts) = body.grow(long, true, 0) else {
         panic!("it is held");
     };
     let (to, kept) = stream(10);
     body.keep(to, parts);
-    assert_eq!(waiting(&client).0.len(), BODY_LEN_MAX + 1);
+    assert_eq!(waiting(&mut client).0.len(), BODY_LEN_MAX + 1);
     assert!(wanted(&body).is_pending(), "the other end is slow");
-    assert_eq!(waiting(&kept).0.len(), BODY_LEN_MAX + 1);
+    assert_eq!(waiting_in(&kept).0.len(), BODY_LEN_MAX + 1);
     assert_eq!(wanted(&body), Poll::Ready(true));
     body.grow(Bytes::from_static(b"yz"), true, 0);
-    assert_eq!(waiting(&kept).0, "yz");
+    assert_eq!(waiting_in(&kept).0, "yz");
     drop(client);
     assert_eq!(wanted(&body), Poll::Ready(false));
 }

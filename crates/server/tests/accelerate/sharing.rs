@@ -1,0 +1,182 @@
+//! One response that many clients read while it comes, whatever becomes of them and of it.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+
+use lowroad_testkit::{Client, skip};
+
+use crate::front::{Front, Origin, wait_until};
+
+/// It fits into the store, and into no socket's queue.
+const LEN: usize = 3_000_000;
+const PIECE_LEN: usize = 100_000;
+const GET: &str = "GET /long HTTP/1.1\r\nHost: test\r\n\r\n";
+
+/// What an origin does next.
+enum Step {
+    Piece,
+    Cut,
+}
+
+fn body() -> Vec<u8> {
+    (0..LEN).map(|at| (at / 3 + at % 251) as u8).collect()
+}
+
+/// An accelerator whose origin sends the next piece of its body, or ends, when it is told to.
+fn gated() -> (Front, Sender<Step>) {
+    let (next, steps) = channel();
+    let steps = Mutex::new(steps);
+    let origin = Origin::start(move |_, stream| {
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\nCache-Control: max-age=600\r\n\r\n"
+        );
+        let mut is_open = stream.write_all(head.as_bytes()).is_ok();
+        for piece in body().chunks(PIECE_LEN) {
+            // A test that has ended tells nothing more.
+            let step = steps.lock().expect("no panic").recv();
+            is_open &= matches!(step, Ok(Step::Piece)) && stream.write_all(piece).is_ok();
+            if !is_open {
+                return false;
+            }
+        }
+        true
+    });
+    (Front::of_workers(2, origin), next)
+}
+
+fn send(next: &Sender<Step>, pieces: usize) {
+    (0..pieces).for_each(|_| next.send(Step::Piece).expect("it listens"));
+}
+
+fn asks(front: &Front) -> Client {
+    let mut client = front.connect();
+    client.send(GET);
+    client
+}
+
+/// Reads until something of the body is there.
+fn begins(client: &mut Client) {
+    let has_body = |received: &[u8]| {
+        let head = received.windows(4).position(|four| four == b"\r\n\r\n");
+        head.is_some_and(|end| received.len() > end + 4)
+    };
+    while !has_body(&client.received) {
+        assert!(client.more(), "it ended");
+    }
+}
+
+fn has_all(mut client: Client) {
+    let got = client.response();
+    assert_eq!(got.status, 200);
+    assert!(got.body == body(), "{} bytes", got.body.len());
+}
+
+#[test]
+fn who_comes_goes_or_stands_still_disturbs_nobody() {
+    let (front, next) = gated();
+    let mut stalled = Vec::new();
+    let mut readers = Vec::new();
+    for number in 0..LEN / PIECE_LEN {
+        stalled.push(asks(&front));
+        let mut reader = asks(&front);
+        send(&next, 1);
+        begins(&mut reader);
+        // Every third goes in the middle.
+        if number % 3 > 0 {
+            readers.push(reader);
+        }
+    }
+    readers.into_iter().for_each(has_all);
+    assert_eq!(front.origin.count(), 1);
+    let got = front.get("/long", "");
+    assert!(got.body == body());
+    let status = got.field("cache-status").unwrap_or_default();
+    assert!(status.contains("hit"), "{status}");
+    stalled.into_iter().for_each(has_all);
+    assert_eq!(front.origin.count(), 1);
+}
+
+#[test]
+fn what_is_cut_is_cut_for_all_who_read_it() {
+    let (front, next) = gated();
+    let mut readers: Vec<Client> = (0..4).map(|_| asks(&front)).collect();
+    send(&next, 2);
+    readers.iter_mut().for_each(begins);
+    next.send(Step::Cut).expect("it listens");
+    for mut reader in readers {
+        reader.wait_for_close();
+        assert!(reader.received.len() < LEN);
+    }
+    assert_eq!(front.origin.count(), 1);
+    let again = asks(&front);
+    wait_until("another request", || {
+        (front.origin.count() == 2).then_some(())
+    });
+    send(&next, LEN / PIECE_LEN);
+    has_all(again);
+}
+
+#[test]
+fn a_purge_ends_what_comes_for_those_only_who_ask_after_it() {
+    let (front, next) = gated();
+    let mut before = asks(&front);
+    send(&next, 2);
+    begins(&mut before);
+    front.say(&["purge", "all"]);
+    let after = asks(&front);
+    wait_until("another request", || {
+        (front.origin.count() == 2).then_some(())
+    });
+    send(&next, 2 * LEN / PIECE_LEN - 2);
+    has_all(before);
+    has_all(after);
+    assert_eq!(front.origin.count(), 2);
+}
+
+#[test]
+fn a_head_and_a_range_are_answered_by_what_comes() {
+    let (front, next) = gated();
+    let mut reader = asks(&front);
+    send(&next, 1);
+    begins(&mut reader);
+    let head = front.ask("HEAD", "/long", "");
+    assert_eq!(head.status, 200);
+    assert_eq!(head.field("content-length"), Some("3000000"));
+    let mut ranged = front.connect();
+    ranged.send("GET /long HTTP/1.1\r\nHost: test\r\nRange: bytes=1-2\r\n\r\n");
+    begins(&mut ranged);
+    send(&next, LEN / PIECE_LEN - 1);
+    has_all(reader);
+    // The whole may be sent to who asks for a part (RFC 9110 §14.2).
+    has_all(ranged);
+    assert_eq!(front.origin.count(), 1);
+}
+
+#[test]
+fn streams_of_http_2_read_it_too() {
+    let (front, next) = gated();
+    let url = format!("http://{}/long", front.server.address());
+    let curl = || {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--max-time", "120", "--http2-prior-knowledge"]);
+        curl.args(["-H", "Host: test", &url]);
+        curl.stdout(Stdio::piped()).spawn()
+    };
+    let Ok(first) = curl() else {
+        return skip("streams_of_http_2_read_it_too", "no curl");
+    };
+    let mut reader = asks(&front);
+    send(&next, 1);
+    begins(&mut reader);
+    let second = curl().expect("it is there");
+    send(&next, LEN / PIECE_LEN - 1);
+    has_all(reader);
+    for curl in [first, second] {
+        let output = curl.wait_with_output().expect("it ends");
+        assert!(output.status.success());
+        assert!(output.stdout == body(), "{} bytes", output.stdout.len());
+    }
+    assert_eq!(front.origin.count(), 1);
+}
