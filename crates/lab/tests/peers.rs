@@ -170,6 +170,7 @@ fn servers_of_files_serve_and_go() {
     }
     serves_and_goes(test, "apache-prefork", &[("processes", "8")]);
     serves_and_goes(test, "h2o", &[]);
+    serves_and_goes(test, "caddy", &[]);
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! The report on figures that a bench computed: charts are well-formed and keep their texts apart,
 //! ratios and sentences are those of the data, and partial results say what is missing.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use lowroad_lab::experiment::counting::By;
 use lowroad_lab::experiment::fake::Fake;
 use lowroad_lab::experiment::plan::Extent;
 use lowroad_lab::experiment::progress::Progress;
@@ -148,8 +150,52 @@ fn a_sentence_of_known_data() {
     let study = known();
     assert_eq!(
         sentence(&study.shown()[0]),
-        "At its best at 64 simultaneous connections lowroad reaches 26,130 requests/s, 1.3 times \
-         the 20,100 requests/s of nginx."
+        "At 64 simultaneous connections, lowroad reaches 26,130 requests/s, 1.3 times the 20,100 requests/s of nginx \
+         (1.29 to 1.31)."
+    );
+}
+
+#[test]
+fn servers_are_compared_where_both_were_measured() {
+    let study = study(vec![
+        record("nginx", 8.0, 0, figures(300.0, 0)),
+        record("nginx", 64.0, 0, figures(100.0, 0)),
+        record("lowroad", 8.0, 0, figures(200.0, 0)),
+        record("lowroad", 64.0, 0, figures(250.0, 0)),
+    ]);
+    assert_eq!(
+        sentence(&study.shown()[0]),
+        "At 64 simultaneous connections, lowroad reaches 250 requests/s, 2.5 times the 100 requests/s of nginx; nginx is \
+         best at 8 simultaneous connections with 300 requests/s."
+    );
+}
+
+#[test]
+fn small_ratios_are_said_the_other_way_round() {
+    let study = study(vec![
+        record("nginx", 8.0, 0, figures(100_000.0, 0)),
+        record("lowroad", 8.0, 0, figures(50.0, 0)),
+    ]);
+    let said = sentence(&study.shown()[0]);
+    assert!(
+        said.contains("50 requests/s, 2000 times less than the 100,000"),
+        "{said}"
+    );
+}
+
+#[test]
+fn ten_repeats_give_an_interval() {
+    let repeats = |server: &'static str, first: f64| {
+        (0..10).map(move |repeat| {
+            let value = first + f64::from(repeat % 3);
+            record(server, 8.0, repeat, figures(value, 0))
+        })
+    };
+    let records = repeats("nginx", 100.0).chain(repeats("lowroad", 200.0));
+    let said = sentence(&study(records.collect()).shown()[0]);
+    assert!(
+        said.contains("(95 %: 1.97 to 2)") || said.contains("(95 %: 1.98 to 2"),
+        "{said}"
     );
 }
 
@@ -206,15 +252,15 @@ fn the_page_has_what_is_absent_wrong_and_missing() {
     }
     assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
     assert!(!page.contains("A rehearsal"));
-    let summary = markdown::page(&[known()], &[], &Counts::default());
+    let summary = markdown::page(&[known()], &[], &Counts::default(), "levels.svg");
     assert!(summary.contains("1.3 times") && summary.contains("| AFPA over Zeus | 3.6 × |"));
 }
 
 #[test]
 fn without_results_there_is_a_page_too() {
     let page = html::page(&[study(Vec::new())], &[], &Counts::default());
-    assert!(page.contains("Nothing of this figure has been measured yet."));
-    assert!(page.contains("nginx: nothing is measured yet"));
+    assert!(page.contains("Without a measurement") && page.contains("<li>002, figure 3</li>"));
+    assert!(!page.contains("Nothing of this figure"));
 }
 
 struct Quiet;
@@ -225,14 +271,18 @@ impl Progress for Quiet {
 }
 
 /// All shipped experiments, rehearsed.
-fn rehearsed() -> Vec<Study> {
-    let results_folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rehearsed");
+fn rehearsed(test: &str) -> Vec<Study> {
+    let results_folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     let _ = std::fs::remove_dir_all(&results_folder);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
     let stop = AtomicBool::new(false);
     let paths = lowroad_lab::experiment::cli::all_in(&folder).expect("experiments");
-    let one = |path: &std::path::PathBuf| {
+    let read = |path: &std::path::PathBuf| {
         let experiment = Experiment::read(path).expect("a good file");
+        let ways = [By::Clock, By::Instructions].map(|by| experiment.measured_by(by));
+        ways.into_iter().flatten().collect::<Vec<_>>()
+    };
+    let one = |experiment: Experiment| {
         let extent = Extent::default();
         let setting = Setting {
             results: &results_folder,
@@ -249,7 +299,7 @@ fn rehearsed() -> Vec<Study> {
             notes: stored.notes,
         }
     };
-    paths.iter().map(one).collect()
+    paths.iter().flat_map(read).map(one).collect()
 }
 
 /// Boxes of the texts of a chart.
@@ -277,7 +327,7 @@ fn texts(svg: &roxmltree::Document<'_>) -> Vec<(f64, f64, f64, String)> {
 
 #[test]
 fn charts_of_all_experiments_are_well_formed_and_their_texts_stay_apart() {
-    let studies = rehearsed();
+    let studies = rehearsed("charts");
     for study in &studies {
         for shown in study.shown() {
             assert!(!sentence(&shown).is_empty());
@@ -295,6 +345,57 @@ fn charts_of_all_experiments_are_well_formed_and_their_texts_stay_apart() {
     }
     let page = html::page(&studies, &[], &Counts::default());
     assert!(page.contains("A rehearsal"), "computed figures must say so");
+}
+
+/// The medians of a measure by server and point, straight from the records.
+fn medians(study: &Study, of: impl Fn(&Measured) -> f64) -> BTreeMap<(String, String), f64> {
+    let mut values: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
+    let points = study.records.values().filter(|one| one.role == Role::Point);
+    for record in points {
+        if let Some(measured) = record.measured() {
+            let at = (record.server.clone(), record.x.to_string());
+            values.entry(at).or_default().push(of(measured));
+        }
+    }
+    let median = |mut all: Vec<f64>| {
+        all.sort_by(f64::total_cmp);
+        let half = all.len() / 2;
+        match all.len() % 2 {
+            0 => (all[half - 1] + all[half]) / 2.0,
+            _ => all[half],
+        }
+    };
+    values
+        .into_iter()
+        .map(|(at, all)| (at, median(all)))
+        .collect()
+}
+
+#[test]
+fn the_reports_numbers_are_those_of_the_results() {
+    let mut checked = 0;
+    for study in &rehearsed("numbers") {
+        let page = markdown::page(std::slice::from_ref(study), &[], &Counts::default(), "x");
+        for figure in &study.experiment.figures {
+            let of: fn(&Measured) -> f64 = match figure.measure.name() {
+                "requests_per_s" => |measured| measured.outcome.requests_per_s,
+                "connections_per_s" => |measured| measured.outcome.connections_per_s,
+                "bits_per_s" => |measured| measured.outcome.bytes_per_s * 8.0,
+                _ => continue,
+            };
+            let unit = study.experiment.by.unit(&figure.measure);
+            for ((server, x), median) in medians(study, of) {
+                let shown = format!("| {} (", unit.show(median));
+                assert!(
+                    page.contains(&shown),
+                    "{}: {server} at {x}: {shown}",
+                    study.experiment.name
+                );
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 200, "{checked}");
 }
 
 /// No two texts of about the same height touch, and none leaves the chart.
@@ -339,7 +440,7 @@ fn claims_of_a_paper_stand_beside_its_experiments() {
         "{page}"
     );
     assert!(page.contains("holds, but for less") && page.contains("no clock"));
-    let summary = markdown::page(&[known()], &[], &counts);
+    let summary = markdown::page(&[known()], &[], &counts, "levels.svg");
     assert!(
         summary.contains("| 2.0 × | 1.9 × | holds, but for less |"),
         "{summary}"

@@ -37,6 +37,10 @@ pub struct Job {
     pub duration_s: f64,
     /// Of a connection and of an answer.
     pub timeout_ms: u64,
+    /// Requests of which a figure is made, where they are counted and not the time.
+    pub requests: u64,
+    /// Requests before these.
+    pub warmup_requests: u64,
     /// Ask the server for the phases of its database meanwhile.
     pub phases: bool,
     /// Draws the traffic; the same for all servers of a repeat.
@@ -62,6 +66,12 @@ pub struct Measured {
     /// The highest rate that was sustained, if it was looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_per_s: Option<f64>,
+    /// Instructions that one more request costs the whole machine, if they were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<f64>,
+    /// The same by each pair of runs of which the median was taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slopes: Vec<f64>,
     /// What was measured besides: names end in `_us` or `_share`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extras: BTreeMap<String, f64>,

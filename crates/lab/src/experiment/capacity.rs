@@ -1,10 +1,11 @@
 //! The search for a server's capacity: the highest offered rate that it sustains.
 //!
-//! Sustained is a rate of which 95 % at least are answered, with fewer than 1 % errors. The rate is
-//! doubled until it is not, then the gap is halved. It knows no servers: a probe is a function.
+//! Sustained is a rate of which 95 % at least are answered, with fewer than 1 % errors, and 99 of 100 within the time
+//! that the experiment allows: otherwise a queue that grows slowly would pass. The rate is doubled until it is not, then the gap is halved. It knows no servers: a probe is a function.
 
 use super::bench::Measured;
 use super::measure::errors_share;
+use super::schema::Search;
 
 /// Share of the offered rate that must be answered.
 const ANSWERED_LEAST: f64 = 0.95;
@@ -18,7 +19,7 @@ const RESOLUTION: f64 = 0.04;
 /// Whether a rate was sustained: of all that was offered 95 % were answered and no more than 5 % were
 /// left over, and of the dynamic requests, where static ones go beside them, 95 % too.
 #[must_use]
-pub fn sustained(rate_per_s: f64, measured: &Measured) -> bool {
+pub fn sustained(rate_per_s: f64, latency_max_ms: u64, measured: &Measured) -> bool {
     let outcome = &measured.outcome;
     // What was offered may be more than what is searched for: static requests beside dynamic ones.
     let offered_per_s = outcome.offered_per_s.unwrap_or(rate_per_s);
@@ -30,6 +31,7 @@ pub fn sustained(rate_per_s: f64, measured: &Measured) -> bool {
         && (offered_per_s <= rate_per_s
             || dynamic.is_none_or(|class| class.requests as f64 >= least))
         && errors_share(outcome) < ERRORS_BELOW
+        && outcome.latency_us.p99 <= latency_max_ms * 1000
 }
 
 /// Looks for the highest sustained rate between `start` and `max`; `probe` measures at a rate.
@@ -39,10 +41,14 @@ pub fn sustained(rate_per_s: f64, measured: &Measured) -> bool {
 /// # Errors
 /// Those of `probe`.
 pub fn search<E>(
-    start: f64,
-    max: f64,
+    limits: &Search,
     probe: &mut dyn FnMut(f64) -> Result<Measured, E>,
 ) -> Result<Measured, E> {
+    let Search {
+        start,
+        max,
+        latency_max_ms,
+    } = *limits;
     let least = start / 64.0;
     let mut good: Option<(f64, Measured)> = None;
     let mut bad = None;
@@ -52,7 +58,7 @@ pub fn search<E>(
         if measured.outcome.interrupted {
             return Ok(measured);
         }
-        match sustained(rate, &measured) {
+        match sustained(rate, latency_max_ms, &measured) {
             true => good = Some((rate, measured)),
             false if good.is_none() && rate <= least => return Ok(found(0.0, measured)),
             false => bad = Some(rate),
@@ -96,9 +102,28 @@ mod tests {
         Ok(measured)
     }
 
+    fn limits(start: f64, max: f64) -> Search {
+        Search {
+            start,
+            max,
+            latency_max_ms: 500,
+        }
+    }
+
+    #[test]
+    fn a_queue_that_grows_is_not_sustained() {
+        let mut measured = server(1e6, &mut Vec::new(), 100.0).expect("no failure");
+        measured.outcome.duration_s = 2.0;
+        assert!(sustained(100.0, 500, &measured));
+        measured.outcome.latency_us.p99 = 500_001;
+        assert!(!sustained(100.0, 500, &measured));
+    }
+
     fn capacity(capacity: f64, start: f64, max: f64) -> (f64, usize) {
         let mut probes = Vec::new();
-        let found = search(start, max, &mut |rate| server(capacity, &mut probes, rate));
+        let found = search(&limits(start, max), &mut |rate| {
+            server(capacity, &mut probes, rate)
+        });
         (
             found
                 .expect("probes don't fail")
@@ -128,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_failing_probe_ends_it() {
-        let found = search(1.0, 2.0, &mut |_| Err("no"));
+        let found = search(&limits(1.0, 2.0), &mut |_| Err("no"));
         assert_eq!(found, Err("no"));
     }
 }

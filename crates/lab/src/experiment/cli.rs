@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::bench::Bench;
+use super::counted::Counted;
+use super::counting::{By, Ways};
 use super::fake::Fake;
 use super::plan::Extent;
-use super::progress::Stderr;
+use super::progress::{Named, Progress, Stderr};
 use super::real::Real;
 use super::runner::{self, End, Setting};
 use super::schema::Experiment;
@@ -31,6 +33,12 @@ pub struct Args {
     /// The folder that file sets are made in
     #[arg(long, value_name = "DIR", default_value = "lab-data")]
     data: PathBuf,
+    /// By the clock, on this machine, or by instructions, in guests that count them [default: what the file says]
+    #[arg(long, value_name = "HOW")]
+    measure: Option<Ways>,
+    /// Experiments that are counted at a time
+    #[arg(long, value_name = "N", default_value_t = jobs(), value_parser = clap::value_parser!(u32).range(1..=64))]
+    jobs: u32,
     /// Multiplies all durations
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = scale)]
     scale: f64,
@@ -106,53 +114,138 @@ fn measure(args: &Args, experiments: &[Experiment]) -> anyhow::Result<ExitCode> 
         fresh: args.fresh,
         stop: &stop,
     };
+    let stop_of = |ended: &[Ended]| ended.contains(&Ended::Stopped);
+    let mut ended = Vec::new();
+    let (by_clock, counted) = split(args, experiments);
     let mut bench = bench(args);
-    let mut failed = false;
-    for experiment in experiments {
+    for experiment in &by_clock {
+        if stop_of(&ended) {
+            break;
+        }
         eprintln!("{}: {}", experiment.name, experiment.title);
-        match runner::run(experiment, &setting, &mut *bench, &mut Stderr::default()) {
-            Ok(End::Whole { broken: 0 }) => {}
-            Ok(End::Whole { broken }) => {
-                eprintln!(
-                    "{}: {broken} measurements could not be made; the same command tries them again",
-                    experiment.name
-                );
-                failed = true;
-            }
-            Ok(End::Stopped) => {
-                let same = match args.fresh {
-                    true => "the same command without --fresh",
-                    false => "the same command",
-                };
-                eprintln!("stopped; what is whole is kept, and {same} goes on from there");
-                return Ok(ExitCode::from(130));
-            }
-            // The others can be measured all the same.
-            Err(problem) => {
-                eprintln!("lowroad-lab: {problem}");
-                failed = true;
+        ended.push(one(
+            experiment,
+            &setting,
+            &mut *bench,
+            &mut Stderr::default(),
+        ));
+    }
+    if !stop_of(&ended) {
+        ended.extend(count(args, &setting, &counted));
+    }
+    if stop_of(&ended) {
+        let same = match args.fresh {
+            true => "the same command without --fresh",
+            false => "the same command",
+        };
+        eprintln!("stopped; what is whole is kept, and {same} goes on from there");
+        return Ok(ExitCode::from(130));
+    }
+    Ok(match ended.contains(&Ended::Failed) {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// The experiments as they are measured by the clock, and as they are counted.
+fn split(args: &Args, experiments: &[Experiment]) -> (Vec<Experiment>, Vec<Experiment>) {
+    let (mut by_clock, mut counted) = (Vec::new(), Vec::new());
+    for experiment in experiments {
+        let ways = args.measure.unwrap_or(experiment.measure);
+        for by in ways.each() {
+            match experiment.measured_by(*by) {
+                Ok(one) if *by == By::Clock => by_clock.push(one),
+                Ok(one) => counted.push(one),
+                Err(why) => eprintln!("{}: can't be counted: {why}", experiment.name),
             }
         }
     }
-    Ok(if failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    (by_clock, counted)
+}
+
+/// How an experiment ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Whole,
+    /// The others can be measured all the same.
+    Failed,
+    Stopped,
+}
+
+fn one(
+    experiment: &Experiment,
+    setting: &Setting<'_>,
+    bench: &mut dyn Bench,
+    progress: &mut dyn Progress,
+) -> Ended {
+    match runner::run(experiment, setting, bench, progress) {
+        Ok(End::Whole { broken: 0 }) => Ended::Whole,
+        Ok(End::Whole { broken }) => {
+            eprintln!(
+                "{}: {broken} measurements could not be made; the same command tries them again",
+                experiment.name
+            );
+            Ended::Failed
+        }
+        Ok(End::Stopped) => Ended::Stopped,
+        Err(problem) => {
+            eprintln!("lowroad-lab: {problem}");
+            Ended::Failed
+        }
+    }
+}
+
+/// Counts some experiments, several at a time.
+fn count(args: &Args, setting: &Setting<'_>, experiments: &[Experiment]) -> Vec<Ended> {
+    let (waiting, ended) = (Mutex::new(experiments.iter()), Mutex::new(Vec::new()));
+    let next = || waiting.lock().expect("nobody panics with it").next();
+    let jobs = (args.jobs as usize).min(experiments.len());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                let mut bench = counting_bench(args);
+                while let Some(experiment) = next() {
+                    let mut progress = Named::new(&experiment.name);
+                    progress.line(&experiment.title);
+                    let end = one(experiment, setting, &mut *bench, &mut progress);
+                    ended.lock().expect("nobody panics with it").push(end);
+                    if end == Ended::Stopped {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    ended.into_inner().expect("nobody panicked with it")
+}
+
+fn counting_bench(args: &Args) -> Box<dyn Bench> {
+    match args.rehearse {
+        true => Box::new(Fake::default()),
+        false => Box::new(Counted::new(data(args))),
+    }
+}
+
+/// Two guests at once give the figures of one (docs/performance.md).
+fn jobs() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(2) as u32)
+}
+
+/// Servers run in other folders than this.
+fn data(args: &Args) -> PathBuf {
+    std::path::absolute(&args.data).unwrap_or_else(|_| args.data.clone())
 }
 
 fn bench(args: &Args) -> Box<dyn Bench> {
     if args.rehearse {
         return Box::new(Fake::default());
     }
-    // Servers run in other folders than this.
-    let data = std::path::absolute(&args.data).unwrap_or_else(|_| args.data.clone());
     let place = if args.namespace {
         Place::Namespace
     } else {
         Place::Loopback
     };
-    Box::new(Real::new(data, place))
+    Box::new(Real::new(data(args), place))
 }
 
 fn list(experiments: &[Experiment]) {

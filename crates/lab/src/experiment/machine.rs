@@ -54,20 +54,6 @@ fn field(text: &str, name: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// CPU time that the whole machine has used, in ticks: (busy, all), from `/proc/stat`'s text.
-#[must_use]
-pub fn cpu_ticks(stat: &str) -> Option<(u64, u64)> {
-    let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<u64> = line
-        .split_whitespace()
-        .map_while(|word| word.parse().ok())
-        .collect();
-    // user nice system idle iowait irq softirq steal; guest time is in user already.
-    let all: u64 = ticks.iter().take(8).sum();
-    let idle = ticks.get(3)? + ticks.get(4)?;
-    Some((all - idle, all))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,12 +63,5 @@ mod tests {
         assert_eq!(field("a: 1\nb\t: 2 kB\n", "b"), Some("2 kB".into()));
         assert_eq!(field("a: 1\n", "c"), None);
         assert!(Machine::this().cores > 0);
-    }
-
-    #[test]
-    fn ticks() {
-        let stat = "cpu  10 1 20 100 5 2 3 4 0 0\ncpu0 ...";
-        assert_eq!(cpu_ticks(stat), Some((40, 145)));
-        assert_eq!(cpu_ticks("intr 1"), None);
     }
 }

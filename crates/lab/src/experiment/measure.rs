@@ -24,6 +24,7 @@ const PLAIN: &[&str] = &[
     "capacity",
     "errors_share",
     "conforming_share",
+    "instructions",
 ];
 /// Distributions.
 const TIMES: &[&str] = &[
@@ -88,6 +89,7 @@ impl Measure {
             "connections_per_s" => Unit::ConnectionsPerS,
             "bytes_per_s" => Unit::BytesPerS,
             "bits_per_s" => Unit::BitsPerS,
+            "instructions" => Unit::Instructions,
             name if name.ends_with("_share") => Unit::Share,
             name if name.contains("_us") => Unit::Microseconds,
             _ => Unit::RequestsPerS,
@@ -98,7 +100,7 @@ impl Measure {
     #[must_use]
     pub fn lower_is_better(&self) -> bool {
         match self.unit() {
-            Unit::Microseconds => true,
+            Unit::Microseconds | Unit::Instructions => true,
             Unit::Share => self.name != "conforming_share",
             _ => false,
         }
@@ -113,6 +115,7 @@ impl Measure {
             "bytes_per_s" | "bits_per_s" => "throughput",
             "reply_rate" => "reply rate",
             "capacity" => "capacity",
+            "instructions" => "instructions a request",
             "errors_share" => "share of errors",
             "conforming_share" => "share of conforming connections",
             name => return times_words(name),
@@ -178,6 +181,7 @@ fn plain_value(name: &str, measured: &Measured) -> Option<f64> {
         "bits_per_s" => Some(outcome.bytes_per_s * 8.0),
         "reply_rate" => (outcome.reply_rate.samples > 0).then_some(outcome.reply_rate.mean),
         "capacity" => measured.capacity_per_s,
+        "instructions" => measured.instructions,
         "errors_share" => Some(errors_share(outcome)),
         "conforming_share" => outcome
             .conforming

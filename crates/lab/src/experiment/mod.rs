@@ -5,6 +5,8 @@ pub mod axis;
 pub mod bench;
 pub mod capacity;
 pub mod cli;
+mod counted;
+pub mod counting;
 pub mod fake;
 pub(crate) mod fetch;
 mod forms;
@@ -18,6 +20,7 @@ pub mod results;
 pub mod runner;
 pub mod schema;
 mod schema_check;
+mod site;
 pub mod units;
 
 pub use bench::{Bench, Measured, Peer};

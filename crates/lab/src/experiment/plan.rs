@@ -1,11 +1,13 @@
 //! Which measurements, in which order, and what each is made of. Pure.
 //!
 //! Repeats are outermost, then points, then servers, and each repeat begins with another server: so
-//! a machine that drifts (temperature, neighbours) harms all servers alike.
+//! a machine that drifts (temperature, neighbours) harms all servers alike. Counts of instructions don't drift, and a
+//! guest takes long to boot: there all points of a server follow each other.
 
 use std::collections::BTreeMap;
 
 use super::bench::Job;
+use super::counting::By;
 use super::schema::{Experiment, LoadSettings, PaceKind, Parameter, Server, X};
 use crate::load::Pace;
 
@@ -105,13 +107,22 @@ pub fn steps(experiment: &Experiment, points: &[X], extent: &Extent) -> Vec<Step
     for repeat in 0..extent.repeats(experiment) {
         let mut order = servers.clone();
         order.rotate_left(repeat as usize % servers.len().max(1));
-        for x in points {
-            let step = |server: &usize| Step {
-                repeat,
-                x: x.clone(),
-                server: *server,
-            };
-            steps.extend(order.iter().map(step));
+        let step = |server: &usize, x: &X| Step {
+            repeat,
+            x: x.clone(),
+            server: *server,
+        };
+        match experiment.by {
+            By::Clock => {
+                for x in points {
+                    steps.extend(order.iter().map(|server| step(server, x)));
+                }
+            }
+            By::Instructions => {
+                for server in &order {
+                    steps.extend(points.iter().map(|x| step(server, x)));
+                }
+            }
         }
     }
     steps
@@ -136,6 +147,8 @@ pub fn job(experiment: &Experiment, step: &Step, extent: &Extent) -> Job {
         duration_s: load.duration_s * scale,
         timeout_ms: load.timeout_ms,
         phases: wants_phases(experiment),
+        requests: experiment.instructions.requests,
+        warmup_requests: experiment.instructions.warmup,
         seed: 1 + u64::from(step.repeat),
     };
     let mut load = load.clone();

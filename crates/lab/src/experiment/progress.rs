@@ -46,6 +46,30 @@ impl Progress for Stderr {
     }
 }
 
+/// Standard error for one of several experiments that run at a time: whole lines, with its name.
+#[derive(Debug)]
+pub struct Named {
+    name: String,
+}
+
+impl Named {
+    /// For the experiment of that name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl Progress for Named {
+    fn line(&mut self, text: &str) {
+        let _ = writeln!(std::io::stderr(), "{}: {text}", self.name);
+    }
+
+    fn passing(&mut self, _text: &str) {}
+}
+
 /// Where in an experiment a measurement stands.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {

@@ -1,28 +1,22 @@
 //! The bench for real: the one file where experiments meet the load generator, the peers and the
 //! workloads. What these do inside is not known here.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::bench::{Bench, Job, Measured, Peer};
 use super::forms;
-use super::machine;
-use super::phases::{self, Probe};
+use super::phases::Probe;
 use super::schema::Experiment;
+use super::site::Sites;
 use crate::load::{self, Load, Snapshot, Target};
 use crate::peers::{self, Failure, Options, Place, Running, fronts};
-use crate::workload::{files, named};
-
-/// Settings of workloads that do not change their files.
-const TRAFFIC_ONLY: &[&str] = &[
-    "dynamic", "mix", "size", "set", "style", "calls", "protocol",
-];
+use crate::workload::named;
 
 /// The bench.
 pub struct Real {
-    data: PathBuf,
+    sites: Sites,
     place: Place,
     /// Runs as long as the bench, once something needs it.
     database: Option<Running>,
@@ -33,25 +27,25 @@ impl Real {
     #[must_use]
     pub fn new(data: PathBuf, place: Place) -> Self {
         Self {
-            data,
+            sites: Sites::new(data),
             place,
             database: None,
         }
     }
 
-    /// The folder of the programs that servers with PHP run.
-    fn programs(&self) -> PathBuf {
-        self.data.join("php")
-    }
-
     /// Where the database answers; it is started when it does not run yet.
     fn database(&mut self) -> Result<String, Failure> {
         if self.database.is_none() {
-            let schema = self.programs().join("schema.sql").display().to_string();
+            let schema = self
+                .sites
+                .programs()
+                .join("schema.sql")
+                .display()
+                .to_string();
             let settings = [("schema".to_owned(), schema)].into();
             let options = Options {
                 // It serves no folder, but a peer has one.
-                root: self.programs(),
+                root: self.sites.programs(),
                 workers: 1,
                 settings,
                 ..Options::default()
@@ -68,19 +62,18 @@ impl Real {
 
     /// How a peer is to run; those that call programs are told where these and their data are.
     fn options(&mut self, job: &Job) -> Result<Options, Failure> {
-        let folder = self.folder(&job.workload, &job.files_settings);
+        let folder = self.sites.folder(&job.workload, &job.files_settings);
         let mut settings = job.server.settings.clone();
         if job.server.peer.ends_with("-php") {
             let text = |path: PathBuf| path.display().to_string();
-            settings.insert("php_root".into(), text(self.programs()));
+            settings.insert("php_root".into(), text(self.sites.programs()));
             match job.workload.as_str() {
                 "bare" => settings.insert("db".into(), self.database()?),
                 _ => settings.insert("specweb99_data".into(), text(folder.join("specweb99-data"))),
             };
         }
         if forms::is_dynamic(job) && fronts::has_front(&job.server.peer) {
-            let built = std::path::absolute(self.data.join("fronts")).unwrap_or_default();
-            fronts::build(&built).map_err(Failure::NotInstalled)?;
+            let built = self.sites.fronts()?;
             let data = std::path::absolute(folder.join("specweb99-data")).unwrap_or_default();
             let text = |path: PathBuf| path.display().to_string();
             settings.insert("fronts".into(), text(built));
@@ -94,17 +87,6 @@ impl Real {
             settings,
         })
     }
-
-    /// The folder of a file set: experiments whose sets are equal share it.
-    fn folder(&self, workload: &str, settings: &BTreeMap<String, String>) -> PathBuf {
-        let of_files = |key: &&String| !TRAFFIC_ONLY.contains(&key.as_str());
-        let of_files: Vec<_> = settings.iter().filter(|(key, _)| of_files(key)).collect();
-        let text = serde_json::to_string(&of_files).expect("plain data");
-        self.data.join(format!(
-            "{workload}-{:08x}",
-            crc32fast::hash(text.as_bytes())
-        ))
-    }
 }
 
 impl Bench for Real {
@@ -114,12 +96,7 @@ impl Bench for Real {
         progress: &mut dyn FnMut(f64),
         stop: &AtomicBool,
     ) -> Result<(), String> {
-        let traffic = &experiment.workload;
-        let folder = self.folder(&traffic.name, &traffic.settings);
-        std::fs::create_dir_all(&folder)
-            .map_err(|error| format!("{}: {error}", folder.display()))?;
-        write_programs(&self.programs())?;
-        make_files(&traffic.name, &traffic.settings, &folder, progress, stop)
+        self.sites.prepare(experiment, progress, stop)
     }
 
     fn start(&mut self, job: &Job) -> Result<Box<dyn Peer>, Failure> {
@@ -185,8 +162,9 @@ impl Peer for RealPeer {
         if forms::has_forms(job) {
             forms::begin(address, job)?;
         }
-        let before = cpu_ticks();
+        let (before_s, began) = (self.running.cpu_s(), Instant::now());
         let outcome = load::run(&load, progress, stop);
+        let (after_s, took) = (self.running.cpu_s(), began.elapsed());
         let phases = probe.map(Probe::end).unwrap_or_default();
         let outcome = outcome.map_err(|error| error.to_string())?;
         if forms::has_forms(job) {
@@ -197,70 +175,10 @@ impl Peer for RealPeer {
             extras: phases,
             ..Measured::default()
         };
-        let busy = busy_cpus(before, cpu_ticks());
-        let own = measured.outcome.cpu_share;
+        let share = (after_s - before_s) / took.as_secs_f64();
         measured
             .extras
-            .extend(busy.map(|busy| ("server_cpu_share".into(), (busy - own).max(0.0))));
+            .insert("server_cpu_share".into(), share.max(0.0));
         Ok(measured)
-    }
-}
-
-/// CPUs that the whole machine kept busy between two counts. The load generator's own share is
-/// taken off by the caller: what is left is the server and the kernel's work for both.
-fn busy_cpus(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f64> {
-    let ((busy_before, all_before), (busy_after, all_after)) = (before?, after?);
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let all = all_after.checked_sub(all_before).filter(|all| *all > 0)?;
-    Some(busy_after.saturating_sub(busy_before) as f64 / all as f64 * cores as f64)
-}
-
-fn cpu_ticks() -> Option<(u64, u64)> {
-    machine::cpu_ticks(&std::fs::read_to_string("/proc/stat").ok()?)
-}
-
-/// The programs that servers with PHP run, by file name.
-const PROGRAMS: &[(&str, &str)] = &[
-    phases::PAGE,
-    ("page.php", include_str!("../../peers/php/page.php")),
-    (
-        "specweb99.php",
-        include_str!("../../peers/php/specweb99.php"),
-    ),
-    ("schema.sql", include_str!("../../peers/php/schema.sql")),
-];
-
-fn write_programs(folder: &Path) -> Result<(), String> {
-    let write = || {
-        std::fs::create_dir_all(folder)?;
-        PROGRAMS
-            .iter()
-            .try_for_each(|(name, text)| std::fs::write(folder.join(name), text))
-    };
-    write().map_err(|error: std::io::Error| format!("{}: {error}", folder.display()))
-}
-
-/// The files of a workload.
-fn make_files(
-    workload: &str,
-    settings: &BTreeMap<String, String>,
-    folder: &Path,
-    progress: &mut dyn FnMut(f64),
-    stop: &AtomicBool,
-) -> Result<(), String> {
-    let plan = files::plan(workload, settings)?;
-    files::make_until(&plan, folder, stop, progress).map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn busy() {
-        let cores = std::thread::available_parallelism().expect("known").get() as f64;
-        assert_eq!(busy_cpus(Some((0, 0)), Some((50, 100))), Some(0.5 * cores));
-        assert_eq!(busy_cpus(Some((0, 100)), Some((0, 100))), None);
-        assert_eq!(busy_cpus(None, Some((0, 100))), None);
     }
 }

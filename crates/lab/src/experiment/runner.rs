@@ -12,6 +12,7 @@ use super::progress::{self, Place, Progress};
 use super::results::{self, Found, Key, Record, Role, Stored, Why, Writer};
 use super::schema::{Experiment, X};
 use super::{capacity, units};
+use crate::load::Pace;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +158,14 @@ impl Run<'_> {
             };
             let began = Instant::now();
             let job = plan::job(self.experiment, step, self.setting.extent);
-            let attempt = self.attempt(&job, Some(step), place);
+            let mut attempt = self.attempt(&job, Some(step), place);
+            for _ in 0..STARVED_TRIES {
+                if !is_starved(&job, &attempt.found) {
+                    break;
+                }
+                self.progress.line("  others had the processors: once more");
+                attempt = self.attempt(&job, Some(step), place);
+            }
             if is_cut(&attempt.found) {
                 return Ok(End::Stopped);
             }
@@ -265,7 +273,7 @@ impl Run<'_> {
             (Some(search), Some(step)) => {
                 let (experiment, extent) = (self.experiment, self.setting.extent);
                 let mut probe = |rate| measure(&plan::at_rate(experiment, step, extent, rate));
-                capacity::search(search.start, search.max, &mut probe)
+                capacity::search(search, &mut probe)
             }
             _ => measure(job),
         };
@@ -351,6 +359,24 @@ impl Default for Attempt {
     }
 }
 
+/// How often a point is measured once more because others had the processors.
+const STARVED_TRIES: u32 = 3;
+
+/// Whether load generator and server hardly came to run: a closed loop waits for nothing else. Clients on slow lines, and
+/// servers that wait for a database, may be idle by themselves.
+fn is_starved(job: &Job, found: &Found) -> bool {
+    const LEAST_CPUS: f64 = 0.2;
+    let Found::Measured(measured) = found else {
+        return false;
+    };
+    let outcome = &measured.outcome;
+    let waits = job.pace != Pace::Closed || job.line_bits_per_s.is_some() || job.workload == "bare";
+    let Some(server) = measured.extras.get("server_cpu_share") else {
+        return false;
+    };
+    !waits && !outcome.interrupted && outcome.errors == 0 && outcome.cpu_share + server < LEAST_CPUS
+}
+
 /// A measurement that was cut short is not whole: it is not kept.
 fn is_cut(found: &Found) -> bool {
     matches!(found, Found::Measured(measured) if measured.outcome.interrupted)
@@ -376,7 +402,7 @@ fn figures(experiment: &Experiment, measured: &Measured) -> String {
             continue;
         }
         measures.push(&figure.measure);
-        let unit = figure.measure.unit();
+        let unit = experiment.by.unit(&figure.measure);
         shown.extend(figure.measure.value(measured).map(|value| unit.show(value)));
     }
     if measured.outcome.errors > 0 {
@@ -414,4 +440,37 @@ fn now_unix_s() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_hardly_ran_was_starved() {
+        let experiment = Experiment::parse(
+            "one",
+            "title = 't'\npaper = '000'\nfigure = 'f'\nquestion = 'q'\nworkload = { name = 'webstone' }\n\
+             sweep = { parameter = 'none', label = 'x', values = ['a'] }\nload = { pace = 'closed' }\n\
+             server = [{ name = 'nginx', peer = 'nginx' }]\n\
+             draw = [{ figure = 'f', title = 't', measure = 'requests_per_s' }]",
+        );
+        let experiment = experiment.expect("a good file");
+        let step = Step {
+            repeat: 0,
+            x: X::Text("a".into()),
+            server: 0,
+        };
+        let mut job = plan::job(&experiment, &step, &Extent::default());
+        let found = |own: f64, server: f64| {
+            let mut measured = Measured::default();
+            measured.outcome.cpu_share = own;
+            measured.extras.insert("server_cpu_share".into(), server);
+            Found::Measured(Box::new(measured))
+        };
+        assert!(is_starved(&job, &found(0.02, 0.01)));
+        assert!(!is_starved(&job, &found(0.5, 0.5)));
+        job.line_bits_per_s = Some(400_000);
+        assert!(!is_starved(&job, &found(0.02, 0.01)));
+    }
 }

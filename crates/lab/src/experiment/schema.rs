@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::counting::{By, Counting, Ways};
 use super::measure::Measure;
 
 pub use super::axis::{Parameter, X};
@@ -93,6 +94,9 @@ pub struct Search {
     pub start: f64,
     /// The highest.
     pub max: f64,
+    /// 99 of 100 requests are answered within this time, or the rate is not sustained.
+    #[serde(default = "default_latency_max_ms")]
+    pub latency_max_ms: u64,
 }
 
 /// One server of the experiment.
@@ -220,6 +224,9 @@ pub struct Experiment {
     /// The file's name without its ending; not in the file.
     #[serde(skip)]
     pub name: String,
+    /// What it is measured by here; not in the file.
+    #[serde(skip)]
+    pub by: By,
     /// What it is about.
     pub title: String,
     /// Which paper: `000`.
@@ -230,9 +237,15 @@ pub struct Experiment {
     pub question: String,
     /// What differs from the paper's set-up.
     pub differs: Option<String>,
-    /// How often everything is measured.
+    /// How often everything is measured by the clock.
     #[serde(default = "default_repeats")]
     pub repeats: u32,
+    /// How it is measured, unless the user says otherwise.
+    #[serde(default)]
+    pub measure: Ways,
+    /// What differs where instructions are counted.
+    #[serde(default)]
+    pub instructions: Counting,
     /// What is asked for.
     pub workload: Traffic,
     /// What changes.
@@ -272,8 +285,12 @@ fn default_timeout_ms() -> u64 {
     2000
 }
 
+fn default_latency_max_ms() -> u64 {
+    500
+}
+
 fn default_repeats() -> u32 {
-    3
+    10
 }
 
 impl Experiment {
@@ -321,7 +338,11 @@ impl Experiment {
             server,
             scale,
         );
-        let text = serde_json::to_string(&basis).expect("plain data");
+        let mut text = serde_json::to_string(&basis).expect("plain data");
+        if self.by == By::Instructions {
+            let counting = (self.instructions.requests, self.instructions.warmup);
+            text += &serde_json::to_string(&counting).expect("plain data");
+        }
         format!("{:08x}", crc32fast::hash(text.as_bytes()))
     }
 }

@@ -5,6 +5,16 @@
 pub enum Unit {
     /// Requests a second.
     RequestsPerS,
+    /// Instructions.
+    Instructions,
+    /// Requests for 10^9 instructions.
+    RequestsCounted,
+    /// Connections for 10^9 instructions.
+    ConnectionsCounted,
+    /// Bytes for 10^9 instructions.
+    BytesCounted,
+    /// Bits for 10^9 instructions.
+    BitsCounted,
     /// Connections a second.
     ConnectionsPerS,
     /// Bytes a second.
@@ -47,6 +57,31 @@ impl Unit {
             ]),
             Unit::Microseconds => pick(&[(1.0, "µs"), (1e3, "ms"), (1e6, "s")]),
             Unit::Share => pick(&[(0.01, "%")]),
+            Unit::Instructions => pick(&[(1.0, "instructions")]),
+            Unit::RequestsCounted => pick(&[(1.0, "requests/10⁹ instructions")]),
+            Unit::ConnectionsCounted => pick(&[(1.0, "connections/10⁹ instructions")]),
+            Unit::BytesCounted => pick(&[
+                (1e3, "kB/10⁹ instructions"),
+                (1e6, "MB/10⁹ instructions"),
+                (1e9, "GB/10⁹ instructions"),
+            ]),
+            Unit::BitsCounted => pick(&[
+                (1e3, "kbit/10⁹ instructions"),
+                (1e6, "Mbit/10⁹ instructions"),
+                (1e9, "Gbit/10⁹ instructions"),
+            ]),
+        }
+    }
+
+    /// The same where 10^9 instructions stand for a second.
+    #[must_use]
+    pub fn counted(self) -> Unit {
+        match self {
+            Unit::RequestsPerS => Unit::RequestsCounted,
+            Unit::ConnectionsPerS => Unit::ConnectionsCounted,
+            Unit::BytesPerS => Unit::BytesCounted,
+            Unit::BitsPerS => Unit::BitsCounted,
+            other => other,
         }
     }
 

@@ -41,6 +41,10 @@ struct Options {
     /// Write the figures to this file too, as they come
     #[arg(long, value_name = "FILE", help_heading = "Standard table")]
     json: Option<PathBuf>,
+    /// Say where the instructions go, by symbol of kernel and programs: the largest are printed, and a flame graph of each
+    /// figure is written to this folder
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "profile", conflicts_with_all = ["paper", "kernel", "file", "cmd"], help_heading = "Standard table")]
+    profile: Option<PathBuf>,
     /// What this paper compares, instead of the standard table: servers with programs behind them and a
     /// database beside the guest. So far: 003
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["size", "mode", "url", "drive", "workload", "kernel", "file", "cmd"], help_heading = "Papers")]
@@ -250,6 +254,7 @@ fn standard(args: &Options, mix: Option<Mix>) -> anyhow::Result<ExitCode> {
         traffic: args.traffic(),
         lowroad: args.lowroad.clone(),
         jobs: args.jobs.max(1),
+        profile: args.profile.clone(),
     };
     let mut unwritten = None;
     let rows = standard::run(&plan, &mut |rows| {
@@ -340,6 +345,7 @@ fn boot(args: &Options, kernel: PathBuf, initrd: Option<Vec<u8>>) -> Boot {
         device: args.device.clone(),
         cpus: args.cpus,
         memory_mib: args.mem,
+        has_profile: false,
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::load::{self, Load, Pace, Target};
+use crate::load::{self, Load, Outcome, Pace, Target};
 use crate::workload::urls::{UrlSpec, Urls};
 use crate::workload::{PerConnection, Version, Workload};
 
@@ -86,17 +86,17 @@ pub fn drive(
     match asked {
         Asked::Command(command) => by_command(address, command, requests, connections),
         Asked::Workload(name, workload) => {
-            by_load(address, name, workload.clone(), requests, connections)
+            by_load(address, name, workload.clone(), requests, connections).map(drop)
         }
         Asked::Page(path, mode) => {
             let workload = Arc::new(urls(address, UrlSpec::get(path), *mode)?);
-            by_load(address, path, workload, requests, connections)
+            by_load(address, path, workload, requests, connections).map(drop)
         }
         Asked::Post(path, mode, len) => {
             let mut spec = UrlSpec::get(path);
             (spec.method, spec.body) = ("POST".to_owned(), vec![b'x'; *len]);
             let workload = Arc::new(urls(address, spec, *mode)?);
-            by_load(address, path, workload, requests, connections)
+            by_load(address, path, workload, requests, connections).map(drop)
         }
     }
 }
@@ -111,13 +111,17 @@ fn urls(address: SocketAddr, mut spec: UrlSpec, mode: Mode) -> Result<Urls, Stri
     Urls::new(vec![spec], &host, version, per_connection, false)
 }
 
-fn by_load(
+/// Makes `requests` requests of a workload.
+///
+/// # Errors
+/// As for [`drive`].
+pub fn by_load(
     address: SocketAddr,
     what: &str,
     workload: Arc<dyn Workload>,
     requests: u64,
     connections: u32,
-) -> Result<(), String> {
+) -> Result<Outcome, String> {
     let load = Load {
         target: Target {
             addresses: vec![address],
@@ -140,7 +144,7 @@ fn by_load(
     let outcome = load::run(&load, &mut |_| {}, &AtomicBool::new(false));
     let outcome = outcome.map_err(|error| error.to_string())?;
     if outcome.requests == requests && outcome.errors == 0 {
-        return Ok(());
+        return Ok(outcome);
     }
     Err(format!(
         "{} of {requests} requests for {what} done: {:?} {:?}",

@@ -3,8 +3,8 @@
 //! is left behind whatever happens. Knows no server and no HTTP.
 
 use std::fs::File;
-use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -118,6 +118,8 @@ pub struct Boot {
     pub cpus: u32,
     /// Memory; a guest whose file system needs more gets more.
     pub memory_mib: u32,
+    /// Whether it is counted where the instructions are, too.
+    pub has_profile: bool,
 }
 
 /// A guest that runs. Dropping it ends it.
@@ -128,6 +130,8 @@ pub struct Guest {
     /// What QEMU said.
     said: File,
     count: File,
+    /// Instructions by block.
+    profile: Option<File>,
     network: Network,
     linux: bool,
 }
@@ -139,6 +143,7 @@ impl Guest {
     /// When QEMU does not start; says why.
     pub fn boot(boot: &Boot, plugin: &Path, network: Network) -> Result<Guest, String> {
         let count = in_memory(&[0; 4096])?;
+        let profile = boot.has_profile.then(|| in_memory(b"")).transpose()?;
         let (console, said) = (in_memory(b"")?, in_memory(b"")?);
         let initrd = boot.initrd.as_deref().map(in_memory).transpose()?;
         let copy = |file: &File| file.try_clone().map_err(|why| format!("descriptor: {why}"));
@@ -148,6 +153,7 @@ impl Guest {
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
             .args(arguments(boot, plugin, &network, initrd.as_ref()))
             .env("INSN_FILE", path(&count))
+            .envs(profile.as_ref().map(|file| ("INSN_PROFILE", path(file))))
             .stdin(Stdio::piped())
             .stdout(copy(&console)?)
             .stderr(copy(&said)?);
@@ -157,6 +163,7 @@ impl Guest {
             console,
             said,
             count,
+            profile,
             network,
             linux: boot.initrd.is_some(),
         };
@@ -213,6 +220,49 @@ impl Guest {
             }
             before = now;
         }
+    }
+
+    /// Instructions so far by the address of their block; nothing without a profile.
+    pub fn blocks(&self) -> impl Iterator<Item = (u64, u64)> {
+        let mut bytes = Vec::new();
+        if let Some(file) = &self.profile {
+            bytes.resize(file.metadata().map_or(0, |found| found.len()) as usize, 0);
+            file.read_exact_at(&mut bytes, 0).expect("pages in memory");
+        }
+        let number = |word: &[u8]| u64::from_le_bytes(word.try_into().expect("eight bytes"));
+        let slots: Vec<(u64, u64)> = bytes
+            .chunks_exact(16)
+            .map(|slot| (number(&slot[..8]), number(&slot[8..])))
+            .collect();
+        slots.into_iter().filter(|(address, _)| *address != 0)
+    }
+
+    /// What a command of the guest's shell prints. By the network, since the console is slow.
+    ///
+    /// # Errors
+    /// There is no shell, or no answer.
+    pub fn output_of(&mut self, command: &str) -> Result<String, String> {
+        let failed = |why: std::io::Error| format!("{command}: {why}");
+        let listener = TcpListener::bind((self.network.host, 0)).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        let line = format!("{command} 2>/dev/null | nc {} {port}\n", self.network.host);
+        let stdin = self.qemu.stdin.as_mut().filter(|_| self.linux);
+        let stdin = stdin.ok_or_else(|| format!("{command}: the guest has no shell"))?;
+        stdin.write_all(line.as_bytes()).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let end = Instant::now() + LISTEN;
+        let mut stream = loop {
+            match listener.accept() {
+                Ok((stream, _)) => break stream,
+                Err(why) if Instant::now() > end => return Err(failed(why)),
+                Err(_) => sleep(STEP),
+            }
+        };
+        stream.set_nonblocking(false).map_err(failed)?;
+        stream.set_read_timeout(Some(LISTEN)).map_err(failed)?;
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).map_err(failed)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// The text for a failure: `what`, and what there is to be known of it.
@@ -290,8 +340,9 @@ impl Drop for Guest {
 }
 
 fn arguments(boot: &Boot, plugin: &Path, network: &Network, initrd: Option<&File>) -> Vec<String> {
-    let words = "-M q35 -cpu max -accel tcg,thread=single -display none -serial stdio -monitor none \
-                 -no-reboot";
+    // A nanosecond is an instruction: so a timer's ticks cost the same whatever else the machine does.
+    let words = "-M q35 -cpu max -accel tcg,thread=single -icount shift=0 -display none -serial stdio \
+                 -monitor none -no-reboot";
     let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
     add("-smp", boot.cpus.to_string());
@@ -337,7 +388,7 @@ pub(super) fn in_memory(content: &[u8]) -> Result<File, String> {
 }
 
 /// Where another process of this user finds such a file.
-fn path(file: &File) -> String {
+pub(super) fn path(file: &File) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 

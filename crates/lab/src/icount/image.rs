@@ -74,6 +74,7 @@ impl Image {
             device: "virtio-net-pci".into(),
             cpus: 1,
             memory_mib,
+            has_profile: false,
         }
     }
 }

@@ -4,9 +4,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+
+use super::guest::{in_memory, path};
 
 /// An archive that grows. A path that is in it already is not put in again.
 #[derive(Default)]
@@ -52,7 +55,10 @@ impl Archive {
             }
             return Ok(());
         }
-        let content = fs::read(source).map_err(unreadable)?;
+        let mut content = fs::read(source).map_err(unreadable)?;
+        if content.starts_with(b"\x7fELF") {
+            content = stripped(source).unwrap_or(content);
+        }
         let mode = metadata.permissions().mode() & 0o777;
         self.entry(path, 0o100_000 | mode, &content);
         if content.starts_with(b"\x7fELF") {
@@ -114,6 +120,19 @@ impl Archive {
         let len = self.bytes.len().next_multiple_of(4);
         self.bytes.resize(len, 0);
     }
+}
+
+/// A program without what only debuggers read, which may be most of it; `None` if that can't be had.
+fn stripped(program: &Path) -> Option<Vec<u8>> {
+    let file = in_memory(b"").ok()?;
+    let mut strip = Command::new("strip");
+    strip.args(["--strip-debug", "-o"]).arg(path(&file));
+    let done = strip.arg(program).output().ok()?;
+    let mut content = Vec::new();
+    let mut file = &file;
+    file.seek(SeekFrom::Start(0)).ok()?;
+    file.read_to_end(&mut content).ok()?;
+    (done.status.success() && content.starts_with(b"\x7fELF")).then_some(content)
 }
 
 /// The files that `ldd` names: `libc.so.6 => /lib/.../libc.so.6 (0x...)` or the loader's own path.

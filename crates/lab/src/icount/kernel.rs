@@ -192,7 +192,7 @@ fn init(network: &Network, command: &str) -> String {
          mount -t bpf bpf /sys/fs/bpf; mount -t cgroup2 cg /sys/fs/cgroup\n\
          for m in {modules}; do insmod /modules/$m.ko; done\n\
          sysctl -q -w net.ipv6.conf.all.disable_ipv6=1\n\
-         sysctl -q -w net.core.somaxconn=4096 net.ipv4.tcp_syncookies=1\n\
+         sysctl -q -w net.core.somaxconn=4096 net.ipv4.tcp_syncookies=1 net.core.bpf_jit_kallsyms=1\n\
          ip link set lo up; ip addr add {guest}/{prefix} dev eth0; ip link set eth0 up\n\
          ulimit -n 65536; ulimit -l unlimited\n\
          ({command}\n) >/tmp/server.log 2>&1\n\

@@ -3,6 +3,7 @@
 //! same whatever else the machine does.
 
 pub mod cli;
+pub mod dealt;
 pub mod drive;
 pub mod guest;
 pub mod image;
@@ -12,6 +13,7 @@ pub mod mix;
 pub mod needs;
 pub mod origin;
 pub mod paper;
+pub mod profile;
 pub mod servers;
 pub mod standard;
 pub mod table;
@@ -47,20 +49,61 @@ pub fn measure(
     asked: &Asked,
     traffic: Traffic,
 ) -> Result<f64, String> {
-    let short = (traffic.requests / (4 * ROUNDS)).max(1);
-    let mut total_after = |requests| {
-        drive(address, asked, requests, traffic.connections).map_err(|why| guest.failure(&why))?;
-        Ok::<u64, String>(guest.counted_at_rest())
-    };
-    let mut before = total_after(traffic.warmup.max(1))?;
-    let mut slopes = Vec::new();
-    for _ in 0..ROUNDS {
-        let between = total_after(short)?;
-        let after = total_after(3 * short)?;
-        slopes.push(slope([before, between, after], short));
-        before = after;
+    let mut run = |requests| drive(address, asked, requests, traffic.connections);
+    run(traffic.warmup.max(1)).map_err(|why| guest.failure(&why))?;
+    slopes(guest, traffic.requests, &mut run)?.middle()
+}
+
+/// Slopes between short runs and long ones.
+#[derive(Debug)]
+pub struct Slopes<T> {
+    /// Instructions of one more request, for each pair of runs.
+    pub instructions: Vec<f64>,
+    /// What the last short run brought.
+    pub short: T,
+    /// What the last long run brought.
+    pub long: T,
+}
+
+impl<T> Slopes<T> {
+    /// Instructions that one more request costs.
+    ///
+    /// # Errors
+    /// The slopes make no sense.
+    pub fn middle(&self) -> Result<f64, String> {
+        plausible(median(self.instructions.clone()))
     }
-    plausible(median(slopes))
+}
+
+/// Makes pairs of short and long runs: `requests` in all.
+///
+/// # Errors
+/// Those of `run`; with what the guest said.
+pub fn slopes<T>(
+    guest: &mut Guest,
+    requests: u64,
+    run: &mut dyn FnMut(u64) -> Result<T, String>,
+) -> Result<Slopes<T>, String> {
+    let short = (requests / (4 * ROUNDS)).max(1);
+    let mut counted = |requests| {
+        let brought = run(requests).map_err(|why| guest.failure(&why))?;
+        Ok::<(u64, T), String>((guest.counted_at_rest(), brought))
+    };
+    let (mut before, mut last) = (counted(1)?.0, None);
+    let mut instructions = Vec::new();
+    for _ in 0..ROUNDS {
+        let (between, of_short) = counted(short)?;
+        let (after, of_long) = counted(3 * short)?;
+        instructions.push(slope([before, between, after], short));
+        before = after;
+        last = Some((of_short, of_long));
+    }
+    let (short, long) = last.expect("there are rounds");
+    Ok(Slopes {
+        instructions,
+        short,
+        long,
+    })
 }
 
 /// A server that learns while it is measured does more in the short run than in the long one.

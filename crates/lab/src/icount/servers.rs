@@ -327,7 +327,7 @@ impl Server {
         }
         if self.name == "varnish" {
             content.copied.push(Copied {
-                source: compiled_vcl(program, &self.version(program))?,
+                source: compiled_vcl(program, VARNISH)?,
                 path: "usr/lib/vcl.so".into(),
             });
         }
@@ -350,7 +350,10 @@ fn loaded(folder: &str, start: &str) -> Result<Vec<Copied>, String> {
 }
 
 /// Our own server, built for release: what is built for debugging says nothing about its cost.
-pub(super) fn own(given: Option<&Path>) -> Result<PathBuf, String> {
+///
+/// # Errors
+/// It isn't built; says what to do.
+pub fn own(given: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = given {
         let there = path.is_file().then(|| path.to_owned());
         return there.ok_or_else(|| format!("{}: no such file", path.display()));
@@ -366,26 +369,28 @@ pub(super) fn own(given: Option<&Path>) -> Result<PathBuf, String> {
 
 /// Varnish compiles its configuration when it starts; this is done here, for want of a compiler
 /// there.
-fn compiled_vcl(varnishd: &Path, version: &str) -> Result<PathBuf, String> {
-    let sum = crc32fast::hash(VARNISH.as_bytes());
-    made(
-        &cache()?.join(format!("vcl-{version}-{sum:08x}.so")),
-        |file| {
-            let source = file.with_extension("c");
-            // As its standard input: Varnish reads it as another user, who may not enter the cache.
-            let mut shown = Command::new(varnishd);
-            shown.args(["-C", "-f", "/dev/stdin"]);
-            let shown = shown.stdin(in_memory(VARNISH.as_bytes())?).output();
-            let shown = shown.map_err(|why| format!("varnishd: {why}"))?;
-            fs::write(&source, [shown.stdout, shown.stderr].concat())
-                .map_err(|why| format!("{}: {why}", source.display()))?;
-            let mut gcc = Command::new("gcc");
-            gcc.args(["-O2", "-pthread", "-fpic", "-shared", "-w", "-o"]);
-            let built = run(gcc.arg(file).arg(&source));
-            let _ = fs::remove_file(&source);
-            built.map(drop)
-        },
-    )
+///
+/// # Errors
+/// With what Varnish or the compiler said.
+pub fn compiled_vcl(varnishd: &Path, text: &str) -> Result<PathBuf, String> {
+    // Another version of the program is another file.
+    let program = fs::metadata(varnishd).map_err(|why| format!("{}: {why}", varnishd.display()))?;
+    let sum = crc32fast::hash(format!("{text}{program:?}").as_bytes());
+    made(&cache()?.join(format!("vcl-{sum:08x}.so")), |file| {
+        let source = file.with_extension("c");
+        // As its standard input: Varnish reads it as another user, who may not enter the cache.
+        let mut shown = Command::new(varnishd);
+        shown.args(["-C", "-f", "/dev/stdin"]);
+        let shown = shown.stdin(in_memory(text.as_bytes())?).output();
+        let shown = shown.map_err(|why| format!("varnishd: {why}"))?;
+        fs::write(&source, [shown.stdout, shown.stderr].concat())
+            .map_err(|why| format!("{}: {why}", source.display()))?;
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-pthread", "-fpic", "-shared", "-w", "-o"]);
+        let built = run(gcc.arg(file).arg(&source));
+        let _ = fs::remove_file(&source);
+        built.map(drop)
+    })
 }
 
 fn version_in(said: &str) -> Option<&str> {

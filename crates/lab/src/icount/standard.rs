@@ -8,12 +8,13 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use super::drive::Asked;
+use super::drive::{Asked, drive};
 use super::guest::{Boot, Guest, Network};
 use super::image::Image;
 use super::kernel::{Kernel, plugin};
 use super::mix::Mix;
 use super::origin::Origin;
+use super::profile::Profile;
 use super::servers::Server;
 use super::table::{Column, Row, Table};
 use super::{Traffic, measure};
@@ -39,11 +40,14 @@ pub struct Plan {
     pub lowroad: Option<PathBuf>,
     /// Guests at a time.
     pub jobs: usize,
+    /// The folder for profiles, if they are wanted.
+    pub profile: Option<PathBuf>,
 }
 
 /// What the work tells while it goes on.
 enum Told {
     Step(String),
+    Profile(String),
     Done(Vec<Row>),
 }
 
@@ -103,6 +107,10 @@ pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Row])) -> Result<Vec<Row>, String
         for told in told {
             match told {
                 Told::Step(text) => progress(&text),
+                Told::Profile(text) => {
+                    progress("");
+                    println!("{text}");
+                }
                 Told::Done(more) => {
                     progress("");
                     println!("{}", plan.table.line(&more));
@@ -207,6 +215,7 @@ impl Work<'_> {
             device: "virtio-net-pci".into(),
             cpus: 1,
             memory_mib: MEMORY_MIB,
+            has_profile: self.plan.profile.is_some(),
         };
         Guest::boot(&boot, self.plugin, network.clone())
     }
@@ -257,7 +266,48 @@ impl Work<'_> {
             (Column::Mix(name), None) => return Err(format!("no workload {name}")),
         };
         let figure = measure(guest, address, &asked, self.plan.traffic)?;
+        self.profile(guest, program, column, &mut |requests| {
+            drive(address, &asked, requests, self.plan.traffic.connections)
+        })?;
         Ok(figure.round() as u64)
+    }
+
+    /// Where the instructions of a figure are, if that is wanted.
+    fn profile(
+        &self,
+        guest: &mut Guest,
+        program: &Path,
+        column: Column,
+        run: &mut dyn FnMut(u64) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let Some(folder) = &self.plan.profile else {
+            return Ok(());
+        };
+        if self.server.is_image {
+            return Err("--profile: an image tells no symbols".into());
+        }
+        let copied = self
+            .server
+            .content(program, self.plan.lowroad.as_deref(), &Network::new())?;
+        let copied: Vec<(PathBuf, String)> = copied
+            .copied
+            .into_iter()
+            .map(|one| (one.source, one.path))
+            .collect();
+        let profile = Profile::take(guest, &copied, self.plan.traffic.requests, run)?;
+        let what = column.title().replace(' ', "-");
+        let name = format!("{}-{what}", self.server.name);
+        profile.write(folder, &name)?;
+        let head = format!(
+            "{}, {} (drawn in {}/{name}.svg)",
+            self.server.name,
+            column.title(),
+            folder.display()
+        );
+        let _ = self
+            .tell
+            .send(Told::Profile(format!("\n{head}\n\n{}\n", profile.text())));
+        Ok(())
     }
 
     fn row(&self, version: &str, column: Column, figure: Result<u64, String>) -> Row {

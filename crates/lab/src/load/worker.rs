@@ -266,15 +266,20 @@ impl<'l> Worker<'l> {
         })
     }
 
-    /// Requests that are under way, or due and not sent.
+    /// Requests that are under way, or due and not sent, of those of the time that is over: what was sent or due
+    /// afterwards is of no run.
     fn unfinished(&mut self) -> u64 {
+        let end_ns = self.shared.end_ns;
         let links = self
             .clients
             .iter()
             .filter_map(|client| client.link.as_ref());
-        let mut count = links.map(|link| link.pending.len() as u64).sum();
-        while !self.dry && self.next_due().is_some() {
-            count += 1;
+        let pending = links.flat_map(|link| &link.pending);
+        let mut count = pending.filter(|one| one.sent_ns < end_ns).count() as u64;
+        while !self.dry
+            && let Some(due_ns) = self.next_due()
+        {
+            count += u64::from(due_ns < end_ns);
         }
         count
     }

@@ -9,7 +9,12 @@ use super::job::Step;
 use super::plan::{Plan, Run};
 use super::table::{Settings, listed};
 use super::{Failure, php, programs, servers};
+use crate::icount::servers::compiled_vcl;
 
+/// Where Debian has lighttpd's modules, some of which it loads by itself.
+const LIGHTTPD_MODULES: &str = "/usr/lib/lighttpd";
+/// Varnish's configuration, compiled, there.
+const VARNISH_OBJECT: &str = "/usr/lib/vcl.so";
 /// The peer's own folder there.
 const FOLDER: &str = "/lab";
 
@@ -27,6 +32,17 @@ pub struct Carried {
     pub version: String,
 }
 
+impl Carried {
+    /// The report's text: commands, then files.
+    pub fn text(&self) -> String {
+        let mut text = self.command.clone();
+        for (path, content) in &self.files {
+            text.push_str(&format!("\n==> {path} <==\n{}\n", content.trim_end()));
+        }
+        text
+    }
+}
+
 /// Who is carried, and what it is to do there.
 #[derive(Debug)]
 pub struct Job<'a> {
@@ -40,6 +56,8 @@ pub struct Job<'a> {
     pub workers: u32,
     /// What differs from its tuned default.
     pub settings: &'a BTreeMap<String, String>,
+    /// Folders of this machine that are there under another name: the name there.
+    pub moved: &'a [(PathBuf, String)],
 }
 
 /// Packages that bring a peer, for those whose programs are missing here.
@@ -67,8 +85,18 @@ pub fn carried(job: &Job<'_>) -> Result<Carried, Failure> {
         as_root: true,
     };
     let mut plan = servers::plan(peer, &run).map_err(Failure::Broken)?;
+    if peer.name == "varnish" {
+        // There is no compiler: what the configuration becomes is made here.
+        let copies = format!("cc_command=exec cp {VARNISH_OBJECT} %o");
+        if let Some(Step::Start(words)) = plan.steps.last_mut() {
+            words.extend(["-p".to_owned(), copies]);
+        }
+    }
+    for (from, to) in job.moved {
+        rename(&mut plan, &from.display().to_string(), to);
+    }
     let mut command = String::new();
-    if job.peer.contains("php") {
+    if programs::runs_php(job.peer) {
         plan.file("php.ini", php::ini().map_err(Failure::NotInstalled)?);
         command.push_str(&format!(
             "mkdir {FOLDER}/php; mv {FOLDER}/php.ini {FOLDER}/php\nexport PHP_INI_SCAN_DIR={FOLDER}/php\n"
@@ -76,8 +104,10 @@ pub fn carried(job: &Job<'_>) -> Result<Carried, Failure> {
     }
     command.push_str(&shell(&plan.steps));
     let lowroad = programs::lowroad(settings.text("binary")).ok();
+    let mut needed = needed(&plan);
+    needed.extend(beside(&plan, peer.name).map_err(Failure::Broken)?);
     Ok(Carried {
-        needed: needed(&plan),
+        needed,
         files: plan
             .files
             .into_iter()
@@ -88,19 +118,53 @@ pub fn carried(job: &Job<'_>) -> Result<Carried, Failure> {
     })
 }
 
+/// What a peer needs that no step and no configuration names.
+fn beside(plan: &Plan, peer: &str) -> Result<BTreeMap<PathBuf, String>, String> {
+    match peer {
+        "lighttpd" => {
+            let entries = std::fs::read_dir(LIGHTTPD_MODULES);
+            let entries = entries.map_err(|why| format!("{LIGHTTPD_MODULES}: {why}"))?;
+            let paths = entries.flatten().map(|entry| entry.path());
+            Ok(paths
+                .map(|path| (path.clone(), path.display().to_string()))
+                .collect())
+        }
+        "varnish" => {
+            let text = plan.files.iter().find(|(name, _)| name == "varnish.vcl");
+            let (_, text) = text.ok_or("varnish has no configuration")?;
+            let program = programs::find("varnishd").ok_or("varnishd is gone")?;
+            let object = compiled_vcl(&program, text)?;
+            Ok([(object, VARNISH_OBJECT.to_owned())].into())
+        }
+        _ => Ok(BTreeMap::new()),
+    }
+}
+
+/// A folder has another name there, wherever it is named.
+fn rename(plan: &mut Plan, from: &str, to: &str) {
+    for (_, text) in &mut plan.files {
+        *text = text.replace(from, to);
+    }
+    for step in &mut plan.steps {
+        if let Step::Start(words) | Step::Run(words, _) = step {
+            for word in words {
+                *word = word.replace(from, to);
+            }
+        }
+    }
+}
+
 /// The programs of the steps, and the shared objects that configurations name.
 fn needed(plan: &Plan) -> BTreeMap<PathBuf, String> {
     let programs = plan.steps.iter().filter_map(|step| match step {
         Step::Start(words) | Step::Run(words, _) => words.first(),
-        Step::Await(_) => None,
+        Step::Await(_) | Step::AwaitPort(_) => None,
     });
     let texts = plan.files.iter().map(|(_, text)| text.as_str());
     let objects = texts.flat_map(shared_objects).map(PathBuf::from);
-    // A program without a path is one that every machine has.
-    let programs = programs
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute());
-    let all = programs.chain(objects);
+    // A program without a path is one that every machine has; what is in a folder that was moved comes with that.
+    let all = programs.map(PathBuf::from).chain(objects);
+    let all = all.filter(|path| path.is_absolute() && path.exists());
     all.map(|path| (path.clone(), place(&path))).collect()
 }
 
@@ -108,7 +172,7 @@ fn needed(plan: &Plan) -> BTreeMap<PathBuf, String> {
 /// what was built somewhere, in a temporary folder even, where programs are.
 fn place(path: &Path) -> String {
     match path.file_name() {
-        Some(name) if path.is_absolute() && !path.starts_with("/usr") => {
+        Some(name) if path.is_absolute() && !path.starts_with("/usr") && path.exists() => {
             format!("/usr/local/bin/{}", name.to_string_lossy())
         }
         _ => path.display().to_string(),
@@ -130,6 +194,10 @@ fn shell(steps: &[Step]) -> String {
             "until [ -S '{}' ]; do usleep 10000; done\n",
             socket.display()
         ),
+        Step::AwaitPort(address) => {
+            let port = address.port();
+            format!("until nc -z 127.0.0.1 {port}; do usleep 10000; done\n")
+        }
     };
     steps.iter().map(step).collect()
 }
@@ -180,6 +248,7 @@ mod tests {
             address: "0.0.0.0:80".parse().expect("an address"),
             workers: 1,
             settings: &settings.into(),
+            moved: &[],
         };
         let carried = carried(&job).expect("a plan");
         let name = binary.file_name().expect("a name").to_string_lossy();

@@ -1,5 +1,6 @@
 //! What the lab and the keeper tell each other: a line of JSON each time.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,8 @@ pub enum Step {
     Run(Vec<String>, Option<PathBuf>),
     /// Waits until somebody answers on a Unix socket.
     Await(PathBuf),
+    /// Waits until somebody answers at an address.
+    AwaitPort(SocketAddr),
 }
 
 /// What the keeper says.

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -149,7 +150,14 @@ impl Keeper {
             match step {
                 Step::Start(argv) => self.start(argv, None).map(|_| ())?,
                 Step::Run(argv, input) => self.run(argv, input.as_deref())?,
-                Step::Await(socket) => self.wait_for_socket(socket)?,
+                Step::Await(socket) => {
+                    let answers = || UnixStream::connect(socket).is_ok();
+                    self.wait_until(&answers, &socket.display().to_string())?;
+                }
+                Step::AwaitPort(address) => {
+                    let answers = || TcpStream::connect_timeout(address, LOOK).is_ok();
+                    self.wait_until(&answers, &address.to_string())?;
+                }
             }
         }
         say(&Said::Ready);
@@ -215,12 +223,11 @@ impl Keeper {
         }
     }
 
-    fn wait_for_socket(&mut self, socket: &Path) -> Result<(), End> {
+    fn wait_until(&mut self, answers: &dyn Fn() -> bool, place: &str) -> Result<(), End> {
         let end = Instant::now() + STEP_MAX;
-        while UnixStream::connect(socket).is_err() {
+        while !answers() {
             if Instant::now() > end {
-                let text = format!("nobody answers on {}", socket.display());
-                return Err(End::Failed(text));
+                return Err(End::Failed(format!("nobody answers on {place}")));
             }
             self.step_on(Some(LOOK))?;
         }

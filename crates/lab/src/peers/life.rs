@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
+
 use super::job::{Job, Said, Where};
 use super::plan::{Plan, Run};
+use super::system::{below, cpu_s};
 use super::table::{Peer, Settings, is_plain};
 use super::{Failure, Options, Place, Running, keeper, namespace, programs, servers};
 
@@ -193,6 +196,12 @@ impl Life {
         }
         // Somebody else may have answered if the port was lost.
         self.ended().map_or(Ok(()), Err)
+    }
+
+    /// CPU time of all that the keeper has started, in seconds.
+    pub fn cpu_s(&self) -> f64 {
+        let keeper = i32::try_from(self.keeper.id()).ok().and_then(Pid::from_raw);
+        keeper.map_or(0.0, |keeper| cpu_s(&below(keeper)))
     }
 
     /// What was said at its end, if it ended by itself.

@@ -68,6 +68,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// CPU time that its processes have used, in seconds.
+    pub fn cpu_s(&self) -> f64 {
+        self.life.cpu_s()
+    }
+
     /// What it said at its end, if it ended by itself.
     pub fn ended(&mut self) -> Option<String> {
         self.life.ended()

@@ -86,6 +86,16 @@ pub fn is_lowroad(peer: &str) -> bool {
     peer == "lowroad" || peer.starts_with("lowroad-")
 }
 
+/// Whether a peer needs Lowroad's program: its levels, and who has one of them before it.
+pub fn needs_lowroad(peer: &str) -> bool {
+    is_lowroad(peer) || peer.ends_with("-softirq")
+}
+
+/// Whether a peer runs programs in PHP.
+pub fn runs_php(peer: &str) -> bool {
+    peer.ends_with("-php")
+}
+
 /// Whether all programs of a peer are here.
 pub fn installed(peer: &Peer) -> bool {
     match peer.name {
@@ -120,6 +130,7 @@ fn flag(program: &str) -> &'static str {
     match program {
         "varnishd" => "-V",
         "mariadbd" => "--version",
+        "caddy" => "version",
         _ => "-v",
     }
 }

@@ -17,6 +17,7 @@ const NGINX_FASTCGI: &str = include_str!("../../peers/nginx-fastcgi.part");
 const APACHE: &str = include_str!("../../peers/apache.conf");
 const MIME_TYPES: &str = include_str!("../../peers/mime.types");
 const LIGHTTPD: &str = include_str!("../../peers/lighttpd.conf");
+const CADDY: &str = include_str!("../../peers/caddy.conf");
 const H2O: &str = include_str!("../../peers/h2o.conf");
 const VARNISH: &str = include_str!("../../peers/varnish.vcl");
 const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
@@ -34,7 +35,7 @@ pub(super) const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 /// # Errors
 /// With what is missing, and what brings it.
 pub fn check(peer: &Peer, settings: &Settings) -> Result<(), Failure> {
-    if programs::is_lowroad(peer.name) {
+    if programs::needs_lowroad(peer.name) {
         programs::lowroad(settings.text("binary")).map_err(Failure::NotInstalled)?;
     }
     if !settings.text("specweb99_data").is_empty() && fronts::has_front(peer.name) {
@@ -73,15 +74,19 @@ pub fn plan(peer: &Peer, run: &Run<'_>) -> Result<Plan, String> {
             dynamic::lowroad(&mut plan, run, name, &binary.display().to_string())?;
         }
         "lowroad-softirq" => {
-            let here = run.address.ip().is_loopback();
-            lowroad(&mut plan, run, Some(if here { "lo" } else { "auto" }))?;
+            lowroad(&mut plan, run, Some(device(run)))?;
         }
         "howl" => howl(&mut plan, run)?,
         "nginx" => nginx(&mut plan, run, &own_port(run), ""),
         "apache-prefork" => apache(&mut plan, run, "prefork", ""),
+        "apache-softirq" => {
+            apache(&mut plan, run, "prefork", "");
+            attach(&mut plan, run)?;
+        }
         "apache-event" => apache(&mut plan, run, "event", ""),
         "lighttpd" => lighttpd(&mut plan, run),
         "h2o" => h2o(&mut plan, run),
+        "caddy" => caddy(&mut plan, run),
         "varnish" => varnish(&mut plan, run),
         "haproxy" => haproxy(&mut plan, run),
         "nginx-cache" => nginx_cache(&mut plan, run),
@@ -145,6 +150,31 @@ fn lowroad(plan: &mut Plan, run: &Run<'_>, softirq: Option<&str>) -> Result<(), 
         &workers,
     ];
     words.extend(softirq.into_iter().flat_map(|place| ["--softirq", place]));
+    plan.start(&words);
+    Ok(())
+}
+
+/// Where the level of soft interrupts is to answer.
+fn device<'a>(run: &Run<'_>) -> &'a str {
+    match run.address.ip() {
+        ip if ip.is_loopback() => "lo",
+        _ => "auto",
+    }
+}
+
+/// The level of soft interrupts before another server. Its files may be new, so that their times say nothing of
+/// freshness.
+fn attach(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+    let binary = programs::lowroad(run.settings.text("binary"))?;
+    let port = run.address.port().to_string();
+    let binary = binary.display().to_string();
+    let mut words = vec![&*binary, "attach", &port, "--ttl", "600"];
+    // By itself it takes the device of the default route, which a guest has not.
+    match run.address.ip() {
+        ip if ip.is_loopback() => words.extend(["--interface", "lo"]),
+        _ => words.extend(["--interface", "eth0"]),
+    }
+    plan.steps.push(Step::AwaitPort(run.address));
     plan.start(&words);
     Ok(())
 }
@@ -328,6 +358,19 @@ fn h2o(plan: &mut Plan, run: &Run<'_>) {
     let user = if run.as_root { "user: root" } else { "" };
     plan.file("h2o.conf", run.fill(H2O, &[("user", user)]));
     plan.start(&[&program("h2o"), "-m", "worker", "-c", &run.path("h2o.conf")]);
+}
+
+fn caddy(plan: &mut Plan, run: &Run<'_>) {
+    plan.file("Caddyfile", run.fill(CADDY, &[]));
+    let config = run.path("Caddyfile");
+    plan.start(&[
+        &program("caddy"),
+        "run",
+        "--config",
+        &config,
+        "--adapter",
+        "caddyfile",
+    ]);
 }
 
 fn varnish(plan: &mut Plan, run: &Run<'_>) {

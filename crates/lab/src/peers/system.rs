@@ -83,6 +83,24 @@ pub fn below(top: Pid) -> Vec<Pid> {
         .collect()
 }
 
+/// CPU time of these processes and of their children that have ended, in seconds.
+pub fn cpu_s(processes: &[Pid]) -> f64 {
+    /// Of the times that the kernel tells, on every architecture.
+    const TICKS_PER_S: f64 = 100.0;
+    let ticks = processes.iter().map(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        cpu_ticks(&stat.unwrap_or_default()).unwrap_or(0)
+    });
+    ticks.sum::<u64>() as f64 / TICKS_PER_S
+}
+
+/// User and system time of a `/proc/PID/stat`, and those of its children that have ended.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let mut words = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let mut number = || words.next()?.parse::<u64>().ok();
+    Some(number()? + number()? + number()? + number()?)
+}
+
 /// From a `/proc/PID/stat`; the name in it may hold anything, but ends at the last parenthesis.
 fn pid_and_parent(stat: &str) -> Option<(i32, i32)> {
     let pid = stat.split(' ').next()?.parse().ok()?;
@@ -98,6 +116,10 @@ mod tests {
     #[test]
     fn parents_are_read_whatever_the_name() {
         assert_eq!(pid_and_parent("12 (a) b) S 7 12 12 0"), Some((12, 7)));
+        assert_eq!(
+            cpu_ticks("12 (a) b) S 7 12 12 0 -1 0 1 2 3 4 100 20 3 4 20 0"),
+            Some(127)
+        );
         assert_eq!(pid_and_parent(""), None);
         assert_eq!(pid_and_parent("x (y) S 1"), None);
     }

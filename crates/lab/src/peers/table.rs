@@ -182,6 +182,13 @@ static PEERS: &[Peer] = &[
         &[SENDFILE, PROCESSES],
     ),
     peer(
+        "apache-softirq",
+        &["apache2"],
+        &["apache2"],
+        "apache-prefork, Lowroad attached before it: hot answers in the soft interrupt (as root)",
+        &[BINARY, SENDFILE, PROCESSES],
+    ),
+    peer(
         "apache-event",
         &["apache2"],
         &["apache2"],
@@ -194,6 +201,13 @@ static PEERS: &[Peer] = &[
         &["lighttpd"],
         "event loops, a process each",
         &[SENDFILE],
+    ),
+    peer(
+        "caddy",
+        &["caddy"],
+        &["caddy"],
+        "threads on all processors, in Go",
+        &[],
     ),
     peer("h2o", &["h2o"], &["h2o"], "event loops, a thread each", &[]),
     peer(

@@ -77,7 +77,7 @@ pub fn tables(shown: &Shown<'_>) -> Vec<Table> {
 /// there are more servers than x.
 #[must_use]
 pub fn values(shown: &Shown<'_>) -> Option<Table> {
-    let unit = shown.figure.measure.unit();
+    let unit = shown.unit();
     let cell = |series: &Series, x: &X| {
         series
             .at(x)
@@ -139,11 +139,13 @@ fn ratio_row(shown: &Shown<'_>, ratio: &PaperRatio) -> Vec<String> {
     ]
 }
 
-fn times(value: f64) -> String {
+/// A ratio in a table.
+pub(super) fn times(value: f64) -> String {
     format!("{} ×", number(value))
 }
 
-fn ours_name(shown: &Shown<'_>, ours: &OurRatio) -> String {
+/// Which of ours is divided by which.
+pub(super) fn ours_name(shown: &Shown<'_>, ours: &OurRatio) -> String {
     let at = ours.at.as_ref().map_or("best of each".into(), |x| {
         format!("at {}", x_name(shown, x))
     });
@@ -202,7 +204,7 @@ fn our_point(shown: &Shown<'_>, series: &PaperSeries, x: &X) -> (String, String)
     let Some(ours) = shown.series(name) else {
         return ("not here".into(), name.clone());
     };
-    let unit = shown.figure.measure.unit();
+    let unit = shown.unit();
     let relative = &shown.experiment.sweep.relative_to_capacity;
     if let Some(point) = ours.at(x).filter(|_| relative.is_empty()) {
         return (unit.show(point.y.median), name.clone());

@@ -81,7 +81,7 @@ struct Frame {
 
 fn lines(shown: &Shown<'_>, width: f64) -> String {
     let height = (width * 0.5).clamp(260.0, 380.0);
-    let unit = shown.figure.measure.unit().scaled(largest(shown));
+    let unit = shown.unit().scaled(largest(shown));
     let ((y_low, y_high), y_ticks) = y_axis(shown, unit);
     let labels: Vec<String> = y_ticks.iter().map(|tick| number(*tick)).collect();
     let left = 14.0
@@ -242,7 +242,7 @@ const GROUP_GAP: f64 = 30.0;
 
 fn bars(shown: &Shown<'_>, width: f64) -> String {
     let xs = shown.xs();
-    let unit = shown.figure.measure.unit().scaled(largest(shown));
+    let unit = shown.unit().scaled(largest(shown));
     let named = xs.len() > 1;
     let names = shown.series.iter().map(|series| text_width(&series.server));
     let left = (names.fold(40.0, f64::max) + 12.0).min(width * 0.42);

@@ -7,8 +7,9 @@ use anyhow::Context;
 
 use super::instructions::{self, Counts};
 use super::model::Study;
-use super::{claims, html, markdown};
+use super::{claims, html, levels, markdown};
 use crate::experiment::cli::all_in;
+use crate::experiment::counting::By;
 use crate::experiment::results;
 use crate::experiment::schema::Experiment;
 
@@ -27,6 +28,9 @@ pub struct Args {
     /// The summary in Markdown to write
     #[arg(long, value_name = "FILE", default_value = "report.md")]
     markdown: PathBuf,
+    /// The picture of what each level is worth, to write beside the summary
+    #[arg(long, value_name = "FILE", default_value = "levels.svg")]
+    picture: PathBuf,
 }
 
 /// Runs the command.
@@ -55,21 +59,25 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
          another folder",
         args.results.display()
     );
+    if let Some(picture) = levels::Levels::of(&studies, &counts.papers).picture() {
+        write(&args.picture, &picture)?;
+    }
     write(&args.out, &html::page(&studies, &problems, &counts))?;
     write(
         &args.markdown,
-        &markdown::page(&studies, &problems, &counts),
+        &markdown::page(&studies, &problems, &counts, &picture_name(args)),
     )?;
+    let experiments = studies.iter().filter(|it| it.experiment.by == By::Clock);
     println!(
-        "{} and {}: {measured} of {} experiments have results",
+        "{} and {}: {measured} runs of {} experiments have results",
         args.out.display(),
         args.markdown.display(),
-        studies.len()
+        experiments.count()
     );
     Ok(ExitCode::SUCCESS)
 }
 
-/// All experiments of a folder with their results. A file that can't be read is a problem in the
+/// All experiments of a folder with their results, by the clock and by instructions. A file that can't be read is a problem in the
 /// report, and no reason to have none.
 ///
 /// # Errors
@@ -80,22 +88,41 @@ pub fn studies(
 ) -> anyhow::Result<(Vec<Study>, Vec<String>)> {
     let (mut studies, mut problems) = (Vec::new(), Vec::new());
     for path in all_in(experiments)? {
-        match study(&path, results_folder) {
-            Ok(study) => studies.push(study),
-            Err(problem) => problems.push(problem),
+        let experiment = match Experiment::read(&path) {
+            Ok(experiment) => experiment,
+            Err(problem) => {
+                problems.push(problem);
+                continue;
+            }
+        };
+        for by in [By::Clock, By::Instructions] {
+            let Ok(experiment) = experiment.measured_by(by) else {
+                continue;
+            };
+            match study(experiment, results_folder) {
+                Ok(study) => studies.push(study),
+                Err(problem) => problems.push(problem),
+            }
         }
     }
     Ok((studies, problems))
 }
 
-fn study(path: &Path, results_folder: &Path) -> Result<Study, String> {
-    let experiment = Experiment::read(path)?;
+fn study(experiment: Experiment, results_folder: &Path) -> Result<Study, String> {
     let stored = results::read(&results::path(results_folder, &experiment.name))?;
     Ok(Study {
         experiment,
         records: stored.records,
         notes: stored.notes,
     })
+}
+
+/// The picture, as the summary beside it calls it.
+fn picture_name(args: &Args) -> String {
+    let beside = args.picture.parent() == args.markdown.parent();
+    let name = args.picture.file_name().filter(|_| beside);
+    let path = name.map_or(args.picture.clone(), PathBuf::from);
+    path.display().to_string()
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

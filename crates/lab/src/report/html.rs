@@ -6,10 +6,12 @@ use super::beside::{self, Table};
 use super::chart;
 use super::claims::Counted;
 use super::instructions::{self, Counts};
+use super::levels::Levels;
 use super::model::{Shown, Study};
 use super::parts;
 use super::sentence::sentence;
 use super::svg::escape;
+use super::verdict;
 
 /// Width of the charts on a screen of usual width.
 const WIDE: f64 = 820.0;
@@ -44,9 +46,16 @@ pub fn page(studies: &[Study], problems: &[String], counts: &Counts) -> String {
             &format!("<p class=\"notice\">{}</p>\n", escape(problem)),
         );
     }
-    out.push_str(&contents(studies));
-    out.push_str(&summary(studies));
-    for study in studies {
+    let (measured, unmeasured) = parts::measured(studies);
+    out.push_str(&contents(&measured));
+    out.push_str(&levels(&Levels::of(studies, &counts.papers)));
+    if let Some(claims) = verdict::table(&verdict::all(studies)) {
+        out.push_str("<h2 id=\"claims\">What has become of the papers' claims</h2>\n");
+        out.push_str(&html_table(&claims, "stack"));
+    }
+    out.push_str(&summary(&measured));
+    out.push_str(&list("Without a measurement", &unmeasured));
+    for study in measured {
         out.push_str(&section(study));
     }
     for counted in &counts.papers {
@@ -60,11 +69,25 @@ fn put(out: &mut String, text: &str) {
     out.push_str(text);
 }
 
-fn contents(studies: &[Study]) -> String {
+/// What each level is worth, at the top.
+fn levels(levels: &Levels) -> String {
+    let (Some(table), Some(picture)) = (levels.table(), levels.picture()) else {
+        return String::new();
+    };
+    format!(
+        "<h2 id=\"levels\">What each level is worth today</h2>\n<p class=\"finding\">{}</p>\n{}\
+         <div class=\"scroll\">{picture}</div>\n",
+        escape(&levels.sentence()),
+        html_table(&table, "")
+    )
+}
+
+fn contents(studies: &[&Study]) -> String {
     let mut out = String::from("<nav aria-label=\"Contents\"><h4>Contents</h4><ol>\n");
     for study in studies {
         let Study { experiment, .. } = study;
-        let (name, title) = (escape(&experiment.name), escape(&experiment.title));
+        let title = format!("{}{}", experiment.title, parts::by(study));
+        let (name, title) = (escape(&experiment.name), escape(&title));
         writeln!(
             out,
             "<li><a href=\"#{name}\">{title}</a> <span class=\"soft\">{}, {}</span></li>",
@@ -76,16 +99,14 @@ fn contents(studies: &[Study]) -> String {
     out + "</ol></nav>\n"
 }
 
-fn summary(studies: &[Study]) -> String {
+fn summary(studies: &[&Study]) -> String {
     let mut rows = Vec::new();
-    let mut unmeasured = Vec::new();
     for study in studies {
         for (index, shown) in study.shown().iter().enumerate() {
             let at = format!("#{}-{index}", study.experiment.name);
-            let figure = format!("Paper {}, {}", study.experiment.paper, shown.figure.figure);
-            match shown.series.is_empty() {
-                true => unmeasured.push(figure),
-                false => rows.push((at, figure, sentence(shown))),
+            let figure = format!("Paper {}", parts::figure_name(study, shown.figure));
+            if !shown.series.is_empty() {
+                rows.push((at, figure, sentence(shown)));
             }
         }
     }
@@ -101,13 +122,6 @@ fn summary(studies: &[Study]) -> String {
         }
         out.push_str("</table>\n");
     }
-    if !unmeasured.is_empty() {
-        let names = escape(&unmeasured.join("; "));
-        put(
-            &mut out,
-            &format!("<p class=\"soft\">Without figures so far: {names}.</p>\n"),
-        );
-    }
     out
 }
 
@@ -117,7 +131,7 @@ fn section(study: &Study) -> String {
     let mut out = format!(
         "<section>\n<h2 id=\"{name}\">{}</h2>\n<p class=\"soft\">Paper {}, {}; experiment \
          <code>{name}</code></p>\n<p>{}</p>\n",
-        escape(&experiment.title),
+        escape(&format!("{}{}", experiment.title, parts::by(study))),
         escape(&experiment.paper),
         escape(&experiment.figure),
         escape(&experiment.question)
@@ -136,7 +150,8 @@ fn section(study: &Study) -> String {
         );
     }
     let all = study.shown();
-    for (index, shown) in all.iter().enumerate() {
+    let drawn = all.iter().enumerate();
+    for (index, shown) in drawn.filter(|(_, shown)| !shown.series.is_empty()) {
         out.push_str(&figure(shown, &format!("{name}-{index}")));
     }
     let of = |lines: &dyn Fn(&Shown<'_>) -> Vec<String>| parts::merged(all.iter().map(lines));

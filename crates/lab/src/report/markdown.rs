@@ -5,13 +5,15 @@ use std::fmt::Write;
 use super::beside::{self, Table};
 use super::claims::Counted;
 use super::instructions::{self, Counts};
+use super::levels::Levels;
 use super::model::{Shown, Study};
 use super::parts;
 use super::sentence::sentence;
+use super::verdict;
 
-/// The summary of some experiments, and of counts of instructions.
+/// The summary of some experiments, and of counts of instructions; `picture` is where that of the levels is.
 #[must_use]
-pub fn page(studies: &[Study], problems: &[String], counts: &Counts) -> String {
+pub fn page(studies: &[Study], problems: &[String], counts: &Counts, picture: &str) -> String {
     let mut out = String::from("# The papers' experiments on today's servers\n\n");
     if studies.iter().any(Study::pretended) {
         out.push_str("**A rehearsal: figures here are computed, not measured.**\n\n");
@@ -19,17 +21,34 @@ pub fn page(studies: &[Study], problems: &[String], counts: &Counts) -> String {
     for problem in problems {
         line(&mut out, &format!("**{}**\n", escape(problem)));
     }
-    out.push_str("| figure | what it shows |\n|---|---|\n");
-    for study in studies {
-        for shown in study.shown() {
-            let figure = format!("{}, {}", study.experiment.paper, shown.figure.figure);
+    let levels = Levels::of(studies, &counts.papers);
+    if let Some(of_levels) = levels.table() {
+        line(&mut out, "## What each level is worth today\n");
+        line(&mut out, &escape(&levels.sentence()));
+        table(&mut out, &of_levels);
+        line(&mut out, &format!("\n![{}]({picture})", of_levels.caption));
+    }
+    if let Some(claims) = verdict::table(&verdict::all(studies)) {
+        line(&mut out, "\n## What has become of the papers' claims");
+        table(&mut out, &claims);
+    }
+    out.push_str("\n## What the figures show\n\n| figure | what it shows |\n|---|---|\n");
+    let (measured, unmeasured) = parts::measured(studies);
+    for study in &measured {
+        for shown in study
+            .shown()
+            .iter()
+            .filter(|shown| !shown.series.is_empty())
+        {
+            let figure = parts::figure_name(study, shown.figure);
             line(
                 &mut out,
-                &format!("| {} | {} |", escape(&figure), escape(&sentence(&shown))),
+                &format!("| {} | {} |", escape(&figure), escape(&sentence(shown))),
             );
         }
     }
-    for study in studies {
+    list(&mut out, "Without a measurement", &unmeasured);
+    for study in measured {
         section(&mut out, study);
     }
     for counted in &counts.papers {
@@ -40,7 +59,8 @@ pub fn page(studies: &[Study], problems: &[String], counts: &Counts) -> String {
 
 fn section(out: &mut String, study: &Study) {
     let experiment = &study.experiment;
-    line(out, &format!("\n## {}\n", escape(&experiment.title)));
+    let title = format!("{}{}", experiment.title, parts::by(study));
+    line(out, &format!("\n## {}\n", escape(&title)));
     let place = format!("Paper {}, {}.", experiment.paper, experiment.figure);
     line(out, &format!("{place} {}", escape(&experiment.question)));
     if let Some(differs) = &experiment.differs {
@@ -50,7 +70,7 @@ fn section(out: &mut String, study: &Study) {
         );
     }
     let all = study.shown();
-    for shown in &all {
+    for shown in all.iter().filter(|shown| !shown.series.is_empty()) {
         figure(out, shown);
     }
     let of = |lines: &dyn Fn(&Shown<'_>) -> Vec<String>| parts::merged(all.iter().map(lines));

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::experiment::plan::{Extent, points, steps};
 use crate::experiment::results::{Found, Key, Record, Role, Why};
 use crate::experiment::schema::{Experiment, Figure, X};
+use crate::experiment::units::Unit;
 
 /// An experiment with its results.
 #[derive(Debug)]
@@ -29,6 +30,10 @@ pub struct Spread {
     pub high: f64,
     /// How many.
     pub count: usize,
+    /// Mean of their logarithms.
+    log_mean: f64,
+    /// Variance of their logarithms; 0 for a single one.
+    log_variance: f64,
 }
 
 impl Spread {
@@ -42,18 +47,91 @@ impl Spread {
             0 => f64::midpoint(values[middle - 1], values[middle]),
             _ => values[middle],
         };
+        let logs: Vec<f64> = values.iter().map(|value| value.max(1e-9).ln()).collect();
+        let log_mean = logs.iter().sum::<f64>() / logs.len() as f64;
+        let squares: f64 = logs.iter().map(|log| (log - log_mean).powi(2)).sum();
         Some(Self {
             median,
             low,
             high,
             count: values.len(),
+            log_mean,
+            log_variance: squares / (logs.len().max(2) - 1) as f64,
         })
+    }
+
+    /// The ratio of the means of two, and where it lies with 95 % confidence (Welch's interval of the logarithms); with
+    /// fewer than three repeats of one, from the least ratio to the greatest.
+    #[must_use]
+    pub fn ratio(&self, other: &Self) -> Ratio {
+        let times = self.median / other.median;
+        if self.count < 3 || other.count < 3 {
+            return Ratio {
+                times,
+                low: self.low / other.high,
+                high: self.high / other.low,
+                confident: false,
+            };
+        }
+        let part = |spread: &Self| spread.log_variance / spread.count as f64;
+        let freedom = self.count.min(other.count) - 1;
+        let half = student(freedom) * (part(self) + part(other)).sqrt();
+        let middle = self.log_mean - other.log_mean;
+        Ratio {
+            times,
+            low: (middle - half).exp(),
+            high: (middle + half).exp(),
+            confident: true,
+        }
+    }
+
+    /// How far repeats lie apart, as a share of the median.
+    #[must_use]
+    pub fn apart(&self) -> f64 {
+        match self.median > 0.0 {
+            true => (self.high - self.low) / self.median,
+            false => 0.0,
+        }
     }
 
     /// Whether two can't be told apart.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.low <= other.high && other.low <= self.high
+    }
+}
+
+/// How many times one is another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// The ratio of the medians.
+    pub times: f64,
+    /// It is hardly less,
+    pub low: f64,
+    /// and hardly more.
+    pub high: f64,
+    /// These are of 95 % confidence, and not only the least and the greatest.
+    pub confident: bool,
+}
+
+impl Ratio {
+    /// Whether it may be 1.
+    #[must_use]
+    pub fn may_be_one(&self) -> bool {
+        self.low <= 1.0 && self.high >= 1.0
+    }
+}
+
+/// Student's t for 95 % on both sides: the least degree of freedom of the two is on the safe side.
+fn student(freedom: usize) -> f64 {
+    const TABLE: [f64; 10] = [
+        12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    ];
+    match freedom {
+        0 => f64::INFINITY,
+        known if known <= TABLE.len() => TABLE[known - 1],
+        11..=19 => 2.1,
+        _ => 2.0,
     }
 }
 
@@ -124,6 +202,12 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
+    /// The unit of its values.
+    #[must_use]
+    pub fn unit(&self) -> Unit {
+        self.experiment.by.unit(&self.figure.measure)
+    }
+
     /// A server's series.
     #[must_use]
     pub fn series(&self, server: &str) -> Option<&Series> {
@@ -160,6 +244,14 @@ impl Study {
             .iter()
             .map(|figure| self.figure(figure))
             .collect()
+    }
+
+    /// Whether there is any figure.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        self.records
+            .values()
+            .any(|record| record.measured().is_some())
     }
 
     /// Whether any record was computed and not measured.
@@ -324,6 +416,14 @@ mod tests {
             (2.0, 1.0, 3.0, 3)
         );
         assert_eq!(spread(&[1.0, 2.0]).expect("values").median, 1.5);
+        let ratio = three.ratio(&spread(&[10.0, 10.0, 10.0]).expect("values"));
+        assert!(
+            ratio.confident && ratio.low < 0.1 && ratio.high > 0.3,
+            "{ratio:?}"
+        );
+        let two = spread(&[1.0, 2.0]).expect("values");
+        let ratio = two.ratio(&spread(&[4.0]).expect("a value"));
+        assert_eq!((ratio.times, ratio.low, ratio.high), (0.375, 0.25, 0.5));
         assert!(three.overlaps(&spread(&[3.0, 5.0]).expect("values")));
         assert!(!three.overlaps(&spread(&[3.1]).expect("values")));
     }

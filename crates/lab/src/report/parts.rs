@@ -2,10 +2,44 @@
 
 use std::collections::BTreeSet;
 
-use super::model::{Shown, Study};
+use super::model::{Series, Shown, Study};
 use crate::experiment::Record;
-use crate::experiment::schema::{PaceKind, Parameter};
+use crate::experiment::counting::By;
+use crate::experiment::schema::{Figure, PaceKind, Parameter};
 use crate::experiment::units::number;
+
+/// Experiments with figures, and the others by name, each with the reason if there is one. What was counted or timed is
+/// not without a measurement.
+pub fn measured(studies: &[Study]) -> (Vec<&Study>, Vec<String>) {
+    let measured: Vec<&Study> = studies.iter().filter(|study| study.is_measured()).collect();
+    let has = |name: &str| measured.iter().any(|it| it.experiment.plain_name() == name);
+    let without = studies
+        .iter()
+        .filter(|study| study.experiment.by == By::Clock && !has(&study.experiment.name));
+    let name = |study: &Study| {
+        let experiment = &study.experiment;
+        let place = format!("{}, {}", experiment.paper, experiment.figure);
+        match experiment.uncountable() {
+            Some(why) => format!("{place}: not by instructions, as {why}"),
+            None => place,
+        }
+    };
+    let unmeasured = without.map(name).collect();
+    (measured, unmeasured)
+}
+
+/// A figure's place in its paper, and what it was measured by if that is not the clock.
+pub fn figure_name(study: &Study, figure: &Figure) -> String {
+    format!("{}, {}{}", study.experiment.paper, figure.figure, by(study))
+}
+
+/// Behind a title.
+pub fn by(study: &Study) -> &'static str {
+    match study.experiment.by {
+        By::Clock => "",
+        By::Instructions => ", by instructions",
+    }
+}
 
 /// A server's version and configuration.
 pub struct Configuration<'a> {
@@ -44,25 +78,16 @@ pub fn configurations(study: &Study) -> Vec<Configuration<'_>> {
 /// How it was measured: load, repeats, spread, machine, when.
 pub fn circumstances(study: &Study) -> Vec<String> {
     let experiment = &study.experiment;
-    let load = &experiment.load;
     let measured = || {
         study
             .records
             .values()
             .filter(|record| record.measured().is_some())
     };
-    let mut lines = vec![format!(
-        "Workload {}{}; {}, load generator with {}; {} s a point after {} s of warm-up; {}, \
-         interleaved.",
-        experiment.workload.name,
-        settings(study),
-        pace(study),
-        counted(load.threads, "thread"),
-        number(load.duration_s),
-        number(load.warmup_s),
-        counted(experiment.repeats, "repeat")
-    )];
-    lines.extend(durations(study));
+    let mut lines = match experiment.by {
+        By::Clock => by_clock(study),
+        By::Instructions => by_instructions(study),
+    };
     let machines: BTreeSet<String> = measured()
         .map(|record| record.machine.to_string())
         .collect();
@@ -77,8 +102,68 @@ pub fn circumstances(study: &Study) -> Vec<String> {
         lines.push(format!("From {} to {}.", date(first), date(last)));
     }
     lines.extend(spread(study));
+    lines.extend(far_apart(study));
     lines.extend(limited(study));
     lines
+}
+
+fn by_clock(study: &Study) -> Vec<String> {
+    let load = &study.experiment.load;
+    let mut lines = vec![format!(
+        "Workload {}{}; {}, load generator with {}; {} s a point after {} s of warm-up; {}, \
+         interleaved.",
+        study.experiment.workload.name,
+        settings(study),
+        pace(study),
+        counted(load.threads, "thread"),
+        number(load.duration_s),
+        number(load.warmup_s),
+        counted(repeats(study), "repeat")
+    )];
+    lines.extend(durations(study));
+    lines
+}
+
+fn by_instructions(study: &Study) -> Vec<String> {
+    vec![format!(
+        "Workload {}{}; {}; each server in a guest of its own with one processor, under emulation, {}; instructions of \
+         the whole machine, 10⁹ of which stand for a second.",
+        study.experiment.workload.name,
+        settings(study),
+        pace(study),
+        counted(repeats(study), "guest"),
+    )]
+}
+
+/// Repeats that there are: the file's number may not have been reached.
+fn repeats(study: &Study) -> u32 {
+    let repeats = study.records.values().map(|record| record.repeat + 1);
+    repeats.max().unwrap_or(0)
+}
+
+/// Repeats of counts that lie further apart than they should.
+fn far_apart(study: &Study) -> Vec<String> {
+    const MOST: f64 = 0.03;
+    if study.experiment.by == By::Clock {
+        return Vec::new();
+    }
+    let shown = study.shown();
+    let Some(first) = shown.first() else {
+        return Vec::new();
+    };
+    let points = |series: &Series| {
+        let far = series.points.iter().filter(|point| point.y.apart() > MOST);
+        let named = far.map(|point| {
+            let apart = number(point.y.apart() * 100.0);
+            format!("{} at {}: {apart} %", series.server, point.x)
+        });
+        named.collect::<Vec<_>>()
+    };
+    let far: Vec<String> = first.series.iter().flat_map(points).collect();
+    match far.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("Repeats more than 3 % apart: {}.", far.join("; "))],
+    }
 }
 
 /// Says where the load generator had no processor time left, so that it was the limit. Over loopback

@@ -1,7 +1,8 @@
-//! One sentence that says what a figure shows, computed from its data.
+//! One sentence that says what a figure shows, computed from its data. Servers are compared at the same x; the best of
+//! each is said apart.
 
 use super::chart::x_name;
-use super::model::{Point, Series, Shown};
+use super::model::{Point, Ratio, Series, Shown};
 use crate::experiment::units::number;
 
 /// The sentence.
@@ -13,11 +14,15 @@ pub fn sentence(shown: &Shown<'_>) -> String {
     let Some((subject, against)) = pair(shown) else {
         return alone(shown);
     };
-    let compared = match shown.figure.measure.lower_is_better() {
-        true => at_last(shown, subject, against),
-        false => at_best(shown, subject, against),
+    let Some((own, other)) = same_place(shown, subject, against) else {
+        return format!(
+            "{} and {} have no point in common.",
+            subject.server, against.server
+        );
     };
-    format!("{compared}{}.", leader(shown, subject, against))
+    let compared = compared(shown, (subject, own), (against, other));
+    let bests = bests(shown, (subject, own), (against, other));
+    format!("{compared}{bests}{}.", leader(shown, subject, against))
 }
 
 fn nothing(shown: &Shown<'_>) -> String {
@@ -32,10 +37,14 @@ fn nothing(shown: &Shown<'_>) -> String {
     }
 }
 
+fn lower_is_better(shown: &Shown<'_>) -> bool {
+    shown.figure.measure.lower_is_better()
+}
+
 /// Whom the sentence is about, and whom it compares with.
 fn pair<'a>(shown: &'a Shown<'_>) -> Option<(&'a Series, &'a Series)> {
     let figure = shown.figure;
-    let lower = figure.measure.lower_is_better();
+    let lower = lower_is_better(shown);
     let named = |name: &Option<String>| name.as_ref().and_then(|name| shown.series(name));
     let subject = named(&figure.subject)
         .or_else(|| shown.series("lowroad"))
@@ -61,7 +70,7 @@ fn best<'a>(shown: &'a Shown<'_>, lower: bool, without: &[&str]) -> Option<&'a S
 
 fn alone(shown: &Shown<'_>) -> String {
     let series = &shown.series[0];
-    let lower = shown.figure.measure.lower_is_better();
+    let lower = lower_is_better(shown);
     let point = series
         .best(lower)
         .expect("a series that is shown has a point");
@@ -77,110 +86,156 @@ fn alone(shown: &Shown<'_>) -> String {
     )
 }
 
-/// Throughputs: best against best.
-fn at_best(shown: &Shown<'_>, subject: &Series, against: &Series) -> String {
-    let of = |series: &Series| series.best(false).expect("a series has a point").clone();
-    let (own, other) = (of(subject), of(against));
-    let begin = match place(shown, &own) {
-        at if at.is_empty() => at,
-        at => format!("At its best{at} "),
+/// Where the two are compared: a throughput where the subject is best, a time at the greatest load that both have.
+fn same_place<'a>(
+    shown: &Shown<'_>,
+    subject: &'a Series,
+    against: &'a Series,
+) -> Option<(&'a Point, &'a Point)> {
+    let both = |own: &'a Point| against.at(&own.x).map(|other| (own, other));
+    let mut common: Vec<_> = subject.points.iter().filter_map(both).collect();
+    if !lower_is_better(shown) {
+        common.sort_by(|(a, _), (b, _)| a.y.median.total_cmp(&b.y.median));
+    }
+    common.pop()
+}
+
+fn compared(shown: &Shown<'_>, subject: (&Series, &Point), against: (&Series, &Point)) -> String {
+    let ((subject, own), (against, other)) = (subject, against);
+    let at = match place(shown, own) {
+        at if at.is_empty() => String::new(),
+        at => format!("{},", capital(at.trim_start())),
     };
-    let at = if own.x == other.x {
-        String::new()
+    let verb = match lower_is_better(shown) {
+        true => format!(
+            "the {} of {} is",
+            shown.figure.measure.words(),
+            subject.server
+        ),
+        false => format!("{} reaches", subject.server),
+    };
+    let begin = if at.is_empty() {
+        capital_of(&verb, lower_is_better(shown))
     } else {
-        place(shown, &other)
+        format!("{at} {verb}")
     };
     format!(
-        "{begin}{} reaches {}, {} the {} of {}{at}{}",
-        subject.server,
-        show(shown, &own),
-        times(&own, &other),
-        show(shown, &other),
-        against.server,
-        doubt(&own, &other)
-    )
-}
-
-/// Times: at the last point that both have.
-fn at_last(shown: &Shown<'_>, subject: &Series, against: &Series) -> String {
-    let both = |point: &&Point| against.at(&point.x).is_some();
-    let Some(own) = subject.points.iter().rev().find(both) else {
-        return format!(
-            "{} and {} have no point in common",
-            subject.server, against.server
-        );
-    };
-    let other = against.at(&own.x).expect("both have it");
-    format!(
-        "{} {} of {} is {}, {} the {} of {}{}",
-        place(shown, own)
-            .strip_prefix(' ')
-            .map_or("The".into(), |at| format!("{} the", capital(at))),
-        shown.figure.measure.words(),
-        subject.server,
+        "{begin} {}, {}",
         show(shown, own),
-        times(own, other),
-        show(shown, other),
-        against.server,
-        doubt(own, other)
+        times(shown, own, other, &against.server)
     )
 }
 
-fn times(own: &Point, other: &Point) -> String {
-    if other.y.median <= 0.0 {
-        return "compared with".into();
+/// A server's name stays as it is.
+fn capital_of(verb: &str, begins_a_phrase: bool) -> String {
+    match begins_a_phrase {
+        true => capital(verb),
+        false => verb.to_owned(),
     }
-    format!("{} times", number(own.y.median / other.y.median))
 }
 
-/// Says when the difference may be chance.
-fn doubt(own: &Point, other: &Point) -> &'static str {
-    let several = own.y.count > 1 && other.y.count > 1;
-    match several && own.y.overlaps(&other.y) {
-        true => " (no more than the repeats differ among themselves)",
-        false => "",
+/// How one value stands to another: a factor above a tenth, and below it what it is smaller by.
+fn times(shown: &Shown<'_>, own: &Point, other: &Point, name: &str) -> String {
+    let theirs = show(shown, other);
+    if other.y.median <= 0.0 || own.y.median <= 0.0 {
+        return format!("compared with the {theirs} of {name}");
     }
+    let ratio = own.y.ratio(&other.y);
+    let doubt = doubt(&ratio, own, other);
+    if ratio.times < 0.1 {
+        let factor = number(1.0 / ratio.times);
+        return format!("{factor} times less than the {theirs} of {name}{doubt}");
+    }
+    format!(
+        "{} times the {theirs} of {name}{doubt}",
+        number(ratio.times)
+    )
+}
+
+/// Where the ratio lies, and whether the difference may be chance; nothing of single measurements.
+fn doubt(ratio: &Ratio, own: &Point, other: &Point) -> String {
+    if own.y.count < 2 && other.y.count < 2 {
+        return String::new();
+    }
+    let kind = if ratio.confident { "95 %: " } else { "" };
+    let may_be = match ratio.may_be_one() {
+        true => ", no more than the repeats differ among themselves",
+        false => "",
+    };
+    format!(
+        " ({kind}{} to {}{may_be})",
+        number(ratio.low),
+        number(ratio.high)
+    )
+}
+
+/// The best of each, where that is elsewhere.
+fn bests(shown: &Shown<'_>, subject: (&Series, &Point), against: (&Series, &Point)) -> String {
+    if lower_is_better(shown) {
+        return String::new();
+    }
+    let elsewhere = |(series, point): (&Series, &Point)| {
+        let best = series.best(false)?;
+        (best.x != point.x).then(|| {
+            format!(
+                "; {} is best{} with {}",
+                series.server,
+                place(shown, best),
+                show(shown, best)
+            )
+        })
+    };
+    [subject, against]
+        .into_iter()
+        .filter_map(elsewhere)
+        .collect()
 }
 
 /// Who is best, if it is neither.
 fn leader(shown: &Shown<'_>, subject: &Series, against: &Series) -> String {
-    let lower = shown.figure.measure.lower_is_better();
+    let lower = lower_is_better(shown);
+    // In a figure of times, best values lie at the lightest load and say little.
+    if lower {
+        return String::new();
+    }
     let Some(first) = best(shown, lower, &[]) else {
         return String::new();
     };
-    // In a figure of times, best values lie at the lightest load and say little.
-    if lower || first.server == subject.server {
-        return if lower || shown.series.len() < 3 {
-            String::new()
-        } else {
-            let second = best(shown, lower, &[&subject.server]);
-            let doubt = second.map_or("", |second| doubt_of_bests(subject, second, lower));
-            format!("; it is the fastest of {}{doubt}", shown.series.len())
-        };
-    }
     if first.server == against.server {
         return String::new();
+    }
+    if first.server == subject.server {
+        let second = best(shown, lower, &[&subject.server]);
+        let doubt = second.map_or("", |second| same(subject, second));
+        return match shown.series.len() {
+            0..3 => String::new(),
+            all => format!("; it is the fastest of {all}{doubt}"),
+        };
     }
     let point = first
         .best(lower)
         .expect("a series that is shown has a point");
     format!(
-        "; the fastest is {} with {}{}",
+        "; the fastest is {} with {}{}{}",
         first.server,
         show(shown, point),
-        doubt_of_bests(first, subject, lower)
+        place(shown, point),
+        same(first, subject)
     )
 }
 
-fn doubt_of_bests(one: &Series, other: &Series, lower: bool) -> &'static str {
-    match (one.best(lower), other.best(lower)) {
-        (Some(one), Some(other)) => doubt(one, other),
+/// Whether the bests of two may be the same.
+fn same(one: &Series, other: &Series) -> &'static str {
+    match (one.best(false), other.best(false)) {
+        (Some(one), Some(other)) if one.y.count > 1 && one.y.ratio(&other.y).may_be_one() => {
+            " (no more than the repeats differ among themselves)"
+        }
         _ => "",
     }
 }
 
 fn show(shown: &Shown<'_>, point: &Point) -> String {
-    shown.figure.measure.unit().show(point.y.median)
+    shown.unit().show(point.y.median)
 }
 
 /// ` at 64 simultaneous connections`, and nothing where there is only one point.

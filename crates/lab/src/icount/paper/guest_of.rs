@@ -147,6 +147,7 @@ fn linux(
         address: ([0, 0, 0, 0], PORT).into(),
         workers: 1,
         settings: &settings,
+        moved: &[],
     };
     let carried = carried::carried(&job).map_err(|why| why.to_string())?;
     let version = carried.version.clone();
@@ -158,6 +159,7 @@ fn linux(
         device: "virtio-net-pci".into(),
         cpus: 1,
         memory_mib: MEMORY_MIB,
+        has_profile: false,
     };
     Ok((boot, version))
 }

@@ -68,6 +68,7 @@ impl Subject {
             address: ([0, 0, 0, 0], 80).into(),
             workers: 1,
             settings: &[].into(),
+            moved: &[],
         };
         let why = carried::carried(&job).err()?;
         let packages = match why {

@@ -1,0 +1,201 @@
+//! Counting in place of timing: an experiment as it is run in guests whose instructions are counted. There a second is
+//! 10^9 instructions of the whole machine, so figures of throughput mean the same as by the clock. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::axis::{Parameter, X};
+use super::measure::Measure;
+use super::schema::{Experiment, PaceKind};
+use super::units::Unit;
+
+/// Instructions that stand for a second.
+pub const PER_SECOND: f64 = 1e9;
+/// Repeats: new guests for each server.
+const REPEATS: u32 = 2;
+
+/// What takes the place of a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// A second.
+    #[default]
+    Clock,
+    /// 10^9 instructions of a guest.
+    Instructions,
+}
+
+impl By {
+    /// The unit of a measure that is taken so.
+    #[must_use]
+    pub fn unit(self, measure: &Measure) -> Unit {
+        match self {
+            By::Clock => measure.unit(),
+            By::Instructions => measure.unit().counted(),
+        }
+    }
+}
+
+/// How an experiment is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Ways {
+    /// By the clock, on this machine.
+    #[default]
+    Clock,
+    /// By instructions, in guests.
+    Instructions,
+    /// Both, one after the other.
+    Both,
+}
+
+impl Ways {
+    /// Each way.
+    #[must_use]
+    pub fn each(self) -> &'static [By] {
+        match self {
+            Ways::Clock => &[By::Clock],
+            Ways::Instructions => &[By::Instructions],
+            Ways::Both => &[By::Clock, By::Instructions],
+        }
+    }
+}
+
+/// What differs where instructions are counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Counting {
+    /// Why nothing of it can be counted.
+    pub not: Option<String>,
+    /// Requests of which a figure is made, at least.
+    pub requests: u64,
+    /// Requests before: caches fill, and a level that learns has learned.
+    pub warmup: u64,
+    /// Simulated clients, where the sweep does not say.
+    pub connections: Option<u32>,
+    /// Fewer points than by the clock.
+    pub values: Vec<X>,
+    /// Settings of the workload, beside its own.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Default for Counting {
+    fn default() -> Self {
+        Self {
+            not: None,
+            requests: 360,
+            warmup: 300,
+            connections: None,
+            values: Vec::new(),
+            settings: BTreeMap::new(),
+        }
+    }
+}
+
+impl Experiment {
+    /// The experiment as it is measured in this way.
+    ///
+    /// # Errors
+    /// Why it can't be.
+    pub fn measured_by(&self, by: By) -> Result<Experiment, String> {
+        match by {
+            By::Clock => Ok(self.clone()),
+            By::Instructions => self.counted(),
+        }
+    }
+
+    /// Its name in sentences: the same whatever it is measured by.
+    #[must_use]
+    pub fn plain_name(&self) -> &str {
+        self.name.strip_suffix(SUFFIX).unwrap_or(&self.name)
+    }
+
+    fn counted(&self) -> Result<Experiment, String> {
+        let counting = &self.instructions;
+        if let Some(why) = self.uncountable() {
+            return Err(why);
+        }
+        let mut counted = self.clone();
+        counted.by = By::Instructions;
+        counted.name.push_str(SUFFIX);
+        counted.repeats = REPEATS;
+        counted.load.pace = PaceKind::Closed;
+        counted.load.connections = counting.connections.unwrap_or(self.load.connections);
+        counted.load.line_bits_per_s = None;
+        counted.search = None;
+        counted.workload.settings.extend(counting.settings.clone());
+        if !counting.values.is_empty() {
+            counted.sweep.values.clone_from(&counting.values);
+        }
+        // A guest has one processor. Where a process serves one connection, its number is that of the clients.
+        for server in &mut counted.servers {
+            server.workers = 1;
+        }
+        Ok(counted)
+    }
+
+    /// Why instructions say nothing of it.
+    #[must_use]
+    pub fn uncountable(&self) -> Option<String> {
+        if let Some(why) = &self.instructions.not {
+            return Some(why.clone());
+        }
+        let by_rate = matches!(
+            self.sweep.parameter,
+            Parameter::Rate | Parameter::StaticRate
+        );
+        (by_rate || !self.sweep.relative_to_capacity.is_empty()).then(|| {
+            "its x axis is an offered rate: in a guest whose instructions are counted no clock says how long anything \
+             takes"
+                .to_owned()
+        })
+    }
+}
+
+/// Behind the name of an experiment, in the names of its results.
+const SUFFIX: &str = "-by-instructions";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+title = "t"
+paper = "000"
+figure = "figure 2"
+question = "Which?"
+measure = "both"
+workload = { name = "webstone", settings = { size = "64" } }
+sweep = { parameter = "connections", label = "clients", values = [8, 64, 512] }
+load = { pace = "closed" }
+instructions = { values = [8, 64], settings = { set = "small" } }
+server = [{ name = "nginx", peer = "nginx", workers = 4 }]
+draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
+"#;
+
+    #[test]
+    fn what_is_counted_is_the_same_in_a_guest() {
+        let experiment = Experiment::parse("one", FILE).expect("a good file");
+        assert_eq!(experiment.measure.each(), [By::Clock, By::Instructions]);
+        let counted = experiment.measured_by(By::Instructions).expect("countable");
+        assert_eq!(counted.name, "one-by-instructions");
+        assert_eq!(counted.plain_name(), "one");
+        assert_eq!(counted.sweep.values, [X::Number(8.0), X::Number(64.0)]);
+        assert_eq!(counted.servers[0].workers, 1);
+        assert_eq!(counted.workload.settings["set"], "small");
+        assert_eq!(counted.workload.settings["size"], "64");
+    }
+
+    #[test]
+    fn what_is_about_time_says_so() {
+        let rates = FILE
+            .replace("\"connections\"", "\"rate\"")
+            .replace("closed", "connections");
+        let experiment = Experiment::parse("one", &rates).expect("a good file");
+        let why = experiment.measured_by(By::Instructions);
+        assert!(why.expect_err("a rate").contains("offered rate"));
+        let said = FILE.replace("values = [8, 64],", "not = \"no\",");
+        let experiment = Experiment::parse("one", &said).expect("a good file");
+        assert_eq!(experiment.uncountable().as_deref(), Some("no"));
+    }
+}

@@ -1,0 +1,99 @@
+//! What servers serve: file sets, PHP programs and the dynamic set in C, made once in a folder of the lab. It knows no
+//! servers.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use super::phases;
+use super::schema::Experiment;
+use crate::peers::{Failure, fronts};
+use crate::workload::files;
+
+/// Settings of workloads that do not change their files.
+const TRAFFIC_ONLY: &[&str] = &[
+    "dynamic", "mix", "size", "set", "style", "calls", "protocol",
+];
+
+/// The programs that servers with PHP run, by file name.
+const PROGRAMS: &[(&str, &str)] = &[
+    phases::PAGE,
+    ("page.php", include_str!("../../peers/php/page.php")),
+    (
+        "specweb99.php",
+        include_str!("../../peers/php/specweb99.php"),
+    ),
+    ("schema.sql", include_str!("../../peers/php/schema.sql")),
+];
+
+/// All sites of a lab.
+#[derive(Clone, Debug)]
+pub struct Sites {
+    data: PathBuf,
+}
+
+impl Sites {
+    /// Those in a folder.
+    #[must_use]
+    pub fn new(data: PathBuf) -> Self {
+        Self { data }
+    }
+
+    /// Makes what an experiment's servers serve, until it is done or `stop` is set.
+    ///
+    /// # Errors
+    /// Something can't be written; says what.
+    pub fn prepare(
+        &self,
+        experiment: &Experiment,
+        progress: &mut dyn FnMut(f64),
+        stop: &AtomicBool,
+    ) -> Result<(), String> {
+        let traffic = &experiment.workload;
+        let folder = self.folder(&traffic.name, &traffic.settings);
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
+        write_programs(&self.programs())?;
+        let plan = files::plan(&traffic.name, &traffic.settings)?;
+        files::make_until(&plan, &folder, stop, progress).map(drop)
+    }
+
+    /// The folder of the programs that servers with PHP run.
+    #[must_use]
+    pub fn programs(&self) -> PathBuf {
+        self.data.join("php")
+    }
+
+    /// The folder of the dynamic set in C, built.
+    ///
+    /// # Errors
+    /// A compiler or a library is missing.
+    pub fn fronts(&self) -> Result<PathBuf, Failure> {
+        let built = self.data.join("fronts");
+        let built = std::path::absolute(&built).unwrap_or(built);
+        fronts::build(&built).map_err(Failure::NotInstalled)?;
+        Ok(built)
+    }
+
+    /// The folder of a file set: experiments whose sets are equal share it.
+    #[must_use]
+    pub fn folder(&self, workload: &str, settings: &BTreeMap<String, String>) -> PathBuf {
+        let of_files = |key: &&String| !TRAFFIC_ONLY.contains(&key.as_str());
+        let of_files: Vec<_> = settings.iter().filter(|(key, _)| of_files(key)).collect();
+        let text = serde_json::to_string(&of_files).expect("plain data");
+        self.data.join(format!(
+            "{workload}-{:08x}",
+            crc32fast::hash(text.as_bytes())
+        ))
+    }
+}
+
+fn write_programs(folder: &Path) -> Result<(), String> {
+    let write = || {
+        std::fs::create_dir_all(folder)?;
+        PROGRAMS
+            .iter()
+            .try_for_each(|(name, text)| std::fs::write(folder.join(name), text))
+    };
+    write().map_err(|error: std::io::Error| format!("{}: {error}", folder.display()))
+}

@@ -1,0 +1,107 @@
+//! A workload's connections, dealt in one order to whoever connects next: so many connections ask for the same whatever
+//! they wait for, and a short run asks for the beginning of a long one. Knows no guests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::workload::{Answer, Expected, Opening, Session, Workload};
+
+/// The connections of a workload.
+pub struct Dealt {
+    workload: Arc<dyn Workload>,
+}
+
+impl Dealt {
+    /// Those of this workload.
+    pub fn of(workload: Arc<dyn Workload>) -> Dealt {
+        Dealt { workload }
+    }
+
+    /// All of them, from the first on.
+    pub fn from_start(&self) -> Arc<dyn Workload> {
+        Arc::new(Hand {
+            workload: self.workload.clone(),
+            next: Arc::default(),
+        })
+    }
+}
+
+struct Hand {
+    workload: Arc<dyn Workload>,
+    /// The connection that is dealt next.
+    next: Arc<AtomicU64>,
+}
+
+impl Workload for Hand {
+    fn classes(&self) -> &[String] {
+        self.workload.classes()
+    }
+
+    fn session(&self, number: u64, seed: u64) -> Box<dyn Session> {
+        Box::new(Client {
+            current: self.workload.session(number, seed),
+            workload: self.workload.clone(),
+            next: self.next.clone(),
+            seed,
+        })
+    }
+}
+
+/// A client: for each connection it is another.
+struct Client {
+    current: Box<dyn Session>,
+    workload: Arc<dyn Workload>,
+    next: Arc<AtomicU64>,
+    seed: u64,
+}
+
+impl Session for Client {
+    fn open(&mut self) -> Opening {
+        let number = self.next.fetch_add(1, Relaxed);
+        self.current = self.workload.session(number, self.seed);
+        self.current.open()
+    }
+
+    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected {
+        self.current.request(last, out)
+    }
+
+    fn answered(&mut self, answer: &Answer<'_>) {
+        self.current.answered(answer);
+    }
+
+    fn wants_cookies(&self) -> bool {
+        self.current.wants_cookies()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::named;
+
+    /// What some clients ask for, as their connections come in this order.
+    fn asked(workload: &dyn Workload, order: &[u64]) -> Vec<Vec<u8>> {
+        let mut clients: Vec<_> = (0..4).map(|number| workload.session(number, 1)).collect();
+        let ask = |client: &u64| {
+            let client = &mut clients[*client as usize];
+            let opening = client.open();
+            let mut out = Vec::new();
+            client.request(opening.requests == 1, &mut out);
+            out
+        };
+        order.iter().map(ask).collect()
+    }
+
+    #[test]
+    fn connections_ask_for_the_same_whoever_has_them() {
+        let settings = [("dirs".to_owned(), "3".to_owned())].into();
+        let workload = named("specweb99", &settings, "host").expect("known");
+        let dealt = Dealt::of(workload);
+        let one = asked(&*dealt.from_start(), &[0, 1, 2, 3, 0, 1]);
+        let other = asked(&*dealt.from_start(), &[3, 3, 0, 1, 1, 2]);
+        assert_eq!(one, other);
+        let distinct: std::collections::BTreeSet<_> = one.iter().collect();
+        assert!(distinct.len() > 1, "not all the same");
+    }
+}

@@ -1,0 +1,99 @@
+//! A flame graph as an SVG that opens in a browser: places below, parts above them, symbols on top. Pure.
+
+use std::fmt::Write;
+
+use super::super::table::thousands;
+use super::Counted;
+use crate::report::svg::{coordinate, escape};
+
+const WIDTH: f64 = 1200.0;
+const HIGH: f64 = 20.0;
+/// Narrower is not drawn.
+const LEAST: f64 = 0.4;
+
+/// The picture.
+pub fn draw(title: &str, symbols: &[Counted]) -> String {
+    let all: Vec<&Counted> = symbols.iter().collect();
+    let total: f64 = all.iter().map(|one| one.instructions).sum();
+    let mut out = String::new();
+    let scale = WIDTH / total.max(1.0);
+    cell(&mut out, 3, (0.0, WIDTH), title, total);
+    let mut x = 0.0;
+    for (place, of_place) in groups(&all, |one| &one.place) {
+        let mut inner = x;
+        x += cell(
+            &mut out,
+            2,
+            (x, sum(&of_place) * scale),
+            place,
+            sum(&of_place),
+        );
+        for (part, of_part) in groups(&of_place, |one| one.part) {
+            let mut leaf = inner;
+            inner += cell(
+                &mut out,
+                1,
+                (inner, sum(&of_part) * scale),
+                part,
+                sum(&of_part),
+            );
+            for one in of_part {
+                let wide = one.instructions * scale;
+                leaf += cell(&mut out, 0, (leaf, wide), &one.name, one.instructions);
+            }
+        }
+    }
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {high}\" width=\"100%\"><style>text{{font:11px \
+         monospace}}rect{{stroke:#fff;stroke-width:.5}}.f0{{fill:#f4a261}}.f1{{fill:#e9c46a}}.f2{{fill:#8ab6d6}}\
+         .f3{{fill:#cfd4d8}}</style>{out}</svg>\n",
+        high = HIGH * 4.0
+    )
+}
+
+/// A rectangle; its width.
+fn cell(out: &mut String, level: u32, (x, wide): (f64, f64), name: &str, count: f64) -> f64 {
+    if wide < LEAST {
+        return wide;
+    }
+    let y = f64::from(level) * HIGH;
+    let letters = ((wide - 4.0) / 6.7).max(0.0) as usize;
+    let shown: String = match letters {
+        0..3 => String::new(),
+        letters => name.chars().take(letters).collect(),
+    };
+    write!(
+        out,
+        "<g><title>{}: {} instructions</title><rect class=\"f{level}\" x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{HIGH}\"/>\
+         <text x=\"{}\" y=\"{}\">{}</text></g>",
+        escape(name),
+        thousands(count.round() as u64),
+        coordinate(x),
+        coordinate(wide),
+        coordinate(x + 3.0),
+        y + 14.0,
+        escape(&shown)
+    )
+    .expect("a string takes all");
+    wide
+}
+
+fn sum(of: &[&Counted]) -> f64 {
+    of.iter().map(|one| one.instructions).sum()
+}
+
+/// Those of a name together, the largest group first.
+fn groups<'a>(
+    all: &[&'a Counted],
+    name: impl Fn(&'a Counted) -> &'a str,
+) -> Vec<(&'a str, Vec<&'a Counted>)> {
+    let mut groups: Vec<(&str, Vec<&Counted>)> = Vec::new();
+    for &one in all {
+        match groups.iter_mut().find(|(of, _)| *of == name(one)) {
+            Some((_, group)) => group.push(one),
+            None => groups.push((name(one), vec![one])),
+        }
+    }
+    groups.sort_by(|(_, a), (_, b)| sum(b).total_cmp(&sum(a)));
+    groups
+}

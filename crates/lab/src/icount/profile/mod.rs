@@ -1,0 +1,180 @@
+//! Where a guest's instructions go: by symbol of its kernel and its programs. The counts are by translated block, which
+//! the plugin keeps; `symbols` names them, `parts` says to which part of the work a symbol belongs, `flame` draws.
+
+mod flame;
+mod parts;
+mod symbols;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::guest::Guest;
+use super::table::thousands;
+use symbols::Symbols;
+
+/// Symbols in the table.
+const SHOWN: usize = 20;
+
+/// Instructions a request by symbol.
+#[derive(Debug)]
+pub struct Profile {
+    /// The largest first.
+    symbols: Vec<Counted>,
+}
+
+/// A symbol's share of the work.
+#[derive(Clone, Debug, PartialEq)]
+struct Counted {
+    /// `kernel`, or the program or library.
+    place: String,
+    /// The part of the work; of programs their own name.
+    part: &'static str,
+    name: String,
+    /// Instructions a request.
+    instructions: f64,
+}
+
+impl Profile {
+    /// Counts while `run` makes so many requests. `copied` says which file of this machine is where in the guest.
+    ///
+    /// # Errors
+    /// A request failed, or the guest did not tell its symbols; says which.
+    pub fn take(
+        guest: &mut Guest,
+        copied: &[(PathBuf, String)],
+        requests: u64,
+        run: &mut dyn FnMut(u64) -> Result<(), String>,
+    ) -> Result<Profile, String> {
+        let symbols = Symbols::of(guest, copied)?;
+        guest.counted_at_rest();
+        let before: HashMap<u64, u64> = guest.blocks().collect();
+        run(requests).map_err(|why| guest.failure(&why))?;
+        guest.counted_at_rest();
+        let mut by_symbol: HashMap<(String, String), u64> = HashMap::new();
+        for (address, count) in guest.blocks() {
+            let more = count - before.get(&address).copied().unwrap_or(0).min(count);
+            if more > 0 {
+                *by_symbol.entry(symbols.name(address)).or_default() += more;
+            }
+        }
+        Ok(Profile::of(by_symbol, requests))
+    }
+
+    fn of(by_symbol: HashMap<(String, String), u64>, requests: u64) -> Profile {
+        let counted = |((place, name), count): ((String, String), u64)| Counted {
+            part: match place.starts_with(symbols::KERNEL) {
+                true => parts::of(&place, &name),
+                false => "user space",
+            },
+            place,
+            name,
+            instructions: count as f64 / requests as f64,
+        };
+        let mut symbols: Vec<Counted> = by_symbol.into_iter().map(counted).collect();
+        symbols.sort_by(|a, b| {
+            let by_count = b.instructions.total_cmp(&a.instructions);
+            by_count.then_with(|| a.name.cmp(&b.name))
+        });
+        Profile { symbols }
+    }
+
+    fn total(&self) -> f64 {
+        self.symbols.iter().map(|one| one.instructions).sum()
+    }
+
+    /// Instructions a request by part, the largest first.
+    fn parts(&self) -> Vec<(&'static str, f64)> {
+        let mut parts: Vec<(&str, f64)> = Vec::new();
+        for one in &self.symbols {
+            match parts.iter_mut().find(|(part, _)| *part == one.part) {
+                Some((_, sum)) => *sum += one.instructions,
+                None => parts.push((one.part, one.instructions)),
+            }
+        }
+        parts.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        parts
+    }
+
+    /// The parts and the largest symbols, for a terminal.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let total = self.total().max(1.0);
+        let line = |name: &str, instructions: f64| {
+            let share = instructions / total * 100.0;
+            let count = thousands(instructions.round() as u64);
+            format!("{count:>12} {share:>5.1} %  {name}")
+        };
+        let parts = self.parts().into_iter();
+        let largest = self.symbols.iter().take(SHOWN);
+        let mut lines = vec![line("all, a request", total), String::new()];
+        lines.extend(parts.map(|(part, instructions)| line(part, instructions)));
+        lines.push(String::new());
+        lines.extend(
+            largest.map(|one| line(&format!("{} ({})", one.name, one.place), one.instructions)),
+        );
+        lines.join("\n")
+    }
+
+    /// Folded stacks, as flame graphs are made of: place, part and symbol. Who called whom is not known.
+    #[must_use]
+    pub fn folded(&self) -> String {
+        let line = |one: &Counted| {
+            let count = one.instructions.round() as u64;
+            let frames = [&*one.place, one.part, &*one.name].map(|frame| frame.replace(';', ":"));
+            format!("{} {count}\n", frames.join(";"))
+        };
+        let some = self.symbols.iter().filter(|one| one.instructions >= 1.0);
+        some.map(line).collect()
+    }
+
+    /// Writes `NAME.folded` and the picture `NAME.svg`.
+    ///
+    /// # Errors
+    /// A file can't be written.
+    pub fn write(&self, folder: &Path, name: &str) -> Result<(), String> {
+        let write = |ending: &str, text: String| {
+            let path = folder.join(format!("{name}.{ending}"));
+            std::fs::write(&path, text).map_err(|why| format!("{}: {why}", path.display()))
+        };
+        std::fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+        write("folded", self.folded())?;
+        write("svg", flame::draw(name, &self.symbols))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> Profile {
+        let counts = [
+            (("kernel", "tcp_v4_rcv"), 6000),
+            (("kernel", "virtqueue_add"), 1000),
+            (("nginx", "ngx;parse"), 3000),
+        ];
+        let counts = counts.map(|((place, name), count)| ((place.into(), name.into()), count));
+        Profile::of(counts.into(), 10)
+    }
+
+    #[test]
+    fn the_largest_come_first_with_their_shares() {
+        let text = profile().text();
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(lines[0], "1,000 100.0 %  all, a request");
+        assert!(lines[2].ends_with("60.0 %  TCP and IP"), "{text}");
+        assert_eq!(lines[6], "600  60.0 %  tcp_v4_rcv (kernel)");
+    }
+
+    #[test]
+    fn stacks_are_folded() {
+        let folded = profile().folded();
+        assert!(
+            folded.contains("kernel;TCP and IP;tcp_v4_rcv 600\n"),
+            "{folded}"
+        );
+        assert!(
+            folded.contains("nginx;user space;ngx:parse 300\n"),
+            "{folded}"
+        );
+    }
+}

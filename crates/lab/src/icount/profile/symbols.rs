@@ -1,0 +1,228 @@
+//! Names of addresses in a guest: its kernel's symbols and its processes' memory as it tells them, and the symbols of
+//! programs by `nm`, of the same files on this machine.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::super::guest::Guest;
+
+/// Where the kernel's addresses begin.
+const KERNEL_BEGIN: u64 = 0xffff_8000_0000_0000;
+/// The place of the kernel's symbols.
+pub const KERNEL: &str = "kernel";
+
+/// All names.
+pub struct Symbols {
+    kernel: Table<(String, String)>,
+    maps: Vec<Map>,
+    /// Files of this machine by their path in the guest.
+    copied: Vec<(PathBuf, String)>,
+    /// By path in the guest.
+    programs: RefCell<HashMap<String, Program>>,
+}
+
+/// Things by the address where they begin, in order.
+type Table<T> = Vec<(u64, T)>;
+
+/// A piece of a process's memory that can be run.
+#[derive(Clone, Debug, PartialEq)]
+struct Map {
+    begin: u64,
+    end: u64,
+    offset: u64,
+    path: String,
+}
+
+#[derive(Default)]
+struct Program {
+    /// Places in the file and where they are loaded: offset, length, address.
+    segments: Vec<(u64, u64, u64)>,
+    symbols: Table<String>,
+}
+
+impl Symbols {
+    /// Asks a guest.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn of(guest: &mut Guest, copied: &[(PathBuf, String)]) -> Result<Symbols, String> {
+        let kernel = guest.output_of("cat /proc/kallsyms")?;
+        let maps = guest.output_of("cat /proc/[0-9]*/maps")?;
+        Ok(Symbols {
+            kernel: kernel_symbols(&kernel),
+            maps: maps.lines().filter_map(map).collect(),
+            copied: copied.to_vec(),
+            programs: RefCell::default(),
+        })
+    }
+
+    /// Place and name of what is at an address.
+    pub fn name(&self, address: u64) -> (String, String) {
+        if address >= KERNEL_BEGIN {
+            let unknown = || (KERNEL.to_owned(), "unknown".to_owned());
+            return below(&self.kernel, address)
+                .cloned()
+                .unwrap_or_else(unknown);
+        }
+        let is_in = |map: &&Map| (map.begin..map.end).contains(&address);
+        let Some(map) = self.maps.iter().find(is_in) else {
+            return ("other".into(), "a process that has ended".into());
+        };
+        let place = map.path.rsplit('/').next().unwrap_or_default().to_owned();
+        let mut programs = self.programs.borrow_mut();
+        let program = programs
+            .entry(map.path.clone())
+            .or_insert_with(|| Program::read(&self.here(&map.path)));
+        let name = program.name(address - map.begin + map.offset);
+        (place, name.unwrap_or("without a symbol").to_owned())
+    }
+
+    /// Where a file of the guest is on this machine.
+    fn here(&self, path: &str) -> PathBuf {
+        let same = |(_, there): &&(PathBuf, String)| {
+            there.trim_start_matches('/') == path.trim_start_matches('/')
+        };
+        let found = self.copied.iter().find(same);
+        found.map_or_else(|| path.into(), |(source, _)| source.clone())
+    }
+}
+
+/// Who begins last at or before an address.
+fn below<T>(table: &[(u64, T)], address: u64) -> Option<&T> {
+    let at = table.partition_point(|(begin, _)| *begin <= address);
+    Some(&table.get(at.checked_sub(1)?)?.1)
+}
+
+/// Of lines `address type name [module]`.
+fn kernel_symbols(text: &str) -> Table<(String, String)> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        let is_code = "tTwW".contains(words.next()?);
+        let name = words.next()?.to_owned();
+        let place = match words.next() {
+            Some(module) => format!("{KERNEL} {}", module.trim_matches(['[', ']'])),
+            None => KERNEL.to_owned(),
+        };
+        is_code.then_some((address, (place, name)))
+    };
+    let mut table: Table<_> = text.lines().filter_map(line).collect();
+    table.sort();
+    table
+}
+
+/// Of a line `begin-end r-xp offset device inode path`.
+fn map(line: &str) -> Option<Map> {
+    let mut words = line.split_whitespace();
+    let (begin, end) = words.next()?.split_once('-')?;
+    let can_be_run = words.next()?.contains('x');
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let offset = number(words.next()?)?;
+    let path = words.nth(2).unwrap_or("[made while it ran]").to_owned();
+    can_be_run.then_some(Map {
+        begin: number(begin)?,
+        end: number(end)?,
+        offset,
+        path,
+    })
+}
+
+impl Program {
+    /// Of a file; without symbols if it has none, or is no file.
+    fn read(path: &Path) -> Program {
+        let said = |program: &str, words: &[&str]| {
+            let output = Command::new(program).args(words).arg(path).output();
+            output.map_or(String::new(), |output| {
+                String::from_utf8_lossy(&output.stdout).into_owned()
+            })
+        };
+        if !path.is_file() {
+            return Program::default();
+        }
+        let mut symbols = said("nm", &["-C", "--defined-only"]);
+        if symbols.is_empty() {
+            symbols = said("nm", &["-C", "-D", "--defined-only"]);
+        }
+        Program {
+            segments: segments(&said("readelf", &["-lW"])),
+            symbols: program_symbols(&symbols),
+        }
+    }
+
+    fn name(&self, offset: u64) -> Option<&str> {
+        let is_in = |(begin, len, _): &&(u64, u64, u64)| (*begin..begin + len).contains(&offset);
+        let (begin, _, address) = self.segments.iter().find(is_in)?;
+        below(&self.symbols, offset - begin + address).map(String::as_str)
+    }
+}
+
+/// Of `readelf`'s lines `LOAD offset address physical length ...`.
+fn segments(text: &str) -> Vec<(u64, u64, u64)> {
+    let line = |line: &str| {
+        let mut words = line.trim_start().strip_prefix("LOAD")?.split_whitespace();
+        let mut number = || u64::from_str_radix(words.next()?.trim_start_matches("0x"), 16).ok();
+        let (offset, address, _, len) = (number()?, number()?, number()?, number()?);
+        Some((offset, len, address))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Of `nm`'s lines `address type name`.
+fn program_symbols(text: &str) -> Table<String> {
+    let line = |line: &str| {
+        let (address, rest) = line.split_once(' ')?;
+        let (kind, name) = rest.split_once(' ')?;
+        let address = u64::from_str_radix(address, 16).ok()?;
+        "tTwWiu".contains(kind).then(|| (address, name.to_owned()))
+    };
+    let mut table: Table<String> = text.lines().filter_map(line).collect();
+    table.sort();
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_its_symbols() {
+        let text = "ffffffff81000000 T _stext\nffffffff81000100 t inner\nffffffff82000000 d data\n\
+                    ffffffffc0000000 t poll\t[virtio_net]\n";
+        let table = kernel_symbols(text);
+        assert_eq!(table.len(), 3);
+        let name = |address| below(&table, address).map(|(place, name)| (&**place, &**name));
+        assert_eq!(name(0xffff_ffff_8100_0180), Some(("kernel", "inner")));
+        assert_eq!(
+            name(0xffff_ffff_c000_0010),
+            Some(("kernel virtio_net", "poll"))
+        );
+        assert_eq!(name(1), None);
+    }
+
+    #[test]
+    fn memory_that_can_be_run_has_its_file() {
+        let line = "55550000-55560000 r-xp 00001000 00:02 77   /usr/sbin/nginx";
+        let found = map(line).expect("a map");
+        assert_eq!((found.offset, &*found.path), (0x1000, "/usr/sbin/nginx"));
+        assert_eq!(map(&line.replace("r-xp", "r--p")), None);
+        let anonymous = map("55550000-55560000 r-xp 00000000 00:00 0").expect("a map");
+        assert_eq!(anonymous.path, "[made while it ran]");
+    }
+
+    #[test]
+    fn programs_are_loaded_where_their_segments_say() {
+        let program = Program {
+            segments: segments(
+                "  LOAD   0x001000 0x0000000000002000 0x2000 0x000500 0x000500 R E 0x1000",
+            ),
+            symbols: program_symbols(
+                "0000000000002010 T first\n0000000000002100 t second(int, char)\n",
+            ),
+        };
+        assert_eq!(program.name(0x1011), Some("first"));
+        assert_eq!(program.name(0x1100), Some("second(int, char)"));
+        assert_eq!(program.name(0x1600), None);
+    }
+}

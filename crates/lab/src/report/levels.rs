@@ -1,0 +1,272 @@
+//! What each level is worth today: requests for 10^9 instructions, by level and load, as a table, a sentence and a
+//! picture that stands alone.
+
+use super::beside::Table;
+use super::claims::Counted;
+use super::model::{Spread, Study};
+use super::svg::{coordinate, element, escape, text};
+use crate::experiment::counting::{By, PER_SECOND};
+use crate::experiment::schema::X;
+use crate::experiment::units::number;
+use crate::icount::paper::figure::find;
+
+/// A level, or what stands beside them.
+struct Level {
+    /// In the table.
+    title: &'static str,
+    /// The server's name in experiments.
+    server: &'static str,
+    /// The server's name among those of paper `003`.
+    of_003: &'static str,
+    is_ours: bool,
+}
+
+const fn ours(title: &'static str, server: &'static str, of_003: &'static str) -> Level {
+    Level {
+        title,
+        server,
+        of_003,
+        is_ours: true,
+    }
+}
+
+const fn other(server: &'static str) -> Level {
+    Level {
+        title: server,
+        server,
+        of_003: server,
+        is_ours: false,
+    }
+}
+
+/// From the bottom up, and then who stands beside them.
+const LEVELS: [Level; 14] = [
+    ours("no operating system", "", "lowroad-bare"),
+    ours("soft interrupt", "lowroad-softirq", "lowroad-softirq"),
+    ours("soft interrupt before Apache", "apache-softirq", ""),
+    ours("user space", "lowroad", "lowroad-pages"),
+    ours("accelerator before nginx", "lowroad-accelerate", ""),
+    ours("module, native", "lowroad-module", ""),
+    ours("module, WebAssembly", "lowroad-wasm", ""),
+    ours("FastCGI", "lowroad-fastcgi", ""),
+    other("nginx"),
+    other("nginx-cache"),
+    other("apache-prefork"),
+    other("nginx-fastcgi"),
+    other("nginx-php"),
+    other("apache-mod-php"),
+];
+
+/// What is asked: title, experiment, point.
+const LOADS: [(&str, &str, f64); 7] = [
+    ("64 B", "002-figure-3", 64.0),
+    ("8 KiB", "002-figure-3", 8192.0),
+    ("static mix", "000-figure-2", 100.0),
+    ("30 % dynamic", "000-figure-4", 50.0),
+    ("all dynamic", "000-figure-3", 50.0),
+    ("accelerated mix", "004-figure-4-5", 16.0),
+    ("3,593 B", OF_003, 0.0),
+];
+
+/// The load that is of paper `003`'s own counts: a file, a connection each.
+const OF_003: &str = "003";
+const LOAD_003: &str = "static-close";
+
+/// What levels are worth.
+#[derive(Debug)]
+pub struct Levels {
+    /// By level and load: requests for 10^9 instructions.
+    values: Vec<Vec<Option<f64>>>,
+}
+
+impl Levels {
+    /// From what was counted.
+    #[must_use]
+    pub fn of(studies: &[Study], papers: &[Counted]) -> Levels {
+        let value = |level: &Level, (_, experiment, x): &(&str, &str, f64)| match *experiment {
+            OF_003 => of_paper(papers, level),
+            name => of_study(studies, name, level, &X::Number(*x)),
+        };
+        let row = |level| LOADS.iter().map(|load| value(level, load)).collect();
+        Levels {
+            values: LEVELS.iter().map(row).collect(),
+        }
+    }
+
+    /// A level and a load, both by their titles.
+    fn at(&self, level: &str, load: &str) -> Option<f64> {
+        let level = LEVELS.iter().position(|it| it.title == level)?;
+        let load = LOADS.iter().position(|(title, ..)| *title == load)?;
+        self.values[level][load]
+    }
+
+    /// Loads of which there is something.
+    fn columns(&self) -> Vec<usize> {
+        let any = |column: &usize| self.values.iter().any(|row| row[*column].is_some());
+        (0..LOADS.len()).filter(any).collect()
+    }
+
+    fn rows(&self) -> Vec<usize> {
+        let any = |row: &usize| self.values[*row].iter().any(Option::is_some);
+        (0..LEVELS.len()).filter(any).collect()
+    }
+
+    /// The table; nothing if nothing was counted.
+    #[must_use]
+    pub fn table(&self) -> Option<Table> {
+        let columns = self.columns();
+        let mut head = vec!["level".to_owned()];
+        head.extend(columns.iter().map(|column| LOADS[*column].0.to_owned()));
+        let cell = |value: Option<f64>| value.map_or("–".into(), number);
+        let line = |row: &usize| {
+            let cells = columns
+                .iter()
+                .map(|column| cell(self.values[*row][*column]));
+            std::iter::once(LEVELS[*row].title.to_owned())
+                .chain(cells)
+                .collect()
+        };
+        let rows: Vec<Vec<String>> = self.rows().iter().map(line).collect();
+        (!rows.is_empty()).then(|| Table {
+            caption: "Requests for 10⁹ instructions of the whole machine".into(),
+            head,
+            rows,
+        })
+    }
+
+    /// What it comes to.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let of = |level: &str, over: &str, load: &str, what: &str| {
+            let times = self.at(level, load)? / self.at(over, load)?;
+            Some(what.replace("{}", &number(times)))
+        };
+        let said = [
+            of(
+                "user space",
+                "nginx",
+                "64 B",
+                "in user space Lowroad answers {} times as many requests for 64 B as nginx for the same work",
+            ),
+            of(
+                "soft interrupt",
+                "user space",
+                "64 B",
+                "the soft interrupt {} times as many as user space",
+            ),
+            of(
+                "soft interrupt",
+                "user space",
+                "static mix",
+                "{} times as many of a static mix",
+            ),
+            of(
+                "soft interrupt before Apache",
+                "apache-prefork",
+                "accelerated mix",
+                "before Apache it makes {} times as many of Apache alone",
+            ),
+            of(
+                "module, native",
+                "nginx-php",
+                "all dynamic",
+                "a module answers {} times as many dynamic requests as PHP behind nginx",
+            ),
+            of(
+                "no operating system",
+                "user space",
+                "3,593 B",
+                "without an operating system a file costs {} times less than in user space",
+            ),
+        ];
+        let said: Vec<String> = said.into_iter().flatten().collect();
+        match said.split_first() {
+            None => "Too little was counted to say it.".into(),
+            Some((first, rest)) => {
+                let mut all = vec![capital(first)];
+                all.extend(rest.iter().cloned());
+                format!("{}.", all.join("; "))
+            }
+        }
+    }
+
+    /// The picture, an SVG that stands alone; nothing if nothing was counted.
+    #[must_use]
+    pub fn picture(&self) -> Option<String> {
+        const WIDTH: f64 = 760.0;
+        const LEFT: f64 = 210.0;
+        const BAR: f64 = 15.0;
+        let columns = self.columns();
+        if columns.is_empty() {
+            return None;
+        }
+        let (mut out, mut y) = (String::new(), 24.0);
+        for column in columns {
+            let values: Vec<(usize, f64)> = (0..LEVELS.len())
+                .filter_map(|row| Some((row, self.values[row][column]?)))
+                .collect();
+            let most = values.iter().map(|(_, value)| *value).fold(1.0, f64::max);
+            out.push_str(&text("load", "start", (4.0, y), LOADS[column].0));
+            y += 8.0;
+            for (row, value) in values {
+                let level = &LEVELS[row];
+                let class = if level.is_ours { "ours" } else { "other" };
+                let width = (value / most * (WIDTH - LEFT - 80.0)).max(1.0);
+                out.push_str(&text("name", "end", (LEFT - 6.0, y + 11.0), level.title));
+                let size = [LEFT, y, width, BAR - 3.0].map(coordinate);
+                let [x, top, wide, high] = &size;
+                out.push_str(&element(
+                    "rect",
+                    &[
+                        ("class", class),
+                        ("x", x),
+                        ("y", top),
+                        ("width", wide),
+                        ("height", high),
+                    ],
+                ));
+                let end = (LEFT + width + 5.0, y + 11.0);
+                out.push_str(&text("value", "start", end, &number(value)));
+                y += BAR;
+            }
+            y += 26.0;
+        }
+        let title = escape("Requests for 10⁹ instructions of the whole machine, by load and level");
+        Some(format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {y}\" width=\"{WIDTH}\" height=\"{y}\" \
+             role=\"img\"><title>{title}</title><style>{STYLE}</style>\
+             <rect class=\"paper\" width=\"{WIDTH}\" height=\"{y}\"/>{out}</svg>\n",
+            y = coordinate(y)
+        ))
+    }
+}
+
+const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#1c2024}.load{font-weight:600}.paper{fill:#fdfdfb}\
+    .ours{fill:#0060b8}.other{fill:#9aa3ad}";
+
+fn of_study(studies: &[Study], name: &str, level: &Level, x: &X) -> Option<f64> {
+    let is_it = |study: &&Study| {
+        study.experiment.by == By::Instructions && study.experiment.plain_name() == name
+    };
+    let study = studies.iter().find(is_it)?;
+    let records = study.records.values();
+    let records = records.filter(|record| record.server == level.server && record.x == *x);
+    let rates = records.filter_map(|record| Some(record.measured()?.outcome.requests_per_s));
+    Some(Spread::of(rates.collect())?.median)
+}
+
+fn of_paper(papers: &[Counted], level: &Level) -> Option<f64> {
+    let counted = papers
+        .iter()
+        .find(|counted| counted.paper.number == OF_003)?;
+    let work = find(&counted.figures, level.of_003, LOAD_003)?.middle()?;
+    Some(PER_SECOND / work)
+}
+
+fn capital(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters
+        .next()
+        .map(|first| first.to_uppercase().to_string());
+    first.unwrap_or_default() + characters.as_str()
+}

@@ -1,0 +1,170 @@
+//! What the papers claim in ratios, ours beside it, and what has become of the claim. Pure.
+
+use super::beside::{Table, ours_name, ratio, times};
+use super::model::{Shown, Study};
+use crate::experiment::counting::By;
+use crate::experiment::schema::PaperRatio;
+
+/// What has become of a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// As much as the paper says, or more.
+    Holds,
+    /// So it is, but for less.
+    Less,
+    /// Not any more.
+    Fails,
+    /// There is nothing to say it by.
+    Untested(String),
+}
+
+/// Ratios that differ from 1 by no more count as 1: what repeats may differ by.
+const SAME: f64 = 0.03;
+
+impl Verdict {
+    /// What our ratio says of the paper's. A paper's ratio near 1 says that two are alike, or that a difference is small:
+    /// it holds if ours is as near to 1.
+    #[must_use]
+    pub fn of(paper: f64, ours: f64) -> Verdict {
+        const SMALL: f64 = 1.05;
+        let (paper, ours) = match paper < 1.0 {
+            true => (1.0 / paper, 1.0 / ours),
+            false => (paper, ours),
+        };
+        if paper < SMALL {
+            let bound = paper.max(1.0 + SAME);
+            return match (1.0 / bound..=bound).contains(&ours) {
+                true => Verdict::Holds,
+                false => Verdict::Fails,
+            };
+        }
+        match ours {
+            ours if ours >= paper * (1.0 - SAME) => Verdict::Holds,
+            ours if ours > 1.0 + SAME => Verdict::Less,
+            _ => Verdict::Fails,
+        }
+    }
+
+    /// In a table.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Verdict::Holds => "holds".into(),
+            Verdict::Less => "holds, but for less".into(),
+            Verdict::Fails => "no longer holds".into(),
+            Verdict::Untested(why) => format!("could not be tested here: {why}"),
+        }
+    }
+}
+
+/// A claim with its verdict.
+#[derive(Debug)]
+pub struct Judged {
+    /// Where the paper has it.
+    pub place: String,
+    /// What it says, with its numbers.
+    pub claim: String,
+    /// Ours, and which.
+    pub ours: String,
+    /// What has become of it.
+    pub verdict: Verdict,
+}
+
+/// All claims of all figures. What was counted is preferred to what was timed.
+#[must_use]
+pub fn all(studies: &[Study]) -> Vec<Judged> {
+    let mut judged = Vec::new();
+    let counted = |name: &str| {
+        let is_it = |study: &&Study| {
+            study.experiment.by == By::Instructions && study.experiment.plain_name() == name
+        };
+        studies.iter().find(is_it)
+    };
+    for study in studies.iter().filter(|it| it.experiment.by == By::Clock) {
+        let better = counted(&study.experiment.name).filter(|study| study.is_measured());
+        for shown in better.unwrap_or(study).shown() {
+            let of_figure = shown.figure.paper_ratio.iter();
+            judged.extend(of_figure.map(|claim| judge(&shown, claim)));
+        }
+    }
+    judged
+}
+
+fn judge(shown: &Shown<'_>, claim: &PaperRatio) -> Judged {
+    let ours = claim.ours.as_ref();
+    let value = ours.and_then(|ours| ratio(shown, ours));
+    let verdict = match value {
+        Some(value) => Verdict::of(claim.value, value),
+        None => Verdict::Untested(why_not(shown, claim)),
+    };
+    let said = value.map(times);
+    let which = ours.map(|ours| ours_name(shown, ours));
+    Judged {
+        place: format!("{}, {}", shown.experiment.paper, shown.figure.figure),
+        claim: format!("{}: {} ({})", claim.what, times(claim.value), claim.place),
+        ours: match (said, which) {
+            (Some(said), Some(which)) => format!("{said}: {which}"),
+            _ => "–".into(),
+        },
+        verdict,
+    }
+}
+
+fn why_not(shown: &Shown<'_>, claim: &PaperRatio) -> String {
+    let Some(ours) = &claim.ours else {
+        return "nothing of ours is like it".into();
+    };
+    let lacking = [&ours.of, &ours.over];
+    let lacking = lacking
+        .into_iter()
+        .find(|name| shown.series(name).is_none());
+    match lacking {
+        Some(name) => match shown.reason(name) {
+            Some(reason) => format!("{name}: {}", reason.lines().next().unwrap_or_default()),
+            None => format!("{name} is not measured"),
+        },
+        None => "not measured at this point".into(),
+    }
+}
+
+/// The claims as a table.
+#[must_use]
+pub fn table(judged: &[Judged]) -> Option<Table> {
+    let row = |one: &Judged| {
+        vec![
+            one.place.clone(),
+            one.claim.clone(),
+            one.ours.clone(),
+            one.verdict.text(),
+        ]
+    };
+    let head = ["Figure", "What the paper says", "Ours", "Today"];
+    (!judged.is_empty()).then(|| Table {
+        caption: "What has become of the papers' claims".into(),
+        head: head.map(str::to_owned).to_vec(),
+        rows: judged.iter().map(row).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts() {
+        for (paper, ours, verdict) in [
+            (3.27, 5.0, Verdict::Holds),
+            (3.27, 3.2, Verdict::Holds),
+            (3.27, 1.5, Verdict::Less),
+            (3.27, 1.02, Verdict::Fails),
+            (1.0, 1.02, Verdict::Holds),
+            (1.0, 1.4, Verdict::Fails),
+            (1.04, 0.97, Verdict::Holds),
+            (1.04, 0.5, Verdict::Fails),
+            (0.5, 0.4, Verdict::Holds),
+            (0.5, 0.8, Verdict::Less),
+        ] {
+            assert_eq!(Verdict::of(paper, ours), verdict, "{paper} {ours}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! An experiment by instructions, small and for real: two servers in guests, whose order must come out right.
+
+use std::path::Path;
+use std::process::Command;
+
+use lowroad_lab::experiment::results;
+use lowroad_testkit::{Folder, skip};
+
+/// A process for each connection costs more than an event loop: on any machine, with any version.
+const FILE: &str = r#"
+title = "Small files: an event loop and processes"
+paper = "002"
+figure = "figure 3"
+question = "Which costs more?"
+measure = "instructions"
+workload = { name = "webstone", settings = { size = "64" } }
+sweep = { parameter = "none", label = "file size", values = ["64 B"] }
+load = { pace = "closed", connections = 8 }
+server = [{ name = "nginx", peer = "nginx" }, { name = "apache", peer = "apache-prefork" }]
+draw = [{ figure = "figure 3", title = "t", measure = "requests_per_s", subject = "nginx", against = "apache" }]
+"#;
+
+#[test]
+fn two_servers_come_out_in_the_right_order() {
+    let test = "counted: two servers come out in the right order";
+    if let Err(why) = lowroad_lab::icount::needs::check() {
+        return skip(test, &why);
+    }
+    let folder = Folder::new();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("small.toml"), FILE).expect("a file");
+    let output = Command::new(env!("CARGO_BIN_EXE_lowroad-lab"))
+        .args(["run", &path("small.toml"), "--results", &path("results")])
+        .args(["--data", &path("data"), "--jobs", "1"])
+        .output()
+        .expect("our own program");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("apt") {
+        return skip(test, &said); // no kernel of Debian's to be had here
+    }
+    let file = results::path(Path::new(&path("results")), "small-by-instructions");
+    let stored = results::read(&file).expect("results");
+    let of = |server: &str| -> Vec<f64> {
+        let records = stored.records.values();
+        let records = records.filter(|record| record.server == server);
+        records
+            .filter_map(|record| record.measured()?.instructions)
+            .collect()
+    };
+    let (nginx, apache) = (of("nginx"), of("apache"));
+    if nginx.is_empty() || apache.is_empty() {
+        return match said.contains("is not installed") {
+            true => skip(test, &said),
+            false => panic!("{said}"),
+        };
+    }
+    assert!(output.status.success(), "{said}");
+    let most = nginx.iter().copied().fold(0.0, f64::max);
+    let least = apache.iter().copied().fold(f64::INFINITY, f64::min);
+    assert!(most < least, "nginx {nginx:?}, Apache {apache:?}");
+}
