@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 
 use super::url::Url;
-use super::{Load, Outcome, Pace, Target, Tls, expect, print};
+use super::{Load, Outcome, Pace, Target, Tls, expect, print, said, several};
 use crate::workload::urls::{UrlSpec, Urls};
 use crate::workload::{self, PerConnection, Version, Workload};
 
@@ -26,8 +26,11 @@ use crate::workload::{self, PerConnection, Version, Workload};
 )]
 pub struct Args {
     /// What to ask for; a weight may follow (http://host/path@3). With --workload only the host counts
-    #[arg(required = true)]
+    #[arg(required_unless_present = "urls_of")]
     urls: Vec<String>,
+    /// More URLs, from a file with one on each line
+    #[arg(long = "urls", value_name = "FILE")]
+    urls_of: Option<PathBuf>,
     /// A workload instead of the URLs' paths: see `lowroad-lab files --help`
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
@@ -46,12 +49,21 @@ pub struct Args {
     /// End after so many requests, if that is earlier
     #[arg(short = 'n', long, value_name = "N")]
     requests: Option<u64>,
-    /// Open loop: requests a second
-    #[arg(short, long, value_name = "R")]
+    /// Open loop: requests a second: 500, 1k
+    #[arg(short, long, value_name = "R", value_parser = said::rate)]
     rate: Option<f64>,
     /// Open loop: new connections a second, at most --connections at a time
-    #[arg(long, value_name = "R", conflicts_with = "rate")]
+    #[arg(long, value_name = "R", conflicts_with = "rate", value_parser = said::rate)]
     connection_rate: Option<f64>,
+    /// Open loop at each of these rates, one after the other: 500,1k,2k
+    #[arg(long, value_name = "R,..", value_delimiter = ',', value_parser = said::rate, conflicts_with_all = ["rate", "connection_rate", "against"])]
+    sweep: Vec<f64>,
+    /// Ask another server for the same, in turn, and compare
+    #[arg(long, value_name = "URL", conflicts_with_all = ["workload", "urls_of"])]
+    against: Option<String>,
+    /// Runs of each server that is compared
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "against", value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
     /// Time before measuring begins
     #[arg(long, default_value = "0s", value_parser = duration)]
     warmup: Duration,
@@ -77,6 +89,9 @@ pub struct Args {
     /// A field to send, "Name: value"; may be given several times
     #[arg(short = 'H', long = "header", value_name = "FIELD")]
     headers: Vec<String>,
+    /// Who asks, by name and password
+    #[arg(short, long, value_name = "NAME:PASSWORD")]
+    user: Option<String>,
     /// A body to send; @FILE for that of a file. Makes it a POST
     #[arg(short = 'b', long, value_name = "TEXT")]
     body: Option<String>,
@@ -125,11 +140,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .context("can't take notice of signals")?;
     }
+    if !args.sweep.is_empty() || args.against.is_some() {
+        return several(args, &load, &stop);
+    }
     let mut meter = print::Meter::new(!args.quiet, std::io::stderr().is_terminal());
     let outcome = super::run(&load, &mut |snapshot| meter.show(snapshot), &stop)?;
     meter.end();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
+        println!("{}", said::json(&outcome)?);
     } else {
         print!("{}", print::text(&load, &outcome));
     }
@@ -137,6 +155,33 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         eprintln!("lowroad-lab: {line}");
     }
     Ok(status(&outcome))
+}
+
+/// A sweep, or a comparison.
+fn several(args: &Args, load: &Load, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let mut run = |load: &Load| Ok(super::run(load, &mut |_| {}, stop)?);
+    let mut tell = |text: &str| {
+        if !args.json {
+            println!("{text}");
+        }
+    };
+    let outcomes = match &args.against {
+        None => several::sweep(load, &args.sweep, &mut run, &mut tell)?,
+        Some(url) => {
+            let (first, second) = (&args.urls[..1], std::slice::from_ref(url));
+            let other = load_of(args, second)?;
+            let compared = several::compare([load, &other], args.repeats, &mut run, &mut tell)?;
+            tell(&several::compared([&first[0], url], &compared));
+            compared.into_iter().flatten().collect()
+        }
+    };
+    if args.json {
+        println!("{}", said::json(&outcomes)?);
+    }
+    let worst = outcomes
+        .iter()
+        .find(|outcome| outcome.interrupted || outcome.errors > 0 || outcome.requests == 0);
+    Ok(worst.map_or(ExitCode::SUCCESS, status))
 }
 
 fn status(outcome: &Outcome) -> ExitCode {
@@ -150,7 +195,18 @@ fn status(outcome: &Outcome) -> ExitCode {
 }
 
 fn load(args: &Args) -> anyhow::Result<Load> {
-    let urls = args.urls.iter().map(|text| Url::parse(text));
+    let mut urls = args.urls.clone();
+    if let Some(file) = &args.urls_of {
+        urls.extend(said::urls_of(file)?);
+    }
+    if args.against.is_some() {
+        ensure!(urls.len() == 1, "--against: compare one URL with one other");
+    }
+    load_of(args, &urls)
+}
+
+fn load_of(args: &Args, urls: &[String]) -> anyhow::Result<Load> {
+    let urls = urls.iter().map(|text| Url::parse(text));
     let urls: Vec<Url> = urls.collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
     let first = &urls[0];
     if let Some(other) = urls.iter().find(|url| url.origin() != first.origin()) {
@@ -214,7 +270,9 @@ fn traffic(args: &Args, urls: &[Url]) -> anyhow::Result<Arc<dyn Workload>> {
         "--set is for a workload: name it with --workload"
     );
     let body = body(args)?;
-    let fields = fields(&args.headers)?;
+    let mut fields = fields(&args.headers)?;
+    let user = args.user.as_deref().map(said::authorization).transpose()?;
+    fields.extend(user);
     let mut specs = Vec::new();
     for url in urls {
         let mut spec = UrlSpec::get(url.path.clone());

@@ -1,0 +1,146 @@
+//! What a command line says in a short form: rates with k and M, URLs from a file, a user with a password; and the whole
+//! of it, for the record.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+
+/// `1k`, `2.5M`, `300`: so many a second.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1e3),
+        None => match text.strip_suffix('M') {
+            Some(digits) => (digits, 1e6),
+            None => (text, 1.0),
+        },
+    };
+    let number: Option<f64> = digits.parse().ok();
+    let rate = number.map(|number| number * unit);
+    rate.filter(|rate| rate.is_finite() && *rate > 0.0)
+        .ok_or_else(|| "give more than 0 a second, with k or M if you like: 500, 1k".into())
+}
+
+/// The lines of a file with a URL each; empty ones and those that begin with `#` are none.
+pub(super) fn urls_of(file: &Path) -> anyhow::Result<Vec<String>> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("can't read URLs from {}", file.display()))?;
+    let lines = text.lines().map(str::trim);
+    let urls: Vec<String> = lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect();
+    ensure!(!urls.is_empty(), "{}: no URL in it", file.display());
+    Ok(urls)
+}
+
+/// The field that says who asks (RFC 7617).
+pub(super) fn authorization(user: &str) -> anyhow::Result<(String, String)> {
+    ensure!(
+        user.contains(':'),
+        "--user: give name and password with a colon between them"
+    );
+    let credentials = STANDARD.encode(user);
+    Ok(("Authorization".into(), format!("Basic {credentials}")))
+}
+
+/// How a run was made.
+#[derive(Debug, Serialize)]
+struct Setting {
+    version: &'static str,
+    /// When it ended, in seconds since 1970.
+    unix_s: u64,
+    /// The command line, without a password.
+    command: Vec<String>,
+}
+
+/// The figures as JSON, with how they were made.
+pub(super) fn json(outcome: &impl Serialize) -> serde_json::Result<String> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let setting = Setting {
+        version: env!("CARGO_PKG_VERSION"),
+        unix_s: since.map_or(0, |since| since.as_secs()),
+        command: shown(std::env::args().skip(1)),
+    };
+    let mut all = serde_json::to_value(outcome)?;
+    if all.is_array() {
+        all = serde_json::json!({ "runs": all });
+    }
+    all["setting"] = serde_json::to_value(setting)?;
+    serde_json::to_string_pretty(&all)
+}
+
+/// The words of a command line, without what is secret among them.
+fn shown(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut secret = false;
+    words
+        .map(|word| {
+            let (hide, is_field) = (secret, word.to_ascii_lowercase());
+            secret = ["-u", "--user"].contains(&&*word);
+            match word.split_once('=') {
+                _ if hide || is_field.starts_with("authorization:") => "…".into(),
+                Some(("--user", _)) => "--user=…".into(),
+                _ if word.starts_with("-u") && word.len() > 2 => "-u…".into(),
+                _ => word,
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_units() {
+        assert_eq!(rate("1k"), Ok(1000.0));
+        assert_eq!(rate("2.5M"), Ok(2_500_000.0));
+        assert_eq!(rate("0.5"), Ok(0.5));
+        for wrong in ["", "k", "0", "-1", "inf", "1x"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn who_asks_is_said_as_the_rfc_has_it() {
+        let (name, value) = authorization("Aladdin:open sesame").expect("a user");
+        assert_eq!(
+            (&*name, &*value),
+            ("Authorization", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==")
+        );
+        assert!(authorization("Aladdin").is_err());
+    }
+
+    #[test]
+    fn passwords_are_not_for_the_record() {
+        let words = [
+            "load",
+            "http://h/",
+            "-u",
+            "a:b",
+            "--user=a:b",
+            "-ua:b",
+            "-H",
+            "Authorization: x",
+            "-n",
+            "3",
+        ];
+        let shown = shown(words.into_iter().map(str::to_owned));
+        let expected = [
+            "load",
+            "http://h/",
+            "-u",
+            "…",
+            "--user=…",
+            "-u…",
+            "-H",
+            "…",
+            "-n",
+            "3",
+        ];
+        assert_eq!(shown, expected);
+    }
+}

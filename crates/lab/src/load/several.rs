@@ -1,0 +1,143 @@
+//! Several runs at the word of one command: a sweep of rates, and two servers beside each other. It knows no options:
+//! whoever calls says how a run is made.
+
+use std::fmt::Write;
+
+use super::{Load, Outcome, Pace};
+use crate::experiment::units::number;
+use crate::report::model::Spread;
+
+/// Makes a run.
+pub(super) type Run<'a> = dyn FnMut(&Load) -> anyhow::Result<Outcome> + 'a;
+
+/// The same load at each of these rates; a line for each. Ends early when a run was interrupted.
+pub(super) fn sweep(
+    load: &Load,
+    rates: &[f64],
+    run: &mut Run<'_>,
+    tell: &mut dyn FnMut(&str),
+) -> anyhow::Result<Vec<Outcome>> {
+    tell("  offered/s  answered/s    p50 µs    p90 µs    p99 µs    errors");
+    let mut outcomes = Vec::new();
+    for rate in rates {
+        let load = Load {
+            pace: Pace::Requests(*rate),
+            ..load.clone()
+        };
+        let outcome = run(&load)?;
+        tell(&line(*rate, &outcome));
+        let is_over = outcome.interrupted;
+        outcomes.push(outcome);
+        if is_over {
+            break;
+        }
+    }
+    Ok(outcomes)
+}
+
+fn line(rate: f64, outcome: &Outcome) -> String {
+    let Outcome { latency_us, .. } = outcome;
+    format!(
+        "{:>11} {:>11} {:>9} {:>9} {:>9} {:>9}",
+        number(rate),
+        number(outcome.requests_per_s),
+        latency_us.p50,
+        latency_us.p90,
+        latency_us.p99,
+        outcome.errors
+    )
+}
+
+/// Two loads in turn, so that a machine that drifts harms both; who begins alternates.
+pub(super) fn compare(
+    loads: [&Load; 2],
+    repeats: u32,
+    run: &mut Run<'_>,
+    tell: &mut dyn FnMut(&str),
+) -> anyhow::Result<[Vec<Outcome>; 2]> {
+    let mut outcomes = [Vec::new(), Vec::new()];
+    for repeat in 0..repeats {
+        for turn in 0..2 {
+            let which = (turn + repeat as usize) % 2;
+            let outcome = run(loads[which])?;
+            if outcome.interrupted {
+                return Ok(outcomes);
+            }
+            outcomes[which].push(outcome);
+        }
+        let rate = |which: usize| number(outcomes[which][repeat as usize].requests_per_s);
+        tell(&format!(
+            "{:>3} of {repeats}: {} and {} requests/s",
+            repeat + 1,
+            rate(0),
+            rate(1)
+        ));
+    }
+    Ok(outcomes)
+}
+
+/// What a comparison shows: the first by the second, with the interval of each ratio.
+pub(super) fn compared(names: [&str; 2], outcomes: &[Vec<Outcome>; 2]) -> String {
+    type Of = fn(&Outcome) -> f64;
+    let figures: [(&str, Of); 3] = [
+        ("requests/s", |outcome| outcome.requests_per_s),
+        ("µs, median latency", |outcome| {
+            outcome.latency_us.p50 as f64
+        }),
+        ("µs, 99th percentile", |outcome| {
+            outcome.latency_us.p99 as f64
+        }),
+    ];
+    let mut out = format!("{} against {}\n", names[0], names[1]);
+    for (unit, of) in figures {
+        let spread = |which: usize| Spread::of(outcomes[which].iter().map(of).collect());
+        let (Some(own), Some(other)) = (spread(0), spread(1)) else {
+            return "nothing was measured\n".into();
+        };
+        let ratio = own.ratio(&other);
+        let kind = if ratio.confident { "95 %: " } else { "" };
+        let may_be = if ratio.may_be_one() {
+            ", may be the same"
+        } else {
+            ""
+        };
+        writeln!(
+            out,
+            "{:>12} and {:>12} {unit}: {} times ({kind}{} to {}{may_be})",
+            number(own.median),
+            number(other.median),
+            number(ratio.times),
+            number(ratio.low),
+            number(ratio.high)
+        )
+        .expect("a string takes all");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(requests_per_s: f64) -> Outcome {
+        let mut outcome = Outcome {
+            requests_per_s,
+            ..Outcome::default()
+        };
+        (outcome.latency_us.p50, outcome.latency_us.p99) = (100, 200);
+        outcome
+    }
+
+    #[test]
+    fn a_comparison_has_its_interval() {
+        let of = |base: f64| (0..4).map(|step| outcome(base + f64::from(step))).collect();
+        let text = compared(["a", "b"], &[of(200.0), of(100.0)]);
+        assert!(text.contains("1.99 times (95 %: 1.94 to 2.03)"), "{text}");
+        assert!(
+            text.contains("1 times (95 %: 1 to 1, may be the same)"),
+            "{text}"
+        );
+        let none = compared(["a", "b"], &[Vec::new(), Vec::new()]);
+        assert_eq!(none, "nothing was measured\n");
+    }
+}
