@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 
 use super::url::Url;
-use super::{Load, Outcome, Pace, Target, Tls, expect, print, said, several};
+use super::{Load, Outcome, Pace, Target, Tls, expect, plot, print, said, several};
 use crate::workload::urls::{UrlSpec, Urls};
 use crate::workload::{self, PerConnection, Version, Workload};
 
@@ -119,6 +119,12 @@ pub struct Args {
     /// CPUs to pin the threads to: 0,1
     #[arg(long, value_delimiter = ',')]
     cpus: Vec<usize>,
+    /// Plot the latencies, too
+    #[arg(long, conflicts_with_all = ["json", "sweep", "against"])]
+    plot: bool,
+    /// Draw the latencies into this file, an SVG
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sweep", "against"])]
+    picture: Option<PathBuf>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -150,6 +156,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         println!("{}", said::json(&outcome)?);
     } else {
         print!("{}", print::text(&load, &outcome));
+    }
+    if args.plot {
+        print!("\n{}", plot::terminal(&outcome.latency_us));
+    }
+    if let Some(path) = &args.picture {
+        let title = args.urls.first().map_or("", String::as_str);
+        std::fs::write(path, plot::picture(&outcome.latency_us, title))
+            .with_context(|| format!("--picture {}", path.display()))?;
     }
     for line in print::complaints(&load, &outcome) {
         eprintln!("lowroad-lab: {line}");

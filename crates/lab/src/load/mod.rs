@@ -8,6 +8,7 @@ pub mod cli;
 mod client;
 mod expect;
 pub mod outcome;
+mod plot;
 mod print;
 mod response;
 mod runner;
