@@ -194,10 +194,11 @@ fn shell(steps: &[Step]) -> String {
             "until [ -S '{}' ]; do usleep 10000; done\n",
             socket.display()
         ),
-        Step::AwaitPort(address) => {
-            let port = address.port();
-            format!("until nc -z 127.0.0.1 {port}; do usleep 10000; done\n")
-        }
+        // Whoever listens is in the kernel's table, with its port as a hexadecimal number and state 0A.
+        Step::AwaitPort(address) => format!(
+            "until grep -q ':{:04X} [0-9A-F:]* 0A ' /proc/net/tcp; do usleep 10000; done\n",
+            address.port()
+        ),
     };
     steps.iter().map(step).collect()
 }
@@ -228,9 +229,11 @@ mod tests {
             Step::Run(words("mkdir /a"), None),
             Step::Start(words("/usr/sbin/php-fpm -F")),
             Step::Await("/lab/php.sock".into()),
+            Step::AwaitPort(([0, 0, 0, 0], 80).into()),
         ];
         let expected = "'mkdir' '/a'\n'/usr/sbin/php-fpm' '-F' &\n\
-                        until [ -S '/lab/php.sock' ]; do usleep 10000; done\n";
+                        until [ -S '/lab/php.sock' ]; do usleep 10000; done\n\
+                        until grep -q ':0050 [0-9A-F:]* 0A ' /proc/net/tcp; do usleep 10000; done\n";
         assert_eq!(shell(&steps), expected);
     }
 
