@@ -140,7 +140,7 @@ pub fn table(judged: &[Judged]) -> Option<Table> {
     };
     let head = ["Figure", "What the paper says", "Ours", "Today"];
     (!judged.is_empty()).then(|| Table {
-        caption: "What has become of the papers' claims".into(),
+        caption: "Ratios that the papers state, and ours".into(),
         head: head.map(str::to_owned).to_vec(),
         rows: judged.iter().map(row).collect(),
     })
