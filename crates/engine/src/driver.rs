@@ -125,6 +125,8 @@ pub enum Received<B> {
 pub enum Sent {
     /// So many bytes were taken, at least one.
     Bytes(usize),
+    /// The same, and there is no room for more now; a writable event will follow.
+    Filled(usize),
     /// No room now; a writable event will follow.
     Full,
     /// The driver has taken the buffer, which comes back with [`Event::Sent`]. Nothing else may be sent over the

@@ -301,7 +301,15 @@ impl Driver for EpollDriver {
             Buffer::Block { block, range } => match block.pages() {
                 Some((file, at)) => {
                     let mut offset = at + range.start as u64;
-                    rustix::fs::sendfile(socket, file, Some(&mut offset), range.len())
+                    let taken = rustix::fs::sendfile(socket, file, Some(&mut offset), range.len());
+                    // Another try would fail, and pages are looked up before anybody asks whether there is room. That this
+                    // tells of a full socket is in epoll(7).
+                    if let Ok(len) = taken
+                        && (1..range.len()).contains(&len)
+                    {
+                        return Sent::Filled(len);
+                    }
+                    taken
                 }
                 None => rustix::net::send(socket, &block[range.clone()], flags),
             },

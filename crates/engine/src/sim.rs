@@ -346,7 +346,14 @@ impl Driver for SimDriver {
             world.send_later(socket.id, send);
             return Sent::Underway;
         }
-        world.take(socket.id, &buffer.pieces().concat())
+        let bytes = buffer.pieces().concat();
+        match world.take(socket.id, &bytes) {
+            Sent::Bytes(len) if len < bytes.len() && world.dice(2) == 0 => {
+                world.socket(socket.id).full = true;
+                Sent::Filled(len)
+            }
+            sent => sent,
+        }
     }
 
     fn start_file(

@@ -43,6 +43,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let (mut buffer, more) = self.out.lend();
         let (sent, wire_len) = match transport.send(driver, token, &mut buffer, more) {
             Moved::Bytes { len, wire_len } => (len, wire_len),
+            Moved::Filled(len) => (len, len),
             Moved::Full => (0, 0),
             Moved::Underway => return self.start_sending(id, None, given),
             Moved::Broken => {
@@ -225,6 +226,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 self.moved(id, len, wire_len);
                 Try::Moved
             }
+            Moved::Filled(len) => {
+                self.moved(id, 0, len);
+                Try::Blocked
+            }
             Moved::Full | Moved::Underway => Try::Blocked,
             Moved::Broken => Try::Broken,
         }
@@ -253,6 +258,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 front.give_back(buffer, len);
                 self.moved(id, len, wire_len);
                 Try::Moved
+            }
+            Moved::Filled(len) => {
+                front.give_back(buffer, len);
+                self.moved(id, len, len);
+                Try::Blocked
             }
             Moved::Full => {
                 front.give_back(buffer, 0);

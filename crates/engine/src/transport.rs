@@ -49,6 +49,8 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for Came<B> {
 pub(crate) enum Moved {
     /// So many bytes of the buffer are off our hands, of which so many have left as they are on the wire.
     Bytes { len: usize, wire_len: usize },
+    /// So many bytes have left, and there is no room for more now; a writable event will follow.
+    Filled(usize),
     /// No room now; a writable event will follow.
     Full,
     /// The driver has the buffer, see [`Sent::Underway`].
@@ -155,6 +157,7 @@ impl<S> Transport<S> {
         }
         match driver.send(&self.socket, token, buffer, more) {
             Sent::Bytes(len) => Moved::Bytes { len, wire_len: len },
+            Sent::Filled(len) => Moved::Filled(len),
             Sent::Full => Moved::Full,
             Sent::Underway => Moved::Underway,
             Sent::Broken => Moved::Broken,

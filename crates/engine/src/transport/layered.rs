@@ -145,6 +145,7 @@ impl Layered {
             .seal(&buffer.pieces(), driver.now_ms(), &mut self.wire);
         match self.push(driver, socket, token) {
             Moved::Bytes { wire_len, .. } => Moved::Bytes { len, wire_len },
+            Moved::Filled(wire_len) => Moved::Bytes { len, wire_len },
             Moved::Full | Moved::Underway => Moved::Bytes { len, wire_len: 0 },
             Moved::Broken => Moved::Broken,
         }
@@ -165,7 +166,7 @@ impl Layered {
             return Moved::Underway;
         }
         match sent {
-            Sent::Bytes(wire_len) => {
+            Sent::Bytes(wire_len) | Sent::Filled(wire_len) => {
                 self.keep(buffer, wire_len);
                 Moved::Bytes { len: 0, wire_len }
             }
