@@ -11,7 +11,7 @@ mod tests;
 
 /// The granule of allocation in bytes. Extents may share a cache line: they are written once, and a million of them would
 /// waste 32 MB if they did not.
-pub const UNIT: u64 = 16;
+pub const UNIT: u64 = 8;
 
 /// The size of a page in bytes, for [`Align::Page`].
 pub const PAGE: u64 = 4096;
@@ -63,15 +63,65 @@ impl Extent {
     /// The length in bytes: what was asked for, rounded up to whole units or pages.
     #[expect(clippy::len_without_is_empty, reason = "an extent is never empty")]
     pub fn len(&self) -> u64 {
-        let align = match self.place & 1 {
+        self.asked().next_multiple_of(self.align().bytes())
+    }
+
+    fn align(&self) -> Align {
+        match self.place & 1 {
             0 => Align::Unit,
             _ => Align::Page,
-        };
-        self.asked().next_multiple_of(align.bytes())
+        }
     }
 
     fn end(&self) -> u64 {
         self.offset() + self.len()
+    }
+}
+
+/// An [`Extent`] of whole units that is so short that one number says where it is. There are as many of them as of stored
+/// responses.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the bytes stay in use until the extent is given to Extents::free"]
+pub struct Short(NonZeroU64);
+
+impl Short {
+    /// Bits for the length; the others are for the first unit.
+    const LEN_BITS: u32 = 24;
+    /// Longer ones are none.
+    pub const LEN_MAX: u64 = (1 << Self::LEN_BITS) - 1;
+    const UNITS_MAX: u64 = u64::MAX >> Self::LEN_BITS;
+
+    /// The same extent, if it is short.
+    ///
+    /// # Errors
+    /// It is not, or lies too far out: the extent.
+    pub fn new(extent: Extent) -> Result<Short, Extent> {
+        let (unit, asked) = (extent.offset() / UNIT, extent.asked);
+        let is_short = asked.get() <= Self::LEN_MAX && unit <= Self::UNITS_MAX;
+        match is_short && extent.align() == Align::Unit {
+            true => Ok(Short(asked | unit << Self::LEN_BITS)),
+            false => Err(extent),
+        }
+    }
+
+    /// As [`Extent::offset`].
+    #[inline]
+    pub fn offset(&self) -> u64 {
+        (self.0.get() >> Self::LEN_BITS) * UNIT
+    }
+
+    /// As [`Extent::asked`].
+    #[inline]
+    pub fn asked(&self) -> u64 {
+        self.0.get() & Self::LEN_MAX
+    }
+
+    /// The extent that it was made of.
+    pub fn extent(self) -> Extent {
+        Extent {
+            place: self.offset(),
+            asked: NonZeroU64::new(self.asked()).unwrap_or(NonZeroU64::MIN),
+        }
     }
 }
 

@@ -34,8 +34,8 @@ mod targeted;
 pub mod validation;
 pub mod vary;
 
-pub use extents::{Align, Extent, Extents, PAGE, UNIT};
-pub use store::{Counters, Store};
+pub use extents::{Align, Extent, Extents, PAGE, Short, UNIT};
+pub use store::{Counters, Keyed, Store};
 
 /// Numbers for the random walks of the tests (Marsaglia's xorshift); `state` must not be 0.
 #[cfg(test)]

@@ -34,10 +34,8 @@ pub struct Storing {
 /// What is kept with a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// When it came, or was last validated.
-    pub at_ms: u64,
-    /// How old it was then.
-    pub age_ms: u64,
+    /// When it was made, by its age when it came or was last validated. That may be before the clock began.
+    pub born_ms: i64,
     /// Until when it is fresh.
     pub until_ms: u64,
     /// Until when it may be used while it is validated.
@@ -48,6 +46,8 @@ pub struct Lifetime {
     pub no_cache: bool,
     /// It may not be used stale but until `swr_until_ms` and `sie_until_ms`.
     pub must_revalidate: bool,
+    /// It could be used without validation when it came, be it stale.
+    pub was_useful: bool,
 }
 
 /// What may be done with a stored response.
@@ -83,17 +83,39 @@ impl Storing {
             let whole_ms = secs.saturating_mul(1000);
             now_ms.saturating_add(left_ms.saturating_add(whole_ms.saturating_sub(over_ms)))
         };
+        // It may have ended before the response came.
+        let until_ms = now_ms.saturating_add(left_ms).saturating_sub(over_ms);
+        let swr_until_ms = window(self.swr_secs);
         Lifetime {
-            at_ms: now_ms,
-            age_ms: self.freshness.age_ms,
-            // It may have ended before the response came.
-            until_ms: now_ms.saturating_add(left_ms).saturating_sub(over_ms),
-            swr_until_ms: window(self.swr_secs),
+            born_ms: born_ms(now_ms, self.freshness.age_ms),
+            until_ms,
+            swr_until_ms,
             sie_until_ms: window(self.sie_secs),
             no_cache: self.no_cache,
             must_revalidate: self.must_revalidate,
+            was_useful: !self.no_cache && until_ms.max(swr_until_ms) > now_ms,
         }
     }
+}
+
+/// When something was made that is so old now.
+#[must_use]
+pub fn born_ms(now_ms: u64, age_ms: u64) -> i64 {
+    signed(now_ms).saturating_sub(signed(age_ms))
+}
+
+/// How old something is that was made then.
+#[must_use]
+#[inline]
+pub fn age_ms(born_ms: i64, now_ms: u64) -> u64 {
+    signed(now_ms)
+        .saturating_sub(born_ms)
+        .max(0)
+        .cast_unsigned()
+}
+
+fn signed(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
 impl Lifetime {
@@ -108,14 +130,7 @@ impl Lifetime {
     #[must_use]
     #[inline]
     pub fn age_ms(&self, now_ms: u64) -> u64 {
-        self.age_ms
-            .saturating_add(now_ms.saturating_sub(self.at_ms))
-    }
-
-    /// Whether it could be used without validation when it came, be it stale.
-    #[must_use]
-    pub fn was_useful(&self) -> bool {
-        !self.no_cache && self.until_ms.max(self.swr_until_ms) > self.at_ms
+        age_ms(self.born_ms, now_ms)
     }
 
     /// What a soft purge leaves of it: its lifetime ends now at the latest, and its windows begin then.

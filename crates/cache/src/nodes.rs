@@ -3,7 +3,6 @@
 //! Links are slab indices, so a node leaves the middle of its FIFO in constant time and nothing
 //! moves. It knows no hashing and no policy.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem::size_of;
 
@@ -19,11 +18,10 @@ pub(crate) enum Queue {
     Main,
 }
 
-/// One stored value.
+/// One stored value, which has its key. There are millions, so it is small.
 #[derive(Debug)]
 pub(crate) struct Node<V> {
-    pub(crate) hash: u64,
-    pub(crate) key: Box<[u8]>,
+    pub(crate) hash: Hash,
     pub(crate) value: V,
     /// What it counts for, in bytes: value, key and overhead.
     pub(crate) bytes: u64,
@@ -35,10 +33,9 @@ pub(crate) struct Node<V> {
 }
 
 impl<V> Node<V> {
-    pub(crate) fn new(hash: u64, key: Box<[u8]>, value: V, bytes: u64, queue: Queue) -> Node<V> {
+    pub(crate) fn new(hash: Hash, value: V, bytes: u64, queue: Queue) -> Node<V> {
         Node {
             hash,
-            key,
             value,
             bytes,
             frequency: 0,
@@ -46,6 +43,23 @@ impl<V> Node<V> {
             newer: NIL,
             older: NIL,
         }
+    }
+}
+
+/// The part of a key's hash that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hash(u32);
+
+impl From<u64> for Hash {
+    fn from(hash: u64) -> Hash {
+        Hash(hash as u32)
+    }
+}
+
+impl Hash {
+    /// As many bits as the table wants: it takes places from the lower ones and tags from the upper ones.
+    pub(crate) fn for_table(self) -> u64 {
+        u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
 
@@ -74,7 +88,7 @@ pub(crate) struct Nodes<V> {
 }
 
 impl<V> Nodes<V> {
-    /// Bytes for one node, the key and what the value points to not included.
+    /// Bytes for one node, what the value points to not included.
     pub(crate) const BYTES_EACH: usize = size_of::<Option<Node<V>>>() + size_of::<u32>();
 
     pub(crate) fn new() -> Nodes<V> {

@@ -22,8 +22,7 @@
 //! A hit here is one probe, one key compare, and one byte that is written until it has reached 3.
 
 use crate::ghost::Ghost;
-use crate::nodes::{Node, Nodes, Queue};
-use alloc::boxed::Box;
+use crate::nodes::{Hash, Node, Nodes, Queue};
 use alloc::vec::Vec;
 use core::mem::size_of;
 use hashbrown::HashTable;
@@ -58,14 +57,19 @@ pub struct Counters {
     pub refused: u64,
     /// Values held now.
     pub objects: u64,
-    /// What they count for now, in bytes: the sum of size, key length and
-    /// [`Store::ENTRY_OVERHEAD`] of each.
+    /// What they count for now, in bytes: the sum of size and [`Store::ENTRY_OVERHEAD`] of each.
     pub bytes: u64,
+}
+
+/// A value that has its key with it.
+pub trait Keyed {
+    /// The key.
+    fn key(&self) -> &[u8];
 }
 
 /// A map from keys to values that never counts for more bytes than its capacity.
 ///
-/// Hashes are 64 bits and the caller's; equal keys must come with equal hashes. Where clients choose
+/// Hashes are the caller's; equal keys must come with equal hashes. The lower 32 bits count. Where clients choose
 /// the keys, the hash should be keyed, or they can make all keys collide.
 #[derive(Debug)]
 pub struct Store<V> {
@@ -81,8 +85,8 @@ pub struct Store<V> {
     refused: u64,
 }
 
-impl<V> Store<V> {
-    /// What a value counts for beside its size and its key, in bytes: its node, its place in the
+impl<V: Keyed> Store<V> {
+    /// What a value counts for beside its size, in bytes: its node, its place in the
     /// table (half full at worst), and one hash in the ghost.
     pub const ENTRY_OVERHEAD: u64 =
         (Nodes::<V>::BYTES_EACH + 2 * (size_of::<u32>() + 1) + Ghost::BYTES_EACH) as u64;
@@ -121,7 +125,7 @@ impl<V> Store<V> {
         self.index(hash, key).map(|at| &self.nodes.node(at).value)
     }
 
-    /// Stores a value that counts for `size` bytes beside its key and [`Store::ENTRY_OVERHEAD`].
+    /// Stores a value that counts for `size` bytes, its key included, beside [`Store::ENTRY_OVERHEAD`].
     ///
     /// An equal key is replaced, and keeps the place that it has earned. What has to leave, the
     /// replaced value first, is appended to `dropped`.
@@ -132,22 +136,20 @@ impl<V> Store<V> {
     pub fn insert(
         &mut self,
         hash: u64,
-        key: Box<[u8]>,
         value: V,
         size: u64,
         dropped: &mut Vec<V>,
     ) -> Result<(), V> {
-        let replaced = self.index(hash, &key).map(|at| self.take(at));
+        let replaced = self.index(hash, value.key()).map(|at| self.take(at));
         let place = replaced.as_ref().map(|node| (node.queue, node.frequency));
         dropped.extend(replaced.map(|node| node.value));
 
-        let bytes = size
-            .saturating_add(key.len() as u64)
-            .saturating_add(Self::ENTRY_OVERHEAD);
+        let bytes = size.saturating_add(Self::ENTRY_OVERHEAD);
         if bytes > self.capacity_bytes / LARGEST_SHARE || !self.nodes.has_room() {
             self.refused += 1;
             return Err(value);
         }
+        let hash = Hash::from(hash);
         let (queue, frequency) = place.unwrap_or_else(|| (self.first_queue(hash), 0));
         while self.bytes() + bytes > self.capacity_bytes {
             let Some(victim) = self.evict_one() else {
@@ -155,11 +157,12 @@ impl<V> Store<V> {
             };
             dropped.push(victim);
         }
-        let mut node = Node::new(hash, key, value, bytes, queue);
+        let mut node = Node::new(hash, value, bytes, queue);
         node.frequency = frequency;
         let at = self.nodes.insert(node);
-        self.table
-            .insert_unique(hash, at, |&other| self.nodes.node(other).hash);
+        self.table.insert_unique(hash.for_table(), at, |&other| {
+            self.nodes.node(other).hash.for_table()
+        });
         self.inserted += 1;
         Ok(())
     }
@@ -178,21 +181,18 @@ impl<V> Store<V> {
         if node.queue == Queue::Small {
             // The ghost may remember as many as the store holds: enough to notice who returns
             // while main turns over once, and bounded by what ENTRY_OVERHEAD has counted.
-            self.ghost.push(node.hash, self.table.len());
+            self.ghost.push(node.hash.for_table(), self.table.len());
         }
         self.evicted += 1;
         Some(node.value)
     }
 
     /// Takes out all values for which `keep` is false, and appends them to `dropped`.
-    pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &V) -> bool, dropped: &mut Vec<V>) {
+    pub fn retain(&mut self, mut keep: impl FnMut(&V) -> bool, dropped: &mut Vec<V>) {
         let leaving: Vec<u32> = self
             .nodes
             .indices()
-            .filter(|&at| {
-                let node = self.nodes.node(at);
-                !keep(&node.key, &node.value)
-            })
+            .filter(|&at| !keep(&self.nodes.node(at).value))
             .collect();
         dropped.extend(leaving.into_iter().map(|at| self.take(at).value));
     }
@@ -217,26 +217,27 @@ impl<V> Store<V> {
         }
     }
 
-    /// All keys and values, in no order that means anything; counts nothing.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &V)> {
-        self.nodes.indices().map(|at| {
-            let node = self.nodes.node(at);
-            (&*node.key, &node.value)
-        })
+    /// All values, in no order that means anything; counts nothing.
+    pub fn iter(&self) -> impl Iterator<Item = &V> {
+        self.nodes.indices().map(|at| &self.nodes.node(at).value)
     }
 
     fn index(&self, hash: u64, key: &[u8]) -> Option<u32> {
+        let hash = Hash::from(hash);
         let same = |&at: &u32| {
             let node = self.nodes.node(at);
-            node.hash == hash && *node.key == *key
+            node.hash == hash && *node.value.key() == *key
         };
-        self.table.find(hash, same).copied()
+        self.table.find(hash.for_table(), same).copied()
     }
 
     /// Unlinks a node from table and FIFO.
     fn take(&mut self, at: u32) -> Node<V> {
         let node = self.nodes.remove(at);
-        if let Ok(found) = self.table.find_entry(node.hash, |&other| other == at) {
+        if let Ok(found) = self
+            .table
+            .find_entry(node.hash.for_table(), |&other| other == at)
+        {
             found.remove();
         }
         node
@@ -246,8 +247,8 @@ impl<V> Store<V> {
         self.nodes.bytes(Queue::Small) + self.nodes.bytes(Queue::Main)
     }
 
-    fn first_queue(&self, hash: u64) -> Queue {
-        if self.ghost.contains(hash) {
+    fn first_queue(&self, hash: Hash) -> Queue {
+        if self.ghost.contains(hash.for_table()) {
             Queue::Main
         } else {
             Queue::Small

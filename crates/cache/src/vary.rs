@@ -32,6 +32,9 @@ impl FromIterator<Field> for Selecting {
 }
 
 impl Selecting {
+    /// That of what depends on nothing but its key.
+    pub const ALL: Selecting = Selecting { named: None };
+
     /// What a response with these values of Vary depends on, which was made for a request with these fields. `None` if no
     /// other request can be answered with it: Vary says `*`, or names too much or nothing that is a name.
     pub fn of<'v, 'f, F>(vary: impl IntoIterator<Item = &'v [u8]>, request: F) -> Option<Selecting>

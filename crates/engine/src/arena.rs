@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lowroad_cache::{Align, Extent, Extents};
+use lowroad_cache::{Align, Extent, Extents, Short};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 
 use crate::sys::Mapping;
@@ -144,9 +144,19 @@ impl Draft {
         }
     }
 
-    /// The same for bytes that have one owner, who needs no memory to hold them.
-    pub fn finish_owned(self) -> Piece {
-        Piece { held: self.held }
+    /// The same for bytes that have one owner, who needs no memory to hold them. `None`: there are too many for that.
+    pub fn finish_owned(mut self) -> Option<Piece> {
+        let arena = self.held.arena.clone();
+        match Short::new(self.held.extent.take()?) {
+            Ok(extent) => Some(Piece {
+                arena,
+                extent: Some(extent),
+            }),
+            Err(extent) => {
+                self.held.extent = Some(extent);
+                None
+            }
+        }
     }
 }
 
@@ -184,16 +194,32 @@ impl Block {
     }
 }
 
-/// Bytes in the arena that do not change, kept by one owner.
+/// Bytes in the arena that do not change, kept by one owner. There are as many as stored responses, so it is small.
 pub struct Piece {
-    held: Held,
+    arena: Arc<Arena>,
+    /// Always `Some` until dropped.
+    extent: Option<Short>,
 }
 
 impl Deref for Piece {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.held.bytes()
+        let Some(extent) = &self.extent else {
+            return &[];
+        };
+        // The arena's length is a usize, so every offset and length in it is one.
+        let (offset, len) = (extent.offset() as usize, extent.asked() as usize);
+        // SAFETY: as in `Held::bytes`; the extent came from a `Draft`, which is gone.
+        unsafe { self.arena.mapping.bytes(offset, len) }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if let Some(extent) = self.extent.take() {
+            self.arena.free(extent.extent());
+        }
     }
 }
 
@@ -227,10 +253,12 @@ mod tests {
         assert_eq!(arena.used(), 0);
         let mut owned = arena.allocate(3).expect("space");
         owned.copy_from_slice(b"abc");
-        let owned = owned.finish_owned();
+        let owned = owned.finish_owned().expect("they are few");
         assert_eq!(&*owned, b"abc");
-        assert_eq!(size_of_val(&owned), 24, "there are as many as responses");
+        assert_eq!(size_of_val(&owned), 16, "there are as many as responses");
         drop(owned);
+        let paged = arena.allocate(PAGED_LEN_MIN).expect("space");
+        assert!(paged.finish_owned().is_none());
         assert_eq!(arena.used(), 0);
     }
 

@@ -18,28 +18,21 @@ use crate::fields::{Known, Lines, Name};
 use crate::head::{HeadWriter, date_offset};
 use crate::status::Status;
 
-/// Places in a stored head. The text that they mean is given to each method.
+/// Places in a stored head, as offsets into its text, which is given to each method. There are as many of them as of stored
+/// responses, so they are small.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoded {
     status: Status,
     /// The date in the text is that of whoever made the response.
     is_dated: bool,
-    h1: Places,
-}
-
-/// Places in the text for HTTP/1, as offsets into it. There are as many of them as of stored responses, so they are small.
-#[derive(Clone, Copy, Debug)]
-struct Places {
-    /// After the fields that 304 has too, which follow the date; fields about the bytes follow.
+    /// After the fields that 304 has too, which follow the date; fields about the bytes follow, then Content-Length.
     content: u32,
-    /// After those, before Content-Length.
-    length: u32,
     /// After Content-Length: the end of the head but for the empty line.
     end: u32,
+    /// Bytes of the line of Content-Length; 0 if there is none.
+    length_len: u8,
     /// The value of ETag; empty if there is none.
-    etag: (u32, u32),
-    /// The value of Content-Type among the fields about the bytes.
-    content_type: (u32, u32),
+    etag: (u16, u16),
 }
 
 /// Some of the fields of a stored head, encoded.
@@ -94,40 +87,47 @@ impl Encoded {
     #[must_use]
     #[inline]
     pub fn h1_len(&self) -> usize {
-        self.h1.end as usize
+        self.end as usize
     }
 
     /// Whether the head says how long the body is.
     #[must_use]
     #[inline]
     pub fn has_length(&self) -> bool {
-        self.h1.end > self.h1.length
+        self.length_len > 0
     }
 
     /// Appends to its text, which is not to be closed yet, how long the body is; unless its status has none.
     pub fn set_length(&mut self, text: &mut Vec<u8>, body_len: u64) {
         if self.status != Status::NO_CONTENT && !self.has_length() {
+            let start = text.len();
             HeadWriter::resume(text).field_u64("Content-Length", body_len);
-            self.h1.end = offset(text.len());
+            self.length_len = line_len(start, text.len());
+            self.end = offset(text.len());
         }
     }
 
     /// The fields that 304 has too.
     #[must_use]
     pub fn shared<'t>(&self, text: &'t [u8]) -> Section<'t> {
-        section(text, self.start(), self.h1.content)
+        section(text, self.start(), self.content)
     }
 
     /// The fields about the bytes.
     #[must_use]
     pub fn content<'t>(&self, text: &'t [u8]) -> Section<'t> {
-        section(text, self.h1.content, self.h1.length)
+        section(text, self.content, self.length())
     }
 
     /// All fields; how long the body is stands beside them.
     #[must_use]
     pub fn all<'t>(&self, text: &'t [u8]) -> Section<'t> {
-        section(text, self.start(), self.h1.length)
+        section(text, self.start(), self.length())
+    }
+
+    /// Before Content-Length.
+    fn length(&self) -> u32 {
+        self.end - u32::from(self.length_len)
     }
 
     /// Behind the date.
@@ -138,13 +138,16 @@ impl Encoded {
     /// The value of ETag; empty if there is none.
     #[must_use]
     pub fn etag<'t>(&self, text: &'t [u8]) -> &'t [u8] {
-        value(text, self.h1.etag)
+        let (start, end) = self.etag;
+        value(text, (start.into(), end.into()))
     }
 
     /// The value of Content-Type, unless a rule has set it; then it is empty.
     #[must_use]
     pub fn content_type<'t>(&self, text: &'t [u8]) -> &'t [u8] {
-        value(text, self.h1.content_type)
+        let is = |(name, _): &(Name<'t>, &[u8])| *name == Name::Known(Known::ContentType);
+        let last = self.content(text).fields().filter(is).last();
+        last.map_or(&[], |(_, value)| value)
     }
 }
 
@@ -163,6 +166,11 @@ fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
+/// Bytes of the line of Content-Length, which is short.
+fn line_len(start: usize, end: usize) -> u8 {
+    u8::try_from(end - start).unwrap_or(u8::MAX)
+}
+
 /// Encodes a head: first the fields that 304 has too, then those about the bytes.
 #[derive(Debug)]
 pub struct Encoder {
@@ -172,7 +180,6 @@ pub struct Encoder {
     /// Where the fields about the bytes begin, once they have.
     content: Option<usize>,
     etag: (usize, usize),
-    content_type: (usize, usize),
 }
 
 impl Encoder {
@@ -187,7 +194,6 @@ impl Encoder {
             is_dated: false,
             content: None,
             etag: (0, 0),
-            content_type: (0, 0),
         }
     }
 
@@ -204,11 +210,9 @@ impl Encoder {
     pub fn field(&mut self, name: &str, value: &[u8]) {
         let start = self.text.len() + name.len() + 2;
         HeadWriter::resume(&mut self.text).field(name, value);
-        let place = (start, start + value.len());
-        match (Known::find(name.as_bytes()), self.content) {
-            (Some(Known::Etag), None) if self.etag == (0, 0) => self.etag = place,
-            (Some(Known::ContentType), Some(_)) => self.content_type = place,
-            _ => {}
+        let is_etag = Known::find(name.as_bytes()) == Some(Known::Etag);
+        if is_etag && self.content.is_none() && self.etag == (0, 0) {
+            self.etag = (start, start + value.len());
         }
     }
 
@@ -233,18 +237,18 @@ impl Encoder {
     }
 
     fn places(self, length: usize) -> (Vec<u8>, Encoded) {
-        let place = |(start, end)| (offset(start), offset(end));
-        let h1 = Places {
-            content: offset(self.content.unwrap_or(length)),
-            length: offset(length),
-            end: offset(self.text.len()),
-            etag: place(self.etag),
-            content_type: place(self.content_type),
-        };
+        let (start, end) = self.etag;
         let encoded = Encoded {
             status: self.status,
             is_dated: self.is_dated,
-            h1,
+            content: offset(self.content.unwrap_or(length)),
+            end: offset(self.text.len()),
+            length_len: line_len(length, self.text.len()),
+            // One that lies far behind is as good as none: it is for who asks on condition.
+            etag: match (start.try_into(), end.try_into()) {
+                (Ok(start), Ok(end)) => (start, end),
+                _ => (0, 0),
+            },
         };
         (self.text, encoded)
     }
@@ -265,6 +269,7 @@ mod tests {
 
     #[test]
     fn places_are_those_of_what_they_name() {
+        assert!(size_of::<Encoded>() <= 16, "there are as many as responses");
         let (text, encoded) = encoded();
         assert_eq!(encoded.etag(&text), b"\"e\"");
         assert_eq!(encoded.content_type(&text), b"text/css");

@@ -35,7 +35,7 @@ use crate::load::{Loaded, Want};
 use crate::respond::Responder;
 use crate::running::Running;
 use crate::sites::Sites;
-use crate::store::object::{Content, Kind};
+use crate::store::object::{Content, Kind, Representation};
 use crate::store::{Entry, Object, SharedStore, key};
 use crate::tier;
 
@@ -298,9 +298,9 @@ impl Seen {
                     false => choices.join(", "),
                 };
             }
-            Kind::Folder => self.why = Some("it is a folder, and those end in a slash".into()),
-            Kind::Refused(status) => self.why = Some(error_page::explanation(*status).into()),
-            Kind::Index(_) | Kind::Filling(_) | Kind::Parts(_) => {}
+            Kind::Folder(_) => self.why = Some("it is a folder, and those end in a slash".into()),
+            Kind::Refused(status, _) => self.why = Some(error_page::explanation(*status).into()),
+            Kind::Index(..) | Kind::Filling(..) | Kind::Parts(_) => {}
         }
     }
 
@@ -309,7 +309,7 @@ impl Seen {
             return;
         };
         let content_type = String::from_utf8_lossy(sent.content_type());
-        self.content = Some(format!("{} bytes, {content_type}", sent.len));
+        self.content = Some(format!("{} bytes, {content_type}", sent.len()));
         let choices = &self.choices;
         let encoding = sent.encoding.as_str();
         let encoding = format!("{encoding}; to be had besides identity: {choices}");
@@ -317,7 +317,7 @@ impl Seen {
             true => "not now: it would be loaded by a helper",
             false => "yes",
         };
-        let (stored, how) = match &sent.content {
+        let (stored, how) = match sent.content() {
             Content::File(_) => {
                 let stored = format!("no: longer than cache_object ({object_len_max} bytes)");
                 (stored, "from its file, by sendfile")
@@ -354,7 +354,7 @@ impl Seen {
         let lifetime = found.and_then(|object| object.validity.lifetime());
         let stored = match (lifetime, why) {
             (Some(lifetime), _) => {
-                let over_ms = clock::now_ms().saturating_sub(lifetime.current().until_ms);
+                let over_ms = clock::now_ms().saturating_sub(lifetime.until_ms());
                 let source = source(lifetime.source);
                 format!(
                     "yes, but stale for {} s, by {source}: it would be validated",
@@ -383,11 +383,11 @@ impl Seen {
             return;
         };
         let now_ms = clock::now_ms();
-        let left_s = lifetime.current().until_ms.saturating_sub(now_ms) / 1000;
+        let left_s = lifetime.until_ms().saturating_sub(now_ms) / 1000;
         let age_s = lifetime.age_s(now_ms);
-        let content = object.representation().map(|sent| &sent.content);
+        let content = object.representation().map(Representation::content);
         let stored = match (&object.kind, content) {
-            (Kind::Filling(_), _) => "yes: its body still comes",
+            (Kind::Filling(..), _) => "yes: its body still comes",
             (Kind::Parts(_), _) => "yes, in parts: what was asked for is among them",
             (_, Some(Content::Segment(_))) => "yes: its head in memory, its body on the disk",
             _ => "yes",

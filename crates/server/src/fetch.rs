@@ -9,10 +9,10 @@ use lowroad_http::status::Status;
 
 use crate::load::{Loaded, Loader, Want};
 use crate::outcome::{Outcome, Waiter};
-use crate::store::Object;
 use crate::store::makings::{Job, Makings, Ticket};
 use crate::store::object::Kind;
 use crate::store::validity::Validity;
+use crate::store::{Object, ObjectArc};
 use crate::tier::{Recall, Recalled};
 
 /// Has objects loaded.
@@ -83,9 +83,8 @@ impl Fetcher {
         contain(|| object = Some(self.loader.load(want)));
         // It panicked: those who wait hear of it, and it is tried again for the next.
         let object = object.unwrap_or_else(|| {
-            Arc::new(Object {
-                kind: Kind::Refused(Status::INTERNAL_ERROR),
-                size: 0,
+            ObjectArc::new(Object {
+                kind: Kind::Refused(Status::INTERNAL_ERROR, want.key[..].into()),
                 validity: Validity::of_files(None, 0),
             })
         });
@@ -104,7 +103,7 @@ fn job_of(want: &Want) -> Job {
         let base = want
             .base
             .as_ref()
-            .map_or(0, |base| Arc::as_ptr(base) as usize);
+            .map_or(0, |base| ObjectArc::as_ptr(base) as usize);
         job.push(want.encoding as u8);
         job.extend_from_slice(&base.to_le_bytes());
     }

@@ -19,7 +19,7 @@ use crate::heads::{self, HeadFacts};
 use crate::sites::Site;
 use crate::store::object::{Kind, Sources};
 use crate::store::place::Unplaced;
-use crate::store::{Object, SharedStore};
+use crate::store::{Object, ObjectArc, SharedStore};
 use crate::watch::{Trust, Watcher};
 use crate::{clock, listing, mime};
 
@@ -38,7 +38,7 @@ pub struct Want {
     pub encoding: Encoding,
     /// What is known of the path already: the object to be renewed, or the identity that an encoding is
     /// made of.
-    pub base: Option<Arc<Object>>,
+    pub base: Option<ObjectArc>,
     /// Under what it is stored.
     pub key: Box<[u8]>,
     /// The key's hash.
@@ -49,14 +49,14 @@ pub struct Want {
 #[derive(Clone)]
 pub struct Loaded {
     /// What there is at the path itself.
-    pub base: Arc<Object>,
+    pub base: ObjectArc,
     /// What there is in the encoding that was wanted; refused if it can't be had in it.
-    pub encoded: Option<Arc<Object>>,
+    pub encoded: Option<ObjectArc>,
 }
 
 impl Loaded {
     /// What came of a want.
-    pub fn of(want: &Want, object: Arc<Object>) -> Loaded {
+    pub fn of(want: &Want, object: ObjectArc) -> Loaded {
         match (want.encoding, &want.base) {
             (Encoding::Identity, _) | (_, None) => Loaded {
                 base: object,
@@ -127,7 +127,7 @@ impl Loader {
     }
 
     /// Makes the object and stores it if it is worth it.
-    pub fn load(&self, want: &Want) -> Arc<Object> {
+    pub fn load(&self, want: &Want) -> ObjectArc {
         let object = self.make(want);
         if !object.validity.is_watched() && object.representation().is_some() {
             self.changes.tell_brief();
@@ -138,7 +138,7 @@ impl Loader {
                 let is_there = want
                     .base
                     .as_ref()
-                    .is_some_and(|old| Arc::ptr_eq(old, &object));
+                    .is_some_and(|old| ObjectArc::ptr_eq(old, &object));
                 if !is_there {
                     self.store.insert(want.hash, &want.key, object.clone());
                 }
@@ -153,16 +153,16 @@ impl Loader {
     }
 
     /// Makes the answer; nothing is stored but the blocks it is made of.
-    pub fn make(&self, want: &Want) -> Arc<Object> {
+    pub fn make(&self, want: &Want) -> ObjectArc {
         let checked_ms = clock::now_ms();
         let made = match want.encoding {
             Encoding::Identity => self.identity(want, checked_ms),
             _ => self.encoded(want, checked_ms),
         };
-        made.unwrap_or_else(|status| Arc::new(refused(status, None, checked_ms)))
+        made.unwrap_or_else(|status| ObjectArc::new(refused(status, &want.key, None, checked_ms)))
     }
 
-    fn identity(&self, want: &Want, checked_ms: u64) -> Result<Arc<Object>, Status> {
+    fn identity(&self, want: &Want, checked_ms: u64) -> Result<ObjectArc, Status> {
         let rules = &want.site.rules;
         if !rules.hidden && is_hidden(&want.path) {
             return Err(Status::NOT_FOUND);
@@ -185,7 +185,12 @@ impl Loader {
                     self.changes.tell_brief();
                 }
                 let trust = trust.filter(|_| !denied.linked);
-                return Ok(Arc::new(refused(Status::NOT_FOUND, trust, checked_ms)));
+                return Ok(ObjectArc::new(refused(
+                    Status::NOT_FOUND,
+                    &want.key,
+                    trust,
+                    checked_ms,
+                )));
             }
             Err(denied) => return Err(denied.status),
         };
@@ -202,7 +207,10 @@ impl Loader {
                 self.file(want, &folder, found, checked_ms)
             }
             Place::Folder if is_folder => self.folder(want, &folder, &relative, trust, checked_ms),
-            Place::Folder => Ok(Arc::new(bare(Kind::Folder, trust, checked_ms))),
+            Place::Folder => {
+                let kind = Kind::Folder(want.key[..].into());
+                Ok(ObjectArc::new(bare(kind, trust, checked_ms)))
+            }
         }
     }
 
@@ -224,7 +232,7 @@ impl Loader {
         relative: &Path,
         trust: Trust,
         checked_ms: u64,
-    ) -> Result<Arc<Object>, Status> {
+    ) -> Result<ObjectArc, Status> {
         let rules = &want.site.rules;
         let mut trust = trust;
         for name in &rules.index {
@@ -243,8 +251,8 @@ impl Loader {
             let path = [&want.path, name.as_bytes()].concat();
             let trust = trust.filter(|_| !resolved.linked);
             if want.site.routes.of(&path).is_some() {
-                let kind = Kind::Index(path.into());
-                return Ok(Arc::new(bare(kind, trust, checked_ms)));
+                let kind = Kind::Index(path.into(), want.key[..].into());
+                return Ok(ObjectArc::new(bare(kind, trust, checked_ms)));
             }
             return self.file(
                 want,
@@ -260,7 +268,12 @@ impl Loader {
             );
         }
         if !rules.listing {
-            return Ok(Arc::new(refused(Status::FORBIDDEN, trust, checked_ms)));
+            return Ok(ObjectArc::new(refused(
+                Status::FORBIDDEN,
+                &want.key,
+                trust,
+                checked_ms,
+            )));
         }
         let (page, linked) = listing::page(folder, relative, &want.path, rules.hidden)?;
         let trust = trust.filter(|_| !linked);
@@ -279,7 +292,7 @@ impl Loader {
             Ok(())
         });
         let made = made.map_err(|_| Status::SERVICE_UNAVAILABLE)?;
-        Ok(Arc::new(made.object(trust, checked_ms)))
+        Ok(ObjectArc::new(made.object(trust, checked_ms)))
     }
 
     fn about<'a>(
@@ -294,6 +307,7 @@ impl Loader {
             rules: &want.site.rules,
             encodings,
             sources,
+            key: &want.key,
             hash: want.hash,
         }
     }
@@ -305,7 +319,7 @@ impl Loader {
         folder: &Folder,
         found: Found,
         checked_ms: u64,
-    ) -> Result<Arc<Object>, Status> {
+    ) -> Result<ObjectArc, Status> {
         let site = &want.site;
         let content_type = mime::content_type(&found.path, &site.rules.types);
         let mut found = found;
@@ -316,8 +330,8 @@ impl Loader {
                 found.trust = None;
             }
             let is_same = |old: &Object| {
-                let old = old.representation();
-                old.is_some_and(|old| old.sources.as_deref() == Some(&sources))
+                let own = old.validity.sources().map(|own| &**own);
+                old.representation().is_some() && own == Some(&sources)
             };
             if let Some(old) = &want.base
                 && is_same(old)
@@ -339,7 +353,9 @@ impl Loader {
             };
             let about = self.about(want, &facts, encodings, Arc::new(sources));
             match self.take(about, &found.file)? {
-                Taken::Made(made) => return Ok(Arc::new(made.object(found.trust, checked_ms))),
+                Taken::Made(made) => {
+                    return Ok(ObjectArc::new(made.object(found.trust, checked_ms)));
+                }
                 Taken::Changed => found.file = files::as_it_is(&found.file)?,
             }
         }

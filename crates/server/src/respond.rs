@@ -67,12 +67,12 @@ impl Responder<'_, '_> {
     }
 
     fn send_whole_with(&mut self, representation: &Representation, aside: &Aside<'_>) {
-        let fields = representation.head.all(&representation.bytes);
+        let fields = representation.head.all(representation.bytes());
         let head = self.begin(representation.head.status(), fields, Some(aside));
-        if head.end(BodyLen::Known(representation.len)) {
+        if head.end(BodyLen::Known(representation.len())) {
             let whole = ByteRange {
                 start: 0,
-                end: representation.len,
+                end: representation.len(),
             };
             append(representation, whole, self.response);
         }
@@ -105,17 +105,17 @@ impl Responder<'_, '_> {
     pub fn send_built(&mut self, representation: &Representation, aside: &[u8]) {
         let built = Built {
             status: representation.head.status(),
-            bytes: &representation.bytes,
+            bytes: representation.bytes(),
             is_dated: representation.head.is_dated(),
             head_len: representation.head.h1_len(),
-            body_len: representation.len,
-            is_inline: matches!(representation.content, Content::Inline),
+            body_len: representation.len(),
+            is_inline: matches!(representation.content(), Content::Inline),
             aside,
         };
         if self.response.built(&built) {
             let whole = ByteRange {
                 start: 0,
-                end: representation.len,
+                end: representation.len(),
             };
             append(representation, whole, self.response);
         }
@@ -135,7 +135,7 @@ impl Responder<'_, '_> {
             Precondition::Failed => return self.refuse(Some(at), Status::PRECONDITION_FAILED),
             Precondition::Proceed => {}
         }
-        let ranges = conditional::ranges(self.request, &validators, now_s, representation.len);
+        let ranges = conditional::ranges(self.request, &validators, now_s, representation.len());
         match ranges {
             Ranges::Whole => {
                 match aside {
@@ -155,7 +155,7 @@ impl Responder<'_, '_> {
         representation: &Representation,
         aside: Option<&Aside<'_>>,
     ) -> Status {
-        let fields = representation.head.shared(&representation.bytes);
+        let fields = representation.head.shared(representation.bytes());
         let head = self.begin(Status::NOT_MODIFIED, fields, aside);
         head.end(BodyLen::None);
         Status::NOT_MODIFIED
@@ -167,9 +167,9 @@ impl Responder<'_, '_> {
         range: ByteRange,
         aside: Option<&Aside<'_>>,
     ) -> Status {
-        let fields = representation.head.all(&representation.bytes);
+        let fields = representation.head.all(representation.bytes());
         let mut head = self.begin(Status::PARTIAL_CONTENT, fields, aside);
-        head.content_range(range.start, range.end, representation.len);
+        head.content_range(range.start, range.end, representation.len());
         if head.end(BodyLen::Known(range.end - range.start)) {
             append(representation, range, self.response);
         }
@@ -192,7 +192,7 @@ impl Responder<'_, '_> {
         let heads_len: usize = part_heads.iter().map(Vec::len).sum();
         let ranges_len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let len = heads_len as u64 + ranges_len + end.len() as u64;
-        let fields = representation.head.shared(&representation.bytes);
+        let fields = representation.head.shared(representation.bytes());
         let mut head = self.begin(Status::PARTIAL_CONTENT, fields, aside);
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         head.field("Content-Type", content_type.as_bytes());
@@ -211,7 +211,7 @@ impl Responder<'_, '_> {
     }
 
     fn unsatisfiable(&mut self, at: At<'_>, representation: &Representation) -> Status {
-        let value = format!("bytes */{}", representation.len);
+        let value = format!("bytes */{}", representation.len());
         self.page(
             Some(at),
             Status::RANGE_NOT_SATISFIABLE,
@@ -392,7 +392,7 @@ fn write_page(page: &Page<'_>, response: &mut Response<'_>) {
 pub fn append(representation: &Representation, range: ByteRange, response: &mut Response<'_>) {
     // Ranges are cut to the representation's length; in memory that is a usize.
     let within = range.start as usize..range.end as usize;
-    match &representation.content {
+    match representation.content() {
         Content::File(file) => response.part(Part::File {
             file: file.clone(),
             range: range.start..range.end,
@@ -431,7 +431,7 @@ fn part_head(boundary: &str, representation: &Representation, range: &ByteRange)
     let mut out = format!("\r\n--{boundary}\r\n").into_bytes();
     let mut head = HeadWriter::resume(&mut out);
     head.field("Content-Type", representation.content_type());
-    head.content_range(range.start, range.end, representation.len);
+    head.content_range(range.start, range.end, representation.len());
     head.finish();
     out
 }
@@ -442,6 +442,6 @@ fn boundary(exchange: &Exchange, representation: &Representation) -> String {
     let seed = foldhash::fast::RandomState::default();
     let (id, now_ms) = (exchange.id, exchange.now_ms);
     let one = seed.hash_one((id, now_ms));
-    let two = seed.hash_one((now_ms, representation.len, id));
+    let two = seed.hash_one((now_ms, representation.len(), id));
     format!("{one:016x}{two:016x}")
 }

@@ -222,3 +222,32 @@ fn random_walks_keep_every_byte_accounted() {
         );
     }
 }
+
+#[test]
+fn what_is_short_is_one_number() {
+    let mut extents = Extents::new(1 << 48);
+    let far = extents.allocate((1 << 42) + 5, Align::Unit).expect("room");
+    for asked in [0, 1, 1191, Short::LEN_MAX] {
+        let extent = extents.allocate(asked, Align::Unit).expect("room");
+        let (offset, asked, len) = (extent.offset(), extent.asked(), extent.len());
+        let short = Short::new(extent).expect("it is short");
+        assert_eq!((short.offset(), short.asked()), (offset, asked));
+        let extent = short.extent();
+        assert_eq!(
+            (extent.offset(), extent.asked(), extent.len()),
+            (offset, asked, len)
+        );
+        extents.free(extent);
+    }
+    let long = extents.allocate(Short::LEN_MAX + 1, Align::Unit);
+    let paged = extents.allocate(PAGE, Align::Page);
+    for extent in [long, paged, Some(far)] {
+        let back = Short::new(extent.expect("room")).expect_err("it is none");
+        extents.free(back);
+    }
+    let farther = extents.allocate(1 << 43, Align::Unit).expect("room");
+    let behind = extents.allocate(1, Align::Unit).expect("room");
+    extents.free(Short::new(behind).expect_err("it lies too far out"));
+    extents.free(farther);
+    assert_eq!((extents.used(), size_of::<Option<Short>>()), (0, 8));
+}

@@ -6,7 +6,31 @@ use crate::xorshift;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 
-const OVERHEAD: u64 = Store::<u64>::ENTRY_OVERHEAD;
+const OVERHEAD: u64 = Store::<Number>::ENTRY_OVERHEAD;
+
+/// A value under a key of eight bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Number {
+    key: [u8; 8],
+    value: u64,
+}
+
+impl Keyed for Number {
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+}
+
+fn number(key: u64, value: u64) -> Number {
+    Number {
+        key: key.to_be_bytes(),
+        value,
+    }
+}
+
+fn values(numbers: &[Number]) -> Vec<u64> {
+    numbers.iter().map(|number| number.value).collect()
+}
 
 /// Spreads a number over 64 bits, as the hash of a key would be.
 fn hash_of(key: u64) -> u64 {
@@ -14,41 +38,36 @@ fn hash_of(key: u64) -> u64 {
     (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
 }
 
-/// A store with room for `objects` values of 100 bytes under 8-byte keys.
-fn store_for(objects: u64) -> Store<u64> {
-    Store::new(objects * (100 + 8 + OVERHEAD))
+/// A store with room for `objects` values of 100 bytes.
+fn store_for(objects: u64) -> Store<Number> {
+    Store::new(objects * (100 + OVERHEAD))
 }
 
-fn find(store: &mut Store<u64>, key: u64) -> Option<u64> {
-    store.find(hash_of(key), &key.to_be_bytes()).copied()
+fn find(store: &mut Store<Number>, key: u64) -> Option<u64> {
+    let found = store.find(hash_of(key), &key.to_be_bytes());
+    found.map(|number| number.value)
 }
 
-fn holds(store: &Store<u64>, key: u64) -> bool {
+fn holds(store: &Store<Number>, key: u64) -> bool {
     store.peek(hash_of(key), &key.to_be_bytes()).is_some()
 }
 
 /// Inserts `key` with itself as the value; returns what had to go.
-fn put(store: &mut Store<u64>, key: u64) -> Vec<u64> {
+fn put(store: &mut Store<Number>, key: u64) -> Vec<u64> {
     let mut dropped = Vec::new();
-    let stored = store.insert(
-        hash_of(key),
-        Box::from(key.to_be_bytes()),
-        key,
-        100,
-        &mut dropped,
-    );
+    let stored = store.insert(hash_of(key), number(key, key), 100, &mut dropped);
     assert_eq!(stored, Ok(()));
-    dropped
+    values(&dropped)
 }
 
-fn queue_of(store: &Store<u64>, key: u64) -> Option<Queue> {
+fn queue_of(store: &Store<Number>, key: u64) -> Option<Queue> {
     store
         .index(hash_of(key), &key.to_be_bytes())
         .map(|at| store.nodes.node(at).queue)
 }
 
 /// What must hold after any operation, looked at from inside.
-fn check(store: &Store<u64>, seed: u64) {
+fn check(store: &Store<Number>, seed: u64) {
     let mut bytes = [0, 0];
     let mut count = 0;
     for at in store.nodes.indices() {
@@ -57,7 +76,7 @@ fn check(store: &Store<u64>, seed: u64) {
         count += 1;
         assert!(node.frequency <= FREQUENCY_MAX, "seed {seed}");
         assert_eq!(
-            store.index(node.hash, &node.key),
+            store.index(node.hash.for_table(), node.value.key()),
             Some(at),
             "seed {seed}: table and slab"
         );
@@ -97,28 +116,25 @@ fn what_was_put_is_found_and_counted() {
         misses: 1,
         inserted: 1,
         objects: 1,
-        bytes: 108 + OVERHEAD,
+        bytes: 100 + OVERHEAD,
         ..Counters::default()
     };
     assert_eq!(store.counters(), expected);
-    assert_eq!(
-        store.iter().collect::<Vec<_>>(),
-        [(&1u64.to_be_bytes()[..], &1)]
-    );
+    assert_eq!(store.iter().collect::<Vec<_>>(), [&number(1, 1)]);
 }
 
 #[test]
 fn keys_with_one_hash_are_told_apart() {
-    let mut store: Store<u64> = Store::new(1 << 20);
+    let mut store: Store<Number> = Store::new(1 << 20);
     let mut dropped = Vec::new();
     for key in 0..50u64 {
-        let stored = store.insert(7, Box::from(key.to_be_bytes()), key, 1, &mut dropped);
+        let stored = store.insert(7, number(key, key), 1, &mut dropped);
         assert_eq!(stored, Ok(()));
     }
-    assert_eq!(store.find(7, &33u64.to_be_bytes()), Some(&33));
-    assert_eq!(store.remove(7, &33u64.to_be_bytes()), Some(33));
+    assert_eq!(store.find(7, &33u64.to_be_bytes()), Some(&number(33, 33)));
+    assert_eq!(store.remove(7, &33u64.to_be_bytes()), Some(number(33, 33)));
     assert_eq!(store.find(7, &33u64.to_be_bytes()), None);
-    assert_eq!(store.find(7, &34u64.to_be_bytes()), Some(&34));
+    assert_eq!(store.find(7, &34u64.to_be_bytes()), Some(&number(34, 34)));
     assert_eq!(
         store.find(8, &34u64.to_be_bytes()),
         None,
@@ -194,15 +210,15 @@ fn main_leaves_in_order_and_a_hit_gives_another_round() {
         find(&mut store, key);
         find(&mut store, key);
     }
-    assert_eq!(store.evict_one(), Some(0), "the oldest of main");
+    assert_eq!(store.evict_one(), Some(number(0, 0)), "the oldest of main");
     assert!((1..18).all(|key| queue_of(&store, key) == Some(Queue::Main)));
     assert!(
         (18..20).all(|key| queue_of(&store, key) == Some(Queue::Small)),
         "its share is kept"
     );
     find(&mut store, 1);
-    assert_eq!(store.evict_one(), Some(2));
-    let rest: Vec<u64> = core::iter::from_fn(|| store.evict_one()).collect();
+    assert_eq!(store.evict_one(), Some(number(2, 2)));
+    let rest: Vec<u64> = core::iter::from_fn(|| store.evict_one().map(|it| it.value)).collect();
     assert_eq!(
         rest,
         [
@@ -230,10 +246,13 @@ fn an_equal_key_is_replaced_in_its_place() {
     find(&mut store, 1);
     find(&mut store, 1);
     let mut dropped = Vec::new();
-    let key = Box::from(1u64.to_be_bytes());
-    assert_eq!(store.insert(hash_of(1), key, 111, 50, &mut dropped), Ok(()));
-    assert_eq!((dropped, find(&mut store, 1)), (vec![1], Some(111)));
-    assert_eq!(store.counters().bytes, 20 * (108 + OVERHEAD) - 50);
+    let stored = store.insert(hash_of(1), number(1, 111), 50, &mut dropped);
+    assert_eq!(stored, Ok(()));
+    assert_eq!(
+        (values(&dropped), find(&mut store, 1)),
+        (vec![1], Some(111))
+    );
+    assert_eq!(store.counters().bytes, 20 * (100 + OVERHEAD) - 50);
     for key in 100..150 {
         put(&mut store, key);
     }
@@ -245,25 +264,24 @@ fn an_equal_key_is_replaced_in_its_place() {
 
 #[test]
 fn what_is_too_large_is_given_back_and_the_old_value_goes() {
-    let capacity = 4 * (100 + 8 + OVERHEAD);
-    let mut store: Store<u64> = Store::new(capacity);
-    let key = || Box::from(1u64.to_be_bytes());
+    let capacity = 4 * (100 + OVERHEAD);
+    let mut store: Store<Number> = Store::new(capacity);
     let mut dropped = Vec::new();
     assert_eq!(
-        store.insert(hash_of(1), key(), 1, 101, &mut dropped),
-        Err(1),
+        store.insert(hash_of(1), number(1, 1), 101, &mut dropped),
+        Err(number(1, 1)),
         "a byte too much"
     );
     assert_eq!(
-        store.insert(hash_of(1), key(), 2, 100, &mut dropped),
+        store.insert(hash_of(1), number(1, 2), 100, &mut dropped),
         Ok(())
     );
     assert_eq!(
-        store.insert(hash_of(1), key(), 3, u64::MAX, &mut dropped),
-        Err(3),
+        store.insert(hash_of(1), number(1, 3), u64::MAX, &mut dropped),
+        Err(number(1, 3)),
         "no overflow"
     );
-    assert_eq!((dropped, holds(&store, 1)), (vec![2], false));
+    assert_eq!((values(&dropped), holds(&store, 1)), (vec![2], false));
     let counters = store.counters();
     assert_eq!(
         (counters.refused, counters.inserted, counters.evicted),
@@ -274,9 +292,10 @@ fn what_is_too_large_is_given_back_and_the_old_value_goes() {
 
 #[test]
 fn a_capacity_of_zero_refuses_everything() {
-    let mut store: Store<u64> = Store::new(0);
+    let mut store: Store<Number> = Store::new(0);
     let mut dropped = Vec::new();
-    assert_eq!(store.insert(1, Box::from([]), 1, 0, &mut dropped), Err(1));
+    let one = number(1, 1);
+    assert_eq!(store.insert(1, one, 0, &mut dropped), Err(one));
     assert_eq!(
         (
             store.find(1, b"").copied(),
@@ -297,11 +316,12 @@ fn retain_and_clear_hand_the_values_out() {
     }
     let mut dropped = Vec::new();
     store.retain(
-        |key, &value| key.last() != Some(&3) && value % 10 != 7,
+        |number| number.key[7] != 3 && number.value % 10 != 7,
         &mut dropped,
     );
-    dropped.sort_unstable();
-    assert_eq!(dropped, [3, 7, 17, 27, 37, 47]);
+    let mut gone = values(&dropped);
+    gone.sort_unstable();
+    assert_eq!(gone, [3, 7, 17, 27, 37, 47]);
     assert!(!holds(&store, 3) && holds(&store, 13));
     assert_eq!(
         (store.counters().objects, store.counters().evicted),
@@ -327,7 +347,7 @@ fn the_ghost_is_bounded_by_what_is_held() {
         put(&mut store, key);
     }
     let remembered = (0..10_000)
-        .filter(|&key| store.ghost.contains(hash_of(key)))
+        .filter(|&key| store.ghost.contains(Hash::from(hash_of(key)).for_table()))
         .count();
     assert!((40..=50).contains(&remembered), "{remembered}");
 }
@@ -337,7 +357,7 @@ fn random_walks_agree_with_a_plain_map() {
     for seed in 1..=10u64 {
         let mut state = hash_of(seed);
         let mut random = move |below: u64| xorshift(&mut state) % below;
-        let mut store: Store<u64> = Store::new(40_000);
+        let mut store: Store<Number> = Store::new(40_000);
         let mut model: BTreeMap<u64, u64> = BTreeMap::new();
         let mut dropped = Vec::new();
         for step in 0..3000u64 {
@@ -346,7 +366,7 @@ fn random_walks_agree_with_a_plain_map() {
             match random(20) {
                 0..8 => {
                     // Absence is always allowed; what is found must be the newest value.
-                    let found = store.find(hash, &bytes).copied();
+                    let found = store.find(hash, &bytes).map(|number| number.value);
                     assert!(
                         found.is_none() || found == model.get(&key).copied(),
                         "seed {seed}"
@@ -354,23 +374,23 @@ fn random_walks_agree_with_a_plain_map() {
                 }
                 8..16 => {
                     let size = random(if step % 7 == 0 { 15_000 } else { 900 });
-                    match store.insert(hash, Box::from(bytes), step, size, &mut dropped) {
+                    match store.insert(hash, number(key, step), size, &mut dropped) {
                         Ok(()) => model.insert(key, step),
                         Err(back) => {
-                            assert_eq!(back, step, "seed {seed}");
+                            assert_eq!(back, number(key, step), "seed {seed}");
                             model.remove(&key)
                         }
                     };
                 }
                 16 | 17 => {
-                    let gone = store.remove(hash, &bytes);
+                    let gone = store.remove(hash, &bytes).map(|number| number.value);
                     assert!(gone.is_none() || gone == model.remove(&key), "seed {seed}");
                 }
                 18 => dropped.extend(store.evict_one()),
                 _ => {
                     let bit = random(8);
                     store.retain(
-                        |key, _| key.last().is_some_and(|b| u64::from(b.count_ones()) != bit),
+                        |number| u64::from(number.key[7].count_ones()) != bit,
                         &mut dropped,
                     );
                 }
@@ -378,17 +398,14 @@ fn random_walks_agree_with_a_plain_map() {
             check(&store, seed);
         }
         // Each value was taken in once and has gone out at most once: none is lost, none doubled.
-        let mut seen: Vec<u64> = dropped
-            .iter()
-            .copied()
-            .chain(store.iter().map(|(_, &v)| v))
-            .collect();
+        let left = store.iter();
+        let mut seen: Vec<u64> = dropped.iter().chain(left).map(|it| it.value).collect();
         let all = seen.len();
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), all, "seed {seed}: a value twice");
-        for (key, value) in store.iter() {
-            let key = u64::from_be_bytes(key.try_into().expect("eight bytes"));
+        for Number { key, value } in store.iter() {
+            let key = u64::from_be_bytes(*key);
             assert_eq!(model.get(&key), Some(value), "seed {seed}");
         }
     }
@@ -413,7 +430,7 @@ impl Lru {
     }
 }
 
-fn hit_or_insert(store: &mut Store<u64>, key: u64) -> bool {
+fn hit_or_insert(store: &mut Store<Number>, key: u64) -> bool {
     let hit = find(store, key).is_some();
     if !hit {
         put(store, key);

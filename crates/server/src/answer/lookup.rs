@@ -26,7 +26,7 @@ use crate::sites::{At, Site, Sites};
 use crate::store::key;
 use crate::store::object::Kind;
 use crate::store::validity::Use;
-use crate::store::{Entry, Object};
+use crate::store::{Entry, Object, ObjectArc};
 use crate::tier::Recalled;
 
 /// What the decision came to.
@@ -93,7 +93,7 @@ pub enum WaitsFor {
 }
 
 /// What is stored for a request, and how it may be used.
-type Found = (Arc<Object>, Use);
+type Found = (ObjectArc, Use);
 
 /// How often the disk was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,11 +273,11 @@ impl<W: World> Lookup<'_, W> {
     ) -> Decision {
         let routes = &asked.site.routes;
         let (path, route): (&[u8], Option<&Arc<Route>>) = match kind {
-            Kind::Index(path) => {
+            Kind::Index(path, _) => {
                 let route = routes.of_request(path, to.request).ok().flatten();
                 (&**path, route)
             }
-            Kind::Refused(status) if is_no_file(*status, asked.path) => {
+            Kind::Refused(status, _) if is_no_file(*status, asked.path) => {
                 (asked.path, routes.of_missing_for(asked.path, to.request))
             }
             _ => (asked.path, None),
@@ -288,12 +288,12 @@ impl<W: World> Lookup<'_, W> {
                 return self.ask(asked, path, route, to);
             }
             _ if !reads => return made(to.other_method(asked.at())),
-            (Kind::Folder, _) => {
+            (Kind::Folder(_), _) => {
                 let location = folder_location(asked.path, asked.query);
                 let status = Status::MOVED_PERMANENTLY;
                 to.redirect(asked.at(), status, &location)
             }
-            (Kind::Refused(status), _) => to.refuse(Some(asked.at()), *status),
+            (Kind::Refused(status, _), _) => to.refuse(Some(asked.at()), *status),
             // The route that the index file belonged to is gone: the next look finds the file.
             _ => to.refuse(Some(asked.at()), Status::NOT_FOUND),
         };
@@ -387,7 +387,7 @@ impl<W: World> Lookup<'_, W> {
         &self,
         asked: &Asked<'_>,
         (path, route): (&[u8], &Arc<Route>),
-        (key, stale): (Option<Key>, &Arc<Object>),
+        (key, stale): (Option<Key>, &ObjectArc),
         to: &mut Responder<'_, '_>,
     ) {
         let mut whole = to.request.clone();
@@ -432,7 +432,7 @@ impl<W: World> Lookup<'_, W> {
         asked: &'c Asked<'c>,
         path: &'c [u8],
         route: &'c Arc<Route>,
-        (key, stale): (Option<Key>, Option<Arc<Object>>),
+        (key, stale): (Option<Key>, Option<ObjectArc>),
         to: &Responder<'c, '_>,
     ) -> Call<'c> {
         Call {
@@ -461,7 +461,7 @@ impl<W: World> Lookup<'_, W> {
         asked: &Asked<'_>,
         path: &[u8],
         route: &Arc<Route>,
-        stored: (Option<Key>, Option<Arc<Object>>),
+        stored: (Option<Key>, Option<ObjectArc>),
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         let is_variant = stored.0.as_ref().is_some_and(|key| !key.variant.is_empty());
@@ -599,7 +599,7 @@ impl<W: World> Lookup<'_, W> {
         self,
         asked: &Asked<'_>,
         encoding: Encoding,
-        base: Option<Arc<Object>>,
+        base: Option<ObjectArc>,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         key::write_of_file(self.key, asked.site.id, asked.host, asked.path);
@@ -629,7 +629,7 @@ fn found<'e>(
     entry: &'e Entry,
     route: &Route,
     to: &Responder<'_, '_>,
-) -> Option<(&'e Arc<Object>, Use)> {
+) -> Option<(&'e ObjectArc, Use)> {
     let object = entry.selected(to.request.fields())?;
     let is_ready = match &object.kind {
         Kind::Representation(_) => true,
@@ -656,7 +656,7 @@ fn to_complete(
     entry: &Entry,
     (facts, route): (Option<Facts>, &Route),
     to: &Responder<'_, '_>,
-) -> Option<Arc<Object>> {
+) -> Option<ObjectArc> {
     facts.filter(|facts| facts.wants == Wants::Whole)?;
     let object = entry.selected(to.request.fields())?;
     let Kind::Parts(partial) = &object.kind else {

@@ -77,17 +77,17 @@ impl Responder<'_, '_> {
         let lifetime = object.validity.lifetime();
         let age_s = lifetime.map(|lifetime| lifetime.age_s(now_ms));
         let ttl_secs = cache_status::ttl_secs(route, lifetime, now_ms);
-        let is_in_memory = !matches!(whole.content, object::Content::Segment(_));
+        let is_in_memory = !matches!(whole.content(), object::Content::Segment(_));
         if is_in_memory && whole.head.has_length() && !conditional::may_differ(self.request) {
             let lines = Lines::of_hit(age_s, ttl_secs);
             self.send_built(whole, lines.as_bytes());
             return whole.head.status();
         }
         let aside = Aside {
-            date: whole.head.date(&whole.bytes),
+            date: whole.head.date(whole.bytes()),
             age_s,
             cache_status: ttl_secs
-                .map(|ttl_secs| cache_status::hit(ttl_secs, Some(&whole.content))),
+                .map(|ttl_secs| cache_status::hit(ttl_secs, Some(whole.content()))),
             own: None,
         };
         self.send_again(at, whole, &aside)
@@ -110,20 +110,20 @@ impl Responder<'_, '_> {
         };
         match &object.kind {
             Kind::Representation(whole) => {
-                let aside = aside(whole.head.date(&whole.bytes));
+                let aside = aside(whole.head.date(whole.bytes()));
                 Some(self.send_again(at, whole, &aside))
             }
-            Kind::Filling(filling) => {
+            Kind::Filling(filling, _) => {
                 let aside = aside(filling.head.date(&filling.bytes));
                 Some(self.send_filling(filling, stored.body?, &aside))
             }
             Kind::Parts(partial) => {
                 let known = &partial.representation;
                 let is_there = partial.answers(self.request, self.exchange.unix_s);
-                let aside = aside(known.head.date(&known.bytes));
+                let aside = aside(known.head.date(known.bytes()));
                 is_there.then(|| self.send_again(at, known, &aside))
             }
-            Kind::Folder | Kind::Refused(_) | Kind::Index(_) => None,
+            Kind::Folder(_) | Kind::Refused(..) | Kind::Index(..) => None,
         }
     }
 
@@ -223,7 +223,7 @@ impl Responder<'_, '_> {
 fn all_of(representation: &Representation) -> ByteRange {
     ByteRange {
         start: 0,
-        end: representation.len,
+        end: representation.len(),
     }
 }
 

@@ -2,8 +2,6 @@
 //! memory is loaded and programs are called; that of an offer, where nothing is; and that of an explanation, which loads
 //! by itself and leaves no trace. The decision is the same.
 
-use std::sync::Arc;
-
 use lowroad_engine::{Exchange, ExchangeId};
 
 use lowroad_http::request::Request;
@@ -20,7 +18,7 @@ use crate::programs::routes::Route;
 use crate::sites::Site;
 use crate::store::purging::Kind;
 use crate::store::validity::Use;
-use crate::store::{Entry, Object};
+use crate::store::{Entry, Object, ObjectArc};
 use crate::tier::{self, Recall};
 
 /// Around a decision.
@@ -111,7 +109,7 @@ pub enum Step<'s> {
     /// A program answers.
     Route(&'s Route),
     /// What is stored under its key, if that is anything for this request, can't be used now.
-    Unused(Option<&'s Key>, Option<&'s (Arc<Object>, Use)>),
+    Unused(Option<&'s Key>, Option<&'s (ObjectArc, Use)>),
     /// What the program answered before may be used again.
     Reused(&'s Route, &'s Object),
 }

@@ -7,7 +7,7 @@ use lowroad_http::status::Status;
 
 use crate::dynamic::storing::{Stored, Way};
 use crate::programs::routes::Route;
-use crate::store::object::Content;
+use crate::store::object::{Content, Representation};
 use crate::store::validity::Lifetime;
 
 /// What this cache is called.
@@ -17,7 +17,7 @@ const NAME: &str = "lowroad";
 #[inline]
 pub fn ttl_secs(route: &Route, lifetime: Option<&Lifetime>, now_ms: u64) -> Option<i64> {
     let lifetime = lifetime.filter(|_| route.says_cache_status)?;
-    let until_ms = lifetime.current().until_ms;
+    let until_ms = lifetime.until_ms();
     // Rounded down, also what is negative.
     Some(match until_ms.checked_sub(now_ms) {
         Some(left_ms) => (left_ms / 1000).cast_signed(),
@@ -38,7 +38,7 @@ pub fn hit(ttl_secs: i64, content: Option<&Content>) -> CacheStatus<'static> {
 /// The member for a response from the store; `None` where it is not said.
 pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<CacheStatus<'static>> {
     let object = &stored.object;
-    let content = object.representation().map(|whole| &whole.content);
+    let content = object.representation().map(Representation::content);
     let ttl_secs = ttl_secs(route, object.validity.lifetime(), now_ms)?;
     let hit = hit(ttl_secs, content);
     let status = CacheStatus {

@@ -41,7 +41,7 @@ use crate::sites::Site;
 use crate::store::makings::{Makings, Role, Ticket};
 use crate::store::object::Kind;
 use crate::store::seen::Since;
-use crate::store::{Object, SharedStore};
+use crate::store::{Object, ObjectArc, SharedStore};
 
 /// How long equal requests wait for the head of the first response, before each is put to the program.
 const SHARED_WAIT: Duration = Duration::from_secs(5);
@@ -89,7 +89,7 @@ pub struct Call<'a> {
     /// What the request says to caches.
     pub asked: Asked,
     /// What is stored for it, and does not hold any more unless its maker says so.
-    pub stale: Option<Arc<Object>>,
+    pub stale: Option<ObjectArc>,
     /// Its class, where there are any.
     pub class: Option<Chosen>,
 }
@@ -145,7 +145,7 @@ impl Calls {
             return;
         };
         let lifetime = stale.as_ref().and_then(|stale| stale.validity.lifetime());
-        if lifetime.is_some_and(|lifetime| !lifetime.refreshed.begin(exchange.now_ms)) {
+        if lifetime.is_some_and(|lifetime| !lifetime.begin_refresh(exchange.now_ms)) {
             return;
         }
         let Some((ticket, work)) = self.fetcher.makings().begin(&key.job(purges)) else {
@@ -180,7 +180,7 @@ impl Calls {
     }
 
     /// What is stored for it, unless that was purged since it was found: then it is nothing for those who join from now on.
-    fn stale(&self, call: &Call<'_>, purges: Since) -> Option<Arc<Object>> {
+    fn stale(&self, call: &Call<'_>, purges: Since) -> Option<ObjectArc> {
         let (stale, key) = (call.stale.as_ref()?, call.key.as_ref()?);
         let is_kept = self.store.is_kept(key.hash, &key.bytes, stale, purges);
         is_kept.then(|| stale.clone())
@@ -206,7 +206,7 @@ impl Calls {
         &self,
         call: &Call<'_>,
         exchange: &mut Exchange,
-        (purges, stale): (Since, Option<Arc<Object>>),
+        (purges, stale): (Since, Option<ObjectArc>),
         shared: Option<Shared>,
     ) -> Result<Task, Called> {
         let route = call.route;
@@ -274,7 +274,7 @@ impl Calls {
 
     /// Which conditions the program gets. Where it is an origin and its response may be stored, ours: a stored response
     /// is validated, and one that is to be stored has to come whole. The client's are judged then by what is stored.
-    fn conditions(&self, call: &Call<'_>, stale: Option<&Arc<Object>>) -> Conditions {
+    fn conditions(&self, call: &Call<'_>, stale: Option<&ObjectArc>) -> Conditions {
         let Some(key) = call.key.as_ref().filter(|key| key.is_whole()) else {
             return Conditions::AsSent;
         };
@@ -311,7 +311,7 @@ impl Calls {
     fn storing(
         &self,
         call: &Call<'_>,
-        (purges, stale): (Since, Option<&Arc<Object>>),
+        (purges, stale): (Since, Option<&ObjectArc>),
         executor: Executor,
     ) -> Option<Storing> {
         // What the response to HEAD says may be about what is stored.

@@ -13,7 +13,7 @@ use crate::fetch::Fetcher;
 use crate::load::Want;
 use crate::outcome::Outcome;
 use crate::sites::Site;
-use crate::store::{Object, SharedStore, key};
+use crate::store::{ObjectArc, SharedStore, key};
 
 /// The objects of one site, for one host.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub struct SiteObjects {
 
 impl SiteObjects {
     /// What is stored for a path, if it can be trusted; else how it is fetched.
-    fn find(&self, path: &[u8]) -> Result<Arc<Object>, Want> {
+    fn find(&self, path: &[u8]) -> Result<ObjectArc, Want> {
         let mut key = Vec::new();
         key::write_of_file(&mut key, self.site.id, &self.host, path);
         let hash = self.store.hash(&key);
@@ -52,14 +52,14 @@ impl SiteObjects {
     }
 
     /// What is stored for a path that is no program's, if it can be trusted.
-    fn in_memory(&self, path: &[u8]) -> Option<Arc<Object>> {
+    fn in_memory(&self, path: &[u8]) -> Option<ObjectArc> {
         match self.is_routed(path) {
             true => None,
             false => self.find(path).ok(),
         }
     }
 
-    async fn stored(&self, path: &[u8]) -> Option<Arc<Object>> {
+    async fn stored(&self, path: &[u8]) -> Option<ObjectArc> {
         if self.is_routed(path) {
             return None;
         }
@@ -120,15 +120,15 @@ impl Objects for SiteObjects {
 }
 
 /// The bytes of a stored answer, where they are.
-fn bytes_of(stored: Arc<Object>) -> Option<Bytes> {
+fn bytes_of(stored: ObjectArc) -> Option<Bytes> {
     let representation = stored.representation()?;
-    let len = usize::try_from(representation.len).ok()?;
+    let len = usize::try_from(representation.len()).ok()?;
     representation.body(0..len)?;
     Some(Bytes::from_owner(Held(stored, len)))
 }
 
 /// Bytes that stay where they are stored.
-struct Held(Arc<Object>, usize);
+struct Held(ObjectArc, usize);
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {

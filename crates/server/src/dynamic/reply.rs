@@ -1,24 +1,23 @@
 //! What a program answered, and what it refers to.
 
-use std::sync::Arc;
-
 use lowroad_dynamic::{Content, Response};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
 
-use crate::store::Object;
+use crate::store::ObjectArc;
+use crate::store::object::Representation;
 
 /// A response, and what it refers to.
 pub struct Reply {
     /// The response.
     pub response: Response,
     /// What it refers to by [`Content::Stored`], a representation.
-    pub stored: Option<Arc<Object>>,
+    pub stored: Option<ObjectArc>,
 }
 
 impl Reply {
     /// A response; `stored` is what it refers to by [`Content::Stored`], a representation.
-    pub fn new(response: Response, stored: Option<Arc<Object>>) -> Reply {
+    pub fn new(response: Response, stored: Option<ObjectArc>) -> Reply {
         Reply { response, stored }
     }
 
@@ -36,7 +35,7 @@ impl Reply {
             Content::Stored(around) => {
                 let stored = self.stored.as_ref();
                 let stored = stored.and_then(|stored| stored.representation());
-                let between = stored.map_or(0, |representation| representation.len);
+                let between = stored.map_or(0, Representation::len);
                 BodyLen::Known(around.before.len() as u64 + between + around.after.len() as u64)
             }
         }

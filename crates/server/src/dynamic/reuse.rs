@@ -23,7 +23,7 @@ use lowroad_http::status::Status;
 use crate::store::key;
 use crate::store::makings::Job;
 use crate::store::seen::Since;
-use crate::store::validity::{Lifetime, Names, Refreshed};
+use crate::store::validity::Lifetime;
 
 /// Fields with which a program may answer otherwise, beside those that it must name in Vary: conditions that only it can
 /// judge, and other methods than the request's. Each has to be among those that `Request::concerns_caches` notes.
@@ -266,15 +266,10 @@ impl Judge<'_> {
             ..Asked::GET
         };
         Ok(Judged {
-            lifetime: Lifetime {
-                times: storing.lifetime(self.now_ms),
-                source: storing.freshness.source,
-                is_for_all: self.decide(&authorized, status, fields).is_ok(),
-                purges: self.purges.into(),
-                forgotten: self.purges.forgotten,
-                names: names(fields),
-                refreshed: Refreshed::default(),
-            },
+            lifetime: Lifetime::new(&storing.lifetime(self.now_ms), storing.freshness.source)
+                .for_all(self.decide(&authorized, status, fields).is_ok())
+                .since(self.purges)
+                .named(names(fields)),
             left_out: storing.left_out,
         })
     }
@@ -298,7 +293,7 @@ impl Judge<'_> {
 }
 
 /// What it is named by: tags with commas between, and behind each line end a group.
-fn names(fields: &Fields) -> Names {
+fn names(fields: &Fields) -> Vec<u8> {
     let mut tags: Vec<&[u8]> = fields.values(TAG_FIELD).collect();
     let keys = fields.values("Surrogate-Key");
     tags.extend(keys.flat_map(|keys| keys.split(|b| *b == b' ')));
@@ -307,7 +302,7 @@ fn names(fields: &Fields) -> Names {
         names.push(b'\n');
         names.extend(group);
     }
-    names.into()
+    names
 }
 
 #[cfg(test)]
@@ -331,7 +326,7 @@ mod tests {
 
     fn lifetime_ms(response: &Response) -> Option<u64> {
         let judged = PROGRAM.lifetime(response.status, &response.fields);
-        judged.ok().map(|judged| judged.lifetime.times.until_ms)
+        judged.ok().map(|judged| judged.lifetime.until_ms())
     }
 
     #[test]

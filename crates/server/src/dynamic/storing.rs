@@ -14,7 +14,6 @@ use lowroad_engine::growing::Reader;
 use lowroad_engine::stream::{Next, Receiver, Sender};
 use lowroad_http::date;
 use lowroad_http::encoded::Encoded;
-use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::fields::Lines;
 use lowroad_http::status::Status;
 
@@ -27,11 +26,11 @@ use crate::programs::routes::Route;
 use crate::sites::{At, Site};
 use crate::store::filling::{Filling, Grown};
 use crate::store::makings::Makings;
-use crate::store::object::{self, Content, Kind, Representation};
-use crate::store::place::{self, OVERHEAD, Placed};
+use crate::store::object::{Kind, Representation};
+use crate::store::place::{self, Placed};
 use crate::store::seen::Since;
 use crate::store::validity::{Lifetime, Validity};
-use crate::store::{Object, SharedStore};
+use crate::store::{Object, ObjectArc, SharedStore};
 use crate::tier::Held;
 
 mod on_disk;
@@ -45,7 +44,7 @@ const STUCK: Duration = Duration::from_secs(5);
 /// A response in the store, for one of those who wait for it.
 pub struct Stored {
     /// It may still be filling.
-    pub object: Arc<Object>,
+    pub object: ObjectArc,
     /// Its body, if it is filling.
     pub body: Option<Reader>,
     /// How the request came by it.
@@ -80,9 +79,9 @@ impl Way {
 
 impl Stored {
     /// What lies there.
-    pub fn of_store(object: &Arc<Object>, way: Way) -> Stored {
+    pub fn of_store(object: &ObjectArc, way: Way) -> Stored {
         let body = match &object.kind {
-            Kind::Filling(filling) => filling.read(),
+            Kind::Filling(filling, _) => filling.read(),
             _ => None,
         };
         Stored {
@@ -97,7 +96,7 @@ impl Stored {
     /// Whether others who wait may have it: it can be used without being validated for each, or is all that is to be had.
     pub fn is_for_others(&self) -> bool {
         let lifetime = self.object.validity.lifetime();
-        self.way == Way::OnError || lifetime.is_none_or(|lifetime| lifetime.times.was_useful())
+        self.way == Way::OnError || lifetime.is_none_or(|lifetime| lifetime.was_useful())
     }
 
     /// The same for another who waits for it.
@@ -119,7 +118,7 @@ impl Stored {
             is_kept,
         } = self;
         let body = match (&object.kind, body) {
-            (Kind::Filling(filling), Some(body)) if matches!(way, Way::Hit | Way::Shared) => {
+            (Kind::Filling(filling, _), Some(body)) if matches!(way, Way::Hit | Way::Shared) => {
                 let (of, (post, id)) = (object.clone(), waiter());
                 let tell = Box::new(move |body: Option<Reader>| {
                     let outcome = match body {
@@ -169,7 +168,7 @@ pub struct Storing {
     /// Where its body is passed on while it comes.
     pub executor: Executor,
     /// The parts to which the one is asked for that is missing.
-    pub completes: Option<Arc<Object>>,
+    pub completes: Option<ObjectArc>,
 }
 
 /// What is known of a response before its body is there.
@@ -223,10 +222,10 @@ impl Storing {
             Made::Bytes(body) => {
                 let for_disk = self.for_disk(&head);
                 let parts = std::slice::from_ref(body);
-                let Some(object) = whole(&self.store, self.key.hash, head, parts) else {
+                let Some(object) = whole(&self.store, self.under(), head, parts) else {
                     return Err(reply);
                 };
-                let object = Arc::new(object);
+                let object = ObjectArc::new(object);
                 let is_kept = self.insert(object.clone());
                 self.copy_to_disk(for_disk, body);
                 Ok(Stored {
@@ -252,11 +251,10 @@ impl Storing {
     /// stored any more.
     pub fn renew(
         &self,
-        stale: &Object,
         representation: &Representation,
         fields: &Fields,
         (path, lines): (&[u8], &[u8]),
-    ) -> Option<Arc<Object>> {
+    ) -> Option<ObjectArc> {
         let status = representation.head.status();
         // Vary may name others than before, with the values of this request.
         let selecting = Selecting::of(fields.values("Vary"), Lines::of(lines))?;
@@ -274,16 +272,20 @@ impl Storing {
             },
         };
         let for_disk = self.for_disk(&head);
-        let object = Arc::new(with_body_of(
+        let object = ObjectArc::new(with_body_of(
             &self.store,
-            self.key.hash,
+            self.under(),
             head,
-            stale,
             representation,
         )?);
         self.insert(object.clone());
         self.renew_on_disk(for_disk, &object);
         Some(object)
+    }
+
+    /// Under what its response lies.
+    fn under(&self) -> (u64, &[u8]) {
+        (self.key.hash, &self.key.bytes)
     }
 
     fn judge(&self) -> Judge<'_> {
@@ -321,7 +323,7 @@ impl Storing {
     }
 
     /// Forgets a response that may not be stored any more, if that is for the response to say and not for this request.
-    pub fn forget(&self, stale: &Arc<Object>) {
+    pub fn forget(&self, stale: &ObjectArc) {
         let Key { hash, bytes, .. } = &self.key;
         if !self.asked.no_store && !self.asked.is_authorized {
             self.forget_on_disk();
@@ -331,7 +333,7 @@ impl Storing {
 
     /// Puts it among what is stored, unless there was a purge meanwhile or it is too large. Says whether it did; it answers
     /// who waits for it in any case.
-    fn insert(&self, object: Arc<Object>) -> bool {
+    fn insert(&self, object: ObjectArc) -> bool {
         let Key { hash, bytes, .. } = &self.key;
         let is_kept = self.store.insert_selected(*hash, bytes, object);
         if is_kept {
@@ -353,10 +355,9 @@ impl Storing {
             self.store.body_len_max(),
             clock::now_ms(),
         );
-        let object = Arc::new(Object {
-            kind: Kind::Filling(Box::new(filling)),
+        let object = ObjectArc::new(Object {
             // Its body has memory of its own until it is whole.
-            size: OVERHEAD,
+            kind: Kind::Filling(Box::new(filling), self.key.bytes[..].into()),
             validity: Validity::Lifetime(about.lifetime),
         });
         let is_kept = self.insert(object.clone());
@@ -384,7 +385,7 @@ impl Storing {
 /// A body on its way into the store.
 struct Fill {
     storing: Storing,
-    object: Arc<Object>,
+    object: ObjectArc,
     /// What the disk would be told, until it was.
     for_disk: Option<ForDisk>,
     /// Has others find it until the disk has it.
@@ -456,7 +457,7 @@ impl Fill {
             },
         };
         let Storing { key, store, .. } = &self.storing;
-        whole(store, key.hash, head, parts)
+        whole(store, (key.hash, &key.bytes), head, parts)
     }
 
     fn remove(&self) {
@@ -466,7 +467,7 @@ impl Fill {
 
     fn filling(&self) -> Option<&Filling> {
         match &self.object.kind {
-            Kind::Filling(filling) => Some(filling),
+            Kind::Filling(filling, _) => Some(filling),
             _ => None,
         }
     }
@@ -482,7 +483,9 @@ impl Drop for Fill {
         let whole = parts.as_ref().and_then(|parts| self.whole(filling, parts));
         let Storing { key, store, .. } = &self.storing;
         let is_in_memory = match whole {
-            Some(object) => store.complete(key.hash, &key.bytes, &self.object, Arc::new(object)),
+            Some(object) => {
+                store.complete(key.hash, &key.bytes, &self.object, ObjectArc::new(object))
+            }
             None => false,
         };
         // What goes to the disk leaves memory once it is there.
@@ -498,7 +501,7 @@ impl Drop for Fill {
 }
 
 /// A complete object, if there is room for it.
-fn whole(store: &SharedStore, hash: u64, head: Head, parts: &[Bytes]) -> Option<Object> {
+fn whole(store: &SharedStore, under: (u64, &[u8]), head: Head, parts: &[Bytes]) -> Option<Object> {
     let len: usize = parts.iter().map(Bytes::len).sum();
     let copy = |mut into: &mut [u8]| {
         for part in parts {
@@ -510,71 +513,35 @@ fn whole(store: &SharedStore, hash: u64, head: Head, parts: &[Bytes]) -> Option<
     };
     let (mut text, mut places) = head.built;
     places.set_length(&mut text, len as u64);
-    let Placed {
-        bytes,
-        head: map,
-        content,
-        size,
-    } = place::in_memory(store, hash, (text, places), len, copy).ok()?;
-    let extra = head.about.selecting.size() + head.about.lifetime.names.as_bytes().len();
-    let size = size + extra as u64;
-    Some(complete_object(
-        (bytes, map),
-        content,
-        len as u64,
-        size,
-        head.about,
-    ))
+    let placed = place::in_memory(store, under, (text, places), len, copy).ok()?;
+    Some(complete_object(placed, len as u64, head.about))
 }
 
 /// A complete object with another head, and the body of one that is stored.
 fn with_body_of(
     store: &SharedStore,
-    hash: u64,
+    under: (u64, &[u8]),
     head: Head,
-    stale: &Object,
     representation: &Representation,
 ) -> Option<Object> {
-    let Some(content) = representation.content.elsewhere() else {
-        let len = usize::try_from(representation.len).ok()?;
+    let Some(content) = representation.content().elsewhere() else {
+        let len = usize::try_from(representation.len()).ok()?;
         let body = Bytes::copy_from_slice(representation.body(0..len)?);
-        return whole(store, hash, head, &[body]);
+        return whole(store, under, head, &[body]);
     };
     let (mut text, mut places) = head.built;
-    places.set_length(&mut text, representation.len);
-    let (bytes, map) = place::head_alone(store, hash, (text, places)).ok()?;
-    let len = representation.len;
-    Some(complete_object(
-        (bytes, map),
-        content,
-        len,
-        stale.size,
-        head.about,
-    ))
+    let len = representation.len();
+    places.set_length(&mut text, len);
+    let placed = place::head_alone(store, under, (text, places), content).ok()?;
+    Some(complete_object(placed, len, head.about))
 }
 
 /// A program's response as it lies in the store.
-fn complete_object(
-    (bytes, head): (object::Bytes, Encoded),
-    content: Content,
-    len: u64,
-    size: u64,
-    about: About,
-) -> Object {
+fn complete_object(placed: Placed, len: u64, about: About) -> Object {
+    // Programs encode by themselves.
+    let representation = Representation::new(placed, len, about.modified_s, about.selecting);
     Object {
-        size,
-        kind: Kind::Representation(Representation {
-            bytes,
-            head,
-            content,
-            len,
-            modified: about.modified_s.into(),
-            // Programs encode by themselves.
-            encoding: Encoding::Identity,
-            encoding_bits: EncodingSet::EMPTY.bits().into(),
-            sources: None,
-            selecting: about.selecting,
-        }),
+        kind: Kind::Representation(representation),
         validity: Validity::Lifetime(about.lifetime),
     }
 }

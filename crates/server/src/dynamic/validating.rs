@@ -1,8 +1,6 @@
 //! What becomes of a stored response that had to be validated (RFC 9111 §4.3): it holds still, another takes its place, or
 //! it is used since no better is to be had. Knows neither who asks nor how a request gets to its origin.
 
-use std::sync::Arc;
-
 use lowroad_cache::request::Asked;
 use lowroad_cache::validation::{self, Validators};
 use lowroad_dynamic::{Failure, Fields};
@@ -14,8 +12,8 @@ use crate::clock;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Wants;
 use crate::dynamic::storing::{Stored, Storing, Way};
-use crate::store::Object;
 use crate::store::object::{Kind, Representation};
+use crate::store::{Object, ObjectArc};
 
 /// The field lines by which an origin is asked whether a stored response holds, or for the part of it that is missing; empty
 /// if it has no validators.
@@ -27,7 +25,7 @@ pub fn conditions(stale: &Object) -> Vec<u8> {
     let Some(representation) = stale.representation() else {
         return lines;
     };
-    let stored = representation.head.all(&representation.bytes).fields();
+    let stored = representation.head.all(representation.bytes()).fields();
     let validators = Validators::of(stored.map(|(name, value)| (name_of(name), value)));
     let conditions = validation::conditions(validators, []);
     if let Some(tags) = conditions.if_none_match {
@@ -75,7 +73,7 @@ fn put(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 /// A stored response for a request that an origin is asked.
 pub struct Stale {
     /// It.
-    pub object: Arc<Object>,
+    pub object: ObjectArc,
     /// The origin is asked whether it holds: 304 is about it, and not about what the client has.
     pub is_validated: bool,
     /// What the request says to caches.
@@ -89,7 +87,7 @@ impl Stale {
         let (Ok(reply), Some(representation)) = (answer, self.object.representation()) else {
             return false;
         };
-        let stored = representation.head.all(&representation.bytes).fields();
+        let stored = representation.head.all(representation.bytes()).fields();
         let stored = Validators::of(stored.map(|(name, value)| (name_of(name), value)));
         let news = reply.response.fields.iter();
         let news = Validators::of(news.map(|(name, value)| (name.as_bytes(), value)));
@@ -147,12 +145,12 @@ impl Stale {
 
 /// Whether the response to HEAD is about what is stored.
 fn is_same(representation: &Representation, reply: &Reply) -> bool {
-    let stored = representation.head.all(&representation.bytes).fields();
+    let stored = representation.head.all(representation.bytes()).fields();
     let stored: Vec<_> = stored.map(|(name, value)| (name_of(name), value)).collect();
     let news = reply.response.fields.iter();
     let news: Vec<_> = news.map(|(name, value)| (name.as_bytes(), value)).collect();
     let has_len = match reply.len() {
-        BodyLen::Known(len) => len == representation.len,
+        BodyLen::Known(len) => len == representation.len(),
         BodyLen::None | BodyLen::Unknown => true,
     };
     has_len && validation::head_freshens(&stored, &news)
@@ -164,15 +162,15 @@ pub(super) fn renew(
     stale: &Object,
     news: &Fields,
     request: (&[u8], &[u8]),
-) -> Option<Arc<Object>> {
+) -> Option<ObjectArc> {
     let representation = stale.representation()?;
     let fields = merged(representation, news);
-    storing.renew(stale, representation, &fields, request)
+    storing.renew(representation, &fields, request)
 }
 
 /// The fields of a stored response with those that came.
 pub(super) fn merged(representation: &Representation, news: &Fields) -> Fields {
-    let bytes = &representation.bytes;
+    let bytes = representation.bytes();
     let stored = representation.head.all(bytes).fields();
     let stored: Vec<_> = stored.map(|(name, value)| (name_of(name), value)).collect();
     let new: Vec<_> = news

@@ -11,15 +11,15 @@ use super::{Loader, Taken, Want, place_of, sibling};
 use crate::compress;
 use crate::files::{self, Folder, Place};
 use crate::heads::{self, HeadFacts};
-use crate::store::Object;
+use crate::store::ObjectArc;
 use crate::store::object::{Representation, Sources};
 
 impl Loader {
     /// An encoding of what `want.base` holds.
-    pub(super) fn encoded(&self, want: &Want, checked_ms: u64) -> Result<Arc<Object>, Status> {
+    pub(super) fn encoded(&self, want: &Want, checked_ms: u64) -> Result<ObjectArc, Status> {
         let base = want.base.as_ref().ok_or(Status::INTERNAL_ERROR)?;
         let identity = base.representation().ok_or(Status::INTERNAL_ERROR)?;
-        let sources = identity.sources.as_ref().ok_or(Status::INTERNAL_ERROR)?;
+        let sources = base.validity.sources().ok_or(Status::INTERNAL_ERROR)?;
         let recorded = place_of(want.encoding).and_then(|at| sources.siblings[at]);
         let made = match recorded {
             Some(stamp) => self.sibling_of(want, (identity, sources), stamp),
@@ -32,7 +32,7 @@ impl Loader {
             // What it is made of is not what it was.
             base.validity.end();
         }
-        Ok(Arc::new(made?.object(None, checked_ms)))
+        Ok(ObjectArc::new(made?.object(None, checked_ms)))
     }
 
     fn sibling_of(
@@ -41,12 +41,12 @@ impl Loader {
         (identity, sources): (&Representation, &Arc<Sources>),
         stamp: Stamp,
     ) -> Result<Made, Status> {
-        let file = self.open_sibling(want, identity)?;
+        let file = self.open_sibling(want, sources)?;
         if file.stamp != stamp {
             return Err(Status::SERVICE_UNAVAILABLE);
         }
         let etag = heads::etag(stamp.modified_ns, stamp.len, want.encoding);
-        let said = Said::of(want, identity);
+        let said = Said::of(want, identity, sources);
         let facts = said.facts(want, stamp.len, &etag, identity.modified.get());
         let about = self.about(want, &facts, EncodingSet::EMPTY, sources.clone());
         match self.take(about, &Arc::new(file))? {
@@ -61,15 +61,15 @@ impl Loader {
         (identity, sources): (&Representation, &Arc<Sources>),
     ) -> Result<Made, Status> {
         let whole = identity
-            .body(0..identity.len as usize)
+            .body(0..identity.len() as usize)
             .ok_or(Status::INTERNAL_ERROR)?;
         let Ok(Some(body)) = compress::compress(whole, want.encoding) else {
             identity.without(want.encoding);
             return Err(Status::NOT_ACCEPTABLE);
         };
         let modified_ns = sources.original.map_or(0, |stamp| stamp.modified_ns);
-        let etag = heads::etag(modified_ns, identity.len, want.encoding);
-        let said = Said::of(want, identity);
+        let etag = heads::etag(modified_ns, identity.len(), want.encoding);
+        let said = Said::of(want, identity, sources);
         let facts = said.facts(want, body.len() as u64, &etag, identity.modified.get());
         let about = self.about(want, &facts, EncodingSet::EMPTY, sources.clone());
         let made = about.in_memory(&self.store, |into| {
@@ -80,11 +80,11 @@ impl Loader {
         made.map_err(|_| Status::NOT_ACCEPTABLE)
     }
 
-    fn open_sibling(&self, want: &Want, identity: &Representation) -> Result<OpenFile, Status> {
+    fn open_sibling(&self, want: &Want, sources: &Sources) -> Result<OpenFile, Status> {
         let site = &want.site;
         let host_folder = site.host_folder(&want.host);
         let folder = Folder::open(site.base(), &host_folder, site.rules.symlinks)?;
-        let relative = files::relative(&file_path(want, identity));
+        let relative = files::relative(&file_path(want, sources));
         match folder.find(&sibling(&relative, want.encoding))?.place {
             Place::File(file) => Ok(file),
             Place::Folder => Err(Status::NOT_FOUND),
@@ -99,10 +99,10 @@ struct Said {
 }
 
 impl Said {
-    fn of(want: &Want, identity: &Representation) -> Said {
+    fn of(want: &Want, identity: &Representation, sources: &Sources) -> Said {
         let content_type = String::from_utf8_lossy(identity.content_type()).into_owned();
         Said {
-            path: file_path(want, identity),
+            path: file_path(want, sources),
             content_type,
         }
     }
@@ -127,9 +127,7 @@ impl Said {
 }
 
 /// The decoded path of the file itself: with the index file's name, for a folder.
-fn file_path(want: &Want, identity: &Representation) -> Vec<u8> {
-    let sources = identity.sources.as_ref();
-    let index = sources.and_then(|sources| sources.index.as_deref());
-    let index = index.unwrap_or("");
+fn file_path(want: &Want, sources: &Sources) -> Vec<u8> {
+    let index = sources.index.as_deref().unwrap_or("");
     [&want.path, index.as_bytes()].concat()
 }

@@ -11,7 +11,7 @@ use lowroad_http::status::Status;
 
 use crate::heads::{self, HeadFacts};
 use crate::store::object::{Bytes, Content, Kind, Representation, Sources};
-use crate::store::place::{self, OVERHEAD, Placed, Unplaced};
+use crate::store::place::{self, Placed, Unplaced};
 use crate::store::validity::Validity;
 use crate::store::{Object, SharedStore};
 use crate::watch::Trust;
@@ -25,14 +25,16 @@ pub(super) struct About<'a> {
     pub encodings: EncodingSet,
     /// The files behind it.
     pub sources: Arc<Sources>,
-    /// The hash of its key.
+    /// Its key, and that one's hash.
+    pub key: &'a [u8],
+    /// See there.
     pub hash: u64,
 }
 
 /// A representation and its account.
 pub(super) struct Made {
     pub representation: Representation,
-    pub size: u64,
+    pub sources: Arc<Sources>,
 }
 
 impl About<'_> {
@@ -40,10 +42,12 @@ impl About<'_> {
     pub fn in_file(&self, file: Arc<OpenFile>) -> Made {
         let (bytes, head) = heads::build(self.facts, self.rules);
         self.made(Placed {
-            bytes: Bytes::Heap(bytes.into()),
+            bytes: Bytes::Heap(Box::new(bytes.into())),
             head,
+            // It is not stored.
+            key_len: 0,
             content: Content::File(file),
-            size: OVERHEAD,
+            size: 0,
         })
     }
 
@@ -55,23 +59,25 @@ impl About<'_> {
     ) -> Result<Made, Unplaced> {
         let head = heads::build(self.facts, self.rules);
         let len = self.facts.len as usize; // bounded by who asks, far below 2^64
-        Ok(self.made(place::in_memory(store, self.hash, head, len, fill)?))
+        Ok(self.made(place::in_memory(
+            store,
+            (self.hash, self.key),
+            head,
+            len,
+            fill,
+        )?))
     }
 
     fn made(&self, placed: Placed) -> Made {
         Made {
-            representation: Representation {
-                bytes: placed.bytes,
-                head: placed.head,
-                content: placed.content,
-                len: self.facts.len,
-                modified: self.facts.modified_s.into(),
-                encoding: self.facts.encoding,
-                encoding_bits: self.encodings.bits().into(),
-                selecting: Selecting::default(),
-                sources: Some(self.sources.clone()),
-            },
-            size: placed.size,
+            representation: Representation::new(
+                placed,
+                self.facts.len,
+                self.facts.modified_s,
+                Selecting::default(),
+            )
+            .in_encoding(self.facts.encoding, self.encodings),
+            sources: self.sources.clone(),
         }
     }
 }
@@ -81,8 +87,7 @@ impl Made {
     pub fn object(self, trust: Trust, checked_ms: u64) -> Object {
         Object {
             kind: Kind::Representation(self.representation),
-            size: self.size,
-            validity: Validity::of_files(trust, checked_ms),
+            validity: Validity::of_files(trust, checked_ms).made_of(self.sources),
         }
     }
 }
@@ -90,23 +95,24 @@ impl Made {
 /// Whether an object may be stored: an open file would hold a descriptor for as long as it is.
 pub(super) fn keeps(kind: &Kind) -> bool {
     match kind {
-        Kind::Representation(representation) => !matches!(representation.content, Content::File(_)),
-        Kind::Refused(status) => status.code() < 500,
-        Kind::Folder | Kind::Index(_) => true,
-        Kind::Filling(_) | Kind::Parts(_) => false,
+        Kind::Representation(representation) => {
+            !matches!(representation.content(), Content::File(_))
+        }
+        Kind::Refused(status, _) => status.code() < 500,
+        Kind::Folder(_) | Kind::Index(..) => true,
+        Kind::Filling(..) | Kind::Parts(_) => false,
     }
 }
 
 /// The news that there is nothing, or nothing for clients.
-pub(super) fn refused(status: Status, trust: Trust, checked_ms: u64) -> Object {
-    bare(Kind::Refused(status), trust, checked_ms)
+pub(super) fn refused(status: Status, key: &[u8], trust: Trust, checked_ms: u64) -> Object {
+    bare(Kind::Refused(status, key.into()), trust, checked_ms)
 }
 
 /// An object without bytes of its own.
 pub(super) fn bare(kind: Kind, trust: Trust, checked_ms: u64) -> Object {
     Object {
         kind,
-        size: OVERHEAD,
         validity: Validity::of_files(trust, checked_ms),
     }
 }

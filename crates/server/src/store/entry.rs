@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use lowroad_cache::Keyed;
 use lowroad_cache::vary::Selecting;
 use lowroad_http::encoding::Encoding;
 
-use super::object::Object;
+use super::object::{Object, ObjectArc};
 
 /// Variants of one resource beyond this many drive out the oldest.
 const VARIANTS_MAX: usize = 16;
@@ -15,25 +16,33 @@ const VARIANTS_MAX: usize = 16;
 #[derive(Clone)]
 pub struct Entry {
     /// The file itself, what says that there is none, or the latest of a program's responses.
-    pub base: Arc<Object>,
+    pub base: ObjectArc,
     /// The others, oldest first.
-    others: Option<Arc<Vec<Arc<Object>>>>,
+    others: Option<Arc<Vec<ObjectArc>>>,
+}
+
+impl Keyed for Entry {
+    /// All variants have the same.
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.base.key()
+    }
 }
 
 impl Entry {
     /// With one variant.
-    pub fn new(base: Arc<Object>) -> Entry {
+    pub fn new(base: ObjectArc) -> Entry {
         Entry { base, others: None }
     }
 
     /// All variants.
-    pub fn variants(&self) -> impl Iterator<Item = &Arc<Object>> {
+    pub fn variants(&self) -> impl Iterator<Item = &ObjectArc> {
         std::iter::once(&self.base).chain(self.others())
     }
 
     /// The base in this encoding.
-    pub fn encoded(&self, encoding: Encoding) -> Option<&Arc<Object>> {
-        let is = |object: &&Arc<Object>| {
+    pub fn encoded(&self, encoding: Encoding) -> Option<&ObjectArc> {
+        let is = |object: &&ObjectArc| {
             let representation = object.representation();
             representation.is_some_and(|representation| representation.encoding == encoding)
         };
@@ -48,11 +57,11 @@ impl Entry {
 
     /// The variant for a request with these fields.
     #[inline]
-    pub fn selected<'f, F>(&self, request: F) -> Option<&Arc<Object>>
+    pub fn selected<'f, F>(&self, request: F) -> Option<&ObjectArc>
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
-        let takes = |object: &&Arc<Object>| {
+        let takes = |object: &&ObjectArc| {
             let selecting = object.selecting();
             selecting
                 .is_none_or(|selecting| selecting.is_empty() || selecting.takes(request.clone()))
@@ -71,7 +80,7 @@ impl Entry {
     }
 
     /// The same with another encoding of its base.
-    pub fn with_encoded(&self, object: Arc<Object>) -> Entry {
+    pub fn with_encoded(&self, object: ObjectArc) -> Entry {
         let encoding = |of: &Object| of.representation().map(|of| of.encoding);
         let others = self.others().iter();
         let others = others.filter(|other| encoding(other) != encoding(&object));
@@ -83,14 +92,14 @@ impl Entry {
 
     /// The same with another response, in the place of the one for the same requests. Where Vary names other fields than
     /// before, the earlier responses go.
-    pub fn with_selected(&self, object: Arc<Object>) -> Entry {
-        let stays = |other: &&Arc<Object>| match (other.selecting(), object.selecting()) {
+    pub fn with_selected(&self, object: ObjectArc) -> Entry {
+        let stays = |other: &&ObjectArc| match (other.selecting(), object.selecting()) {
             (Some(old), Some(new)) => old.has_names_of(new) && old != new,
             _ => false,
         };
-        let mut others: Vec<Arc<Object>> = self.others().to_vec();
+        let mut others: Vec<ObjectArc> = self.others().to_vec();
         others.push(self.base.clone());
-        let mut others: Vec<Arc<Object>> = others.iter().filter(stays).cloned().collect();
+        let mut others: Vec<ObjectArc> = others.iter().filter(stays).cloned().collect();
         let surplus = (others.len() + 1).saturating_sub(VARIANTS_MAX);
         others.drain(..surplus);
         Entry {
@@ -110,10 +119,10 @@ impl Entry {
     }
 
     /// The same without this variant; `None` if it was the only one.
-    pub fn without(&self, object: &Arc<Object>) -> Option<Entry> {
-        let mut left: Vec<Arc<Object>> = self
+    pub fn without(&self, object: &ObjectArc) -> Option<Entry> {
+        let mut left: Vec<ObjectArc> = self
             .variants()
-            .filter(|other| !Arc::ptr_eq(other, object))
+            .filter(|other| !ObjectArc::ptr_eq(other, object))
             .cloned()
             .collect();
         let base = match left.is_empty() {
@@ -128,10 +137,10 @@ impl Entry {
 
     /// Bytes that it occupies.
     pub fn size(&self) -> u64 {
-        self.variants().map(|object| object.size).sum()
+        self.variants().map(|object| object.size()).sum()
     }
 
-    fn others(&self) -> &[Arc<Object>] {
+    fn others(&self) -> &[ObjectArc] {
         self.others.as_deref().map_or(&[], Vec::as_slice)
     }
 }

@@ -37,7 +37,7 @@ use lowroad_engine::arena::{Arena, Draft};
 use crate::tier::Tier;
 
 pub use entry::Entry;
-pub use object::Object;
+pub use object::{Object, ObjectArc};
 use refusals::Refusals;
 
 use purging::{Kind, Purge, PurgeCounters, Purging};
@@ -182,14 +182,14 @@ impl SharedStore {
     }
 
     /// Stores an object in the place of all that is there, if it can be stored at all.
-    pub fn insert(&self, hash: u64, key: &[u8], object: Arc<Object>) {
+    pub fn insert(&self, hash: u64, key: &[u8], object: ObjectArc) {
         self.change(hash, key, |_| Some(Entry::new(object)));
     }
 
     /// Stores another encoding of an object, if that is still what is there.
-    pub fn insert_encoded(&self, hash: u64, key: &[u8], base: &Arc<Object>, object: Arc<Object>) {
+    pub fn insert_encoded(&self, hash: u64, key: &[u8], base: &ObjectArc, object: ObjectArc) {
         self.change(hash, key, |entry| {
-            let entry = entry.filter(|entry| Arc::ptr_eq(&entry.base, base))?;
+            let entry = entry.filter(|entry| ObjectArc::ptr_eq(&entry.base, base))?;
             Some(entry.with_encoded(object))
         });
     }
@@ -205,7 +205,7 @@ impl SharedStore {
 
     /// Whether an object that was found under a key a while ago was neither forgotten nor purged before these purges were
     /// asked for: what is made from then on may be made of it.
-    pub fn is_kept(&self, hash: u64, key: &[u8], object: &Arc<Object>, since: Since) -> bool {
+    pub fn is_kept(&self, hash: u64, key: &[u8], object: &ObjectArc, since: Since) -> bool {
         let Some(lifetime) = object.validity.lifetime() else {
             return true;
         };
@@ -215,7 +215,7 @@ impl SharedStore {
             return true;
         }
         let entry = self.peek_kept(hash, key);
-        entry.is_some_and(|entry| entry.variants().any(|own| Arc::ptr_eq(own, object)))
+        entry.is_some_and(|entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, object)))
     }
 
     fn forgotten_of(&self, hash: u64) -> &AtomicU32 {
@@ -224,7 +224,7 @@ impl SharedStore {
 
     /// Stores an object with a lifetime beside its variants, unless it was purged or its key forgotten since its making
     /// began: it may be older. Says whether it did.
-    pub fn insert_selected(&self, hash: u64, key: &[u8], object: Arc<Object>) -> bool {
+    pub fn insert_selected(&self, hash: u64, key: &[u8], object: ObjectArc) -> bool {
         interruptible();
         self.change(hash, key, |entry| {
             // A key's forgetting counts itself before it looks into the shard, and a purge that comes later is seen by
@@ -242,24 +242,18 @@ impl SharedStore {
     }
 
     /// Stores an object that has filled in its own place, if it still has one and was not purged. Says whether it did.
-    pub fn complete(
-        &self,
-        hash: u64,
-        key: &[u8],
-        filling: &Arc<Object>,
-        object: Arc<Object>,
-    ) -> bool {
+    pub fn complete(&self, hash: u64, key: &[u8], filling: &ObjectArc, object: ObjectArc) -> bool {
         interruptible();
         self.change(hash, key, |entry| {
-            let has = |entry: &&Entry| entry.variants().any(|own| Arc::ptr_eq(own, filling));
+            let has = |entry: &&Entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, filling));
             let entry = entry.filter(has).filter(|_| !self.is_gone(key, &object))?;
             Some(entry.with_selected(object))
         })
     }
 
     /// Forgets one variant.
-    pub fn remove(&self, hash: u64, key: &[u8], object: &Arc<Object>) {
-        let has = |entry: &Entry| entry.variants().any(|own| Arc::ptr_eq(own, object));
+    pub fn remove(&self, hash: u64, key: &[u8], object: &ObjectArc) {
+        let has = |entry: &Entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, object));
         let gone = {
             let mut shard = self.shard(hash);
             match shard.peek(hash, key) {
@@ -271,7 +265,7 @@ impl SharedStore {
             let mut dropped = Vec::new();
             if let Some(left) = left {
                 let size = left.size();
-                let refused = shard.insert(hash, key.into(), left, size, &mut dropped);
+                let refused = shard.insert(hash, left, size, &mut dropped);
                 dropped.extend(refused.err());
             }
             (entry, dropped)
@@ -293,8 +287,9 @@ impl SharedStore {
             let Some(entry) = change(shard.peek(hash, key)) else {
                 return false;
             };
+            debug_assert_eq!(entry.base.key(), key, "it was made for this key");
             let size = entry.size();
-            shard.insert(hash, key.into(), entry, size, &mut dropped)
+            shard.insert(hash, entry, size, &mut dropped)
         };
         // What is refused or evicted is dropped outside the lock: freeing takes time.
         let is_stored = refused.is_ok();
@@ -392,7 +387,7 @@ impl SharedStore {
     pub fn retain(&self, keep: impl Fn(&[u8]) -> bool) {
         for shard in &self.shards {
             let mut dropped = Vec::new();
-            lock(shard).retain(|key, _| keep(key), &mut dropped);
+            lock(shard).retain(|entry| keep(entry.base.key()), &mut dropped);
         }
     }
 

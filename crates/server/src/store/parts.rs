@@ -42,7 +42,7 @@ impl Partial {
             Precondition::NotModified => true,
             Precondition::Failed => false,
             Precondition::Proceed => {
-                let len = self.representation.len;
+                let len = self.representation.len();
                 let ranges = conditional::ranges(request, &validators, now_s, len);
                 self.parts.answers(&ranges)
             }
@@ -59,7 +59,7 @@ impl Partial {
 
     /// The field lines by which an origin is asked for that part, of this version only; empty if there is none.
     pub fn conditions(&self) -> Vec<u8> {
-        let tag = self.representation.head.etag(&self.representation.bytes);
+        let tag = self.representation.head.etag(self.representation.bytes());
         let Some(gap) = self.gap() else {
             return Vec::new();
         };
@@ -71,7 +71,7 @@ impl Partial {
 
     /// The pieces, in their order.
     pub fn pieces(&self) -> &[Piece] {
-        match &self.representation.content {
+        match self.representation.content() {
             Content::Pieces(pieces) => &pieces.0,
             _ => &[],
         }

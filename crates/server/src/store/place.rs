@@ -4,7 +4,7 @@
 //! Knows nothing of where the bytes come from.
 
 use super::SharedStore;
-use super::object::{Bytes, Content, Object};
+use super::object::{Bytes, Content};
 use lowroad_cache::{PAGE, UNIT};
 use lowroad_engine::arena::{Block, Draft, PAGED_LEN_MIN};
 use lowroad_http::encoded::Encoded;
@@ -12,19 +12,20 @@ use lowroad_http::encoded::Encoded;
 /// Head and body are stored side by side, and copied to be sent, if they are shorter than this. Of longer ones only the
 /// head is copied, which costs a few hundred instructions for the second piece (`docs/performance.md`).
 const INLINE_LEN_MAX: usize = 16 * 1024;
+/// Between head and body.
+const EMPTY_LINE: &[u8] = b"\r\n";
 
-/// What a stored object costs besides its bytes.
-pub const OVERHEAD: u64 = size_of::<Object>() as u64 + 16;
-
-/// A head and a body where they stay, and what they are accounted for.
+/// A head, a body and their key where they stay.
 pub struct Placed {
-    /// The head, and the body if it is inline.
+    /// The head, the body if it is inline, and the key.
     pub bytes: Bytes,
     /// See [`Encoded`].
     pub head: Encoded,
+    /// Bytes of the key.
+    pub key_len: u16,
     /// Where the body is.
     pub content: Content,
-    /// Bytes for the store's account.
+    /// What the body takes if it is not inline.
     pub size: u64,
 }
 
@@ -39,46 +40,26 @@ pub enum Unplaced {
     Failed,
 }
 
-/// Puts a head and a body of `body_len` bytes, which `fill` writes, into memory; `hash` is that of their key, whose shard
-/// makes room.
+/// Puts a head and a body of `body_len` bytes, which `fill` writes, into memory, beside their key; `hash` is the key's, whose
+/// shard makes room.
 ///
 /// # Errors
 /// As `fill` says, or that there is no room.
 pub fn in_memory(
     store: &SharedStore,
-    hash: u64,
-    (mut head, map): (Vec<u8>, Encoded),
+    (hash, key): (u64, &[u8]),
+    head: (Vec<u8>, Encoded),
     body_len: usize,
     fill: impl FnOnce(&mut [u8]) -> Result<(), Unplaced>,
 ) -> Result<Placed, Unplaced> {
-    head.extend_from_slice(b"\r\n");
-    let whole_len = head.len() + body_len;
-    if whole_len < INLINE_LEN_MAX {
-        let bytes = filled(store, hash, whole_len, |into| {
-            into[..head.len()].copy_from_slice(&head);
-            fill(&mut into[head.len()..])
-        })?;
-        return Ok(Placed {
-            bytes: bytes.owned(),
-            head: map,
-            content: Content::Inline,
-            size: account(whole_len),
-        });
+    if head.0.len() + EMPTY_LINE.len() + body_len < INLINE_LEN_MAX {
+        return beside_key(store, (hash, key), head, (body_len, fill), Content::Inline);
     }
     let content = match filled(store, hash, body_len, fill)? {
         Filled::Arena(draft) => Content::Block(draft.finish()),
         Filled::Heap(bytes) => Content::Heap(Box::new(bytes.into())),
     };
-    let bytes = filled(store, hash, head.len(), |into| {
-        into.copy_from_slice(&head);
-        Ok(())
-    })?;
-    Ok(Placed {
-        bytes: bytes.owned(),
-        head: map,
-        content,
-        size: account(head.len()) + body_size(body_len),
-    })
+    head_alone(store, (hash, key), head, content)
 }
 
 /// The same for a head whose body lies somewhere else already.
@@ -87,15 +68,45 @@ pub fn in_memory(
 /// There is no room.
 pub fn head_alone(
     store: &SharedStore,
-    hash: u64,
-    (mut head, map): (Vec<u8>, Encoded),
-) -> Result<(Bytes, Encoded), Unplaced> {
-    head.extend_from_slice(b"\r\n");
-    let bytes = filled(store, hash, head.len(), |into| {
-        into.copy_from_slice(&head);
-        Ok(())
+    under: (u64, &[u8]),
+    head: (Vec<u8>, Encoded),
+    content: Content,
+) -> Result<Placed, Unplaced> {
+    beside_key(store, under, head, (0, |_: &mut [u8]| Ok(())), content)
+}
+
+/// Puts the head, so many bytes behind it, and the key into one piece.
+fn beside_key(
+    store: &SharedStore,
+    (hash, key): (u64, &[u8]),
+    (head, map): (Vec<u8>, Encoded),
+    (body_len, fill): (usize, impl FnOnce(&mut [u8]) -> Result<(), Unplaced>),
+    content: Content,
+) -> Result<Placed, Unplaced> {
+    let key_len = u16::try_from(key.len()).map_err(|_| Unplaced::NoRoom)?;
+    let len = head.len() + EMPTY_LINE.len() + body_len + key.len();
+    let bytes = filled(store, hash, len, |into| {
+        let (head_part, into) = into.split_at_mut(head.len());
+        let (line, into) = into.split_at_mut(EMPTY_LINE.len());
+        let (body, key_part) = into.split_at_mut(body_len);
+        head_part.copy_from_slice(&head);
+        line.copy_from_slice(EMPTY_LINE);
+        key_part.copy_from_slice(key);
+        fill(body)
     })?;
-    Ok((bytes.owned(), map))
+    let size = match &content {
+        Content::Block(block) => body_size(block.len()),
+        Content::Pieces(pieces) => pieces.0.iter().map(|it| body_size(it.block.len())).sum(),
+        Content::Heap(bytes) => bytes.len() as u64,
+        Content::Inline | Content::File(_) | Content::Segment(_) => 0,
+    };
+    Ok(Placed {
+        bytes: bytes.owned().ok_or(Unplaced::NoRoom)?,
+        head: map,
+        key_len,
+        content,
+        size,
+    })
 }
 
 /// Puts some bytes of a body into a block of their own. `None`: there is no room.
@@ -110,18 +121,9 @@ pub fn piece(store: &SharedStore, hash: u64, bytes: &[u8]) -> Option<Block> {
     }
 }
 
-/// What a head and such pieces are accounted for.
-pub fn size_in_pieces(head_len: usize, lens: impl Iterator<Item = usize>) -> u64 {
-    account(head_len) + lens.map(body_size).sum::<u64>()
-}
-
 fn body_size(len: usize) -> u64 {
     let unit = if len < PAGED_LEN_MIN { UNIT } else { PAGE };
     (len as u64).next_multiple_of(unit)
-}
-
-fn account(len: usize) -> u64 {
-    (len as u64).next_multiple_of(UNIT) + OVERHEAD
 }
 
 /// Bytes that are there.
@@ -131,10 +133,11 @@ enum Filled {
 }
 
 impl Filled {
-    fn owned(self) -> Bytes {
+    /// `None`: there are too many of them to have one owner in the arena.
+    fn owned(self) -> Option<Bytes> {
         match self {
-            Filled::Arena(draft) => Bytes::Piece(draft.finish_owned()),
-            Filled::Heap(bytes) => Bytes::Heap(bytes),
+            Filled::Arena(draft) => draft.finish_owned().map(Bytes::Piece),
+            Filled::Heap(bytes) => Some(Bytes::Heap(Box::new(bytes))),
         }
     }
 }

@@ -130,7 +130,7 @@ impl Purging {
     /// Whether an object has been compared with all rules.
     #[inline]
     pub fn has_seen_all(&self, lifetime: &Lifetime) -> bool {
-        lifetime.purges.generation.load(Acquire) == self.generation()
+        lifetime.generation.load(Acquire) == self.generation()
     }
 
     /// Compares an object that lies under a key with the rules that it has not seen. Whether it is gone.
@@ -138,13 +138,12 @@ impl Purging {
         let Some((authority, target)) = key::parts_of_program(key) else {
             return false;
         };
-        let seen = &lifetime.purges;
         let names = self.names(authority, target, Some(lifetime));
         let bans = self.lock();
         let is_meant = |pattern: &Pattern| pattern.takes(authority, None, target);
-        let ban = bans.check(seen.generation.load(Acquire), names, is_meant);
+        let ban = bans.check(lifetime.generation.load(Acquire), names, is_meant);
         if let Ban::Soft { at_ms } = ban {
-            seen.stale_from_ms.fetch_min(at_ms, Relaxed);
+            lifetime.until_ms.fetch_min(at_ms, Relaxed);
             self.stale.fetch_add(1, Relaxed);
         }
         match ban {
@@ -153,7 +152,7 @@ impl Purging {
                 true
             }
             Ban::None | Ban::Soft { .. } => {
-                seen.generation.store(bans.generation(), Release);
+                lifetime.generation.store(bans.generation(), Release);
                 false
             }
         }

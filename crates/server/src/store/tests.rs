@@ -17,28 +17,28 @@ const ZERO: Since = Since {
 };
 
 /// An object that answers requests with this language.
-fn object(purges: Since, language: &'static str) -> Arc<Object> {
+fn object(purges: Since, language: &'static str) -> ObjectArc {
+    keyed(KEY, purges, language)
+}
+
+/// The same under another key.
+fn keyed(key: &[u8], purges: Since, language: &'static str) -> ObjectArc {
     let request = [(&b"Accept-Language"[..], language.as_bytes())];
     let vary = (!language.is_empty()).then_some(&b"Accept-Language"[..]);
     let selecting = Selecting::of(vary, request.into_iter()).expect("it may be stored");
     let (bytes, head) = Encoder::start(Status::OK).finish_open();
     let filling = Filling::new((bytes.into(), head), None, None, selecting, 1 << 20, 0);
-    Arc::new(Object {
-        kind: object::Kind::Filling(Box::new(filling)),
-        size: 10,
-        validity: Validity::Lifetime(Lifetime {
-            purges: purges.into(),
-            forgotten: purges.forgotten,
-            ..Lifetime::until(1000)
-        }),
+    ObjectArc::new(Object {
+        kind: object::Kind::Filling(Box::new(filling), key.into()),
+        validity: Validity::Lifetime(Lifetime::until(1000).since(purges)),
     })
 }
 
 fn store_one(store: &SharedStore, purges: Since, key: &[u8]) -> bool {
-    store.insert_selected(store.hash(key), key, object(purges, ""))
+    store.insert_selected(store.hash(key), key, keyed(key, purges, ""))
 }
 
-fn found(store: &SharedStore, language: &str) -> Option<Arc<Object>> {
+fn found(store: &SharedStore, language: &str) -> Option<ObjectArc> {
     let entry = store.peek(store.hash(KEY), KEY)?;
     let request = [(&b"accept-language"[..], language.as_bytes())];
     entry.selected(request.into_iter()).cloned()
@@ -62,14 +62,14 @@ fn purge(store: &SharedStore, what: &str, kind: Kind) {
 }
 
 /// An object with these names.
-fn named(store: &SharedStore, names: &str) -> Arc<Object> {
-    let object = Arc::into_inner(object(store.purges(0), "")).expect("nobody else has it");
+fn named(store: &SharedStore, key: &[u8], names: &str) -> ObjectArc {
+    let object = ObjectArc::try_unwrap(keyed(key, store.purges(0), ""));
+    let Ok(object) = object else {
+        unreachable!("nobody else has it");
+    };
     let lifetime = object.validity.lifetime().expect("it has one").clone();
-    Arc::new(Object {
-        validity: Validity::Lifetime(Lifetime {
-            names: names.as_bytes().to_vec().into(),
-            ..lifetime
-        }),
+    ObjectArc::new(Object {
+        validity: Validity::Lifetime(lifetime.named(names.as_bytes().to_vec())),
         ..object
     })
 }
@@ -127,14 +127,14 @@ fn a_purge_takes_by_url_host_tag_and_group() {
         ("group:G,1", false),
         ("group:news", false),
     ] {
-        assert!(store.insert_selected(store.hash(&key), &key, named(&store, names)));
+        assert!(store.insert_selected(store.hash(&key), &key, named(&store, &key, names)));
         purge(&store, what, Kind::Hard);
         let found = store.find_kept(store.hash(&key), &key);
         assert_eq!(found.is_none(), is_meant, "{what}");
     }
     // Groups of one host are nothing to another, and a Host without a port may mean any.
     for (authority, is_meant) in [(&b"b"[..], false), (b"a:81", false), (b"a:8080", true)] {
-        assert!(store.insert_selected(store.hash(&key), &key, named(&store, names)));
+        assert!(store.insert_selected(store.hash(&key), &key, named(&store, &key, names)));
         store.purge(&Purge::Group(authority, b"g,1"), Kind::Hard);
         assert_eq!(store.find_kept(store.hash(&key), &key).is_none(), is_meant);
     }
@@ -176,8 +176,8 @@ fn variants_lie_under_one_key() {
     let (german, english) = (object(ZERO, "de"), object(ZERO, "en"));
     assert!(store.insert_selected(hash, KEY, german.clone()));
     assert!(store.insert_selected(hash, KEY, english.clone()));
-    let is = |language, object: &Arc<Object>| {
-        found(&store, language).is_some_and(|found| Arc::ptr_eq(&found, object))
+    let is = |language, object: &ObjectArc| {
+        found(&store, language).is_some_and(|found| ObjectArc::ptr_eq(&found, object))
     };
     assert!(is("de", &german) && is("en", &english) && found(&store, "fr").is_none());
     // One for the same requests takes its place.
@@ -218,7 +218,7 @@ fn what_has_filled_takes_its_own_place_only() {
     assert!(store.insert_selected(hash, KEY, newer.clone()));
     assert!(!store.complete(hash, KEY, &filling, whole.clone()));
     assert!(store.complete(hash, KEY, &newer, whole.clone()));
-    assert!(found(&store, "de").is_some_and(|found| Arc::ptr_eq(&found, &whole)));
+    assert!(found(&store, "de").is_some_and(|found| ObjectArc::ptr_eq(&found, &whole)));
     let other = object(ZERO, "en");
     assert!(store.insert_selected(hash, KEY, other.clone()));
     store.remove(hash, KEY, &whole);
@@ -237,8 +237,8 @@ fn what_is_forgotten_is_one_key() {
     let (one, other) = (store.hash(b"one"), store.hash(b"other"));
     let before = (store.purges(one), store.purges(other));
     store.forget(one, b"one");
-    assert!(!store.insert_selected(one, b"one", object(before.0, "")));
-    assert!(store.insert_selected(other, b"other", object(before.1, "")));
+    assert!(!store.insert_selected(one, b"one", keyed(b"one", before.0, "")));
+    assert!(store.insert_selected(other, b"other", keyed(b"other", before.1, "")));
 }
 
 #[test]
@@ -246,12 +246,13 @@ fn variants_that_take_too_much_drive_out_each_other_only() {
     let entry = Entry::new(object(ZERO, "a"))
         .with_selected(object(ZERO, "b"))
         .with_selected(object(ZERO, "c"));
-    assert_eq!(entry.size(), 30);
+    let one = entry.base.size();
+    assert_eq!(entry.size(), 3 * one);
     let there = |entry: &Entry, language: &str| {
         let request = [(&b"accept-language"[..], language.as_bytes())];
         entry.selected(request.into_iter()).is_some()
     };
-    let left = entry.within(20);
+    let left = entry.within(2 * one);
     assert!(there(&left, "c") && there(&left, "b") && !there(&left, "a"));
     let left = left.within(1);
     assert!(there(&left, "c") && !there(&left, "b"));

@@ -2,15 +2,19 @@
 //! its maker gave, unless it is purged before. Knows neither what the object is nor where it lies.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
 
 use lowroad_cache::freshness::Source;
-use lowroad_cache::lifetime::Lifetime as Times;
+use lowroad_cache::lifetime::{self, Lifetime as Times};
 use lowroad_cache::request::Asked;
 
 pub use lowroad_cache::lifetime::Use;
 
-use super::seen::Seen;
+use super::object::Sources;
+use super::seen::Since;
 use crate::watch::{Folder, Trust};
 
 /// For how long an object is trusted without a watch, ms. A change is noticed within a second.
@@ -31,58 +35,59 @@ pub struct Unchanged {
     /// The folder's from before the object was made.
     generation: AtomicU64,
     checked_ms: AtomicU64,
+    /// The files that it was made from, to see whether they changed.
+    sources: Option<Arc<Sources>>,
 }
 
-/// What an object holds for that a program made.
-#[derive(Clone)]
+/// What an object holds for that a program made. There are as many as stored responses, so what few have is apart.
 pub struct Lifetime {
-    /// From when until when, and what is allowed after that, without purges; monotonic ms.
-    pub times: Times,
+    /// The generation of purges up to which it was compared with them. When it is made, that from before its program was
+    /// asked: it may be older than all others.
+    pub(super) generation: AtomicU64,
+    /// Until when it is fresh, monotonic ms. A soft purge lowers it.
+    pub(super) until_ms: AtomicU64,
+    /// See [`Times`].
+    born_ms: i64,
+    more: Option<Box<More>>,
+    /// How often its key had been forgotten when its program was asked.
+    pub forgotten: u32,
+    flags: u8,
     /// What gave it.
     pub source: Source,
-    /// It is for requests with Authorization, too (RFC 9111 §3.5).
-    pub is_for_all: bool,
-    /// The purges that it has seen. When it is made, those from before its program was asked: it may be older than all
-    /// others.
-    pub purges: Seen,
-    /// How often its key had been forgotten then.
-    pub forgotten: u32,
-    /// What it may be purged by, besides its URL.
-    pub names: Names,
-    /// When it was last tried to have it anew.
-    pub refreshed: Refreshed,
 }
 
-/// Tags with commas between, and behind each line end a group. Most objects have none, and there are many objects.
+/// Each use has to be validated.
+const NO_CACHE: u8 = 1;
+/// See [`Times`].
+const MUST_REVALIDATE: u8 = 1 << 1;
+/// See [`Times`].
+const WAS_USEFUL: u8 = 1 << 2;
+/// It is for requests with Authorization, too (RFC 9111 §3.5).
+const IS_FOR_ALL: u8 = 1 << 3;
+
+/// What few lifetimes have.
 #[derive(Clone, Default)]
-pub struct Names(Option<Box<Text>>);
-
-#[derive(Clone)]
-struct Text(Box<[u8]>);
-
-impl From<Vec<u8>> for Names {
-    fn from(text: Vec<u8>) -> Names {
-        Names((!text.is_empty()).then(|| Box::new(Text(text.into()))))
-    }
-}
-
-impl Names {
-    /// They.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], |text| &text.0)
-    }
+struct More {
+    /// For so long after its end it may be used while it is validated.
+    swr_ms: u64,
+    /// The same if validation fails.
+    sie_ms: u64,
+    /// What it may be purged by, besides its URL: tags with commas between, and behind each line end a group.
+    names: Box<[u8]>,
+    /// When it was last tried to have it anew.
+    refreshed: Refreshed,
 }
 
 /// When something was last tried to be had anew, monotonic ms; 0 if never.
 #[derive(Default)]
-pub struct Refreshed(AtomicU64);
+struct Refreshed(AtomicU64);
 
 /// So much later at the earliest it is tried again, ms: an origin that fails at once is not asked for each request.
 const REFRESH_PAUSE_MS: u64 = 1000;
 
 impl Refreshed {
     /// Whether it is time to try. Of several who ask at a time one does.
-    pub fn begin(&self, now_ms: u64) -> bool {
+    fn begin(&self, now_ms: u64) -> bool {
         let last_ms = self.0.load(Relaxed);
         let is_due = last_ms == 0 || now_ms.saturating_sub(last_ms) >= REFRESH_PAUSE_MS;
         let now_ms = now_ms.max(1);
@@ -109,7 +114,27 @@ impl Validity {
             folder,
             generation: AtomicU64::new(generation.unwrap_or(0)),
             checked_ms: AtomicU64::new(checked_ms),
+            sources: None,
         })
+    }
+
+    /// The same of an object that is made of these.
+    pub fn made_of(self, sources: Arc<Sources>) -> Validity {
+        match self {
+            Validity::Unchanged(unchanged) => Validity::Unchanged(Unchanged {
+                sources: Some(sources),
+                ..unchanged
+            }),
+            Validity::Lifetime(_) => self,
+        }
+    }
+
+    /// The files that the object was made from; `None` for what programs make.
+    pub fn sources(&self) -> Option<&Arc<Sources>> {
+        match self {
+            Validity::Unchanged(unchanged) => unchanged.sources.as_ref(),
+            Validity::Lifetime(_) => None,
+        }
     }
 
     /// Whether the object may be used without another look at what it was made from.
@@ -134,7 +159,7 @@ impl Validity {
     pub fn stands_in(&self, asked: &Asked, now_ms: u64) -> bool {
         let lifetime = self.lifetime();
         lifetime.is_some_and(|lifetime| {
-            lifetime.is_for(asked) && lifetime.current().stands_in(asked, now_ms)
+            lifetime.is_for(asked) && lifetime.times().stands_in(asked, now_ms)
         })
     }
 
@@ -191,78 +216,169 @@ impl Unchanged {
     }
 }
 
-#[cfg(test)]
-impl Lifetime {
-    /// One that was given at 0 and ends then, for tests.
-    pub fn until(until_ms: u64) -> Lifetime {
+impl Clone for Lifetime {
+    fn clone(&self) -> Lifetime {
         Lifetime {
-            times: Times {
-                at_ms: 0,
-                age_ms: 0,
-                until_ms,
-                swr_until_ms: until_ms,
-                sie_until_ms: until_ms,
-                no_cache: false,
-                must_revalidate: false,
-            },
-            source: Source::MaxAge,
-            is_for_all: false,
-            purges: crate::store::seen::Since::default().into(),
-            forgotten: 0,
-            names: Names::default(),
-            refreshed: Refreshed::default(),
+            // In this order: what the generation says was looked at is there.
+            generation: AtomicU64::new(self.generation.load(Acquire)),
+            until_ms: AtomicU64::new(self.until_ms.load(Relaxed)),
+            more: self.more.clone(),
+            ..*self
         }
     }
 }
 
+#[cfg(test)]
 impl Lifetime {
+    /// One that was given at 0 and ends then, for tests.
+    pub fn until(until_ms: u64) -> Lifetime {
+        let times = Times {
+            born_ms: 0,
+            until_ms,
+            swr_until_ms: until_ms,
+            sie_until_ms: until_ms,
+            no_cache: false,
+            must_revalidate: false,
+            was_useful: true,
+        };
+        Lifetime::new(&times, Source::MaxAge)
+    }
+}
+
+impl Lifetime {
+    /// One with these times.
+    pub fn new(times: &Times, source: Source) -> Lifetime {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let more = More {
+            swr_ms: times.swr_until_ms.saturating_sub(times.until_ms),
+            sie_ms: times.sie_until_ms.saturating_sub(times.until_ms),
+            ..More::default()
+        };
+        Lifetime {
+            generation: AtomicU64::default(),
+            until_ms: AtomicU64::new(times.until_ms),
+            born_ms: times.born_ms,
+            more: (more.swr_ms > 0 || more.sie_ms > 0).then(|| Box::new(more)),
+            forgotten: 0,
+            flags: flag(times.no_cache, NO_CACHE)
+                | flag(times.must_revalidate, MUST_REVALIDATE)
+                | flag(times.was_useful, WAS_USEFUL),
+            source,
+        }
+    }
+
+    /// The same for requests with Authorization, too, or not.
+    pub fn for_all(self, is_for_all: bool) -> Lifetime {
+        let flags = self.flags & !IS_FOR_ALL | if is_for_all { IS_FOR_ALL } else { 0 };
+        Lifetime { flags, ..self }
+    }
+
+    /// The same with the purges that are known to be before it.
+    pub fn since(self, purges: Since) -> Lifetime {
+        Lifetime {
+            generation: AtomicU64::new(purges.generation),
+            forgotten: purges.forgotten,
+            ..self
+        }
+    }
+
+    /// The same with names that it may be purged by, besides its URL: tags with commas between, and behind each line end a
+    /// group.
+    pub fn named(mut self, names: Vec<u8>) -> Lifetime {
+        if !names.is_empty() {
+            self.more.get_or_insert_default().names = names.into();
+        }
+        self
+    }
+
+    /// Bytes that it takes apart.
+    pub fn size(&self) -> usize {
+        let size = |more: &More| size_of::<More>() + more.names.len();
+        self.more.as_deref().map_or(0, size)
+    }
+
+    fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
     /// Its age in seconds, for the field of that name.
     #[inline]
     pub fn age_s(&self, now_ms: u64) -> u64 {
-        self.times.age_ms(now_ms) / 1000
+        lifetime::age_ms(self.born_ms, now_ms) / 1000
+    }
+
+    /// Until when it is fresh, as purges have left it, monotonic ms.
+    #[inline]
+    pub fn until_ms(&self) -> u64 {
+        self.until_ms.load(Relaxed)
+    }
+
+    /// Its times, as purges have left them.
+    pub fn times(&self) -> Times {
+        let until_ms = self.until_ms();
+        let more = self.more.as_ref();
+        let end_of = |window_ms: Option<u64>| until_ms.saturating_add(window_ms.unwrap_or(0));
+        Times {
+            born_ms: self.born_ms,
+            until_ms,
+            swr_until_ms: end_of(more.map(|more| more.swr_ms)),
+            sie_until_ms: end_of(more.map(|more| more.sie_ms)),
+            no_cache: self.is(NO_CACHE),
+            must_revalidate: self.is(MUST_REVALIDATE),
+            was_useful: self.is(WAS_USEFUL),
+        }
+    }
+
+    /// It could be used without validation when it came, be it stale.
+    pub fn was_useful(&self) -> bool {
+        self.is(WAS_USEFUL)
+    }
+
+    /// It is for requests with Authorization, too (RFC 9111 §3.5).
+    pub fn is_for_all(&self) -> bool {
+        self.is(IS_FOR_ALL)
     }
 
     /// Whether it may be used for a request that asks for nothing else: [`Use::Fresh`] for [`Asked::GET`].
     #[inline]
     fn is_fresh(&self, now_ms: u64) -> bool {
-        self.times.is_fresh(now_ms)
-            && self
-                .purges
-                .stale_from_ms()
-                .is_none_or(|at_ms| now_ms < at_ms)
+        !self.is(NO_CACHE) && now_ms < self.until_ms()
+    }
+
+    /// Whether it is time to have it anew while it is used stale. Of several who ask at a time one does.
+    pub fn begin_refresh(&self, now_ms: u64) -> bool {
+        // Without a window nobody uses it so.
+        let more = self.more.as_ref();
+        more.is_none_or(|more| more.refreshed.begin(now_ms))
     }
 
     fn use_for(&self, asked: &Asked, now_ms: u64) -> Use {
         match self.is_for(asked) {
-            true => self.current().use_for(asked, now_ms),
+            true => self.times().use_for(asked, now_ms),
             false => Use::Validate,
         }
     }
 
     /// Whether a request may be answered with it that its origin has not seen.
     fn is_for(&self, asked: &Asked) -> bool {
-        self.is_for_all || !asked.is_authorized
+        self.is_for_all() || !asked.is_authorized
     }
 
-    /// Its times as purges have left them.
-    #[inline]
-    pub fn current(&self) -> Times {
-        match self.purges.stale_from_ms() {
-            None => self.times,
-            Some(at_ms) => self.times.expired(at_ms),
-        }
+    /// What it may be purged by, besides its URL, see [`Lifetime::named`].
+    pub fn names(&self) -> &[u8] {
+        self.more.as_ref().map_or(&[], |more| &more.names)
     }
 
     /// Its tags.
     pub fn tags(&self) -> impl Iterator<Item = &[u8]> {
-        let tags = self.names.as_bytes().split(|b| *b == b'\n').next();
+        let tags = self.names().split(|b| *b == b'\n').next();
         let tags = tags.unwrap_or_default().split(|b| *b == b',');
         tags.map(<[u8]>::trim_ascii).filter(|tag| !tag.is_empty())
     }
 
     /// Its groups (RFC 9875).
     pub fn groups(&self) -> impl Iterator<Item = &[u8]> {
-        self.names.as_bytes().split(|b| *b == b'\n').skip(1)
+        self.names().split(|b| *b == b'\n').skip(1)
     }
 }
 
@@ -287,16 +403,31 @@ mod tests {
     }
 
     #[test]
-    fn a_lifetime_ends_and_has_an_age() {
-        let until = Lifetime::until(61_000);
-        let lifetime = Lifetime {
-            times: Times {
-                at_ms: 1000,
-                ..until.times
-            },
-            names: b"news, Sport\nfront, page".to_vec().into(),
-            ..until
+    fn its_times_are_those_that_it_was_given() {
+        let plain = Lifetime::until(5000).times();
+        assert_eq!(Lifetime::new(&plain, Source::MaxAge).times(), plain);
+        let times = Times {
+            born_ms: -7,
+            swr_until_ms: 6000,
+            sie_until_ms: 9000,
+            no_cache: true,
+            ..plain
         };
+        let lifetime = Lifetime::new(&times, Source::SMaxage).named(b"a".to_vec());
+        assert_eq!((lifetime.times(), lifetime.names()), (times, &b"a"[..]));
+        // What a soft purge leaves is what its rule says.
+        lifetime.until_ms.fetch_min(2000, Relaxed);
+        assert_eq!(lifetime.clone().times(), times.expired(2000));
+    }
+
+    #[test]
+    fn a_lifetime_ends_and_has_an_age() {
+        let times = Times {
+            born_ms: 1000,
+            ..Lifetime::until(61_000).times()
+        };
+        let lifetime = Lifetime::new(&times, Source::MaxAge);
+        let lifetime = lifetime.named(b"news, Sport\nfront, page".to_vec());
         assert_eq!((lifetime.age_s(1999), lifetime.age_s(3500)), (0, 2));
         assert!(lifetime.tags().eq([b"news", &b"Sport"[..]]));
         assert!(lifetime.groups().eq([b"front, page"]));

@@ -4,13 +4,12 @@
 //! Knows neither keys nor the disk. What can't be read is no object.
 
 use lowroad_cache::freshness::Source;
-use lowroad_cache::lifetime::Lifetime as Times;
+use lowroad_cache::lifetime::{self, Lifetime as Times};
 use lowroad_cache::vary::Selecting;
 use lowroad_http::encoded::{Encoded, Encoder, Section};
 use lowroad_http::status::Status;
 
-use crate::store::seen::Since;
-use crate::store::validity::{Lifetime, Refreshed};
+use crate::store::validity::Lifetime;
 
 /// The form that is written; another one is not read.
 const VERSION: u8 = 2;
@@ -156,7 +155,7 @@ impl Response {
     /// After that it is of no use to anybody, ms since 1970.
     pub fn expires_ms(&self, now: Now) -> u64 {
         let (text, head) = &self.head;
-        let times = &self.lifetime.times;
+        let times = self.lifetime.times();
         match !head.etag(text).is_empty() || self.modified_s.is_some() {
             true => u64::MAX, // it can be validated
             false => {
@@ -196,7 +195,7 @@ impl Response {
         head.begin_content();
         from.fields(&mut head)?;
         let modified_s = Some(from.u64()?).filter(|s| *s != u64::MAX);
-        let lifetime = lifetime(from, now)?;
+        let lifetime = read_lifetime(from, now)?;
         let pairs = from.list(|from| Some((from.bytes()?, from.bytes()?)))?;
         let names = pairs.iter().map(|(name, _)| *name);
         Some(Response {
@@ -211,48 +210,45 @@ impl Response {
 }
 
 fn put_lifetime(out: &mut Vec<u8>, lifetime: &Lifetime, now: Now) {
-    let times = &lifetime.times;
-    put_u64(out, now.unix_of(times.at_ms));
-    put_u64(out, times.age_ms);
+    let times = lifetime.times();
+    put_u64(out, now.unix_ms);
+    put_u64(out, times.age_ms(now.monotonic_ms));
     for ms in [times.until_ms, times.swr_until_ms, times.sie_until_ms] {
         put_u64(out, now.unix_of(ms));
     }
-    let flags = [times.no_cache, times.must_revalidate, lifetime.is_for_all];
+    let flags = [times.no_cache, times.must_revalidate, lifetime.is_for_all()];
     out.extend(flags.map(u8::from));
     let source = SOURCES.iter().position(|known| *known == lifetime.source);
     out.push(source.unwrap_or(SOURCES.len()) as u8);
-    put(out, lifetime.names.as_bytes());
+    put(out, lifetime.names());
 }
 
-fn lifetime(from: &mut Reader<'_>, now: Now) -> Option<Lifetime> {
+fn read_lifetime(from: &mut Reader<'_>, now: Now) -> Option<Lifetime> {
     let (at_unix_ms, age_ms) = (from.u64()?, from.u64()?);
+    // The machine may not have been up when it was made.
+    let age_ms = age_ms.saturating_add(now.unix_ms.saturating_sub(at_unix_ms));
     let mut until = || Some(now.monotonic_of(from.u64()?));
+    let (until_ms, swr_until_ms, sie_until_ms) = (until()?, until()?, until()?);
+    let no_cache = from.byte()? != 0;
     let times = Times {
-        // The machine may not have been up when it came.
-        at_ms: now.monotonic_ms,
-        age_ms: age_ms.saturating_add(now.unix_ms.saturating_sub(at_unix_ms)),
-        until_ms: until()?,
-        swr_until_ms: until()?,
-        sie_until_ms: until()?,
-        no_cache: from.byte()? != 0,
+        born_ms: lifetime::born_ms(now.monotonic_ms, age_ms),
+        until_ms,
+        swr_until_ms,
+        sie_until_ms,
+        no_cache,
         must_revalidate: from.byte()? != 0,
+        was_useful: !no_cache && until_ms.max(swr_until_ms) > now.monotonic_ms,
     };
     let is_for_all = from.byte()? != 0;
     let source = *SOURCES.get(usize::from(from.byte()?))?;
     // The clock was set back: nobody knows how old it is, so it is stale.
     let is_from_future = at_unix_ms > now.unix_ms.saturating_add(CLOCK_SLACK_MS);
-    Some(Lifetime {
-        times: match is_from_future {
-            true => times.expired(now.monotonic_ms),
-            false => times,
-        },
-        source,
-        is_for_all,
-        purges: Since::default().into(),
-        forgotten: 0,
-        names: from.bytes()?.to_vec().into(),
-        refreshed: Refreshed::default(),
-    })
+    let times = match is_from_future {
+        true => times.expired(now.monotonic_ms),
+        false => times,
+    };
+    let lifetime = Lifetime::new(&times, source).for_all(is_for_all);
+    Some(lifetime.named(from.bytes()?.to_vec()))
 }
 
 fn put_fields(out: &mut Vec<u8>, section: Section<'_>) {
@@ -346,22 +342,17 @@ mod tests {
         head.field("X-Own", b"1");
         head.begin_content();
         head.field("Content-Type", b"text/css");
-        let until = Lifetime::until(65_000);
+        let times = Times {
+            born_ms: 4_900,
+            must_revalidate: true,
+            ..Lifetime::until(65_000).times()
+        };
         Response {
             generation: 7,
             id: 8,
             head: head.finish_open(),
             modified_s: Some(12),
-            lifetime: Lifetime {
-                times: Times {
-                    at_ms: 5_000,
-                    age_ms: 100,
-                    must_revalidate: true,
-                    ..until.times
-                },
-                names: b"a,b\nc".to_vec().into(),
-                ..until
-            },
+            lifetime: Lifetime::new(&times, Source::MaxAge).named(b"a,b\nc".to_vec()),
             selecting: Selecting::of([&b"x"[..]], [(&b"X"[..], &b"1"[..])].into_iter())
                 .expect("it can be compared"),
         }
@@ -388,14 +379,11 @@ mod tests {
         assert_eq!(head.etag(text), b"\"e\"");
         assert_eq!(head.content_type(text), b"text/css");
         assert_eq!(head.date(text), Some(b"Sun, 06 Nov 1994 08:49:37 GMT"));
-        let times = got.lifetime.times;
-        assert_eq!(
-            (times.until_ms, times.at_ms, times.age_ms),
-            (50_050, 50, 10_100)
-        );
+        let times = got.lifetime.times();
+        assert_eq!((times.until_ms, times.age_ms(50)), (50_050, 10_100));
         assert!(times.must_revalidate && !times.no_cache);
         assert_eq!((got.generation, got.id, got.modified_s), (7, 8, Some(12)));
-        assert!(got.selecting == made.selecting && got.lifetime.names.as_bytes() == b"a,b\nc");
+        assert!(got.selecting == made.selecting && got.lifetime.names() == b"a,b\nc");
     }
 
     #[test]
@@ -404,8 +392,7 @@ mod tests {
             unix_ms,
             monotonic_ms: 70,
         };
-        let until_of =
-            |now| read(&response().encode(MADE), now).map(|got| got.lifetime.times.until_ms);
+        let until_of = |now| read(&response().encode(MADE), now).map(|got| got.lifetime.until_ms());
         assert_eq!(until_of(later(1_060_001)), Some(69));
         assert_eq!(until_of(later(1_000_000_000)), Some(0));
         // The clock was set back.

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use lowroad_engine::file::OpenFile;
-use lowroad_http::encoding::{Encoding, EncodingSet};
 
 use super::{Found, Now, OnDisk, Primary, Reader, Response, Tier, ban, key};
 use crate::store::object::{Content, Kind, Renewable, Representation, Segment};
-use crate::store::place::{self, OVERHEAD, Placed, Unplaced};
+use crate::store::place::{self, Placed, Unplaced};
 use crate::store::purging::Ban;
 use crate::store::seen::Since;
 use crate::store::validity::Validity;
-use crate::store::{Object, SharedStore};
+use crate::store::{Object, ObjectArc, SharedStore};
 
 /// Longer bodies stay where they are. They cost a helper each time, shorter ones only this once.
 const COPIED_LEN_MAX: u64 = 64 * 1024;
@@ -46,7 +45,7 @@ impl Tier {
         if let Some(on_disk) = search.found
             && let Some(object) = object(store, recall, on_disk)
         {
-            let object = Arc::new(object);
+            let object = ObjectArc::new(object);
             if store.insert_selected(recall.hash, &recall.key, object.clone()) {
                 self.leaving.add((recall.hash, &recall.key), &object);
             }
@@ -69,7 +68,7 @@ impl Tier {
         store: &Arc<SharedStore>,
         renewable: &Renewable,
         response: Response,
-        (hash, key, object): (u64, &Arc<[u8]>, &Arc<Object>),
+        (hash, key, object): (u64, &Arc<[u8]>, &ObjectArc),
     ) {
         self.leaving.add((hash, key), object);
         let Some(renewal) = key::renewal(&renewable.key) else {
@@ -104,40 +103,23 @@ fn object(store: &SharedStore, recall: &Recall, on_disk: OnDisk) -> Option<Objec
         key,
         id: response.id,
     };
-    let mut lifetime = response.lifetime;
-    let seen = Since {
+    let lifetime = response.lifetime.since(Since {
         generation: since,
         ..recall.purges
-    };
-    lifetime.purges = seen.into();
-    lifetime.forgotten = seen.forgotten;
-    let Placed {
-        bytes,
-        head,
-        content,
-        size,
-    } = place_body(store, recall.hash, (&found, renewable), response.head)?;
-    let extra = response.selecting.size() + lifetime.names.as_bytes().len();
+    });
+    let under = (recall.hash, &*recall.key);
+    let placed = place_body(store, under, (&found, renewable), response.head)?;
+    let (len, modified) = (found.body.len, response.modified_s);
+    let representation = Representation::new(placed, len, modified, response.selecting);
     Some(Object {
-        size: size + extra as u64,
-        kind: Kind::Representation(Representation {
-            bytes,
-            head,
-            content,
-            len: found.body.len,
-            modified: response.modified_s.into(),
-            encoding: Encoding::Identity,
-            encoding_bits: EncodingSet::EMPTY.bits().into(),
-            sources: None,
-            selecting: response.selecting,
-        }),
+        kind: Kind::Representation(representation),
         validity: Validity::Lifetime(lifetime),
     })
 }
 
 fn place_body(
     store: &SharedStore,
-    hash: u64,
+    under: (u64, &[u8]),
     (found, renewable): (&Found, Renewable),
     mut head: (Vec<u8>, lowroad_http::encoded::Encoded),
 ) -> Option<Placed> {
@@ -149,19 +131,13 @@ fn place_body(
             let read = body.file.read_exact_at(into, body.offset);
             read.map_err(|_| Unplaced::Failed)
         };
-        return place::in_memory(store, hash, head, body.len as usize, read).ok();
+        return place::in_memory(store, under, head, body.len as usize, read).ok();
     }
     let file = Arc::new(OpenFile::immutable(body.file.clone()).ok()?);
-    let len = head.0.len() as u64;
-    let (bytes, head) = place::head_alone(store, hash, head).ok()?;
-    Some(Placed {
-        bytes,
-        head,
-        content: Content::Segment(Arc::new(Segment {
-            file,
-            offset: body.offset,
-            renewable: Arc::new(renewable),
-        })),
-        size: len.next_multiple_of(64) + OVERHEAD,
-    })
+    let content = Content::Segment(Arc::new(Segment {
+        file,
+        offset: body.offset,
+        renewable: Arc::new(renewable),
+    }));
+    place::head_alone(store, under, head, content).ok()
 }

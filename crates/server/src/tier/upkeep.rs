@@ -13,9 +13,9 @@ use lowroad_log::Logger;
 use super::meta::{Meta, Now};
 use super::{Tier, Unsaved, ban, key, lock};
 use crate::clock;
-use crate::store::object::Content;
+use crate::store::object::{Content, Segment};
 use crate::store::purging::Ban;
-use crate::store::{Object, SharedStore};
+use crate::store::{Object, ObjectArc, SharedStore};
 
 /// How often there is a look at what is to be done.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -36,27 +36,36 @@ struct Recent {
     at_ms: u64,
     hash: u64,
     key: Arc<[u8]>,
-    object: Weak<Object>,
+    /// Where its body is.
+    segment: Weak<Segment>,
 }
 
 impl Leaving {
     /// An object was recalled; it leaves if its body is on the disk.
-    pub fn add(&self, (hash, key): (u64, &Arc<[u8]>), object: &Arc<Object>) {
-        let content = object.representation().map(|sent| &sent.content);
-        if let Some(Content::Segment(_)) = content {
+    pub fn add(&self, (hash, key): (u64, &Arc<[u8]>), object: &ObjectArc) {
+        if let Some(segment) = segment_of(object) {
             lock(&self.0).push_back(Recent {
                 at_ms: clock::now_ms(),
                 hash,
                 key: key.clone(),
-                object: Arc::downgrade(object),
+                segment: Arc::downgrade(segment),
             });
         }
     }
 
     fn let_go(&self, store: &SharedStore) {
         while let Some(recent) = self.next() {
-            if let Some(object) = recent.object.upgrade() {
-                store.remove(recent.hash, &recent.key, &object);
+            let (hash, key) = (recent.hash, &*recent.key);
+            let (Some(segment), Some(entry)) = (recent.segment.upgrade(), store.peek(hash, key))
+            else {
+                continue;
+            };
+            let is_own = |own: &Arc<Segment>| Arc::ptr_eq(own, &segment);
+            let own = entry
+                .variants()
+                .find(|it| segment_of(it).is_some_and(is_own));
+            if let Some(object) = own {
+                store.remove(hash, key, object);
             }
         }
     }
@@ -67,6 +76,14 @@ impl Leaving {
         let first = recent.front()?;
         let is_over = now_ms.saturating_sub(first.at_ms) >= RECALLED_MS;
         is_over.then(|| recent.pop_front())?
+    }
+}
+
+/// Where the body of an object is, if that is on the disk.
+fn segment_of(object: &Object) -> Option<&Arc<Segment>> {
+    match object.representation()?.content() {
+        Content::Segment(segment) => Some(segment),
+        _ => None,
     }
 }
 

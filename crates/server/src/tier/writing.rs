@@ -16,7 +16,7 @@ use super::meta::{Now, Response};
 use super::{Primary, Reader, Tier, ban, lock};
 use crate::store::purging::Ban;
 use crate::store::seen::Since;
-use crate::store::{Object, SharedStore};
+use crate::store::{ObjectArc, SharedStore};
 
 /// What may wait to be written, of one body.
 const WAITING_LEN_MAX: usize = 256 << 10;
@@ -47,7 +47,7 @@ pub struct Held {
     /// Its key.
     pub key: Arc<[u8]>,
     /// It.
-    pub object: Arc<Object>,
+    pub object: ObjectArc,
 }
 
 impl Drop for Held {

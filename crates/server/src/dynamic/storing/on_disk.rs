@@ -8,7 +8,7 @@ use lowroad_engine::stream::Sender;
 
 use super::{Fill, Head, Storing};
 use crate::clock;
-use crate::store::Object;
+use crate::store::ObjectArc;
 use crate::store::object::{Content, Kind};
 use crate::store::validity::Lifetime;
 use crate::tier::{self, Held, Primary, Response, Source, Tier};
@@ -85,11 +85,11 @@ impl Storing {
 
     /// Writes what an origin said anew of a response. A body in memory is written once more, since nobody knows whether it
     /// is on the disk.
-    pub(super) fn renew_on_disk(&self, for_disk: Option<ForDisk>, object: &Arc<Object>) {
+    pub(super) fn renew_on_disk(&self, for_disk: Option<ForDisk>, object: &ObjectArc) {
         let (Some(for_disk), Some(renewed)) = (for_disk, object.representation()) else {
             return;
         };
-        let Content::Segment(segment) = &renewed.content else {
+        let Content::Segment(segment) = renewed.content() else {
             let body = Bytes::from_owner(BodyOf(object.clone()));
             return self.copy_to_disk(Some(for_disk), &body);
         };
@@ -144,7 +144,7 @@ impl Fill {
         let Some(for_disk) = self.for_disk.take() else {
             return false;
         };
-        let Kind::Filling(filling) = &self.object.kind else {
+        let Kind::Filling(filling, _) = &self.object.kind else {
             return false;
         };
         let held = self.held.clone();
@@ -159,7 +159,7 @@ impl Fill {
 
 impl Storing {
     /// What keeps an object that fills in memory until the disk has its body, if there is a disk.
-    pub(super) fn hold(&self, object: &Arc<Object>) -> Option<Arc<Held>> {
+    pub(super) fn hold(&self, object: &ObjectArc) -> Option<Arc<Held>> {
         self.tier().map(|_| {
             Arc::new(Held {
                 store: self.store.clone(),
@@ -173,18 +173,18 @@ impl Storing {
 
 /// Whether it can be used without a wait for its origin for long enough.
 fn is_useful(lifetime: &Lifetime) -> bool {
-    let times = &lifetime.times;
+    let times = lifetime.times();
     let until_ms = times.until_ms.max(times.swr_until_ms);
     !times.no_cache && until_ms.saturating_sub(clock::now_ms()) >= USEFUL_MIN_MS
 }
 
 /// The body of an object in memory, which stays there as long as this.
-struct BodyOf(Arc<Object>);
+struct BodyOf(ObjectArc);
 
 impl AsRef<[u8]> for BodyOf {
     fn as_ref(&self) -> &[u8] {
         let body = self.0.representation().and_then(|representation| {
-            let len = usize::try_from(representation.len).ok()?;
+            let len = usize::try_from(representation.len()).ok()?;
             representation.body(0..len)
         });
         body.unwrap_or_default()

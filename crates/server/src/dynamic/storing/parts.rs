@@ -6,7 +6,6 @@
 //! of one version have other bytes at the same place, or wholes of other lengths, only the last one stays.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use lowroad_cache::partial::{Part, Parts};
@@ -23,10 +22,10 @@ use super::{Storing, complete_object, whole};
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Wants;
 use crate::dynamic::validating::{merged, name_of, renew};
-use crate::store::Object;
 use crate::store::object::{Content, Kind, Representation};
 use crate::store::parts::{Partial, Piece, Pieces, range_of};
 use crate::store::place;
+use crate::store::{Object, ObjectArc};
 
 /// More pieces are joined where they touch; if that leaves more, only the last part stays.
 const PIECES_MAX: usize = 16;
@@ -161,7 +160,7 @@ impl Storing {
                 *body = parts.flat_map(|part| part.iter().copied()).collect();
             }
             Made::Stream { len, stream: from } => {
-                *len = Some(partial.representation.len);
+                *len = Some(partial.representation.len());
                 let (to, joined) = stream(WAITING_LEN_MAX);
                 let passing = Passing {
                     from: std::mem::replace(from, joined),
@@ -203,7 +202,7 @@ fn gap_filled<'o>(object: &'o Object, reply: &Reply) -> Option<&'o Partial> {
     let fields = fields.map(|(name, value)| (name.as_bytes(), value));
     let part = Part::of(range_of(gap).as_bytes(), fields)?;
     let is_it = part.range == gap
-        && part.len == partial.representation.len
+        && part.len == partial.representation.len()
         && Some(part.etag) == strong_tag(&partial.representation)
         && has_len(reply, gap.end - gap.start);
     is_it.then_some(partial)
@@ -216,7 +215,8 @@ fn is_of_other_len(object: &Object, reply: &Reply) -> bool {
     };
     let news = reply.response.fields.iter();
     let news = Validators::of(news.map(|(name, value)| (name.as_bytes(), value)));
-    news.etag == strong_tag(&partial.representation) && !has_len(reply, partial.representation.len)
+    news.etag == strong_tag(&partial.representation)
+        && !has_len(reply, partial.representation.len())
 }
 
 /// Whether the body has this length, as far as that is known.
@@ -229,7 +229,7 @@ fn has_len(reply: &Reply, len: u64) -> bool {
 }
 
 fn strong_tag(representation: &Representation) -> Option<&[u8]> {
-    let stored = representation.head.all(&representation.bytes).fields();
+    let stored = representation.head.all(representation.bytes()).fields();
     let stored = stored.map(|(name, value)| (name_of(name), value));
     let tag = Validators::of(stored).etag;
     tag.filter(|tag| tag.starts_with(b"\""))
@@ -283,7 +283,7 @@ impl Came {
         }
         let key = &storing.key;
         let entry = storing.store.peek_kept(key.hash, &key.bytes);
-        let is_same = |object: &&Arc<Object>| object.selecting() == Some(&self.selecting);
+        let is_same = |object: &&ObjectArc| object.selecting() == Some(&self.selecting);
         let stored = entry.as_ref().and_then(|it| it.variants().find(is_same));
         let Some(stored) = stored else {
             return self.begin(storing, body);
@@ -299,14 +299,14 @@ impl Came {
     }
 
     fn is_of(&self, stored: &Representation) -> bool {
-        stored.len == self.len && strong_tag(stored) == Some(&*self.etag)
+        stored.len() == self.len && strong_tag(stored) == Some(&*self.etag)
     }
 
     /// Where all of it is stored: a part of the same version says that it holds still, one of another that it does not.
     fn compare(
         &self,
         storing: &Storing,
-        (stored, whole): (&Arc<Object>, &Representation),
+        (stored, whole): (&ObjectArc, &Representation),
         body: &[u8],
     ) {
         let Some(tag) = strong_tag(whole) else {
@@ -316,7 +316,7 @@ impl Came {
             return self.begin(storing, body);
         }
         let range = self.range.start as usize..self.range.end as usize;
-        let is_true = whole.len == self.len
+        let is_true = whole.len() == self.len
             && whole.head.status() == Status::OK
             && whole.body(range).is_none_or(|own| own == body);
         let request = (&*self.path, &*self.lines);
@@ -401,20 +401,17 @@ impl Came {
         pieces: Vec<Piece>,
         parts: Parts,
     ) -> Option<Object> {
-        let (store, hash) = (&storing.store, storing.key.hash);
+        let (store, under) = (&storing.store, storing.under());
         let selecting = Selecting::of(fields.values("Vary"), Lines::of(&self.lines))?;
         let judged = storing.judge().lifetime(Status::OK, fields).ok()?;
         let head = storing.head((Status::OK, fields), &self.path, (judged, selecting));
         if parts.is_whole() {
             let pieces: Vec<Bytes> = pieces.iter().map(Piece::bytes).collect();
-            return whole(store, hash, head, &pieces);
+            return whole(store, under, head, &pieces);
         }
-        let (bytes, map) = place::head_alone(store, hash, head.built).ok()?;
-        let size = place::size_in_pieces(bytes.len(), pieces.iter().map(|it| it.block.len()));
-        let extra = head.about.selecting.size() + head.about.lifetime.names.as_bytes().len();
         let content = Content::Pieces(Box::new(Pieces(pieces.into())));
-        let size = size + extra as u64;
-        let object = complete_object((bytes, map), content, self.len, size, head.about);
+        let placed = place::head_alone(store, under, head.built, content).ok()?;
+        let object = complete_object(placed, self.len, head.about);
         let Kind::Representation(representation) = object.kind else {
             return None;
         };
@@ -433,7 +430,7 @@ impl Came {
         if let Some(object) = object {
             // Parts are in memory only, and newer than a whole on the disk.
             storing.forget_on_disk();
-            storing.insert(Arc::new(object));
+            storing.insert(ObjectArc::new(object));
         }
     }
 }
