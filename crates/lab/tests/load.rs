@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use lowroad_lab::load::{Load, Outcome, Pace, Target, Tls, run};
+use lowroad_lab::load::{Load, Offered, Outcome, Pace, Target, Tls, run};
 use lowroad_lab::workload::urls::{UrlSpec, Urls};
 use lowroad_lab::workload::{PerConnection, Version};
 
@@ -537,7 +537,7 @@ fn serve_tls() -> (SocketAddr, String) {
     let key = rcgen::generate_simple_self_signed(["localhost".to_string()]).expect("a certificate");
     let certificate = key.cert.pem();
     let private = rustls::pki_types::PrivateKeyDer::Pkcs8(key.signing_key.serialize_der().into());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
@@ -577,6 +577,7 @@ fn a_large_body_goes_out_under_tls() {
         name: "localhost".into(),
         insecure: true,
         authorities: None,
+        offered: Offered::All,
     });
     let found = outcome(&load);
     assert_eq!((found.requests, found.errors), (1, 0), "{found:?}");
@@ -592,6 +593,7 @@ fn certificates_are_checked() {
             name: name.into(),
             insecure,
             authorities,
+            offered: Offered::All,
         };
         let mut load = load(address);
         load.target.tls = Some(tls);

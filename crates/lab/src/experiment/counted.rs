@@ -263,7 +263,14 @@ impl CountedPeer {
                 return Err("stopped".to_owned());
             }
             let traffic = workload.from_start();
-            by_load(address, &job.workload, traffic, requests, job.connections)
+            by_load(
+                address,
+                &job.workload,
+                traffic,
+                None,
+                requests,
+                job.connections,
+            )
         };
         warm_up(job, address, &mut run).map_err(|why| ready.guest.failure(&why))?;
         let requests =

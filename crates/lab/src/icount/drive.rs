@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::load::{self, Load, Outcome, Pace, Target};
+use crate::load::{self, Load, Offered, Outcome, Pace, Target, Tls};
 use crate::workload::urls::{UrlSpec, Urls};
 use crate::workload::{PerConnection, Version, Workload};
 
@@ -21,6 +21,15 @@ pub enum Mode {
     /// HTTP/1.0, a connection a request.
     #[value(name = "close")]
     Close,
+    /// As `ka`, over TLS 1.3.
+    #[value(name = "tls")]
+    Tls,
+    /// A connection a request, over TLS 1.3, each with a full handshake.
+    #[value(name = "tls-full")]
+    TlsFull,
+    /// The same, each with the session of one before it.
+    #[value(name = "tls-resumed")]
+    TlsResumed,
 }
 
 impl Mode {
@@ -29,6 +38,9 @@ impl Mode {
         match self {
             Mode::KeepAlive => "ka",
             Mode::Close => "close",
+            Mode::Tls => "tls",
+            Mode::TlsFull => "tls-full",
+            Mode::TlsResumed => "tls-resumed",
         }
     }
 
@@ -37,10 +49,41 @@ impl Mode {
         match self {
             Mode::KeepAlive => "keep-alive",
             Mode::Close => "a connection a request",
+            Mode::Tls => "keep-alive over TLS 1.3",
+            Mode::TlsFull => "a full handshake a request",
+            Mode::TlsResumed => "a resumed handshake a request",
         }
+    }
+
+    /// Whether it needs TLS.
+    pub fn is_tls(self) -> bool {
+        !matches!(self, Mode::KeepAlive | Mode::Close)
+    }
+
+    /// What is spoken, and how many requests a connection has.
+    pub fn connections(self) -> (Version, PerConnection) {
+        match self {
+            Mode::KeepAlive | Mode::Tls => (Version::Http11, PerConnection::Unlimited),
+            Mode::Close => (Version::Http10, PerConnection::Fixed(1)),
+            Mode::TlsFull | Mode::TlsResumed => (Version::Http11, PerConnection::Fixed(1)),
+        }
+    }
+
+    /// How a server is asked for TLS. There is but one cipher suite and one group, so that all servers choose the same.
+    fn tls(self) -> Option<Tls> {
+        self.is_tls().then(|| Tls {
+            name: NAME.into(),
+            insecure: true,
+            authorities: None,
+            offered: Offered::One {
+                resumes: self == Mode::TlsResumed,
+            },
+        })
     }
 }
 
+/// The name that certificates in guests are for.
+pub(super) const NAME: &str = "guest.test";
 /// Nothing at all comes for this long: something is broken. Generous, since an emulated guest may
 /// need seconds for what a machine does at once.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -86,28 +129,28 @@ pub fn drive(
     match asked {
         Asked::Command(command) => by_command(address, command, requests, connections),
         Asked::Workload(name, workload) => {
-            by_load(address, name, workload.clone(), requests, connections).map(drop)
+            by_load(address, name, workload.clone(), None, requests, connections).map(drop)
         }
         Asked::Page(path, mode) => {
             let workload = Arc::new(urls(address, UrlSpec::get(path), *mode)?);
-            by_load(address, path, workload, requests, connections).map(drop)
+            by_load(address, path, workload, mode.tls(), requests, connections).map(drop)
         }
         Asked::Post(path, mode, len) => {
             let mut spec = UrlSpec::get(path);
             (spec.method, spec.body) = ("POST".to_owned(), vec![b'x'; *len]);
             let workload = Arc::new(urls(address, spec, *mode)?);
-            by_load(address, path, workload, requests, connections).map(drop)
+            by_load(address, path, workload, mode.tls(), requests, connections).map(drop)
         }
     }
 }
 
 fn urls(address: SocketAddr, mut spec: UrlSpec, mode: Mode) -> Result<Urls, String> {
-    let (version, per_connection) = match mode {
-        Mode::KeepAlive => (Version::Http11, PerConnection::Unlimited),
-        Mode::Close => (Version::Http10, PerConnection::Fixed(1)),
-    };
+    let (version, per_connection) = mode.connections();
     spec.expected_status = Some(200);
-    let host = address.ip().to_string();
+    let host = match mode.is_tls() {
+        true => NAME.to_owned(),
+        false => address.ip().to_string(),
+    };
     Urls::new(vec![spec], &host, version, per_connection, false)
 }
 
@@ -119,13 +162,14 @@ pub fn by_load(
     address: SocketAddr,
     what: &str,
     workload: Arc<dyn Workload>,
+    tls: Option<Tls>,
     requests: u64,
     connections: u32,
 ) -> Result<Outcome, String> {
     let load = Load {
         target: Target {
             addresses: vec![address],
-            tls: None,
+            tls,
         },
         workload,
         pace: Pace::Closed,

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::drive::Mode;
+use super::drive::{Mode, NAME};
 use super::guest::{Network, in_memory};
 use super::kernel::{Content, Copied, cache, made, run};
 use super::table::Column;
@@ -30,6 +30,8 @@ pub struct Server {
     loads: &'static [(&'static str, &'static str)],
     /// Starts it in the guest.
     command: &'static str,
+    /// Its configuration files for TLS, and what starts it with them, at port 443 and beside `command`.
+    tls: Option<(&'static [(&'static str, &'static str)], &'static str)>,
     /// Where it answers, where that isn't 80: with connections kept.
     keep_alive_port: u16,
     /// Our level that answers in the soft interrupt is attached in front of it.
@@ -51,6 +53,7 @@ const USUAL: Server = Server {
     files: &[],
     loads: &[],
     command: "",
+    tls: None,
     keep_alive_port: 80,
     level: false,
     is_image: false,
@@ -65,6 +68,13 @@ const NGINX: Server = Server {
     version: "-v",
     files: &[("etc/nginx.conf", include_str!("../../icount/nginx.conf"))],
     command: "nginx -c /etc/nginx.conf",
+    tls: Some((
+        &[(
+            "etc/nginx-tls.conf",
+            include_str!("../../icount/nginx-tls.conf"),
+        )],
+        "nginx -c /etc/nginx-tls.conf",
+    )),
     ..USUAL
 };
 
@@ -78,6 +88,13 @@ const HAPROXY: Server = Server {
         include_str!("../../icount/haproxy.conf"),
     )],
     command: "httpd -p 127.0.0.1:8080 -h /srv; haproxy -f /etc/haproxy.conf &",
+    tls: Some((
+        &[(
+            "etc/haproxy-tls.conf",
+            include_str!("../../icount/haproxy-tls.conf"),
+        )],
+        "haproxy -f /etc/haproxy-tls.conf &",
+    )),
     lacks: Some((Mode::Close, "its cache passes HTTP/1.0 requests by")),
     ..USUAL
 };
@@ -119,6 +136,13 @@ pub const ALL: [Server; 16] = [
         name: "lowroad",
         program: "lowroad",
         command: "lowroad serve /srv --listen 0.0.0.0:80 --workers 1 &",
+        tls: Some((
+            &[(
+                "etc/lowroad-tls.toml",
+                include_str!("../../icount/lowroad-tls.toml"),
+            )],
+            "lowroad run -c /etc/lowroad-tls.toml &",
+        )),
         ..USUAL
     },
     Server {
@@ -158,6 +182,13 @@ pub const ALL: [Server; 16] = [
         package: Some("h2o"),
         files: &[("etc/h2o.conf", include_str!("../../icount/h2o.conf"))],
         command: "h2o -c /etc/h2o.conf &",
+        tls: Some((
+            &[(
+                "etc/h2o-tls.conf",
+                include_str!("../../icount/h2o-tls.conf"),
+            )],
+            "h2o -c /etc/h2o-tls.conf &",
+        )),
         ..USUAL
     },
     Server {
@@ -279,20 +310,24 @@ impl Server {
         match column {
             Column::Page(Mode::KeepAlive, _) => self.keep_alive_port,
             Column::Page(Mode::Close, _) | Column::Mix(_) => 80,
+            Column::Page(_, _) => 443,
         }
     }
 
     /// Why there can be no such figure.
     pub fn lacks(&self, column: Column) -> Option<String> {
-        let (lacking, why) = self.lacks?;
         let Column::Page(mode, _) = column else {
             return None;
         };
+        if mode.is_tls() && self.tls.is_none() {
+            return Some("not measured over TLS".into());
+        }
+        let (lacking, why) = self.lacks?;
         (lacking == mode).then(|| format!("{}: {why}", mode.title()))
     }
 
     /// What goes into the guest, besides the site; `lowroad` says where our server's program is, if
-    /// not where it is built.
+    /// not where it is built, and `over_tls` whether it is asked over TLS, too.
     ///
     /// # Errors
     /// When something can't be read or built.
@@ -301,6 +336,7 @@ impl Server {
         program: &Path,
         lowroad: Option<&Path>,
         network: &Network,
+        over_tls: bool,
     ) -> Result<Content, String> {
         let mut content = Content {
             command: self.command.to_owned(),
@@ -317,10 +353,16 @@ impl Server {
             source: program.to_owned(),
             path: format!("usr/bin/{}", self.program),
         });
-        for (path, text) in self.files {
+        let mut files = self.files.to_vec();
+        if let Some((more, command)) = self.tls.filter(|_| over_tls) {
+            files.extend(more);
+            content.command = format!("{}\n{command}", content.command);
+            content.generated.push(("etc/tls.pem".to_owned(), pair()?));
+        }
+        for (path, text) in files {
             content
                 .generated
-                .push(((*path).to_owned(), network.fill_in(text).into_bytes()));
+                .push((path.to_owned(), network.fill_in(text).into_bytes()));
         }
         for (folder, start) in self.loads {
             content.copied.extend(loaded(folder, start)?);
@@ -333,6 +375,16 @@ impl Server {
         }
         Ok(content)
     }
+}
+
+/// A key (ECDSA P-256) and its certificate, which is its own authority, for the guest's name. So all servers send a chain of
+/// one.
+fn pair() -> Result<Vec<u8>, String> {
+    let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()]);
+    let made = made.map_err(|why| format!("a certificate: {why}"))?;
+    Ok([made.signing_key.serialize_pem(), made.cert.pem()]
+        .concat()
+        .into_bytes())
 }
 
 fn loaded(folder: &str, start: &str) -> Result<Vec<Copied>, String> {

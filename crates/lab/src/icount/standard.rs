@@ -199,9 +199,12 @@ impl Work<'_> {
     }
 
     fn boot_linux(&self, program: &Path, network: &Network) -> Result<Guest, String> {
-        let mut content = self
-            .server
-            .content(program, self.plan.lowroad.as_deref(), network)?;
+        let mut content = self.server.content(
+            program,
+            self.plan.lowroad.as_deref(),
+            network,
+            self.plan.table.has_tls(),
+        )?;
         let pages = self.pages().into_iter();
         let pages = pages.map(|(path, page)| (format!("srv{path}"), page));
         content.generated.extend(pages);
@@ -286,9 +289,12 @@ impl Work<'_> {
         if self.server.is_image {
             return Err("--profile: an image tells no symbols".into());
         }
-        let copied = self
-            .server
-            .content(program, self.plan.lowroad.as_deref(), &Network::new())?;
+        let copied = self.server.content(
+            program,
+            self.plan.lowroad.as_deref(),
+            &Network::new(),
+            false,
+        )?;
         let copied: Vec<(PathBuf, String)> = copied
             .copied
             .into_iter()

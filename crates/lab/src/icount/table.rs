@@ -100,17 +100,33 @@ impl Table {
         &self.columns
     }
 
+    /// Whether a column is of TLS.
+    pub fn has_tls(&self) -> bool {
+        let is_tls = |column: &Column| matches!(column, Column::Page(mode, _) if mode.is_tls());
+        self.columns.iter().any(is_tls)
+    }
+
     /// The lines above the figures.
     pub fn head(&self) -> String {
         let titles = self
             .columns
             .iter()
             .map(|column| format!("{:>FIGURE$}", column.title()));
+        let mut modes: Vec<Mode> = Vec::new();
+        for column in &self.columns {
+            if let Column::Page(mode, _) = column
+                && !modes.contains(mode)
+            {
+                modes.push(*mode);
+            }
+        }
+        let legend = modes
+            .iter()
+            .map(|mode| format!("{}: {}", mode.name(), mode.title()));
         format!(
-            "Instructions a request, of the whole machine (ka: {}; close: {})\n\n\
+            "Instructions a request, of the whole machine ({})\n\n\
              {:<NAME$}{:<VERSION$}{}",
-            Mode::KeepAlive.title(),
-            Mode::Close.title(),
+            legend.collect::<Vec<_>>().join("; "),
             "server",
             "version",
             titles.collect::<String>()

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 
 use super::url::Url;
-use super::{Load, Outcome, Pace, Target, Tls, expect, plot, print, said, several};
+use super::{Load, Offered, Outcome, Pace, Target, Tls, expect, plot, print, said, several};
 use crate::workload::urls::{UrlSpec, Urls};
 use crate::workload::{self, PerConnection, Version, Workload};
 
@@ -269,6 +269,7 @@ fn target(args: &Args, url: &Url) -> anyhow::Result<Target> {
         name: url.name.clone(),
         insecure: args.insecure,
         authorities: args.ca.clone(),
+        offered: Offered::All,
     });
     Ok(Target { addresses, tls })
 }

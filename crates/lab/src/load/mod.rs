@@ -49,6 +49,20 @@ pub struct Tls {
     pub insecure: bool,
     /// A PEM file with authorities to trust instead of the system's.
     pub authorities: Option<PathBuf>,
+    /// What the server may choose from.
+    pub offered: Offered,
+}
+
+/// What a server may choose from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offered {
+    /// TLS 1.3 and 1.2, with all that there is for them. Sessions are resumed.
+    All,
+    /// TLS 1.3 with AES-128-GCM and X25519.
+    One {
+        /// Whether sessions are resumed.
+        resumes: bool,
+    },
 }
 
 /// When requests are made.

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::version::TLS13;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::transport::TlsStart;
-use super::{Error, Tls};
+use super::{Error, Offered, Tls};
 
 /// Reads the authorities and checks the name.
 ///
@@ -18,10 +20,14 @@ use super::{Error, Tls};
 pub(crate) fn start(tls: &Tls) -> Result<TlsStart, Error> {
     let name = ServerName::try_from(tls.name.clone())
         .map_err(|_| Error::Settings(format!("{:?} is no name for a certificate", tls.name)))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(provider(tls.offered));
+    let versions = match tls.offered {
+        Offered::All => rustls::ALL_VERSIONS,
+        Offered::One { .. } => &[&TLS13],
+    };
     let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .expect("the provider has the default versions");
+        .with_protocol_versions(versions)
+        .expect("the provider has these versions");
     let mut config = if tls.insecure {
         builder
             .dangerous()
@@ -32,11 +38,26 @@ pub(crate) fn start(tls: &Tls) -> Result<TlsStart, Error> {
             .with_root_certificates(authorities(tls)?)
             .with_no_client_auth()
     };
+    if tls.offered == (Offered::One { resumes: false }) {
+        config.resumption = Resumption::disabled();
+    }
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsStart {
         config: Arc::new(config),
         name,
     })
+}
+
+fn provider(offered: Offered) -> CryptoProvider {
+    let all = aws_lc_rs::default_provider();
+    match offered {
+        Offered::All => all,
+        Offered::One { .. } => CryptoProvider {
+            cipher_suites: vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256],
+            kx_groups: vec![aws_lc_rs::kx_group::X25519],
+            ..all
+        },
+    }
 }
 
 fn authorities(tls: &Tls) -> Result<RootCertStore, Error> {

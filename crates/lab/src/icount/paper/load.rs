@@ -7,7 +7,6 @@ use super::deck::Deck;
 use super::page::{self, STATIC_PATH};
 use super::subject::Subject;
 use crate::workload::urls::{UrlSpec, Urls};
-use crate::workload::{PerConnection, Version};
 
 /// Traffic, of which one figure comes.
 #[derive(Debug)]
@@ -75,10 +74,7 @@ impl Load {
     /// # Errors
     /// The server has no such page.
     pub fn asked(&self, subject: &Subject, host: &str) -> Result<Asked, String> {
-        let (version, per_connection) = match self.mode {
-            Mode::KeepAlive => (Version::Http11, PerConnection::Unlimited),
-            Mode::Close => (Version::Http10, PerConnection::Fixed(1)),
-        };
+        let (version, per_connection) = self.mode.connections();
         let expected = self.expected(subject)?;
         let mut parts = Vec::new();
         for ((path, body), (_, count)) in expected.into_iter().zip(self.parts) {
