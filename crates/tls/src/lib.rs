@@ -30,6 +30,7 @@ mod provider;
 mod records;
 mod server;
 mod session;
+mod settled;
 mod ticket_keys;
 mod tickets;
 pub mod x509;

@@ -1,5 +1,6 @@
 //! One connection to a client. What is offered to it is the [`Acceptor`]'s.
 
+use std::mem;
 use std::sync::Arc;
 
 use rustls::server::{ServerConfig, UnbufferedServerConnection};
@@ -15,6 +16,7 @@ use crate::identity::ClientCertificate;
 use crate::ktls::{CryptoInfo, Kernel, Offload};
 use crate::opening::{Opening, opening};
 use crate::session::{Ended, Progress, Session};
+use crate::settled::Settled;
 
 /// TLS with one client.
 ///
@@ -22,19 +24,58 @@ use crate::session::{Ended, Progress, Session};
 /// buffer of the caller's, which must leave in that order. Between calls nothing is kept but secrets, and the start
 /// of what has not come whole.
 pub struct Server {
-    session: Session<UnbufferedServerConnection>,
+    spoken: Spoken,
     has_begun: bool,
     server_name: Option<Box<str>>,
+}
+
+/// How far it is. Each has memory of its own: most connections are settled, which is much smaller.
+enum Spoken {
+    Session(Box<Session<UnbufferedServerConnection>>),
+    Settled(Box<Settled>),
+    /// It failed in between.
+    Over,
 }
 
 impl Server {
     pub(crate) fn new(config: Arc<ServerConfig>) -> Result<Server, Failure> {
         let connection = UnbufferedServerConnection::new(config).map_err(Failure::of)?;
         Ok(Server {
-            session: Session::new(connection),
+            spoken: Spoken::Session(Box::new(Session::new(connection))),
             has_begun: false,
             server_name: None,
         })
+    }
+
+    /// Forgets the handshake, which is over: from now on records cost less, and an idle connection less memory. What was
+    /// agreed on can't be asked for any more, except for the server's name. Without effect with TLS 1.2.
+    ///
+    /// # Errors
+    /// [`Fault::NotReady`]: the handshake is not over, or more has ended than that.
+    pub fn settle(&mut self) -> Result<(), Failure> {
+        if self.version() != Some(Version::Tls13) {
+            return Ok(());
+        }
+        let Spoken::Session(session) = mem::replace(&mut self.spoken, Spoken::Over) else {
+            return Err(Fault::NotReady.into());
+        };
+        let (connection, pending, records) = session.into_parts()?;
+        let extracted = connection.dangerous_into_kernel_connection();
+        let (secrets, connection) = extracted.map_err(Failure::of)?;
+        let settled = Settled::new(connection, secrets.tx, secrets.rx, pending, records)?;
+        self.spoken = Spoken::Settled(Box::new(settled));
+        Ok(())
+    }
+
+    fn session(&self) -> Option<&Session<UnbufferedServerConnection>> {
+        match &self.spoken {
+            Spoken::Session(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    fn connection(&self) -> Option<&UnbufferedServerConnection> {
+        self.session().map(Session::connection)
     }
 
     /// Understands bytes of the wire, in pieces of any length. They are decrypted where they lie, so `wire` is worth
@@ -50,8 +91,13 @@ impl Server {
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
     ) -> Result<Progress, Failure> {
-        if self.session.is_established() {
-            return self.session.receive(wire, plain, to_send);
+        match &mut self.spoken {
+            Spoken::Settled(settled) => return settled.receive(wire, plain, to_send),
+            Spoken::Session(session) if session.is_established() => {
+                return session.receive(wire, plain, to_send);
+            }
+            Spoken::Over => return Ok(Progress::default()),
+            Spoken::Session(_) => {}
         }
         if self.has_begun || wire.is_empty() {
             return self.shake_hands(wire, plain, to_send);
@@ -59,7 +105,7 @@ impl Server {
         self.has_begun = true;
         match opening(wire) {
             Opening::Http => {
-                self.session.give_up();
+                self.spoken = Spoken::Over;
                 Err(Fault::PlainHttp.into())
             }
             Opening::Tls => self.shake_hands(wire, plain, to_send),
@@ -77,8 +123,10 @@ impl Server {
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
     ) -> Result<Progress, Failure> {
-        let receive = || self.session.receive(wire, plain, to_send);
-        let (progress, server_name) = asked::noting(receive);
+        let Spoken::Session(session) = &mut self.spoken else {
+            return Ok(Progress::default());
+        };
+        let (progress, server_name) = asked::noting(|| session.receive(wire, plain, to_send));
         self.server_name = server_name.or(self.server_name.take());
         progress
     }
@@ -94,7 +142,11 @@ impl Server {
         to_send: &mut Vec<u8>,
         now_ms: u64,
     ) -> Result<(), Failure> {
-        self.session.seal(pieces, to_send, now_ms)
+        match &mut self.spoken {
+            Spoken::Session(session) => session.seal(pieces, to_send, now_ms),
+            Spoken::Settled(settled) => settled.seal(pieces, to_send, now_ms),
+            Spoken::Over => Err(Fault::NotReady.into()),
+        }
     }
 
     /// Says that nothing more will be sent (close_notify). What the client sends is still understood.
@@ -102,17 +154,29 @@ impl Server {
     /// # Errors
     /// [`Fault::NotReady`], as above.
     pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
-        self.session.close(to_send)
+        match &mut self.spoken {
+            Spoken::Session(session) => session.close(to_send),
+            Spoken::Settled(settled) => settled.close(to_send),
+            Spoken::Over => Err(Fault::NotReady.into()),
+        }
     }
 
     /// The client's bytes have ended: what that means.
     pub fn ended(&self) -> Ended {
-        self.session.ended()
+        match &self.spoken {
+            Spoken::Session(session) => session.ended(),
+            Spoken::Settled(settled) => settled.ended(),
+            Spoken::Over => Ended::InHandshake,
+        }
     }
 
     /// Whether the handshake is over.
     pub fn is_established(&self) -> bool {
-        self.session.is_established()
+        match &self.spoken {
+            Spoken::Session(session) => session.is_established(),
+            Spoken::Settled(_) => true,
+            Spoken::Over => false,
+        }
     }
 
     /// The name that the client has asked for (SNI).
@@ -122,17 +186,17 @@ impl Server {
 
     /// What both sides will speak (ALPN).
     pub fn protocol(&self) -> Option<&[u8]> {
-        self.session.connection().alpn_protocol()
+        self.connection()?.alpn_protocol()
     }
 
     /// Whether it goes on with a session that there was before.
     pub fn is_resumed(&self) -> bool {
-        self.session.connection().handshake_kind() == Some(HandshakeKind::Resumed)
+        self.connection().and_then(|it| it.handshake_kind()) == Some(HandshakeKind::Resumed)
     }
 
     /// Which version is spoken.
     pub fn version(&self) -> Option<Version> {
-        match self.session.connection().protocol_version()? {
+        match self.connection()?.protocol_version()? {
             ProtocolVersion::TLSv1_2 => Some(Version::Tls12),
             ProtocolVersion::TLSv1_3 => Some(Version::Tls13),
             _ => None,
@@ -141,20 +205,20 @@ impl Server {
 
     /// The cipher suite, for logs.
     pub fn cipher(&self) -> Option<&'static str> {
-        let suite = self.session.connection().negotiated_cipher_suite()?;
+        let suite = self.connection()?.negotiated_cipher_suite()?;
         suite.suite().as_str()
     }
 
     /// The key exchange, for logs.
     pub fn key_exchange(&self) -> Option<&'static str> {
-        let group = self.session.connection().negotiated_key_exchange_group()?;
+        let group = self.connection()?.negotiated_key_exchange_group()?;
         group.name().as_str()
     }
 
     /// Who the client is, if it has shown a certificate. It was verified in this handshake, or in the one that
     /// began the session.
     pub fn client_certificate(&self) -> Option<ClientCertificate> {
-        let chain = self.session.connection().peer_certificates()?;
+        let chain = self.connection()?.peer_certificates()?;
         ClientCertificate::of(chain.first()?)
     }
 
@@ -162,10 +226,13 @@ impl Server {
     /// must have been whole records.
     ///
     /// # Errors
-    /// [`Fault::NotReady`]: something is half done. [`Fault::Internal`]: the [`Acceptor`] was not told that this
-    /// would be asked for, or the kernel does not know the cipher.
+    /// [`Fault::NotReady`]: something is half done, or it is settled already. [`Fault::Internal`]: the kernel does not know
+    /// the cipher.
     pub fn into_kernel(self) -> Result<(Offload, Kernel), Failure> {
-        let connection = self.session.into_connection()?;
+        let Spoken::Session(session) = self.spoken else {
+            return Err(Fault::NotReady.into());
+        };
+        let connection = session.into_connection()?;
         let extracted = connection.dangerous_into_kernel_connection();
         let (secrets, kernel) = extracted.map_err(Failure::of)?;
         let version = kernel.protocol_version();

@@ -18,7 +18,7 @@ use crate::records::{FULL_LEN, Records};
 /// A record's bytes of the wire beyond those of the application, at most: header, explicit nonce, type, tag.
 pub const RECORD_OVERHEAD_MAX: usize = 5 + 8 + 1 + 16;
 /// Bytes of a record's header.
-const HEADER_LEN: usize = 5;
+pub(crate) const HEADER_LEN: usize = 5;
 
 /// What came of bytes that were received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -209,11 +209,6 @@ impl<S: Side> Session<S> {
         }
     }
 
-    /// Nothing is understood or sealed any more.
-    pub fn give_up(&mut self) {
-        self.failed = true;
-    }
-
     /// Makes what is to be sent before anything came: a client's first words.
     pub fn start(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
         let plain = &mut Vec::new();
@@ -284,16 +279,24 @@ impl<S: Side> Session<S> {
 
     /// Gives up the connection, if nothing of it is half done: then others may go on with its keys.
     pub fn into_connection(self) -> Result<S, Failure> {
-        let is_whole = self.pending.is_empty() && self.established && !self.failed && !self.closed;
-        is_whole
-            .then_some(self.connection)
-            .ok_or(Fault::NotReady.into())
+        match self.into_parts()? {
+            (connection, pending, _) if pending.is_empty() => Ok(connection),
+            _ => Err(Fault::NotReady.into()),
+        }
+    }
+
+    /// Gives up the connection, the start of a record that has come, and what is known of those that were sent.
+    pub fn into_parts(self) -> Result<(S, Vec<u8>, Records), Failure> {
+        if !self.established || self.failed || self.closed {
+            return Err(Fault::NotReady.into());
+        }
+        Ok((self.connection, self.pending, self.records))
     }
 }
 
 /// How many bytes complete what is pending: a header, then its record. All there are, if a record is there already
 /// and more of its message must follow.
-fn missing_len(pending: &[u8]) -> usize {
+pub(crate) fn missing_len(pending: &[u8]) -> usize {
     let Some(header) = pending.first_chunk::<HEADER_LEN>() else {
         return HEADER_LEN - pending.len();
     };
@@ -374,10 +377,7 @@ fn seal_all<D>(
 ) -> Result<(), Failure> {
     let mut waiting: usize = pieces.iter().map(|piece| piece.len()).sum();
     let mut gathered = Vec::new();
-    let mut pieces = Pieces {
-        first: &[],
-        others: pieces,
-    };
+    let mut pieces = Pieces::new(pieces);
     let mut small = small;
     // Room for all of it at once, so that memory grows at most once.
     to_send.reserve(waiting + (waiting / FULL_LEN + 2) * RECORD_OVERHEAD_MAX);
@@ -393,12 +393,31 @@ fn seal_all<D>(
 }
 
 /// Pieces of which the front is taken.
-struct Pieces<'a> {
+pub(crate) struct Pieces<'a> {
     first: &'a [u8],
     others: &'a [&'a [u8]],
 }
 
 impl<'a> Pieces<'a> {
+    pub fn new(pieces: &'a [&'a [u8]]) -> Pieces<'a> {
+        Pieces {
+            first: &[],
+            others: pieces,
+        }
+    }
+
+    /// Takes so many bytes, of which there must be as many, and adds them to `to`.
+    pub fn append(&mut self, len: usize, to: &mut Vec<u8>) {
+        let mut missing = len;
+        while missing > 0 {
+            self.skip_empty();
+            let (taken, rest) = self.first.split_at(self.first.len().min(missing));
+            to.extend_from_slice(taken);
+            self.first = rest;
+            missing -= taken.len();
+        }
+    }
+
     /// Takes so many bytes, of which there must be as many: where they lie, if they lie together.
     fn take<'g>(&mut self, len: usize, gathered: &'g mut Vec<u8>) -> &'g [u8]
     where

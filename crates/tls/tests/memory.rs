@@ -75,6 +75,7 @@ fn an_idle_connection_keeps_no_buffers() {
         let mut client = connector.connect("localhost", &mut to_server).unwrap();
         let mut server = Box::new(acceptor.accept().unwrap());
         talk(&mut server, &mut client, to_server);
+        server.settle().unwrap();
         // Traffic, half of a record among it, must leave nothing behind.
         let mut wire = Vec::new();
         client.seal(&[&[b'q'; 40_000]], &mut wire, 0).unwrap();

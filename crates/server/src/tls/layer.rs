@@ -73,6 +73,12 @@ impl Layer for Secure {
             None => {
                 let secured = Arc::new(agreed(server));
                 self.secured = Some(secured.clone());
+                if !progress.closed {
+                    server.settle().map_err(|failure| {
+                        self.offer.process.faults.note(&failure);
+                        LayerFault::Broken
+                    })?;
+                }
                 Ok(LayerState::Ready(secured))
             }
         }

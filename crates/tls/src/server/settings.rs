@@ -59,8 +59,6 @@ pub struct Settings {
     pub tickets: Option<Tickets>,
     /// Where secrets are written to; `None`: nowhere.
     pub key_log: Option<Arc<KeyLog>>,
-    /// Whether [`Server::into_kernel`] may be called.
-    pub kernel: bool,
     /// Whether our order of cipher suites counts, which begins with the cheapest; otherwise the client's does, which
     /// is kind to processors without instructions for AES.
     pub own_order: bool,
@@ -78,7 +76,6 @@ impl Settings {
             clients: ClientCertificates::default(),
             tickets: None,
             key_log: None,
-            kernel: false,
             own_order: true,
             clock,
         }
@@ -115,7 +112,7 @@ impl Acceptor {
         if let Some(log) = &settings.key_log {
             config.key_log = log.clone();
         }
-        config.enable_secret_extraction = settings.kernel;
+        config.enable_secret_extraction = true;
         config.time_provider = Arc::new(settings.clock.clone());
         Ok(Acceptor(Arc::new(config)))
     }

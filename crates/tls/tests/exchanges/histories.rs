@@ -63,6 +63,7 @@ fn history(acceptor: &Acceptor, seed: u64, changed: bool) {
     let (mut to_server, mut to_client) = (Way::default(), Way::default());
     to_server.wire = exchange.to_server;
     let (mut now_ms, mut is_changed) = (0, false);
+    let mut settles = seed.is_multiple_of(2);
     for step in 0..STEPS * 4 {
         now_ms += random.below(400) as u64;
         if changed
@@ -76,6 +77,11 @@ fn history(acceptor: &Acceptor, seed: u64, changed: bool) {
             is_changed = true;
         }
         let is_over = step > STEPS;
+        if settles && server.is_established() {
+            settles = false;
+            let done = server.settle();
+            done.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+        }
         match random.below(4) {
             0 if client.is_established() && !is_over => {
                 let text = speech(&mut random, &mut to_server);

@@ -2,30 +2,25 @@
 
 use std::process::Command;
 
-use lowroad_tls::{Acceptor, Fault, ktls};
+use lowroad_tls::{Fault, ktls};
 
 use crate::pair::tempdir::Folder;
-use crate::pair::{Exchange, acceptor, connector, settings};
-
-fn offering() -> Acceptor {
-    let mut settings = settings();
-    settings.kernel = true;
-    Acceptor::new(&settings).unwrap()
-}
+use crate::pair::{Exchange, acceptor, connector};
 
 #[test]
 fn only_whole_connections_are_given_up() {
-    let exchange = Exchange::established(&acceptor(), &connector());
+    let mut settled = Exchange::established(&acceptor(), &connector());
+    settled.server.settle().unwrap();
     assert_eq!(
-        exchange.server.into_kernel().err().unwrap().fault,
-        Fault::Internal
+        settled.server.into_kernel().err().unwrap().fault,
+        Fault::NotReady
     );
-    let early = Exchange::new(&offering(), &connector(), "localhost");
+    let early = Exchange::new(&acceptor(), &connector(), "localhost");
     assert_eq!(
         early.server.into_kernel().err().unwrap().fault,
         Fault::NotReady
     );
-    let mut half = Exchange::established(&offering(), &connector());
+    let mut half = Exchange::established(&acceptor(), &connector());
     let half_received = half
         .server
         .receive(&mut [23, 3], &mut Vec::new(), &mut Vec::new());
@@ -38,7 +33,7 @@ fn only_whole_connections_are_given_up() {
 
 #[test]
 fn the_sequence_numbers_are_those_of_the_next_records() {
-    let mut exchange = Exchange::established(&offering(), &connector());
+    let mut exchange = Exchange::established(&acceptor(), &connector());
     for _ in 0..3 {
         exchange.say(b"x");
     }
@@ -64,7 +59,7 @@ fn the_sequence_numbers_are_those_of_the_next_records() {
 #[test]
 fn the_client_decrypts_what_is_sealed_with_the_kernels_secrets() {
     use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-    let mut exchange = Exchange::established(&offering(), &connector());
+    let mut exchange = Exchange::established(&acceptor(), &connector());
     let (offload, _) = exchange.server.into_kernel().unwrap();
     let info = offload.to_send.as_bytes();
     let (version, rest) = info.split_first_chunk::<2>().unwrap();

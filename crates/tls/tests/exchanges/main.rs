@@ -10,4 +10,5 @@ mod kernel;
 mod pair;
 mod peers;
 mod resumption;
+mod settled;
 mod versions;

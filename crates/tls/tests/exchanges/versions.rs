@@ -163,10 +163,18 @@ fn tls_1_2_is_refused_if_1_3_is_the_oldest() {
 
 #[test]
 fn key_updates_of_the_client_are_followed() {
+    follow_key_updates(false);
+    follow_key_updates(true);
+}
+
+fn follow_key_updates(settled: bool) {
     let mut server = acceptor().accept().unwrap();
     let mut client = client(&[&rustls::version::TLS13]);
     let mut plain = Vec::new();
     assert_eq!(run(&mut server, &mut client, &mut plain), None);
+    if settled {
+        server.settle().unwrap();
+    }
     for round in 0..3u8 {
         client.refresh_traffic_keys().unwrap();
         client.writer().write_all(&[b'0' + round]).unwrap();
@@ -188,14 +196,49 @@ fn key_updates_of_the_client_are_followed() {
 
 #[test]
 fn key_updates_without_end_are_refused() {
-    let mut server = acceptor().accept().unwrap();
-    let mut client = client(&[&rustls::version::TLS13]);
-    assert_eq!(run(&mut server, &mut client, &mut Vec::new()), None);
-    let fault = (0..1000).find_map(|_| {
-        client.refresh_traffic_keys().unwrap();
-        run(&mut server, &mut client, &mut Vec::new())
-    });
-    assert_eq!(fault, Some(Fault::Protocol));
+    for settled in [false, true] {
+        let mut server = acceptor().accept().unwrap();
+        let mut client = client(&[&rustls::version::TLS13]);
+        assert_eq!(run(&mut server, &mut client, &mut Vec::new()), None);
+        if settled {
+            server.settle().unwrap();
+        }
+        let fault = (0..1000).find_map(|_| {
+            client.refresh_traffic_keys().unwrap();
+            run(&mut server, &mut client, &mut Vec::new())
+        });
+        assert_eq!(fault, Some(Fault::Protocol), "{settled}");
+    }
+}
+
+#[test]
+fn settled_connections_speak_each_cipher_suite() {
+    let suites = lowroad_tls::provider().cipher_suites.clone();
+    for suite in suites.into_iter().filter(|it| it.tls13().is_some()) {
+        let mut provider = rustls::crypto::CryptoProvider::clone(&lowroad_tls::provider());
+        provider.cipher_suites = vec![suite];
+        let config = ClientConfig::builder_with_provider(provider.into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Stapled(&[])))
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut server = acceptor().accept().unwrap();
+        assert_eq!(run(&mut server, &mut client, &mut Vec::new()), None);
+        server.settle().unwrap();
+        client.writer().write_all(b"question").unwrap();
+        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        assert_eq!(run(&mut server, &mut client, &mut plain), None);
+        assert_eq!(plain, b"question", "{suite:?}");
+        server.seal(&[b"ans", b"wer"], &mut out, 0).unwrap();
+        client.read_tls(&mut &out[..]).unwrap();
+        client.process_new_packets().unwrap();
+        let mut got = [0; 6];
+        client.reader().read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"answer", "{suite:?}");
+    }
 }
 
 #[test]

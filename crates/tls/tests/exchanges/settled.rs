@@ -1,0 +1,85 @@
+//! Connections whose handshake is forgotten: what breaks the rules of records, and how they end.
+
+use lowroad_tls::{Ended, Fault};
+
+use crate::pair::{Exchange, Failed, acceptor, connector};
+
+fn settled() -> Exchange {
+    let mut exchange = Exchange::established(&acceptor(), &connector());
+    exchange.server.settle().unwrap();
+    exchange
+}
+
+/// What the server makes of these bytes, and the alert that the client gets of it.
+fn told(wire: &[u8]) -> (Fault, Fault) {
+    let mut exchange = settled();
+    exchange.to_server = wire.to_vec();
+    let Err(Failed::Server(failure)) = exchange.run() else {
+        panic!("the server is content");
+    };
+    let Err(Failed::Client(alert)) = exchange.run() else {
+        panic!("the client was not told");
+    };
+    // Nothing is understood or sealed any more.
+    let mut out = Vec::new();
+    assert!(exchange.server.seal(&[b"x"], &mut out, 0).is_err());
+    let received = exchange
+        .server
+        .receive(&mut [23, 3, 3], &mut out, &mut Vec::new());
+    assert!(received.is_ok() && out.is_empty());
+    (failure.fault, alert.fault)
+}
+
+#[test]
+fn what_breaks_the_rules_ends_it_with_an_alert() {
+    let (unexpected, overflow, bad_mac) = (Fault::Alert(10), Fault::Alert(22), Fault::Alert(20));
+    assert_eq!(told(&[20, 3, 3, 0, 1, 1]), (Fault::Protocol, unexpected));
+    assert_eq!(
+        told(&[22, 3, 3, 0, 5, 24, 0, 0, 1, 0]),
+        (Fault::Protocol, unexpected)
+    );
+    assert_eq!(told(b"GET / HTTP/1.1\r\n"), (Fault::Protocol, unexpected));
+    // Before it has come whole.
+    assert_eq!(told(&[23, 3, 3, 0x41, 1]), (Fault::Oversized, overflow));
+    assert_eq!(told(&[23, 3, 3, 0, 0]), (Fault::Undecryptable, bad_mac));
+    let mut garbage = vec![7; 5 + 40];
+    garbage[..5].copy_from_slice(&[23, 3, 3, 0, 40]);
+    assert_eq!(told(&garbage), (Fault::Undecryptable, bad_mac));
+}
+
+#[test]
+fn the_end_is_clean_only_if_it_was_said() {
+    let mut exchange = settled();
+    assert_eq!(exchange.server.ended(), Ended::Truncated);
+    exchange.client.close(&mut exchange.to_server).unwrap();
+    // What follows is nothing.
+    exchange.to_server.extend_from_slice(b"whatever");
+    exchange.run().unwrap();
+    assert_eq!(exchange.server.ended(), Ended::Cleanly);
+    // We may still say something.
+    exchange.say(b"bye");
+    exchange.server.close(&mut exchange.to_client).unwrap();
+    exchange.run().unwrap();
+    assert_eq!(exchange.at_client, b"bye");
+    assert_eq!(exchange.client.ended(), Ended::Cleanly);
+}
+
+#[test]
+fn bytes_may_come_one_by_one_and_half_before() {
+    let mut exchange = Exchange::established(&acceptor(), &connector());
+    let text = [b'x'; 300];
+    exchange
+        .client
+        .seal(&[&text], &mut exchange.to_server, 0)
+        .unwrap();
+    let mut start: Vec<u8> = exchange.to_server.drain(..100).collect();
+    let (mut plain, mut out) = (Vec::new(), Vec::new());
+    exchange
+        .server
+        .receive(&mut start, &mut plain, &mut out)
+        .unwrap();
+    exchange.server.settle().unwrap();
+    exchange.step = 1;
+    exchange.run().unwrap();
+    assert_eq!(exchange.at_server, text);
+}
