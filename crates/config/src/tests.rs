@@ -143,6 +143,7 @@ fn every_key_of_the_process_is_read() {
         cache_object = 4096
         disk_cache = "/var/cache/lowroad"
         disk_cache_max = "100G"
+        ticket_keys = "tickets"
         helpers = 8
         drain_timeout = "500ms"
         admin = "run/admin.sock"
@@ -190,6 +191,7 @@ fn every_key_of_the_process_is_read() {
         cache_object_len_max: 4096,
         disk_cache: Some("/var/cache/lowroad".into()),
         disk_cache_len_max: 100 << 30,
+        ticket_keys: Some("tickets".into()),
         helpers: 8,
         drain_timeout_ms: 500,
         admin: Some("run/admin.sock".into()),

@@ -11,6 +11,7 @@
 //! | [`Failure`], [`Fault`] | why a connection ends, and whose fault it is |
 //! | [`certificates`] | certificates by name, read from files and checked |
 //! | [`Tickets`] | resumption without memory, shared by processes |
+//! | [`TicketFile`] | keeps its keys over restarts |
 //! | [`authority`] | a certificate authority for development |
 //! | [`ktls`] | what the kernel wants to know to go on by itself |
 
@@ -31,6 +32,7 @@ mod records;
 mod server;
 mod session;
 mod settled;
+mod ticket_file;
 mod ticket_keys;
 mod tickets;
 pub mod x509;
@@ -45,5 +47,6 @@ pub use provider::{install_provider, provider};
 pub use records::{FULL_LEN, SMALL_LEN};
 pub use server::{Acceptor, ClientCertificates, Server, Settings, Version};
 pub use session::{Ended, Progress, RECORD_OVERHEAD_MAX};
+pub use ticket_file::TicketFile;
 pub use ticket_keys::{PERIOD_S_MAX, TicketKeys};
 pub use tickets::Tickets;

@@ -19,7 +19,9 @@ use lowroad_config::{self as config, ClientCertificates, Config, TlsVersion};
 use lowroad_engine::layer::Layer;
 use lowroad_log::Logger;
 use lowroad_tls::certificates::Store;
-use lowroad_tls::{Acceptor, Clock, PERIOD_S_MAX, Settings, TicketKeys, Tickets, Version};
+use lowroad_tls::{
+    Acceptor, Clock, PERIOD_S_MAX, Settings, TicketFile, TicketKeys, Tickets, Version,
+};
 
 use crate::clock;
 use automatic::{Automatic, Source};
@@ -54,6 +56,8 @@ struct Shared {
 struct Process {
     clock: Clock,
     tickets: Tickets,
+    /// Keeps their keys over restarts.
+    ticket_file: Option<Arc<TicketFile>>,
     faults: Arc<Faults>,
     automatic: Arc<Automatic>,
 }
@@ -74,7 +78,7 @@ impl Tls {
     pub fn open(config: &Config, logger: &Logger, before: Option<&Tls>) -> Result<Tls, String> {
         let process = match before {
             Some(before) => before.0.process.clone(),
-            None => Process::new(logger)?,
+            None => Process::new(config, logger)?,
         };
         process.clock.set(unix_s());
         let sites = config.sites.iter().filter(|it| it.tls.is_some());
@@ -103,8 +107,10 @@ impl Tls {
         self.0.offers.get(&address).cloned()
     }
 
-    /// Reads anew what has changed among certificates and keys. Connections go on with what they have. Blocks on the disk.
+    /// Reads anew what has changed among certificates and keys. Connections go on with what they have. Keeps the keys of
+    /// tickets, if they are to be kept. Blocks on the disk.
     pub fn follow(&self, logger: &Logger) {
+        self.0.process.keep_ticket_keys(logger);
         let mut pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         if !pairs.follow(unix_s(), logger) {
             return;
@@ -155,16 +161,36 @@ impl Shared {
 }
 
 impl Process {
-    fn new(logger: &Logger) -> Result<Process, String> {
+    fn new(config: &Config, logger: &Logger) -> Result<Process, String> {
         let clock = Clock::new(unix_s());
-        let keys = TicketKeys::new(PERIOD_S_MAX, clock.unix_s());
-        let tickets = keys.and_then(|keys| Tickets::new(keys, clock.clone()));
+        let none = |error: &dyn std::fmt::Display| format!("no keys for tickets: {error}");
+        let (ticket_file, keys) = match &config.server.ticket_keys {
+            Some(path) => {
+                let opened = TicketFile::open(path, PERIOD_S_MAX, clock.unix_s());
+                let (file, keys) = opened.map_err(|why| format!("ticket_keys: {why}"))?;
+                (Some(Arc::new(file)), Ok(keys))
+            }
+            None => (None, TicketKeys::new(PERIOD_S_MAX, clock.unix_s())),
+        };
+        let keys = keys.map_err(|error| none(&error))?;
         Ok(Process {
-            tickets: tickets.map_err(|error| format!("no keys for tickets: {error}"))?,
+            tickets: Tickets::new(keys, clock.clone()).map_err(|error| none(&error))?,
+            ticket_file,
             faults: Arc::new(Faults::new(logger.clone())),
             automatic: Arc::default(),
             clock,
         })
+    }
+
+    /// Their period may have begun with no handshake in it.
+    fn keep_ticket_keys(&self, logger: &Logger) {
+        let Some(file) = &self.ticket_file else {
+            return;
+        };
+        self.clock.set(unix_s());
+        if let Err(error) = file.keep(&self.tickets.keys()) {
+            logger.error(format_args!("ticket_keys can't be written: {error}"));
+        }
     }
 }
 

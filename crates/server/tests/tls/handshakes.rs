@@ -4,7 +4,7 @@ use std::process::Command;
 
 use lowroad_testkit::Server;
 
-use super::support::{PROGRAM, Place, run};
+use super::support::{PROGRAM, Place, Said, run};
 
 /// A request, and the end of the connection behind its response.
 const LAST: &str = "GET /file HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
@@ -57,28 +57,72 @@ fn sessions_are_resumed() {
     let server = place.simple();
     let file = place.path("session").display().to_string();
     for version in ["-tls1_2", "-tls1_3"] {
-        let first = &[
-            version,
-            "-ign_eof",
-            "-servername",
-            "a.example",
-            "-sess_out",
-            &file,
-        ];
-        let said = place.s_client(server.address(), first, LAST);
+        let said = talk(&place, &server, version, ["-sess_out", &file]);
         assert!(said.all().contains("New, TLS"), "{}", said.all());
-        let again = &[
-            version,
-            "-ign_eof",
-            "-servername",
-            "a.example",
-            "-sess_in",
-            &file,
-        ];
-        let said = place.s_client(server.address(), again, LAST);
+        let said = talk(&place, &server, version, ["-sess_in", &file]);
         assert!(said.all().contains("Reused, TLS"), "{}", said.all());
         assert!(said.text().contains("hello"), "{}", said.all());
     }
+}
+
+#[test]
+fn sessions_are_resumed_after_a_restart_and_by_another_process() {
+    let place = Place::new();
+    place.folder.file("site/file", "hello");
+    place.certify("a", &["a.example"]);
+    let config = place.site("a", "", "");
+    let keys = format!("ticket_keys = \"{}\"\n", place.path("tickets").display());
+    let file = place.path("session").display().to_string();
+    for version in ["-tls1_2", "-tls1_3"] {
+        let server = place.run_with(&keys, &config);
+        let said = talk(&place, &server, version, ["-sess_out", &file]);
+        assert!(said.all().contains("New, TLS"), "{}", said.all());
+        drop(server);
+        let server = place.run_with(&keys, &config);
+        let said = talk(&place, &server, version, ["-sess_in", &file]);
+        assert!(said.all().contains("Reused, TLS"), "{}", said.all());
+        // Without the file there is no way to know what the ticket says.
+        drop(server);
+        let server = place.run(&config);
+        let said = talk(&place, &server, version, ["-sess_in", &file]);
+        assert!(said.all().contains("New, TLS"), "{}", said.all());
+    }
+}
+
+#[test]
+fn keys_that_others_may_read_are_not_used() {
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    place.folder.file("tickets", "");
+    let keys = format!(
+        "[server]\nticket_keys = \"{}\"\n",
+        place.path("tickets").display()
+    );
+    let config = place
+        .folder
+        .file("lowroad.toml", keys + &place.site("a", "", ""));
+    let mut command = Command::new(PROGRAM);
+    let said = run(command.args(["run", "-c"]).arg(config), b"");
+    assert_eq!(said.code, Some(1), "{}", said.errors);
+    assert!(
+        said.errors.contains("ticket_keys") && said.errors.contains("chmod 600"),
+        "{}",
+        said.errors
+    );
+}
+
+/// One request, with a session from or to a file.
+fn talk(place: &Place, server: &Server, version: &str, session: [&str; 2]) -> Said {
+    let [option, file] = session;
+    let arguments = &[
+        version,
+        "-ign_eof",
+        "-servername",
+        "a.example",
+        option,
+        file,
+    ];
+    place.s_client(server.address(), arguments, LAST)
 }
 
 #[test]

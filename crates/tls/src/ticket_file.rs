@@ -1,0 +1,180 @@
+//! The keys of tickets in a file, so that they outlive a process and others have them too.
+//!
+//! The file has the secret of the period that was current when it was written last. It is written anew in each period, so
+//! that who finds it can't open what was sealed long before. It is opened once: whoever has given up root can still write it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zeroize::Zeroizing;
+
+use crate::ticket_keys::TicketKeys;
+
+/// The file, for this process as long as it runs.
+#[derive(Debug)]
+pub struct TicketFile {
+    file: File,
+    /// The last period that this process has tried to write.
+    period: AtomicU64,
+}
+
+impl TicketFile {
+    /// Opens it, and reads the keys. If there is none, it is made, for its owner only, with fresh keys whose period is
+    /// `period_s`. May block.
+    ///
+    /// # Errors
+    /// What the system says, that others may read it, or that something else is in it.
+    pub fn open(
+        path: &Path,
+        period_s: u32,
+        unix_s: u64,
+    ) -> Result<(TicketFile, TicketKeys), String> {
+        let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).mode(0o600);
+        let file = options.open(path).map_err(|error| told(&error))?;
+        // Two processes that start at once make one secret.
+        file.lock().map_err(|error| told(&error))?;
+        let opened = TicketFile::read_or_make(&file, period_s, unix_s);
+        let _ = file.unlock();
+        let keys = opened.map_err(|why| told(&why))?;
+        let period = AtomicU64::new(keys.period());
+        Ok((TicketFile { file, period }, keys))
+    }
+
+    fn read_or_make(file: &File, period_s: u32, unix_s: u64) -> Result<TicketKeys, String> {
+        let mode = file
+            .metadata()
+            .map_err(|error| error.to_string())?
+            .permissions()
+            .mode();
+        if mode & 0o077 != 0 {
+            return Err("others may read or change it: chmod 600".into());
+        }
+        let bytes = read(file).map_err(|error| error.to_string())?;
+        if bytes.is_empty() {
+            let keys = TicketKeys::new(period_s, unix_s).map_err(|error| error.to_string())?;
+            write(file, &keys).map_err(|error| error.to_string())?;
+            return Ok(keys);
+        }
+        TicketKeys::from_bytes(&bytes)
+            .ok_or_else(|| "it has no keys for tickets: remove it to have new ones made".into())
+    }
+
+    /// Writes the keys if their period is after that of the file. May block.
+    ///
+    /// # Errors
+    /// What the system says. It is tried again in the next period: until then the file is as good as it was.
+    pub fn keep(&self, keys: &TicketKeys) -> io::Result<()> {
+        if keys.period() <= self.period.fetch_max(keys.period(), Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.file.lock()?;
+        let kept = self.keep_locked(keys);
+        let _ = self.file.unlock();
+        kept
+    }
+
+    /// Another process may have been faster.
+    fn keep_locked(&self, keys: &TicketKeys) -> io::Result<()> {
+        let there = TicketKeys::from_bytes(&read(&self.file)?);
+        if there.is_none_or(|there| there.period() < keys.period()) {
+            write(&self.file, keys)?;
+        }
+        Ok(())
+    }
+}
+
+fn read(file: &File) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(256));
+    let mut file = file;
+    file.rewind()?;
+    // What is longer is none of ours.
+    file.take(256).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// In place, since the folder may not be ours to write: fewer bytes than a sector has, all at once.
+fn write(file: &File, keys: &TicketKeys) -> io::Result<()> {
+    file.write_all_at(&Zeroizing::new(keys.to_bytes()), 0)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::PathBuf;
+
+    const HOUR_S: u32 = 3600;
+
+    /// A path in a folder of its own, which ends with it.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let name = format!("lowroad-ticket-file-{name}-{}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            fs::create_dir_all(&folder).unwrap();
+            Place(folder)
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("tickets")
+        }
+
+        fn open(&self, unix_s: u64) -> Result<(TicketFile, TicketKeys), String> {
+            TicketFile::open(&self.file(), HOUR_S, unix_s)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn it_is_made_for_its_owner_only_and_found_again() {
+        let place = Place::new("made");
+        let (_file, ours) = place.open(7200).unwrap();
+        let (_again, theirs) = place.open(9000).unwrap();
+        assert_eq!(ours.to_bytes(), theirs.to_bytes());
+        let mode = fs::metadata(place.file()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn it_goes_on_with_the_periods_and_never_back() {
+        let place = Place::new("periods");
+        let (fast, mut later) = place.open(7200).unwrap();
+        let (slow, mut now) = place.open(7200).unwrap();
+        let made = fs::read(place.file()).unwrap();
+        fast.keep(&later).unwrap();
+        assert_eq!(fs::read(place.file()).unwrap(), made);
+        later.advance(4 * 3600).unwrap();
+        fast.keep(&later).unwrap();
+        now.advance(3 * 3600).unwrap();
+        slow.keep(&now).unwrap();
+        assert_eq!(fs::read(place.file()).unwrap(), later.to_bytes());
+        let (_after, mut found) = place.open(0).unwrap();
+        found.advance(4 * 3600).unwrap();
+        assert_eq!(found.to_bytes(), later.to_bytes());
+    }
+
+    #[test]
+    fn what_others_may_read_or_is_something_else_is_refused() {
+        let place = Place::new("refused");
+        fs::write(place.file(), "hello").unwrap();
+        fs::set_permissions(place.file(), fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(place.open(0).unwrap_err().contains("chmod 600"));
+        fs::set_permissions(place.file(), fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(place.open(0).unwrap_err().contains("no keys for tickets"));
+        assert_eq!(fs::read(place.file()).unwrap(), b"hello");
+        let folder = TicketFile::open(&place.0, HOUR_S, 0);
+        assert!(folder.is_err());
+    }
+}
