@@ -36,6 +36,7 @@ pub(crate) fn tls(section: Section<'_>) -> (Tls, Vec<At>) {
         local,
         automatic,
         clients: clients(&section),
+        client_paths: client_paths(&section),
         version_min: section.choice("min_version", &versions, TlsVersion::default()),
         hsts: section.item("hsts").as_ref().and_then(hsts),
         redirect: section.flag("redirect", false),
@@ -124,6 +125,17 @@ fn clients(section: &Section<'_>) -> ClientCertificates {
             _ => ClientCertificates::None,
         },
     }
+}
+
+fn client_paths(section: &Section<'_>) -> Vec<Pattern> {
+    let Some(item) = section.item("client_paths") else {
+        return Vec::new();
+    };
+    if section.is_without("client") {
+        item.report("means nothing here", "only with client");
+    }
+    let items = item.one_or_many();
+    items.iter().filter_map(Item::pattern).collect()
 }
 
 /// `true`, or the field's own value.

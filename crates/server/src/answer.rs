@@ -193,6 +193,10 @@ impl<W: World> Decider<'_, W> {
             self.world.note(Step::Redirect(&location));
             return made(to.redirect_to_tls(&location));
         }
+        if !may_have(site, path, to.exchange) {
+            self.world.note(Step::NoClientCertificate);
+            return made(to.refuse(Some(At { site, path }), Status::FORBIDDEN));
+        }
         if request.method == Method::Purge {
             let asked = Asked {
                 site,
@@ -318,6 +322,22 @@ fn in_class(
     world.note(Step::Class(&chosen));
     let taken = world.take(chosen.class(), to.exchange.now_ms);
     taken.map_err(|retry_after_s| to.refuse_often(at, retry_after_s))
+}
+
+/// Whether a client may have the path at all: some are for those with a certificate.
+#[inline]
+fn may_have(site: &Site, path: &[u8], exchange: &Exchange) -> bool {
+    let Some(tls) = site
+        .rules
+        .tls
+        .as_ref()
+        .filter(|tls| !tls.client_paths.is_empty())
+    else {
+        return true;
+    };
+    let secured = exchange.secured.as_ref();
+    secured.is_some_and(|it| it.client.is_some())
+        || !tls.client_paths.iter().any(|pattern| pattern.matches(path))
 }
 
 /// Where a request in plain text is sent to, if its site wants to be asked over TLS.

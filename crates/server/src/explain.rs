@@ -259,6 +259,9 @@ impl World for Trace<'_> {
             Step::OtherCertificate => {
                 seen.why = Some("the name in the handshake has other certificates".into());
             }
+            Step::NoClientCertificate => {
+                seen.why = Some("the path is in client_paths, and there is no certificate".into());
+            }
             Step::Class(chosen) => seen.class = Some(chosen.text()),
             Step::BadTarget(why) => seen.why = Some(why.into()),
             Step::Redirect(to) => {

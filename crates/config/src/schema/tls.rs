@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::Pattern;
+
 /// TLS of a site. `[site.tls]`
 ///
 /// What sites have in common that share an address: [`Tls::clients`] and [`Tls::version_min`].
@@ -19,6 +21,8 @@ pub struct Tls {
     pub automatic: bool,
     /// Whether clients show certificates. Default: they are not asked.
     pub clients: ClientCertificates,
+    /// The paths that nobody gets without a certificate. Default: none.
+    pub client_paths: Vec<Pattern>,
     /// The oldest version. Default 1.2.
     pub version_min: TlsVersion,
     /// The value of Strict-Transport-Security. Default: none is sent.

@@ -24,6 +24,7 @@ fn every_key_is_read() {
         staple = ["a.ocsp", "b.ocsp"]
         client = "require"
         client_ca = "ca.pem"
+        client_paths = ["/admin", "/admin/**"]
         min_version = "1.3"
         hsts = "max-age=5; preload"
         redirect = true
@@ -44,6 +45,9 @@ fn every_key_is_read() {
         local: false,
         automatic: false,
         clients: ClientCertificates::Require("ca.pem".into()),
+        client_paths: ["/admin", "/admin/**"]
+            .map(|text| Pattern::parse(text).expect("a pattern"))
+            .to_vec(),
         version_min: TlsVersion::Tls13,
         hsts: Some("max-age=5; preload".into()),
         redirect: true,
@@ -95,6 +99,11 @@ fn mistakes_are_told_with_their_place() {
             "",
             pair("client_ca = \"a\""),
             "site[0].tls.client_ca: means nothing here (allowed: only with client)",
+        ),
+        (
+            "",
+            pair("client_paths = \"/a\""),
+            "site[0].tls.client_paths: means nothing here (allowed: only with client)",
         ),
         (
             "",

@@ -96,6 +96,8 @@ pub enum Step<'s> {
     Site(&'s Site),
     /// The connection was made for a name with other certificates.
     OtherCertificate,
+    /// The path is for clients with a certificate, and this one has shown none.
+    NoClientCertificate,
     /// The request is in this class.
     Class(&'s Chosen),
     /// The target is no path that can be served; why.

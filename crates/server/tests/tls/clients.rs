@@ -8,6 +8,11 @@ const ENVIRONMENT: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\nCache-C
 
 /// A server that wants certificates of an authority; `one.pem` is of that, `other.pem` of itself.
 fn server(place: &Place, wants: &str) -> Server {
+    server_with(place, wants, "")
+}
+
+/// The same with further keys of `[site.tls]`.
+fn server_with(place: &Place, wants: &str, keys: &str) -> Server {
     use std::os::unix::fs::PermissionsExt;
     place.certify("a", &["a.example"]);
     let curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
@@ -26,7 +31,7 @@ fn server(place: &Place, wants: &str) -> Server {
     ));
     let script = place.folder.file("cgi/env", ENVIRONMENT);
     std::fs::set_permissions(script, PermissionsExt::from_mode(0o755)).expect("a script");
-    let tls = format!("client = \"{wants}\"\nclient_ca = \"clients.pem\"");
+    let tls = format!("client = \"{wants}\"\nclient_ca = \"clients.pem\"\n{keys}");
     let route = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"cgi\"\n";
     place.run(&format!("{}{route}", place.site("a", "", &tls)))
 }
@@ -85,4 +90,52 @@ fn who_must_show_a_certificate_is_nobody_without() {
         assert!(one.contains("SSL_CLIENT_VERIFY=SUCCESS\n"), "{one}");
     }
     assert_eq!(place.count("tls.client_certificate"), 4);
+}
+
+#[test]
+fn some_paths_are_for_clients_with_certificates_only() {
+    let place = Place::new();
+    place.folder.file("site/admin/file", "secret");
+    place.folder.file("site/file", "open");
+    let paths = "client_paths = [\"/admin\", \"/admin/**\", \"/cgi/**\"]";
+    let server = server_with(&place, "request", paths);
+    let path = |name: &str| place.path(name).display().to_string();
+    let one = ["--cert", &path("one.pem"), "--key", &path("one.key")];
+    let code = ["-o", "/dev/null", "-w", "%{http_code}"];
+    for version in VERSIONS {
+        let ask = |url: &str, more: &[&str]| {
+            let arguments = [&[version, "--path-as-is", url], more].concat();
+            place.fetch(server.address(), &arguments)
+        };
+        // With the file in memory, too, and however the path is written.
+        for _ in 0..2 {
+            assert_eq!(ask("https://a.example/admin/file", &one), "secret");
+            for name in [
+                "/admin/file",
+                "//admin/file",
+                "/%61dmin/file",
+                "/admin/",
+                "/admin",
+                "/cgi/env",
+            ] {
+                let url = format!("https://a.example{name}");
+                assert_eq!(ask(&url, &code), "403", "{version} {name}");
+            }
+            assert_eq!(ask("https://a.example/file", &[]), "open");
+        }
+        assert!(ask("https://a.example/cgi/env", &one).contains("SSL_CLIENT_VERIFY=SUCCESS"));
+    }
+}
+
+#[test]
+fn such_paths_are_not_served_without_tls() {
+    let place = Place::new();
+    place.folder.file("site/admin/file", "secret");
+    let paths = "client_paths = \"/admin/**\"";
+    place.certify("a", &["a.example"]);
+    let tls = format!("client = \"request\"\nclient_ca = \"a.pem\"\n{paths}");
+    let server = place.run(&place.site("a", "listen = \"127.0.0.1:0\"", &tls));
+    let code = ["-o", "/dev/null", "-w", "%{http_code}"];
+    let arguments = [&["http://a.example/admin/file"], &code[..]].concat();
+    assert_eq!(place.fetch(server.addresses[0], &arguments), "403");
 }
