@@ -3,8 +3,7 @@
 //!
 //! Authorities are those of the system, unless a file names others: they are what the machine's operator
 //! has decided to trust, private ones included, and the distribution keeps them up to date. A list in
-//! the program would be a second one that grows old. The cryptography is `ring`, which other parts of the
-//! program use already.
+//! the program would be a second one that grows old. The cryptography is that of AWS-LC, as towards clients.
 
 mod encrypted;
 mod refused;
@@ -113,7 +112,7 @@ impl Tls {
     pub fn new(settings: &Settings) -> Result<Tls, Error> {
         let name = ServerName::try_from(settings.name.clone())
             .map_err(|_| Error::Name(settings.name.clone()))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .expect("the provider has the default versions");

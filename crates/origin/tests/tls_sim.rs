@@ -113,7 +113,7 @@ fn self_signed(name: &str) -> (String, String) {
 /// A server with this certificate, which asks for one of this authority.
 fn server((certificate, key): (String, String), clients: Option<&Authority>) -> Arc<ServerConfig> {
     use rustls::pki_types::pem::PemObject as _;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .expect("versions");

@@ -25,7 +25,7 @@ impl Encrypted {
         let made = made.expect("a certificate");
         folder.file("ca.pem", made.cert.pem());
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions")
