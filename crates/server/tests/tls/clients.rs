@@ -134,7 +134,7 @@ fn such_paths_are_not_served_without_tls() {
     let paths = "client_paths = \"/admin/**\"";
     place.certify("a", &["a.example"]);
     let tls = format!("client = \"request\"\nclient_ca = \"a.pem\"\n{paths}");
-    let server = place.run(&place.site("a", "listen = \"127.0.0.1:0\"", &tls));
+    let server = place.run(&place.site("a", "listen = \"127.0.0.2:0\"", &tls));
     let code = ["-o", "/dev/null", "-w", "%{http_code}"];
     let arguments = [&["http://a.example/admin/file"], &code[..]].concat();
     assert_eq!(place.fetch(server.addresses[0], &arguments), "403");
