@@ -25,6 +25,8 @@ use crate::{clock, listing, mime};
 
 /// How often a file is read that changes while it is read.
 const TAKES_MAX: usize = 3;
+/// What names of pages end with.
+const TEMPLATE_SUFFIX: &[u8] = b".lrp";
 
 /// What is wanted.
 pub struct Want {
@@ -312,7 +314,7 @@ impl Loader {
         }
     }
 
-    /// A file in memory, or, if it is long, open.
+    /// A file in memory, or, if it is long, open. The source of a page is none.
     fn file(
         &self,
         want: &Want,
@@ -320,6 +322,10 @@ impl Loader {
         found: Found,
         checked_ms: u64,
     ) -> Result<ObjectArc, Status> {
+        // Where no route has it, it was forgotten, or the feature is not there; its queries are for nobody.
+        if found.path.ends_with(TEMPLATE_SUFFIX) {
+            return Err(Status::NOT_FOUND);
+        }
         let site = &want.site;
         let content_type = mime::content_type(&found.path, &site.rules.types);
         let mut found = found;

@@ -261,6 +261,11 @@ fn is_slow(error: &dyn sqlx::error::DatabaseError) -> bool {
         || sqlite::code(error) == Some(9)
 }
 
+/// A message that a text can't be one of the database's: PostgreSQL's 22021. It keeps no NUL, which a visitor may send.
+fn is_unfit(error: &dyn sqlx::error::DatabaseError) -> bool {
+    error.code().as_deref() == Some("22021")
+}
+
 /// A message that another connection was in the way: SQLITE_BUSY.
 fn is_busy(error: &dyn sqlx::error::DatabaseError) -> bool {
     sqlite::code(error).is_some_and(|code| code & 255 == 5)
@@ -303,7 +308,10 @@ impl Database {
                 self.unreachable(error)
             }
             Trouble::Driver(sqlx::Error::Database(error)) => Fault::new(
-                Status::INTERNAL_ERROR,
+                match is_unfit(error.as_ref()) {
+                    true => Status::BAD_REQUEST,
+                    false => Status::INTERNAL_ERROR,
+                },
                 format!("database {name} says: {}", error.message()),
             ),
             Trouble::Driver(error) => self.unreachable(error),

@@ -1,11 +1,12 @@
 //! The functions that templates may call besides those of the template engine.
 
-use minijinja::value::{Kwargs, Rest, Value};
-use minijinja::{Environment, Error, ErrorKind};
+use lowroad_http::status::Status;
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use super::attempt::{self, Attempt, Stop};
 use super::csrf;
-use super::database::{Call, Mode, Want};
+use super::database::{Call, Fault, Mode, Want};
 use super::reply::Cookie;
 use super::statement;
 use super::value::Param;
@@ -31,6 +32,46 @@ pub fn add_to(environment: &mut Environment<'_>) {
     environment.add_function("cache", cache);
     environment.add_function("csrf_token", csrf_token);
     environment.add_function("csrf_field", csrf_field);
+    environment.add_filter("int", int);
+    environment.add_filter("float", float);
+}
+
+/// The engine's own `int`. A text that is no number is mostly a visitor's: a bad request, not a mistake of the page's.
+fn int(
+    state: &State,
+    value: &Value,
+    default: Option<Value>,
+    base: Option<u32>,
+    named: Kwargs,
+) -> Result<Value, Error> {
+    let number = filters::int(state, value, default, base, named);
+    number.map_err(|error| unfit(value, "integer", error))
+}
+
+/// The same for `float`.
+fn float(
+    state: &State,
+    value: &Value,
+    default: Option<Value>,
+    named: Kwargs,
+) -> Result<Value, Error> {
+    let number = filters::float(state, value, default, named);
+    number.map_err(|error| unfit(value, "number", error))
+}
+
+fn unfit(value: &Value, wanted: &str, error: Error) -> Error {
+    if value.kind() != ValueKind::String || error.kind() != ErrorKind::InvalidOperation {
+        return error;
+    }
+    let reason = format!("a text was given that is no {wanted}");
+    let stopped = attempt::with(|attempt| {
+        attempt.stop = Some(Stop::Fault(Fault {
+            status: Status::BAD_REQUEST,
+            reason: reason.clone(),
+        }));
+        Ok(())
+    });
+    stopped.map_or(error, |()| wrong(reason))
 }
 
 fn wrong(reason: impl Into<String>) -> Error {

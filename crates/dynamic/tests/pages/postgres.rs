@@ -83,6 +83,10 @@ async fn types_parameters_slow_statements_and_lost_connections() {
             "find.lrp:1: parameter 1 of the statement: a text was given that is no INT4",
         )
         .await;
+    site.get("/find.lrp?i=1&s=a%00b")
+        .fails(400, "invalid byte sequence")
+        .await;
+    assert_eq!(site.get("/find.lrp?i=-7&s=x").ok().await.text, "1");
     for page in ["/with.lrp", "/into.lrp", "/explain.lrp"] {
         site.get(page).fails(500, "read-only transaction").await;
         assert_eq!(site.get("/read.lrp").ok().await.text, "-7", "{page}");

@@ -52,6 +52,24 @@ async fn requests_are_there_with_all_their_parts() {
 }
 
 #[tokio::test]
+async fn a_text_that_is_no_number_is_a_bad_request() {
+    let site = Site::new(&[
+        ("int.lrp", "{{ request.params.n | int + 1 }}"),
+        ("float.lrp", "{{ request.params.n | float }}"),
+        ("default.lrp", "{{ request.params.n | int(7) }}"),
+        ("own.lrp", "{{ [1] | int }}"),
+    ]);
+    assert_eq!(site.get("/int.lrp?n=41").ok().await.text, "42");
+    assert_eq!(site.get("/float.lrp?n=1.5").ok().await.text, "1.5");
+    assert_eq!(site.get("/default.lrp?n=x").ok().await.text, "7");
+    for bad in ["/int.lrp?n=x", "/int.lrp?n=", "/float.lrp?n=1,5"] {
+        let words = "lrp:1: a text was given that is no";
+        site.get(bad).fails(400, words).await;
+    }
+    site.get("/own.lrp").fails(500, "int").await;
+}
+
+#[tokio::test]
 async fn parts_and_layouts_come_from_the_site_only() {
     let site = Site::new(&[
         (

@@ -181,3 +181,12 @@ fn an_index_may_be_a_script() {
     assert_eq!((got.status, got.field("location")), (301, Some("/folder/")));
     never_the_source(&host, &["/", "/folder/", "/folder", "//", "/folder//"]);
 }
+
+#[test]
+fn a_page_without_route_is_not_sent_as_its_source() {
+    let host = Host::with_routes("index = [\"page.lrp\", \"index.html\"]\n", &[]);
+    for path in ["/page.lrp", "/", "/page%2Elrp", "//page.lrp"] {
+        let (got, _) = ask(host.address(), "GET", path, "");
+        assert_eq!(got.status, 404, "{path}: {}", got.text());
+    }
+}
