@@ -124,8 +124,11 @@ fn program_folders(source: &Source<'_>, site: &Site, marks: &Marks) {
         let RouteTo::Cgi(cgi) = &route.to else {
             continue;
         };
-        if let Err(reason) = folder_problem(&cgi.folder) {
-            source.report(at, format!("{} {reason}", cgi.folder.display()), "a folder");
+        let Some(path) = cgi.path.as_ref().filter(|path| !path.is_file()) else {
+            continue;
+        };
+        if let Err(reason) = folder_problem(path) {
+            source.report(at, format!("{} {reason}", path.display()), "a folder");
         }
     }
 }

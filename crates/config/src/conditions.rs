@@ -7,10 +7,10 @@ use crate::value::Refused;
 
 /// Methods with a name of their own in the server; in another case none is a method at all.
 const KNOWN: [&str; 10] = [
-    "GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH", "CONNECT", "PURGE", "TRACE",
+    "GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH", "PURGE", "CONNECT", "TRACE",
 ];
 /// Those of them that no program is asked with come last.
-const FOR_PROGRAMS: usize = 7;
+const FOR_PROGRAMS: usize = 8;
 /// The server takes no longer ones.
 const METHOD_LEN_MAX: usize = 30;
 

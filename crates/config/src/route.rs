@@ -18,7 +18,7 @@ use std::path::PathBuf;
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 14] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 16] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
         "response_buffering",
@@ -27,8 +27,10 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 14] = [
     ("env", &["cgi", "fastcgi"]),
     ("memory", &["cgi", "pages"]),
     ("cpu", &["cgi"]),
+    ("processes", &["cgi"]),
     ("user", &["cgi"]),
     ("script", &["fastcgi"]),
+    ("script_root", &["fastcgi"]),
     ("index", &["fastcgi"]),
     ("connections", &["fastcgi", "origin"]),
     ("connect_timeout", &["origin"]),
@@ -85,7 +87,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         caching: caching.unwrap_or_default(),
         ..Route::new(pattern?, to?)
     };
-    if matches!(route.to, RouteTo::Cgi(_)) {
+    if matches!(&route.to, RouteTo::Cgi(cgi) if cgi.path.is_some()) {
         check_folder_pattern(&route.pattern, &pattern_item?);
     }
     Some((route, target?.1.at))
@@ -161,8 +163,11 @@ fn to(section: &Section<'_>, kind: &str, item: &Item<'_>) -> Option<RouteTo> {
 }
 
 fn cgi(section: &Section<'_>, item: &Item<'_>) -> Option<Cgi> {
-    let folder = item.path();
-    let default = Cgi::new(folder.clone().unwrap_or_default());
+    let path = match item.value_bool() {
+        Some(true) => None,
+        _ => Some(item.path()),
+    };
+    let default = Cgi::new(path.clone().flatten());
     let cpu_ms_max = section.duration_ms("cpu", default.cpu_s_max * 1000, 1000..=DAY_MS);
     let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
     let cgi = Cgi {
@@ -170,10 +175,11 @@ fn cgi(section: &Section<'_>, item: &Item<'_>) -> Option<Cgi> {
         // In less than the least no program begins.
         memory_len_max: section.size_or_zero("memory", default.memory_len_max, memory),
         cpu_s_max: cpu_ms_max.div_ceil(1000),
+        processes_max: section.count("processes", default.processes_max, 0..=65_536),
         user: account(section, "user"),
         ..default
     };
-    folder.is_some().then_some(cgi)
+    (path != Some(None)).then_some(cgi)
 }
 
 fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
@@ -181,7 +187,8 @@ fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
     let default = FastCgi::new(address.clone().unwrap_or(Upstream::Unix(PathBuf::new())));
     let connections = 1..=4096;
     let fastcgi = FastCgi {
-        script: section.item("script").and_then(|item| absolute_path(&item)),
+        script: section.item("script").and_then(|item| script(&item)),
+        script_root: section.item("script_root").and_then(|item| item.path()),
         index: section
             .item("index")
             .and_then(|item| file_name(&item))
@@ -191,6 +198,14 @@ fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
         ..default
     };
     address.is_some().then_some(fastcgi)
+}
+
+/// A script, or none where the server is one program.
+fn script(item: &Item<'_>) -> Option<String> {
+    match item.value_text() {
+        Some("") => Some(String::new()),
+        _ => absolute_path(item),
+    }
 }
 
 fn pages(section: &Section<'_>, item: &Item<'_>) -> Option<Pages> {

@@ -4,7 +4,7 @@
 //! concerns several keys or several sites in [`crate::check`].
 
 use crate::reader::{At, Item, Section};
-use crate::{Compress, Encoding, Name, Pattern, Prefix, Root, Route, Site, Symlinks};
+use crate::{Compress, Encoding, Name, Pattern, Prefix, Root, Route, RouteTo, Site, Symlinks};
 use crate::{route, rules, site_for_folder, tls, value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         names,
         listen,
         root,
-        index: index(&section).unwrap_or(default.index),
+        index: index(&section).unwrap_or_else(|| index_with(default.index, &routes)),
         listing: section.flag("listing", default.listing),
         hidden: section.flag("hidden", default.hidden),
         symlinks: section.choice("symlinks", &links, default.symlinks),
@@ -206,6 +206,23 @@ fn root(item: &Item<'_>) -> Option<Root> {
 fn index(section: &Section<'_>) -> Option<Vec<String>> {
     let items = section.item("index")?.one_or_many();
     Some(items.iter().filter_map(file_name).collect())
+}
+
+/// Index files where the site names none: the default's, and those that its FastCGI servers run. So a folder with an
+/// `index.php` is that script's, not a front controller's.
+fn index_with(mut names: Vec<String>, routes: &[Route]) -> Vec<String> {
+    for route in routes.iter().filter(|route| !route.missing) {
+        let RouteTo::FastCgi(fastcgi) = &route.to else {
+            continue;
+        };
+        let is_run = route
+            .pattern
+            .matches(format!("/{}", fastcgi.index).as_bytes());
+        if is_run && fastcgi.script.is_none() && !names.contains(&fastcgi.index) {
+            names.push(fastcgi.index.clone());
+        }
+    }
+    names
 }
 
 pub(crate) fn file_name(item: &Item<'_>) -> Option<String> {

@@ -83,6 +83,7 @@ fn handler(socket: &Path, servers: &Servers) -> Arc<FastCgiHandler> {
     let fastcgi = FastCgi {
         address: Upstream::Unix(socket.to_path_buf()),
         script: Some("/index.php".to_string()),
+        script_root: None,
         index: "index.php".to_string(),
         connections_max: 8,
         env: Vec::new(),

@@ -1,16 +1,17 @@
 //! CGI programs (RFC 3875): one process for each request.
 //!
-//! A program runs in the folder it is in, in a process group of its own ([`group`]) under limits
-//! ([`limits`]), with exactly the environment that [`environment`] makes, and nothing of the server's.
-//! What it writes to stderr goes to the log, line by line. When its request is over, in whatever
-//! way, its group is ended.
+//! A program runs in the folder it is in, in a process group of its own under limits
+//! ([`limits`]), with exactly the environment that [`environment`] makes, and nothing of the server's. A process beside the
+//! server starts it ([`spawner`]).
+//! What it writes to stderr goes to the log, line by line. Its response ends with its output. If its request is given up, its
+//! group is ended; children of one that ended by itself live on.
 //!
 //! It knows nothing of sites, nor how a path is found to be this handler's.
 
 pub mod environment;
-pub mod group;
 pub mod limits;
-pub mod process;
+mod process;
+pub mod spawner;
 pub mod stderr;
 
 use std::path::{Path, PathBuf};
@@ -23,30 +24,32 @@ use lowroad_http::status::Status;
 
 use self::environment::Environment;
 use self::process::Process;
+use self::spawner::Spawner;
 use crate::collect::Gathered;
 use crate::head::Form;
 use crate::head::reply::Reply;
 use crate::notice::Notice;
 use crate::script::lookup::{self, kind};
 use crate::script::talk::{self, Terms};
-use crate::script::{Meaning, Rules, Script, base_of, find};
+use crate::script::{Meaning, Rules, Script, base_of, find, mounted};
 use crate::spool::Spools;
 use crate::{Begun, Failure, Handler, Request};
 
 /// Answers a route's requests with the programs of a folder.
 pub struct CgiHandler {
     rules: Rules,
-    /// The part of a path before the program's.
+    /// The part of a path before the program's; empty where programs lie among the site's files.
     base: String,
     symlinks: Symlinks,
     cgi: Cgi,
     running: Arc<Concurrency>,
+    spawner: Arc<Spawner>,
     terms: Terms,
     user: Option<(u32, u32)>,
 }
 
 impl CgiHandler {
-    /// A handler for `route`, which goes to `cgi`. `symlinks` are those of the site.
+    /// A handler for `route`, which goes to `cgi`, whose programs `spawner` starts. `symlinks` are those of the site.
     ///
     /// # Errors
     /// The folder of the programs can't be found.
@@ -54,6 +57,7 @@ impl CgiHandler {
         route: &Route,
         cgi: &Cgi,
         symlinks: Symlinks,
+        spawner: Arc<Spawner>,
         notice: Notice,
     ) -> std::io::Result<CgiHandler> {
         let rules = Rules {
@@ -61,13 +65,19 @@ impl CgiHandler {
             ending: String::new(),
             index: String::new(),
         };
-        std::fs::canonicalize(&cgi.folder)?;
+        if let Some(path) = &cgi.path {
+            std::fs::canonicalize(path)?;
+        }
         Ok(CgiHandler {
-            base: base_of(&route.pattern),
+            base: match cgi.path {
+                Some(_) => base_of(&route.pattern),
+                None => String::new(),
+            },
             rules,
             symlinks,
             cgi: cgi.clone(),
             running: Concurrency::new(route.concurrency_max),
+            spawner,
             terms: Terms {
                 silence: Duration::from_millis(route.timeout_ms),
                 notice,
@@ -118,10 +128,16 @@ impl CgiHandler {
             let detail = format!(
                 "{} programs of {} run already; the route's concurrency allows no more",
                 self.running.max(),
-                self.cgi.folder.display()
+                self.place()
             );
             Failure::new(Status::SERVICE_UNAVAILABLE, detail)
         })
+    }
+
+    /// Where programs are, for people.
+    fn place(&self) -> std::path::Display<'_> {
+        let path = self.cgi.path.as_deref();
+        path.unwrap_or(Path::new("the site")).display()
     }
 
     /// Finds and starts the program. Blocks.
@@ -131,10 +147,7 @@ impl CgiHandler {
         body_len: Option<u64>,
         permit: Permit,
     ) -> Result<(Process, Form), Failure> {
-        let folder = self.folder()?;
-        let script = self.script(&folder, request.path());
-        let script = script.ok_or_else(Failure::not_found)?;
-        let file = self.file(&folder, &script);
+        let (script, file) = self.find(request)?;
         if !lookup::is_executable(&file) {
             let detail = format!("{} may not be run; make it executable", file.display());
             return Err(Failure::new(Status::INTERNAL_ERROR, detail));
@@ -142,7 +155,8 @@ impl CgiHandler {
         let environment = Environment {
             request,
             script: &script,
-            file: &file,
+            file: Some(&file),
+            root: &request.root,
             body_len,
             authorization: false,
             extra: &self.cgi.env,
@@ -154,30 +168,37 @@ impl CgiHandler {
         let limits = limits::Limits {
             memory_len_max: self.cgi.memory_len_max,
             cpu_s_max: self.cgi.cpu_s_max,
+            processes_max: self.cgi.processes_max,
             user: self.user,
-            ends_with_parent: false,
+            ends_with_parent: true,
         };
         let keep = process::Keep {
             permit,
             patience: self.terms.silence,
             notice: self.terms.notice.clone(),
         };
-        let process = Process::start(&file, &environment, limits, keep)?;
+        let process = Process::start(&file, &environment, limits, &self.spawner, keep)?;
         Ok((process, form))
     }
 
-    /// Where the folder is now: a new version may be put in place by a symbolic link.
-    fn folder(&self) -> Result<PathBuf, Failure> {
-        let folder = &self.cgi.folder;
-        std::fs::canonicalize(folder).map_err(|error| {
-            let detail = format!("the folder of programs {}: {error}", folder.display());
-            Failure::new(Status::INTERNAL_ERROR, detail)
-        })
+    /// The program for a request, and its file.
+    fn find(&self, request: &Request) -> Result<(Script, PathBuf), Failure> {
+        let place = match &self.cgi.path {
+            Some(path) => now_at(path)?,
+            None => request.root.to_path_buf(),
+        };
+        if place.is_file() {
+            return Ok((mounted(request.path(), &self.base), place));
+        }
+        let script = self.script(&place, (request.path(), request.plain_path_len()));
+        let script = script.ok_or_else(Failure::not_found)?;
+        let file = self.file(&place, &script);
+        Ok((script, file))
     }
 
-    fn script(&self, folder: &Path, path: &[u8]) -> Option<Script> {
+    fn script(&self, folder: &Path, path: (&[u8], usize)) -> Option<Script> {
         let base = self.base.len();
-        path.strip_prefix(self.base.as_bytes())?;
+        path.0.strip_prefix(self.base.as_bytes())?;
         let look = |name: &[u8]| match name.get(base..) {
             // The folders before the programs' need not be there.
             None | Some([]) => crate::script::Kind::Folder,
@@ -194,6 +215,14 @@ impl CgiHandler {
         let name = script.name.get(self.base.len() + 1..).unwrap_or_default();
         folder.join(std::ffi::OsStr::from_bytes(name))
     }
+}
+
+/// Where it is now: a new version may be put in place by a symbolic link.
+fn now_at(path: &Path) -> Result<PathBuf, Failure> {
+    std::fs::canonicalize(path).map_err(|error| {
+        let detail = format!("the programs at {}: {error}", path.display());
+        Failure::new(Status::INTERNAL_ERROR, detail)
+    })
 }
 
 impl Handler for CgiHandler {

@@ -35,13 +35,15 @@ use crate::head::reply::Reply;
 use crate::notice::Notice;
 use crate::script::lookup::{Lately, kind};
 use crate::script::talk::{Stopped, Terms, answer};
-use crate::script::{Meaning, Rules, Script, find, front, is_hidden};
+use crate::script::{Meaning, Rules, Script, base_of, find, front, mounted};
 use crate::spool::Spools;
 use crate::{Begun, Content, Failure, Handler, Request, Response};
 
 /// Answers a route's requests through a FastCGI server.
 pub struct FastCgiHandler {
     rules: Rules,
+    /// The part of a path before that of a server which is one program.
+    base: String,
     fastcgi: FastCgi,
     symlinks: Symlinks,
     lately: Lately,
@@ -65,6 +67,7 @@ impl FastCgiHandler {
             .and_then(|ending| ending.to_str())
             .map_or_else(String::new, |ending| format!(".{ending}"));
         FastCgiHandler {
+            base: base_of(&route.pattern),
             rules: Rules {
                 pattern: route.pattern.clone(),
                 ending,
@@ -116,7 +119,7 @@ impl FastCgiHandler {
         let body_len = body.len;
         let asked = ScriptRequest {
             worker,
-            file: file_of(&request, &script),
+            file: self.file_of(&request, &script),
             request,
             script,
             body_len,
@@ -138,6 +141,7 @@ struct ScriptRequest {
     worker: usize,
     request: Request,
     script: Script,
+    /// Where the server has it; what the server is called where it has no scripts.
     file: Arc<Path>,
     body_len: Option<u64>,
     permit: Arc<Permit>,
@@ -160,21 +164,24 @@ impl FastCgiHandler {
         worker: usize,
         request: &Request,
     ) -> Result<Meaning, Failure> {
-        if is_hidden(request.path()) {
-            return Ok(Meaning::Nothing);
+        // The configuration names it, and the server says if it is not there. The path is its own.
+        if self.is_one_program() {
+            return Ok(Meaning::Script(mounted(request.path(), &self.base)));
         }
-        // The configuration names it, and the server says if it is not there.
         if let Some(script) = &self.fastcgi.script {
             return Ok(Meaning::Script(front(request.path(), script)));
         }
         let local = self.server.pool.local(worker);
         let now_ms = local.timers.now_ms();
-        if let Some(meaning) = self.lately.known(&request.root, request.path(), now_ms) {
+        let plain_len = request.plain_path_len();
+        let is_plain = plain_len >= request.path().len();
+        if is_plain && let Some(meaning) = self.lately.known(&request.root, request.path(), now_ms)
+        {
             return Ok(meaning);
         }
         // A slow disk must not hold up the worker.
         let (handler, root, path) = (self.clone(), request.root.clone(), request.path().to_vec());
-        let looking = local.offload(move || handler.look(&root, &path));
+        let looking = local.offload(move || handler.look(&root, (&path, plain_len)));
         let Ok(looking) = looking else {
             let detail = "too much waits for the disk to look for a script";
             return Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail));
@@ -183,13 +190,34 @@ impl FastCgiHandler {
             let detail = "looking for a script ended without a result";
             return Err(Failure::new(Status::INTERNAL_ERROR, detail));
         };
-        self.lately
-            .keep(&request.root, request.path(), now_ms, &meaning);
+        if is_plain {
+            self.lately
+                .keep(&request.root, request.path(), now_ms, &meaning);
+        }
         Ok(meaning)
     }
 
+    /// Whether the server is one program without scripts.
+    fn is_one_program(&self) -> bool {
+        self.fastcgi.script.as_deref() == Some("")
+    }
+
+    /// Where the server sees the site's folder.
+    fn root<'r>(&'r self, request: &'r Request) -> &'r Path {
+        self.fastcgi.script_root.as_deref().unwrap_or(&request.root)
+    }
+
+    fn file_of(&self, request: &Request, script: &Script) -> Arc<Path> {
+        if self.is_one_program() {
+            return Path::new(self.server.name()).into();
+        }
+        let name = script.name.strip_prefix(b"/").unwrap_or(&script.name);
+        let name = std::ffi::OsStr::from_bytes(name);
+        self.root(request).join(name).into()
+    }
+
     /// Asks the file system. Blocks.
-    fn look(&self, root: &Path, path: &[u8]) -> Meaning {
+    fn look(&self, root: &Path, path: (&[u8], usize)) -> Meaning {
         let look = |path: &[u8]| kind(root, path, self.symlinks);
         find(path, &self.rules, look)
     }
@@ -202,8 +230,12 @@ impl FastCgiHandler {
         fresh: bool,
     ) -> Result<Response, Stopped> {
         let idempotent = asked.request.method.is_idempotent();
-        let reply = Reply::new(asked.file.clone(), Form::Cgi, asked.request.method);
-        let complaints = Complaints::new(asked.file.clone(), self.terms.notice.clone());
+        let reply = Reply::new(asked.file.clone(), Form::FastCgi, asked.request.method);
+        let complaints = Complaints::new(
+            asked.file.clone(),
+            (asked.request.method, asked.request.raw_path()),
+            self.terms.notice.clone(),
+        );
         if self.server.multiplexes() {
             let silence = self.terms.silence;
             let shared = self.server.shared(asked.worker, fresh, silence).await;
@@ -238,7 +270,8 @@ impl FastCgiHandler {
         let environment = Environment {
             request: &asked.request,
             script: &asked.script,
-            file: &asked.file,
+            file: (!self.is_one_program()).then_some(&*asked.file),
+            root: self.root(&asked.request),
             body_len: asked.body_len,
             authorization: true,
             extra: &self.fastcgi.env,
@@ -263,11 +296,6 @@ fn not_again(failure: Failure) -> Stopped {
         failure,
         again: None,
     }
-}
-
-fn file_of(request: &Request, script: &Script) -> Arc<Path> {
-    let name = script.name.strip_prefix(b"/").unwrap_or(&script.name);
-    request.root.join(std::ffi::OsStr::from_bytes(name)).into()
 }
 
 /// Sends the client to a folder's own path, with the slash; a form is sent again.

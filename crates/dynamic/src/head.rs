@@ -22,8 +22,10 @@ const FIELDS_MAX: usize = 256;
 /// What the output begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A CGI head: fields only.
+    /// A CGI head: fields only, at least one of those that a program must send.
     Cgi,
+    /// The same of a FastCGI server, which may leave out Content-Type: other servers let it.
+    FastCgi,
     /// A whole HTTP head with a status line, from a program whose name begins with `nph-`.
     Http,
 }

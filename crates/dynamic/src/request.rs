@@ -54,9 +54,26 @@ impl Request {
         &self.head.text[..self.head.target_end]
     }
 
+    /// The path as it was sent, still percent-encoded.
+    pub fn raw_path(&self) -> &[u8] {
+        let target = self.target();
+        let path = target.get(..self.head.query_start.saturating_sub(1));
+        path.unwrap_or(target)
+    }
+
     /// The decoded path; begins with `/`, has no dot segments, no `//` and no NUL.
     pub fn path(&self) -> &[u8] {
         &self.head.text[self.head.target_end..self.head.path_end]
+    }
+
+    /// How much of the decoded path comes before the first slash or backslash in it that was encoded. Whoever looks at
+    /// requests before us may take only plain ones for slashes.
+    pub fn plain_path_len(&self) -> usize {
+        let raw = self.raw_path();
+        match raw.contains(&b'%') || raw.contains(&b'\\') {
+            true => lowroad_http::target::plain_len(raw),
+            false => self.path().len(),
+        }
     }
 
     /// What follows the first `?` of the target, as it was sent.

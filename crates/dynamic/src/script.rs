@@ -55,20 +55,25 @@ pub enum Meaning {
 
 /// Finds the script for a decoded path: the first of its prefixes that is a file. If that file is
 /// no script by the rules, there is none: what follows a file's name never makes a script of it,
-/// and a script that is not there is not looked for elsewhere.
-pub fn find(path: &[u8], rules: &Rules, mut kind: impl FnMut(&[u8]) -> Kind) -> Meaning {
-    if is_hidden(path) {
-        return Meaning::Nothing;
-    }
-    for end in ends(path) {
+/// and a script that is not there is not looked for elsewhere. The name of a script ends within the first `plain_len` bytes,
+/// before anything that was encoded though it needs not be; what follows is all the script's.
+pub fn find(
+    (path, plain_len): (&[u8], usize),
+    rules: &Rules,
+    mut kind: impl FnMut(&[u8]) -> Kind,
+) -> Meaning {
+    for end in ends(path).take_while(|end| *end <= plain_len) {
         let (name, info) = path.split_at(end);
         match kind(name) {
-            Kind::File if rules.allow(name) => return script(name, info),
+            Kind::File if rules.allow(name) && !is_hidden(name) => return script(name, info),
             Kind::File | Kind::Nothing => return Meaning::Nothing,
             Kind::Folder => {}
         }
     }
-    find_index(path, rules, kind)
+    match path.len() <= plain_len && !is_hidden(path) {
+        true => find_index(path, rules, kind),
+        false => Meaning::Nothing,
+    }
 }
 
 /// The script of a front controller: always the same, unless the path names it itself and then
@@ -81,6 +86,18 @@ pub fn front(path: &[u8], script: &str) -> Script {
     Script {
         name: script.as_bytes().to_vec(),
         info: info.to_vec(),
+    }
+}
+
+/// The one program that answers for all that a pattern covers: its name is what the pattern says of where it is.
+pub fn mounted(path: &[u8], base: &str) -> Script {
+    let base = match path.strip_prefix(base.as_bytes()) {
+        Some(info) if info.is_empty() || info.starts_with(b"/") => base,
+        _ => "",
+    };
+    Script {
+        name: base.as_bytes().to_vec(),
+        info: path[base.len()..].to_vec(),
     }
 }
 

@@ -184,6 +184,7 @@ impl Supervising {
             Limits {
                 memory_len_max: 0,
                 cpu_s_max: 0,
+                processes_max: 0,
                 user: application.user,
                 ends_with_parent: true,
             },

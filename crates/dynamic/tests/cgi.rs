@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cgi_support::{
-    Notices, Whole, ask, cgi_route, fail, fetch, get, post, runtime, until, upload, whole,
+    Notices, Whole, ask, cgi_route, fail, fetch, get, new_spawner, post, runtime, spawner, until,
+    upload, whole,
 };
 use lowroad_config::{Cgi, Route, Symlinks};
 use lowroad_dynamic::cgi::CgiHandler;
+use lowroad_dynamic::cgi::spawner::Spawner;
 use lowroad_dynamic::{Begun, Content, Handler};
 use lowroad_engine::stream::{Next, stream};
 use lowroad_http::method::Method;
@@ -53,10 +55,18 @@ impl Programs {
     }
 
     fn handler_with(&self, change: impl FnOnce(&mut Route, &mut Cgi)) -> Arc<CgiHandler> {
+        self.handler_by(spawner(), change)
+    }
+
+    fn handler_by(
+        &self,
+        spawner: Arc<Spawner>,
+        change: impl FnOnce(&mut Route, &mut Cgi),
+    ) -> Arc<CgiHandler> {
         let (mut route, mut cgi) = cgi_route("/cgi-bin/**", &self.path().join("cgi"));
         change(&mut route, &mut cgi);
         let notice = self.notices.notice();
-        let handler = CgiHandler::new(&route, &cgi, Symlinks::Beneath, notice);
+        let handler = CgiHandler::new(&route, &cgi, Symlinks::Beneath, spawner, notice);
         Arc::new(handler.expect("the folder is there"))
     }
 
@@ -252,7 +262,7 @@ fn complaints_and_ends_are_logged() {
     runtime().block_on(async {
         assert_eq!(fetch(&handler, get(&root, "/cgi-bin/loud")).await.body, "x");
         let line = programs.notices.wait_for("oh").await;
-        assert!(line.ends_with("cgi/loud: oh"), "{line}");
+        assert!(line.ends_with("cgi/loud: GET /cgi-bin/loud: oh"), "{line}");
         programs.notices.wait_for("ended with status 3").await;
     });
 }
@@ -434,41 +444,115 @@ fn silence_is_bounded_before_and_after_the_head() {
 }
 
 #[test]
-fn children_do_not_outlive_a_program_nor_hold_up_its_answer() {
+fn children_of_a_program_that_ended_live_on() {
     let programs = Programs::new();
     programs.add(
         "leave",
-        "#!/bin/sh\nsleep 1000 &\necho $! > pids\nprintf 'Status: 200\\n\\nbye'\n",
+        "#!/bin/sh\nsleep 1000 </dev/null >/dev/null 2>&1 &\necho $! > pids\n\
+         printf 'Status: 200\\n\\nbye'\n",
     );
-    let handler = programs.handler();
+    let handler = programs.handler_with(|route, _| route.concurrency_max = 1);
     let root = programs.path();
     runtime().block_on(async {
         let answer = fetch(&handler, get(&root, "/cgi-bin/leave")).await;
         assert_eq!((answer.body.as_str(), answer.cut), ("bye", false));
-        wait_for_end(&wait_for_pids(&programs).await).await;
+        let first = wait_for_pids(&programs).await;
+        // Once the place is free again, nothing more will be done about the first.
+        let again = until_answered(&handler, &root, "/cgi-bin/leave").await;
+        assert_eq!(again.expect("an answer").body, "bye");
+        let second = wait_for_pids(&programs).await;
+        assert!(is_alive(&first[0]), "it was left alone");
+        for pid in [&first[0], &second[0]] {
+            let killed = Command::new("kill").args(["-KILL", pid]).status();
+            assert!(killed.is_ok_and(|status| status.success()));
+        }
+    });
+}
+
+/// A program that ends before its output does: a child goes on with that once there is a file.
+const GOES_ON: &str = "#!/bin/sh\n(until [ -e go ]; do sleep 0.01; done; printf rest) &\n\
+                       echo $$ $! > pids.new\nmv pids.new pids\nprintf 'Status: 200\\n\\nhalf '\n";
+
+#[test]
+fn an_answer_ends_with_its_output() {
+    let programs = Programs::new();
+    programs.add("on", GOES_ON);
+    let handler = programs.handler();
+    let root = programs.path();
+    runtime().block_on(async {
+        let response = ask(&handler, get(&root, "/cgi-bin/on")).await;
+        let response = response.expect("a head");
+        wait_for_end(&wait_for_pids(&programs).await[..1]).await;
+        programs.folder.file("cgi/go", "");
+        let answer = whole(response).await;
+        assert_eq!((answer.body.as_str(), answer.cut), ("half rest", false));
     });
 }
 
 #[test]
-fn a_child_that_left_the_group_does_not_hold_up_the_answer() {
+fn children_that_answer_end_with_the_request() {
     let programs = Programs::new();
-    programs.add(
-        "leave",
-        // It must have left before the program ends, whose group is killed then.
-        "#!/bin/sh\nsetsid sh -c 'echo $$ > own; exec sleep 1000' &\n\
-         until [ -s own ]; do :; done\nmv own pids\nprintf 'Status: 200\\n\\nbye'\n",
-    );
-    // Longer than anybody waits for this test.
-    let handler = programs.handler_with(|route, _| route.timeout_ms = 3_600_000);
+    programs.add("on", GOES_ON);
+    let handler = programs.handler();
     let root = programs.path();
     runtime().block_on(async {
-        let answer = fetch(&handler, get(&root, "/cgi-bin/leave")).await;
-        assert_eq!((answer.body.as_str(), answer.cut), ("bye", false));
+        let response = ask(&handler, get(&root, "/cgi-bin/on")).await;
         let pids = wait_for_pids(&programs).await;
-        assert!(is_alive(&pids[0]), "it is its own master");
+        wait_for_end(&pids[..1]).await;
+        assert!(is_alive(&pids[1]));
+        drop(response);
+        wait_for_end(&pids).await;
+    });
+}
+
+/// Tells who has started it, and itself, and hangs.
+const TELLS: &str = "#!/bin/sh\necho $PPID $$ > pids.new\nmv pids.new pids\nexec sleep 1000\n";
+
+#[test]
+fn who_starts_programs_is_started_again() {
+    let programs = Programs::new();
+    programs.add("tell", TELLS);
+    programs.add("say", "#!/bin/sh\nprintf 'Status: 200\\n\\nhere'\n");
+    let handler = programs.handler_by(new_spawner(&programs.notices), |_, _| {});
+    let root = programs.path();
+    runtime().block_on(async {
+        let task = {
+            let (handler, request) = (handler.clone(), get(&root, "/cgi-bin/tell"));
+            tokio::spawn(async move { ask(&handler, request).await.map(drop) })
+        };
+        let pids = wait_for_pids(&programs).await;
         let killed = Command::new("kill").args(["-KILL", &pids[0]]).status();
         assert!(killed.is_ok_and(|status| status.success()));
+        let failure = task.await.expect("no panic").expect_err("it is lost");
+        assert_eq!(failure.status, Status::BAD_GATEWAY, "{failure:?}");
+        wait_for_end(&pids).await;
+        programs
+            .notices
+            .wait_for("the next call starts another")
+            .await;
+        let answer = fetch(&handler, get(&root, "/cgi-bin/say")).await;
+        assert_eq!(answer.body, "here");
     });
+}
+
+#[test]
+fn programs_end_when_who_asks_for_them_is_gone() {
+    let programs = Programs::new();
+    programs.add("tell", TELLS);
+    let spawner = new_spawner(&programs.notices);
+    let handler = programs.handler_by(spawner, |_, _| {});
+    let root = programs.path();
+    let runtime = runtime();
+    let pids = runtime.block_on(async {
+        let Begun::Later(answering) = handler.begin(0, get(&root, "/cgi-bin/tell")) else {
+            panic!("at once");
+        };
+        tokio::spawn(answering);
+        wait_for_pids(&programs).await
+    });
+    // With it goes the socket to the process that starts programs.
+    drop(runtime);
+    crate::runtime().block_on(wait_for_end(&pids));
 }
 
 #[test]
@@ -549,7 +633,7 @@ fn a_folder_that_is_put_in_place_by_a_link_is_seen() {
     let root = programs.path();
     let link = root.join("current");
     std::os::unix::fs::symlink("one", &link).expect("a link");
-    let handler = programs.handler_with(|_, cgi| cgi.folder = link.clone());
+    let handler = programs.handler_with(|_, cgi| cgi.path = Some(link.clone()));
     runtime().block_on(async {
         let request = || get(&root, "/cgi-bin/which");
         assert_eq!(fetch(&handler, request()).await.body, "one");
@@ -566,7 +650,8 @@ fn processes_are_limited_in_number_memory_and_time() {
     programs.add("hang", HANG);
     programs.add(
         "limits",
-        "#!/bin/sh\nprintf 'Status: 200\\n\\n'\nulimit -v; ulimit -t; ulimit -c\n",
+        "#!/bin/sh\nprintf 'Status: 200\\n\\n'\nulimit -v; ulimit -t; ulimit -c\n\
+         awk '/Max processes/ { print $3 }' /proc/self/limits\n",
     );
     programs.add("spin", "#!/bin/sh\nwhile :; do :; done\n");
     programs.add(
@@ -577,6 +662,7 @@ fn processes_are_limited_in_number_memory_and_time() {
         route.concurrency_max = 1;
         cgi.memory_len_max = 128 << 20;
         cgi.cpu_s_max = 1;
+        cgi.processes_max = 5000;
     });
     let root = programs.path();
     runtime().block_on(async {
@@ -591,7 +677,7 @@ fn processes_are_limited_in_number_memory_and_time() {
         task.abort();
         wait_for_end(&pids).await;
         let answer = until_answered(&handler, &root, "/cgi-bin/limits").await;
-        assert_eq!(answer.expect("an answer").body, "131072\n1\n0\n");
+        assert_eq!(answer.expect("an answer").body, "131072\n1\n0\n5000\n");
         let failure = until_answered(&handler, &root, "/cgi-bin/hungry").await;
         assert_eq!(failure.expect_err("no memory").status.code(), 502);
         let failure = until_answered(&handler, &root, "/cgi-bin/spin").await;

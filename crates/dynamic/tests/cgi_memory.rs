@@ -6,7 +6,7 @@ mod cgi_support;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use cgi_support::{Notices, ask, cgi_route, memory_peak_kib, runtime, upload};
+use cgi_support::{Notices, ask, cgi_route, memory_peak_kib, runtime, spawner, upload};
 use lowroad_config::Symlinks;
 use lowroad_dynamic::Content;
 use lowroad_dynamic::cgi::CgiHandler;
@@ -21,7 +21,7 @@ fn a_hundred_megabytes_go_through_in_little_memory() {
     std::fs::set_permissions(program, mode).expect("a mode");
     let (route, cgi) = cgi_route("/cgi-bin/**", folder.path());
     let notice = Notices::default().notice();
-    let handler = CgiHandler::new(&route, &cgi, Symlinks::Beneath, notice);
+    let handler = CgiHandler::new(&route, &cgi, Symlinks::Beneath, spawner(), notice);
     let handler = Arc::new(handler.expect("the folder is there"));
     let len: u64 = 100 << 20;
     let before = memory_peak_kib();

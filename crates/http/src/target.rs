@@ -11,6 +11,42 @@ use crate::refusal::Refusal;
 /// `TargetInvalid` if it does not begin with `/`; `TargetTooLong` if `scratch` is shorter than
 /// `path`; `PathEscape`, `PathNul`, `PathSlash`, `PathDots`.
 pub fn decode<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Refusal> {
+    decode_as(path, scratch, Slashes::Refused)
+}
+
+/// The same for who has no files: encoded slashes and backslashes are bytes of the path as any other. Dot segments are
+/// refused here too, however their slashes are written.
+///
+/// # Errors
+/// As [`decode`], but for `PathSlash`.
+pub fn decode_with_slashes<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Refusal> {
+    decode_as(path, scratch, Slashes::Decoded)
+}
+
+/// How long the path is, decoded, before the first slash or backslash that is encoded, or backslash that is not; all of it
+/// where there is none.
+#[must_use]
+pub fn plain_len(path: &[u8]) -> usize {
+    let (mut len, mut rest, mut last) = (0, path, 0);
+    while let Ok(Some((byte, after))) = next(rest, Slashes::Refused) {
+        len += usize::from(byte != b'/' || last != b'/');
+        (rest, last) = (after, byte);
+    }
+    len
+}
+
+/// What encoded slashes and backslashes become.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slashes {
+    Refused,
+    Decoded,
+}
+
+fn decode_as<'a>(
+    path: &'a [u8],
+    scratch: &'a mut [u8],
+    slashes: Slashes,
+) -> Result<&'a [u8], Refusal> {
     if path.first() != Some(&b'/') {
         return Err(Refusal::TargetInvalid);
     }
@@ -19,7 +55,7 @@ pub fn decode<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Ref
         .ok_or(Refusal::TargetTooLong)?;
     let mut len = 0;
     let mut rest = path;
-    while let Some((byte, after)) = next(rest)? {
+    while let Some((byte, after)) = next(rest, slashes)? {
         rest = after;
         if byte == b'/' && len > 0 && out[len - 1] == b'/' {
             continue;
@@ -38,19 +74,19 @@ pub fn decode<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Ref
 }
 
 /// The first byte of an encoded path, and the rest.
-fn next(path: &[u8]) -> Result<Option<(u8, &[u8])>, Refusal> {
+fn next(path: &[u8], slashes: Slashes) -> Result<Option<(u8, &[u8])>, Refusal> {
     match path {
         [] => Ok(None),
         [b'%', high, low, rest @ ..] => {
             let (high, low) = (hex(*high)?, hex(*low)?);
             match high << 4 | low {
                 0 => Err(Refusal::PathNul),
-                b'/' | b'\\' => Err(Refusal::PathSlash),
+                b'/' | b'\\' if slashes == Slashes::Refused => Err(Refusal::PathSlash),
                 byte => Ok(Some((byte, rest))),
             }
         }
         [b'%', ..] => Err(Refusal::PathEscape),
-        [b'\\', ..] => Err(Refusal::PathSlash),
+        [b'\\', ..] if slashes == Slashes::Refused => Err(Refusal::PathSlash),
         [0, ..] => Err(Refusal::PathNul),
         [byte, rest @ ..] => Ok(Some((*byte, rest))),
     }
@@ -142,6 +178,32 @@ mod tests {
             assert_eq!(decoded(path), Err(why), "{path}");
         }
         assert_eq!(decode(b"/abc", &mut [0; 3]), Err(Refusal::TargetTooLong));
+    }
+
+    #[test]
+    fn who_has_no_files_gets_slashes_too() {
+        let decoded = |path: &str| {
+            let mut scratch = [0; 200];
+            decode_with_slashes(path.as_bytes(), &mut scratch).map(<[u8]>::to_vec)
+        };
+        for (path, want, plain_len) in [
+            ("/a/AC%2FDC/x", &b"/a/AC/DC/x"[..], 5),
+            ("/a%5Cb\\c", b"/a\\b\\c", 2),
+            ("/a\\b", b"/a\\b", 2),
+            ("//a//%2Fb", b"/a/b", 3),
+            ("/a%20b", b"/a b", 4),
+        ] {
+            assert_eq!(decoded(path).as_deref(), Ok(want), "{path}");
+            assert_eq!(plain_len_of(path), plain_len, "{path}");
+        }
+        for path in ["/..%2fa", "/a/..%2F..%2fetc", "/%2e%2e%2f", "/a%2f.%2fb"] {
+            assert_eq!(decoded(path), Err(Refusal::PathDots), "{path}");
+        }
+        assert_eq!(decoded("/a%2f%00"), Err(Refusal::PathNul));
+    }
+
+    fn plain_len_of(path: &str) -> usize {
+        super::plain_len(path.as_bytes())
     }
 
     #[test]

@@ -20,6 +20,7 @@ use lowroad_engine::service::Refused;
 use lowroad_engine::{Answer, Exchange, ListenerId, Response, Service};
 use lowroad_http::host;
 use lowroad_http::method::Method;
+use lowroad_http::refusal::Refusal;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 use lowroad_http::target;
@@ -170,11 +171,20 @@ impl<W: World> Decider<'_, W> {
             }
             _ => return made(to.other_method(At { site, path: b"/" })),
         };
+        // What a file's path can't have, a program's may.
+        let mut is_for_files = true;
         let path = if plain {
             path
         } else {
             self.scratch.path.resize(path.len(), 0);
-            match target::decode(path, &mut self.scratch.path) {
+            let decoded = match target::decode(path, &mut self.scratch.path) {
+                Err(Refusal::PathSlash) if !site.routes.is_empty() => {
+                    is_for_files = false;
+                    target::decode_with_slashes(path, &mut self.scratch.path)
+                }
+                decoded => decoded,
+            };
+            match decoded {
                 Ok(path) => path,
                 Err(refusal) => {
                     self.world.note(Step::BadTarget(refusal.as_str()));
@@ -197,7 +207,9 @@ impl<W: World> Decider<'_, W> {
             self.world.note(Step::NoClientCertificate);
             return made(to.refuse(Some(At { site, path }), Status::FORBIDDEN));
         }
-        if request.method == Method::Purge {
+        if request.method == Method::Purge
+            && (!site.rules.purge_from.is_empty() || site.routes.is_empty())
+        {
             let asked = Asked {
                 site,
                 host: &[],
@@ -230,9 +242,24 @@ impl<W: World> Decider<'_, W> {
             logger: self.logger,
             key: &mut self.scratch.key,
         };
+        if !is_for_files {
+            let route = site.routes.of_slashes(path, request);
+            return match route.filter(|route| route.takes(request.method)) {
+                Some(route) => lookup.ask(&asked, path, route, to),
+                None => made(to.refuse_target(At { site, path: b"/" }, Refusal::PathSlash)),
+            };
+        }
         if routes::takes(request.method) && !site.routes.is_empty() {
             match site.routes.of_request(path, request) {
-                Ok(Some(route)) => return lookup.ask(&asked, path, route, to),
+                Ok(Some(route)) if route.takes(request.method) => {
+                    return lookup.ask(&asked, path, route, to);
+                }
+                Ok(Some(_)) => {
+                    if to.exchange.body.is_some() {
+                        to.response.close();
+                    }
+                    return made(to.other_method(asked.at()));
+                }
                 Ok(None) => {}
                 Err(NoRoute) => return made(to.refuse(Some(asked.at()), Status::NOT_FOUND)),
             }

@@ -74,6 +74,9 @@ pub enum Command {
     /// Be the process of a module with a process of its own; the server starts it
     #[command(hide = true)]
     ModuleHost,
+    /// Be the process that starts CGI programs; the server starts it
+    #[command(hide = true)]
+    Spawner,
     /// Speed up the server that listens on a port, without touching it
     Attach(Attach),
     /// Take that off again

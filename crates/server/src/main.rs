@@ -71,7 +71,7 @@ use lowroad_dynamic::memory::Counting;
 use lowroad_engine::{background, tasks};
 
 use cli::{Cli, Command};
-use programs::modules;
+use programs::{modules, scripts};
 
 /// A request to a program takes a dozen pieces of memory, which the C library's allocator makes
 /// slow (docs/performance.md). Counted for pages, which may take so much and no more.
@@ -117,6 +117,7 @@ fn run(command: Command) -> ExitCode {
         Command::Check { config } => cli::check(&config),
         Command::Image { image } => image::run(&image),
         Command::ModuleHost => modules::host(),
+        Command::Spawner => scripts::spawner(),
         Command::New { what } => scaffold::write(&what),
         Command::Explain(explain) => softirq::explain(&explain),
         Command::Attach(attach) => softirq::attach(&attach),

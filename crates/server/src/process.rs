@@ -502,7 +502,7 @@ fn follow_certificates(running: &Mutex<Running>) {
     tls.follow(&logger);
 }
 
-/// Says how many failures of origins were like those that the log has.
+/// Says how many failures of programs were like those that the log has.
 fn tell_of_faults(running: &Mutex<Running>) {
     let (sites, logger) = {
         let running = lock(running);
@@ -511,10 +511,14 @@ fn tell_of_faults(running: &Mutex<Running>) {
     for route in sites.all.iter().flat_map(|site| site.routes.iter()) {
         for kind in route.faults.take_over(clock::now_ms()) {
             if kind.more > 0 {
-                logger.error(format_args!(
-                    "fault {}: {} of {}, and {} more like it",
-                    kind.number, kind.status, route.label, kind.more
-                ));
+                let (number, status, more) = (&kind.number, kind.status, kind.more);
+                let label = &route.label;
+                let line =
+                    format_args!("fault {number}: {status} of {label}, and {more} more like it");
+                match status {
+                    500.. => logger.error(line),
+                    _ => logger.info(line),
+                }
             }
         }
     }

@@ -28,6 +28,7 @@ fn commands_that_are_lacking_say_so() {
         (&["serve", "/", "--softirq", "auto"], "softirq"),
         (&["image", "build", "/srv", "-o", "site.img"], "image"),
         (&["module-host"], "modules"),
+        (&["spawner"], "programs"),
     ] {
         let said = refusal(arguments);
         let lacking = format!("this lowroad was built without {feature}");

@@ -89,7 +89,8 @@ pub struct Conditions {
 pub enum RouteTo {
     /// The module of this name. `module = "NAME"`
     Module(String),
-    /// Programs in a folder, RFC 3875. `cgi = "DIR"`
+    /// Programs in a folder, one program, or those among the site's files, RFC 3875. `cgi = "DIR"`, `cgi = "FILE"`,
+    /// `cgi = true`
     Cgi(Cgi),
     /// A FastCGI server. `fastcgi = "ADDRESS"`
     FastCgi(FastCgi),
@@ -104,8 +105,9 @@ pub enum RouteTo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgi {
     /// The folder of the programs: what follows [`Pattern::front`] in the path is a program in it,
-    /// and what follows that is PATH_INFO. The front ends in `/`.
-    pub folder: PathBuf,
+    /// and what follows that is PATH_INFO. The front ends in `/`. Or the one program that has all that follows as its
+    /// PATH_INFO. `None`: programs lie among the site's files, and the pattern says which files they are.
+    pub path: Option<PathBuf>,
     /// Environment variables that programs get besides those of RFC 3875 §4.1; none of those, and
     /// no `HTTP_…`. `[site.route.env]`
     pub env: Vec<(String, String)>,
@@ -115,18 +117,22 @@ pub struct Cgi {
     /// Seconds of processor time for a program and each of its children, 1 to 86 400. Default 30.
     /// Key `cpu`, a duration, rounded up.
     pub cpu_s_max: u64,
+    /// Processes and threads that the programs' user may have, all together, before a program can't start another, at most
+    /// 65 536; 0 = no limit. Nothing is refused to root. Default 4096. Key `processes`.
+    pub processes_max: u64,
     /// As whom programs run. Default `nobody` where the server is root, else the server's user.
     pub user: Option<String>,
 }
 
 impl Cgi {
-    /// Programs in this folder, with every default.
-    pub fn new(folder: PathBuf) -> Cgi {
+    /// Programs there, with every default.
+    pub fn new(path: Option<PathBuf>) -> Cgi {
         Cgi {
-            folder,
+            path,
             env: Vec::new(),
             memory_len_max: 1 << 30,
             cpu_s_max: 30,
+            processes_max: 4096,
             user: None,
         }
     }
@@ -137,9 +143,12 @@ impl Cgi {
 pub struct FastCgi {
     /// Where it listens.
     pub address: Upstream,
-    /// The script that gets all requests, as an absolute path under the root. Default none: the
-    /// path itself is the script. Key `script`.
+    /// The script that gets all requests, as an absolute path under the root; empty where the server has no scripts and is
+    /// one program: then SCRIPT_NAME is [`Pattern::front`] without its last slash, and PATH_INFO what follows. Default
+    /// none: the path itself is the script. Key `script`.
     pub script: Option<String>,
+    /// Where the server sees the site's root. Default: at the same place. Key `script_root`.
+    pub script_root: Option<PathBuf>,
     /// The file that a folder's path stands for. Default `index.php`. Key `index`.
     pub index: String,
     /// Connections to it, all workers together, 1 to 4096. Default 32. Key `connections`.
@@ -155,6 +164,7 @@ impl FastCgi {
         FastCgi {
             address,
             script: None,
+            script_root: None,
             index: "index.php".to_string(),
             connections_max: 32,
             env: Vec::new(),

@@ -21,7 +21,7 @@ pub struct Site {
     /// The folder of its files. No default, but a site whose every path is a route's needs none.
     pub root: Root,
     /// File names that are tried, in this order, for a path that is a folder; may be empty.
-    /// Default `index.html`.
+    /// Default `index.html`, then the `index` of FastCGI routes for which that is a script.
     pub index: Vec<String>,
     /// A folder without an index file is answered with a list of its files. Default false.
     pub listing: bool,

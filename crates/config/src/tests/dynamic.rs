@@ -45,6 +45,7 @@ fn every_key_of_a_route_is_read() {
         [[site.route]]
         pattern = "/cgi-bin/**"
         cgi = "programs"
+        processes = 100
         response_buffering = false
         memory = "64M"
         cpu = "1500ms"
@@ -53,6 +54,7 @@ fn every_key_of_a_route_is_read() {
         [[site.route]]
         pattern = "*.php"
         fastcgi = "unix:run/fpm.sock"
+        script_root = "there"
         script = "/a/index.php"
         index = "start.php"
         connections = 3
@@ -73,13 +75,15 @@ fn every_key_of_a_route_is_read() {
         cpu_s_max: 2,
         user: Some("worker".into()),
         env: pairs(&[("EMPTY", ""), ("LANG", "C"), ("N", "5"), ("YES", "true")]),
-        ..Cgi::new("/etc/lowroad/programs".into())
+        processes_max: 100,
+        ..Cgi::new(Some("/etc/lowroad/programs".into()))
     };
     let fastcgi = FastCgi {
         script: Some("/a/index.php".into()),
         index: "start.php".into(),
         connections_max: 3,
         env: pairs(&[("DOCUMENT_ROOT", "/inside")]),
+        script_root: Some("/etc/lowroad/there".into()),
         ..FastCgi::new(Upstream::Unix("/etc/lowroad/run/fpm.sock".into()))
     };
     let pages = |database: Option<&str>, memory_len_max| {
@@ -137,7 +141,8 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
     );
     assert!(cgi.request_buffering && cgi.response_buffering);
     let expected = Cgi {
-        folder: "/c".into(),
+        path: Some("/c".into()),
+        processes_max: 4096,
         env: Vec::new(),
         memory_len_max: 1 << 30,
         cpu_s_max: 30,
@@ -147,6 +152,7 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
     let expected = FastCgi {
         address: Upstream::Tcp(([127, 0, 0, 1], 9000).into()),
         script: None,
+        script_root: None,
         index: "index.php".into(),
         connections_max: 32,
         env: Vec::new(),
@@ -271,6 +277,8 @@ fn keys_of_other_targets_are_refused() {
         ("fastcgi = 1", "cpu = 1", "only with cgi"),
         ("cgi = \"c\"", "script = \"/x\"", "only with fastcgi"),
         ("cgi = \"c\"", "index = \"x\"", "only with fastcgi"),
+        ("cgi = \"c\"", "script_root = \"/x\"", "only with fastcgi"),
+        ("fastcgi = 1", "processes = 1", "only with cgi"),
         (
             "pages = true",
             "connections = 1",
@@ -662,4 +670,44 @@ fn a_route_may_want_more_than_a_path() {
         )));
         assert!(found.contains(allowed), "{found}");
     }
+}
+
+#[test]
+fn folders_are_answered_by_what_fastcgi_servers_run() {
+    let index = |routes: &str, more: &str| {
+        let text = format!("[[site]]\nlisten = 1\nroot = \"/r\"\n{more}{routes}");
+        let config = good(&text);
+        config.sites[0].index.join(" ")
+    };
+    let php = "[[site.route]]\npattern = \"*.php\"\nfastcgi = 9000\n";
+    let front = "[[site.route]]\npattern = \"/**\"\nmissing = true\nfastcgi = 9000\nscript = \"/index.php\"\n";
+    assert_eq!(index("", ""), "index.html");
+    assert_eq!(index(php, ""), "index.html index.php");
+    assert_eq!(
+        index(&format!("{php}{php}{front}"), ""),
+        "index.html index.php"
+    );
+    assert_eq!(index(front, ""), "index.html");
+    assert_eq!(
+        index(&format!("{php}index = \"start.php\"\n"), ""),
+        "index.html start.php"
+    );
+    assert_eq!(index(php, "index = []\n"), "");
+}
+
+#[test]
+fn programs_without_files_and_among_files() {
+    let text = "[[site]]\nlisten = 1\nroot = \"/r\"\n\
+        [[site.route]]\npattern = \"*.cgi\"\ncgi = true\n\
+        [[site.route]]\npattern = \"/app/**\"\nfastcgi = 9000\nscript = \"\"\nscript_root = \"/there\"\n";
+    let config = good(text);
+    let [cgi, fastcgi] = &config.sites[0].routes[..] else {
+        panic!("two routes");
+    };
+    assert_eq!(cgi.to, RouteTo::Cgi(Cgi::new(None)));
+    let RouteTo::FastCgi(fastcgi) = &fastcgi.to else {
+        panic!("no FastCGI");
+    };
+    assert_eq!(fastcgi.script.as_deref(), Some(""));
+    assert_eq!(fastcgi.script_root, Some("/there".into()));
 }

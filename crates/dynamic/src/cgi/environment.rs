@@ -24,8 +24,10 @@ pub struct Environment<'a> {
     pub request: &'a Request,
     /// The script.
     pub script: &'a Script,
-    /// Its file.
-    pub file: &'a Path,
+    /// Its file; `None` where there is none.
+    pub file: Option<&'a Path>,
+    /// Where it sees the site's folder.
+    pub root: &'a Path,
     /// The length of the body in bytes, if there is a body.
     pub body_len: Option<u64>,
     /// HTTP_AUTHORIZATION is among them. RFC 3875 §4.1.18 advises against it, but PHP
@@ -64,8 +66,10 @@ impl Environment<'_> {
     }
 
     fn put_script(&self, put: &mut impl FnMut(&str, &[u8])) {
-        let root = self.request.root.as_os_str().as_bytes();
-        put("SCRIPT_FILENAME", self.file.as_os_str().as_bytes());
+        let root = self.root.as_os_str().as_bytes();
+        if let Some(file) = self.file {
+            put("SCRIPT_FILENAME", file.as_os_str().as_bytes());
+        }
         put("SCRIPT_NAME", &self.script.name);
         put("DOCUMENT_ROOT", root);
         if !self.script.info.is_empty() {

@@ -8,12 +8,15 @@ use std::process::Command;
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
 /// What a program and each of its children may use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of address space; 0 = no limit.
     pub memory_len_max: u64,
     /// Seconds of processor time; 0 = no limit.
     pub cpu_s_max: u64,
+    /// Processes and threads that its user may have, all together, before one of its is refused; 0 = no limit. Nothing is
+    /// refused to root.
+    pub processes_max: u64,
     /// User and group that it runs as, with no other groups; `None` = those of this process.
     pub user: Option<(u32, u32)>,
     /// It is killed when the thread ends that starts it.
@@ -32,13 +35,16 @@ pub fn limit(command: &mut Command, limits: Limits) {
         setrlimit(Resource::Core, rlimit(core))?;
         setrlimit(Resource::As, rlimit(some(limits.memory_len_max)))?;
         setrlimit(Resource::Cpu, rlimit(some(limits.cpu_s_max)))?;
+        if limits.processes_max > 0 {
+            setrlimit(Resource::Nproc, rlimit(Some(limits.processes_max)))?;
+        }
         if limits.ends_with_parent {
             set_parent_process_death_signal(Some(Signal::KILL))?;
         }
         Ok(())
     };
     // SAFETY: the closure runs in the child of a process with several threads, where only what is
-    // async-signal-safe is allowed. It makes four system calls at most, owns only two numbers, takes no
+    // async-signal-safe is allowed. It makes five system calls at most, owns only numbers, takes no
     // lock and allocates nothing (an `Errno` becomes an `io::Error` by its number alone).
     unsafe {
         command.pre_exec(set);

@@ -1,13 +1,9 @@
-//! One CGI program, running: its pipes and its group. It knows nothing of requests' bodies and
+//! One CGI program, running: its pipes, and what becomes of it. It knows nothing of requests' bodies and
 //! heads.
 
-use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::pin::Pin;
-use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -15,14 +11,16 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use lowroad_engine::concurrency::Permit;
 use lowroad_http::status::Status;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Sleep, sleep};
 
 use super::environment::Environment;
-use super::group::Group;
-use super::limits::{Limits, limit};
+use super::limits::Limits;
+use super::spawner::{self, Order, Outcome, Running, Spawner};
 use super::stderr::Complaints;
 use crate::Failure;
 use crate::notice::Notice;
@@ -33,15 +31,9 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// How much is read at a time: as much as a pipe holds.
 const READ_LEN: usize = 64 << 10;
 
-/// How often, and after what pause, a file that is being written is tried again.
-const BUSY_TRIES_MAX: usize = 10;
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
-
 /// How long the end of a program's output waits for its own, which shows whether that was all. A
 /// program that closes its output and goes on is thought to have meant it.
 const LAST_WAIT: Duration = Duration::from_millis(100);
-/// How long the output of a program that has ended may be silent before that is taken for its end.
-const LEFTOVER_SILENCE: Duration = Duration::from_millis(100);
 
 /// What a process needs besides its request.
 pub struct Keep {
@@ -53,7 +45,8 @@ pub struct Keep {
     pub notice: Notice,
 }
 
-/// A running program. Dropped, its group is ended.
+/// A running program. Its output ends when nobody has it open any more: where the program itself has ended before,
+/// its children go on with it. Dropped, its group is ended.
 pub struct Process {
     file: Arc<Path>,
     stdin: Option<pipe::Sender>,
@@ -63,59 +56,58 @@ pub struct Process {
     buffer: Box<[u8]>,
     /// Its output is over; until when its own end is waited for.
     over: Option<Pin<Box<Sleep>>>,
-    /// Once the program itself has ended: until when more of its output is waited for.
-    leftover: Option<Pin<Box<Sleep>>>,
     ending: Option<Ending>,
 }
 
 /// What is needed to end a process.
 struct Ending {
-    group: Group,
+    running: Running,
     keep: Keep,
     runtime: Handle,
 }
 
 impl Process {
-    /// Starts a program. Blocks until it runs. In the context of a runtime.
+    /// Has a program started. May block a little. In the context of a runtime.
     ///
     /// # Errors
-    /// 500 if it can't be run, 503 if the system has no room for it.
+    /// 500 if it can't be run, 503 if the system has no room for it. What is found out later is told with its output.
     pub fn start(
         file: &Path,
         environment: &Environment<'_>,
         limits: Limits,
+        spawner: &Spawner,
         keep: Keep,
     ) -> Result<Process, Failure> {
-        let mut command = Command::new(file);
-        command.current_dir(file.parent().unwrap_or(Path::new("/")));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(Stdio::piped()).process_group(0);
-        command.env_clear().env("PATH", PATH);
-        environment.each(|name, value| {
-            command.env(OsStr::from_bytes(name), OsStr::from_bytes(value));
-        });
-        limit(&mut command, limits);
         let failed = |error: std::io::Error| failure(file, &error);
-        let mut child = spawn(&mut command).map_err(failed)?;
-        let (stdin, stdout, stderr) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let group = Group::of(child).map_err(failed)?;
-        let fd = |fd: Option<OwnedFd>| fd.expect("it was asked for");
-        let stdin = pipe::Sender::from_owned_fd(fd(stdin.map(OwnedFd::from))).map_err(failed)?;
-        let stdout = pipe::Receiver::from_owned_fd(fd(stdout.map(OwnedFd::from)));
-        let stderr = pipe::Receiver::from_owned_fd(fd(stderr.map(OwnedFd::from)));
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()));
+        let ((input, stdin), (stdout, output), (stderr, errors)) = (pipe()?, pipe()?, pipe()?);
+        let receiver = |end: OwnedFd| pipe::Receiver::from_owned_fd(end).map_err(failed);
+        let (stdout, stderr) = (receiver(stdout)?, receiver(stderr)?);
+        let stdin = pipe::Sender::from_owned_fd(stdin).map_err(failed)?;
+        let order = Order {
+            file: file.to_path_buf(),
+            folder: file.parent().unwrap_or(Path::new("/")).to_path_buf(),
+            environment: variables(environment),
+            limits,
+            ends: [input, output, errors],
+        };
+        let running = spawner.start(order).map_err(failed)?;
         let file: Arc<Path> = Arc::from(file);
+        let request = environment.request;
         Ok(Process {
-            complaints: Complaints::new(file.clone(), keep.notice.clone()),
+            complaints: Complaints::new(
+                file.clone(),
+                (request.method, request.raw_path()),
+                keep.notice.clone(),
+            ),
             file,
             stdin: Some(stdin),
-            stdout: stdout.map_err(failed)?,
-            stderr: Some(stderr.map_err(failed)?),
+            stdout,
+            stderr: Some(stderr),
             buffer: vec![0; READ_LEN].into(),
             over: None,
-            leftover: None,
             ending: Some(Ending {
-                group,
+                running,
                 keep,
                 runtime: Handle::current(),
             }),
@@ -144,64 +136,60 @@ impl Process {
         read
     }
 
-    /// When the program itself has ended, what is left of its group is ended too. A child that
-    /// left the group stays, and may keep the output open for as long as it likes; what it does not
-    /// say at once is no part of the answer.
-    fn poll_leader(&mut self, context: &mut Context<'_>) {
-        if let Some(ending) = self.ending.as_ref().filter(|_| self.leftover.is_none())
-            && ending.group.poll_ended(context).is_ready()
-        {
-            ending.group.kill();
-            self.leftover = Some(Box::pin(sleep(LEFTOVER_SILENCE)));
-        }
-    }
-
     /// Its output is over. Ready once it is known whether that was its own will.
     fn poll_last(&mut self, context: &mut Context<'_>) -> Poll<Result<Part, Failure>> {
         let over = self.over.get_or_insert_with(|| Box::pin(sleep(LAST_WAIT)));
-        if self.leftover.is_none() {
-            ready!(over.as_mut().poll(context));
-            return Poll::Ready(Ok(Part::End));
-        }
-        let signal = self
-            .ending
-            .as_ref()
-            .and_then(|ending| ending.group.signal());
-        Poll::Ready(match signal {
-            Some(signal) => {
-                let detail = format!("{} ended with signal {signal}", self.file.display());
-                Err(Failure::new(Status::BAD_GATEWAY, detail))
+        let running = self.ending.as_mut().map(|ending| &mut ending.running);
+        let outcome = match running.map(|running| running.poll_outcome(context)) {
+            Some(Poll::Pending) => {
+                ready!(over.as_mut().poll(context));
+                return Poll::Ready(Ok(Part::End));
             }
-            None => Ok(Part::End),
+            Some(Poll::Ready(outcome)) => outcome,
+            None => return Poll::Ready(Ok(Part::End)),
+        };
+        let file = self.file.display();
+        Poll::Ready(match outcome {
+            Outcome::Exited(_) => Ok(Part::End),
+            Outcome::NotStarted(errno) => Err(failure(
+                &self.file,
+                &std::io::Error::from_raw_os_error(errno),
+            )),
+            Outcome::Signaled(signal) => Err(Failure::new(
+                Status::BAD_GATEWAY,
+                format!("{file} ended with signal {signal}"),
+            )),
+            Outcome::Lost => Err(Failure::new(
+                Status::BAD_GATEWAY,
+                format!("{file} ended with the process that had started it"),
+            )),
         })
-    }
-
-    /// Whether the program has ended, and its output is silent since.
-    fn poll_leftover(&mut self, context: &mut Context<'_>) -> bool {
-        let leftover = self.leftover.as_mut();
-        leftover.is_some_and(|leftover| leftover.as_mut().poll(context).is_ready())
     }
 
     /// `alone` = it is given time to end by itself.
     fn end(&mut self, alone: bool) {
-        let Some(ending) = self.ending.take() else {
-            return;
-        };
-        let Ending {
-            group,
+        let Some(Ending {
+            running,
             keep,
             runtime,
-        } = ending;
+        }) = self.ending.take()
+        else {
+            return;
+        };
         let file = self.file.clone();
         // A runtime that is shutting down drops this at once, which kills the group.
         runtime.spawn(async move {
-            let ended = alone && group.wait(keep.patience).await;
-            let status = group.end().await;
-            if ended
-                && let Ok(status) = status
-                && !status.success()
-            {
-                (keep.notice)(&format!("{} ended with {}", file.display(), words(status)));
+            if alone {
+                let words = match running.finish(keep.patience).await {
+                    Some(Outcome::Exited(status @ 1..)) => format!("status {status}"),
+                    Some(Outcome::Signaled(signal)) => format!("signal {signal}"),
+                    _ => String::new(),
+                };
+                if !words.is_empty() {
+                    (keep.notice)(&format!("{} ended with {words}", file.display()));
+                }
+            } else {
+                running.end().await;
             }
             drop(keep.permit);
         });
@@ -237,7 +225,6 @@ impl Program for Process {
         output: &mut Vec<u8>,
     ) -> Poll<Result<Part, Failure>> {
         let complained = self.poll_stderr(context);
-        self.poll_leader(context);
         if self.over.is_some() {
             return self.poll_last(context);
         }
@@ -245,14 +232,11 @@ impl Program for Process {
         match Pin::new(&mut self.stdout).poll_read(context, &mut buffer) {
             Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
                 output.extend_from_slice(buffer.filled());
-                if let Some(leftover) = &mut self.leftover {
-                    leftover.as_mut().reset(Instant::now() + LEFTOVER_SILENCE);
-                }
                 Poll::Ready(Ok(Part::Output))
             }
             Poll::Pending if complained => Poll::Ready(Ok(Part::Other)),
-            Poll::Pending if !self.poll_leftover(context) => Poll::Pending,
-            Poll::Ready(_) | Poll::Pending => {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(_) => {
                 self.complaints.end_line();
                 self.poll_last(context)
             }
@@ -274,43 +258,26 @@ impl Drop for Process {
     }
 }
 
-/// Starts it; waits a moment where its file is still open for writing, by whoever put it there or by
-/// a process that was forked just then.
-fn spawn(command: &mut Command) -> std::io::Result<Child> {
-    for _ in 0..BUSY_TRIES_MAX {
-        match command.spawn() {
-            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
-                std::thread::sleep(BUSY_PAUSE);
-            }
-            spawned => return spawned,
-        }
-    }
-    command.spawn()
-}
-
-fn words(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match status.signal() {
-        Some(signal) => format!("signal {signal}"),
-        None => format!("status {}", status.code().unwrap_or_default()),
-    }
+/// All that the program gets, and nothing of the server's.
+fn variables(environment: &Environment<'_>) -> spawner::Environment {
+    let mut variables = spawner::Environment::default();
+    // What comes later counts.
+    variables.put(b"PATH", PATH.as_bytes());
+    environment.each(|name, value| variables.put(name, value));
+    variables
 }
 
 fn failure(file: &Path, error: &std::io::Error) -> Failure {
-    let status = match error
-        .raw_os_error()
-        .map(rustix::io::Errno::from_raw_os_error)
-    {
-        Some(
-            rustix::io::Errno::AGAIN
-            | rustix::io::Errno::MFILE
-            | rustix::io::Errno::NFILE
-            | rustix::io::Errno::NOMEM,
-        ) => Status::SERVICE_UNAVAILABLE,
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    let status = match errno {
+        Some(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+            Status::SERVICE_UNAVAILABLE
+        }
         _ => Status::INTERNAL_ERROR,
     };
-    let hint = match error.kind() {
-        std::io::ErrorKind::NotFound => "; is the interpreter in its first line there?",
+    let hint = match errno {
+        Some(Errno::NOENT) => "; is the interpreter in its first line there?",
+        Some(Errno::MSGSIZE | Errno::NOBUFS) => "; its environment is too long",
         _ => "",
     };
     Failure::new(

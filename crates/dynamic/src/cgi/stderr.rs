@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use lowroad_http::method::Method;
+
 use crate::notice::Notice;
 
 /// Longer lines are cut.
@@ -15,16 +17,21 @@ const LINES_MAX: usize = 100;
 #[derive(Clone)]
 pub struct Complaints {
     who: Arc<Path>,
+    method: Method,
+    /// Without the query, in which secrets may be.
+    path: Box<[u8]>,
     notice: Notice,
     line: Vec<u8>,
     lines: usize,
 }
 
 impl Complaints {
-    /// Of the program in this file.
-    pub fn new(who: Arc<Path>, notice: Notice) -> Complaints {
+    /// Of the program in this file, asked with this method for this path as it was sent.
+    pub fn new(who: Arc<Path>, (method, path): (Method, &[u8]), notice: Notice) -> Complaints {
         Complaints {
             who,
+            method,
+            path: path.into(),
             notice,
             line: Vec::new(),
             lines: 0,
@@ -54,11 +61,14 @@ impl Complaints {
             return;
         }
         self.lines += 1;
-        if self.lines > LINES_MAX {
-            (self.notice)(&format!("{}: more lines are dropped", self.who.display()));
-            return;
-        }
-        (self.notice)(&format!("{}: {}", self.who.display(), text.escape_debug()));
+        let (who, method) = (self.who.display(), self.method.as_str());
+        let path = self.path.escape_ascii();
+        let text = match self.lines > LINES_MAX {
+            true => "more lines are dropped".into(),
+            false => text,
+        };
+        let text = text.escape_debug();
+        (self.notice)(&format!("{who}: {method} {path}: {text}"));
     }
 }
 
@@ -73,7 +83,8 @@ mod tests {
         let sink = seen.clone();
         let notice: Notice =
             Arc::new(move |line| sink.lock().expect("a lock").push(line.to_string()));
-        let mut complaints = Complaints::new(Arc::from(Path::new("a")), notice);
+        let mut complaints =
+            Complaints::new(Arc::from(Path::new("a")), (Method::Get, b"/x"), notice);
         complaints.take(b"one\r\n\ntw");
         complaints.take(b"o\x1b[2J\nthree");
         complaints.end_line();
@@ -83,8 +94,9 @@ mod tests {
             complaints.take(b"again\n");
         }
         let seen = seen.lock().expect("a lock");
-        assert_eq!(seen[..3], ["a: one", "a: two\\u{1b}[2J", "a: three"]);
-        assert_eq!(seen[3].len(), 3 + LINE_LEN_MAX);
+        let want = ["one", "two\\u{1b}[2J", "three"].map(|text| format!("a: GET /x: {text}"));
+        assert_eq!(seen[..3], want);
+        assert_eq!(seen[3].len(), "a: GET /x: ".len() + LINE_LEN_MAX);
         assert_eq!(seen.len(), LINES_MAX + 1);
         assert!(seen[LINES_MAX].contains("dropped"));
     }

@@ -48,6 +48,9 @@ struct Requests {
     slots: BTreeMap<u16, Slot>,
     /// Requests whose owners are gone.
     given_up: Vec<u16>,
+    /// Requests that ended before all of their bodies was sent. Their servers may wait for the end of those, and take
+    /// their numbers for taken until then.
+    unread: Vec<u16>,
     /// The request that holds up the connection.
     stalled: Option<u16>,
     over: bool,
@@ -105,6 +108,7 @@ impl Multiplexed {
         let requests = Requests {
             slots: BTreeMap::new(),
             given_up: Vec::new(),
+            unread: Vec::new(),
             stalled: None,
             over: false,
             driver: Waker::noop().clone(),
@@ -136,7 +140,8 @@ impl Multiplexed {
         if state.over {
             return None;
         }
-        let id = (1..=u16::MAX).find(|id| !state.slots.contains_key(id))?;
+        let is_free = |id: &u16| !state.slots.contains_key(id) && !state.unread.contains(id);
+        let id = (1..=u16::MAX).find(is_free)?;
         let (input, taken) = stream(INPUT_LEN_MAX);
         let (given, output) = stream(OUTPUT_LEN_MAX);
         let ended = Arc::new(Mutex::new(None));
@@ -368,6 +373,9 @@ impl Requests {
                 return Some(abort);
             }
         }
+        if let Some(id) = self.unread.pop() {
+            return Some(Record::new(record::stdin(id, 0), Bytes::new()));
+        }
         let mut id = *turn;
         for _ in 0..self.slots.len() {
             id = self.after(id)?;
@@ -446,6 +454,9 @@ impl Requests {
                 let mut slot = self.slots.remove(&id).ok_or(Over)?;
                 // Given up, but over before that was sent: the number's next user is not meant.
                 self.given_up.retain(|given_up| *given_up != id);
+                if slot.begun && slot.input.is_some() {
+                    self.unread.push(id);
+                }
                 slot.complaints.end_line();
                 *slot.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
                 if let Some(output) = slot.output {
@@ -470,15 +481,33 @@ mod tests {
             begun: true,
             output: None,
             ended: Arc::default(),
-            complaints: Complaints::new(Arc::from(Path::new("a")), Arc::new(|_| {})),
+            complaints: Complaints::new(
+                Arc::from(Path::new("a")),
+                (lowroad_http::method::Method::Get, b"/"),
+                Arc::new(|_| {}),
+            ),
         };
         Requests {
             slots: BTreeMap::from([(id, slot)]),
             given_up: Vec::new(),
+            unread: Vec::new(),
             stalled: None,
             over: false,
             driver: Waker::noop().clone(),
         }
+    }
+
+    #[test]
+    fn a_number_is_free_once_the_end_of_its_body_was_sent() {
+        let mut requests = requests(1);
+        let (_input, taken) = stream(1);
+        requests.slots.get_mut(&1).expect("it is there").input = Some(taken);
+        let ended = requests.deliver(Event::End(1, Ended::Complete), &[]);
+        assert!(ended.is_ok() && requests.unread == [1]);
+        let mut context = Context::from_waker(Waker::noop());
+        let end = Record::new(record::stdin(1, 0), Bytes::new());
+        assert_eq!(requests.next_record(&mut 0, &mut context), Some(end));
+        assert!(requests.unread.is_empty());
     }
 
     #[test]

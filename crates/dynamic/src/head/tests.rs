@@ -105,6 +105,16 @@ fn bad_heads_are_refused_with_words() {
 }
 
 #[test]
+fn a_fastcgi_server_may_leave_out_the_type() {
+    for (output, fields) in [("\n", 0), ("X: 1\n\n", 1), ("Set-Cookie: a=b\r\n\r\n", 1)] {
+        let read = whole(output.as_bytes(), Form::FastCgi).expect(output);
+        let (head, at) = read.expect("a whole head");
+        assert_eq!((head.status, head.fields.len()), (Status::OK, fields));
+        assert_eq!(at, output.len());
+    }
+}
+
+#[test]
 fn long_heads_are_refused_complete_or_not() {
     let long = format!("Status: 200\nX: {}", "a".repeat(LEN_MAX));
     assert!(refused(&long).contains("65536"));

@@ -1,6 +1,6 @@
 use lowroad_config::Pattern;
 
-use super::{Kind, Meaning, Rules, Script, base_of, find, front};
+use super::{Kind, Meaning, Rules, Script, base_of, find, front, mounted};
 
 const FILES: &[&str] = &[
     "/index.php",
@@ -33,7 +33,11 @@ fn rules(pattern: &str) -> Rules {
 }
 
 fn found(pattern: &str, path: &str) -> Option<(String, String)> {
-    match find(path.as_bytes(), &rules(pattern), kind) {
+    found_within(pattern, path, path.len())
+}
+
+fn found_within(pattern: &str, path: &str, plain_len: usize) -> Option<(String, String)> {
+    match find((path.as_bytes(), plain_len), &rules(pattern), kind) {
         Meaning::Script(Script { name, info }) => Some((
             String::from_utf8(name).expect("text"),
             String::from_utf8(info).expect("text"),
@@ -66,6 +70,11 @@ fn paths_and_what_they_mean() {
         ("/**.php/**", "/up/evil.jpg/x.php/", None),
         ("/**", "/up/evil.jpg", None),
         ("/**", "/up/.x.php", None),
+        (
+            "*.php",
+            "/a/b.php/.gitignore",
+            Some(("/a/b.php", "/.gitignore")),
+        ),
         ("/**", "/tool", None),
         ("/b/**", "/a/b.php", None),
     ] {
@@ -73,6 +82,14 @@ fn paths_and_what_they_mean() {
         let got = got.as_ref().map(|(name, info)| (&name[..], &info[..]));
         assert_eq!(got, want, "{pattern} {path}");
     }
+}
+
+#[test]
+fn the_name_of_a_script_has_no_encoded_slash() {
+    // /a%2Fb.php, /a/b.php%2Fx, /a%2F
+    assert_eq!(found_within("*.php", "/a/b.php", 2), None);
+    assert!(found_within("*.php", "/a/b.php/x", 8).is_some());
+    assert_eq!(found_within("/**", "/a/", 2), None);
 }
 
 #[test]
@@ -86,6 +103,25 @@ fn a_front_controller_is_the_script_of_all_paths() {
         let script = front(path.as_bytes(), "/index.php");
         assert_eq!(script.name, b"/index.php");
         assert_eq!(script.info, info.as_bytes(), "{path}");
+    }
+}
+
+#[test]
+fn one_program_has_all_that_follows() {
+    for (base, path, want) in [
+        ("", "/", ("", "/")),
+        ("", "/a/b", ("", "/a/b")),
+        ("/app", "/app/", ("/app", "/")),
+        ("/app", "/app/x/y", ("/app", "/x/y")),
+        ("/app", "/app", ("/app", "")),
+        ("/app", "/apple", ("", "/apple")),
+    ] {
+        let script = mounted(path.as_bytes(), base);
+        let want = Script {
+            name: want.0.into(),
+            info: want.1.into(),
+        };
+        assert_eq!(script, want, "{base} {path}");
     }
 }
 

@@ -25,12 +25,27 @@ const WAITING_LEN_MAX: usize = 64 << 10;
 pub struct Buffered {
     inner: Arc<dyn Handler>,
     spools: Arc<Spools>,
+    /// Bodies whose lengths are known are not waited for.
+    only_without_length: bool,
 }
 
 impl Buffered {
     /// One in front of `inner`.
     pub fn new(inner: Arc<dyn Handler>, spools: Arc<Spools>) -> Buffered {
-        Buffered { inner, spools }
+        Buffered {
+            inner,
+            spools,
+            only_without_length: false,
+        }
+    }
+
+    /// One for a program that follows bodies, but has to be told their lengths: those that come without wait until all is
+    /// there.
+    pub fn without_length(inner: Arc<dyn Handler>, spools: Arc<Spools>) -> Buffered {
+        Buffered {
+            only_without_length: true,
+            ..Buffered::new(inner, spools)
+        }
     }
 
     async fn answer(
@@ -58,6 +73,9 @@ impl Handler for Buffered {
     }
 
     fn begin(self: Arc<Self>, worker: usize, mut request: Request) -> Begun {
+        if self.only_without_length && request.body.len.is_some() {
+            return self.inner.clone().begin(worker, request);
+        }
         let Some(stream) = request.body.stream.take() else {
             return self.inner.clone().begin(worker, request);
         };

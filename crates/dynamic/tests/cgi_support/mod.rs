@@ -3,11 +3,13 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_config::{Cgi, FastCgi, Pattern, Route, RouteTo, Upstream};
+use lowroad_dynamic::cgi::spawner::{Spawner, serve};
 use lowroad_dynamic::notice::Notice;
 use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{
@@ -245,13 +247,47 @@ pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     panic!("in vain: {what}");
 }
 
+const STARTS: &str = "LOWROAD_TEST_STARTS";
+
+/// A process of this test program that only starts programs.
+pub fn new_spawner(notices: &Notices) -> Arc<Spawner> {
+    let command = || {
+        let mut command = Command::new(std::env::current_exe().expect("it is known"));
+        let only = [
+            "--exact",
+            "cgi_support::starts_programs_when_told_to",
+            "--quiet",
+        ];
+        command.args(only).env(STARTS, "1");
+        command
+    };
+    Spawner::new(command, notices.notice())
+}
+
+/// One for all tests.
+pub fn spawner() -> Arc<Spawner> {
+    static ONE: OnceLock<Arc<Spawner>> = OnceLock::new();
+    ONE.get_or_init(|| new_spawner(&Notices::default())).clone()
+}
+
+#[test]
+fn starts_programs_when_told_to() {
+    use std::os::fd::AsFd;
+    if std::env::var_os(STARTS).is_some() {
+        let socket = std::io::stdin().as_fd().try_clone_to_owned();
+        serve(socket.expect("a socket")).expect("what it needs");
+        std::process::exit(0);
+    }
+}
+
 /// A route to programs in a folder.
 pub fn cgi_route(pattern: &str, folder: &Path) -> (Route, Cgi) {
     let cgi = Cgi {
-        folder: folder.to_path_buf(),
+        path: Some(folder.to_path_buf()),
         env: vec![("MODE".to_string(), "test".to_string())],
         memory_len_max: 1 << 30,
         cpu_s_max: 30,
+        processes_max: 0,
         user: None,
     };
     (route(pattern, RouteTo::Cgi(cgi.clone())), cgi)
@@ -262,6 +298,7 @@ pub fn fastcgi_route(pattern: &str, address: Upstream) -> (Route, FastCgi) {
     let fastcgi = FastCgi {
         address,
         script: None,
+        script_root: None,
         index: "index.php".to_string(),
         connections_max: 8,
         env: Vec::new(),

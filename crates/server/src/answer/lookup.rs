@@ -20,7 +20,7 @@ use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::{Facts, Key, Wants};
 use crate::dynamic::storing::{Stored, Way};
 use crate::load::{Loaded, Want};
-use crate::programs::routes::{self, Route};
+use crate::programs::routes::Route;
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
 use crate::store::key;
@@ -284,7 +284,7 @@ impl<W: World> Lookup<'_, W> {
         };
         let reads = matches!(to.request.method, Method::Get | Method::Head);
         let status = match (kind, route) {
-            (_, Some(route)) if routes::takes(to.request.method) => {
+            (_, Some(route)) if route.takes(to.request.method) => {
                 return self.ask(asked, path, route, to);
             }
             _ if !reads => return made(to.other_method(asked.at())),

@@ -197,14 +197,10 @@ impl Responder<'_, '_> {
             return failure.status;
         }
         let (code, detail) = (failure.status.code(), &failure.detail);
-        let fault = match code {
-            // All requests of an origin that is down fail alike.
-            500.. if route.is_origin => {
-                let faults = &route.faults;
-                faults.count((code, detail), clock::now_ms(), next_number)
-            }
-            _ => Fault::Line(next_number()),
-        };
+        // All requests of what is down fail alike.
+        let fault = route
+            .faults
+            .count((code, detail), clock::now_ms(), next_number);
         if let Fault::Line(number) = &fault {
             let path = String::from_utf8_lossy(at.path);
             let line = format_args!("fault {number}: {code} at {path}: {detail}");

@@ -46,9 +46,11 @@ impl Programs {
     /// # Errors
     /// When the machine gives no threads.
     pub fn start(logger: Logger, workers: Vec<Local>) -> io::Result<Programs> {
+        let hears = logger.clone();
+        let notice: Notice = Arc::new(move |text| hears.warn(format_args!("{text}")));
         Ok(Programs {
             lanes: Lanes::start(workers.len())?,
-            scripts: Scripts::new(&workers),
+            scripts: Scripts::new(&workers, notice),
             logger,
             workers,
             modules: Modules::default(),
@@ -111,6 +113,10 @@ impl Opened<'_> {
                 let inner = handler;
                 handler = Arc::new(Varying { inner, vary });
             }
+            let needs_length = matches!(rules.to, RouteTo::Cgi(_) | RouteTo::FastCgi(_));
+            if !rules.request_buffering && needs_length {
+                handler = Arc::new(Buffered::without_length(handler, self.spools.clone()));
+            }
             if rules.request_buffering {
                 handler = Arc::new(Buffered::new(handler, self.spools.clone()));
             }
@@ -144,7 +150,10 @@ impl Opened<'_> {
                 Ok((format!("module {name}"), handler))
             }
             RouteTo::Cgi(cgi) => {
-                let label = format!("cgi {}", cgi.folder.display());
+                let label = match &cgi.path {
+                    Some(path) => format!("cgi {}", path.display()),
+                    None => "cgi".to_string(),
+                };
                 let (scripts, notice) = (&self.programs.scripts, self.notice(&label));
                 let handler = scripts.cgi(rules, cgi, symlinks, notice, spools);
                 let handler = handler.map_err(|problem| format!("{label}: {problem}"))?;

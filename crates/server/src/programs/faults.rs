@@ -1,4 +1,4 @@
-//! What an origin's failures become in the log: a line for the first of its kind, and after a while one that says how many
+//! What a program's failures become in the log: a line for the first of its kind, and after a while one that says how many
 //! more there were. Knows neither the log nor why it failed.
 
 use std::sync::{Mutex, PoisonError};

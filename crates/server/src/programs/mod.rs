@@ -17,4 +17,4 @@ pub mod modules;
 mod pages;
 pub mod routes;
 #[cfg_attr(not(feature = "programs"), path = "../without/scripts.rs")]
-mod scripts;
+pub mod scripts;

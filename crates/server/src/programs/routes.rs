@@ -43,6 +43,8 @@ pub struct Route {
     pattern: Pattern,
     missing: bool,
     conditions: Conditions,
+    /// A path is its program's to make sense of, whatever it has encoded.
+    has_own_paths: bool,
     /// It takes every request, whatever files there are.
     is_for_all: bool,
 }
@@ -78,6 +80,7 @@ impl Route {
             pattern: rules.pattern.clone(),
             missing: rules.missing,
             conditions: rules.conditions.clone(),
+            has_own_paths: !matches!(rules.to, RouteTo::Origin(_) | RouteTo::Pages(_)),
             is_for_all: !rules.missing
                 && rules.pattern.to_string() == "/**"
                 && conditions::are_none(&rules.conditions),
@@ -122,6 +125,12 @@ impl Route {
         if self.is_instant() != is_instant {
             self.is_instant.store(is_instant, Relaxed);
         }
+    }
+
+    /// Whether its program may be asked with this method. An origin is not told to purge: it may do for us, whom it knows,
+    /// what it would not for the client.
+    pub fn takes(&self, method: Method) -> bool {
+        takes(method) && !(self.is_origin && method == Method::Purge)
     }
 
     /// Its paths and its program, for people.
@@ -188,6 +197,16 @@ impl Routes {
         fitting.find(fits).map(Some).ok_or(NoRoute)
     }
 
+    /// The route for a request with a decoded path that has slashes or backslashes which were encoded: no file's, and so the
+    /// first that covers it. An origin does not get it: origins differ in what it means, so what is stored for it could be
+    /// another's page.
+    pub fn of_slashes(&self, path: &[u8], request: &Request<'_>) -> Option<&Arc<Route>> {
+        let mut covering = self.0.iter().filter(|route| {
+            covers(&route.pattern, path) && conditions::hold(&route.conditions, request)
+        });
+        covering.next().filter(|route| route.has_own_paths)
+    }
+
     /// A route for a decoded path under which there is no file, whatever else it wants of a request.
     pub fn of_missing(&self, path: &[u8]) -> Option<&Arc<Route>> {
         self.0
@@ -240,10 +259,10 @@ impl Drop for Waits {
     }
 }
 
-/// Whether a program may be asked with this method. TRACE would show fields that scripts must not
-/// see; CONNECT is for proxies, and PURGE for us.
+/// Whether any program may be asked with this method. TRACE would show fields that scripts must not
+/// see; CONNECT is for proxies.
 pub fn takes(method: Method) -> bool {
-    !matches!(method, Method::Trace | Method::Connect | Method::Purge)
+    !matches!(method, Method::Trace | Method::Connect)
 }
 
 /// A pattern for names covers what follows such a name, too: `/a/index.php/b` is the script

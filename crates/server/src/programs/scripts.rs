@@ -1,10 +1,14 @@
 //! CGI programs, FastCGI servers and origins of configurations.
 
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::Arc;
 
 use lowroad_config as config;
 use lowroad_dynamic::Handler;
 use lowroad_dynamic::cgi::CgiHandler;
+use lowroad_dynamic::cgi::spawner::{self, Spawner};
 use lowroad_dynamic::fastcgi::FastCgiHandler;
 use lowroad_dynamic::fastcgi::server::Servers;
 use lowroad_dynamic::notice::Notice;
@@ -12,18 +16,26 @@ use lowroad_dynamic::proxy::{Origins, ProxyHandler};
 use lowroad_dynamic::spool::Spools;
 use lowroad_engine::Local;
 
-use crate::user;
+use crate::{hidden, user};
 
-/// Connections to FastCGI servers and origins, which routes and configurations share.
+/// Connections to FastCGI servers and origins, and who starts CGI programs, which routes and configurations share.
 pub struct Scripts {
+    spawner: Arc<Spawner>,
     servers: Servers,
     origins: Origins,
 }
 
 impl Scripts {
-    /// For these workers.
-    pub fn new(workers: &[Local]) -> Scripts {
+    /// For these workers. `notice` hears of what concerns no route.
+    pub fn new(workers: &[Local], notice: Notice) -> Scripts {
+        let spawner = || {
+            let mut command = Command::new("/proc/self/exe");
+            // Not for what the terminal says to the server, which may let programs end in their time.
+            command.arg("spawner").env_clear().process_group(0);
+            command
+        };
         Scripts {
+            spawner: Spawner::new(spawner, notice),
             servers: Servers::new(workers),
             origins: Origins::new(workers),
         }
@@ -46,8 +58,9 @@ impl Scripts {
         notice: Notice,
         spools: Option<Arc<Spools>>,
     ) -> Result<Arc<dyn Handler>, String> {
-        let handler =
-            CgiHandler::new(rules, cgi, symlinks, notice).map_err(|error| error.to_string())?;
+        let spawner = self.spawner.clone();
+        let handler = CgiHandler::new(rules, cgi, symlinks, spawner, notice);
+        let handler = handler.map_err(|error| error.to_string())?;
         let handler = match user::of_programs(cgi.user.as_deref())? {
             Some(user) => handler.as_user(user),
             None => handler,
@@ -85,4 +98,16 @@ impl Scripts {
         let handler = ProxyHandler::new(rules, origin, &self.origins, notice, spools)?;
         Ok(Arc::new(handler))
     }
+}
+
+/// Starts CGI programs for the server at the other end of the socket that is the standard input.
+///
+/// # Errors
+/// A text for the log.
+pub fn spawner() -> Result<(), String> {
+    hidden::hide()?;
+    let socket = std::io::stdin().as_fd().try_clone_to_owned();
+    socket
+        .and_then(spawner::serve)
+        .map_err(|error| error.to_string())
 }

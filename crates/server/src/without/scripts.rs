@@ -15,7 +15,7 @@ pub struct Scripts;
 
 impl Scripts {
     /// Nothing.
-    pub fn new(_: &[Local]) -> Scripts {
+    pub fn new(_: &[Local], _: Notice) -> Scripts {
         Scripts
     }
 
@@ -58,6 +58,11 @@ impl Scripts {
     ) -> Result<Arc<dyn Handler>, String> {
         lacking("origin")
     }
+}
+
+/// Refuses to start programs.
+pub fn spawner() -> Result<(), String> {
+    features::need(Feature::Programs, "lowroad spawner")
 }
 
 fn lacking(what: &str) -> Result<Arc<dyn Handler>, String> {

@@ -58,7 +58,7 @@ fn each_kind_gets_methods_that_the_server_does_not_know() {
         &host,
         "each_kind_gets_methods_that_the_server_does_not_know",
     ) {
-        for method in ["PROPFIND", "M-SEARCH", "brew"] {
+        for method in ["PROPFIND", "M-SEARCH", "brew", "PURGE"] {
             let (got, _) = ask(host.address(), method, path, "");
             let (status, text) = (got.status, got.text());
             match path {

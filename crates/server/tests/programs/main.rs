@@ -12,6 +12,7 @@ mod hidden;
 mod host;
 mod kept;
 mod kinds;
+mod paths;
 mod readers;
 mod shared;
 mod streams;

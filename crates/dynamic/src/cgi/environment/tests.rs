@@ -55,7 +55,8 @@ fn variables(
     let environment = Environment {
         request,
         script: &script,
-        file: Path::new("/srv/www/a b.php"),
+        file: Some(Path::new("/srv/www/a b.php")),
+        root: &request.root,
         body_len: request.body.len.filter(|len| *len > 0),
         authorization,
         extra,

@@ -1,0 +1,109 @@
+//! Paths that no file can have, and that programs get nevertheless; and that files and scripts stay where they are.
+
+use lowroad_testkit::skip;
+
+use crate::host::Host;
+use crate::talk::{self, ask};
+
+/// Says what it was asked.
+const INFO: &str = "printf 'Content-Type: text/plain\\n\\n%s %s' \"$SCRIPT_NAME\" \"$PATH_INFO\"\n";
+
+#[test]
+fn a_program_gets_the_path_behind_its_name() {
+    let routes = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n";
+    let host = Host::with_routes(routes, &[("info", INFO)]);
+    let mut client = host.connect();
+    for (path, info) in [
+        ("/cgi/info/v1/page/AC%2FDC", "/v1/page/AC/DC"),
+        ("/cgi/info%2fx", "/x"),
+        ("/cgi/info/a%5Cb", "/a\\b"),
+        ("/cgi/info/.gitignore", "/.gitignore"),
+    ] {
+        let (got, _) = talk::on(&mut client, "GET", path, "");
+        assert_eq!(got.text(), format!("/cgi/info {info}"), "{path}");
+    }
+    for (path, status) in [
+        // Its name, or that of its folder, is not written so.
+        ("/cgi%2Finfo", 404),
+        ("/cgi/%2e%2e%2finfo", 400),
+        ("/cgi/info/..%2f..%2fx", 400),
+        ("/cgi/info/%00", 400),
+        // Nor are files.
+        ("/%2ffile.txt", 400),
+        ("/file.txt%5c", 400),
+    ] {
+        let (got, _) = ask(host.address(), "GET", path, "");
+        assert_eq!(got.status, status, "{path}");
+    }
+}
+
+#[test]
+fn an_origin_gets_no_encoded_slashes() {
+    let routes = "[[site.route]]\npattern = \"/o/**\"\norigin = \"http://127.0.0.1:9\"\n";
+    let host = Host::with_routes(routes, &[]);
+    for path in ["/o/a%2fb", "/o/a%5cb"] {
+        assert_eq!(ask(host.address(), "GET", path, "").0.status, 400, "{path}");
+    }
+    let (got, _) = ask(host.address(), "PURGE", "/o/a", "");
+    assert_eq!(got.status, 405);
+}
+
+#[test]
+fn purges_are_the_sites_own_where_it_says_from_whom() {
+    let routes = "purge_from = [\"192.0.2.1\"]\n\
+                  [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n";
+    let host = Host::with_routes(routes, &[]);
+    let (got, _) = ask(host.address(), "PURGE", "/cgi/say", "");
+    assert_eq!(got.status, 405);
+}
+
+/// A script that says which one it is, and for what.
+const WHICH: &str = "<?php echo basename(__DIR__), ' ', $_SERVER['REQUEST_URI'];\n";
+
+/// The configuration of a PHP application in the documentation.
+fn documented() -> String {
+    const DOCS: &str = include_str!("../../../../docs/configuration.md");
+    let (_, text) = DOCS
+        .split_once("A PHP application with paths of its own")
+        .expect("there");
+    let (_, text) = text
+        .split_once("root = \"/srv/app/public\"\n")
+        .expect("a root");
+    let (routes, _) = text.split_once("```").expect("an end");
+    routes.replace("/run/php/php-fpm.sock", "DIR/fpm.sock")
+}
+
+#[test]
+fn the_documented_configuration_runs_what_an_application_has() {
+    let host = Host::with_routes(&documented(), &[]);
+    if !host.has_php() {
+        let test = "the_documented_configuration_runs_what_an_application_has";
+        return skip(test, "no php-fpm");
+    }
+    for script in ["root/index.php", "root/wp-admin/index.php"] {
+        host.file(script, WHICH);
+    }
+    host.file("root/.env", "SECRET");
+    host.file("root/empty/x.txt", "");
+    let mut client = host.connect();
+    let mut get = |path: &str| talk::on(&mut client, "GET", path, "").0;
+    for path in [
+        "/",
+        "/wiki/.NET",
+        "/wiki/AC%2FDC",
+        "/a%5Cb",
+        "/.env",
+        "/empty/",
+        "/wp-login",
+        "/%2Fx",
+    ] {
+        assert_eq!(get(path).text(), format!("root {path}"));
+    }
+    for path in ["/wp-admin/", "/wp-admin/?x", "/wp-admin/index.php/.x%2Fy"] {
+        assert_eq!(get(path).text(), format!("wp-admin {path}"));
+    }
+    let moved = get("/wp-admin");
+    let location = moved.field("location");
+    assert_eq!((moved.status, location), (301, Some("/wp-admin/")));
+    assert_eq!(get("/wp-admin%2Findex.php").status, 404);
+}
