@@ -2,6 +2,7 @@
 //! operators and faults do to them. How each kind of program works is tested in `lowroad-dynamic`.
 
 mod admin;
+mod applications;
 mod bodies;
 mod changes;
 mod drain;
