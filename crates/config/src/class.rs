@@ -51,7 +51,8 @@ pub(crate) fn check(source: &Source<'_>, classes: &[(Class, At)]) {
     }
 }
 
-fn list<'d, T>(
+/// What a list of a key has; it must not be empty.
+pub(crate) fn list<'d, T>(
     section: &Section<'d>,
     key: &'static str,
     read: impl Fn(&Item<'d>) -> Option<T>,
@@ -104,6 +105,11 @@ fn rate(section: &Section<'_>) -> Option<Rate> {
         section.only_with("burst", "rate");
         return None;
     };
+    rate_of(section, &item)
+}
+
+/// A rate, with the key `burst` beside it.
+pub(crate) fn rate_of(section: &Section<'_>, item: &Item<'_>) -> Option<Rate> {
     let rate = item.read(per_time);
     let (requests, period_ms) = rate.unwrap_or((1, 1000));
     let a_second = (requests * 1000 / period_ms).clamp(1, BURST_MAX);

@@ -33,7 +33,7 @@ pub(crate) fn conditions(section: &Section<'_>) -> Conditions {
 }
 
 /// Any that a program may be asked with (RFC 9110 §9.1).
-fn method(text: &str) -> Result<String, Refused> {
+pub(crate) fn method(text: &str) -> Result<String, Refused> {
     let is_method = match KNOWN
         .iter()
         .position(|known| known.eq_ignore_ascii_case(text))

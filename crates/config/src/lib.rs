@@ -33,6 +33,7 @@ mod route;
 mod rules;
 pub mod schema;
 mod site;
+mod site_rule;
 mod tls;
 pub mod value;
 

@@ -1,5 +1,6 @@
 //! Addresses that begin alike: `192.0.2.1`, `10.0.0.0/8`, `2001:db8::/32`. Knows nothing of what they are for.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
@@ -73,6 +74,15 @@ impl Prefix {
             _ => return false,
         };
         differ.leading_zeros() >= self.bits
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bits == len(self.address) {
+            true => self.address.fmt(f),
+            false => write!(f, "{}/{}", self.address, self.bits),
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::reader::{At, Item, Section};
 use crate::{Compress, Encoding, Name, Pattern, Prefix, Root, Route, RouteTo, Site, Symlinks};
-use crate::{route, rules, site_for_folder, tls, value};
+use crate::{route, rules, site_for_folder, site_rule, tls, value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -70,6 +70,11 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
             .into_iter()
             .filter_map(rules::cache_control)
             .collect(),
+        access: section
+            .sections("rule")
+            .into_iter()
+            .filter_map(site_rule::rule)
+            .collect(),
         redirects: section
             .sections("redirect")
             .into_iter()
@@ -78,6 +83,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         headers,
         routes,
         proxy_protocol,
+        trusted_proxies: site_rule::trusted_proxies(&section),
         tls,
         purge_from: prefixes(&section, "purge_from").0,
     };

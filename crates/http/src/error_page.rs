@@ -46,6 +46,7 @@ pub fn explanation(status: Status) -> &'static str {
         Status::PRECONDITION_FAILED => "It is not the version that the request asked for.",
         Status::RANGE_NOT_SATISFIABLE => "The range asked for lies beyond the end.",
         Status::MISDIRECTED_REQUEST => "No site of this name is served here.",
+        Status::TOO_MANY_REQUESTS => "There were too many requests. Try again later.",
         Status::SERVICE_UNAVAILABLE => "The server has too much to do. Try again in a moment.",
         Status::INTERNAL_ERROR => "The server could not read what it wanted to send.",
         _ => "The request can't be answered.",

@@ -17,24 +17,47 @@ pub struct Rate {
 /// The bucket of one class: full when it is new.
 #[derive(Debug)]
 pub struct Bucket {
-    /// The time of one token.
-    token_ns: u64,
-    /// The time of all tokens that it can hold.
-    burst_ns: u64,
+    pace: Pace,
     /// When it is full again, in ns.
     full_ns: AtomicU64,
 }
 
-const MS_NS: u64 = 1_000_000;
+/// How fast a bucket fills, and how much it can hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// The time of one token.
+    pub(crate) token_ns: u64,
+    /// The time of all tokens that it can hold.
+    burst_ns: u64,
+}
+
+pub(crate) const MS_NS: u64 = 1_000_000;
+
+impl Pace {
+    pub(crate) fn of(rate: Rate) -> Pace {
+        let period_ns = rate.period_ms.saturating_mul(MS_NS);
+        let token_ns = (period_ns / rate.requests.max(1)).max(1);
+        Pace {
+            token_ns,
+            burst_ns: token_ns.saturating_mul(rate.burst.max(1)),
+        }
+    }
+
+    /// When a bucket that is full at `full_ns` will be if a token is taken now; if it has none, the ms after which it has.
+    pub(crate) fn take(self, full_ns: u64, now_ns: u64) -> Result<u64, u64> {
+        let full_ns = full_ns.max(now_ns).saturating_add(self.token_ns);
+        match (full_ns - now_ns).checked_sub(self.burst_ns) {
+            None | Some(0) => Ok(full_ns),
+            Some(wait_ns) => Err(wait_ns.div_ceil(MS_NS)),
+        }
+    }
+}
 
 impl Bucket {
     /// One that is full.
     pub fn new(rate: Rate) -> Bucket {
-        let period_ns = rate.period_ms.saturating_mul(MS_NS);
-        let token_ns = (period_ns / rate.requests.max(1)).max(1);
         Bucket {
-            token_ns,
-            burst_ns: token_ns.saturating_mul(rate.burst.max(1)),
+            pace: Pace::of(rate),
             full_ns: AtomicU64::new(0),
         }
     }
@@ -45,17 +68,10 @@ impl Bucket {
     /// There is none; the ms after which there is one.
     pub fn take(&self, now_ms: u64) -> Result<(), u64> {
         let now_ns = now_ms.saturating_mul(MS_NS);
-        let emptier = |full_ns: u64| {
-            let full_ns = full_ns.max(now_ns).saturating_add(self.token_ns);
-            (full_ns - now_ns <= self.burst_ns).then_some(full_ns)
-        };
+        let emptier = |full_ns: u64| self.pace.take(full_ns, now_ns).ok();
         match self.full_ns.fetch_update(Relaxed, Relaxed, emptier) {
             Ok(_) => Ok(()),
-            Err(full_ns) => {
-                let full_ns = full_ns.max(now_ns).saturating_add(self.token_ns);
-                let wait_ns = full_ns.saturating_sub(now_ns.saturating_add(self.burst_ns));
-                Err(wait_ns.div_ceil(MS_NS))
-            }
+            Err(full_ns) => self.pace.take(full_ns, now_ns).map(|_| ()),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! trusted; which encoding; then `respond` writes it. What is not in memory is fetched by a helper
 //! and the request goes on when it is there.
 
+mod guarded;
 mod lookup;
 mod offer;
 mod programs;
@@ -154,6 +155,11 @@ impl<W: World> Decider<'_, W> {
         };
         let (site, host) = (found.site, &name[..found.host_len]);
         self.world.note(Step::Site(site));
+        if let Some(guard) = &site.guard
+            && let Err(status) = guarded::meet_client(guard, self.world, site, to)
+        {
+            return made(status);
+        }
         if let Some(secured) = &to.exchange.secured
             && self
                 .sites
@@ -223,6 +229,11 @@ impl<W: World> Decider<'_, W> {
         {
             return made(status);
         }
+        if let Some(guard) = &site.guard
+            && let Err(status) = guarded::pass(guard, self.world, At { site, path }, to)
+        {
+            return made(status);
+        }
         if !site.rules.redirects.is_empty()
             && let Some((status, location)) = redirect(site, path, query)
         {
@@ -286,6 +297,7 @@ impl<W: World> Decider<'_, W> {
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         to.exchange.body_len = pending.body_len;
+        to.exchange.peer = pending.peer;
         let query = match to.request.target {
             Target::Origin { query, .. } => query,
             _ => None,
@@ -463,6 +475,7 @@ impl Service for Web {
         response: &mut Response<'_>,
     ) -> Option<Box<Record>> {
         let status = crate::respond::refused(why, response);
+        exchange.peer = pending.waiting.peer;
         let log = self.log.as_ref();
         log.map(|_| {
             Record::of(

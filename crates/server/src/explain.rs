@@ -180,6 +180,12 @@ struct Seen {
     /// The level that answers if nothing else does.
     maker: &'static str,
     class: Option<String>,
+    /// Whom a proxy names.
+    client: Option<String>,
+    /// Those that are for the request.
+    rules: Vec<String>,
+    /// By the last of them.
+    is_refused: bool,
     /// What the last load was for was not in memory.
     is_loaded: bool,
     /// Of what was found for the path.
@@ -263,6 +269,10 @@ impl World for Trace<'_> {
                 seen.why = Some("the path is in client_paths, and there is no certificate".into());
             }
             Step::Class(chosen) => seen.class = Some(chosen.text()),
+            Step::Rule(rule) => seen.rules.push(rule.text()),
+            Step::Refused(_) => seen.is_refused = true,
+            Step::Ruled => {}
+            Step::Client(client) => seen.client = Some(client.to_string()),
             Step::BadTarget(why) => seen.why = Some(why.into()),
             Step::Redirect(to) => {
                 let to = String::from_utf8_lossy(to);
@@ -424,7 +434,10 @@ impl Seen {
                     answer = format!("{answer}, {content}");
                 }
                 line(out, "answer", &answer);
-                let why = self.why.filter(|_| self.more.is_empty());
+                let by_rule = self
+                    .is_refused
+                    .then(|| "by the last of these rules".to_string());
+                let why = by_rule.or(self.why).filter(|_| self.more.is_empty());
                 why.iter().for_each(|why| line(out, "why", why));
             }
             Decision::Deferred(_) if self.is_on_disk => {}
@@ -439,6 +452,10 @@ impl Seen {
         if let Some(class) = &self.class {
             line(out, "class", class);
         }
+        if let Some(client) = &self.client {
+            line(out, "client", client);
+        }
+        self.rules.iter().for_each(|rule| line(out, "rule", rule));
     }
 }
 

@@ -30,6 +30,7 @@ mod explain;
 mod features;
 mod fetch;
 mod files;
+mod guard;
 mod heads;
 mod hidden;
 #[cfg_attr(not(feature = "image"), path = "without/image.rs")]

@@ -27,7 +27,7 @@ pub use aside::{Aside, Lines};
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 /// Seconds that an overloaded server asks for.
 const RETRY_AFTER_S: &[u8] = b"1";
-const RETRY_AFTER: &str = "Retry-After";
+pub const RETRY_AFTER: &str = "Retry-After";
 
 /// Answers one request.
 pub struct Responder<'r, 'o> {
@@ -284,6 +284,19 @@ impl Responder<'_, '_> {
             (RETRY_AFTER, seconds.as_bytes()),
         ];
         self.page(Some(at), status, None, &fields);
+        status
+    }
+
+    /// Says no by a rule that may say otherwise to another client.
+    pub fn refuse_by_rule(
+        &mut self,
+        at: At<'_>,
+        status: Status,
+        fields: &[(&str, &[u8])],
+    ) -> Status {
+        let mut all = vec![("Cache-Control", &b"no-store"[..])];
+        all.extend_from_slice(fields);
+        self.page(Some(at), status, None, &all);
         status
     }
 

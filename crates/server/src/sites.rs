@@ -20,6 +20,7 @@ use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::host;
 
 use crate::classes::Classes;
+use crate::guard::Guard;
 use crate::listeners::Listeners;
 use crate::pages::Pages;
 use crate::programs::build::Opened;
@@ -62,6 +63,8 @@ pub struct Site {
     pub pages: Pages,
     /// Paths that belong to programs.
     pub routes: Arc<Routes>,
+    /// What stands before it, if anything does.
+    pub guard: Option<Arc<Guard>>,
     /// Begins the keys of what is stored for it on a disk.
     pub stable: SiteIdentity,
     /// Folder that contains everything: the root, or the part before `{host}`. For programs.
@@ -118,7 +121,11 @@ impl Sites {
                 Some(old) => (old.id, routes.storing_as(&old.routes)),
                 None => (take_id(&mut id_next), routes),
             };
-            all.push(Arc::new(Site::new(rules, identity, id, Arc::new(routes))));
+            let sites_before = before.iter().flat_map(|before| &before.all);
+            let guards = sites_before.filter_map(|old| Some((&old.rules, old.guard.as_ref()?)));
+            let guard = Guard::of(rules, guards);
+            let routes = Arc::new(routes);
+            all.push(Arc::new(Site::new(rules, identity, id, (routes, guard))));
         }
         let classes = Classes::of(config, before.and_then(|before| before.classes.as_ref()));
         let ids = (0..listeners.count()).map(|id| ListenerId(id as u16));
@@ -139,8 +146,8 @@ impl Sites {
         let anew = |site: &Arc<Site>| match site.moved() {
             Some(base) => {
                 let (identity, id) = (site.identity.moved_to(base), take_id(&mut id_next));
-                let routes = site.routes.clone();
-                Arc::new(Site::new(&site.rules, identity, id, routes))
+                let kept = (site.routes.clone(), site.guard.clone());
+                Arc::new(Site::new(&site.rules, identity, id, kept))
             }
             None => site.clone(),
         };
@@ -310,7 +317,12 @@ impl Names {
 }
 
 impl Site {
-    fn new(rules: &config::Site, identity: Identity, id: u32, routes: Arc<Routes>) -> Site {
+    fn new(
+        rules: &config::Site,
+        identity: Identity,
+        id: u32,
+        (routes, guard): (Arc<Routes>, Option<Arc<Guard>>),
+    ) -> Site {
         let base = &identity.base().path;
         let mut encodings = EncodingSet::EMPTY;
         for encoding in &rules.compress.encodings {
@@ -332,6 +344,7 @@ impl Site {
             encodings,
             pages: Pages::load(base, rules),
             routes,
+            guard,
             stable: identity.stable(),
             folder: base.as_path().into(),
             identity,

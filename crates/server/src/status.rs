@@ -103,6 +103,9 @@ fn programs(running: &Running, out: &mut String) {
         line(out, &format!("class.{name}"), &value.to_string());
     }
     for site in &running.sites.all {
+        for text in site.guard.iter().flat_map(|guard| guard.status()) {
+            line(out, "rule", &format!("{} {text}", site.label));
+        }
         for route in site.routes.iter() {
             let mut text = format!("{} {}: {}", site.label, route.name(), route.counts.text());
             if let Some(own) = route.handler.status() {

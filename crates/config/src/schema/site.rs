@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::Prefix;
 
-use super::{Compress, HeaderRule, PatternRule, Redirect, Route, Tls};
+use super::{Compress, HeaderRule, PatternRule, Redirect, Route, Rule, Tls, TrustedProxies};
 
 /// One site: names, listeners, and how its files are answered. `[[site]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct Site {
     pub error_pages: BTreeMap<u16, String>,
     /// Values of `Cache-Control`; the first pattern that matches counts. `[[site.cache_control]]`
     pub cache_control: Vec<PatternRule>,
+    /// Who may ask for what, in this order, before redirects, routes and files. `[[site.rule]]`
+    pub access: Vec<Rule>,
     /// Redirects, tried in this order before any file. `[[site.redirect]]`
     pub redirects: Vec<Redirect>,
     /// Fields to set and to remove; all rules that match are applied in order. `[[site.header]]`
@@ -48,6 +50,8 @@ pub struct Site {
     /// Proxies whose connections to the site's addresses begin with a PROXY header, of version 1 or 2, which names the
     /// client; nobody else may send one. The same for all sites of an address. Default: none.
     pub proxy_protocol: Vec<Prefix>,
+    /// Proxies that name their clients in a field. Default: none.
+    pub trusted_proxies: TrustedProxies,
     /// How it is served over TLS, if it is. `[site.tls]`
     pub tls: Option<Tls>,
     /// Clients that may purge by the method PURGE. Default: none, since what stands in front of the server makes everybody
@@ -69,10 +73,12 @@ pub fn site_for_folder(root: PathBuf) -> Site {
         types: Vec::new(),
         error_pages: BTreeMap::new(),
         cache_control: Vec::new(),
+        access: Vec::new(),
         redirects: Vec::new(),
         headers: Vec::new(),
         routes: Vec::new(),
         proxy_protocol: Vec::new(),
+        trusted_proxies: TrustedProxies::default(),
         tls: None,
         purge_from: Vec::new(),
     }

@@ -1,6 +1,7 @@
 //! What is stored for a request, whether it holds, and which variant of it is sent; else a helper is asked, or a program.
 //! Knows the site already.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use lowroad_cache::vary::Selecting;
@@ -49,6 +50,8 @@ pub struct Pending {
 pub struct Waiting {
     /// See [`lowroad_engine::Exchange`].
     pub body_len: Option<u64>,
+    /// The client, whoever its connection comes from.
+    pub peer: IpAddr,
     /// The site.
     pub site: Arc<Site>,
     /// See [`Asked`].
@@ -141,6 +144,7 @@ impl Asked<'_> {
     pub fn wait(&self, to: &Responder<'_, '_>, waits_for: WaitsFor) -> Decision {
         let waiting = Waiting {
             body_len: to.exchange.body_len,
+            peer: to.exchange.peer,
             site: self.site.clone(),
             host: self.host.into(),
             path: self.path.into(),

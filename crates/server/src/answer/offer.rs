@@ -76,7 +76,7 @@ impl Web {
         };
         let world = InMemory {
             calls: &self.calls,
-            is_programs: Cell::new(false),
+            is_for_level: Cell::new(true),
         };
         let decider = Decider {
             sites: &self.sites,
@@ -85,15 +85,16 @@ impl Web {
             scratch: &mut self.scratch,
         };
         let decision = decider.decide(request, &mut to);
-        matches!(decision, Decision::Answered(_, Logged::Hit)) && !world.is_programs.get()
+        matches!(decision, Decision::Answered(_, Logged::Hit)) && world.is_for_level.get()
     }
 }
 
 /// What is in memory, and nothing else.
 struct InMemory<'c> {
     calls: &'c Calls,
-    /// A program answers, or has answered: that has to be asked for as others do.
-    is_programs: Cell<bool>,
+    /// No program answers, or has answered, and no rule of the site may be for the request: else it has to be asked for as
+    /// others do.
+    is_for_level: Cell<bool>,
 }
 
 impl World for InMemory<'_> {
@@ -128,8 +129,8 @@ impl World for InMemory<'_> {
     }
 
     fn note(&self, step: Step<'_>) {
-        if let Step::Route(_) = step {
-            self.is_programs.set(true);
+        if let Step::Route(_) | Step::Ruled = step {
+            self.is_for_level.set(false);
         }
     }
 }

@@ -2,6 +2,8 @@
 //! memory is loaded and programs are called; that of an offer, where nothing is; and that of an explanation, which loads
 //! by itself and leaves no trace. The decision is the same.
 
+use std::net::IpAddr;
+
 use lowroad_engine::{Exchange, ExchangeId};
 
 use lowroad_http::request::Request;
@@ -11,6 +13,7 @@ use crate::dynamic::calls::{Call, Called, Calls};
 use crate::dynamic::purge::Meant;
 use crate::dynamic::reuse::Key;
 use crate::dynamic::storing::Stored;
+use crate::guard::{Limit, Rule};
 use crate::load::{Loaded, Want};
 use crate::outcome::Outcome;
 use crate::programs::counts::one;
@@ -60,6 +63,11 @@ pub trait World {
     /// Takes a request of a class within its rate; else, after how many seconds one may come.
     fn take(&self, class: &Class, now_ms: u64) -> Result<(), u64>;
 
+    /// Takes a request of a client within the limit of a rule; else, after how many seconds one may come.
+    fn take_within(&self, _: &Limit, _: IpAddr, _now_ms: u64) -> Result<(), u64> {
+        Ok(())
+    }
+
     /// Hears what was found or chosen, in its order.
     fn note(&self, step: Step<'_>);
 }
@@ -100,6 +108,14 @@ pub enum Step<'s> {
     NoClientCertificate,
     /// The request is in this class.
     Class(&'s Chosen),
+    /// This rule of the site is for the request.
+    Rule(&'s Rule),
+    /// It refuses the request.
+    Refused(&'s Rule),
+    /// There are rules for the path, whoever asks: nobody else may answer.
+    Ruled,
+    /// A proxy says that this is the client.
+    Client(IpAddr),
     /// The target is no path that can be served; why.
     BadTarget(&'s str),
     /// A rule of the site sends the client there.
@@ -206,10 +222,16 @@ impl World for Calls {
             .inspect_err(|_| one(&class.counts.limited))
     }
 
+    fn take_within(&self, limit: &Limit, client: IpAddr, now_ms: u64) -> Result<(), u64> {
+        limit.take(client, now_ms)
+    }
+
     #[inline]
     fn note(&self, step: Step<'_>) {
-        if let Step::Reused(route, _) = step {
-            one(&route.counts.kept);
+        match step {
+            Step::Reused(route, _) => one(&route.counts.kept),
+            Step::Refused(rule) => rule.count_refused(),
+            _ => {}
         }
     }
 }

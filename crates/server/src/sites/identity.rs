@@ -35,9 +35,11 @@ impl Identity {
     /// That of a site of this configuration in this folder.
     pub fn new(site: &config::Site, config: &config::Config, folder: Base) -> Identity {
         let mut rules = config::Site {
+            access: Vec::new(),
             redirects: Vec::new(),
             error_pages: Default::default(),
             proxy_protocol: Vec::new(),
+            trusted_proxies: Default::default(),
             purge_from: Vec::new(),
             tls: None,
             routes: site.routes.iter().map(without_limits).collect(),

@@ -1,0 +1,56 @@
+//! Rules of a site: who may ask for what, and what is answered in its place.
+
+use crate::{Pattern, Prefix, Rate};
+
+/// What holds for some requests of a site. `[[site.rule]]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Which paths. Default: all.
+    pub pattern: Pattern,
+    /// Which methods; GET means HEAD too. Empty: all. Key `methods`.
+    pub methods: Vec<String>,
+    /// Which clients. Empty: all. Key `addresses`.
+    pub addresses: Vec<Prefix>,
+    /// Clients that the rule is not for. Key `except`.
+    pub except: Vec<Prefix>,
+    /// What it does.
+    pub action: Action,
+}
+
+/// What a rule does; one of these keys must be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The request is refused with this status: 403 or 404. `deny = 403`
+    Deny(u16),
+    /// No later rule refuses the request. `allow = true`
+    Allow,
+    /// Each client may ask so often; what is beyond that gets 429. `rate = "10/s"`, with `burst`
+    Limit(Rate),
+}
+
+impl Action {
+    /// Whether it can refuse a request. Then the rule is for what lies below its paths, too.
+    #[must_use]
+    pub fn refuses(&self) -> bool {
+        matches!(self, Action::Deny(_) | Action::Limit(_))
+    }
+}
+
+/// Proxies in front whose word on who the client is counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedProxies {
+    /// Where they are. Empty: no such word counts. Key `trusted_proxies`.
+    pub addresses: Vec<Prefix>,
+    /// The field in which they say it. Key `client_field`.
+    pub field: ClientField,
+}
+
+/// A field in which proxies name their clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientField {
+    /// `"X-Forwarded-For"`
+    #[default]
+    XForwardedFor,
+    /// RFC 7239. `"Forwarded"`
+    Forwarded,
+}
