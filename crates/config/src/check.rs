@@ -4,7 +4,7 @@
 
 use crate::reader::Source;
 use crate::site::Marks;
-use crate::{Module, ModuleCode, Name, Root, RouteTo, Server, Site, Softirq, module};
+use crate::{Module, ModuleCode, Name, Root, RouteTo, Server, Site, Softirq, module, site_rule};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -80,6 +80,7 @@ pub(crate) fn paths(
     module_files(source, modules);
     for (site, marks) in sites {
         program_folders(source, site, marks);
+        site_rule::check_files(source, site, marks);
         let Some(at) = &marks.root else { continue };
         let folder = match &site.root {
             Root::Folder(folder) => folder,

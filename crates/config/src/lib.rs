@@ -24,6 +24,7 @@ mod module;
 mod name;
 mod named;
 mod origin;
+pub mod passwords;
 mod pattern;
 mod prefix;
 mod problem;

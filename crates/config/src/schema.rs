@@ -30,7 +30,7 @@ pub use origin::{
 pub use program::{Application, Database, Module, ModuleCode};
 pub use representation::{Compress, Encoding, HeaderRule, PatternRule, Redirect};
 pub use route::{Cgi, Conditions, FastCgi, Pages, Route, RouteTo, Upstream};
-pub use rule::{Action, ClientField, Rule, TrustedProxies};
+pub use rule::{Action, Auth, ClientField, Rule, TrustedProxies};
 pub use server::{Accept, Server, Softirq};
 pub use site::{Name, Root, Site, Symlinks, site_for_folder};
 pub use tls::{CertificateFiles, ClientCertificates, Tls, TlsVersion};

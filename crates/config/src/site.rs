@@ -25,6 +25,8 @@ pub(crate) struct Marks {
     pub(crate) proxy_protocol: Option<At>,
     /// Where each route's target is named, in the order of the site's routes.
     pub(crate) routes: Vec<At>,
+    /// In the order of the site's rules.
+    pub(crate) access: Vec<At>,
 }
 
 pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
@@ -38,6 +40,11 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         .sections("route")
         .into_iter()
         .filter_map(route::route)
+        .unzip();
+    let (access, access_marks) = section
+        .sections("rule")
+        .into_iter()
+        .filter_map(site_rule::rule)
         .unzip();
     let (root, root_mark) = root_of(&section, root_item, &routes);
     let links = [
@@ -70,11 +77,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
             .into_iter()
             .filter_map(rules::cache_control)
             .collect(),
-        access: section
-            .sections("rule")
-            .into_iter()
-            .filter_map(site_rule::rule)
-            .collect(),
+        access,
         redirects: section
             .sections("redirect")
             .into_iter()
@@ -96,6 +99,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         error_pages: page_marks,
         proxy_protocol: proxy_protocol_mark,
         routes: route_marks,
+        access: access_marks,
     };
     (site, marks)
 }

@@ -3,14 +3,21 @@
 //! What the keys mean and their defaults are in [`crate::schema`].
 
 use crate::class::{list, rate_of};
-use crate::reader::{Item, Section};
-use crate::{Action, ClientField, Pattern, Prefix, Rule, TrustedProxies, conditions};
+use crate::reader::{At, Item, Section, Source};
+use crate::site::Marks;
+use crate::site::absolute_path;
+use crate::value::Refused;
+use crate::{Action, Auth, ClientField, Pattern, Prefix, Rule, Site, TrustedProxies, conditions};
+
+/// A rule, and where its own key is.
+pub(crate) type Marked = (Rule, At);
 
 /// The keys of which a rule has one.
-const ACTIONS: [&str; 3] = ["deny", "allow", "rate"];
-const ALLOWED: &str = "one of deny, allow and rate";
+const ACTIONS: [&str; 5] = ["deny", "allow", "rate", "auth", "fallback"];
+const ALLOWED: &str = "one of deny, allow, rate, auth and fallback";
 
-pub(crate) fn rule(section: Section<'_>) -> Option<Rule> {
+pub(crate) fn rule(section: Section<'_>) -> Option<Marked> {
+    let at = section.at.clone();
     let pattern = match section.item("pattern") {
         Some(item) => item.pattern(),
         None => Some(Pattern::everything()),
@@ -20,13 +27,29 @@ pub(crate) fn rule(section: Section<'_>) -> Option<Rule> {
     let except = list(&section, "except", |item| item.read(Prefix::parse));
     let action = action(&section);
     section.finish();
-    Some(Rule {
+    let rule = Rule {
         pattern: pattern?,
         methods,
         addresses,
         except,
         action: action?,
-    })
+    };
+    Some((rule, at))
+}
+
+/// That files of users are there and can be used. What the server's user may not read is found out when it starts.
+pub(crate) fn check_files(source: &Source<'_>, site: &Site, marks: &Marks) {
+    for (rule, at) in site.access.iter().zip(&marks.access) {
+        let Action::Auth(auth) = &rule.action else {
+            continue;
+        };
+        let read = std::fs::read_to_string(&auth.file);
+        let read = read.map_err(|error| format!("cannot be used: {error}"));
+        if let Err(why) = read.and_then(|text| crate::passwords::users(&text)) {
+            let what = format!("{}: {why}", auth.file.display());
+            source.report(at, what, "a file as htpasswd -B makes it");
+        }
+    }
 }
 
 fn action(section: &Section<'_>) -> Option<Action> {
@@ -44,8 +67,12 @@ fn action(section: &Section<'_>) -> Option<Action> {
             None
         }
     };
-    if kind.is_some_and(|kind| kind != "rate") {
-        section.only_with("burst", "rate");
+    for (key, owner) in [("burst", "rate"), ("realm", "auth")] {
+        match kind {
+            None => drop(section.item(key)),
+            Some(kind) if kind == owner => {}
+            Some(_) => section.only_with(key, owner),
+        }
     }
     let item = first?.1;
     match kind? {
@@ -56,8 +83,28 @@ fn action(section: &Section<'_>) -> Option<Action> {
                 item.refuse("what a rule may say", "true; or leave the rule out");
                 None
             }),
-        _ => rate_of(section, &item).map(Action::Limit),
+        "rate" => rate_of(section, &item).map(Action::Limit),
+        "auth" => auth(section, &item).map(Action::Auth),
+        _ => absolute_path(&item).map(Action::Fallback),
     }
+}
+
+fn auth(section: &Section<'_>, item: &Item<'_>) -> Option<Auth> {
+    let realm = match section.item("realm") {
+        None => Some("restricted".to_string()),
+        Some(item) => item.read(|text| {
+            let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !b"\"\\".contains(&byte);
+            let is_realm = !text.is_empty() && text.bytes().all(is_plain);
+            is_realm.then(|| text.to_string()).ok_or(Refused {
+                what: "a realm",
+                allowed: "visible ASCII and spaces, without quotes and backslashes",
+            })
+        }),
+    };
+    Some(Auth {
+        file: item.path()?,
+        realm: realm?,
+    })
 }
 
 fn deny(item: &Item<'_>) -> Option<u16> {

@@ -34,6 +34,7 @@ use crate::outcome::Outcome;
 use crate::programs::routes::{self, NoRoute};
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
+use guarded::Stopped;
 use lookup::{Asked, Lookup, Pending, Waiting, WaitsFor, made};
 
 pub use lookup::Decision;
@@ -221,6 +222,8 @@ impl<W: World> Decider<'_, W> {
                 host: &[],
                 path,
                 query,
+                is_for_files,
+                is_fallback: false,
             };
             return purge::answer(self.world, &asked, to);
         }
@@ -229,64 +232,29 @@ impl<W: World> Decider<'_, W> {
         {
             return made(status);
         }
-        if let Some(guard) = &site.guard
-            && let Err(status) = guarded::pass(guard, self.world, At { site, path }, to)
-        {
-            return made(status);
-        }
-        if !site.rules.redirects.is_empty()
-            && let Some((status, location)) = redirect(site, path, query)
-        {
-            self.world.note(Step::Redirect(&location));
-            return made(to.redirect(At { site, path }, status, &location));
-        }
         let host = if site.per_host() { host } else { &[] };
         let asked = Asked {
             site,
             host,
             path,
             query,
+            is_for_files,
+            is_fallback: false,
         };
-        let mut lookup = Lookup {
+        if let Some(guard) = &site.guard {
+            match guarded::pass(guard, 0, self.world, asked.at(), to) {
+                Ok(()) => {}
+                Err(Stopped::Answered(status)) => return made(status),
+                Err(Stopped::Waits(rule)) => return asked.wait_for_password(to, rule),
+            }
+        }
+        let lookup = Lookup {
             sites: self.sites,
             world: self.world,
             logger: self.logger,
             key: &mut self.scratch.key,
         };
-        if !is_for_files {
-            let route = site.routes.of_slashes(path, request);
-            return match route.filter(|route| route.takes(request.method)) {
-                Some(route) => lookup.ask(&asked, path, route, to),
-                None => made(to.refuse_target(At { site, path: b"/" }, Refusal::PathSlash)),
-            };
-        }
-        if routes::takes(request.method) && !site.routes.is_empty() {
-            match site.routes.of_request(path, request) {
-                Ok(Some(route)) if route.takes(request.method) => {
-                    return lookup.ask(&asked, path, route, to);
-                }
-                Ok(Some(_)) => {
-                    if to.exchange.body.is_some() {
-                        to.response.close();
-                    }
-                    return made(to.other_method(asked.at()));
-                }
-                Ok(None) => {}
-                Err(NoRoute) => return made(to.refuse(Some(asked.at()), Status::NOT_FOUND)),
-            }
-        }
-        // A path without a file may still belong to a program. Else nobody wants the body.
-        if to.exchange.body.is_some() && !lookup.may_be_for_program(&asked) {
-            match reads {
-                true if to.exchange.is_body_coming => return asked.wait(to, WaitsFor::Body),
-                true => {}
-                false => to.response.close(),
-            }
-        }
-        if !reads && site.routes.is_empty() {
-            return made(to.other_method(asked.at()));
-        }
-        lookup.serve(&asked, to)
+        admitted(lookup, &asked, to)
     }
 
     /// Goes on where the request had to wait.
@@ -307,6 +275,8 @@ impl<W: World> Decider<'_, W> {
             host: &pending.host,
             path: &pending.path,
             query,
+            is_for_files: pending.is_for_files,
+            is_fallback: pending.is_fallback,
         };
         let mut lookup = Lookup {
             sites: self.sites,
@@ -341,6 +311,22 @@ impl<W: World> Decider<'_, W> {
             (Some(Outcome::Alone), WaitsFor::Program { route, path, .. }) => {
                 lookup.call_alone(&asked, path, route, to)
             }
+            (Some(Outcome::Checked(checked)), WaitsFor::Password { body, rule }) => {
+                to.exchange.body = body.take();
+                let Some(guard) = &asked.site.guard else {
+                    return made(to.refuse(Some(asked.at()), Status::INTERNAL_ERROR));
+                };
+                let world = lookup.world;
+                match guarded::go_on(guard, (*rule, checked), world, asked.at(), to) {
+                    Ok(()) => admitted(lookup, &asked, to),
+                    Err(Stopped::Answered(status)) => made(status),
+                    Err(Stopped::Waits(rule)) => asked.wait_for_password(to, rule),
+                }
+            }
+            // Without what it waits for nobody passes.
+            (_, WaitsFor::Password { .. }) => {
+                made(to.refuse(Some(asked.at()), Status::INTERNAL_ERROR))
+            }
             (Some(_) | None, _) => lookup.serve(&asked, to),
         }
     }
@@ -348,6 +334,57 @@ impl<W: World> Decider<'_, W> {
 
 /// Below it an authority looks whether a name is ours (RFC 8555 §8.3).
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
+
+/// Decides about a request that the rules of its site let through.
+#[inline]
+fn admitted<W: World>(
+    mut lookup: Lookup<'_, W>,
+    asked: &Asked<'_>,
+    to: &mut Responder<'_, '_>,
+) -> Decision {
+    let (site, path) = (asked.site, asked.path);
+    if !site.rules.redirects.is_empty()
+        && let Some((status, location)) = redirect(site, path, asked.query)
+    {
+        lookup.world.note(Step::Redirect(&location));
+        return made(to.redirect(asked.at(), status, &location));
+    }
+    if !asked.is_for_files {
+        let route = site.routes.of_slashes(path, to.request);
+        return match route.filter(|route| route.takes(to.request.method)) {
+            Some(route) => lookup.ask(asked, path, route, to),
+            None => made(to.refuse_target(At { site, path: b"/" }, Refusal::PathSlash)),
+        };
+    }
+    if routes::takes(to.request.method) && !site.routes.is_empty() {
+        match site.routes.of_request(path, to.request) {
+            Ok(Some(route)) if route.takes(to.request.method) => {
+                return lookup.ask(asked, path, route, to);
+            }
+            Ok(Some(_)) => {
+                if to.exchange.body.is_some() {
+                    to.response.close();
+                }
+                return made(to.other_method(asked.at()));
+            }
+            Ok(None) => {}
+            Err(NoRoute) => return made(to.refuse(Some(asked.at()), Status::NOT_FOUND)),
+        }
+    }
+    let reads = matches!(to.request.method, Method::Get | Method::Head);
+    // A path without a file may still belong to a program. Else nobody wants the body.
+    if to.exchange.body.is_some() && !lookup.may_be_for_program(asked, to) {
+        match reads {
+            true if to.exchange.is_body_coming => return asked.wait(to, WaitsFor::Body),
+            true => {}
+            false => to.response.close(),
+        }
+    }
+    if !reads && site.routes.is_empty() {
+        return made(to.other_method(asked.at()));
+    }
+    lookup.serve(asked, to)
+}
 
 /// Finds the class of a request, and whether there may be one more of it; else it is answered.
 #[inline(never)]

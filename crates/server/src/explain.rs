@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::fmt::Write;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use lowroad_cache::freshness::Source;
@@ -31,6 +31,7 @@ use crate::clock;
 use crate::dynamic::calls::{Call, Called};
 use crate::dynamic::reuse::Key;
 use crate::fetch::Fetcher;
+use crate::guard::passwords::{Checked, Credentials, Passwords};
 use crate::load::{Loaded, Want};
 use crate::respond::Responder;
 use crate::running::Running;
@@ -246,6 +247,16 @@ impl World for Trace<'_> {
 
     fn take(&self, _: &Class, _: u64) -> Result<(), u64> {
         Ok(())
+    }
+
+    fn check(
+        &self,
+        passwords: &Arc<Passwords>,
+        credentials: Credentials,
+        _: IpAddr,
+        _: ExchangeId,
+    ) -> Option<Checked> {
+        Some(passwords.look(&credentials))
     }
 
     fn note(&self, step: Step<'_>) {

@@ -7,6 +7,7 @@ use lowroad_engine::ExchangeId;
 
 use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::Stored;
+use crate::guard::passwords::Checked;
 use crate::load::Loaded;
 use crate::tier::Recalled;
 
@@ -25,6 +26,8 @@ pub enum Outcome {
         /// It is not.
         are_kept: bool,
     },
+    /// What came of the password that it shows.
+    Checked(Checked),
     /// What was waited for was of no use to others: the program is to be asked.
     Alone,
 }

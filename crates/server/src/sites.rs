@@ -123,7 +123,7 @@ impl Sites {
             };
             let sites_before = before.iter().flat_map(|before| &before.all);
             let guards = sites_before.filter_map(|old| Some((&old.rules, old.guard.as_ref()?)));
-            let guard = Guard::of(rules, guards);
+            let guard = Guard::of(rules, guards)?;
             let routes = Arc::new(routes);
             all.push(Arc::new(Site::new(rules, identity, id, (routes, guard))));
         }

@@ -329,3 +329,238 @@ fn forwarded_that_can_be_read_in_two_ways_is_refused() {
     );
     assert_eq!(site.get("/", "X-Forwarded-For: \"\r\n").status, 200);
 }
+
+/// A file of users with cheap hashes: `ann` with bcrypt, `bob` with argon2.
+fn users(folder: &Folder) {
+    use argon2::password_hash::SaltString;
+    use argon2::{Algorithm, Argon2, Params, PasswordHasher, Version};
+    let ann = bcrypt::hash("secret of ann", 4).expect("a hash");
+    let salt = SaltString::from_b64("c2FsdHNhbHQ").expect("a salt");
+    let params = Params::new(64, 1, 1, None).expect("settings");
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+    let bob = argon2.hash_password(b"secret of bob", &salt);
+    let bob = bob.expect("a hash").to_string();
+    folder.file("users", format!("ann:{ann}\nbob:{bob}\n"));
+}
+
+fn basic(user: &str, password: &str) -> String {
+    use base64::Engine;
+    let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+    format!("Authorization: Basic {pair}\r\n")
+}
+
+const AUTH: &str =
+    "[[site.rule]]\npattern = \"/admin/**\"\nauth = \"users\"\nrealm = \"the staff\"\n";
+
+fn with_users(lines: &str) -> Site {
+    let folder = Folder::new();
+    users(&folder);
+    Site::after(folder, lines)
+}
+
+#[test]
+fn a_password_is_needed_and_verified() {
+    let site = with_users(AUTH);
+    let path = "/admin/a%20b.txt";
+    let refused = site.get(path, "");
+    assert_eq!(refused.status, 401);
+    assert_eq!(
+        refused.field("www-authenticate"),
+        Some("Basic realm=\"the staff\", charset=\"UTF-8\"")
+    );
+    assert_eq!(refused.field("cache-control"), Some("no-store"));
+    let (ann, bob) = (basic("ann", "secret of ann"), basic("bob", "secret of bob"));
+    for fields in [&ann, &bob, &ann] {
+        let got = site.get(path, fields);
+        assert_eq!((got.status, got.text()), (200, "admin/a b.txt".repeat(100)));
+    }
+    // By now it is stored, and still nobody else gets it.
+    for fields in [
+        "".to_string(),
+        basic("ann", "secret of bob"),
+        basic("ann", ""),
+        basic("eve", "secret of ann"),
+        basic("", ""),
+        format!("{ann}{ann}"),
+        ann.replace("Basic", "Bearer"),
+    ] {
+        assert_eq!(site.get(path, &fields).status, 401, "{fields}");
+    }
+    for line in [
+        "HEAD /admin",
+        "GET //admin/",
+        "POST /admin/index.html",
+        "OPTIONS /admin/x",
+    ] {
+        assert_eq!(site.ask(line, ""), 401, "{line}");
+    }
+    assert_eq!(site.ask("HEAD /admin/", &bob), 200);
+    assert_eq!(site.get("/a.txt", "").status, 200);
+    let url = format!("http://{}/admin/", site.server.address());
+    assert!(site.say(&["explain", &url], &[]).contains("401"));
+    let told = site.say(&["explain", &url, "-H", ann.trim()], &[]);
+    assert!(
+        told.contains("200") && told.contains("/admin/**: auth "),
+        "{told}"
+    );
+}
+
+#[test]
+fn several_requests_of_one_connection_wait_for_it_in_their_order() {
+    let site = with_users(AUTH);
+    let mut client = site.server.connect();
+    let (right, wrong) = (basic("ann", "secret of ann"), basic("ann", "no"));
+    for fields in [&right, &wrong, "", &right] {
+        client.send(format!("GET /admin/ HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+    }
+    let statuses: Vec<u16> = (0..4).map(|_| client.response().status).collect();
+    assert_eq!(statuses, [200, 401, 401, 200]);
+}
+
+#[test]
+fn a_body_waits_with_its_request() {
+    let origin = Origin::saying(|asked| {
+        let body = String::from_utf8_lossy(&asked.body).into_owned();
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    });
+    let route = format!(
+        "[[site.route]]\npattern = \"/admin/**\"\norigin = \"{}\"\n",
+        origin.url()
+    );
+    let site = with_users(&format!("{AUTH}{route}"));
+    let mut client = site.server.connect();
+    let ann = basic("ann", "secret of ann");
+    client.send(format!(
+        "POST /admin/x HTTP/1.1\r\nHost: a\r\n{ann}Content-Length: 5\r\n\r\nhe"
+    ));
+    client.send("llo");
+    let got = client.response();
+    assert_eq!((got.status, got.text().as_str()), (200, "hello"));
+    client.send("POST /admin/x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(client.response().status, 401);
+    assert_eq!(origin.count(), 1);
+}
+
+#[test]
+fn guessing_is_slow_for_each_client() {
+    let site = with_users(AUTH);
+    let ann = basic("ann", "secret of ann");
+    let ask = |from: &str, fields: &str| {
+        let from = from.parse().expect("an address");
+        let mut client = Client::connect_from(from, site.server.address());
+        client.get("/admin/", fields)
+    };
+    for number in 0..10 {
+        let guess = basic("ann", &number.to_string());
+        assert_eq!(ask("127.0.0.2", &guess).status, 401);
+        // Who knows it takes nothing away.
+        assert_eq!(ask("127.0.0.3", &ann).status, 200);
+    }
+    let refused = ask("127.0.0.2", &basic("ann", "more"));
+    assert_eq!(refused.status, 429);
+    assert!(refused.field("retry-after").is_some());
+    assert_eq!(ask("127.0.0.3", &basic("ann", "more")).status, 401);
+    assert!(site.say(&["status"], &[]).contains("11 wrong passwords"));
+}
+
+#[test]
+fn a_user_who_is_gone_is_refused_and_a_broken_file_changes_nothing() {
+    let site = with_users(AUTH);
+    let (ann, bob) = (basic("ann", "secret of ann"), basic("bob", "secret of bob"));
+    assert_eq!(site.get("/admin/", &ann).status, 200);
+    assert_eq!(site.get("/admin/", &bob).status, 200);
+    let file = site.folder.path().join("users");
+    let all = std::fs::read_to_string(&file).expect("the users");
+    site.folder.file("users", "ann:broken\n");
+    lowroad_testkit::wait_until("the news", || {
+        assert_eq!(site.get("/admin/", &ann).status, 200);
+        let status = site.say(&["status"], &[]);
+        status
+            .contains("the file can't be used: line 1")
+            .then_some(())
+    });
+    let only_bob = all
+        .lines()
+        .find(|line| line.starts_with("bob"))
+        .expect("bob");
+    site.folder.file("users", only_bob);
+    lowroad_testkit::wait_until("ann to be gone", || {
+        assert_eq!(site.get("/admin/", &bob).status, 200);
+        (site.get("/admin/", &ann).status == 401).then_some(())
+    });
+}
+
+#[test]
+fn a_file_of_users_that_cannot_be_used_is_found_by_check() {
+    let folder = Folder::new();
+    folder.file("users", "ann:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00\n");
+    folder.file("c.toml", format!("[[site]]\nroot = \".\"\n{AUTH}"));
+    let check = Command::new(PROGRAM)
+        .args(["check", "-c"])
+        .arg(folder.path().join("c.toml"))
+        .output()
+        .expect("the command");
+    let said = String::from_utf8_lossy(&check.stderr).into_owned();
+    let said = said + &String::from_utf8_lossy(&check.stdout);
+    assert!(
+        !check.status.success() && said.contains("line 1: not a hash of bcrypt"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_application_of_one_page_has_it_for_all_paths_without_a_file() {
+    let site = Site::of(
+        "[[site.rule]]\npattern = \"/private/**\"\ndeny = 403\n\
+         [[site.rule]]\npattern = \"/api/**\"\nfallback = \"/none.html\"\n\
+         [[site.rule]]\nfallback = \"/index.html\"\n",
+    );
+    let page = "index.html".repeat(100);
+    for path in ["/", "/users/7", "/users/7/", "/index.html", "/x.js"] {
+        let got = site.get(path, "");
+        assert_eq!((got.status, got.text()), (200, page.clone()), "{path}");
+    }
+    assert_eq!(site.get("/a.txt", "").text(), "a.txt".repeat(100));
+    assert_eq!(site.get("/private/none", "").status, 403);
+    // One that is not there itself leads nowhere.
+    assert_eq!(site.get("/api/x", "").status, 404);
+    assert_eq!(site.ask("HEAD /users/7", ""), 200);
+    assert_eq!(site.ask("POST /users/7", ""), 405);
+    let etag = site.get("/users/7", "").field("etag").map(str::to_string);
+    let known = format!("If-None-Match: {}\r\n", etag.expect("a tag"));
+    assert_eq!(site.get("/users/8", &known).status, 304);
+    let told = site.explain("/users/7", &[]);
+    assert!(
+        told.contains("200") && told.contains("/**: fallback /index.html"),
+        "{told}"
+    );
+    // What the page says now is said for all of them.
+    site.folder.file("root/index.html", "another");
+    lowroad_testkit::wait_until("the change", || {
+        (site.get("/users/7", "").text() == "another").then_some(())
+    });
+}
+
+#[test]
+fn a_fallback_may_be_a_program_s() {
+    let origin = Origin::saying(|asked| {
+        let said = format!("{} {}", asked.target, String::from_utf8_lossy(&asked.body));
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{said}",
+            said.len()
+        )
+    });
+    let site = Site::of(&format!(
+        "[[site.rule]]\nfallback = \"/front.php\"\n\
+         [[site.route]]\npattern = \"*.php\"\norigin = \"{}\"\n",
+        origin.url()
+    ));
+    assert_eq!(site.get("/a.txt", "").text(), "a.txt".repeat(100));
+    assert_eq!(site.get("/blog/7?x", "").text(), "/blog/7?x ");
+    let mut client = site.server.connect();
+    client.send("POST /blog/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(client.response().text(), "/blog/7 hello");
+}

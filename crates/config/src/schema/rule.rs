@@ -1,5 +1,7 @@
 //! Rules of a site: who may ask for what, and what is answered in its place.
 
+use std::path::PathBuf;
+
 use crate::{Pattern, Prefix, Rate};
 
 /// What holds for some requests of a site. `[[site.rule]]`
@@ -26,13 +28,26 @@ pub enum Action {
     Allow,
     /// Each client may ask so often; what is beyond that gets 429. `rate = "10/s"`, with `burst`
     Limit(Rate),
+    /// The client must name a user of a file, with the right password; else it gets 401. `auth = "FILE"`, with `realm`
+    Auth(Auth),
+    /// Where there is no file, this path is answered instead. `fallback = "/index.html"`
+    Fallback(String),
+}
+
+/// Basic authentication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Auth {
+    /// Users and the hashes of their passwords.
+    pub file: PathBuf,
+    /// What browsers call that for which a password is needed. Default `restricted`. Key `realm`.
+    pub realm: String,
 }
 
 impl Action {
     /// Whether it can refuse a request. Then the rule is for what lies below its paths, too.
     #[must_use]
     pub fn refuses(&self) -> bool {
-        matches!(self, Action::Deny(_) | Action::Limit(_))
+        matches!(self, Action::Deny(_) | Action::Limit(_) | Action::Auth(_))
     }
 }
 

@@ -5,7 +5,8 @@ use lowroad_config::Action;
 use lowroad_http::status::Status;
 
 use super::world::{Step, World};
-use crate::guard::{Facts, Guard};
+use crate::guard::passwords::{Checked, Credentials};
+use crate::guard::{Facts, Guard, Rule};
 use crate::respond::{RETRY_AFTER, Responder};
 use crate::sites::{At, Site};
 use crate::softirq;
@@ -36,21 +37,31 @@ pub fn meet_client(
     }
 }
 
-/// Goes by the rules of a site.
+/// Why a request does not pass.
+pub enum Stopped {
+    /// It was refused.
+    Answered(Status),
+    /// The password that it shows is verified by somebody else, for the rule of this number.
+    Waits(usize),
+}
+
+/// Goes by the rules of a site, from that number on.
 ///
 /// # Errors
-/// The request was refused.
+/// It does not pass, or not yet.
 #[inline(never)]
 pub fn pass(
     guard: &Guard,
+    from: usize,
     world: &impl World,
     at: At<'_>,
     to: &mut Responder<'_, '_>,
-) -> Result<(), Status> {
+) -> Result<(), Stopped> {
     if guard.concerns(at.path) {
         world.note(Step::Ruled);
         if softirq::asks(to.request.user_agent(), to.exchange.peer) {
-            return Err(to.refuse_by_rule(at, Status::FORBIDDEN, &[]));
+            let status = to.refuse_by_rule(at, Status::FORBIDDEN, &[]);
+            return Err(Stopped::Answered(status));
         }
     }
     let facts = Facts {
@@ -58,33 +69,125 @@ pub fn pass(
         method: to.request.method,
         peer: to.exchange.peer,
     };
-    let (mut from, mut is_allowed) = (0, false);
+    let (mut from, mut is_allowed) = (from, false);
     while let Some((number, rule)) = guard.next(from, facts) {
         from = number + 1;
         if is_allowed && rule.action().refuses() {
             continue;
         }
-        world.note(Step::Rule(rule));
         match rule.action() {
+            // It counts once there is no file.
+            Action::Fallback(_) => continue,
+            _ => world.note(Step::Rule(rule)),
+        }
+        match rule.action() {
+            Action::Fallback(_) => {}
             Action::Allow => is_allowed = true,
             Action::Deny(status) => {
-                world.note(Step::Refused(rule));
                 let status = Status::new(*status).unwrap_or(Status::FORBIDDEN);
-                return Err(to.refuse_by_rule(at, status, &[]));
+                return Err(refuse(rule, status, &[], world, at, to));
             }
-            Action::Limit(_) => {
-                let now_ms = to.exchange.now_ms;
-                let taken = rule
-                    .limit()
-                    .map(|limit| world.take_within(limit, facts.peer, now_ms));
-                if let Some(Err(wait_s)) = taken {
-                    world.note(Step::Refused(rule));
-                    let seconds = wait_s.to_string();
-                    let fields = [(RETRY_AFTER, seconds.as_bytes())];
-                    return Err(to.refuse_by_rule(at, Status::TOO_MANY_REQUESTS, &fields));
-                }
-            }
+            Action::Limit(_) => within(rule, facts, world, at, to)?,
+            Action::Auth(_) => match shown(rule, world, to) {
+                Some(checked) => judge(rule, checked, world, at, to)?,
+                None => return Err(Stopped::Waits(number)),
+            },
         }
     }
     Ok(())
+}
+
+/// Goes on behind a rule that wanted a password.
+///
+/// # Errors
+/// It does not pass, or not yet.
+pub fn go_on(
+    guard: &Guard,
+    (number, checked): (usize, Checked),
+    world: &impl World,
+    at: At<'_>,
+    to: &mut Responder<'_, '_>,
+) -> Result<(), Stopped> {
+    // Rules do not change under a request: it has the site that it came with.
+    let Some(rule) = guard.rule(number) else {
+        let status = to.refuse(Some(at), Status::INTERNAL_ERROR);
+        return Err(Stopped::Answered(status));
+    };
+    judge(rule, checked, world, at, to)?;
+    pass(guard, number + 1, world, at, to)
+}
+
+fn within(
+    rule: &Rule,
+    facts: Facts<'_>,
+    world: &impl World,
+    at: At<'_>,
+    to: &mut Responder<'_, '_>,
+) -> Result<(), Stopped> {
+    let now_ms = to.exchange.now_ms;
+    let limit = rule.limit();
+    let taken = limit.map(|limit| world.take_within(limit, facts.peer, now_ms));
+    match taken {
+        Some(Err(wait_s)) => Err(refuse_often(rule, wait_s, world, at, to)),
+        _ => Ok(()),
+    }
+}
+
+/// What a request shows to a rule that wants a password; `None` if that has to be verified first.
+fn shown(rule: &Rule, world: &impl World, to: &Responder<'_, '_>) -> Option<Checked> {
+    let credentials = Credentials::of(to.request);
+    let (Some(credentials), Some(passwords)) = (credentials, rule.passwords()) else {
+        return Some(Checked::Wrong);
+    };
+    world.check(passwords, credentials, to.exchange.peer, to.exchange.id)
+}
+
+fn judge(
+    rule: &Rule,
+    checked: Checked,
+    world: &impl World,
+    at: At<'_>,
+    to: &mut Responder<'_, '_>,
+) -> Result<(), Stopped> {
+    match checked {
+        Checked::Right => Ok(()),
+        Checked::Wrong => {
+            let realm = rule
+                .passwords()
+                .map_or("", |passwords| passwords.realm.as_str());
+            let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
+            let fields = [("WWW-Authenticate", challenge.as_bytes())];
+            let status = Status::UNAUTHORIZED;
+            Err(refuse(rule, status, &fields, world, at, to))
+        }
+        Checked::TooOften(wait_s) => Err(refuse_often(rule, wait_s, world, at, to)),
+        Checked::Busy => {
+            let status = Status::SERVICE_UNAVAILABLE;
+            Err(refuse(rule, status, &[], world, at, to))
+        }
+    }
+}
+
+fn refuse_often(
+    rule: &Rule,
+    wait_s: u64,
+    world: &impl World,
+    at: At<'_>,
+    to: &mut Responder<'_, '_>,
+) -> Stopped {
+    let seconds = wait_s.to_string();
+    let fields = [(RETRY_AFTER, seconds.as_bytes())];
+    refuse(rule, Status::TOO_MANY_REQUESTS, &fields, world, at, to)
+}
+
+fn refuse(
+    rule: &Rule,
+    status: Status,
+    fields: &[(&str, &[u8])],
+    world: &impl World,
+    at: At<'_>,
+    to: &mut Responder<'_, '_>,
+) -> Stopped {
+    world.note(Step::Refused(rule));
+    Stopped::Answered(to.refuse_by_rule(at, status, fields))
 }

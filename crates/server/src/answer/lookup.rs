@@ -20,10 +20,12 @@ use crate::dynamic::calls::{Call, Called};
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::{Facts, Key, Wants};
 use crate::dynamic::storing::{Stored, Way};
+use crate::guard::{self, Rule};
 use crate::load::{Loaded, Want};
 use crate::programs::routes::Route;
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
+use crate::softirq;
 use crate::store::key;
 use crate::store::object::Kind;
 use crate::store::validity::Use;
@@ -58,6 +60,10 @@ pub struct Waiting {
     pub host: Box<[u8]>,
     /// Decoded.
     pub path: Box<[u8]>,
+    /// See [`Asked`].
+    pub is_for_files: bool,
+    /// The same.
+    pub is_fallback: bool,
     /// What for.
     pub waits_for: WaitsFor,
 }
@@ -79,6 +85,13 @@ pub enum WaitsFor {
         route: Arc<Route>,
         /// What it is asked for, decoded: the path, or that of its folder's index file.
         path: Box<[u8]>,
+    },
+    /// Somebody who verifies the password that it shows.
+    Password {
+        /// The request's; for a program, perhaps.
+        body: Option<Receiver>,
+        /// The number of the rule that wants it.
+        rule: usize,
     },
     /// Word that a purge outlives the process.
     Purge,
@@ -129,6 +142,10 @@ pub struct Asked<'a> {
     pub path: &'a [u8],
     /// As it came.
     pub query: Option<&'a [u8]>,
+    /// It is a path that a file may have: no slash in it was encoded.
+    pub is_for_files: bool,
+    /// There is no file for what was asked for, and this path stands in.
+    pub is_fallback: bool,
 }
 
 impl Asked<'_> {
@@ -140,6 +157,16 @@ impl Asked<'_> {
         }
     }
 
+    /// What stands in where there is no file, by a rule of the site.
+    fn fallback(&self, to: &Responder<'_, '_>) -> Option<(&Rule, &str)> {
+        let guard = self.site.guard.as_ref().filter(|_| !self.is_fallback)?;
+        guard.fallback(guard::Facts {
+            path: self.path,
+            method: to.request.method,
+            peer: to.exchange.peer,
+        })
+    }
+
     /// Keeps what was decided until it can be gone on with.
     pub fn wait(&self, to: &Responder<'_, '_>, waits_for: WaitsFor) -> Decision {
         let waiting = Waiting {
@@ -148,12 +175,20 @@ impl Asked<'_> {
             site: self.site.clone(),
             host: self.host.into(),
             path: self.path.into(),
+            is_for_files: self.is_for_files,
+            is_fallback: self.is_fallback,
             waits_for,
         };
         Decision::Deferred(Box::new(Pending {
             request: OwnedRequest::copy_of(to.request),
             waiting,
         }))
+    }
+
+    /// The same until somebody has verified the password that a rule wants, which has this number.
+    pub fn wait_for_password(&self, to: &mut Responder<'_, '_>, rule: usize) -> Decision {
+        let body = to.exchange.body.take();
+        self.wait(to, WaitsFor::Password { body, rule })
     }
 
     /// The same for what comes of a program's work.
@@ -188,10 +223,16 @@ pub struct Lookup<'w, W> {
 
 impl<W: World> Lookup<'_, W> {
     /// Whether a path that is no program's may turn out to be one's.
-    pub fn may_be_for_program(&self, asked: &Asked<'_>) -> bool {
+    pub fn may_be_for_program(&self, asked: &Asked<'_>, to: &Responder<'_, '_>) -> bool {
         let routes = &asked.site.routes;
+        let leads_to_one = || {
+            let fallback = asked.fallback(to);
+            fallback.is_some_and(|(_, path)| routes.of(path.as_bytes()).is_some())
+        };
         !routes.is_empty()
-            && (routes.of_missing(asked.path).is_some() || asked.path.ends_with(b"/"))
+            && (routes.of_missing(asked.path).is_some()
+                || asked.path.ends_with(b"/")
+                || leads_to_one())
     }
 
     /// Answers with what is stored, or has it loaded.
@@ -286,6 +327,13 @@ impl<W: World> Lookup<'_, W> {
             }
             _ => (asked.path, None),
         };
+        if let Kind::Refused(status, _) = kind
+            && is_no_file(*status, asked.path)
+            && route.is_none()
+            && let Some((rule, path)) = asked.fallback(to)
+        {
+            return self.fall_back(asked, (rule, path.as_bytes()), to);
+        }
         let reads = matches!(to.request.method, Method::Get | Method::Head);
         let status = match (kind, route) {
             (_, Some(route)) if route.takes(to.request.method) => {
@@ -302,6 +350,41 @@ impl<W: World> Lookup<'_, W> {
             _ => to.refuse(Some(asked.at()), Status::NOT_FOUND),
         };
         Decision::Answered(status, logged)
+    }
+
+    /// Answers with what stands in where there is no file. Of a change of that, who keeps it for this path is not told.
+    fn fall_back(
+        &mut self,
+        asked: &Asked<'_>,
+        (rule, path): (&Rule, &[u8]),
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        self.world.note(Step::Rule(rule));
+        self.world.note(Step::Ruled);
+        if softirq::asks(to.request.user_agent(), to.exchange.peer) {
+            return made(to.refuse_by_rule(asked.at(), Status::FORBIDDEN, &[]));
+        }
+        let asked = Asked {
+            site: asked.site,
+            host: asked.host,
+            path,
+            query: asked.query,
+            is_for_files: true,
+            is_fallback: true,
+        };
+        let routes = &asked.site.routes;
+        if let Ok(Some(route)) = routes.of_request(path, to.request)
+            && route.takes(to.request.method)
+        {
+            return self.ask(&asked, path, route, to);
+        }
+        let lookup = Lookup {
+            sites: self.sites,
+            world: self.world,
+            logger: self.logger,
+            key: &mut *self.key,
+        };
+        lookup.serve(&asked, to)
     }
 
     /// Answers with what a program answered before, or puts the request to it; `path` may be that of a folder's index

@@ -3,16 +3,19 @@
 //! by itself and leaves no trace. The decision is the same.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use lowroad_engine::{Exchange, ExchangeId};
 
 use lowroad_http::request::Request;
 
 use crate::classes::{Chosen, Class};
+use crate::clock;
 use crate::dynamic::calls::{Call, Called, Calls};
 use crate::dynamic::purge::Meant;
 use crate::dynamic::reuse::Key;
 use crate::dynamic::storing::Stored;
+use crate::guard::passwords::{Checked, Credentials, Passwords};
 use crate::guard::{Limit, Rule};
 use crate::load::{Loaded, Want};
 use crate::outcome::Outcome;
@@ -66,6 +69,17 @@ pub trait World {
     /// Takes a request of a client within the limit of a rule; else, after how many seconds one may come.
     fn take_within(&self, _: &Limit, _: IpAddr, _now_ms: u64) -> Result<(), u64> {
         Ok(())
+    }
+
+    /// Whether a request shows the right password; `None` if that will be told later.
+    fn check(
+        &self,
+        _: &Arc<Passwords>,
+        _: Credentials,
+        _: IpAddr,
+        _: ExchangeId,
+    ) -> Option<Checked> {
+        None
     }
 
     /// Hears what was found or chosen, in its order.
@@ -224,6 +238,21 @@ impl World for Calls {
 
     fn take_within(&self, limit: &Limit, client: IpAddr, now_ms: u64) -> Result<(), u64> {
         limit.take(client, now_ms)
+    }
+
+    fn check(
+        &self,
+        passwords: &Arc<Passwords>,
+        credentials: Credentials,
+        client: IpAddr,
+        id: ExchangeId,
+    ) -> Option<Checked> {
+        if passwords.is_known(&credentials, clock::now_ms()) {
+            return Some(Checked::Right);
+        }
+        let post = self.post.clone();
+        let done = move |checked| post(id, Outcome::Checked(checked));
+        passwords.verify(credentials, client, done).err()
     }
 
     #[inline]

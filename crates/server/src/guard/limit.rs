@@ -42,6 +42,12 @@ impl Limit {
         taken.map_err(|wait_ms| wait_ms.div_ceil(1000).max(1))
     }
 
+    /// Gives one back.
+    pub fn give_back(&self, client: IpAddr, now_ms: u64) {
+        let hash = self.hash(client);
+        self.lock().give_back(hash, now_ms);
+    }
+
     /// Clients that were forgotten too early.
     pub fn forgotten(&self) -> u64 {
         self.lock().forgotten()

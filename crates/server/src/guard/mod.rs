@@ -1,12 +1,14 @@
-//! What stands before a site: who its clients are (`client`), and its rules in their order: who is refused, and how often one may
-//! ask (`limit`). Which paths a rule is for is told by `paths`.
+//! What stands before a site: who its clients are (`client`), and its rules in their order: who is refused, how often one may
+//! ask (`limit`), and who needs a password (`passwords`). Which paths a rule is for is told by `paths`.
 //!
 //! It decides about a request by its decoded path, its method and its client. Knows neither files nor programs.
 
 mod client;
 mod limit;
+pub mod passwords;
 mod paths;
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,6 +20,7 @@ use lowroad_http::request::Request;
 
 pub use client::Unreadable;
 pub use limit::Limit;
+use passwords::Passwords;
 
 /// What stands before a site.
 pub struct Guard {
@@ -32,6 +35,8 @@ pub struct Rule {
     config: config::Rule,
     /// If it is a limit.
     limit: Option<Limit>,
+    /// If it wants a password.
+    passwords: Option<Arc<Passwords>>,
     /// Requests that it refused.
     refused: AtomicU64,
 }
@@ -49,46 +54,31 @@ pub struct Facts<'a> {
 
 impl Guard {
     /// What stands before this site, if anything does; that of the same site before, if nothing of it has changed.
+    ///
+    /// # Errors
+    /// A file of users can't be used; the text says which and why.
     pub fn of<'b>(
         site: &config::Site,
         before: impl IntoIterator<Item = (&'b config::Site, &'b Arc<Guard>)>,
-    ) -> Option<Arc<Guard>> {
+    ) -> io::Result<Option<Arc<Guard>>> {
         if site.access.is_empty() && site.trusted_proxies.addresses.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let guard = Guard::new(site);
+        let indexes = indexes(site);
         let same = |(old, known): &(&config::Site, &Arc<Guard>)| {
-            (&old.names, &old.listen) == (&site.names, &site.listen) && known.is_same(&guard)
+            (&old.names, &old.listen) == (&site.names, &site.listen)
+                && (&old.access, &old.trusted_proxies) == (&site.access, &site.trusted_proxies)
+                && known.indexes == indexes
         };
-        let found = before.into_iter().find(same);
-        Some(found.map_or_else(|| Arc::new(guard), |(_, known)| known.clone()))
-    }
-
-    fn new(site: &config::Site) -> Guard {
-        let of_programs = site.routes.iter().filter_map(|route| match &route.to {
-            RouteTo::FastCgi(fastcgi) => Some(fastcgi.index.clone()),
-            _ => None,
-        });
-        let rule = |config: &config::Rule| Rule {
-            config: config.clone(),
-            limit: match &config.action {
-                Action::Limit(rate) => Some(Limit::new(rate)),
-                _ => None,
-            },
-            refused: AtomicU64::new(0),
-        };
-        Guard {
-            rules: site.access.iter().map(rule).collect(),
-            proxies: site.trusted_proxies.clone(),
-            indexes: site.index.iter().cloned().chain(of_programs).collect(),
+        if let Some((_, known)) = before.into_iter().find(same) {
+            return Ok(Some(known.clone()));
         }
-    }
-
-    fn is_same(&self, other: &Guard) -> bool {
-        let own = self.rules.iter().map(|rule| &rule.config);
-        own.eq(other.rules.iter().map(|rule| &rule.config))
-            && self.proxies == other.proxies
-            && self.indexes == other.indexes
+        let rules: io::Result<Vec<Rule>> = site.access.iter().map(Rule::new).collect();
+        Ok(Some(Arc::new(Guard {
+            rules: rules?,
+            proxies: site.trusted_proxies.clone(),
+            indexes,
+        })))
     }
 
     /// The client of a request that came from `peer`: whom a trusted proxy names.
@@ -101,15 +91,28 @@ impl Guard {
 
     /// Whether any rule may be for this path, whoever asks. Then nobody else can answer for us who does not know the rules.
     pub fn concerns(&self, path: &[u8]) -> bool {
-        self.rules
-            .iter()
-            .any(|rule| rule.is_for_path(path, &self.indexes))
+        let concerns = |rule: &Rule| !rule.is_fallback() && rule.is_for_path(path, &self.indexes);
+        self.rules.iter().any(concerns)
+    }
+
+    /// The rule that says what is answered where there is no file, and the path of that.
+    pub fn fallback(&self, facts: Facts<'_>) -> Option<(&Rule, &str)> {
+        let mut rules = self.rules.iter();
+        rules.find_map(|rule| match &rule.config.action {
+            Action::Fallback(to) if rule.is_for(facts, &self.indexes) => Some((rule, to.as_str())),
+            _ => None,
+        })
     }
 
     /// The first rule for a request from that number on, and its number.
     pub fn next(&self, from: usize, facts: Facts<'_>) -> Option<(usize, &Rule)> {
         let mut rules = self.rules.iter().enumerate().skip(from);
         rules.find(|(_, rule)| rule.is_for(facts, &self.indexes))
+    }
+
+    /// The rule of a number.
+    pub fn rule(&self, number: usize) -> Option<&Rule> {
+        self.rules.get(number)
     }
 
     /// What its rules did, for people.
@@ -119,6 +122,27 @@ impl Guard {
 }
 
 impl Rule {
+    fn new(config: &config::Rule) -> io::Result<Rule> {
+        let (mut limit, mut passwords) = (None, None);
+        match &config.action {
+            Action::Limit(rate) => limit = Some(Limit::new(rate)),
+            Action::Auth(auth) => {
+                passwords = Some(Arc::new(Passwords::open(&auth.file, &auth.realm)?));
+            }
+            Action::Deny(_) | Action::Allow | Action::Fallback(_) => {}
+        }
+        Ok(Rule {
+            config: config.clone(),
+            limit,
+            passwords,
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    fn is_fallback(&self) -> bool {
+        matches!(self.config.action, Action::Fallback(_))
+    }
+
     /// What it does.
     pub fn action(&self) -> &Action {
         &self.config.action
@@ -127,6 +151,11 @@ impl Rule {
     /// How often one may ask, if it says that.
     pub fn limit(&self) -> Option<&Limit> {
         self.limit.as_ref()
+    }
+
+    /// Who may pass, if it wants a password.
+    pub fn passwords(&self) -> Option<&Arc<Passwords>> {
+        self.passwords.as_ref()
     }
 
     /// Counts a request that it refused.
@@ -160,6 +189,8 @@ impl Rule {
                 let (requests, period) = (rate.requests, period(rate.period_ms));
                 format!("rate {requests}/{period}, burst {}", rate.burst)
             }
+            Action::Auth(auth) => format!("auth {}", auth.file.display()),
+            Action::Fallback(to) => format!("fallback {to}"),
         };
         let mut text = format!("{}: {what}", config.pattern);
         let methods = config.methods.join(", ");
@@ -188,8 +219,20 @@ impl Rule {
         if let Some(limit) = &self.limit {
             text.push_str(&format!(", {} forgotten", limit.forgotten()));
         }
+        if let Some(passwords) = &self.passwords {
+            text.push_str(&format!(", {}", passwords.status()));
+        }
         Some(text)
     }
+}
+
+/// Names of files that a folder's path may stand for.
+fn indexes(site: &config::Site) -> Vec<String> {
+    let of_programs = site.routes.iter().filter_map(|route| match &route.to {
+        RouteTo::FastCgi(fastcgi) => Some(fastcgi.index.clone()),
+        _ => None,
+    });
+    site.index.iter().cloned().chain(of_programs).collect()
 }
 
 /// HEAD is a GET that keeps the body back.

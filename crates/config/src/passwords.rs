@@ -1,0 +1,115 @@
+//! Files of users and the hashes of their passwords, as `htpasswd -B` and argon2's tools make them: `NAME:HASH`, one on each
+//! line. Knows no files and verifies nothing.
+
+use std::collections::HashMap;
+
+/// A file of users is not longer.
+pub const PASSWORD_FILE_LEN_MAX: u64 = 1 << 20;
+/// Costs of bcrypt that are taken: each one more doubles the time, and 16 takes seconds.
+const BCRYPT_COSTS: std::ops::RangeInclusive<u32> = 4..=16;
+/// Memory that argon2 may take, in KiB, and how often it goes through it.
+const ARGON2_MEMORY_KIB_MAX: u32 = 1 << 18;
+const ARGON2_PASSES_MAX: u32 = 16;
+
+/// The hashes of passwords by the names of their users.
+pub type Users = HashMap<String, String>;
+
+/// Reads such a file. Empty lines, and those that begin with `#`, say nothing.
+///
+/// # Errors
+/// The first line that can't be used, and why.
+pub fn users(text: &str) -> Result<Users, String> {
+    let mut users = Users::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = |why: &str| format!("line {}: {why}", number + 1);
+        let (name, hash) = line.split_once(':').ok_or_else(|| wrong("not NAME:HASH"))?;
+        if !is_hash(hash) {
+            return Err(wrong(
+                "not a hash of bcrypt (htpasswd -B, cost 4 to 16) or argon2 (up to 256 MiB and 16 passes)",
+            ));
+        }
+        if users.insert(name.into(), hash.into()).is_some() {
+            return Err(wrong("this user is there twice"));
+        }
+    }
+    match users.is_empty() {
+        true => Err("there is no user in it".into()),
+        false => Ok(users),
+    }
+}
+
+fn is_hash(hash: &str) -> bool {
+    let parts: Vec<&str> = hash.split('$').collect();
+    match &parts[..] {
+        ["", "2a" | "2b" | "2y", cost, digest] => {
+            let cost: Option<u32> = cost.parse().ok();
+            digest.len() == 53 && cost.is_some_and(|cost| BCRYPT_COSTS.contains(&cost))
+        }
+        [
+            "",
+            "argon2i" | "argon2d" | "argon2id",
+            "v=19",
+            settings,
+            _,
+            _,
+        ] => is_bounded(settings),
+        _ => false,
+    }
+}
+
+/// `m=65536,t=3,p=4`
+fn is_bounded(settings: &str) -> bool {
+    let mut all = settings.split(',').map(|pair| pair.split_once('='));
+    all.all(|pair| {
+        let Some((key, Ok(value))) = pair.map(|(key, value)| (key, value.parse::<u32>())) else {
+            return false;
+        };
+        match key {
+            "m" => value <= ARGON2_MEMORY_KIB_MAX,
+            "t" => value <= ARGON2_PASSES_MAX,
+            "p" => value <= 64,
+            _ => false,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BCRYPT: &str = "$2y$05$abcdefghijklmnopqrstuuabcdefghijklmnopqrstuvwxyz01234";
+    const ARGON2: &str = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNo";
+
+    #[test]
+    fn users_have_a_hash_each() {
+        let read = users(&format!("# staff\n\nann:{BCRYPT}\n bob:{ARGON2}\n"));
+        let read = read.expect("two");
+        assert_eq!(
+            (read["ann"].as_str(), read["bob"].as_str()),
+            (BCRYPT, ARGON2)
+        );
+    }
+
+    #[test]
+    fn what_is_weak_or_endless_is_not_taken() {
+        for (line, why) in [
+            ("", "no user"),
+            ("ann", "line 1: not NAME:HASH"),
+            ("ann:secret", "not a hash"),
+            ("ann:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00", "not a hash"),
+            ("ann:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=", "not a hash"),
+            ("ann:$argon2id$v=19$m=9999999,t=2,p=1$YQ$YQ", "not a hash"),
+            ("ann:$argon2id$v=19$m=1,t=99,p=1$YQ$YQ", "not a hash"),
+        ] {
+            let said = users(line).expect_err(line);
+            assert!(said.contains(why), "{line}: {said}");
+        }
+        let costly = BCRYPT.replace("$05$", "$31$");
+        assert!(users(&format!("ann:{costly}")).is_err());
+        assert!(users(&format!("ann:{BCRYPT}\nann:{BCRYPT}")).is_err());
+    }
+}

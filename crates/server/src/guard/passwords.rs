@@ -1,0 +1,283 @@
+//! Basic authentication (RFC 7617) by a file of users. A password takes tens of ms to verify, so that is done by threads of its
+//! own; what was found right is remembered under a keyed hash for as long as the file is unchanged, which is looked at
+//! again after a second. Each client has a bounded number of wrong tries, and only so many requests wait.
+
+mod basic;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use lowroad_config as config;
+use lowroad_config::passwords::{self, PASSWORD_FILE_LEN_MAX, Users};
+use lowroad_engine::file::Stamp;
+use lowroad_engine::helpers::Helpers;
+
+use super::Limit;
+use crate::clock;
+
+pub use basic::Credentials;
+
+/// Wrong tries of a client: so many at once, and then as many in a minute.
+const TRIES: u64 = 10;
+/// Requests that wait for a verification.
+const WAITING_MAX: usize = 64;
+/// Threads that verify.
+const THREADS: usize = 2;
+/// Verified credentials that are remembered, for so long.
+const KNOWN_MAX: usize = 1024;
+const KNOWN_FOR_MS: u64 = 600_000;
+/// After this time it is looked whether the file has changed.
+const LOOKED_FOR_MS: u64 = 1000;
+
+/// Who may pass by a file of users.
+pub struct Passwords {
+    file: PathBuf,
+    /// How browsers call what is behind it.
+    pub realm: String,
+    tries: Limit,
+    state: Mutex<State>,
+    waiting: AtomicUsize,
+    /// Passwords that were verified and found wrong.
+    wrong: AtomicU64,
+    hashers: [RandomState; 2],
+}
+
+struct State {
+    users: Arc<Users>,
+    /// Of the file that they are from.
+    stamp: Option<Stamp>,
+    looked_ms: u64,
+    /// When they were verified, by a hash of what was shown.
+    known: HashMap<[u64; 2], u64>,
+    /// Why a changed file is not in force.
+    fault: Option<String>,
+}
+
+/// What a request showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// The right password.
+    Right,
+    /// A wrong one, or a user that is not known.
+    Wrong,
+    /// Too many wrong ones came from there; one more may come after so many seconds.
+    TooOften(u64),
+    /// Too many are being verified.
+    Busy,
+}
+
+impl Passwords {
+    /// By this file, which is read now.
+    ///
+    /// # Errors
+    /// It can't be used, or there are no threads; the text says which file.
+    pub fn open(file: &Path, realm: &str) -> io::Result<Passwords> {
+        helpers()?;
+        let named = |why: String| io::Error::other(format!("{}: {why}", file.display()));
+        let (users, stamp) = read(file).map_err(named)?;
+        Ok(Passwords {
+            file: file.into(),
+            realm: realm.into(),
+            tries: Limit::new(&config::Rate {
+                requests: TRIES,
+                period_ms: 60_000,
+                burst: TRIES,
+            }),
+            state: Mutex::new(State {
+                users: Arc::new(users),
+                stamp,
+                looked_ms: clock::now_ms(),
+                known: HashMap::new(),
+                fault: None,
+            }),
+            waiting: AtomicUsize::new(0),
+            wrong: AtomicU64::new(0),
+            hashers: [RandomState::new(), RandomState::new()],
+        })
+    }
+
+    /// Whether these were verified a short time ago. Costs no more than a hash.
+    pub fn is_known(&self, credentials: &Credentials, now_ms: u64) -> bool {
+        let hash = self.hash(credentials);
+        let state = self.lock();
+        now_ms < state.looked_ms + LOOKED_FOR_MS && state.knows(hash, now_ms)
+    }
+
+    /// Has credentials verified; `done` is told by another thread, unless there is no room to wait.
+    pub fn verify(
+        self: &Arc<Self>,
+        credentials: Credentials,
+        client: IpAddr,
+        done: impl FnOnce(Checked) + Send + 'static,
+    ) -> Result<(), Checked> {
+        let before = self.waiting.fetch_add(1, Relaxed);
+        let waits = Waits(self.clone());
+        if before >= WAITING_MAX {
+            return Err(Checked::Busy);
+        }
+        let job = move || done(waits.0.check(&credentials, client));
+        let helpers = helpers().map_err(|_| Checked::Busy)?;
+        helpers.submit(job).map_err(|_| Checked::Busy)
+    }
+
+    /// The same at once, without a trace. Blocks.
+    pub fn look(&self, credentials: &Credentials) -> Checked {
+        let users = self.lock().users.clone();
+        match is_right(&users, credentials) {
+            true => Checked::Right,
+            false => Checked::Wrong,
+        }
+    }
+
+    /// Blocks, on the disk and by computing.
+    fn check(&self, credentials: &Credentials, client: IpAddr) -> Checked {
+        self.follow();
+        let (hash, now_ms) = (self.hash(credentials), clock::now_ms());
+        let (users, is_known) = {
+            let state = self.lock();
+            (state.users.clone(), state.knows(hash, now_ms))
+        };
+        if is_known {
+            return Checked::Right;
+        }
+        // Taken before, so that no number of tries at the same time is more.
+        if let Err(wait_s) = self.tries.take(client, now_ms) {
+            return Checked::TooOften(wait_s);
+        }
+        if !is_right(&users, credentials) {
+            self.wrong.fetch_add(1, Relaxed);
+            return Checked::Wrong;
+        }
+        self.tries.give_back(client, now_ms);
+        let mut state = self.lock();
+        // What was verified by a file that is gone says nothing.
+        if Arc::ptr_eq(&state.users, &users) {
+            state.learn(hash, clock::now_ms());
+        }
+        Checked::Right
+    }
+
+    /// Reads the file again if it is another one. What can't be used leaves what was there.
+    fn follow(&self) {
+        let now_ms = clock::now_ms();
+        let known = {
+            let mut state = self.lock();
+            if now_ms < state.looked_ms + LOOKED_FOR_MS {
+                return;
+            }
+            state.looked_ms = now_ms;
+            state.stamp
+        };
+        let stamp = stamp(&self.file);
+        if stamp.is_some() && stamp == known {
+            return;
+        }
+        let read = read(&self.file);
+        let mut state = self.lock();
+        match read {
+            Ok((users, stamp)) => {
+                state.known.clear();
+                state.users = Arc::new(users);
+                state.stamp = stamp;
+                state.fault = None;
+            }
+            Err(why) => state.fault = Some(why),
+        }
+    }
+
+    /// For people.
+    pub fn status(&self) -> String {
+        let wrong = self.wrong.load(Relaxed);
+        let state = self.lock();
+        let mut text = format!("{} users, {wrong} wrong passwords", state.users.len());
+        if let Some(fault) = &state.fault {
+            text.push_str(&format!(", the file can't be used: {fault}"));
+        }
+        text
+    }
+
+    /// Nobody can find two that have the same without knowing the keys.
+    fn hash(&self, credentials: &Credentials) -> [u64; 2] {
+        let hash =
+            |hasher: &RandomState| hasher.hash_one((&credentials.user, &credentials.password));
+        [hash(&self.hashers[0]), hash(&self.hashers[1])]
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn knows(&self, hash: [u64; 2], now_ms: u64) -> bool {
+        let since_ms = self.known.get(&hash);
+        since_ms.is_some_and(|since_ms| now_ms < since_ms + KNOWN_FOR_MS)
+    }
+
+    fn learn(&mut self, hash: [u64; 2], now_ms: u64) {
+        if self.known.len() >= KNOWN_MAX {
+            let oldest = self.known.iter().min_by_key(|(_, since_ms)| **since_ms);
+            if let Some(oldest) = oldest.map(|(hash, _)| *hash) {
+                self.known.remove(&oldest);
+            }
+        }
+        self.known.insert(hash, now_ms);
+    }
+}
+
+/// A request that waits.
+struct Waits(Arc<Passwords>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Whoever is not known costs as much time as who is.
+fn is_right(users: &Users, credentials: &Credentials) -> bool {
+    let own = users.get(&credentials.user);
+    let Some(hash) = own.or_else(|| users.values().next()) else {
+        return false;
+    };
+    let is_right = match hash.starts_with("$argon2") {
+        true => is_argon2(&credentials.password, hash),
+        false => bcrypt::verify(&credentials.password, hash).unwrap_or(false),
+    };
+    is_right && own.is_some()
+}
+
+fn is_argon2(password: &[u8], hash: &str) -> bool {
+    use argon2::{Argon2, PasswordHash, PasswordVerifier};
+    let hash = PasswordHash::new(hash);
+    hash.is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
+}
+
+fn read(file: &Path) -> Result<(Users, Option<Stamp>), String> {
+    let before = stamp(file);
+    let len = before.map_or(0, |stamp| stamp.len);
+    if len > PASSWORD_FILE_LEN_MAX {
+        return Err(format!("it is longer than {PASSWORD_FILE_LEN_MAX} bytes"));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
+    Ok((passwords::users(&text)?, before))
+}
+
+fn stamp(file: &Path) -> Option<Stamp> {
+    std::fs::metadata(file).ok().map(|meta| Stamp::of(&meta))
+}
+
+/// Started with the first file of users.
+fn helpers() -> io::Result<&'static Helpers> {
+    static HELPERS: OnceLock<Helpers> = OnceLock::new();
+    if let Some(helpers) = HELPERS.get() {
+        return Ok(helpers);
+    }
+    let started = Helpers::start_as("password", THREADS)?;
+    Ok(HELPERS.get_or_init(|| started))
+}

@@ -1,0 +1,81 @@
+//! The user and password of a request: the field Authorization with the scheme Basic, RFC 7617 §2.
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use lowroad_http::request::Request;
+
+/// Longer ones are nobody's.
+const LEN_MAX: usize = 1024;
+
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Who a client says to be.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user.
+    pub user: String,
+    /// The password.
+    pub password: Vec<u8>,
+}
+
+impl Credentials {
+    /// Those of a request, if it has the field once and it can be read.
+    pub fn of(request: &Request<'_>) -> Option<Credentials> {
+        let fields = request.fields();
+        let mut found = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"authorization"));
+        let (value, None) = (found.next()?.1, found.next()) else {
+            return None;
+        };
+        let (scheme, encoded) = value.split_at_checked(b"basic ".len())?;
+        if !scheme.eq_ignore_ascii_case(b"basic ") || encoded.len() > LEN_MAX {
+            return None;
+        }
+        let pair = BASE64.decode(encoded.trim_ascii()).ok()?;
+        let colon = pair.iter().position(|byte| *byte == b':')?;
+        Some(Credentials {
+            user: String::from_utf8(pair[..colon].to_vec()).ok()?,
+            password: pair[colon + 1..].to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_http::h1::parse;
+    use lowroad_http::limits::Limits;
+
+    fn read(lines: &str) -> Option<(String, String)> {
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        let Ok(Some(head)) = parse(head.as_bytes(), &Limits::default()) else {
+            panic!("it is a request: {lines}");
+        };
+        let found = Credentials::of(&head.request)?;
+        Some((found.user, String::from_utf8_lossy(&found.password).into()))
+    }
+
+    #[test]
+    fn a_user_ends_at_the_first_colon() {
+        let want = Some(("ann".to_string(), "a:b".to_string()));
+        assert_eq!(read("Authorization: Basic YW5uOmE6Yg==\r\n"), want);
+        assert_eq!(read("authorization: bAsIc  YW5uOmE6Yg\r\n"), want);
+    }
+
+    #[test]
+    fn what_says_nothing_or_two_things_is_nobody() {
+        for lines in [
+            "",
+            "Authorization: Basic\r\n",
+            "Authorization: Basic YW5u\r\n",
+            "Authorization: Basic YW5uOmE6Yg=!\r\n",
+            "Authorization: Bearer YW5uOmE6Yg==\r\n",
+            "Authorization: Basic YW5uOmE6Yg==\r\nAuthorization: Basic YW5uOmE6Yg==\r\n",
+        ] {
+            assert_eq!(read(lines), None, "{lines}");
+        }
+    }
+}
