@@ -38,6 +38,8 @@ pub struct Policy {
     pub leaves_out: bool,
     /// 206 may be stored.
     pub partial: bool,
+    /// Only what is meant for shared caches by its own words: `public`, `s-maxage` or CDN-Cache-Control.
+    pub shared_only: bool,
 }
 
 /// Which responses with Set-Cookie are stored. The RFC lets a cache store all of them (§7.3). An application that starts
@@ -66,6 +68,7 @@ impl Policy {
         targeted: false,
         leaves_out: false,
         partial: false,
+        shared_only: false,
     };
     /// Programs: any Vary, but only lifetimes that they gave.
     pub const PROGRAM: Policy = Policy {
@@ -120,6 +123,8 @@ pub enum NotStorable {
     Authorization,
     /// It has to be validated before it is used, and has no validator.
     NoValidator,
+    /// It does not say that it is for shared caches, and the operator wants that.
+    NotShared,
 }
 
 impl NotStorable {
@@ -142,6 +147,7 @@ impl NotStorable {
             NotStorable::Asked => "request-no-store",
             NotStorable::Authorization => "authorization",
             NotStorable::NoValidator => "no-validator",
+            NotStorable::NotShared => "not-shared",
         }
     }
 }
@@ -187,6 +193,9 @@ impl fmt::Display for NotStorable {
             ),
             NotStorable::NoValidator => f.write_str(
                 "the response has to be validated before each use, and has neither ETag nor Last-Modified",
+            ),
+            NotStorable::NotShared => f.write_str(
+                "the route keeps what is for shared caches; say public or s-maxage",
             ),
         }
     }
@@ -401,9 +410,13 @@ fn allowed(status: u16, seen: &Seen<'_>, policy: &Policy) -> Result<(), NotStora
     }
     let is_left_out =
         policy.leaves_out && seen.left_out.iter().any(|name| **name == *b"set-cookie");
+    let is_shared = seen.is_targeted || control.public || control.s_maxage.secs().is_some();
+    if policy.shared_only && !is_shared {
+        return Err(NotStorable::NotShared);
+    }
     let is_meant = match policy.cookies {
         Cookies::Never => false,
-        Cookies::Shared => seen.is_targeted || control.public || control.s_maxage.secs().is_some(),
+        Cookies::Shared => is_shared,
         Cookies::Always => true,
     };
     match seen.sets_cookie && !is_left_out && !is_meant {

@@ -11,7 +11,7 @@ use crate::process::{account, count};
 use crate::reader::{At, Item, Section, Source};
 use crate::site::{Marks, absolute_path, file_name};
 use crate::value;
-use crate::{Cgi, Database, FastCgi, Module, Pages, Pattern, Route, RouteTo, Site, Upstream};
+use crate::{Cgi, Database, FastCgi, Keep, Module, Pages, Pattern, Route, RouteTo, Site, Upstream};
 use std::path::PathBuf;
 
 /// The keys of which a route has one.
@@ -68,6 +68,12 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     let buffers = |key| !may_stream || section.flag(key, true);
     let (request_buffering, response_buffering) =
         (buffers("request_buffering"), buffers("response_buffering"));
+    let words = [
+        ("allowed", Keep::Allowed),
+        ("shared", Keep::Shared),
+        ("never", Keep::Never),
+    ];
+    let keep = section.choice("keep", &words, Keep::default());
     keys_of_other_targets(&section, kind);
     let caching = match kind {
         Some("origin") => section.section("cache").map(caching::caching),
@@ -84,6 +90,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         own_redirects,
         request_buffering,
         response_buffering,
+        keep,
         caching: caching.unwrap_or_default(),
         ..Route::new(pattern?, to?)
     };

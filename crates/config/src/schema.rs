@@ -29,7 +29,7 @@ pub use origin::{
 };
 pub use program::{Application, Database, Module, ModuleCode};
 pub use representation::{Compress, Encoding, HeaderRule, PatternRule, Redirect};
-pub use route::{Cgi, Conditions, FastCgi, Pages, Route, RouteTo, Upstream};
+pub use route::{Cgi, Conditions, FastCgi, Keep, Pages, Route, RouteTo, Upstream};
 pub use rule::{Action, Auth, ClientField, Rule, TrustedProxies};
 pub use server::{Accept, Server, Softirq};
 pub use site::{Name, Root, Site, Symlinks, site_for_folder};

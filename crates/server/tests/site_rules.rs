@@ -564,3 +564,28 @@ fn a_fallback_may_be_a_program_s() {
     client.send("POST /blog/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(client.response().text(), "/blog/7 hello");
 }
+
+#[test]
+fn a_route_says_what_is_kept_of_its_responses() {
+    let origin = Origin::saying(|asked| {
+        let control = asked.target.trim_start_matches('/').replace('+', ", ");
+        format!("HTTP/1.1 200 OK\r\nCache-Control: {control}\r\nContent-Length: 2\r\n\r\nhi")
+    });
+    for (keep, path, asked) in [
+        ("allowed", "/max-age=60", 1),
+        ("shared", "/max-age=60", 2),
+        ("shared", "/public+max-age=60", 1),
+        ("shared", "/s-maxage=60", 1),
+        ("never", "/public+max-age=60", 2),
+    ] {
+        let site = Site::of(&format!(
+            "[[site.route]]\npattern = \"/**\"\norigin = \"{}\"\nkeep = \"{keep}\"\n",
+            origin.url()
+        ));
+        let before = origin.count();
+        for _ in 0..2 {
+            assert_eq!(site.get(path, "").text(), "hi");
+        }
+        assert_eq!(origin.count() - before, asked, "{keep} {path}");
+    }
+}

@@ -40,6 +40,8 @@ pub struct Route {
     pub response_buffering: bool,
     /// What else has to hold of a request.
     pub conditions: Conditions,
+    /// Which responses are kept for others. Key `keep`.
+    pub keep: Keep,
     /// How responses are stored; of an origin only. `[site.route.cache]`
     pub caching: Caching,
 }
@@ -68,9 +70,23 @@ impl Route {
             request_buffering: true,
             response_buffering: true,
             conditions: Conditions::default(),
+            keep: Keep::default(),
             caching: Caching::default(),
         }
     }
+}
+
+/// Which responses of a route are kept for others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// Those that a cache may store: of a program, all that give a lifetime. `"allowed"`
+    #[default]
+    Allowed,
+    /// Of these, those that are meant for shared caches by their own words: `public`, `s-maxage` or, of an origin,
+    /// CDN-Cache-Control. `"shared"`
+    Shared,
+    /// None. `"never"`
+    Never,
 }
 
 /// What has to hold of a request, beside its path, for a route to count.

@@ -604,6 +604,9 @@ impl<W: World> Lookup<'_, W> {
         let has_body = to.exchange.body_len != Some(0);
         let request = (to.request, has_body);
         let hash = |key: &[u8]| world.hash(key);
+        if route.keeps_nothing {
+            return None;
+        }
         let secured = to.exchange.secured.as_ref();
         if !route.is_origin && secured.is_some_and(|it| it.client.is_some()) {
             // A program is told who the client is, and need not say that its response depends on it.

@@ -156,7 +156,9 @@ impl Responder<'_, '_> {
         // The level below keeps for a while what says nothing, since it is told when files change. Of
         // what programs make nobody tells it.
         let (agent, peer) = (self.request.user_agent(), self.exchange.peer);
-        if !head.fields.give_lifetime() && softirq::asks(agent, peer) {
+        let may_keep =
+            head.fields.give_lifetime() && !route.keeps_nothing && !route.policy.shared_only;
+        if !may_keep && softirq::asks(agent, peer) {
             out.field("Cache-Control", b"no-store");
         }
         if let Some(status) = cache_status::of_passed(route, self.request.method) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use lowroad_cache::request::Asked;
 use lowroad_cache::storable::{Cookies, Policy};
 use lowroad_config as config;
-use lowroad_config::{Caching, Conditions, Pattern, RouteTo};
+use lowroad_config::{Caching, Conditions, Keep, Pattern, RouteTo};
 use lowroad_dynamic::Handler;
 use lowroad_dynamic::spool::Spools;
 use lowroad_http::method::Method;
@@ -30,6 +30,8 @@ pub struct Route {
     pub says_cache_status: bool,
     /// What may be stored of its responses.
     pub policy: Policy,
+    /// Nothing of it is kept for others.
+    pub keeps_nothing: bool,
     /// What requests say to caches counts.
     honours_requests: bool,
     /// A response of it was stored: it pays to look for one before it is asked.
@@ -68,10 +70,14 @@ impl Route {
             spools,
             is_origin,
             says_cache_status: is_origin && rules.caching.status_field,
-            policy: match is_origin {
-                true => policy(&rules.caching),
-                false => Policy::PROGRAM,
+            policy: Policy {
+                shared_only: rules.keep == Keep::Shared,
+                ..match is_origin {
+                    true => policy(&rules.caching),
+                    false => Policy::PROGRAM,
+                }
             },
+            keeps_nothing: rules.keep == Keep::Never,
             honours_requests: rules.caching.request_directives,
             stores: Arc::default(),
             is_instant: AtomicBool::new(false),

@@ -87,7 +87,8 @@ fn of_response(reason: &NotStorable) -> Kind {
         | NotStorable::Method
         | NotStorable::Asked
         | NotStorable::Authorization
-        | NotStorable::NoValidator => Kind::Other,
+        | NotStorable::NoValidator
+        | NotStorable::NotShared => Kind::Other,
     }
 }
 
