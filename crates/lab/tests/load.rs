@@ -532,17 +532,22 @@ fn somebody_may_end_it() {
     assert!(found.duration_s < 30.0);
 }
 
-/// A server with a certificate for `localhost` that nobody has signed.
-fn serve_tls() -> (SocketAddr, String) {
-    let key = rcgen::generate_simple_self_signed(["localhost".to_string()]).expect("a certificate");
-    let certificate = key.cert.pem();
-    let private = rustls::pki_types::PrivateKeyDer::Pkcs8(key.signing_key.serialize_der().into());
+/// A server with a certificate for `localhost` that nobody has signed. With `is_ca` it is that of an authority, too, as
+/// `openssl req -x509` makes it.
+fn serve_tls(is_ca: rcgen::IsCa) -> (SocketAddr, String) {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let names = vec!["localhost".to_string()];
+    let mut parameters = rcgen::CertificateParams::new(names).expect("a name");
+    parameters.is_ca = is_ca;
+    let cert = parameters.self_signed(&key).expect("a certificate");
+    let certificate = cert.pem();
+    let private = rustls::pki_types::PrivateKeyDer::Pkcs8(key.serialize_der().into());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_no_client_auth()
-        .with_single_cert(vec![key.cert.der().clone()], private)
+        .with_single_cert(vec![cert.der().clone()], private)
         .expect("it fits");
     let config = Arc::new(config);
     let address = serve(move |stream| {
@@ -563,7 +568,7 @@ fn serve_tls() -> (SocketAddr, String) {
 
 #[test]
 fn a_large_body_goes_out_under_tls() {
-    let (address, _) = serve_tls();
+    let (address, _) = serve_tls(rcgen::IsCa::NoCa);
     let mut spec = UrlSpec::get("/");
     spec.method = "POST".into();
     spec.body = vec![b'x'; 8 << 20];
@@ -585,7 +590,13 @@ fn a_large_body_goes_out_under_tls() {
 
 #[test]
 fn certificates_are_checked() {
-    let (address, certificate) = serve_tls();
+    checks_certificates(rcgen::IsCa::NoCa);
+    let of_authority = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    checks_certificates(of_authority);
+}
+
+fn checks_certificates(is_ca: rcgen::IsCa) {
+    let (address, certificate) = serve_tls(is_ca);
     let folder = lowroad_testkit::Folder::new();
     let authority = folder.file("ca.pem", certificate);
     let with = |name: &str, insecure: bool, authorities: Option<std::path::PathBuf>| {
@@ -604,6 +615,12 @@ fn certificates_are_checked() {
     assert_eq!(right.body_bytes, 600);
     let insecure = with("elsewhere", true, None);
     assert_eq!((insecure.requests, insecure.errors), (100, 0));
+    let other = folder.file("other.pem", serve_tls(rcgen::IsCa::NoCa).1);
+    let unknown = with("localhost", false, Some(other));
+    assert_eq!(
+        (unknown.requests, unknown.errors_by_kind["tls"]),
+        (0, unknown.errors)
+    );
     let wrong_name = with("elsewhere", false, Some(authority));
     assert_eq!(wrong_name.requests, 0);
     assert_eq!(wrong_name.errors_by_kind["tls"], wrong_name.errors);

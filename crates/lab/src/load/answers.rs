@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::client::{Pending, check};
 use super::response::{Fault, Whole};
 use super::tally::ErrorKind;
+use super::two::Told;
 use super::worker::Worker;
 use crate::workload::Answer;
 
@@ -16,6 +17,7 @@ impl Worker<'_> {
             return;
         };
         link.progress_ns = self.now_ns;
+        let link_has_two = link.two.is_some();
         if counting {
             self.tally.bytes += bytes.len() as u64;
             client.counted_bytes += bytes.len() as u64;
@@ -27,8 +29,12 @@ impl Worker<'_> {
                 self.set_timer(at, resume_ns);
             }
         }
-        self.take_answers(at, bytes);
+        match link_has_two {
+            true => self.take_frames(at, bytes),
+            false => self.take_answers(at, bytes),
+        }
         self.go_on(at);
+        self.flush_frames(at);
     }
 
     fn take_answers(&mut self, at: u32, bytes: &[u8]) {
@@ -50,7 +56,7 @@ impl Worker<'_> {
                 Ok((len, whole)) => {
                     used += len;
                     if let Some(whole) = whole {
-                        self.answered(at, &whole);
+                        self.answered(at, 0, &whole);
                     }
                 }
                 Err(Fault::Malformed) => return self.fail(at, ErrorKind::Malformed),
@@ -59,13 +65,87 @@ impl Worker<'_> {
         }
     }
 
-    pub(super) fn answered(&mut self, at: u32, whole: &Whole) {
+    fn take_frames(&mut self, at: u32, bytes: &[u8]) {
+        let Some(link) = &mut self.clients[at as usize].link else {
+            return;
+        };
+        let Some(two) = &mut link.two else {
+            return;
+        };
+        let mut kept = std::mem::take(&mut two.kept);
+        let input: &[u8] = match kept.is_empty() {
+            true => bytes,
+            false => {
+                kept.extend_from_slice(bytes);
+                &kept
+            }
+        };
+        let mut used = 0;
+        loop {
+            let client = &mut self.clients[at as usize];
+            let wants_cookies = client.wants_cookies;
+            let Some(link) = &mut client.link else {
+                return;
+            };
+            let Some(two) = &mut link.two else {
+                return;
+            };
+            let shared = (&mut self.two, self.now_ns, wants_cookies);
+            match two.next(&input[used..], shared, &mut link.out) {
+                Err(_) => return self.fail(at, ErrorKind::Malformed),
+                Ok((0, Told::Nothing)) => {
+                    two.kept = input[used..].to_vec();
+                    return two.send(&mut link.out);
+                }
+                Ok((len, told)) => {
+                    used += len;
+                    self.told(at, told);
+                }
+            }
+        }
+    }
+
+    fn told(&mut self, at: u32, told: Told) {
+        let now_ns = self.now_ns;
+        let Some(link) = &mut self.clients[at as usize].link else {
+            return;
+        };
+        match told {
+            Told::Nothing => {}
+            Told::First(place) => {
+                if let Some(pending) = link.pending.get_mut(place) {
+                    pending.first_ns = now_ns;
+                }
+            }
+            Told::Whole(place, whole) => {
+                if let Some(pending) = link.pending.get_mut(place)
+                    && pending.first_ns == 0
+                {
+                    pending.first_ns = now_ns;
+                }
+                self.answered(at, place, &whole);
+            }
+            Told::Reset(place) => {
+                link.answered += 1;
+                if let Some(pending) = link.pending.remove(place) {
+                    self.request_failed(pending.expected.class, ErrorKind::StreamReset);
+                }
+            }
+            Told::GoneAway(place) => {
+                link.closing = true;
+                self.take_back_from(at, place);
+            }
+        }
+    }
+
+    /// The answer to the request at this place among those that wait.
+    pub(super) fn answered(&mut self, at: u32, place: usize, whole: &Whole) {
         let counting = self.is_counting();
         let client = &mut self.clients[at as usize];
         let Some(link) = &mut client.link else {
             return;
         };
-        let Some(pending) = link.pending.pop_front() else {
+        let Some(pending) = link.pending.remove(place) else {
             return;
         };
         link.answered += 1;

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use lowroad_http::method::Method;
 
 use super::url::Url;
 use super::{Load, Offered, Outcome, Pace, Target, Tls, expect, plot, print, said, several};
@@ -77,12 +78,15 @@ pub struct Args {
     /// --connection-rate the default is 1
     #[arg(long, value_name = "HOW MANY")]
     per_connection: Option<PerConnection>,
-    /// Requests under way on one connection
-    #[arg(long, default_value_t = 1)]
+    /// Requests under way on one connection; with HTTP/2 each is a stream
+    #[arg(long, visible_alias = "streams", default_value_t = 1)]
     pipeline: u32,
-    /// HTTP version: 1.1, 1.0 (a connection a request), 1.0-keep-alive
+    /// HTTP version: 2 (over TLS by ALPN, else by prior knowledge), 1.1, 1.0 (a connection a request), 1.0-keep-alive
     #[arg(long, default_value = "1.1", value_parser = version)]
     http: Version,
+    /// The same as --http 2
+    #[arg(long, conflicts_with = "http")]
+    http2: bool,
     /// A method other than GET
     #[arg(short = 'X', long)]
     method: Option<String>,
@@ -276,13 +280,26 @@ fn target(args: &Args, url: &Url) -> anyhow::Result<Target> {
 
 fn traffic(args: &Args, urls: &[Url]) -> anyhow::Result<Arc<dyn Workload>> {
     let host = urls[0].host();
+    let version = match args.http2 {
+        true => Version::Http2,
+        false => args.http,
+    };
     if let Some(name) = &args.workload {
+        ensure!(
+            version != Version::Http2,
+            "workloads say themselves how they speak: give HTTP/2 URLs"
+        );
         let settings = workload::cli::parse(&args.settings)?;
         return workload::named(name, &settings, &host).map_err(anyhow::Error::msg);
     }
     ensure!(
         args.settings.is_empty(),
         "--set is for a workload: name it with --workload"
+    );
+    ensure!(
+        version != Version::Http2 || Method::parse(method(args).as_bytes()).is_some(),
+        "over HTTP/2 only methods that HTTP defines can be sent: {} is none",
+        method(args)
     );
     let body = body(args)?;
     let mut fields = fields(&args.headers)?;
@@ -302,11 +319,11 @@ fn traffic(args: &Args, urls: &[Url]) -> anyhow::Result<Arc<dyn Workload>> {
         }
         specs.push(spec);
     }
-    let per_connection = match args.http {
+    let per_connection = match version {
         Version::Http10 => PerConnection::Fixed(1),
-        Version::Http10KeepAlive | Version::Http11 => per_connection(args),
+        Version::Http10KeepAlive | Version::Http11 | Version::Http2 => per_connection(args),
     };
-    let urls = Urls::new(specs, &host, args.http, per_connection, args.cookies);
+    let urls = Urls::new(specs, &host, version, per_connection, args.cookies);
     Ok(Arc::new(urls.map_err(anyhow::Error::msg)?))
 }
 
@@ -386,10 +403,11 @@ fn bits(text: &str) -> Result<u64, String> {
 
 fn version(text: &str) -> Result<Version, String> {
     match text {
+        "2" => Ok(Version::Http2),
         "1.1" => Ok(Version::Http11),
         "1.0" => Ok(Version::Http10),
         "1.0-keep-alive" => Ok(Version::Http10KeepAlive),
-        _ => Err("allowed: 1.1, 1.0, 1.0-keep-alive".into()),
+        _ => Err("allowed: 2, 1.1, 1.0, 1.0-keep-alive".into()),
     }
 }
 

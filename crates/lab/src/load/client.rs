@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::response::{Reader, Wanted, Whole};
 use super::tally::ErrorKind;
 use super::transport::Transport;
+use super::two::Two;
 use crate::workload::{Expected, Opening, Session};
 
 /// A slow client reads ahead of its line by so many bytes: two segments.
@@ -52,6 +53,8 @@ pub(crate) struct Link {
     pub answered: u64,
     pub pending: VecDeque<Pending>,
     pub reader: Reader,
+    /// Instead of the reader, with HTTP/2.
+    pub two: Option<Box<Two>>,
     pub out: Vec<u8>,
     pub sent_len: usize,
     /// When something last happened.
@@ -112,6 +115,7 @@ impl Link {
             answered: 0,
             pending: VecDeque::new(),
             reader: Reader::default(),
+            two: None,
             out: Vec::new(),
             sent_len: 0,
             progress_ns: now_ns,
@@ -125,6 +129,7 @@ impl Link {
             && !self.closing
             && self.made < self.opening.requests
             && self.pending.len() < pipeline as usize
+            && self.two.as_ref().is_none_or(|two| two.takes())
     }
 
     /// Whether all that it was opened for has been answered.

@@ -19,6 +19,7 @@ mod tally;
 mod tls;
 mod traffic;
 mod transport;
+mod two;
 mod url;
 mod worker;
 

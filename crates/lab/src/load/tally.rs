@@ -30,6 +30,8 @@ pub enum ErrorKind {
     Reset,
     /// The connection ended before the answer did.
     Closed,
+    /// The server reset the stream.
+    StreamReset,
     /// Nothing came for too long.
     Timeout,
     /// The answer is not HTTP.
@@ -48,7 +50,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// All of them.
-    pub const ALL: [ErrorKind; 15] = [
+    pub const ALL: [ErrorKind; 16] = [
         ErrorKind::ConnectRefused,
         ErrorKind::ConnectTimeout,
         ErrorKind::ConnectUnreachable,
@@ -57,6 +59,7 @@ impl ErrorKind {
         ErrorKind::Tls,
         ErrorKind::Reset,
         ErrorKind::Closed,
+        ErrorKind::StreamReset,
         ErrorKind::Timeout,
         ErrorKind::Malformed,
         ErrorKind::Endless,
@@ -77,6 +80,7 @@ impl ErrorKind {
             ErrorKind::Tls => "tls",
             ErrorKind::Reset => "reset",
             ErrorKind::Closed => "closed",
+            ErrorKind::StreamReset => "stream_reset",
             ErrorKind::Timeout => "timeout",
             ErrorKind::Malformed => "malformed",
             ErrorKind::Endless => "endless",

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
@@ -28,22 +30,25 @@ pub(crate) fn start(tls: &Tls) -> Result<TlsStart, Error> {
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(versions)
         .expect("the provider has these versions");
-    let mut config = if tls.insecure {
-        builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
-            .with_no_client_auth()
-    } else {
-        builder
-            .with_root_certificates(authorities(tls)?)
-            .with_no_client_auth()
+    let verifier: Arc<dyn ServerCertVerifier> = match tls.insecure {
+        true => Arc::new(Anybody(provider)),
+        false => Arc::new(Listed::new(authorities(tls)?, provider)?),
     };
+    let mut config = builder
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
     if tls.offered == (Offered::One { resumes: false }) {
         config.resumption = Resumption::disabled();
     }
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let speaking = |protocol: &[u8]| {
+        let mut config = config.clone();
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Arc::new(config)
+    };
     Ok(TlsStart {
-        config: Arc::new(config),
+        http1: speaking(b"http/1.1"),
+        http2: speaking(b"h2"),
         name,
     })
 }
@@ -60,8 +65,16 @@ fn provider(offered: Offered) -> CryptoProvider {
     }
 }
 
-fn authorities(tls: &Tls) -> Result<RootCertStore, Error> {
+/// Whom to trust.
+struct Authorities {
+    roots: RootCertStore,
+    /// Those of a file.
+    named: Vec<CertificateDer<'static>>,
+}
+
+fn authorities(tls: &Tls) -> Result<Authorities, Error> {
     let mut roots = RootCertStore::empty();
+    let mut named = Vec::new();
     match &tls.authorities {
         Some(path) => {
             let wrong = |error: &dyn std::fmt::Display| {
@@ -70,7 +83,10 @@ fn authorities(tls: &Tls) -> Result<RootCertStore, Error> {
             let certificates = CertificateDer::pem_file_iter(path).map_err(|e| wrong(&e))?;
             for certificate in certificates {
                 let certificate = certificate.map_err(|error| wrong(&error))?;
-                roots.add(certificate).map_err(|error| wrong(&error))?;
+                roots
+                    .add(certificate.clone())
+                    .map_err(|error| wrong(&error))?;
+                named.push(certificate);
             }
         }
         None => {
@@ -85,7 +101,75 @@ fn authorities(tls: &Tls) -> Result<RootCertStore, Error> {
                 .into(),
         ));
     }
-    Ok(roots)
+    Ok(Authorities { roots, named })
+}
+
+/// Trusts authorities and who they vouch for, and the certificates that were named, whatever else they say beside the name:
+/// a self-signed one is mostly an authority's, too, and webpki takes no authority for a server.
+#[derive(Debug)]
+struct Listed {
+    named: Vec<CertificateDer<'static>>,
+    by_authority: Arc<WebPkiServerVerifier>,
+}
+
+impl Listed {
+    fn new(
+        Authorities { roots, named }: Authorities,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Listed, Error> {
+        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        let by_authority = builder.build();
+        let by_authority = by_authority.map_err(|error| Error::Settings(error.to_string()))?;
+        Ok(Listed {
+            named,
+            by_authority,
+        })
+    }
+}
+
+impl ServerCertVerifier for Listed {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        staple: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let by_authority = &self.by_authority;
+        let verified = by_authority.verify_server_cert(certificate, others, name, staple, now);
+        match verified.is_err() && self.named.contains(certificate) {
+            false => verified,
+            true => {
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let by_authority = &self.by_authority;
+        by_authority.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let by_authority = &self.by_authority;
+        by_authority.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_authority.supported_verify_schemes()
+    }
 }
 
 /// Trusts anybody, but still checks that they hold the key of what they show.

@@ -9,7 +9,9 @@ use super::Pace;
 use super::client::{Link, Pending};
 use super::tally::ErrorKind;
 use super::transport::{Received, Transport};
+use super::two::Two;
 use super::worker::{Worker, clock_ns};
+use crate::workload::Version;
 
 /// After a connection could not be made, the next try waits for this.
 const BACKOFF_NS: u64 = 100_000_000;
@@ -51,7 +53,8 @@ impl Worker<'_> {
         let slow = self.load.line_bits_per_s.map(|_| SLOW_BUFFER_LEN);
         self.now_ns = clock_ns();
         let opening = self.clients[at as usize].session.open();
-        match Transport::connect(address, self.tls.as_ref(), slow) {
+        let tls = (self.tls.as_ref(), opening.version);
+        match Transport::connect(address, tls, slow) {
             Ok(transport) => {
                 let mut link = Link::new(transport, opening, self.now_ns);
                 link.due_ns = due_ns;
@@ -133,11 +136,20 @@ impl Worker<'_> {
             };
             return self.fail(at, kind);
         }
-        if link.transport.is_ready() {
-            link.open = true;
-            link.progress_ns = self.now_ns;
-            self.go_on(at);
+        if !link.transport.is_ready() {
+            return;
         }
+        if link.opening.version == Version::Http2 {
+            if !link.transport.takes_http2() {
+                return self.fail(at, ErrorKind::Tls);
+            }
+            let two = Two::new(&mut self.two, self.now_ns, &mut link.out);
+            link.two = Some(Box::new(two));
+        }
+        link.open = true;
+        link.progress_ns = self.now_ns;
+        self.go_on(at);
+        self.flush_frames(at);
     }
 
     /// Asks for what may be asked for now, or ends the connection.
@@ -146,7 +158,7 @@ impl Worker<'_> {
         let Some(link) = &client.link else {
             return;
         };
-        if link.is_done() && !link.closing {
+        if link.is_done() && (!link.closing || link.two.is_some()) {
             return self.close(at);
         }
         if client.line_ns > self.now_ns {
@@ -204,7 +216,18 @@ impl Worker<'_> {
         }
         link.made += 1;
         let last = link.made == link.opening.requests;
-        let expected = client.session.request(last, &mut link.out);
+        let expected = match &mut link.two {
+            None => client.session.request(last, &mut link.out),
+            Some(two) => {
+                self.two.request.clear();
+                let expected = client.session.request(last, &mut self.two.request);
+                let how = (link.transport.is_tls(), expected.crc32.is_some());
+                if !two.ask(&mut self.two, how, &mut link.out) {
+                    return self.fail(at, ErrorKind::Malformed);
+                }
+                expected
+            }
+        };
         link.pending.push_back(Pending {
             expected,
             due_ns,
@@ -213,7 +236,15 @@ impl Worker<'_> {
         });
     }
 
-    fn flush(&mut self, at: u32) {
+    /// Sends what HTTP/2 says by itself.
+    pub(super) fn flush_frames(&mut self, at: u32) {
+        let link = self.clients[at as usize].link.as_ref();
+        if link.is_some_and(|link| link.two.is_some() && !link.out.is_empty()) {
+            self.flush(at);
+        }
+    }
+
+    pub(super) fn flush(&mut self, at: u32) {
         let Some(link) = &mut self.clients[at as usize].link else {
             return;
         };
@@ -273,7 +304,7 @@ impl Worker<'_> {
             return;
         };
         if let Some(whole) = link.reader.end() {
-            self.answered(at, &whole);
+            self.answered(at, 0, &whole);
         }
         self.lost(at, ErrorKind::Closed);
     }
@@ -296,17 +327,22 @@ impl Worker<'_> {
 
     /// Takes back what was asked and will not be answered, and ends the connection.
     fn take_back(&mut self, at: u32) {
+        self.take_back_from(at, 0);
+        self.close(at);
+    }
+
+    /// Takes back what was asked from that place on.
+    pub(super) fn take_back_from(&mut self, at: u32, first: usize) {
         let Some(link) = &mut self.clients[at as usize].link else {
             return;
         };
-        let pending = std::mem::take(&mut link.pending);
+        let pending = link.pending.split_off(first.min(link.pending.len()));
         self.return_quota(pending.len() as u64);
         if matches!(self.load.pace, Pace::Requests(_)) {
             for one in pending.into_iter().rev() {
                 self.overdue.push_front(one.due_ns);
             }
         }
-        self.close(at);
     }
 
     pub(crate) fn timed_out(&mut self, at: u32) {
@@ -344,6 +380,17 @@ impl Worker<'_> {
         }
         self.failed += u64::from(!was_open);
         self.drop_link(at, if was_open { 0 } else { BACKOFF_NS });
+    }
+
+    /// A request has failed, and the connection goes on.
+    pub(super) fn request_failed(&mut self, class: u8, kind: ErrorKind) {
+        match self.is_counting() {
+            false => self.tally.early_error(kind),
+            true => {
+                self.tally.classes[usize::from(class)].errors += 1;
+                self.tally.error(kind);
+            }
+        }
     }
 
     /// The connection could not even be begun.

@@ -10,10 +10,13 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
+use crate::workload::Version;
+
 /// How to begin TLS on a connection.
 #[derive(Clone)]
 pub(crate) struct TlsStart {
-    pub config: Arc<ClientConfig>,
+    pub http1: Arc<ClientConfig>,
+    pub http2: Arc<ClientConfig>,
     pub name: ServerName<'static>,
 }
 
@@ -38,7 +41,7 @@ impl Transport {
     /// The system's, at once.
     pub(crate) fn connect(
         address: SocketAddr,
-        tls: Option<&TlsStart>,
+        (tls, version): (Option<&TlsStart>, Version),
         receive_buffer_len: Option<usize>,
     ) -> Result<Transport, Errno> {
         let family = match address {
@@ -56,7 +59,11 @@ impl Transport {
             Err(error) => return Err(error),
         }
         let tls = tls.map(|start| {
-            let connection = ClientConnection::new(start.config.clone(), start.name.clone());
+            let config = match version {
+                Version::Http2 => &start.http2,
+                _ => &start.http1,
+            };
+            let connection = ClientConnection::new(config.clone(), start.name.clone());
             Box::new(connection.expect("a name and a configuration that were checked"))
         });
         Ok(Transport {
@@ -73,6 +80,17 @@ impl Transport {
     /// Whether requests can be sent: TLS first has its handshake.
     pub(crate) fn is_ready(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| !tls.is_handshaking())
+    }
+
+    /// Whether HTTP/2 may be spoken: the server has chosen it, or nobody can choose.
+    pub(crate) fn takes_http2(&self) -> bool {
+        let chosen = self.tls.as_ref().map(|tls| tls.alpn_protocol());
+        chosen.is_none_or(|protocol| protocol == Some(b"h2"))
+    }
+
+    /// Whether there is TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Goes on with the handshake as far as it goes now.

@@ -16,6 +16,7 @@ use super::client::Client;
 use super::schedule::Schedule;
 use super::tally::{Clocked, Tally};
 use super::transport::TlsStart;
+use super::two;
 use super::{Load, Pace};
 
 const EVENTS_MAX: usize = 512;
@@ -67,6 +68,7 @@ pub(crate) struct Worker<'l> {
     /// What was due and found nobody to take it.
     pub overdue: VecDeque<u64>,
     pub scratch: Vec<u8>,
+    pub two: two::Shared,
     /// The next address to connect to.
     pub address: usize,
     /// The quota is used up.
@@ -117,6 +119,7 @@ impl<'l> Worker<'l> {
             free: VecDeque::new(),
             overdue: VecDeque::new(),
             scratch: vec![0; SCRATCH_LEN],
+            two: two::Shared::default(),
             address: share.thread as usize,
             dry: false,
             failed: 0,

@@ -29,6 +29,8 @@ pub enum Version {
     Http10KeepAlive,
     /// HTTP/1.1, persistent unless the last request says otherwise.
     Http11,
+    /// HTTP/2. Sessions write the same as for HTTP/1.1.
+    Http2,
 }
 
 /// What a new connection is to be.
@@ -83,7 +85,7 @@ pub trait Session: Send {
     /// connection's last, which an HTTP/1.1 request announces by `Connection: close`.
     fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected;
 
-    /// Takes note of an answer. Answers come in the order of the requests.
+    /// Takes note of an answer. With HTTP/1 answers come in the order of the requests.
     fn answered(&mut self, answer: &Answer<'_>) {
         let _ = answer;
     }

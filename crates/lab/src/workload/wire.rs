@@ -14,7 +14,7 @@ pub(crate) const FILES_CONDITION: &str = "If-Modified-Since: Thu, 01 Jan 2026 00
 pub(crate) fn version(version: Version) -> &'static str {
     match version {
         Version::Http10 | Version::Http10KeepAlive => " HTTP/1.0\r\n",
-        Version::Http11 => " HTTP/1.1\r\n",
+        Version::Http11 | Version::Http2 => " HTTP/1.1\r\n",
     }
 }
 

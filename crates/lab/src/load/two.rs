@@ -1,0 +1,298 @@
+//! HTTP/2 on a client's connection: what sessions write for HTTP/1.1 becomes streams, and what comes back becomes answers.
+//! Knows no sockets. Frames and HPACK are `lowroad_http`'s.
+
+use std::collections::VecDeque;
+
+use lowroad_http::fields::Lines;
+use lowroad_http::h1::BodyLen;
+use lowroad_http::h2::hpack::put_field;
+use lowroad_http::h2::{Ask, Client, ClientEvent, Code, Counters, Settings, StreamId, Turn};
+use lowroad_http::method::Method;
+use memchr::memmem;
+
+use super::response::{Fault, Whole};
+
+/// Bytes of a body in one frame.
+const PIECE_LEN_MAX: usize = 16_384;
+/// What a server may send ahead: it is not to wait for us.
+const WINDOW_LEN_MAX: u32 = 1 << 24;
+
+/// One connection.
+pub(crate) struct Two {
+    http: Client,
+    /// The start of a frame whose rest has not come.
+    pub kept: Vec<u8>,
+    /// Under way, by their numbers: each belongs to the request at the same place in `Link::pending`.
+    streams: VecDeque<Stream>,
+}
+
+struct Stream {
+    id: StreamId,
+    /// What is left of the request's body.
+    body: Vec<u8>,
+    sent_len: usize,
+    status: u16,
+    len: u64,
+    crc32: Option<crc32fast::Hasher>,
+    set_cookie: Option<String>,
+}
+
+/// What the connections of a thread share.
+pub(crate) struct Shared {
+    settings: Settings,
+    counters: Counters,
+    text: Vec<u8>,
+    /// A request as its session writes it.
+    pub request: Vec<u8>,
+    last: Encoded,
+}
+
+/// The last request: mostly the next is the same.
+#[derive(Default)]
+struct Encoded {
+    request: Vec<u8>,
+    method: Option<Method>,
+    block: Vec<u8>,
+    /// Where the body begins in the request.
+    body_at: usize,
+}
+
+/// What came of some bytes. Places are those of `Link::pending`.
+pub(crate) enum Told {
+    /// Nothing that a request waits for.
+    Nothing,
+    /// An answer has begun.
+    First(usize),
+    /// An answer is there.
+    Whole(usize, Whole),
+    /// The server has ended a stream without one.
+    Reset(usize),
+    /// The server takes no more requests, and does nothing about those from this place on.
+    GoneAway(usize),
+}
+
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared {
+            settings: Settings {
+                window_len_max: WINDOW_LEN_MAX,
+                ..Settings::default()
+            },
+            counters: Counters::default(),
+            text: Vec::new(),
+            request: Vec::new(),
+            last: Encoded::default(),
+        }
+    }
+}
+
+impl Two {
+    /// What a connection begins with is written.
+    pub(crate) fn new(shared: &mut Shared, now_ns: u64, out: &mut Vec<u8>) -> Two {
+        let http = Client::new(&mut shared.turn(now_ns, out));
+        Two {
+            http,
+            kept: Vec::new(),
+            streams: VecDeque::new(),
+        }
+    }
+
+    /// Whether the server takes one more request.
+    pub(crate) fn takes(&self) -> bool {
+        self.http.can_ask()
+    }
+
+    /// Writes the request that stands in `shared`. Whether that could be done.
+    pub(crate) fn ask(
+        &mut self,
+        shared: &mut Shared,
+        (is_https, wants_crc32): (bool, bool),
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if shared.last.request != shared.request && !shared.encode(is_https) {
+            return false;
+        }
+        let Encoded {
+            method: Some(method),
+            block,
+            body_at,
+            ..
+        } = &shared.last
+        else {
+            return false;
+        };
+        let body = &shared.request[*body_at..];
+        let len = match body.len() {
+            0 => BodyLen::None,
+            len => BodyLen::Known(len as u64),
+        };
+        let Ok(id) = self.http.request_built(block, *method, len, out) else {
+            return false;
+        };
+        self.streams.push_back(Stream {
+            id,
+            body: body.to_vec(),
+            sent_len: 0,
+            status: 0,
+            len: 0,
+            crc32: wants_crc32.then(crc32fast::Hasher::new),
+            set_cookie: None,
+        });
+        if !body.is_empty() {
+            let ready = self.http.body(id, body.len() as u64);
+            let whole = self.http.end(id, Lines::NONE);
+            self.send(out);
+            return ready == Ok(true) && whole.is_ok();
+        }
+        true
+    }
+
+    /// Writes bodies as far as the windows allow.
+    pub(crate) fn send(&mut self, out: &mut Vec<u8>) {
+        while let Some(piece) = self.http.send(PIECE_LEN_MAX, out) {
+            let len = piece.len as usize;
+            let Some(at) = self.find(piece.stream) else {
+                continue;
+            };
+            let stream = &mut self.streams[at];
+            out.extend_from_slice(&stream.body[stream.sent_len..][..len]);
+            stream.sent_len += len;
+        }
+    }
+
+    /// Looks at the start of what came. How much of it was used, and what it meant; with nothing of either more is needed.
+    ///
+    /// # Errors
+    /// The connection is of no more use.
+    pub(crate) fn next(
+        &mut self,
+        input: &[u8],
+        (shared, now_ns, wants_cookie): (&mut Shared, u64, bool),
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Told), Fault> {
+        let mut text = std::mem::take(&mut shared.text);
+        let mut turn = shared.turn(now_ns, out);
+        let step = self.http.next(input, &mut text, &mut turn);
+        let step = step.map_err(|_| Fault::Malformed)?;
+        let told = match step.event {
+            None | Some(ClientEvent::Interim(_)) => Told::Nothing,
+            Some(ClientEvent::Response(head)) => match self.find(head.stream) {
+                None => Told::Nothing,
+                Some(at) => {
+                    let stream = &mut self.streams[at];
+                    stream.status = head.status.code();
+                    if wants_cookie {
+                        let cookies = head.fields.filter(|(name, _)| *name == b"set-cookie");
+                        let last = cookies.last().map(|(_, value)| value);
+                        stream.set_cookie =
+                            last.map(|value| String::from_utf8_lossy(value).into_owned());
+                    }
+                    match head.has_body {
+                        true => Told::First(at),
+                        false => self.whole(at, out),
+                    }
+                }
+            },
+            Some(ClientEvent::Data { stream, data }) => {
+                if let Some(at) = self.find(stream) {
+                    let stream = &mut self.streams[at];
+                    stream.len += data.len() as u64;
+                    if let Some(crc32) = &mut stream.crc32 {
+                        crc32.update(data);
+                    }
+                }
+                self.http.taken(stream, data.len(), out);
+                Told::Nothing
+            }
+            Some(ClientEvent::End { stream, .. }) => match self.find(stream) {
+                None => Told::Nothing,
+                Some(at) => self.whole(at, out),
+            },
+            Some(ClientEvent::Reset { stream, .. }) => match self.find(stream) {
+                None => Told::Nothing,
+                Some(at) => {
+                    self.streams.remove(at);
+                    Told::Reset(at)
+                }
+            },
+            Some(ClientEvent::GoneAway { last, .. }) => {
+                let at = self.streams.partition_point(|stream| stream.id <= last);
+                self.streams.truncate(at);
+                Told::GoneAway(at)
+            }
+        };
+        let used = step.used;
+        shared.text = text;
+        Ok((used, told))
+    }
+
+    fn find(&self, id: StreamId) -> Option<usize> {
+        self.streams.binary_search_by_key(&id, |it| it.id).ok()
+    }
+
+    fn whole(&mut self, at: usize, out: &mut Vec<u8>) -> Told {
+        let Some(stream) = self.streams.remove(at) else {
+            return Told::Nothing;
+        };
+        if stream.sent_len < stream.body.len() {
+            self.http.reset(stream.id, Code::CANCEL, out);
+        }
+        let whole = Whole {
+            status: stream.status,
+            body_len: stream.len,
+            crc32: stream.crc32.map(crc32fast::Hasher::finalize),
+            set_cookie: stream.set_cookie,
+            closes: false,
+        };
+        Told::Whole(at, whole)
+    }
+}
+
+impl Shared {
+    fn turn<'t>(&'t mut self, now_ns: u64, out: &'t mut Vec<u8>) -> Turn<'t> {
+        Turn {
+            now_ms: now_ns / 1_000_000,
+            settings: &self.settings,
+            out,
+            counters: &mut self.counters,
+        }
+    }
+
+    /// Makes a field block of the request's head. Whether there is one.
+    fn encode(&mut self, is_https: bool) -> bool {
+        let last = &mut self.last;
+        last.request.clone_from(&self.request);
+        last.block.clear();
+        last.method = encode(&self.request, is_https, &mut last.block).map(|(method, body_at)| {
+            last.body_at = body_at;
+            method
+        });
+        last.method.is_some()
+    }
+}
+
+/// Appends the field block of a request that is written for HTTP/1.1: its method, and where its body begins.
+fn encode(request: &[u8], is_https: bool, block: &mut Vec<u8>) -> Option<(Method, usize)> {
+    let line_end = memmem::find(request, b"\r\n")?;
+    let body_at = memmem::find(request, b"\r\n\r\n")? + 4;
+    let mut words = request[..line_end].split(|byte| *byte == b' ');
+    let (method, path) = (Method::parse(words.next()?)?, words.next()?);
+    let lines = Lines::of(&request[line_end + 2..body_at]);
+    let is_host = |name: &[u8]| name.eq_ignore_ascii_case(b"host");
+    let (_, authority) = lines.clone().find(|(name, _)| is_host(name))?;
+    let ask = Ask {
+        method,
+        is_https,
+        authority,
+        path,
+        protocol: None,
+    };
+    ask.put(block);
+    for (name, value) in lines.named() {
+        let text = name.as_str().as_bytes();
+        if !is_host(text) && !text.eq_ignore_ascii_case(b"connection") {
+            put_field(name, value, block);
+        }
+    }
+    Some((method, body_at))
+}

@@ -1,0 +1,232 @@
+//! The load generator over HTTP/2, against servers of the `h2` crate that answer as each test wants.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use http::{Request, Response};
+use lowroad_lab::load::{Load, Outcome, Pace, Target, run};
+use lowroad_lab::workload::urls::{UrlSpec, Urls};
+use lowroad_lab::workload::{PerConnection, Version};
+
+/// What a server does with its connections.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// Sends `hello`, or the request's body.
+    Answers,
+    /// The same, two requests at a time, the second first.
+    Backwards,
+    /// Resets each third stream.
+    Resets,
+    /// Ends each connection after ten requests.
+    Leaves,
+}
+
+/// Serves in a thread of its own. Counts requests.
+fn serve(way: Way, counter: Arc<AtomicU64>) -> SocketAddr {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build();
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime.expect("a runtime"), async move {
+            let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+            let listener = listener.expect("a port");
+            tell.send(listener.local_addr().expect("its address"))
+                .expect("a test");
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::task::spawn_local(connection(stream, way, counter.clone()));
+            }
+        });
+    });
+    told.recv().expect("an address")
+}
+
+async fn connection(stream: tokio::net::TcpStream, way: Way, counter: Arc<AtomicU64>) {
+    let Ok(mut connection) = h2::server::handshake(stream).await else {
+        return;
+    };
+    let (mut held, mut count) = (None, 0);
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        count += 1;
+        let number = counter.fetch_add(1, Relaxed);
+        match way {
+            Way::Resets if number % 3 == 2 => {
+                respond.send_reset(h2::Reason::INTERNAL_ERROR);
+                continue;
+            }
+            Way::Leaves if count == 10 => connection.graceful_shutdown(),
+            Way::Backwards if held.is_none() => {
+                held = Some((request, respond));
+                continue;
+            }
+            _ => {}
+        }
+        tokio::task::spawn_local(answer(request, respond));
+        if let Some((request, respond)) = held.take() {
+            tokio::task::spawn_local(answer(request, respond));
+        }
+    }
+}
+
+async fn answer(request: Request<h2::RecvStream>, mut respond: SendResponse<Bytes>) {
+    assert_eq!(
+        request.uri().authority().map(|it| it.as_str()),
+        Some("test")
+    );
+    assert_eq!(
+        request.headers().get("x-own").map(|it| it.as_bytes()),
+        Some(&b"1"[..])
+    );
+    let (mut from, mut body) = (request.into_body(), Vec::new());
+    while let Some(Ok(bytes)) = from.data().await {
+        let _ = from.flow_control().release_capacity(bytes.len());
+        body.extend_from_slice(&bytes);
+    }
+    let body = match body.is_empty() {
+        true => Bytes::from_static(b"hello"),
+        false => body.into(),
+    };
+    let head = Response::builder().header("set-cookie", "a=b").body(());
+    if let Ok(mut to) = respond.send_response(head.expect("a head"), false) {
+        let _ = to.send_data(body, true);
+    }
+}
+
+fn get() -> UrlSpec {
+    let mut spec = UrlSpec::get("/");
+    spec.fields = vec![("X-Own".into(), "1".into())];
+    (spec.expected_len, spec.crc32) = (Some(5), Some(crc32fast::hash(b"hello")));
+    spec
+}
+
+/// Two hundred requests on two connections, eight at a time on each.
+fn load(address: SocketAddr, spec: UrlSpec) -> Load {
+    let urls = Urls::new(
+        vec![spec],
+        "test",
+        Version::Http2,
+        PerConnection::Unlimited,
+        true,
+    );
+    Load {
+        target: Target {
+            addresses: vec![address],
+            tls: None,
+        },
+        workload: Arc::new(urls.expect("right URLs")),
+        pace: Pace::Closed,
+        connections: 2,
+        threads: 1,
+        cpus: Vec::new(),
+        pipeline: 8,
+        line_bits_per_s: None,
+        warmup: Duration::ZERO,
+        ramp: Duration::ZERO,
+        duration: Duration::from_secs(60),
+        requests: Some(200),
+        timeout: Duration::from_secs(20),
+        seed: 1,
+    }
+}
+
+fn outcome(load: &Load) -> Outcome {
+    run(load, &mut |_| {}, &AtomicBool::new(false)).expect("it begins")
+}
+
+#[test]
+fn every_stream_is_answered_and_checked() {
+    for way in [Way::Answers, Way::Backwards] {
+        let counter = Arc::new(AtomicU64::new(0));
+        let address = serve(way, counter.clone());
+        let found = outcome(&load(address, get()));
+        assert_eq!((found.requests, found.errors), (200, 0), "{found:?}");
+        assert_eq!((counter.load(Relaxed), found.connections), (200, 2));
+        assert_eq!((found.body_bytes, found.latency_us.count), (1000, 200));
+        assert_eq!(found.statuses[&200], 200);
+    }
+}
+
+#[test]
+fn an_open_loop_is_open_over_streams() {
+    let counter = Arc::new(AtomicU64::new(0));
+    let address = serve(Way::Answers, counter.clone());
+    let found = outcome(&Load {
+        pace: Pace::Requests(1000.0),
+        ..load(address, get())
+    });
+    assert_eq!((found.requests, found.errors), (200, 0), "{found:?}");
+    assert_eq!(found.offered_per_s, Some(1000.0));
+}
+
+#[test]
+fn what_is_wrong_is_found() {
+    let address = serve(Way::Answers, Arc::default());
+    let mut spec = get();
+    spec.crc32 = Some(1);
+    let found = outcome(&load(address, spec));
+    assert_eq!(found.errors_by_kind["wrong_checksum"], 200);
+    let mut spec = get();
+    spec.expected_len = Some(6);
+    let found = outcome(&load(address, spec));
+    assert_eq!(found.errors_by_kind["wrong_length"], 200);
+}
+
+#[test]
+fn bodies_go_up_as_far_as_windows_allow() {
+    let address = serve(Way::Answers, Arc::default());
+    let mut spec = get();
+    (spec.method, spec.body) = ("POST".into(), vec![b'x'; 200_000]);
+    spec.expected_len = Some(200_000);
+    spec.crc32 = Some(crc32fast::hash(&spec.body));
+    let found = outcome(&Load {
+        requests: Some(20),
+        ..load(address, spec)
+    });
+    assert_eq!((found.requests, found.errors), (20, 0), "{found:?}");
+}
+
+#[test]
+fn streams_that_are_reset_are_errors_and_the_rest_goes_on() {
+    let address = serve(Way::Resets, Arc::default());
+    let found = outcome(&load(address, get()));
+    let errors = found.errors_by_kind["stream_reset"];
+    assert_eq!((errors, found.errors), (66, 66), "{found:?}");
+    assert_eq!((found.requests, found.connections), (134, 2));
+}
+
+#[test]
+fn what_a_server_leaves_behind_is_asked_again() {
+    let address = serve(Way::Leaves, Arc::default());
+    let found = outcome(&load(address, get()));
+    assert_eq!((found.requests, found.errors), (200, 0), "{found:?}");
+    assert!(found.connections > 2);
+}
+
+#[test]
+fn who_does_not_speak_it_is_found_out() {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("its address");
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                use std::io::{Read, Write};
+                let mut stream = stream;
+                let _ = stream.read(&mut [0; 1000]);
+                let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+                let _ = stream.read(&mut [0; 1000]);
+            });
+        }
+    });
+    let found = outcome(&Load {
+        duration: Duration::from_millis(300),
+        ..load(address, get())
+    });
+    assert_eq!(found.requests, 0);
+    assert!(found.errors_by_kind["malformed"] > 0, "{found:?}");
+}
