@@ -114,6 +114,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 }
                 return;
             };
+            if connection
+                .exchanges
+                .get(stream)
+                .is_some_and(|it| it.tunnel.is_some())
+            {
+                continue; // the same
+            }
             let Some(incoming) = connection.exchanges.incoming(stream) else {
                 return;
             };

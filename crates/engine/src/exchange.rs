@@ -328,7 +328,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         if is_last || !self.out.parts.is_empty() {
             if let Some(back) = self.out.back.take() {
-                self.begin_tunnel(id, *back);
+                let stream = self.connections[id].stream();
+                self.begin_tunnel(id, stream, *back);
             }
             self.flush(id);
         }

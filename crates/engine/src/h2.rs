@@ -14,6 +14,7 @@ mod bodies;
 mod ends;
 mod input;
 mod output;
+mod tunnels;
 
 use lowroad_http::h2;
 
@@ -54,6 +55,8 @@ pub(crate) struct Shared<R> {
     pub counters: h2::Counters,
     /// Responses that were written and have not been given to the connection's streams.
     pub fresh: Vec<Fresh<R>>,
+    /// Which of them is probably sent next.
+    pub next_fresh: usize,
 }
 
 impl<R> Default for Shared<R> {
@@ -62,6 +65,7 @@ impl<R> Default for Shared<R> {
             text: Vec::new(),
             counters: h2::Counters::default(),
             fresh: Vec::new(),
+            next_fresh: 0,
         }
     }
 }

@@ -5,7 +5,7 @@ mod head;
 
 use bytes::Bytes;
 use lowroad_http::fields::{Fields, Lines};
-use lowroad_http::h1::{BodyLen, Event, Server, put_fields};
+use lowroad_http::h1::{Event, Server, put_fields};
 use lowroad_http::h2;
 use lowroad_http::head::{HeadWriter, date_offset};
 use lowroad_http::limits::Limits;
@@ -53,6 +53,8 @@ pub struct Built<'b> {
     pub is_inline: bool,
     /// Field lines that are added for this client.
     pub aside: &'b [u8],
+    /// The head for HTTP/2.
+    pub block: &'b h2::LazyBlock,
 }
 
 impl<'r> Response<'r> {
@@ -146,7 +148,7 @@ impl<'r> Response<'r> {
         has_body
     }
 
-    /// The same over HTTP/2: the fields of the head are encoded anew.
+    /// The same over HTTP/2, with the block that is made of the head once.
     fn built_of_stream(&mut self, built: &Built<'_>) -> bool {
         let Wire::Two(http, stream) = &mut self.wire else {
             return false;
@@ -154,14 +156,11 @@ impl<'r> Response<'r> {
         let date_at = date_offset(built.status);
         let own = built.bytes[date_at..].first_chunk();
         let date = own.filter(|_| built.is_dated).unwrap_or(self.date);
-        let out = &mut self.out.bytes;
-        let Some(begun) = http.begin_head(*stream, built.status, date, out) else {
-            return false;
-        };
         let lines = &built.bytes[date_at + date.len() + b"\r\n".len()..built.head_len];
-        h2::put_lines(Lines::of(without_last(lines)), out);
-        h2::put_lines(Lines::of(built.aside), out);
-        let has_body = http.finish_head(begun, BodyLen::Known(built.body_len), out);
+        let block = built.block.of_lines(built.status, Lines::of(lines));
+        let set = (date, Lines::of(built.aside));
+        let out = &mut self.out.bytes;
+        let has_body = http.respond_built(*stream, block, built.body_len, set, out);
         if has_body && built.is_inline {
             self.copied(&built.bytes[built.head_len + 2..]);
         }
@@ -197,7 +196,8 @@ impl<'r> Response<'r> {
         self.out.parts.push(part);
     }
 
-    /// Changes the protocol to one that the request asks for: a response with status 101, and then the tunnel's bytes.
+    /// Changes the protocol to one that the request asks for: a response with status 101, or 200 over HTTP/2, and then the
+    /// tunnel's bytes.
     ///
     /// # Errors
     /// The client would not understand it: it speaks HTTP/1.0, or the request has a body. Nothing is written.
@@ -207,14 +207,22 @@ impl<'r> Response<'r> {
         fields: &Fields,
         tunnel: Tunnel,
     ) -> Result<(), Tunnel> {
-        let http = match &mut self.wire {
-            Wire::One(http) if http.can_upgrade() => http,
-            _ => return Err(tunnel),
-        };
         let out = &mut self.out.bytes;
-        HeadWriter::start(out, Status::SWITCHING_PROTOCOLS, self.date);
-        put_fields(fields, out);
-        http.finish_upgrade(protocol, out);
+        let is_written = match &mut self.wire {
+            Wire::One(http) => {
+                let can_upgrade = http.can_upgrade();
+                if can_upgrade {
+                    HeadWriter::start(out, Status::SWITCHING_PROTOCOLS, self.date);
+                    put_fields(fields, out);
+                    http.finish_upgrade(protocol, out);
+                }
+                can_upgrade
+            }
+            Wire::Two(http, stream) => http.open_tunnel(*stream, fields, self.date, out),
+        };
+        if !is_written {
+            return Err(tunnel);
+        }
         let (to_client, back) = tunnel.split();
         self.stream(to_client);
         self.out.back = Some(Box::new(back));
@@ -225,13 +233,6 @@ impl<'r> Response<'r> {
     pub fn stream(&mut self, from: impl Into<Source>) {
         self.out.parts.push(Part::Stream(Streamed::new(from)));
     }
-}
-
-/// Field lines without the last one, which is Content-Length in a head that lies ready.
-fn without_last(lines: &[u8]) -> &[u8] {
-    let before = lines.strip_suffix(b"\r\n").unwrap_or(lines);
-    let end = before.iter().rposition(|byte| *byte == b'\n');
-    &lines[..end.map_or(0, |end| end + 1)]
 }
 
 /// A response that goes over no connection: for who wants the bytes that a client would get.
@@ -324,6 +325,7 @@ mod tests {
                 body_len: 2,
                 is_inline: true,
                 aside,
+                block: &h2::LazyBlock::default(),
             });
             assert!(!is_more);
             String::from_utf8(unsent.whole(1000).expect("it is short")).expect("ASCII")

@@ -5,7 +5,8 @@
 //!  client ─► receive ─► underway.incoming ─► Far::from_client
 //!  client ◄─ sending (a stream) ◄─────────── Far::to_client
 //! ```
-//! The end of one way is passed on and leaves the other way open. A way that is cut cuts the connection.
+//! The end of one way is passed on and leaves the other way open. A way that is cut cuts the connection. Tunnels in streams of
+//! HTTP/2 are in `h2/tunnels`.
 
 use std::task::Context;
 
@@ -15,6 +16,7 @@ use crate::driver::Driver;
 use crate::incoming::Incoming;
 use crate::service::Service;
 use crate::stream::{self, Receiver, Sender};
+use crate::underway::StreamId;
 use crate::worker::Worker;
 
 /// What a connection becomes: its end of both ways.
@@ -87,7 +89,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// So many bytes have moved until now. When to look again; `None` if nothing has moved for too long.
-    fn look(&mut self, moved: u64, now_ms: u64) -> Option<u64> {
+    pub(crate) fn look(&mut self, moved: u64, now_ms: u64) -> Option<u64> {
         if self.moved != moved {
             (self.moved, self.since_ms) = (moved, now_ms);
         }
@@ -99,8 +101,8 @@ impl Watch {
 }
 
 impl<D: Driver, V: Service> Worker<D, V> {
-    /// The protocol of a connection was changed by the response that was just written.
-    pub(crate) fn begin_tunnel(&mut self, id: usize, back: Back) {
+    /// The protocol of a connection, or of one of its streams, was changed by the response that was just written.
+    pub(crate) fn begin_tunnel(&mut self, id: usize, stream: StreamId, back: Back) {
         let now_ms = self.driver.now_ms();
         self.counters.tunnels.bump();
         let idle_timeout_ms = back.idle_timeout_ms;
@@ -110,7 +112,6 @@ impl<D: Driver, V: Service> Worker<D, V> {
             since_ms: now_ms,
         };
         let connection = &mut self.connections[id];
-        let stream = connection.stream();
         let underway = connection.exchanges.of(stream);
         underway.incoming = Some(Incoming::new(back.to, now_ms));
         underway.tunnel = Some(watch);

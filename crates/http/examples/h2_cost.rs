@@ -11,7 +11,7 @@
 
 use std::hint::black_box;
 
-use lowroad_http::fields::{Known, Name};
+use lowroad_http::fields::{Known, Lines, Name};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::{Block, Counters, Event, PREFACE, Server, Settings, StreamId, Turn, frame};
 use lowroad_http::{Request, Status};
@@ -158,7 +158,7 @@ fn answer(
     turn: &mut Turn<'_>,
 ) {
     black_box(request.target);
-    let has_body = server.respond_built(stream, block, 1024, (&DATE, None), turn.out);
+    let has_body = server.respond_built(stream, block, 1024, (&DATE, Lines::NONE), turn.out);
     if has_body {
         assert!(server.whole_body(stream, 1024).is_ok());
     }

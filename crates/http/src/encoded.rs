@@ -1,8 +1,7 @@
 //! The head of a stored response in the forms in which protocols send it, made once.
 //!
-//! There is one form now, the text of HTTP/1. It lies where the response does, mostly with the body behind it, so that a
-//! hit is one copy, and [`Encoded`] has the places in it. The blocks that HPACK and QPACK would make of the same fields
-//! belong beside it in [`Encoded`] and in [`Section`], each made of [`Section::fields`] when such a client first asks.
+//! The text of HTTP/1 is there from the beginning. It lies where the response does, mostly with the body behind it, so that a
+//! hit is one copy, and [`Encoded`] has the places in it. That of HTTP/2 is a [`crate::h2::LazyBlock`] beside it.
 //!
 //! ```text
 //! HTTP/1.1 200 OK\r\nDate: …\r\n                status and date
@@ -44,13 +43,7 @@ pub struct Section<'t> {
 impl<'t> Section<'t> {
     /// Name and value of each.
     pub fn fields(self) -> impl Iterator<Item = (Name<'t>, &'t [u8])> {
-        Lines::of(self.h1).filter_map(|(name, value)| {
-            let name = match Known::find(name) {
-                Some(known) => Name::Known(known),
-                None => Name::Other(str::from_utf8(name).ok()?),
-            };
-            Some((name, value))
-        })
+        Lines::of(self.h1).named()
     }
 
     /// As lines of HTTP/1.

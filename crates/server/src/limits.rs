@@ -90,6 +90,7 @@ pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settin
         h2: lowroad_http::h2::Settings {
             limits: http,
             section_len_max: section_len_max(limits),
+            takes_connect_protocol: true,
             streams_max: u16::try_from(limits.streams_per_connection_max).unwrap_or(u16::MAX),
             ..Default::default()
         },

@@ -111,6 +111,7 @@ impl Responder<'_, '_> {
             body_len: representation.len(),
             is_inline: matches!(representation.content(), Content::Inline),
             aside,
+            block: &representation.block,
         };
         if self.response.built(&built) {
             let whole = ByteRange {

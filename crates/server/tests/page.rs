@@ -4,10 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowroad_testkit::{Folder, Server};
+use lowroad_tls::authority::Authority;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const SITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/site");
@@ -160,6 +164,95 @@ fn a_browser_speaks_http_2_over_tls() {
             (value(line, "status"), value(line, "tls")),
             ("200", "TLSv1.3")
         );
+    }
+}
+
+/// Says two words to a WebSocket and writes down what comes back. The load event waits for images, and each brings the next
+/// until the socket is closed: so the browser does not leave before.
+const CHAT: &str = r"<!DOCTYPE html><title>chat</title><body><p id=said></p><script>
+const said = [];
+let isOver = false;
+const socket = new WebSocket('wss://' + location.host + '/chat');
+socket.onopen = () => { socket.send('one'); socket.send('two'); };
+socket.onmessage = event => { said.push(event.data); if (said.length === 2) socket.close(1000); };
+socket.onclose = event => {
+  said.push('closed ' + event.code);
+  document.getElementById('said').textContent = said.join(' ');
+  isOver = true;
+};
+const wait = count => {
+  const image = new Image();
+  image.onload = () => { if (!isOver && count < 5000) wait(count + 1); };
+  image.src = '/dot.svg?' + count;
+  document.body.append(image);
+};
+wait(0);
+</script>";
+const DOT: &str =
+    "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><circle r='9'/></svg>";
+
+/// The server of `websocket_server.js`, and its port.
+fn websocket_server() -> Option<(Child, String)> {
+    let mut command = Command::new("node");
+    command.args(["-e", include_str!("websocket_server.js")]);
+    let Ok(mut server) = command.stdout(Stdio::piped()).spawn() else {
+        println!("skipped: no node");
+        return None;
+    };
+    let mut port = String::new();
+    let stdout = server.stdout.take().expect("piped");
+    BufReader::new(stdout).read_line(&mut port).expect("a port");
+    Some((server, port.trim().to_owned()))
+}
+
+#[test]
+fn a_browser_s_hundred_objects_and_its_websocket_share_a_connection() {
+    let Some(browser) = Browser::find() else {
+        return;
+    };
+    let Some((mut origin, port)) = websocket_server() else {
+        return;
+    };
+    let folder = &browser.folder;
+    let objects: Vec<String> = (0..100).map(|number| format!("/{number}.svg")).collect();
+    let images = objects.iter().map(|path| {
+        folder.file(format!("site{path}"), DOT);
+        format!("<img src='{path}'>")
+    });
+    let page = format!("{CHAT}{}", images.collect::<String>());
+    folder.file("site/index.html", page);
+    folder.file("site/dot.svg", DOT);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_s = now.expect("a clock").as_secs();
+    let authority = Authority::open(&folder.path().join("ca"), "test", now_s);
+    let pem = authority
+        .expect("an authority")
+        .sign_pem(&["localhost"], now_s);
+    let (chain, key) = pem.expect("a certificate");
+    folder.file("a.pem", chain);
+    let key = folder.file("a.key", key);
+    fs::set_permissions(key, fs::Permissions::from_mode(0o600)).expect("a file of ours");
+    let config = format!(
+        "[server]\nuser = \"root\"\nworkers = 1\n[log]\naccess = \"access\"\nformat = \"json\"\n\
+         [[site]]\nroot = \"site\"\n[site.tls]\nlisten = \"127.0.0.1:0\"\ncertificate = \"a.pem\"\nkey = \"a.key\"\n\
+         [[site.route]]\npattern = \"/chat\"\norigin = \"http://127.0.0.1:{port}\"\n"
+    );
+    let mut server = Server::run(PROGRAM, folder, &config);
+    let home = format!("https://localhost:{}/", server.address().port());
+    let dom = browser.visit(&home, &["--dump-dom", "--ignore-certificate-errors"]);
+    server.signal("TERM");
+    server.wait_for_end();
+    let _ = origin.kill();
+    let _ = origin.wait();
+    assert!(dom.contains(">ONE TWO closed 1000<"), "{dom}");
+    let log = fs::read_to_string(folder.path().join("access")).expect("a log");
+    let statuses = |request: &str| -> Vec<&str> {
+        let lines = log.lines().filter(|line| value(line, "request") == request);
+        lines.map(|line| value(line, "status")).collect()
+    };
+    assert_eq!(statuses("GET /chat HTTP/2.0"), ["101"], "{log}");
+    for path in &objects {
+        assert_eq!(statuses(&format!("GET {path} HTTP/2.0")), ["200"], "{log}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! What an origin gets to see of a request, and a client of its response: written anew from the parsed form, without
 //! what belongs to a connection (RFC 9110 §7.6). Knows neither connections nor bodies.
 
+use std::hash::{BuildHasher, RandomState};
+
 use lowroad_http::date;
 use lowroad_http::fields::{Fields, Lines};
 use lowroad_http::version::Version;
@@ -104,6 +106,11 @@ pub fn request_lines<'r>(request: &'r Request, host: &[u8], out: &mut Vec<u8>) -
         }
     };
     let protocol = named.has(b"upgrade").then(|| request.upgrade()).flatten();
+    if protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+        && request.field("Sec-WebSocket-Key").is_none()
+    {
+        put_own(out, b"Sec-WebSocket-Key: ", &websocket_key());
+    }
     // Trailers are passed on, but who does not ask for them need not get them. An upgrade has a Connection of its own.
     if seen.takes_trailers && protocol.is_none() {
         out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
@@ -167,6 +174,24 @@ fn put(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 /// `start` is the name and what stands behind it.
+/// What a handshake over HTTP/1.1 has and one over HTTP/2 has not (RFC 8441 §5.1): 16 random bytes in base64. It keeps caches
+/// from answering, and is no secret.
+fn websocket_key() -> [u8; 24] {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let hasher = RandomState::new();
+    let random = u128::from(hasher.hash_one(0)) << 64 | u128::from(hasher.hash_one(1));
+    let mut key = [b'='; 24];
+    for (at, digit) in key.iter_mut().take(22).enumerate() {
+        let bits = match at {
+            ..21 => random >> (122 - 6 * at),
+            // The last has two bits, and zeros behind them.
+            _ => random << 4,
+        };
+        *digit = DIGITS[(bits & 63) as usize];
+    }
+    key
+}
+
 fn put_own(out: &mut Vec<u8>, start: &[u8], value: &[u8]) {
     out.extend_from_slice(start);
     out.extend_from_slice(value);

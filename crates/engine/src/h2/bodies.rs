@@ -65,6 +65,11 @@ impl<R> Body<R> {
         Some((self.record?, self.sent))
     }
 
+    /// Bytes that were put into frames.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Whether more could be made ready.
     pub fn is_waiting(&self) -> bool {
         !self.is_told
@@ -216,12 +221,17 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// A response can't be completed: its stream is cut.
     pub(crate) fn break_body(&mut self, id: usize, stream: StreamId) {
+        self.cut_stream(id, stream, Code::INTERNAL_ERROR);
+    }
+
+    /// Ends a stream and what is under way on it.
+    pub(super) fn cut_stream(&mut self, id: usize, stream: StreamId, code: Code) {
         self.drop_body(id, stream);
         let connection = &mut self.connections[id];
         connection.exchanges.remove(stream);
         if let Some(two) = &mut connection.two {
             let out = &mut self.out.bytes;
-            two.http.reset(number(stream), Code::INTERNAL_ERROR, out);
+            two.http.reset(number(stream), code, out);
         }
     }
 

@@ -63,6 +63,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// It is time to look at a connection.
     pub(crate) fn frames_expired(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
+        if self.cut_silent_tunnels(id) {
+            self.emit(id);
+            return self.rest_frames(id);
+        }
         if self.connections[id].sending.is_some() {
             self.sending_expired(id);
         } else if self.connections[id].exchanges.has_incoming() {
@@ -162,6 +166,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 incoming.look_for_room(&mut Context::from_waker(waker), now_ms);
             }
             self.take_stream(id, stream);
+            self.settle_tunnel(id, stream);
         }
         self.advance_all(id);
         self.emit(id);

@@ -106,7 +106,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         let stream = name(head.stream);
         let mut exchange = self.exchange(id, stream, now_ms);
-        if head.has_body {
+        // The bytes of a tunnel are nobody's before it was answered.
+        let has_body = head.has_body && head.protocol.is_none();
+        if has_body {
             let (to, from) = stream::stream(WAITING_LEN_MAX);
             let incoming = Incoming::new(to, now_ms);
             exchange.body = Some(from);
@@ -130,7 +132,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             incoming.drop_rest();
         }
         self.stream_answered(id, answer, &exchange);
-        if head.has_body {
+        if has_body {
             self.continue_stream(id, stream, head.expect_continue);
         }
     }
@@ -231,6 +233,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             incoming.end(trailers);
         }
         connection.exchanges.end_incoming(stream);
+        self.settle_tunnel(id, stream);
         self.answer_due_streams(id);
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use lowroad_http::fields::Lines;
 use lowroad_http::h2::{Code, Piece};
 
-use super::{Body, OUT_LEN_MAX, PIECE_LEN_MAX, name, number};
+use super::{Body, OUT_LEN_MAX, PIECE_LEN_MAX, Shared, name, number};
 use crate::body::Part;
 use crate::driver::Driver;
 use crate::sending::Leaving;
@@ -42,27 +42,29 @@ impl<D: Driver, V: Service> Worker<D, V> {
             let parts = std::iter::once(Part::Bytes(copied)).chain(self.out.parts.drain(..));
             let body = Body::new(parts, record);
             self.connections[id].exchanges.of(stream).body = Some(Box::new(body));
+            if let Some(back) = self.out.back.take() {
+                self.begin_stream_tunnel(id, stream, *back);
+            }
             return self.advance(id, stream);
         }
         let len = (end - at) as u64;
         let wanted = match len {
-            0 => Ok(false),
-            _ => two.http.body(number(stream), len),
+            0 => two.http.end(number(stream), Lines::NONE).map(|()| false),
+            _ => two.http.whole_body(number(stream), len),
         };
-        let whole = two.http.end(number(stream), Lines::NONE);
-        match (wanted, whole) {
-            (Ok(true), Ok(())) => self.h2.fresh.push(Fresh {
+        match wanted {
+            Ok(true) => self.h2.fresh.push(Fresh {
                 stream,
                 at,
                 end,
                 sent: 0,
                 record,
             }),
-            (Ok(false), Ok(())) => {
+            Ok(false) => {
                 self.out.body.truncate(at);
                 self.note_sent(record, 0);
             }
-            _ => {
+            Err(_) => {
                 self.out.body.truncate(at);
                 let out = &mut self.out.bytes;
                 two.http.reset(number(stream), Code::INTERNAL_ERROR, out);
@@ -107,14 +109,15 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// Copies what is to follow a frame's head.
     fn put_piece(&mut self, id: usize, piece: Piece) {
         let (stream, len) = (name(piece.stream), piece.len as usize);
-        let mut fresh = self.h2.fresh.iter_mut();
-        if let Some(fresh) = fresh.find(|fresh| fresh.stream == stream) {
+        if let Some(at) = self.h2.find_fresh(stream) {
+            let fresh = &mut self.h2.fresh[at];
             let bytes = &self.out.body[fresh.at..fresh.at + len];
             self.out.bytes.extend_from_slice(bytes);
             fresh.at += len;
             fresh.sent += len as u64;
             if piece.is_last {
                 let (record, sent) = (fresh.record.take(), fresh.sent);
+                self.h2.next_fresh = at + 1;
                 self.note_sent(record, sent);
             }
             return;
@@ -132,6 +135,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             }
             connection.exchanges.tidy();
             self.note_sent(record, sent);
+            self.settle_tunnel(id, stream);
         } else if body.is_waiting() {
             self.advance(id, stream);
         }
@@ -158,6 +162,17 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 }
             }
         }
+        self.h2.next_fresh = 0;
         self.out.body.clear();
+    }
+}
+
+impl<R> Shared<R> {
+    /// Where the response of a stream lies, if it has just been written. Mostly they leave in their order.
+    fn find_fresh(&self, stream: StreamId) -> Option<usize> {
+        match self.fresh.get(self.next_fresh) {
+            Some(fresh) if fresh.stream == stream => Some(self.next_fresh),
+            _ => self.fresh.iter().position(|fresh| fresh.stream == stream),
+        }
     }
 }

@@ -1,5 +1,6 @@
-//! Field lines that were validated when they came, one after the other. Knows no field by its name.
+//! Field lines that were validated when they came, one after the other.
 
+use super::{Known, Name};
 use crate::list;
 use crate::scan;
 
@@ -22,6 +23,17 @@ impl<'b> Lines<'b> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.first().is_none_or(|first| *first == b'\r')
+    }
+
+    /// The fields with names as protocols know them.
+    pub fn named(self) -> impl Iterator<Item = (Name<'b>, &'b [u8])> {
+        self.filter_map(|(name, value)| {
+            let name = match Known::find(name) {
+                Some(known) => Name::Known(known),
+                None => Name::Other(str::from_utf8(name).ok()?),
+            };
+            Some((name, value))
+        })
     }
 }
 

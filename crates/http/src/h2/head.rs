@@ -5,7 +5,8 @@
 //! text   :method: GET\r\n:path: /a\r\n:authority: h\r\n  accept: */*\r\ncookie: a; b\r\n  host: h\r\n
 //!        pseudo-headers, of which the values are used    lines, as they came               added
 //! ```
-//! Host is added, so that who reads the lines need not know the version: CGI, proxies, rules.
+//! Host is added, so that who reads the lines need not know the version: CGI, proxies, rules. For the same reason an extended
+//! CONNECT becomes what it would be by HTTP/1.1: a GET with Upgrade (RFC 9113 has no such field, so nobody can send one).
 
 use alloc::vec::Vec;
 
@@ -33,7 +34,7 @@ pub struct Head<'b> {
     pub body_len: Option<u64>,
     /// The client waits for 100 (Continue) before it sends the body.
     pub expect_continue: bool,
-    /// The protocol of an extended CONNECT (RFC 8441): `websocket`.
+    /// The protocol of an extended CONNECT (RFC 8441): `websocket`. The request is a GET that asks for it by Upgrade.
     pub protocol: Option<&'b [u8]>,
     /// The scheme is https.
     pub is_https: bool,
@@ -302,10 +303,19 @@ impl<'t> Fields<'t> {
         if self.seen.has_scattered_cookies {
             self.gather_cookies(lines_at);
         }
+        let method = self.method()?;
+        if let Some(protocol) = self.seen.protocol {
+            let protocol = protocol.at..protocol.at + protocol.len;
+            self.text
+                .extend_from_slice(b"connection: upgrade\r\nupgrade: ");
+            self.text.extend_from_within(protocol);
+            self.text.extend_from_slice(b"\r\n");
+            return Ok(Method::Get);
+        }
         if is_end && self.seen.content_len.unwrap_or(0) > 0 {
             return Err(Wrong::Malformed("less content than Content-Length says"));
         }
-        self.method()
+        Ok(method)
     }
 
     /// Checks that all are there that the method needs (RFC 9113 §8.3.1, §8.5, RFC 8441 §4).

@@ -29,8 +29,8 @@
 //! - **Resets**: [`Event::Reset`] drops what waits (its `Pending`), and [`Server::done`] is called when the work has really
 //!   ended: at once where dropping ends it, with the outcome where a helper goes on. Until then its slot is taken.
 //! - **Refusals** are of a stream: [`Event::Refused`] is answered as `Service::refuse` does, and the connection goes on.
-//! - **Upgrades**: an extended CONNECT has [`Head::protocol`]; it is answered with 200, and [`Event::Data`] and [`Server::body`]
-//!   are the tunnel.
+//! - **Upgrades**: an extended CONNECT has [`Head::protocol`], and is a GET with Upgrade for who answers;
+//!   [`Server::open_tunnel`] says that there is one, and [`Event::Data`] and [`Server::body`] are its bytes.
 //! - **Timeouts** as for HTTP/1: [`Server::is_new`] (the head's), [`Server::awaits_acknowledgement`], bodies by their pace,
 //!   [`Server::is_blocked`] or an unread socket by the pace of sending, [`Server::is_idle`]. At its end [`Server::give_up`].
 //! - **Drain**: [`Server::drain`], [`Server::leave`] a second later at most, and the connection ends when
@@ -77,7 +77,7 @@ pub use self::connection::PREFACE;
 pub use self::error::{Code, Fault};
 pub use self::head::Head;
 pub use self::priority::Priority;
-pub use self::respond::{Begun, Block, put_encoded, put_fields, put_lines};
+pub use self::respond::{Begun, Block, LazyBlock, put_encoded, put_fields, put_lines};
 pub use self::sending::Piece;
 pub use self::server::{Event, Server};
 pub use self::settings::{Rate, Settings, id};

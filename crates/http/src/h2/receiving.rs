@@ -6,7 +6,7 @@ use super::connection::{Connection, Got};
 use super::error::{Code, Fault};
 use super::frame::{self, FrameHead, HEAD_LEN, flag};
 use super::sending::WORTHWHILE_LEN;
-use super::streams::{Input, Stream, UNKNOWN};
+use super::streams::{Input, Output, Stream, UNKNOWN};
 use crate::refusal::Refusal;
 
 /// What is left of a DATA frame.
@@ -98,6 +98,11 @@ impl Connection {
             Input::Head => Code::PROTOCOL_ERROR,
             _ if !stream.window.take(head.len as u32) => Code::FLOW_CONTROL_ERROR,
             _ if len > stream.to_come => {
+                turn.counters.malformed += 1;
+                Code::PROTOCOL_ERROR
+            }
+            // Nobody knows yet whom it is for, and no client of WebSocket speaks before it was answered.
+            Input::Open if stream.is_tunnel && stream.output == Output::Head && len > 0 => {
                 turn.counters.malformed += 1;
                 Code::PROTOCOL_ERROR
             }

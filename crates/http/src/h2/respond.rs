@@ -1,6 +1,9 @@
 //! Responses: their heads, as field blocks made here or long before. Read RFC 9113 §8.1 and §8.3.2.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+
+use once_cell::race::OnceBox;
 
 use super::hpack;
 use super::streams::{Input, Output, UNKNOWN};
@@ -18,13 +21,28 @@ pub struct Begun {
     status: Status,
     /// Where its frame begins.
     at: usize,
+    /// It stands for one that would have opened a tunnel to nowhere.
+    is_refused: bool,
 }
 
 /// The head of a stored response as a field block: status, a date to be replaced, and fields. The same for all connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     status: Status,
-    bytes: Vec<u8>,
+    bytes: Box<[u8]>,
+}
+
+/// The block of a stored response, made when a client of HTTP/2 first asks for it: until then a null pointer.
+#[derive(Debug, Default)]
+pub struct LazyBlock(OnceBox<Block>);
+
+impl LazyBlock {
+    /// The block, made of these fields if it has not been. How long the body is stands among them.
+    #[inline]
+    pub fn of_lines(&self, status: Status, lines: Lines<'_>) -> &Block {
+        let make = || Box::new(Block::new(status, lines.named(), BodyLen::None));
+        self.0.get_or_init(make)
+    }
 }
 
 impl Block {
@@ -46,20 +64,8 @@ impl Block {
         if let BodyLen::Known(len) = len {
             hpack::put_field_u64(Known::ContentLength, len, &mut bytes);
         }
-        bytes.shrink_to_fit();
+        let bytes = bytes.into_boxed_slice();
         Block { status, bytes }
-    }
-
-    /// One whose bytes were kept elsewhere.
-    #[must_use]
-    pub fn of(status: Status, bytes: Vec<u8>) -> Block {
-        Block { status, bytes }
-    }
-
-    /// Its bytes, to be kept elsewhere.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
     }
 }
 
@@ -93,17 +99,8 @@ pub fn put_encoded(section: Section<'_>, out: &mut Vec<u8>) {
 
 /// Appends fields that are lines.
 pub fn put_lines(lines: Lines<'_>, out: &mut Vec<u8>) {
-    for (name, value) in lines {
-        let name = match Known::find(name) {
-            Some(known) => Name::Known(known),
-            None => match str::from_utf8(name) {
-                Ok(name) => Name::Other(name),
-                Err(_) => continue,
-            },
-        };
-        if is_for_h2(name) {
-            hpack::put_field(name, value, out);
-        }
+    for (name, value) in lines.named().filter(|(name, _)| is_for_h2(*name)) {
+        hpack::put_field(name, value, out);
     }
 }
 
@@ -142,19 +139,72 @@ impl Server {
         date: &[u8; 29],
         out: &mut Vec<u8>,
     ) -> Option<Begun> {
-        self.http
-            .streams
-            .by_id(stream.0)
-            .filter(|it| it.output == Output::Head)?;
+        let it = self.http.streams.by_id(stream.0)?;
+        if it.output != Output::Head {
+            return None;
+        }
+        // To who asks for a tunnel, any 2xx says that there is one: what answers with a body does not know the protocol.
+        let is_refused = it.is_tunnel && status.code() / 100 == 2;
+        let status = match is_refused {
+            true => Status::NOT_IMPLEMENTED,
+            false => status,
+        };
+        let begun = self.begin(stream, status, date, out);
+        Some(Begun {
+            is_refused,
+            ..begun
+        })
+    }
+
+    fn begin(
+        &mut self,
+        stream: StreamId,
+        status: Status,
+        date: &[u8; 29],
+        out: &mut Vec<u8>,
+    ) -> Begun {
         let at = self.http.open_block(out);
         hpack::put_status(status, out);
         hpack::put_date(date, out);
-        Some(Begun { stream, status, at })
+        Begun {
+            stream,
+            status,
+            at,
+            is_refused: false,
+        }
+    }
+
+    /// Answers who asks for a tunnel that there is one: its bytes are the stream's body from now on, both ways. Whether that
+    /// was asked, and somebody still waits for it. Fields that prove what HTTP/1.1's handshake proves are left out.
+    pub fn open_tunnel(
+        &mut self,
+        stream: StreamId,
+        fields: &Fields,
+        date: &[u8; 29],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let it = self.http.streams.by_id(stream.0);
+        if !it.is_some_and(|it| it.is_tunnel && it.output == Output::Head) {
+            return false;
+        }
+        let begun = self.begin(stream, Status::OK, date, out);
+        for (name, value) in fields.for_clients().filter(|(name, _)| is_for_h2(*name)) {
+            if !name.as_str().eq_ignore_ascii_case("sec-websocket-accept") {
+                hpack::put_field(name, value, out);
+            }
+        }
+        self.finish_head(begun, BodyLen::Unknown, out)
     }
 
     /// Ends a head. Whether a body is to be sent; what is given of it where it is not, is left out.
     pub fn finish_head(&mut self, begun: Begun, len: BodyLen, out: &mut Vec<u8>) -> bool {
-        let Begun { stream, status, at } = begun;
+        let Begun {
+            stream,
+            status,
+            at,
+            is_refused,
+        } = begun;
+        let len = if is_refused { BodyLen::None } else { len };
         let is_bodiless = status.is_bodiless();
         match len {
             BodyLen::Known(len) if !is_bodiless => {
@@ -189,14 +239,14 @@ impl Server {
         self.finish_head(begun, len, out)
     }
 
-    /// Writes a head that lies ready, with this date and, if any, age in seconds, of a response with a body of this length.
+    /// Writes a head that lies ready, with this date and further field lines, of a response with a body of this length.
     #[inline]
     pub fn respond_built(
         &mut self,
         stream: StreamId,
         block: &Block,
         len: u64,
-        (date, age_s): (&[u8; 29], Option<u64>),
+        (date, lines): (&[u8; 29], Lines<'_>),
         out: &mut Vec<u8>,
     ) -> bool {
         let Some(slot) = self.http.streams.find(stream.0) else {
@@ -205,15 +255,17 @@ impl Server {
         if self.http.streams.get(slot).output != Output::Head {
             return false;
         }
+        if self.http.streams.get(slot).is_tunnel && block.status.code() / 100 == 2 {
+            let begun = self.begin_head(stream, block.status, date, out);
+            return begun.is_some_and(|begun| self.finish_head(begun, BodyLen::None, out));
+        }
         let at = self.http.open_block(out);
         let date_at = out.len() + hpack::date_offset(block.status);
         out.extend_from_slice(&block.bytes);
         if let Some(place) = out.get_mut(date_at..date_at + date.len()) {
             place.copy_from_slice(date);
         }
-        if let Some(age_s) = age_s {
-            hpack::put_field_u64(Known::Age, age_s, out);
-        }
+        put_lines(lines, out);
         self.close_head(slot, block.status, BodyLen::Known(len), at, out)
     }
 
@@ -244,6 +296,9 @@ impl Server {
         } else {
             Output::Ended
         };
+        if it.is_tunnel && status.code() / 100 != 2 && it.input == Input::Open {
+            it.input = Input::Unwanted;
+        }
         it.to_be_ready = match len {
             BodyLen::Known(len) => len,
             BodyLen::None | BodyLen::Unknown => UNKNOWN,

@@ -171,7 +171,7 @@ impl Server {
         let stream = http.streams.get(slot);
         stream.is_head = method == Method::Head;
         stream.expects = head.expect_continue;
-        stream.is_tunnel = method == Method::Connect;
+        stream.is_tunnel = method == Method::Connect || head.protocol.is_some();
         stream.to_come = match stream.is_tunnel {
             true => UNKNOWN,
             false => seen.content_len.unwrap_or(UNKNOWN),

@@ -14,6 +14,7 @@ use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_http::conditional::Validators;
 use lowroad_http::encoded::Encoded;
 use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_http::h2::LazyBlock;
 use lowroad_http::status::Status;
 
 use super::filling::Filling;
@@ -62,6 +63,8 @@ pub struct Representation {
     stored: Bytes,
     /// The forms of its head, and its status.
     pub head: Encoded,
+    /// Its head for HTTP/2, once such a client has asked.
+    pub block: LazyBlock,
     /// `None` where the body is inline, and all requests are answered.
     apart: Option<Box<Apart>>,
     /// Last-Modified.
@@ -251,6 +254,7 @@ impl Representation {
         Representation {
             stored: bytes,
             head,
+            block: LazyBlock::default(),
             apart: (!is_plain).then(|| Box::new(apart)),
             modified: modified_s.into(),
             key_len,

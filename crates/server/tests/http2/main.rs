@@ -7,3 +7,4 @@ mod ends;
 mod floods;
 mod peer;
 mod place;
+mod tunnels;

@@ -30,6 +30,8 @@ pub struct Peer {
     counters: h2::Counters,
     text: Vec<u8>,
     input: Vec<u8>,
+    /// What the windows have not let out, by stream.
+    unsent: HashMap<u32, Vec<u8>>,
     /// Streams of whose bodies the windows are not opened again.
     pub unread: HashSet<u32>,
     pub got: HashMap<u32, Got>,
@@ -71,6 +73,7 @@ impl Peer {
             counters,
             text: Vec::new(),
             input: Vec::new(),
+            unsent: HashMap::new(),
             unread: HashSet::new(),
             got: HashMap::new(),
             gone: None,
@@ -93,6 +96,54 @@ impl Peer {
     /// The head of a request with a body of so many bytes.
     pub fn put_post(&mut self, path: &str, len: u64, out: &mut Vec<u8>) -> u32 {
         self.put_head(path, Method::Post, BodyLen::Known(len), out)
+    }
+
+    /// Asks for WebSocket in a stream.
+    pub fn connect_to(&mut self, path: &str) -> u32 {
+        self.until("the server's settings", |it| {
+            it.http.takes_connect_protocol()
+        });
+        let ask = Ask {
+            method: Method::Connect,
+            is_https: false,
+            authority: b"test",
+            path: path.as_bytes(),
+            protocol: Some(b"websocket"),
+        };
+        let lines = Lines::of(b"sec-websocket-version: 13\r\n");
+        let mut out = Vec::new();
+        let stream = self.http.request(&ask, lines, BodyLen::Unknown, &mut out);
+        let stream = stream.expect("room for a stream").0;
+        self.got.insert(stream, Got::default());
+        self.say(&out);
+        stream
+    }
+
+    /// Sends bytes in a tunnel, as its windows open.
+    pub fn tell(&mut self, stream: u32, bytes: &[u8]) {
+        let ready = self.http.body(StreamId(stream), bytes.len() as u64);
+        assert_eq!(ready, Ok(true));
+        self.unsent
+            .entry(stream)
+            .or_default()
+            .extend_from_slice(bytes);
+        self.tell_on();
+    }
+
+    /// Ends a tunnel on this side.
+    pub fn tell_end(&mut self, stream: u32) {
+        let ended = self.http.end(StreamId(stream), Lines::NONE);
+        assert!(ended.is_ok());
+        self.tell_on();
+    }
+
+    fn tell_on(&mut self) {
+        let mut out = Vec::new();
+        while let Some(piece) = self.http.send(16_384, &mut out) {
+            let unsent = self.unsent.entry(piece.stream.0).or_default();
+            out.extend(unsent.drain(..piece.len as usize));
+        }
+        self.say(&out);
     }
 
     fn put_head(&mut self, path: &str, method: Method, len: BodyLen, out: &mut Vec<u8>) -> u32 {
@@ -220,5 +271,6 @@ impl Peer {
         if !out.is_empty() {
             self.say(&out);
         }
+        self.tell_on();
     }
 }

@@ -1,7 +1,7 @@
 //! Requests and heads of responses. RFC 9113 §8.
 
 use super::*;
-use crate::fields::{Known, Name};
+use crate::fields::{Fields, Known, Name};
 use crate::h2::hpack::put_field;
 
 #[test]
@@ -254,22 +254,72 @@ fn connect_is_a_tunnel_and_extended_connect_is_asked_for() {
     let chat = headers(3, "CONNECT", "/chat", &[], false);
     fields.extend_from_slice(&chat[HEAD_LEN..]);
     let heard = talk.tell(&frame_of(kind::HEADERS, 4, 3, &fields));
-    assert_eq!(heard, "3 Connect /chat h [host: h|] body None");
-    let answer = (StreamId(3), Status::OK, Lines::NONE, BodyLen::Unknown);
-    let (stream, status, lines, len) = answer;
-    assert!(
-        talk.server
-            .respond(stream, status, lines, len, &DATE, &mut talk.out)
+    let upgrade = "connection: upgrade|upgrade: websocket|";
+    assert_eq!(
+        heard,
+        format!("3 Get /chat h [host: h|{upgrade}] body None")
     );
+    let stream = StreamId(3);
+    let mut fields = Fields::new();
+    fields.push("Sec-WebSocket-Accept", b"x");
+    fields.push("X-Own", b"1");
+    let (server, out) = (&mut talk.server, &mut talk.out);
+    assert!(server.open_tunnel(stream, &fields, &DATE, out));
+    assert!(!server.open_tunnel(stream, &fields, &DATE, out), "twice");
     assert_eq!(talk.tell(&data(3, b"hello", false)), "3 data hello");
     assert_eq!(talk.server.body(stream, 3), Ok(true));
     talk.send(100);
-    assert_eq!(talk.heard(), "3 head :status=200, 3 data 3");
+    assert_eq!(talk.heard(), "3 head :status=200 x-own=1, 3 data 3");
     // A tunnel may carry more than a body.
     for _ in 0..100 {
         assert_eq!(talk.tell(&data(3, &[0; 16_384], false)), "3 data 16384");
         talk.server.taken(stream, 16_384, &mut talk.out);
     }
+}
+
+/// A server where each odd stream up to `count` asks for a tunnel.
+fn tunnels_asked(count: u32) -> Talk {
+    let mut talk = Talk::open(Settings {
+        takes_connect_protocol: true,
+        ..Settings::default()
+    });
+    for number in 0..count {
+        let mut fields = block(&[(":protocol", "websocket")]);
+        let chat = headers(1, "CONNECT", "/chat", &[], false);
+        fields.extend_from_slice(&chat[HEAD_LEN..]);
+        let id = 2 * number + 1;
+        assert!(
+            !talk
+                .tell(&frame_of(kind::HEADERS, 4, id, &fields))
+                .is_empty()
+        );
+    }
+    talk
+}
+
+#[test]
+fn no_response_but_a_tunnel_is_one() {
+    let mut talk = tunnels_asked(4);
+    let (server, out) = (&mut talk.server, &mut talk.out);
+    let known = BodyLen::Known(3);
+    assert!(!server.respond(StreamId(1), Status::OK, Lines::NONE, known, &DATE, out));
+    let block = Block::new(Status::OK, [], known);
+    let set = (&DATE, Lines::NONE);
+    assert!(!server.respond_built(StreamId(3), &block, 3, set, out));
+    let (status, lines) = (Status::FORBIDDEN, Lines::NONE);
+    assert!(server.respond(StreamId(5), status, lines, known, &DATE, out));
+    assert_eq!(server.whole_body(StreamId(5), 3), Ok(true));
+    talk.send(100);
+    let refused = "head :status=501 content-length=0 end";
+    let other = "5 head :status=403 content-length=3, 5 data 3 end, 5 reset NO_ERROR";
+    let wanted = format!("1 {refused}, 1 reset NO_ERROR, 3 {refused}, 3 reset NO_ERROR, {other}");
+    assert_eq!(talk.heard(), wanted);
+    // Who speaks before there is a tunnel.
+    assert_eq!(
+        talk.tell(&data(7, b"hello", false)),
+        "7 reset PROTOCOL_ERROR"
+    );
+    assert_eq!(talk.heard(), "7 reset PROTOCOL_ERROR");
 }
 
 #[test]
@@ -308,19 +358,30 @@ fn a_block_is_made_once() {
     let fields = [(Name::Known(Known::ContentType), &b"text/html"[..])];
     let block = Block::new(Status::OK, fields, BodyLen::Known(7));
     let mut talk = Talk::open(Settings::default());
-    for (id, age_s) in [(1, None), (3, None), (5, Some(60))] {
+    for (id, aside) in [(1, ""), (3, ""), (5, "Age: 60\r\n")] {
         talk.tell(&get(id, "/", &[]));
         let (server, stream) = (&mut talk.server, StreamId(id));
-        let times = (&DATE, age_s);
-        assert!(server.respond_built(stream, &block, 7, times, &mut talk.out));
+        let set = (&DATE, Lines::of(aside.as_bytes()));
+        assert!(server.respond_built(stream, &block, 7, set, &mut talk.out));
         assert!(talk.out.windows(29).any(|it| it == DATE));
         assert_eq!(server.body(stream, 7), Ok(true));
         assert_eq!(server.end(stream, Lines::NONE), Ok(()));
         talk.send(100);
-        let age = if age_s.is_some() { " age=60" } else { "" };
+        let age = if aside.is_empty() { "" } else { " age=60" };
         let head = format!("head :status=200 content-type=text/html content-length=7{age}");
         assert_eq!(talk.heard(), format!("{id} {head}, {id} data 7 end"));
     }
+}
+
+#[test]
+fn a_block_is_made_of_what_came_first() {
+    let lazy = LazyBlock::default();
+    let made = lazy.of_lines(Status::OK, Lines::of(b"ETag: \"a\"\r\n"));
+    let wanted = [(Name::Known(Known::Etag), &b"\"a\""[..])];
+    assert_eq!(*made, Block::new(Status::OK, wanted, BodyLen::None));
+    let again = lazy.of_lines(Status::OK, Lines::NONE);
+    assert!(core::ptr::eq(made, again));
+    assert_eq!(size_of::<LazyBlock>(), size_of::<usize>());
 }
 
 #[test]
