@@ -51,6 +51,9 @@ struct Shared {
     lost: AtomicU64,
 }
 
+/// What is done when a log can't be opened anew.
+type OnFailure = Box<dyn FnOnce(&io::Error) + Send>;
+
 #[derive(Default)]
 struct Queue {
     batches: VecDeque<Vec<u8>>,
@@ -58,7 +61,7 @@ struct Queue {
     len: usize,
     /// The thread waits for a signal. Whoever clears it owes the signal.
     idle: bool,
-    reopen: bool,
+    reopen: Option<OnFailure>,
     closed: bool,
 }
 
@@ -92,9 +95,9 @@ impl Writer {
     }
 
     /// Opens the file anew before the next write: after it was renamed away (logrotate). If that
-    /// fails, the log goes on into the file it has.
-    pub fn reopen(&self) {
-        self.shared.queue().reopen = true;
+    /// fails, the log goes on into the file it has, and `on_failure` is called by the log's thread.
+    pub fn reopen(&self, on_failure: impl FnOnce(&io::Error) + Send + 'static) {
+        self.shared.queue().reopen = Some(Box::new(on_failure));
         self.shared.changed.notify_all();
     }
 
@@ -205,8 +208,11 @@ fn open(target: &Target) -> io::Result<File> {
 
 fn write_all(shared: &Shared, target: &Target, mut file: File) {
     while let Some((batches, reopen)) = next(shared) {
-        if reopen && let Ok(opened) = open(target) {
-            file = opened;
+        if let Some(on_failure) = reopen {
+            match open(target) {
+                Ok(opened) => file = opened,
+                Err(error) => on_failure(&error),
+            }
         }
         for batch in joined(batches) {
             if file.write_all(&batch).is_err() {
@@ -230,12 +236,12 @@ fn joined(batches: VecDeque<Vec<u8>>) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Waits for something to do: batches, and whether to open the file anew. None when closed.
-fn next(shared: &Shared) -> Option<(VecDeque<Vec<u8>>, bool)> {
+/// Waits for something to do: batches, and what to do if the file is to be opened anew and can't be. None when closed.
+fn next(shared: &Shared) -> Option<(VecDeque<Vec<u8>>, Option<OnFailure>)> {
     let mut queue = shared.queue();
     loop {
-        if !queue.batches.is_empty() || queue.reopen {
-            let reopen = std::mem::take(&mut queue.reopen);
+        if !queue.batches.is_empty() || queue.reopen.is_some() {
+            let reopen = queue.reopen.take();
             return Some((std::mem::take(&mut queue.batches), reopen));
         }
         if queue.closed {
@@ -268,7 +274,7 @@ mod tests {
             std::thread::yield_now();
         }
         std::fs::rename(&path, &rotated).expect("rotate");
-        writer.reopen();
+        writer.reopen(|error| panic!("{error}"));
         assert!(sink.push(b"two\n".to_vec()));
         writer.close();
         assert_eq!(std::fs::read(&rotated).expect("read"), b"one\n");
@@ -395,10 +401,21 @@ mod tests {
         std::fs::rename(&file, &moved)
             .and(std::fs::remove_dir(&folder))
             .expect("remove");
-        writer.reopen();
+        let sink = writer.sink();
+        writer.reopen(move |error| {
+            assert_eq!(error.kind(), io::ErrorKind::NotFound);
+            assert!(sink.push(b"told\n".to_vec()));
+        });
         assert!(writer.sink().push(b"still\n".to_vec()));
+        while std::fs::read(&moved).expect("read").len() < 11 {
+            std::thread::yield_now();
+        }
         writer.close();
-        assert_eq!(std::fs::read(&moved).expect("read"), b"still\n");
+        let text = String::from_utf8(std::fs::read(&moved).expect("read")).expect("text");
+        assert!(
+            text.contains("still\n") && text.contains("told\n"),
+            "{text}"
+        );
         std::fs::remove_file(moved).expect("remove");
     }
 }

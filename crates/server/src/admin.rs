@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::Explain;
-use crate::cli::servers::Purge;
+use crate::cli::servers::{Purge, Told};
 use crate::dynamic::purge::Purged;
 use crate::say;
 
@@ -15,6 +15,10 @@ use crate::say;
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// The first line of an answer from a server that the question is not for.
 pub const NOT_MINE: &str = "not-mine";
+/// The first line of an answer to what was done.
+pub const DONE: &str = "done";
+const NOBODY: &str =
+    "no running server that may be asked was found (--admin PATH says where it is)";
 /// A line of a purge that only makes stale.
 pub const SOFT: &str = "soft";
 
@@ -72,6 +76,60 @@ pub fn ask_status(admin: Option<&Path>) -> Result<(), String> {
     say::out(ask(admin, "status\n")?.concat())
 }
 
+/// `lowroad reload`: waits until the configuration is in force.
+///
+/// # Errors
+/// When it is wrong, and the one before stays; when there is not exactly one server to ask.
+pub fn reload(told: &Told) -> Result<(), String> {
+    let answer = tell(told, "reload\n")?;
+    match answer.strip_prefix(DONE) {
+        Some(text) => say::out(text.trim_start()),
+        None => Err(answer.trim_end().into()),
+    }
+}
+
+/// `lowroad stop`: waits until the server is gone.
+///
+/// # Errors
+/// When there is not exactly one server to stop.
+pub fn stop(told: &Told) -> Result<(), String> {
+    let answer = tell(told, "stop\n")?;
+    match answer.strip_prefix(DONE) {
+        Some(process) => say::out(format_args!("process {} has ended\n", process.trim())),
+        None => Err(answer.trim_end().into()),
+    }
+}
+
+/// Tells one server something, and waits for as long as that takes.
+fn tell(told: &Told, command: &str) -> Result<String, String> {
+    let sockets: Vec<PathBuf> = match &told.admin {
+        Some(path) => vec![path.clone()],
+        None => every_socket().filter(|path| answers(path)).collect(),
+    };
+    match sockets.as_slice() {
+        [] => Err(NOBODY.into()),
+        [path] => {
+            ask_one(path, command, None).map_err(|error| format!("{}: {error}", path.display()))
+        }
+        several => {
+            let paths: Vec<String> = several
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            Err(format!(
+                "several servers run; --admin PATH says which is meant: {}",
+                paths.join(", ")
+            ))
+        }
+    }
+}
+
+/// Whether a server listens at a socket. What nobody listens at any more, for instance after a kill, is removed.
+fn answers(path: &Path) -> bool {
+    remove_if_dead(path);
+    path.exists() && UnixStream::connect(path).is_ok()
+}
+
 /// What each running server that may be asked says to `lowroad status`.
 pub fn statuses() -> Vec<String> {
     ask(None, "status\n").unwrap_or_default()
@@ -80,26 +138,26 @@ pub fn statuses() -> Vec<String> {
 fn ask(admin: Option<&Path>, question: &str) -> Result<Vec<String>, String> {
     let sockets = match admin {
         Some(path) => vec![path.to_path_buf()],
-        None => folders()
-            .iter()
-            .flat_map(|folder| sockets_in(folder))
-            .collect(),
+        None => every_socket().collect(),
     };
     let answers: Vec<String> = sockets
         .iter()
-        .filter_map(|path| ask_one(path, question).ok())
+        .filter_map(|path| ask_one(path, question, Some(TIMEOUT)).ok())
         .collect();
     if answers.is_empty() {
-        return Err(
-            "no running server that may be asked was found (--admin PATH says where it is)".into(),
-        );
+        return Err(NOBODY.into());
     }
     Ok(answers)
 }
 
-fn ask_one(path: &Path, question: &str) -> std::io::Result<String> {
+/// The sockets at all default places.
+fn every_socket() -> impl Iterator<Item = PathBuf> {
+    folders().into_iter().flat_map(|folder| sockets_in(&folder))
+}
+
+fn ask_one(path: &Path, question: &str, timeout: Option<Duration>) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_read_timeout(timeout)?;
     stream.write_all(question.as_bytes())?;
     stream.shutdown(std::net::Shutdown::Write)?;
     let mut answer = String::new();
@@ -151,7 +209,8 @@ pub fn remove_if_dead(path: &Path) {
     let is_socket = path
         .symlink_metadata()
         .is_ok_and(|meta| meta.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err() {
+    let is_refused = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+    if is_socket && UnixStream::connect(path).is_err_and(is_refused) {
         let _ = std::fs::remove_file(path);
     }
 }

@@ -13,12 +13,9 @@ use lowroad_config::{self as config, Config};
 use crate::features;
 use crate::image::options as image;
 use crate::new::Language;
-use crate::programs::modules;
-use crate::say;
-use crate::tls;
 
 use self::serve::{Accelerate, Serve};
-use self::servers::{Purge, Status};
+use self::servers::{Purge, Status, Told};
 use self::softirq::{Attach, Detach, Doctor, Top};
 
 /// A web server that answers every request at the lowest level of the machine that can answer it.
@@ -59,6 +56,10 @@ pub enum Command {
         )]
         config: PathBuf,
     },
+    /// Have the running server read its configuration again, and wait until that is in force
+    Reload(Told),
+    /// End the running server as SIGTERM does, and wait until it has answered what is under way
+    Stop(Told),
     /// Begin something of your own
     New {
         /// What to begin
@@ -89,6 +90,19 @@ pub enum Command {
     Top(Top),
     /// Take responses out of the levels in front of ports, at once
     Purge(Purge),
+    /// Write completions for a shell, to be put where it looks for them
+    Completions {
+        /// Which
+        #[arg(value_name = "SHELL")]
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a folder
+    #[command(hide = true)]
+    ManPages {
+        /// The folder
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// Say how to have programs of this machine trust its own authority, which signs for `serve --tls`
     Trust,
     /// Say what this machine and its interfaces can do for `attach`, and what to change
@@ -144,20 +158,4 @@ pub fn load(file: &Path) -> Result<Config, String> {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         format!("the configuration can't be used\n{}", lines.join("\n"))
     })
-}
-
-/// Says what is wrong with a configuration file, or that nothing is.
-///
-/// # Errors
-/// All that is wrong with it, a line each.
-pub fn check(file: &Path) -> Result<(), String> {
-    let config = load(file)?;
-    modules::check(&config)?;
-    tls::check(&config)?;
-    let count = config.sites.len();
-    let sites = if count == 1 { "site" } else { "sites" };
-    say::out(format_args!(
-        "{}: {count} {sites}, nothing wrong\n",
-        file.display()
-    ))
 }

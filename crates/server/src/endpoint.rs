@@ -5,13 +5,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lowroad_engine::background;
+use rustix::process::{Signal, getpid, kill_process};
 
-use crate::admin::{NOT_MINE, SOFT, TIMEOUT, own_folder, remove_dead, remove_if_dead};
+use crate::admin::{DONE, NOT_MINE, SOFT, TIMEOUT, own_folder, remove_dead, remove_if_dead};
 use crate::dynamic::purge::{self, Meant, Purged};
+use crate::process::News;
 use crate::running::{Running, lock};
 use crate::{explain, status};
 
@@ -50,13 +53,13 @@ impl Endpoint {
     ///
     /// # Errors
     /// When there is no thread or descriptor for it.
-    pub fn serve(&self, running: Arc<Mutex<Running>>) -> std::io::Result<()> {
+    pub fn serve(&self, running: Arc<Mutex<Running>>, news: Sender<News>) -> std::io::Result<()> {
         let listener = self.listener.try_clone()?;
         background::start("admin", move || {
             for stream in listener.incoming() {
                 match stream {
                     // A client that goes away in the middle is its own loss.
-                    Ok(stream) => drop(answer(stream, &running)),
+                    Ok(stream) => drop(answer(stream, &running, &news)),
                     // No descriptors: whoever asks stays in the queue and is tried again.
                     Err(_) => std::thread::sleep(ACCEPT_PAUSE),
                 }
@@ -72,7 +75,11 @@ impl Drop for Endpoint {
     }
 }
 
-fn answer(mut stream: UnixStream, running: &Mutex<Running>) -> std::io::Result<()> {
+fn answer(
+    mut stream: UnixStream,
+    running: &Mutex<Running>,
+    news: &Sender<News>,
+) -> std::io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut lines = BufReader::new(stream.try_clone()?.take(QUESTION_LEN_MAX)).lines();
@@ -95,9 +102,38 @@ fn answer(mut stream: UnixStream, running: &Mutex<Running>) -> std::io::Result<(
             let is_soft = lines.next().transpose()?.is_some_and(|line| line == SOFT);
             purge(running, (&what, is_soft), port.parse().ok())
         }
+        "reload" => {
+            let news = news.clone();
+            // Applications may take long, and others want to ask meanwhile.
+            return background::start("reload", move || {
+                // A client that goes away in the middle is its own loss.
+                let _ = (&stream).write_all(reload(&news).as_bytes());
+            });
+        }
+        "stop" => return stop(stream),
         _ => "this server does not know that question\n".into(),
     };
     stream.write_all(text.as_bytes())
+}
+
+/// Has the configuration read again, and says what came of it.
+fn reload(news: &Sender<News>) -> String {
+    let (asked, done) = channel();
+    let _ = news.send(News::Reload(asked));
+    match done.recv() {
+        Ok(Ok(text)) => format!("{DONE}\n{text}\n"),
+        Ok(Err(text)) => format!("{text}\n"),
+        Err(_) => "the server is ending\n".into(),
+    }
+}
+
+/// Tells this process to end as SIGTERM does. The connection closes when it has.
+fn stop(mut stream: UnixStream) -> std::io::Result<()> {
+    let text = format!("{DONE}\n{}\n", std::process::id());
+    stream.write_all(text.as_bytes())?;
+    // Open until the process is gone: that is what whoever asked waits for.
+    std::mem::forget(stream);
+    kill_process(getpid(), Signal::TERM).map_err(Into::into)
 }
 
 /// Purges the store of programs' responses, unless the server does not listen at the port.

@@ -26,6 +26,7 @@ use lowroad_http::status::Status;
 use lowroad_log::Logger;
 
 use crate::answer::{Decider, Decision, Fetched, Recalling, Scratch, Step, World};
+use crate::cause;
 use crate::classes::Class;
 use crate::clock;
 use crate::dynamic::calls::{Call, Called};
@@ -289,7 +290,12 @@ impl World for Trace<'_> {
                 let to = String::from_utf8_lossy(to);
                 seen.why = Some(format!("a redirect rule: to {to}"));
             }
-            Step::Found(object) => seen.found(object),
+            Step::Found(asked, object) => {
+                seen.found(object);
+                if let Kind::Refused(..) | Kind::NoIndex(_) = object.kind {
+                    seen.why = cause::of(asked.site, asked.host, asked.path).or(seen.why.take());
+                }
+            }
             Step::Chosen(object) => seen.chosen(object, self.view.object_len_max),
             Step::Route(route) => {
                 seen.route = Some(route.label.clone());
@@ -324,7 +330,7 @@ impl Seen {
             }
             Kind::Folder(_) => self.why = Some("it is a folder, and those end in a slash".into()),
             Kind::Refused(status, _) => self.why = Some(error_page::explanation(*status).into()),
-            Kind::Index(..) | Kind::Filling(..) | Kind::Parts(_) => {}
+            Kind::NoIndex(_) | Kind::Index(..) | Kind::Filling(..) | Kind::Parts(_) => {}
         }
     }
 

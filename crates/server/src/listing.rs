@@ -1,11 +1,12 @@
-//! The page that lists a folder: sorted, folders first, usable on a phone.
+//! The page that lists a folder: sorted, folders first, usable on a phone. A script sorts by other columns, filters, and
+//! shows times in the reader's zone; without it the page is whole, too.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use lowroad_http::error_page::escape;
 use lowroad_http::status::Status;
-use lowroad_http::target::encode_path;
+use lowroad_http::target::{decode, encode_path};
 
 use crate::files::{Folder, is_hidden};
 
@@ -16,7 +17,22 @@ const STYLE: &str = "body{font:1rem/1.5 system-ui,sans-serif;max-width:52rem;mar
 h1{font-size:1.3rem;overflow-wrap:anywhere}table{border-collapse:collapse;width:100%}\
 td,th{padding:.45rem .5rem;text-align:left;border-bottom:1px solid #8884}\
 td:first-child{overflow-wrap:anywhere}td+td,th+th{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\
+th[data-by]{cursor:pointer}input{font:inherit;padding:.3rem .5rem;width:100%;box-sizing:border-box;margin-bottom:.5rem}\
 a{text-decoration:none}a:hover{text-decoration:underline}@media(max-width:34rem){.t{display:none}}";
+
+/// Rows come in bodies of the table: that of the way up stays first. Folders stay before files.
+const SCRIPT: &str = "const table=document.querySelector('table'),rows=table.tBodies[1],filter=document.querySelector('input');\
+for(const at of rows.querySelectorAll('time'))at.textContent=new Date(at.dateTime).toLocaleString([],{dateStyle:'medium',timeStyle:'short'});\
+table.tHead.rows[0].cells[1].textContent='Changed';\
+filter.hidden=false;\
+filter.oninput=()=>{const text=filter.value.toLowerCase();\
+for(const row of rows.rows)row.hidden=!row.cells[0].textContent.toLowerCase().includes(text)};\
+let by='name',up=true;\
+const value=row=>by==='name'?row.cells[0].textContent:+row.dataset[by];\
+table.tHead.onclick=event=>{const wanted=event.target.dataset.by;if(!wanted)return;\
+up=wanted===by?!up:true;by=wanted;\
+rows.append(...[...rows.rows].sort((a,b)=>{const x=value(a),y=value(b);\
+return b.dataset.folder-a.dataset.folder||(up?1:-1)*(by==='name'?x.localeCompare(y,undefined,{numeric:true}):x-y)}))}";
 
 struct Line {
     name: Vec<u8>,
@@ -48,7 +64,7 @@ fn read(folder: &Folder, relative: &Path, hidden: bool) -> Result<(Vec<Line>, bo
     for found in folder.list(relative)? {
         let Ok(found) = found else { continue };
         let name = found.file_name().to_bytes();
-        if name == b"." || name == b".." || (!hidden && is_hidden(name)) {
+        if name == b"." || name == b".." || (!hidden && is_hidden(name)) || !is_askable(name) {
             continue;
         }
         if lines.len() >= NAMES_MAX {
@@ -79,6 +95,14 @@ fn read(folder: &Folder, relative: &Path, hidden: bool) -> Result<(Vec<Line>, bo
     Ok((lines, false))
 }
 
+/// Whether a request can name it: some characters are refused in any path.
+fn is_askable(name: &[u8]) -> bool {
+    let mut path = vec![b'/'];
+    encode_path(name, &mut path);
+    let mut scratch = vec![0; path.len()];
+    decode(&path, &mut scratch).is_ok()
+}
+
 fn render(path: &[u8], lines: &[Line], cut: bool) -> Vec<u8> {
     let title = escape(&String::from_utf8_lossy(path));
     let mut out = format!(
@@ -86,37 +110,57 @@ fn render(path: &[u8], lines: &[Line], cut: bool) -> Vec<u8> {
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
          <style>{STYLE}</style>\n<h1>{title}</h1>\n\
-         <table>\n<tr><th>Name<th class=\"t\">Changed (UTC)<th>Size</tr>\n"
+         <input type=\"search\" placeholder=\"Filter\" aria-label=\"Filter\" hidden>\n\
+         <table>\n<thead><tr><th data-by=\"name\">Name<th class=\"t\" data-by=\"time\">Changed (UTC)\
+         <th data-by=\"size\">Size</tr></thead>\n<tbody>\n"
     )
     .into_bytes();
     if path != b"/" {
         out.extend_from_slice(b"<tr><td><a href=\"../\">../</a><td class=\"t\"><td></tr>\n");
     }
+    out.extend_from_slice(b"</tbody>\n<tbody>\n");
     for line in lines {
         render_line(line, &mut out);
     }
-    out.extend_from_slice(b"</table>\n");
+    out.extend_from_slice(b"</tbody>\n</table>\n");
     if cut {
         let text = format!("<p>Only the first {NAMES_MAX} names found are listed.</p>\n");
         out.extend_from_slice(text.as_bytes());
     }
-    out.extend_from_slice(b"</html>\n");
+    let script = format!("<script>{SCRIPT}</script>\n</html>\n");
+    out.extend_from_slice(script.as_bytes());
     out
 }
 
 fn render_line(line: &Line, out: &mut Vec<u8>) {
     let slash = if line.folder { "/" } else { "" };
+    let row = format!(
+        "<tr data-folder=\"{}\" data-time=\"{}\" data-size=\"{}\">",
+        u8::from(line.folder),
+        line.modified_s,
+        line.len
+    );
+    out.extend_from_slice(row.as_bytes());
     // "./" keeps a name with a colon from being read as a scheme (RFC 3986 §4.2).
-    out.extend_from_slice(b"<tr><td><a href=\"./");
+    out.extend_from_slice(b"<td><a href=\"./");
     encode_path(&line.name, out);
     let name = escape(&String::from_utf8_lossy(&line.name));
     let (changed, size) = if line.folder {
         (String::new(), String::new())
     } else {
-        (lowroad_log::civil::minutes(line.modified_s), size(line.len))
+        (time(line.modified_s), size(line.len))
     };
     let rest = format!("{slash}\">{name}{slash}</a><td class=\"t\">{changed}<td>{size}</tr>\n");
     out.extend_from_slice(rest.as_bytes());
+}
+
+/// A time for people, in UTC, and for scripts.
+fn time(unix_s: u64) -> String {
+    let text = lowroad_log::civil::minutes(unix_s);
+    format!(
+        "<time datetime=\"{}Z\">{text}</time>",
+        text.replace(' ', "T")
+    )
 }
 
 /// A length for people: at most four characters of number.

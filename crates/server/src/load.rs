@@ -270,12 +270,8 @@ impl Loader {
             );
         }
         if !rules.listing {
-            return Ok(ObjectArc::new(refused(
-                Status::FORBIDDEN,
-                &want.key,
-                trust,
-                checked_ms,
-            )));
+            let kind = Kind::NoIndex(want.key[..].into());
+            return Ok(ObjectArc::new(bare(kind, trust, checked_ms)));
         }
         let (page, linked) = listing::page(folder, relative, &want.path, rules.hidden)?;
         let trust = trust.filter(|_| !linked);

@@ -19,7 +19,9 @@
 mod access;
 mod admin;
 mod answer;
+mod cause;
 mod changes;
+mod check;
 mod classes;
 mod cli;
 mod clock;
@@ -39,6 +41,7 @@ mod limits;
 mod listeners;
 mod listing;
 mod load;
+mod manual;
 mod mime;
 mod new;
 mod outcome;
@@ -115,7 +118,11 @@ fn run(command: Command) -> ExitCode {
         Command::Run { config } => {
             cli::load(&config).and_then(|loaded| process::run(loaded, Some(config), None))
         }
-        Command::Check { config } => cli::check(&config),
+        Command::Check { config } => check::check(&config),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::ManPages { folder } => manual::pages(&folder),
+        Command::Reload(told) => admin::reload(&told),
+        Command::Stop(told) => admin::stop(&told),
         Command::Image { image } => image::run(&image),
         Command::ModuleHost => modules::host(),
         Command::Spawner => scripts::spawner(),

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -31,6 +31,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::access::AccessLog;
 use crate::answer::Web;
+use crate::cause;
 use crate::changes::Changes;
 use crate::clock;
 use crate::dynamic::calls::Calls;
@@ -62,6 +63,8 @@ const EXIT_GRACE_MS: u64 = 2_000;
 pub enum News {
     /// A signal came.
     Signal(i32),
+    /// Somebody wants the configuration read again, and to hear what came of it.
+    Reload(Sender<Result<String, String>>),
     /// A worker has drained.
     WorkerEnded,
 }
@@ -149,7 +152,8 @@ pub fn run(
     let is_told_to_end = end_signals().map_err(text)?;
     let running = Arc::new(Mutex::new(running));
     if let Ok(endpoint) = &admin {
-        endpoint.serve(running.clone()).map_err(text)?;
+        let news = sender.clone();
+        endpoint.serve(running.clone(), news).map_err(text)?;
     }
     if let Some(keeper) = &own.keeper {
         keeper.answer(running.clone()).map_err(text)?;
@@ -160,6 +164,7 @@ pub fn run(
     keep_applications(&running, &applications, is_over)?;
     // Only now: with few descriptors the first clients would take those that the start needs.
     listen(&lock(&running), opened);
+    warn_of_empty_roots(&lock(&running));
     announce(&lock(&running));
     if let Some(front) = &front {
         front.serves(sender).map_err(text)?;
@@ -167,10 +172,11 @@ pub fn run(
     // Whoever waits for our readiness is told; where nobody does, that is fine.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
+    let logger = lock(&running).logger.clone();
     let outside = Outside {
         source: source.as_deref(),
         is_over: &is_over,
-        reopen_logs: &|| logs.reopen(),
+        reopen_logs: &|| logs.reopen(&logger),
         keeper: own.keeper,
         front,
     };
@@ -304,9 +310,17 @@ impl Logs {
             .map(|(writer, format)| (writer.sink(), *format))
     }
 
-    fn reopen(&self) {
-        self.errors.reopen();
-        self.access.iter().for_each(|(writer, _)| writer.reopen());
+    /// Opens them anew; what can't be opened goes on in the file that it has, and `logger` says so.
+    fn reopen(&self, logger: &Logger) {
+        let all = std::iter::once((&self.errors, "error"));
+        for (writer, name) in all.chain(self.access.iter().map(|(writer, _)| (writer, "access"))) {
+            let logger = logger.clone();
+            writer.reopen(move |error| {
+                logger.error(format_args!(
+                    "the {name} log can't be opened anew and goes on in the file before: {error}"
+                ));
+            });
+        }
     }
 
     fn close(self) {
@@ -416,7 +430,14 @@ fn live(running: &Mutex<Running>, news: &Receiver<News>, mut with: Outside<'_>) 
             Ok(News::WorkerEnded) => alive -= 1,
             Ok(News::Signal(SIGHUP)) => {
                 (with.reopen_logs)();
-                reload::reload(running, with.source, with.is_over);
+                // The log has it.
+                let _ = reload::reload(running, with.source, with.is_over);
+            }
+            Ok(News::Reload(asked)) => {
+                (with.reopen_logs)();
+                let done = reload::reload(running, with.source, with.is_over);
+                // Who asked may be gone.
+                let _ = asked.send(done);
             }
             Ok(News::Signal(SIGUSR1)) => (with.reopen_logs)(),
             Ok(News::Signal(_)) if drain_end.is_some() => {
@@ -524,6 +545,20 @@ fn tell_of_faults(running: &Mutex<Running>) {
     }
 }
 
+/// Says in the log for which sites nothing is at `/`.
+fn warn_of_empty_roots(running: &Running) {
+    for site in &running.sites.all {
+        let is_folder = matches!(site.rules.root, Root::Folder(_)) && !site.rules.listing;
+        if is_folder
+            && site.routes.of(b"/").is_none()
+            && site.guard.is_none()
+            && let Some(why) = cause::of(site, b"", b"/")
+        {
+            running.logger.warn(format_args!("/ is not served: {why}"));
+        }
+    }
+}
+
 /// Says on standard output what is served and where.
 fn announce(running: &Running) {
     let mut lines = String::new();
@@ -580,8 +615,17 @@ fn urls(running: &Running, scheme: &str, listen: &[SocketAddr]) -> Vec<String> {
         .addresses
         .iter()
         .filter(|(id, _)| ids.contains(id));
-    real.map(|(_, address)| format!("{scheme}://{address}/"))
+    real.map(|(_, address)| format!("{scheme}://{}/", reachable(*address)))
         .collect()
+}
+
+/// An address at which this machine reaches a listener: that of all addresses is none of them.
+fn reachable(listener: SocketAddr) -> SocketAddr {
+    match listener.ip() {
+        // A listener at [::] takes IPv4, too.
+        ip if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, listener.port()).into(),
+        ip => (ip, listener.port()).into(),
+    }
 }
 
 fn worker_count(config: &Config) -> usize {

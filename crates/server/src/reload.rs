@@ -26,11 +26,21 @@ use crate::tls::Tls;
 /// How long is waited for workers to hear of new sites. They never block for long; one that does hears of them later.
 const HEARD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads the configuration again and puts it in force, once its applications are ready or `is_over`.
-pub fn reload(running: &Mutex<Running>, source: Option<&Path>, is_over: &dyn Fn() -> bool) {
+/// Reads the configuration again and puts it in force, once its applications are ready or `is_over`. Returns what the log
+/// says of it.
+///
+/// # Errors
+/// When the configuration stays as it was: why.
+pub fn reload(
+    running: &Mutex<Running>,
+    source: Option<&Path>,
+    is_over: &dyn Fn() -> bool,
+) -> Result<String, String> {
     let logger = lock(running).logger.clone();
     let Some(source) = source else {
-        return logger.info(format_args!("there is no configuration file to read again"));
+        let text = "there is no configuration file to read again";
+        logger.info(format_args!("{text}"));
+        return Err(text.into());
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
     // Counted, so that no two messages are the same: the log would keep the second one back.
@@ -39,27 +49,30 @@ pub fn reload(running: &Mutex<Running>, source: Option<&Path>, is_over: &dyn Fn(
         running.reloads += 1;
         running.reloads
     };
-    let keep_old = |text: &str| {
-        logger.error(format_args!(
-            "reload {number}: the configuration stays as it was: {text}"
-        ));
+    let loaded = lowroad_config::load(source, features::LACKING)
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect());
+    let applied: Result<Before, Vec<String>> =
+        loaded.and_then(|config| apply(running, config, is_over).map_err(|text| vec![text]));
+    let done = match applied {
+        Ok(before) => {
+            let text = format!("reload {number}: {} is in force", source.display());
+            logger.info(format_args!("{text}"));
+            before.end(is_over);
+            Ok(text)
+        }
+        Err(problems) => {
+            let says = |problem: &String| {
+                format!("reload {number}: the configuration stays as it was: {problem}")
+            };
+            let lines: Vec<String> = problems.iter().map(says).collect();
+            lines
+                .iter()
+                .for_each(|line| logger.error(format_args!("{line}")));
+            Err(lines.join("\n"))
+        }
     };
-    match lowroad_config::load(source, features::LACKING) {
-        Ok(config) => match apply(running, config, is_over) {
-            Ok(before) => {
-                logger.info(format_args!(
-                    "reload {number}: {} is in force",
-                    source.display()
-                ));
-                before.end(is_over);
-            }
-            Err(text) => keep_old(&text),
-        },
-        Err(problems) => problems
-            .iter()
-            .for_each(|problem| keep_old(&problem.to_string())),
-    }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    done
 }
 
 /// Looks whether the folders of sites are other ones by now, and serves those. The disk is waited

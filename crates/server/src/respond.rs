@@ -27,6 +27,9 @@ pub use aside::{Aside, Lines};
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 /// Seconds that an overloaded server asks for.
 const RETRY_AFTER_S: &[u8] = b"1";
+/// What is said of a folder without an index file.
+const NO_INDEX: &str = "This folder has no index page, and its files are not listed.";
+/// Seconds after which to ask again.
 pub const RETRY_AFTER: &str = "Retry-After";
 
 /// Answers one request.
@@ -273,6 +276,13 @@ impl Responder<'_, '_> {
     /// Says no.
     pub fn refuse(&mut self, at: Option<At<'_>>, status: Status) -> Status {
         self.page(at, status, None, &[]);
+        status
+    }
+
+    /// Says that a folder has nothing to show.
+    pub fn refuse_folder(&mut self, at: At<'_>) -> Status {
+        let status = Status::FORBIDDEN;
+        self.page(Some(at), status, Some(NO_INDEX), &[]);
         status
     }
 

@@ -244,6 +244,20 @@ fn check_says_what_is_wrong_and_where() {
         "{said}"
     );
     assert_eq!(lines.len(), 4, "{said}");
+    let (done, said) = check(&format!(
+        "[server]\nuser = \"nobody-of-this-name\"\n[log]\nerror = \"none/error.log\"\n\
+         [[database]]\nname = \"shop\"\nurl = \"mysql://shop:${{NOT_SET_HERE}}@host/shop\"\n\
+         [[module]]\nname = \"text\"\nlibrary = \"lowroad.toml\"\n{site}"
+    ));
+    assert!(!done);
+    for problem in [
+        "there is no user nobody-of-this-name",
+        "none/error.log",
+        "${NOT_SET_HERE} is not set",
+        "FILE is no shared library",
+    ] {
+        assert!(said.contains(problem), "{problem}: {said}");
+    }
     let (done, said) = check("[[site]\n");
     assert!(!done && said.contains("FILE:1:"), "{said}");
     let (done, _, said) = command(&["check", "-c", "/nonexistent/lowroad.toml"]);

@@ -134,7 +134,7 @@ fn what_is_no_file_is_not_opened() {
             "/shut/inner.txt",
         ],
     );
-    site.keeps_targets(403, NOT_FOR_READING, &["/sub/", "/"]);
+    site.keeps_targets(403, "no index page", &["/sub/", "/"]);
     site.keeps_targets(301, "elsewhere", &["/sub", "/queue"]);
     site.keeps_targets(
         404,

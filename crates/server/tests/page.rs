@@ -266,5 +266,8 @@ fn a_browser_shows_a_folder() {
     let dom = browser.visit(&list, &["--dump-dom"]);
     assert!(dom.contains("<h1>/downloads/</h1>"), "{dom}");
     assert!(dom.contains("href=\"./numbers.txt\""), "{dom}");
+    // The script ran: times are the reader's, and there is a filter.
+    assert!(dom.contains(">Changed</th>"), "{dom}");
+    assert!(!dom.contains("hidden=\"\""), "{dom}");
     assert_eq!(answers(server)["/downloads/"], ["200"]);
 }

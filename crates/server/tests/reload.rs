@@ -270,6 +270,42 @@ fn no_request_is_lost_while_configurations_change() {
     });
 }
 
+/// Runs a command for the server of a folder; whether it succeeded, and what it said.
+fn command(folder: &Folder, name: &str) -> (bool, String) {
+    let output = Command::new(PROGRAM)
+        .args([name, "--admin"])
+        .arg(admin(folder))
+        .output()
+        .expect("the command runs");
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&said).into(),
+    )
+}
+
+#[test]
+fn the_commands_reload_and_stop_say_when_it_is_done() {
+    let mut operator = Operator::start(ONE);
+    assert_eq!(operator.server.get("/who").text(), "one");
+    operator.write(&ONE.replace("ROOT/one", "ROOT/two"));
+    let (done, said) = command(&operator.folder, "reload");
+    assert!(done && said.contains("is in force"), "{said}");
+    assert_eq!(operator.server.get("/who").text(), "two");
+    operator.write("[[site]]\nnonsense = 1\n");
+    let (done, said) = command(&operator.folder, "reload");
+    assert!(
+        !done && said.contains("stays as it was") && said.contains("nonsense"),
+        "{said}"
+    );
+    assert_eq!(operator.server.get("/who").text(), "two");
+    let (done, said) = command(&operator.folder, "stop");
+    assert!(done && said.contains("has ended"), "{said}");
+    assert!(operator.server.wait_for_end().success());
+    let (done, said) = command(&operator.folder, "stop");
+    assert!(!done, "{said}");
+}
+
 #[test]
 fn without_a_file_there_is_nothing_to_read_again() {
     let folder = Folder::new();

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 
 use lowroad_testkit::{Folder, Server};
 
@@ -26,6 +27,60 @@ fn a_folder_is_answered_with_its_index_file() {
     assert_eq!(server.get("/bare/").status, 403);
     assert_eq!(server.get("/odd/").status, 403);
     assert_eq!(server.get("/sub/index.html/").status, 404);
+}
+
+#[test]
+fn who_serves_a_folder_without_an_index_is_told() {
+    let folder = Folder::new();
+    folder.file("bare/file", "x");
+    let server = Server::serve(PROGRAM, &folder, &[]);
+    let warned = server.wait_for_error_line("/ is not served");
+    assert!(warned.contains("there is no index.html"), "{warned}");
+    assert!(warned.contains("--listing"), "{warned}");
+    let page = server.get("/bare/");
+    assert_eq!(page.status, 403);
+    assert!(page.text().contains("has no index page"), "{}", page.text());
+}
+
+#[test]
+fn explain_names_the_true_cause() {
+    let folder = Folder::new();
+    folder.file("site/index.html", "home");
+    folder.file("site/bare/file", "x");
+    folder.file("site/.git/config", "x");
+    folder.file("outside.txt", "x");
+    let root = folder.path().join("site");
+    symlink("../outside.txt", root.join("out.txt")).expect("a link");
+    symlink("away", root.join("bare/index.html")).expect("a link");
+    symlink("nothing", root.join("dangling")).expect("a link");
+    let config = format!(
+        "[server]\nadmin = \"{0}/admin\"\nuser = \"nobody\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{0}/site\"\n",
+        folder.path().display()
+    );
+    let server = Server::run(PROGRAM, &folder, &config);
+    let admin = folder.path().join("admin");
+    for (path, status, why) in [
+        ("/bare/", 403, "index.html: there is nothing of this name"),
+        ("/out.txt", 403, "leads out of the site's folder"),
+        ("/dangling", 404, "there is nothing of this name"),
+        ("/.git/config", 404, "begin with a dot"),
+        ("/none/such", 404, "/none: there is nothing of this name"),
+        (
+            "/index.html/x",
+            404,
+            "a file, and the path goes on behind it",
+        ),
+    ] {
+        assert_eq!(server.get(path).status, status, "{path}");
+        let url = format!("http://{}{path}", server.address());
+        let said = std::process::Command::new(PROGRAM)
+            .args(["explain", &url, "--admin"])
+            .arg(&admin)
+            .output()
+            .expect("explain runs");
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(said.contains(why), "{path}: {said}");
+    }
 }
 
 #[test]
@@ -131,7 +186,8 @@ fn a_list_is_sorted_escaped_and_leads_to_what_it_names() {
     let not_utf_8 = OsStr::from_bytes(b"list/\xff.txt");
     folder.file(not_utf_8, "\u{ff}");
     folder.file("list/z folder/file", "x");
-    folder.file("list/.hidden", "x");
+    folder.file("list/.secret", "x");
+    folder.file("list/back\\slash", "no request can name it");
     std::os::unix::fs::symlink("/etc/passwd", folder.path().join("list/out")).expect("a link");
     let server = Server::serve(PROGRAM, &folder, &["--listing"]);
     let got = server.get("/list/");
@@ -156,7 +212,7 @@ fn a_list_is_sorted_escaped_and_leads_to_what_it_names() {
     assert!(page.contains(">&lt;i&gt;&amp;&quot;.txt</a>"), "{page}");
     assert!(page.contains(">\u{fffd}.txt</a>"), "not UTF-8: {page}");
     assert!(page.contains("width=device-width"));
-    assert!(!page.contains("hidden") && !page.contains("passwd"));
+    assert!(!page.contains("secret") && !page.contains("slash") && !page.contains("passwd"));
     for link in links(&page) {
         let path = format!("/list/{}", link.trim_start_matches("./"));
         assert_eq!(

@@ -10,8 +10,8 @@
 pub mod hostile;
 pub mod net;
 pub mod origin;
-pub mod process;
 pub mod status;
+pub mod unit;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};

@@ -273,7 +273,7 @@ impl<W: World> Lookup<'_, W> {
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         let base = &entry.base;
-        self.world.note(Step::Found(base));
+        self.world.note(Step::Found(asked, base));
         let identity = match &base.kind {
             Kind::Representation(representation) => representation,
             other => return self.no_file(asked, other, logged, to),
@@ -322,13 +322,12 @@ impl<W: World> Lookup<'_, W> {
                 let route = routes.of_request(path, to.request).ok().flatten();
                 (&**path, route)
             }
-            Kind::Refused(status, _) if is_no_file(*status, asked.path) => {
+            Kind::NoIndex(_) | Kind::Refused(Status::NOT_FOUND, _) => {
                 (asked.path, routes.of_missing_for(asked.path, to.request))
             }
             _ => (asked.path, None),
         };
-        if let Kind::Refused(status, _) = kind
-            && is_no_file(*status, asked.path)
+        if let Kind::NoIndex(_) | Kind::Refused(Status::NOT_FOUND, _) = kind
             && route.is_none()
             && let Some((rule, path)) = asked.fallback(to)
         {
@@ -345,6 +344,7 @@ impl<W: World> Lookup<'_, W> {
                 let status = Status::MOVED_PERMANENTLY;
                 to.redirect(asked.at(), status, &location)
             }
+            (Kind::NoIndex(_), _) => to.refuse_folder(asked.at()),
             (Kind::Refused(status, _), _) => to.refuse(Some(asked.at()), *status),
             // The route that the index file belonged to is gone: the next look finds the file.
             _ => to.refuse(Some(asked.at()), Status::NOT_FOUND),
@@ -768,11 +768,6 @@ fn logged_of(now: Use) -> Logged {
         Use::Fresh => Logged::Hit,
         _ => Logged::Stale,
     }
-}
-
-/// Whether a refusal says that there is no file at a path: a folder without an index is none.
-pub fn is_no_file(status: Status, path: &[u8]) -> bool {
-    status == Status::NOT_FOUND || status == Status::FORBIDDEN && path.ends_with(b"/")
 }
 
 fn folder_location(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {

@@ -123,7 +123,7 @@ impl Responder<'_, '_> {
                 let aside = aside(known.head.date(known.bytes()));
                 is_there.then(|| self.send_again(at, known, &aside))
             }
-            Kind::Folder(_) | Kind::Refused(..) | Kind::Index(..) => None,
+            Kind::Folder(_) | Kind::NoIndex(_) | Kind::Refused(..) | Kind::Index(..) => None,
         }
     }
 

@@ -9,6 +9,7 @@ use lowroad_engine::{Exchange, ExchangeId};
 
 use lowroad_http::request::Request;
 
+use super::lookup::Asked;
 use crate::classes::{Chosen, Class};
 use crate::clock;
 use crate::dynamic::calls::{Call, Called, Calls};
@@ -135,7 +136,7 @@ pub enum Step<'s> {
     /// A rule of the site sends the client there.
     Redirect(&'s [u8]),
     /// What is stored for the path, or was loaded.
-    Found(&'s Object),
+    Found(&'s Asked<'s>, &'s Object),
     /// This is sent of it, if the request's conditions allow.
     Chosen(&'s Object),
     /// A program answers.

@@ -1,5 +1,5 @@
-//! The command line of what servers are told and asked while they run: `purge` and `status`, which are for the levels in
-//! front of ports, too, where these are built in. It knows nothing of what they do.
+//! The command line of what servers are told and asked while they run: `reload` and `stop`; `purge` and `status`, which
+//! are for the levels in front of ports, too, where these are built in. It knows nothing of what they do.
 
 use std::path::PathBuf;
 
@@ -25,6 +25,14 @@ pub struct Purge {
     #[cfg(feature = "softirq")]
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
+}
+
+/// `lowroad reload` and `lowroad stop`.
+#[derive(Args)]
+pub struct Told {
+    /// The server's admin socket, if it is not at the default place, or several servers run
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
 }
 
 /// `lowroad status`.

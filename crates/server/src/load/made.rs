@@ -99,7 +99,7 @@ pub(super) fn keeps(kind: &Kind) -> bool {
             !matches!(representation.content(), Content::File(_))
         }
         Kind::Refused(status, _) => status.code() < 500,
-        Kind::Folder(_) | Kind::Index(..) => true,
+        Kind::Folder(_) | Kind::NoIndex(_) | Kind::Index(..) => true,
         Kind::Filling(..) | Kind::Parts(_) => false,
     }
 }

@@ -46,6 +46,8 @@ pub enum Kind {
     Parts(Box<Partial>),
     /// A folder named without its slash.
     Folder(Key),
+    /// A folder without an index file, which is not listed either.
+    NoIndex(Key),
     /// Nothing, or nothing for clients: the status says which.
     Refused(Status, Key),
     /// A folder whose index file, at this decoded path, a program answers for.
@@ -198,7 +200,7 @@ impl Object {
             Kind::Representation(representation) => Some(representation.selecting()),
             Kind::Filling(filling, _) => Some(&filling.selecting),
             Kind::Parts(partial) => Some(partial.representation.selecting()),
-            Kind::Folder(_) | Kind::Refused(..) | Kind::Index(..) => None,
+            Kind::Folder(_) | Kind::NoIndex(_) | Kind::Refused(..) | Kind::Index(..) => None,
         }
     }
 
@@ -210,6 +212,7 @@ impl Object {
             Kind::Parts(partial) => partial.representation.key(),
             Kind::Filling(_, key)
             | Kind::Folder(key)
+            | Kind::NoIndex(key)
             | Kind::Refused(_, key)
             | Kind::Index(_, key) => key,
         }
@@ -221,9 +224,11 @@ impl Object {
         let apart = match &self.kind {
             Kind::Representation(representation) => representation.size(),
             Kind::Parts(partial) => partial.representation.size(),
-            Kind::Filling(..) | Kind::Folder(_) | Kind::Refused(..) | Kind::Index(..) => {
-                self.key().len() as u64
-            }
+            Kind::Filling(..)
+            | Kind::Folder(_)
+            | Kind::NoIndex(_)
+            | Kind::Refused(..)
+            | Kind::Index(..) => self.key().len() as u64,
         };
         OVERHEAD + apart + lifetime.map_or(0, Lifetime::size) as u64
     }

@@ -1,0 +1,30 @@
+//! Man pages and completions, made of the command line's own description, so that they say what it does.
+
+use std::path::Path;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::say;
+
+const NAME: &str = "lowroad";
+
+/// Writes completions for a shell to standard output.
+///
+/// # Errors
+/// When that is closed.
+pub fn completions(shell: Shell) -> Result<(), String> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), NAME, &mut text);
+    say::out(String::from_utf8_lossy(&text))
+}
+
+/// Writes the man pages of the program and of all its commands into a folder.
+///
+/// # Errors
+/// When the folder can't be written.
+pub fn pages(folder: &Path) -> Result<(), String> {
+    clap_mangen::generate_to(Cli::command(), folder)
+        .map_err(|error| format!("{}: {error}", folder.display()))
+}

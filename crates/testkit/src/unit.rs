@@ -1,0 +1,219 @@
+//! What a systemd unit takes from a process, without systemd: user, capabilities, system calls, address families and
+//! namespaces. Not the views of the file system that it gives.
+//!
+//! A thread takes all that from itself, for good, and then starts the process. Groups of system calls are those that
+//! `systemd-analyze` knows. Read systemd.exec(5).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::str::FromStr;
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, configure_capability_in_ambient_set,
+    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, SeccompCmpOp::MaskedEq,
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch, apply_filter,
+};
+use syscalls::Sysno;
+
+/// Flags of clone(2) that make namespaces.
+const NEW_NAMESPACES: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u64;
+
+/// The settings of a unit's file, in their order.
+pub struct Unit(Vec<(String, String)>);
+
+impl Unit {
+    /// Reads a unit's file.
+    pub fn read(file: &Path) -> Unit {
+        let text = fs::read_to_string(file).expect("the unit");
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let settings = lines.filter_map(|line| line.split_once('='));
+        Unit(
+            settings
+                .map(|(key, value)| (key.into(), value.into()))
+                .collect(),
+        )
+    }
+
+    /// The values of a key.
+    pub fn all<'u>(&'u self, key: &'u str) -> impl Iterator<Item = &'u str> {
+        let of_key = self.0.iter().filter(move |(it, _)| it == key);
+        of_key.map(|(_, value)| value.as_str())
+    }
+
+    fn words<'u>(&'u self, key: &'u str) -> impl Iterator<Item = &'u str> {
+        self.all(key).flat_map(str::split_whitespace)
+    }
+
+    /// Whether this machine can tell what the unit allows.
+    pub fn can_be_applied() -> bool {
+        rustix::process::getuid().is_root() && !group("@system-service").is_empty()
+    }
+
+    /// Does something with what the unit leaves, on a thread of its own, and all processes that are started there with it.
+    pub fn confine<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let confined = scope.spawn(|| {
+                self.become_user();
+                self.filter_calls();
+                act()
+            });
+            confined.join().expect("it is done")
+        })
+    }
+
+    fn become_user(&self) {
+        let (uid, gid) = self.all("User").last().map(account).expect("a user");
+        let kept = CapabilitySet::NET_BIND_SERVICE;
+        let wanted: Vec<&str> = self.words("AmbientCapabilities").collect();
+        assert_eq!(
+            wanted,
+            ["CAP_NET_BIND_SERVICE"],
+            "the one that is known here"
+        );
+        assert_eq!(
+            self.all("CapabilityBoundingSet").collect::<Vec<_>>(),
+            wanted
+        );
+        for other in CapabilitySet::all().difference(kept).iter() {
+            // Some are newer than the kernel.
+            let _ = remove_capability_from_bounding_set(other);
+        }
+        set_keep_capabilities(true).expect("capabilities are kept");
+        set_thread_groups(&[]).expect("no groups");
+        set_thread_res_gid(gid, gid, gid).expect("the group");
+        set_thread_res_uid(uid, uid, uid).expect("the user");
+        let sets = CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: kept,
+        };
+        set_capabilities(None, sets).expect("the capability");
+        configure_capability_in_ambient_set(kept, true).expect("an ambient capability");
+    }
+
+    fn filter_calls(&self) {
+        let allowed = self.allowed_calls();
+        let mut rules: BTreeMap<i64, Vec<SeccompRule>> = allowed
+            .iter()
+            .map(|call| (i64::from(call.id()), Vec::new()))
+            .collect();
+        let families = self.words("RestrictAddressFamilies").map(family);
+        let rule = |family| SeccompRule::new(vec![condition(0, Eq, family)]).expect("a rule");
+        rules.insert(libc::SYS_socket, families.map(rule).collect());
+        if self.all("RestrictNamespaces").any(|value| value == "yes") {
+            let none = SeccompRule::new(vec![condition(0, MaskedEq(NEW_NAMESPACES), 0)]);
+            rules.insert(libc::SYS_clone, vec![none.expect("a rule")]);
+            rules.remove(&libc::SYS_unshare);
+            rules.remove(&libc::SYS_setns);
+            // Its flags are in memory, where no filter sees them. Libraries then use clone(2).
+            apply(&filter(
+                BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
+                SeccompAction::Allow,
+                SeccompAction::Errno(libc::ENOSYS as u32),
+            ));
+        }
+        let refused = SeccompAction::Errno(libc::EPERM as u32);
+        apply(&filter(rules, refused, SeccompAction::Allow));
+    }
+
+    /// As systemd adds them up: the first line says whether what is named is allowed, and a `~` takes away.
+    fn allowed_calls(&self) -> BTreeSet<Sysno> {
+        let mut allowed = calls("@default");
+        for line in self.all("SystemCallFilter") {
+            let (removes, names) = match line.strip_prefix('~') {
+                Some(names) => (true, names),
+                None => (false, line),
+            };
+            for call in names.split_whitespace().flat_map(calls) {
+                match removes {
+                    true => allowed.remove(&call),
+                    false => allowed.insert(call),
+                };
+            }
+        }
+        allowed
+    }
+}
+
+fn condition(argument: u8, how: seccompiler::SeccompCmpOp, value: u64) -> SeccompCondition {
+    SeccompCondition::new(argument, Dword, how, value).expect("a condition")
+}
+
+fn filter(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    others: SeccompAction,
+    these: SeccompAction,
+) -> BpfProgram {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a known architecture");
+    let filter = SeccompFilter::new(rules, others, these, arch).expect("a filter");
+    filter.try_into().expect("a program")
+}
+
+fn apply(program: &BpfProgram) {
+    apply_filter(program).expect("the kernel takes the filter");
+}
+
+/// The calls of a group, or the one of a name. Names of other architectures are none.
+fn calls(name: &str) -> BTreeSet<Sysno> {
+    match name.starts_with('@') {
+        true => group(name)
+            .iter()
+            .flat_map(|member| calls(member))
+            .collect(),
+        false => Sysno::from_str(name).into_iter().collect(),
+    }
+}
+
+/// What is in a group: names, and other groups. Empty where `systemd-analyze` is missing.
+fn group(name: &str) -> Vec<String> {
+    let asked = Command::new("systemd-analyze")
+        .args(["--no-pager", "syscall-filter", name])
+        .output();
+    let Ok(said) = asked else {
+        return Vec::new();
+    };
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let members = text.lines().skip(1).map(str::trim);
+    members
+        .filter(|member| !member.is_empty() && !member.starts_with('#'))
+        .map(String::from)
+        .collect()
+}
+
+fn family(name: &str) -> u64 {
+    let number = match name {
+        "AF_UNIX" => libc::AF_UNIX,
+        "AF_INET" => libc::AF_INET,
+        "AF_INET6" => libc::AF_INET6,
+        other => panic!("{other} is not known here"),
+    };
+    number as u64
+}
+
+fn account(name: &str) -> (Uid, Gid) {
+    let accounts = fs::read_to_string("/etc/passwd").expect("accounts");
+    let line = accounts
+        .lines()
+        .find(|line| line.starts_with(&format!("{name}:")));
+    let mut numbers = line.expect("the user").split(':').skip(2);
+    let mut number = || {
+        numbers
+            .next()
+            .and_then(|text| text.parse().ok())
+            .expect("a number")
+    };
+    (Uid::from_raw(number()), Gid::from_raw(number()))
+}
