@@ -5,7 +5,7 @@ FUZZ_SECONDS ?= 10
 LISTEN ?= 127.0.0.1:8080
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: run test check fuzz bench clean packages test-packages test-peers
+.PHONY: run test check fuzz bench deb clean packages test-packages test-peers
 
 # All that the sample site can use. WebAssembly and SQL pages double the time of the build (docs/performance.md).
 FEATURES ?= image,modules,programs,softirq
@@ -33,6 +33,11 @@ fuzz:
 bench:
 	cargo build --release --locked -p lowroad -p lowroad-lab
 	$(or $(CARGO_TARGET_DIR),./target)/release/lowroad-lab icount --install
+
+# A Debian package, in target/deb.
+deb: packages
+	@./tools/packages.sh dpkg-dev binutils
+	./tools/deb.sh
 
 examples/site/downloads/large.bin:
 	./examples/make-large.sh

@@ -1,0 +1,94 @@
+//! The server with what its systemd unit leaves it: a user, one capability, some system calls.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use lowroad_testkit::unit::Unit;
+use lowroad_testkit::{Folder, Server, skip};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+const CONFIG: &str = r#"
+[server]
+admin = "DIR/admin.sock"
+[[module]]
+name = "wasm"
+wasm = "DIR/hello.wasm"
+[[database]]
+name = "db"
+url = "sqlite:DIR/state/db"
+[[site]]
+listen = ["127.0.0.1:0", "127.0.0.77:81"]
+root = "DIR/root"
+[[site.route]]
+pattern = "/wasm"
+module = "wasm"
+[[site.route]]
+pattern = "/cgi/**"
+cgi = "DIR/cgi"
+[[site.route]]
+pattern = "*.lrp"
+pages = "db"
+"#;
+
+#[test]
+fn everything_works_within_the_unit() {
+    if !Unit::can_be_applied() {
+        return skip(
+            "everything_works_within_the_unit",
+            "no root, or no systemd-analyze",
+        );
+    }
+    let folder = Folder::new();
+    let at = |name: &str| folder.path().join(name);
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("a mode");
+    folder.file("root/index.html", "home");
+    folder.file("root/page.lrp", "page {{ 6 * 7 }}");
+    folder.file("state/db", "");
+    for name in ["state", "state/db"] {
+        fs::set_permissions(at(name), Permissions::from_mode(0o777)).expect("a mode");
+    }
+    let script = folder.file(
+        "cgi/say",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\nContent-Length: 3\\n\\ncgi'\n",
+    );
+    fs::set_permissions(script, Permissions::from_mode(0o755)).expect("a mode");
+    let wasm = Path::new(REPOSITORY).join("examples/modules/hello-wasm-c.wasm");
+    fs::copy(wasm, at("hello.wasm")).expect("a copy");
+    // Where the program was built, the unit's user may not get to.
+    fs::copy(PROGRAM, at("lowroad")).expect("a copy");
+    let config = CONFIG.replace("DIR", &folder.path().display().to_string());
+    let config = folder.file("lowroad.toml", config);
+
+    let unit = Unit::read(&Path::new(REPOSITORY).join("dist/lowroad.service"));
+    let server = unit.confine(|| {
+        let mut command = Command::new(at("lowroad"));
+        command.args(["run", "-c"]).arg(config);
+        Server::spawn(command)
+    });
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("its status");
+    let has = |line: &str| {
+        status
+            .lines()
+            .any(|it| it.split_whitespace().eq(line.split(' ')))
+    };
+    assert!(has("CapEff: 0000000000000400"), "{status}");
+    assert!(has("NoNewPrivs: 1") && has("Seccomp: 2"), "{status}");
+    assert!(server.addresses.contains(&([127, 0, 0, 77], 81).into()));
+    for (path, text) in [("/", "home"), ("/page.lrp", "page 42"), ("/cgi/say", "cgi")] {
+        let got = server.get(path);
+        assert_eq!((got.status, got.text().as_str()), (200, text), "{path}");
+    }
+    assert_eq!(server.get("/wasm").status, 200);
+    for command in ["reload", "stop"] {
+        let said = Command::new(PROGRAM)
+            .args([command, "--admin"])
+            .arg(at("admin.sock"))
+            .output();
+        let said = said.expect("the command runs");
+        assert!(said.status.success(), "{said:?}");
+    }
+}
