@@ -2,7 +2,7 @@
 //! others are served as if nothing were, and the server outlives it all.
 //!
 //! `cargo test --release -p lowroad --test crowd -- --ignored --nocapture` prints what an idle
-//! connection costs in memory. Read setrlimit(2), proc(5) for smaps_rollup.
+//! connection costs in memory. Read setrlimit(2).
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -11,9 +11,10 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use lowroad_testkit::hostile::{GOOD, responses_to_end};
+use lowroad_testkit::process::{Memory, enough_descriptors};
 use lowroad_testkit::status::Status;
 use lowroad_testkit::{Client, Folder, Server, wait_until};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 const GET: &str = "GET /good.txt HTTP/1.1\r\nHost: test\r\n\r\n";
@@ -44,24 +45,6 @@ fn crowded() -> Crowded {
         server,
         status,
     }
-}
-
-/// Gives this process enough descriptors; if that is not possible, says so and returns false.
-fn enough_descriptors() -> bool {
-    let now = getrlimit(Resource::Nofile);
-    if now.maximum.is_some_and(|max| max < DESCRIPTORS) {
-        println!(
-            "skipped: this test needs {DESCRIPTORS} descriptors and may have only {:?} (ulimit -Hn)",
-            now.maximum
-        );
-        return false;
-    }
-    let raised = Rlimit {
-        current: now.maximum,
-        maximum: now.maximum,
-    };
-    setrlimit(Resource::Nofile, raised).expect("up to the hard limit");
-    true
 }
 
 fn assert_served(client: &mut Client) {
@@ -113,7 +96,7 @@ fn read_slowly(mut clients: Vec<Client>, stop: &AtomicBool) {
 
 #[test]
 fn ten_thousand_idle_and_a_hundred_slow_clients_do_not_hurt_the_others() {
-    if !enough_descriptors() {
+    if !enough_descriptors(DESCRIPTORS) {
         return;
     }
     let crowded = crowded();
@@ -266,29 +249,10 @@ fn connections_that_come_and_go_leave_nothing_behind() {
     one.iter_mut().for_each(assert_served);
 }
 
-/// Bytes of private memory of a process: (all that is resident, anonymous alone).
-fn memory(pid: u32) -> (u64, u64) {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
-    let of = |name: &str| {
-        let line = text
-            .lines()
-            .find(|line| line.starts_with(name))
-            .expect("a line");
-        let kib: u64 = line
-            .split_whitespace()
-            .nth(1)
-            .expect("a number")
-            .parse()
-            .expect("KiB");
-        kib << 10
-    };
-    (of("Rss:"), of("Pss_Anon:"))
-}
-
 #[test]
 #[ignore = "a measurement: prints what an idle connection costs"]
 fn memory_of_an_idle_connection() {
-    if !enough_descriptors() {
+    if !enough_descriptors(DESCRIPTORS) {
         return;
     }
     let crowded = crowded();
@@ -296,18 +260,15 @@ fn memory_of_an_idle_connection() {
     // What the first few requests need once is not a connection's.
     drop(idle(&crowded.server, 100));
     crowded.status.wait_for("open", 0);
-    let (rss_before, anonymous_before) = memory(pid);
+    let before = Memory::of(pid);
     let clients: Vec<TcpStream> = idle(&crowded.server, IDLE)
         .into_iter()
         .map(|client| client.stream().try_clone().expect("a descriptor"))
         .collect();
-    let (rss, anonymous) = memory(pid);
-    let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / IDLE as f64;
+    let (resident, anonymous) = Memory::of(pid).since(before, IDLE);
     println!(
-        "{} idle connections: {:.0} bytes each resident, {:.0} of them anonymous",
+        "{} idle connections: {resident:.0} bytes each resident, {anonymous:.0} of them anonymous",
         clients.len(),
-        each(rss_before, rss),
-        each(anonymous_before, anonymous)
     );
-    assert!(each(anonymous_before, anonymous) <= 600.0);
+    assert!(anonymous <= 600.0);
 }

@@ -10,6 +10,7 @@
 pub mod hostile;
 pub mod net;
 pub mod origin;
+pub mod process;
 pub mod status;
 pub mod unit;
 

@@ -1,10 +1,61 @@
 //! Certificates that come by themselves, from a real authority (pebble) over loopback. What the manager has to keep is
 //! tested in `lowroad-acme`; here it is that the server answers its challenges and shows what it got.
 
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
 use lowroad_testkit::wait_until;
 
 use crate::kit::pebble::{Options, Pebble};
+use crate::kit::web::{self, Answer};
 use crate::support::{PROGRAM, Place};
+
+/// Addresses where the authority looks for what it has given, and the server answers.
+struct Ports {
+    http: SocketAddr,
+    tls: SocketAddr,
+}
+
+impl Ports {
+    fn of(pebble: &mut Pebble) -> Ports {
+        let port = |listener: Option<TcpListener>| {
+            let listener = listener.expect("a port");
+            listener.local_addr().expect("an address")
+        };
+        Ports {
+            http: port(pebble.http.take()),
+            tls: port(pebble.tls.take()),
+        }
+    }
+}
+
+/// The tables `[acme]`, with further keys, and `[[acme.authority]]`.
+fn acme(pebble: &Pebble, keys: &str) -> String {
+    let authority = pebble.authority();
+    let roots = authority.roots.expect("its certificates");
+    format!(
+        "[acme]\nterms_agreed = true\nfolder = \"acme\"\n{keys}\n\
+         [[acme.authority]]\ndirectory = \"{}\"\nroots = \"{}\"\n",
+        authority.directory,
+        roots.display()
+    )
+}
+
+/// The page that a client gets who names this host. `None`: its handshake failed.
+fn page(place: &Place, tls: SocketAddr, name: &str) -> Option<String> {
+    let said = place.curl(tls, &["-k", "--http2", &format!("https://{name}/")]);
+    (said.code == Some(0)).then(|| said.text())
+}
+
+/// What `lowroad status` prints.
+fn status(place: &Place) -> String {
+    let status = std::process::Command::new(PROGRAM)
+        .args(["status", "--admin"])
+        .arg(place.path("admin"))
+        .output();
+    String::from_utf8(status.expect("a status").stdout).expect("text")
+}
 
 /// A site's certificate is got by this challenge, shown to clients, and still there after a restart.
 fn comes_by(test: &str, challenge: &str) {
@@ -12,34 +63,17 @@ fn comes_by(test: &str, challenge: &str) {
         return;
     };
     let place = Place::new();
-    let port = |listener: Option<std::net::TcpListener>| {
-        let listener = listener.expect("a port");
-        listener.local_addr().expect("an address")
-    };
-    let (http, tls) = (port(pebble.http.take()), port(pebble.tls.take()));
-    let authority = pebble.authority();
-    let roots = authority.roots.expect("its certificates");
-    std::fs::create_dir_all(place.path("site")).expect("a folder");
-    std::fs::write(place.path("site/index.html"), "hello").expect("a page");
+    let Ports { http, tls } = Ports::of(&mut pebble);
+    place.folder.file("site/index.html", "hello");
     let config = format!(
-        "[acme]\nterms_agreed = true\nfolder = \"acme\"\nchallenge = \"{challenge}\"\n\
-         [[acme.authority]]\ndirectory = \"{}\"\nroots = \"{}\"\n\
-         [[site]]\nnames = [\"a.example\", \"b.example\"]\nlisten = \"{http}\"\nroot = \"site\"\n\
+        "{}[[site]]\nnames = [\"a.example\", \"b.example\"]\nlisten = \"{http}\"\nroot = \"site\"\n\
          [site.tls]\nlisten = \"{tls}\"\nautomatic = true\nredirect = true\n",
-        authority.directory,
-        roots.display()
+        acme(&pebble, &format!("challenge = \"{challenge}\""))
     );
     let server = place.run(&config);
-    let page = |name: &str| {
-        let said = place.curl(tls, &["-k", "--http2", &format!("https://{name}/")]);
-        (said.code == Some(0)).then(|| said.text())
-    };
+    let page = |name: &str| page(&place, tls, name);
     assert_eq!(wait_until("a certificate", || page("b.example")), "hello");
-    let status = std::process::Command::new(PROGRAM)
-        .args(["status", "--admin"])
-        .arg(place.path("admin"))
-        .output();
-    let status = String::from_utf8(status.expect("a status").stdout).expect("text");
+    let status = status(&place);
     assert!(
         status.contains("a.example, b.example: valid until"),
         "{status}"
@@ -61,4 +95,69 @@ fn a_certificate_comes_by_an_answer_on_the_plain_port() {
 #[test]
 fn a_certificate_comes_by_a_handshake() {
     comes_by("a_certificate_comes_by_a_handshake", "tls-alpn-01");
+}
+
+/// Answers 200 for these names. What it was asked about.
+fn asker(wanted: &'static [&str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let noted = asked.clone();
+    let addr = web::serve(web::listen(), move |_, target| {
+        let name = target.trim_start_matches("/ask?domain=");
+        noted.lock().expect("names").push(name.to_owned());
+        let status = if wanted.contains(&name) { 200 } else { 403 };
+        Answer::new(status, "")
+    });
+    (addr, asked)
+}
+
+#[test]
+fn certificates_come_for_names_that_somebody_wants() {
+    let test = "certificates_come_for_names_that_somebody_wants";
+    let Some(mut pebble) = Pebble::start(test, Options::default()) else {
+        return;
+    };
+    let place = Place::new();
+    let Ports { http, tls } = Ports::of(&mut pebble);
+    place.folder.file("site/index.html", "hello");
+    let (ask, asked) = asker(&["a.example", "d.example"]);
+    let asked = || asked.lock().expect("names").clone();
+    let demand = format!("on_demand = {{ ask = \"http://{ask}/ask\", per_minute = 2 }}");
+    let config = format!(
+        "{}[[site]]\nlisten = \"{http}\"\nroot = \"site\"\n\
+         [site.tls]\nlisten = \"{tls}\"\nautomatic = true\n",
+        acme(&pebble, &demand)
+    );
+    let server = place.run(&config);
+    let started = Instant::now();
+    let page = |name: &str| page(&place, tls, name);
+
+    // No handshake waits for its certificate: the first fails, and one of those after it has it.
+    assert_eq!(page("a.example"), None);
+    assert_eq!(wait_until("a certificate", || page("a.example")), "hello");
+    assert_eq!(asked(), ["a.example"], "once for all who have come");
+    let shown = status(&place);
+    assert!(shown.contains("a.example: valid until"), "{shown}");
+
+    // Nobody wants the next, and it is shown no other's certificate.
+    assert_eq!(page("B.example"), None);
+    wait_until("a question", || (asked().len() == 2).then_some(()));
+    assert_eq!(asked()[1], "b.example");
+    assert_eq!(page("b.example"), None);
+
+    // More are not asked about in a minute; what can't be a name of a site never is.
+    let refused = place.count("tls.no_certificate");
+    for name in ["d.example", "e.example", "localhost"] {
+        assert_eq!(page(name), None);
+    }
+    assert_eq!(place.count("tls.no_certificate"), refused + 3);
+    let minutes = started.elapsed().as_secs() as usize / 60 + 1;
+    assert!(asked().len() <= 2 * minutes, "{:?}", asked());
+
+    // The next start has the certificate, and needs nobody for it.
+    drop(server);
+    pebble.down();
+    let _server = place.run(&config);
+    assert_eq!(page("a.example").as_deref(), Some("hello"));
+    let about_it = asked().iter().filter(|name| *name == "a.example").count();
+    assert_eq!(about_it, 1);
 }

@@ -173,7 +173,7 @@ fn a_check_names_what_is_wrong() {
     assert!(said.contains("anybody can read the key"), "{said}");
     place.private(
         "a.key",
-        &std::fs::read_to_string(place.path("a.key")).expect("a key"),
+        std::fs::read_to_string(place.path("a.key")).expect("a key"),
     );
     // Without the authority's certificate behind it.
     let chain = std::fs::read_to_string(place.path("a.pem")).expect("a chain");

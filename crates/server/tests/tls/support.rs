@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowroad_testkit::{Folder, Server};
@@ -48,13 +49,13 @@ impl Place {
         let pem = self.authority.sign_pem(hosts, unix_s());
         let (chain, key) = pem.expect("a certificate");
         self.folder.file(format!("{name}.pem"), chain);
-        self.private(&format!("{name}.key"), &key);
+        self.private(&format!("{name}.key"), key);
     }
 
     /// Writes a file that nobody else may read, over what is there.
-    pub fn private(&self, name: &str, text: &str) {
+    pub fn private(&self, name: &str, content: impl AsRef<[u8]>) {
         use std::os::unix::fs::PermissionsExt;
-        let path = self.folder.file(name, text);
+        let path = self.folder.file(name, content);
         let mode = std::fs::Permissions::from_mode(0o600);
         std::fs::set_permissions(path, mode).expect("a file of ours");
     }
@@ -154,6 +155,21 @@ impl Said {
     pub fn all(&self) -> String {
         format!("{}{}", self.text(), self.errors)
     }
+}
+
+/// A client of these versions that trusts the authority.
+pub fn trusting(
+    place: &Place,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> rustls::ClientConfig {
+    use rustls::pki_types::{CertificateDer, pem::PemObject};
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = CertificateDer::from_pem_file(place.ca()).expect("a certificate");
+    roots.add(ca).expect("an authority");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_protocol_versions(versions).expect("known");
+    builder.with_root_certificates(roots).with_no_client_auth()
 }
 
 pub fn run(command: &mut Command, input: &[u8]) -> Said {

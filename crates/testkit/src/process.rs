@@ -1,0 +1,58 @@
+//! Of processes: what memory they take, and how many descriptors this one may have. Read setrlimit(2), and proc(5) for
+//! `smaps_rollup`.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Bytes of private memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// All that is resident.
+    pub resident: u64,
+    /// What of it is no file's.
+    pub anonymous: u64,
+}
+
+impl Memory {
+    /// That of a process of ours.
+    pub fn of(pid: u32) -> Memory {
+        let path = format!("/proc/{pid}/smaps_rollup");
+        let text = std::fs::read_to_string(path).expect("a process of ours");
+        let of = |name: &str| {
+            let mut lines = text.lines();
+            let line = lines.find(|line| line.starts_with(name)).expect("a line");
+            let kib = line.split_whitespace().nth(1).expect("a number");
+            kib.parse::<u64>().expect("KiB") << 10
+        };
+        Memory {
+            resident: of("Rss:"),
+            anonymous: of("Pss_Anon:"),
+        }
+    }
+
+    /// How many bytes have come since `before` for each of `count`.
+    pub fn since(&self, before: Memory, count: usize) -> (f64, f64) {
+        let each = |now: u64, before: u64| now.saturating_sub(before) as f64 / count as f64;
+        (
+            each(self.resident, before.resident),
+            each(self.anonymous, before.anonymous),
+        )
+    }
+}
+
+/// Gives this process so many descriptors; if that is not possible, says so and returns false.
+pub fn enough_descriptors(count: u64) -> bool {
+    let now = getrlimit(Resource::Nofile);
+    if now.maximum.is_some_and(|max| max < count) {
+        println!(
+            "skipped: this test needs {count} descriptors and may have only {:?} (ulimit -Hn)",
+            now.maximum
+        );
+        return false;
+    }
+    let raised = Rlimit {
+        current: now.maximum,
+        maximum: now.maximum,
+    };
+    setrlimit(Resource::Nofile, raised).expect("up to the hard limit");
+    true
+}
