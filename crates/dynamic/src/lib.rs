@@ -11,6 +11,7 @@
 #[cfg(feature = "programs")]
 mod address;
 #[cfg(feature = "programs")]
+pub mod allocator;
 pub mod cgi;
 pub mod collect;
 pub mod executor;

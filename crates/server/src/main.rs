@@ -71,6 +71,7 @@ mod without;
 use std::process::ExitCode;
 
 use clap::Parser;
+use lowroad_dynamic::allocator::Mimalloc;
 use lowroad_dynamic::memory::Counting;
 use lowroad_engine::{background, tasks};
 
@@ -80,7 +81,7 @@ use programs::{modules, scripts};
 /// A request to a program takes a dozen pieces of memory, which the C library's allocator makes
 /// slow (docs/performance.md). Counted for pages, which may take so much and no more.
 #[global_allocator]
-static MEMORY: Counting<mimalloc::MiMalloc> = Counting(mimalloc::MiMalloc);
+static MEMORY: Counting<Mimalloc> = Counting(Mimalloc);
 
 /// A crash of one worker must not leave half a server: a panic there, or of the main thread, ends the
 /// process, and the supervisor starts it anew. Where programs are waited for, beside workers or on
