@@ -116,10 +116,15 @@ impl Sites {
         for rules in &config.sites {
             let identity = Identity::new(rules, config, Base::of(rules)?);
             let routes = programs.routes(rules).map_err(io::Error::other)?;
-            let same = left.iter().position(|old| old.identity == identity);
-            let (id, routes) = match same.map(|at| left.swap_remove(at)) {
-                Some(old) => (old.id, routes.storing_as(&old.routes)),
-                None => (take_id(&mut id_next), routes),
+            let same = left
+                .iter()
+                .position(|old| identity.continues(&old.identity));
+            let (id, routes, identity) = match same.map(|at| left.swap_remove(at)) {
+                Some(old) => {
+                    let identity = identity.continuing(&old.identity);
+                    (old.id, routes.storing_as(&old.routes), identity)
+                }
+                None => (take_id(&mut id_next), routes, identity),
             };
             let sites_before = before.iter().flat_map(|before| &before.all);
             let guards = sites_before.filter_map(|old| Some((&old.rules, old.guard.as_ref()?)));

@@ -6,13 +6,22 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lowroad_config as config;
-use lowroad_config::{Name, Root, RouteTo};
+use lowroad_config::{Name, OriginUrl, Root, RouteTo};
 
 use crate::tier::{SiteIdentity, site_identity};
 
 /// What makes the stored responses of a site what they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Identity {
+    what: What,
+    /// The servers of each route to an origin. They stand for one another: one that stays knows of what is stored.
+    servers: Vec<Vec<OriginUrl>>,
+    stable: SiteIdentity,
+}
+
+/// What has to be equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct What {
     folder: Base,
     /// The rules without those that no stored response depends on. What is added to them counts until it
     /// is taken out by name.
@@ -60,7 +69,8 @@ impl Identity {
             .routes
             .iter()
             .any(|route| matches!(route.to, RouteTo::Pages(_)));
-        Identity {
+        let servers = site.routes.iter().filter_map(servers_of).collect();
+        let what = What {
             folder,
             rules,
             modules: config.modules.iter().filter(named).cloned().collect(),
@@ -69,25 +79,53 @@ impl Identity {
                 true => config.databases.clone(),
                 false => Vec::new(),
             },
+        };
+        Identity::of(what, servers)
+    }
+
+    fn of(what: What, servers: Vec<Vec<OriginUrl>>) -> Identity {
+        let text = format!("{} {what:?} {servers:?}", env!("CARGO_PKG_VERSION"));
+        Identity {
+            what,
+            servers,
+            stable: site_identity(&text),
+        }
+    }
+
+    /// Whether what was stored for the site before may be used for this one: all is equal, and of each origin's servers
+    /// at least one stays.
+    pub fn continues(&self, before: &Identity) -> bool {
+        let shares = |(now, then): (&Vec<OriginUrl>, &Vec<OriginUrl>)| {
+            now.iter().any(|url| then.contains(url))
+        };
+        self.what == before.what && self.servers.iter().zip(&before.servers).all(shares)
+    }
+
+    /// The same, under the short form of the site that it continues.
+    pub fn continuing(self, before: &Identity) -> Identity {
+        Identity {
+            stable: before.stable,
+            ..self
         }
     }
 
     /// The same site in another folder.
     pub fn moved_to(&self, folder: Base) -> Identity {
-        Identity {
+        let what = What {
             folder,
-            ..self.clone()
-        }
+            ..self.what.clone()
+        };
+        Identity::of(what, self.servers.clone())
     }
 
-    /// All of it in short, the same in each run of a version of the server.
+    /// All of it in short, the same in each run of a version of the server; of a site that continues another, that one's.
     pub fn stable(&self) -> SiteIdentity {
-        site_identity(&format!("{} {self:?}", env!("CARGO_PKG_VERSION")))
+        self.stable
     }
 
     /// Where its files are.
     pub fn base(&self) -> &Base {
-        &self.folder
+        &self.what.folder
     }
 }
 
@@ -139,7 +177,7 @@ fn without_limits(route: &config::Route) -> config::Route {
 fn origin_without_limits(origin: &config::Origin) -> config::Origin {
     let default = config::Origin::named(origin.name.clone());
     config::Origin {
-        // Any of them may have made what is stored. Where there is one by its URL, that is the name.
+        // They are compared by themselves.
         servers: Vec::new(),
         balance: default.balance,
         check: None,
@@ -149,6 +187,19 @@ fn origin_without_limits(origin: &config::Origin) -> config::Origin {
         tries_max: default.tries_max,
         retry_percent: default.retry_percent,
         ..origin.clone()
+    }
+}
+
+fn servers_of(route: &config::Route) -> Option<Vec<OriginUrl>> {
+    match &route.to {
+        RouteTo::Origin(origin) => Some(
+            origin
+                .servers
+                .iter()
+                .map(|server| server.url.clone())
+                .collect(),
+        ),
+        _ => None,
     }
 }
 
@@ -192,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_stored_responses_depend_on_makes_another_site() {
-        assert!(of("") == of(""));
+        assert!(of("").continues(&of("")));
         for other in [
             "listing = true\n",
             "hidden = true\n",
@@ -204,9 +255,9 @@ mod tests {
             "[[site.cache_control]]\npattern = \"*\"\nvalue = \"no-cache\"\n",
             "[[site.route]]\npattern = \"/x\"\nmodule = \"a\"\n",
         ] {
-            assert!(of("") != of(other), "{other}");
+            assert!(!of("").continues(&of(other)), "{other}");
         }
-        assert!(of("") != of("").moved_to(Base::of(&tmp()).expect("a folder")));
+        assert!(!of("").continues(&of("").moved_to(Base::of(&tmp()).expect("a folder"))));
     }
 
     fn tmp() -> config::Site {
@@ -221,7 +272,7 @@ mod tests {
             "purge_from = \"127.0.0.1\"\n",
             "[[site.redirect]]\nfrom = \"/a\"\nto = \"/b\"\n",
         ] {
-            assert!(of("") == of(same), "{same}");
+            assert!(of("").continues(&of(same)), "{same}");
         }
     }
 
@@ -242,7 +293,7 @@ mod tests {
             "request_buffering = false\n",
             "response_buffering = false\n",
         ] {
-            assert!(of_origin(route, "") == same, "{route}");
+            assert!(of_origin(route, "").continues(&same), "{route}");
         }
         for origin in [
             "balance = \"random\"\n",
@@ -253,7 +304,7 @@ mod tests {
             "tries = 1\n",
             "retry_percent = 9\n",
         ] {
-            assert!(of_origin("", origin) == same, "{origin}");
+            assert!(of_origin("", origin).continues(&same), "{origin}");
         }
         let of_servers = |name: &str, servers: &str| {
             of(&format!(
@@ -262,15 +313,15 @@ mod tests {
             ))
         };
         let more = "\"http://a\", \"http://b\", { url = \"http://c\", backup = true }";
-        assert!(of_servers("app", more) == same);
-        assert!(of_servers("app", "\"http://d\"") == same);
-        assert!(of_servers("other", more) != same);
+        assert!(of_servers("app", more).continues(&same));
+        assert!(!of_servers("app", "\"http://d\"").continues(&same));
+        assert!(!of_servers("other", more).continues(&same));
         let of_url = |url: &str| {
             of(&format!(
                 "[[site.route]]\npattern = \"/**\"\norigin = \"{url}\"\n"
             ))
         };
-        assert!(of_url("http://a") != of_url("http://b"));
+        assert!(!of_url("http://a").continues(&of_url("http://b")));
         for other in [
             of_origin("own_redirects = false\n", ""),
             of_origin("missing = true\n", ""),
@@ -279,7 +330,7 @@ mod tests {
             of_origin("", "host = \"origin\"\n"),
             of_origin("", "proxy_protocol = \"v1\"\n"),
         ] {
-            assert!(other != same);
+            assert!(!other.continues(&same));
         }
     }
 
@@ -294,10 +345,10 @@ mod tests {
         let module = "[[site.route]]\npattern = \"/x\"\nmodule = \"a\"\n";
         let pages = "[[site.route]]\npattern = \"*.x\"\npages = true\n";
         let settings = "[module.settings]\nx = \"y\"\n";
-        assert!(text("", "d", module) != text(settings, "d", module));
-        assert!(text("", "d", pages) == text(settings, "d", pages));
-        assert!(text("", "d", pages) != text("", "e", pages));
-        assert!(text("", "d", module) == text("", "e", module));
-        assert!(of(module) != of(&format!("names = [\"a\"]\n{module}")));
+        assert!(!text("", "d", module).continues(&text(settings, "d", module)));
+        assert!(text("", "d", pages).continues(&text(settings, "d", pages)));
+        assert!(!text("", "d", pages).continues(&text("", "e", pages)));
+        assert!(text("", "d", module).continues(&text("", "e", module)));
+        assert!(!of(module).continues(&of(&format!("names = [\"a\"]\n{module}"))));
     }
 }
