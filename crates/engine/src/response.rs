@@ -53,8 +53,6 @@ pub struct Built<'b> {
     pub is_inline: bool,
     /// Field lines that are added for this client.
     pub aside: &'b [u8],
-    /// The head for HTTP/2.
-    pub block: &'b h2::LazyBlock,
 }
 
 impl<'r> Response<'r> {
@@ -107,13 +105,18 @@ impl<'r> Response<'r> {
         }
     }
 
-    /// Writes a response that lies ready. Whether its body is still to be written: it is wanted, and not inline.
+    /// Writes a response that lies ready; `block` gives its head for HTTP/2, if that is spoken. Whether its body is still
+    /// to be written: it is wanted, and not inline.
     #[inline]
-    pub fn built(&mut self, built: &Built<'_>) -> bool {
+    pub fn built<'b>(
+        &mut self,
+        built: &Built<'_>,
+        block: impl FnOnce() -> &'b h2::LazyBlock,
+    ) -> bool {
         self.close_over_body();
         let http = match &mut self.wire {
             Wire::One(http) => http,
-            Wire::Two(..) => return self.built_of_stream(built),
+            Wire::Two(..) => return self.built_of_stream(built, block()),
         };
         let out = &mut self.out.bytes;
         let start = out.len();
@@ -149,7 +152,7 @@ impl<'r> Response<'r> {
     }
 
     /// The same over HTTP/2, with the block that is made of the head once.
-    fn built_of_stream(&mut self, built: &Built<'_>) -> bool {
+    fn built_of_stream(&mut self, built: &Built<'_>, block: &h2::LazyBlock) -> bool {
         let Wire::Two(http, stream) = &mut self.wire else {
             return false;
         };
@@ -157,7 +160,7 @@ impl<'r> Response<'r> {
         let own = built.bytes[date_at..].first_chunk();
         let date = own.filter(|_| built.is_dated).unwrap_or(self.date);
         let lines = &built.bytes[date_at + date.len() + b"\r\n".len()..built.head_len];
-        let block = built.block.of_lines(built.status, Lines::of(lines));
+        let block = block.of_lines(built.status, Lines::of(lines));
         let set = (date, Lines::of(built.aside));
         let out = &mut self.out.bytes;
         let has_body = http.respond_built(*stream, block, built.body_len, set, out);
@@ -317,16 +320,18 @@ mod tests {
             let mut unsent = Unsent::default();
             let limits = Limits::default();
             assert!(unsent.request(request, &limits).is_some());
-            let is_more = unsent.response(&DATE).built(&Built {
-                status: Status::OK,
-                bytes: text,
-                is_dated,
-                head_len: text.len() - 4,
-                body_len: 2,
-                is_inline: true,
-                aside,
-                block: &h2::LazyBlock::default(),
-            });
+            let is_more = unsent.response(&DATE).built(
+                &Built {
+                    status: Status::OK,
+                    bytes: text,
+                    is_dated,
+                    head_len: text.len() - 4,
+                    body_len: 2,
+                    is_inline: true,
+                    aside,
+                },
+                || unreachable!("no HTTP/2"),
+            );
             assert!(!is_more);
             String::from_utf8(unsent.whole(1000).expect("it is short")).expect("ASCII")
         };

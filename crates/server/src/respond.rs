@@ -114,9 +114,8 @@ impl Responder<'_, '_> {
             body_len: representation.len(),
             is_inline: matches!(representation.content(), Content::Inline),
             aside,
-            block: &representation.block,
         };
-        if self.response.built(&built) {
+        if self.response.built(&built, || representation.block()) {
             let whole = ByteRange {
                 start: 0,
                 end: representation.len(),

@@ -16,6 +16,7 @@ use lowroad_http::encoded::Encoded;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::h2::LazyBlock;
 use lowroad_http::status::Status;
+use once_cell::race::OnceBox;
 
 use super::filling::Filling;
 use super::parts::{Partial, Pieces};
@@ -65,10 +66,8 @@ pub struct Representation {
     stored: Bytes,
     /// The forms of its head, and its status.
     pub head: Encoded,
-    /// Its head for HTTP/2, once such a client has asked.
-    pub block: LazyBlock,
-    /// `None` where the body is inline, and all requests are answered.
-    apart: Option<Box<Apart>>,
+    /// What few have, or have only once they are asked for by HTTP/2.
+    more: OnceBox<More>,
     /// Last-Modified.
     pub modified: Seconds,
     key_len: u16,
@@ -76,6 +75,14 @@ pub struct Representation {
     pub encoding: Encoding,
     /// Other encodings to be had of it ([`EncodingSet`] as bits); of the identity only.
     encoding_bits: AtomicU8,
+}
+
+#[derive(Default)]
+struct More {
+    /// `None` where the body is inline, and all requests are answered.
+    apart: Option<Apart>,
+    /// Its head for HTTP/2, once such a client has asked.
+    block: LazyBlock,
 }
 
 /// What few representations have.
@@ -256,11 +263,17 @@ impl Representation {
             size,
             selecting,
         };
+        let more = match is_plain {
+            true => OnceBox::new(),
+            false => OnceBox::with_value(Box::new(More {
+                apart: Some(apart),
+                block: LazyBlock::default(),
+            })),
+        };
         Representation {
             stored: bytes,
             head,
-            block: LazyBlock::default(),
-            apart: (!is_plain).then(|| Box::new(apart)),
+            more,
             modified: modified_s.into(),
             key_len,
             encoding: Encoding::Identity,
@@ -297,16 +310,26 @@ impl Representation {
         stored.get(self.end()..).unwrap_or_default()
     }
 
+    #[inline]
+    fn apart(&self) -> Option<&Apart> {
+        self.more.get()?.apart.as_ref()
+    }
+
+    /// Its head for HTTP/2.
+    pub fn block(&self) -> &LazyBlock {
+        &self.more.get_or_init(Box::default).block
+    }
+
     /// Where the body is.
     #[inline]
     pub fn content(&self) -> &Content {
-        self.apart.as_ref().map_or(&INLINE, |apart| &apart.content)
+        self.apart().map_or(&INLINE, |apart| &apart.content)
     }
 
     /// Length of the body in bytes.
     #[inline]
     pub fn len(&self) -> u64 {
-        match &self.apart {
+        match self.apart() {
             Some(apart) => apart.len,
             None => self.end().saturating_sub(self.head.h1_len() + 2) as u64,
         }
@@ -315,14 +338,14 @@ impl Representation {
     /// Which requests it answers, of those with its key.
     #[inline]
     pub fn selecting(&self) -> &Selecting {
-        self.apart.as_ref().map_or(&ALL, |apart| &apart.selecting)
+        self.apart().map_or(&ALL, |apart| &apart.selecting)
     }
 
     fn size(&self) -> u64 {
         let size =
             |apart: &Apart| (size_of::<Apart>() + apart.selecting.size()) as u64 + apart.size;
         let stored = (self.stored.len() as u64).next_multiple_of(UNIT);
-        stored + self.apart.as_deref().map_or(0, size)
+        stored + self.apart().map_or(0, size)
     }
 
     /// The encodings to choose from.

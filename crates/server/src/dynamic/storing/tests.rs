@@ -55,8 +55,8 @@ fn a_stored_response_takes_little_beside_its_bytes() {
     let bytes = head_len.unwrap_or(0) + b"\r\n".len() + BODY_LEN + 34;
     let in_arena = store.counters().1 / COUNT;
     assert!(in_arena <= (bytes as u64).next_multiple_of(8), "{in_arena}");
-    // A counter stands before what is shared. Eight of the bytes are for a head of HTTP/2.
-    assert!(size_of::<Object>() + 8 <= 104 && size_of::<Entry>() <= 16);
+    // A counter stands before what is shared.
+    assert!(size_of::<Object>() + 8 <= 96 && size_of::<Entry>() <= 16);
 }
 
 /// The figure of `docs/performance.md`: `cargo test --release … a_million -- --ignored --nocapture`.
