@@ -1,6 +1,7 @@
 //! The decision: from a request to its answer, top to bottom. Knows no connection.
 
 use lowroad_http::encoding;
+use lowroad_http::error_page;
 use lowroad_http::method::Method;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
@@ -100,7 +101,10 @@ fn of_path(
         }
         Some(Entry::Page(page)) => return Decision::Page(page),
         Some(Entry::Redirect { location }) => redirect(site, location, query, request, about, out),
-        Some(Entry::Forbidden) => refuse(Status::FORBIDDEN),
+        Some(Entry::Forbidden) => {
+            let text = Some(error_page::NO_INDEX);
+            refused(site, Status::FORBIDDEN, text, request, about, out);
+        }
         None => match own(path).filter(|_| is_trusted) {
             Some(own) => return Decision::Own(own),
             None => refuse(Status::NOT_FOUND),

@@ -36,6 +36,9 @@ pub fn escape(text: &str) -> String {
     out
 }
 
+/// What is said, with 403, of a folder without an index file whose files are not listed.
+pub const NO_INDEX: &str = "This folder has no index page, and its files are not listed.";
+
 /// What a status means to somebody who did not expect it.
 pub fn explanation(status: Status) -> &'static str {
     match status {

@@ -27,8 +27,6 @@ pub use aside::{Aside, Lines};
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 /// Seconds that an overloaded server asks for.
 const RETRY_AFTER_S: &[u8] = b"1";
-/// What is said of a folder without an index file.
-const NO_INDEX: &str = "This folder has no index page, and its files are not listed.";
 /// Seconds after which to ask again.
 pub const RETRY_AFTER: &str = "Retry-After";
 
@@ -281,7 +279,7 @@ impl Responder<'_, '_> {
     /// Says that a folder has nothing to show.
     pub fn refuse_folder(&mut self, at: At<'_>) -> Status {
         let status = Status::FORBIDDEN;
-        self.page(Some(at), status, Some(NO_INDEX), &[]);
+        self.page(Some(at), status, Some(error_page::NO_INDEX), &[]);
         status
     }
 

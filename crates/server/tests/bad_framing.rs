@@ -132,7 +132,6 @@ fn chunks_that_are_none() {
             ("negative", chunked("-5\r\nhello\r\n0\r\n\r\n")),
             ("0x", chunked("0x5\r\nhello\r\n0\r\n\r\n")),
             ("a space in front", chunked(" 5\r\nhello\r\n0\r\n\r\n")),
-            ("a space behind", chunked("5 \r\nhello\r\n0\r\n\r\n")),
             ("a bare LF", chunked("5\nhello\r\n0\r\n\r\n")),
             (
                 "17 digits",
@@ -177,6 +176,13 @@ fn chunks_that_are_none() {
             ("a bare LF", extended("x\ny")),
             ("a bare LF in quotes", extended("x=\"\n\"")),
             ("a NUL", extended("x\0")),
+            ("none", extended("")),
+            ("no value", extended("x=")),
+            ("a bracket", extended("x[=y")),
+            (
+                "a space behind the size",
+                chunked("5 \r\nhello\r\n0\r\n\r\n"),
+            ),
         ],
     );
 }

@@ -87,8 +87,6 @@ fn names_are_exact_or_wildcards_or_everybody_elses() {
         ("com", "default"),
         ("192.0.2.10", "default"),
         (&format!("127.0.0.1:{port}"), "default"),
-        // A host that is not named is everybody else, too.
-        ("", "default"),
     ] {
         assert_eq!(who(&mut client, host), site, "{host:?}");
     }
@@ -108,7 +106,7 @@ fn a_name_of_nobody_is_misdirected() {
     let folder = sites(&["exact", "wildcard", "deeper", "idna"]);
     let server = Server::run(PROGRAM, &folder, &named_sites(&folder, false));
     let mut client = server.connect();
-    for host in ["other.example", "127.0.0.1", "com", ""] {
+    for host in ["other.example", "127.0.0.1", "com"] {
         let got = ask(&mut client, host, "/who");
         assert_eq!(got.status, 421, "{host:?}");
         assert!(got.text().contains("421 Misdirected Request"), "{host:?}");
@@ -266,8 +264,6 @@ fn a_folder_for_each_host() {
         "home of a.example"
     );
     assert_eq!(ask(&mut client, "a.example", "/private").status, 404);
-    // No name, no folder.
-    assert_eq!(ask(&mut client, "", "/who").status, 421);
     assert_eq!(ask(&mut client, "a.example", "/../private").status, 400);
     for host in [
         "..",

@@ -213,6 +213,7 @@ fn explanation(kind: &str, who: &str) -> String {
              to trust, --insecure takes any certificate"
         ),
         "reset" => format!("{who} reset the connection"),
+        "stream_reset" => format!("{who} reset the stream of a request (HTTP/2)"),
         "closed" => format!("{who} closed the connection before the answer was whole"),
         "timeout" => format!("nothing came from {who} for too long (--timeout)"),
         "malformed" => format!("what came from {who} is no HTTP/1 answer"),

@@ -12,6 +12,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use lowroad_softirq::Level;
 use lowroad_softirq::layout::{self, connection, connection_bucket, half_open};
 use lowroad_softirq::programs::fan_out;
+use lowroad_softirq::programs::folder::mount_pins;
 use lowroad_softirq::programs::load::{Loaded, Tier, load, load_parts_for_trial};
 use lowroad_softirq::programs::sizes::Sizes;
 use lowroad_testkit::net::{self, CLIENT, Namespace, SERVER};
@@ -84,6 +85,8 @@ impl Bench {
             "/sys/fs/bpf/lowroad-bench-{}-{number}",
             std::process::id()
         ));
+        // Tests of the commands take it off again where nobody else had mounted it.
+        mount_pins().expect("bpffs can be mounted");
         std::fs::create_dir_all(&folder).expect("bpffs takes folders");
         let sizes = Sizes {
             connections,

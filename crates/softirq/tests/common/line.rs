@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use lowroad_softirq::Level;
 use lowroad_softirq::layout::{self, REASONS};
 use lowroad_softirq::machine::interfaces::Interface;
+use lowroad_softirq::programs::folder::mount_pins;
 use lowroad_softirq::programs::links;
 use lowroad_softirq::programs::load::{Loaded, Tier, load};
 use lowroad_softirq::programs::sizes::Sizes;
@@ -92,6 +93,7 @@ impl Line {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let id = std::process::id();
         let folder = PathBuf::from(format!("/sys/fs/bpf/lowroad-behind-{id}-{number}"));
+        mount_pins().expect("bpffs can be mounted");
         std::fs::create_dir_all(&folder).expect("bpffs takes folders");
         let loaded = load(tier, Sizes::default(), &folder);
         let loaded = loaded.unwrap_or_else(|error| panic!("{error}"));
