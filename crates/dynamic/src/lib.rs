@@ -10,8 +10,8 @@
 
 #[cfg(feature = "programs")]
 mod address;
-#[cfg(feature = "programs")]
 pub mod allocator;
+#[cfg(feature = "programs")]
 pub mod cgi;
 pub mod collect;
 pub mod executor;
