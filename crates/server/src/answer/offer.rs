@@ -8,10 +8,10 @@ use std::time::SystemTime;
 use lowroad_engine::{Exchange, ExchangeId, ListenerId, Response, Unsent};
 use lowroad_http::date;
 use lowroad_http::limits::Limits;
-use lowroad_http::request::Request;
+use lowroad_http::request::{Request, Target};
 use lowroad_http::version::Version;
 
-use super::{Decider, Decision, Fetched, Recalling, Step, Web, World};
+use super::{CHALLENGES, Decider, Decision, Fetched, Recalling, Step, Web, World};
 use crate::access::Outcome as Logged;
 use crate::classes::Class;
 use crate::clock;
@@ -77,6 +77,7 @@ impl Web {
         let world = InMemory {
             calls: &self.calls,
             is_for_level: Cell::new(true),
+            is_redirect: Cell::new(false),
         };
         let decider = Decider {
             sites: &self.sites,
@@ -85,7 +86,23 @@ impl Web {
             scratch: &mut self.scratch,
         };
         let decision = decider.decide(request, &mut to);
-        matches!(decision, Decision::Answered(_, Logged::Hit)) && world.is_for_level.get()
+        let is_lasting = match decision {
+            Decision::Answered(_, Logged::Hit) => true,
+            // As long as the rules are the same, and all copies end with those.
+            Decision::Answered(_, Logged::Made) => {
+                world.is_redirect.get() && !may_become_challenge(request)
+            }
+            _ => false,
+        };
+        is_lasting && world.is_for_level.get()
+    }
+}
+
+/// Whether an authority may ask there for the answer to a challenge, which goes before all redirects.
+fn may_become_challenge(request: &Request<'_>) -> bool {
+    match request.target {
+        Target::Origin { path, plain, .. } => !plain || path.starts_with(CHALLENGES),
+        Target::Asterisk | Target::Authority(_) => false,
     }
 }
 
@@ -95,6 +112,8 @@ struct InMemory<'c> {
     /// No program answers, or has answered, and no rule of the site may be for the request: else it has to be asked for as
     /// others do.
     is_for_level: Cell<bool>,
+    /// A rule sends the client elsewhere.
+    is_redirect: Cell<bool>,
 }
 
 impl World for InMemory<'_> {
@@ -129,8 +148,10 @@ impl World for InMemory<'_> {
     }
 
     fn note(&self, step: Step<'_>) {
-        if let Step::Route(_) | Step::Ruled = step {
-            self.is_for_level.set(false);
+        match step {
+            Step::Route(_) | Step::Ruled => self.is_for_level.set(false),
+            Step::Redirect(_) => self.is_redirect.set(true),
+            _ => {}
         }
     }
 }

@@ -47,6 +47,7 @@ impl Own {
         let config = folder.file("lowroad.toml", config);
         let mut command = Command::new(PROGRAM);
         command.args(["run", "-c"]).arg(config);
+        command.env("XDG_DATA_HOME", folder.path().join("data"));
         command.stdout(Stdio::null());
         let mut server = path.server.spawn(command).expect("lowroad starts");
         let place = place(&path.server, 80);
@@ -226,6 +227,33 @@ fn what_it_answers_is_published_without_a_request() {
     let log = own.log("access");
     let lines = log.matches("\"user_agent\":\"lowroad\"").count();
     assert_eq!(u64::try_from(lines), Ok(by_daemon), "{log}");
+}
+
+#[test]
+fn redirects_are_answered_below() {
+    if skipped("redirects_are_answered_below", &[]) {
+        return;
+    }
+    let rule = "[[site.redirect]]\nfrom = \"/home\"\nto = \"/page.txt\"\n";
+    let tls = "[site.tls]\nlisten = \"*:443\"\nlocal = true\nredirect = true\n";
+    for (tables, path, location) in [
+        (rule, "/home", "/page.txt"),
+        (tls, "/page.txt?a=b", "https://10.77.0.2/page.txt?a=b"),
+    ] {
+        let mut own = Own::with(Folder::new(), "json", tables);
+        let above = own.ask_for(path);
+        assert_eq!(above.status, 301, "{}", above.text());
+        let before = own.hits();
+        let hit = wait_until(path, || {
+            let response = own.ask_for(path);
+            (own.hits() > before).then_some(response)
+        });
+        assert_eq!(hit.status, 301);
+        assert_eq!(hit.field("location"), Some(location));
+        assert_eq!(hit.field("location"), above.field("location"));
+        assert_eq!(hit.text(), above.text());
+        own.end();
+    }
 }
 
 /// Says when it was run, and the fields that the query gives.
