@@ -238,7 +238,7 @@ fn redirects_are_answered_below() {
     let tls = "[site.tls]\nlisten = \"*:443\"\nlocal = true\nredirect = true\n";
     for (tables, path, location) in [
         (rule, "/home", "/page.txt"),
-        (tls, "/page.txt?a=b", "https://10.77.0.2/page.txt?a=b"),
+        (tls, "/page.txt?a=b", "https://test/page.txt?a=b"),
     ] {
         let mut own = Own::with(Folder::new(), "json", tables);
         let above = own.ask_for(path);
