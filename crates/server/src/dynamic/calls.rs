@@ -31,7 +31,7 @@ use crate::dynamic::invalidating::Changed;
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::{Key, Wants};
-use crate::dynamic::storing::{Stored, Storing};
+use crate::dynamic::storing::{Stored, Storing, Way};
 use crate::dynamic::validating::{self, Stale};
 use crate::fetch::Fetcher;
 use crate::outcome::{Outcome, Post, Waiter};
@@ -41,6 +41,7 @@ use crate::sites::Site;
 use crate::store::makings::{Makings, Role, Ticket};
 use crate::store::object::Kind;
 use crate::store::seen::Since;
+use crate::store::validity::Use;
 use crate::store::{Object, ObjectArc, SharedStore};
 
 /// How long equal requests wait for the head of the first response, before each is put to the program.
@@ -116,7 +117,16 @@ impl Calls {
                 one(&route.counts.shared);
                 return Called::Runs(Box::new(work));
             }
-            Some(Role::Makes(ticket, work)) => (Some(self.shared(call, ticket)), Some(work)),
+            Some(Role::Makes(ticket, work)) => {
+                let shared = self.shared(call, ticket);
+                if let Some(stored) = self.stored_meanwhile(call, exchange.now_ms) {
+                    shared.over(Some(&stored));
+                    // In its own time: this request's is from before it was stored.
+                    (self.post)(exchange.id, Outcome::Stored(stored));
+                    return Called::Runs(Box::new(()));
+                }
+                (Some(shared), Some(work))
+            }
             None => (None, None),
         };
         let stale = self.stale(call, purges);
@@ -171,6 +181,17 @@ impl Calls {
             Executor::Runtime => drop(self.runtime.spawn(refreshing)),
             Executor::Worker(local) => local.tasks.spawn(refreshing).detach(),
         }
+    }
+
+    /// What is fresh in the store by now for a request that found nothing there: another's making may have ended between its
+    /// look and its turn.
+    fn stored_meanwhile(&self, call: &Call<'_>, now_ms: u64) -> Option<Stored> {
+        let key = call.key.as_ref().filter(|_| call.stale.is_none())?;
+        let entry = self.store.find(key.hash, &key.bytes)?;
+        let object = entry.selected(call.request.fields())?;
+        let is_usable = matches!(object.kind, Kind::Representation(_))
+            && object.validity.use_for(&call.asked, now_ms) == Use::Fresh;
+        is_usable.then(|| Stored::of_store(object, Way::Hit))
     }
 
     /// The purges before the program sees anything: what is purged from now on, it may have seen.

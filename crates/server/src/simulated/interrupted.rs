@@ -45,3 +45,20 @@ fn what_is_validated_stands_in_for_nobody_after_a_post() {
 fn what_is_refreshed_stands_in_for_nobody_after_a_post() {
     nobody_gets_what_a_post_has_ended("max-age=1, stale-while-revalidate=600");
 }
+
+#[test]
+fn what_another_worker_has_stored_meanwhile_is_not_asked_for_again() {
+    for_each_seed(0..40, |seed| {
+        let front = Front::by((seed, 2), |asked| {
+            numbered(asked, "Cache-Control: max-age=600\r\n")
+        });
+        front.interrupt_once(|front| assert_eq!(front.get("/", "").text(), "0"));
+        let got = front.get("/", "");
+        BETWEEN.set(None);
+        assert_eq!((got.text().as_str(), front.origin.count()), ("0", 1));
+        assert!(
+            got.field("Cache-Status")
+                .is_some_and(|how| how.contains("hit"))
+        );
+    });
+}
