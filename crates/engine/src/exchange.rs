@@ -267,6 +267,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             body: None,
             body_len: Some(0),
             is_body_coming: false,
+            is_refused: false,
         }
     }
 
@@ -281,6 +282,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
             && let Some(incoming) = connection.exchanges.incoming(exchange.id.stream)
         {
             incoming.drop_rest();
+        }
+        if exchange.is_refused {
+            self.counters.refused.bump();
         }
         self.answered(id, answer, &exchange, wants_more);
     }

@@ -41,6 +41,8 @@ pub struct Exchange {
     pub body_len: Option<u64>,
     /// Not all of the body has come. A response that is written now is the connection's last.
     pub is_body_coming: bool,
+    /// The service takes the request for malformed, as HTTP does others: it is counted with those.
+    pub is_refused: bool,
 }
 
 impl Exchange {
@@ -63,6 +65,7 @@ impl Exchange {
             body: None,
             body_len: Some(0),
             is_body_coming: false,
+            is_refused: false,
         }
     }
 }

@@ -322,6 +322,7 @@ impl Responder<'_, '_> {
     pub fn refuse_target(&mut self, at: At<'_>, refusal: Refusal) -> Status {
         // What could be read in two ways is not answered on a connection that others may share.
         self.response.close();
+        self.exchange.is_refused = true;
         self.page(Some(at), refusal.status(), Some(refusal.as_str()), &[]);
         refusal.status()
     }

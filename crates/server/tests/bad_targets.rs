@@ -5,6 +5,7 @@
 //! RFC 9112 §3.2, RFC 3986 §2.1 and §3.3.
 
 use lowroad_testkit::hostile::{GOOD, Site};
+use lowroad_testkit::status::Status;
 use lowroad_testkit::{Folder, Server};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
@@ -206,4 +207,28 @@ fn dots_in_every_disguise() {
     }
     let path = site.folder.path().display().to_string();
     site.keeps_targets(404, NOT_FOUND, &[&format!("{path}/secret.txt")]);
+}
+
+#[test]
+fn all_that_is_malformed_is_counted() {
+    let folder = Folder::new();
+    folder.file("root/x.txt", "x");
+    let admin = folder.path().join("admin");
+    let config = format!(
+        "[server]\nadmin = \"{}\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n",
+        admin.display()
+    );
+    let server = Server::run(LOWROAD, &folder, &config);
+    for target in [
+        "/../x.txt",
+        "/a%2fb",
+        "/%",
+        "x.txt",
+        "/x.txt HTTP/1.1\r\nHost: a b\r\nX:",
+    ] {
+        assert_eq!(server.get(target).status, 400, "{target}");
+    }
+    assert_eq!(server.get("/x.txt").status, 200);
+    assert_eq!(server.get("/none").status, 404);
+    assert_eq!(Status::new(LOWROAD, &admin).value("refused"), 5);
 }

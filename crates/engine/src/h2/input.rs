@@ -131,6 +131,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         {
             incoming.drop_rest();
         }
+        if exchange.is_refused {
+            self.counters.refused.bump();
+        }
         self.stream_answered(id, answer, &exchange);
         if has_body {
             self.continue_stream(id, stream, head.expect_continue);
