@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds a Debian package of the server into target/deb, and one with its debug symbols. What is in it: the program
 # (stripped), the unit, a configuration that serves a page, man pages, completions, the documentation.
-# Needs dpkg-dev and binutils. BINARY=FILE packs a program that is built already.
+# Needs dpkg-dev and binutils. BINARY=FILE packs a program that is built already, COMPRESSION=none is quick.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -71,7 +71,7 @@ control lowroad-dbgsym "$symbols" "lowroad (= $version)" "debug symbols for lowr
 for script in postinst prerm postrm; do install -m 755 "dist/deb/$script" "$root/DEBIAN/$script"; done
 printf '/etc/lowroad/lowroad.toml\n/etc/logrotate.d/lowroad\n' > "$root/DEBIAN/conffiles"
 
-dpkg-deb --root-owner-group --build "$root" "$out/lowroad_${version}_$arch.deb" > /dev/null
-dpkg-deb --root-owner-group --build "$symbols" "$out/lowroad-dbgsym_${version}_$arch.deb" > /dev/null
+dpkg-deb -Z"${COMPRESSION:-xz}" --root-owner-group --build "$root" "$out/lowroad_${version}_$arch.deb" > /dev/null
+dpkg-deb -Z"${COMPRESSION:-xz}" --root-owner-group --build "$symbols" "$out/lowroad-dbgsym_${version}_$arch.deb" > /dev/null
 rm -rf "$root" "$symbols" "$out/debian"
 ls -l "$out"/*.deb

@@ -1,0 +1,84 @@
+//! The Debian package: what is in it, and that what it installs works. It is unpacked, not installed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lowroad_testkit::{Folder, Server, skip};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// Runs a command that has to succeed; what it wrote.
+fn run(command: &mut Command) -> String {
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
+}
+
+#[test]
+fn what_it_installs_works() {
+    if !["dpkg-deb", "dpkg-shlibdeps", "objcopy"]
+        .into_iter()
+        .all(has)
+    {
+        return skip("what_it_installs_works", "dpkg-dev or binutils is missing");
+    }
+    let folder = Folder::new();
+    let made = Command::new(Path::new(REPOSITORY).join("tools/deb.sh"))
+        .env("BINARY", PROGRAM)
+        .env("COMPRESSION", "none")
+        .env("CARGO_TARGET_DIR", folder.path())
+        .output();
+    let made = made.expect("it runs");
+    assert!(made.status.success(), "{made:?}");
+    let packages: Vec<PathBuf> = fs::read_dir(folder.path().join("deb"))
+        .expect("packages")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    assert_eq!(packages.len(), 2, "{packages:?}");
+    let package = packages
+        .iter()
+        .find(|path| !path.to_string_lossy().contains("dbgsym"))
+        .expect("the program's");
+    let about = run(Command::new("dpkg-deb").arg("-f").arg(package));
+    assert!(about.contains("Depends: libc6"), "{about}");
+
+    let root = folder.path().join("root");
+    run(Command::new("dpkg-deb").arg("-x").arg(package).arg(&root));
+    let at = |name: &str| root.join(name);
+    for name in [
+        "lib/systemd/system/lowroad.service",
+        "usr/share/man/man1/lowroad.1.gz",
+        "usr/share/man/man1/lowroad-serve.1.gz",
+        "usr/share/bash-completion/completions/lowroad",
+        "usr/share/zsh/vendor-completions/_lowroad",
+        "usr/share/fish/vendor_completions.d/lowroad.fish",
+        "usr/share/doc/lowroad/docs/configuration.md",
+        "etc/logrotate.d/lowroad",
+    ] {
+        assert!(at(name).is_file(), "{name}");
+    }
+    let size = |path: &Path| path.metadata().expect("a file").len();
+    assert!(
+        size(&at("usr/bin/lowroad")) < size(Path::new(PROGRAM)),
+        "it is stripped"
+    );
+
+    // The configuration as it is installed, but for where things are.
+    let config = fs::read_to_string(at("etc/lowroad/lowroad.toml")).expect("a configuration");
+    let config = config
+        .replace("/usr/share", &at("usr/share").display().to_string())
+        .replace("/var/log/lowroad", &folder.path().display().to_string())
+        .replace("*:80", "127.0.0.1:0");
+    let config = folder.file("installed.toml", config).display().to_string();
+    run(Command::new(at("usr/bin/lowroad")).args(["check", "-c", &config]));
+    let mut command = Command::new(at("usr/bin/lowroad"));
+    command.args(["run", "-c", &config]);
+    let server = Server::spawn(command);
+    assert!(server.get("/").text().contains("Lowroad serves this page"));
+}
