@@ -81,6 +81,7 @@ pub(crate) fn paths(
     for (site, marks) in sites {
         program_folders(source, site, marks);
         site_rule::check_files(source, site, marks);
+        alias_folders(source, site, marks);
         let Some(at) = &marks.root else { continue };
         let folder = match &site.root {
             Root::Folder(folder) => folder,
@@ -130,6 +131,15 @@ fn program_folders(source: &Source<'_>, site: &Site, marks: &Marks) {
         };
         if let Err(reason) = folder_problem(path) {
             source.report(at, format!("{} {reason}", path.display()), "a folder");
+        }
+    }
+}
+
+fn alias_folders(source: &Source<'_>, site: &Site, marks: &Marks) {
+    for (alias, at) in site.aliases.iter().zip(&marks.aliases) {
+        if let Err(reason) = folder_problem(&alias.folder) {
+            let what = format!("{} {reason}", alias.folder.display());
+            source.report(at, what, "a folder");
         }
     }
 }

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod acme;
+mod alias;
 mod application;
 mod buffering;
 mod caching;

@@ -5,6 +5,7 @@
 //! they mean to operators.
 
 mod acme;
+mod alias;
 mod caching;
 mod class;
 mod limits;
@@ -19,6 +20,7 @@ mod site;
 mod tls;
 
 pub use acme::{Acme, AcmeAuthority, AcmeChallenge, OnDemand};
+pub use alias::Alias;
 pub use caching::{Caching, Cookies};
 pub use class::{Class, FieldLine, Members, Rate};
 pub use limits::{Buffering, Limits};

@@ -5,7 +5,7 @@
 
 use crate::reader::{At, Item, Section};
 use crate::{Compress, Encoding, Name, Pattern, Prefix, Root, Route, RouteTo, Site, Symlinks};
-use crate::{route, rules, site_for_folder, site_rule, tls, value};
+use crate::{alias, route, rules, site_for_folder, site_rule, tls, value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -19,6 +19,8 @@ pub(crate) struct Marks {
     pub(crate) tls: Vec<At>,
     /// None if there is no usable root.
     pub(crate) root: Option<At>,
+    /// In the order of the site's aliases.
+    pub(crate) aliases: Vec<At>,
     /// In the order of the site's `error_pages`.
     pub(crate) error_pages: Vec<At>,
     /// None without the key.
@@ -46,6 +48,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         .into_iter()
         .filter_map(site_rule::rule)
         .unzip();
+    let (aliases, alias_marks) = alias::aliases(&section);
     let (root, root_mark) = root_of(&section, root_item, &routes);
     let links = [
         ("beneath", Symlinks::Beneath),
@@ -63,6 +66,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         names,
         listen,
         root,
+        aliases,
         index: index(&section).unwrap_or_else(|| index_with(default.index, &routes)),
         listing: section.flag("listing", default.listing),
         hidden: section.flag("hidden", default.hidden),
@@ -96,6 +100,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         listen: listen_marks,
         tls: tls_marks.unwrap_or_default(),
         root: root_mark,
+        aliases: alias_marks,
         error_pages: page_marks,
         proxy_protocol: proxy_protocol_mark,
         routes: route_marks,

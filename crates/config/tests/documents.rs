@@ -77,6 +77,7 @@ fn every_key_is_documented_in_its_chapter_and_no_other_is() {
             "### `[[site.cache_control]]`",
             "[[site]]\n[[site.cache_control]]\nzzz = 1",
         ),
+        ("### `[[site.alias]]`", "[[site]]\n[[site.alias]]\nzzz = 1"),
         ("### `[[site.rule]]`", "[[site]]\n[[site.rule]]\nzzz = 1"),
         (
             "### `[[site.redirect]]`",

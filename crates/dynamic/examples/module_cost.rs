@@ -93,5 +93,6 @@ fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
         objects: objects.clone(),
         body: Body::none(),
         interims: Default::default(),
+        extra: Default::default(),
     }
 }

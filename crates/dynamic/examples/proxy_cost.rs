@@ -102,6 +102,7 @@ fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
         objects: objects.clone(),
         body: Body::none(),
         interims: Default::default(),
+        extra: Default::default(),
     }
 }
 

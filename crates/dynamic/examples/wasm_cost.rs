@@ -100,6 +100,7 @@ fn main() -> Result<(), String> {
         objects: Arc::new(Nothing),
         body: Body::none(),
         interims: Default::default(),
+        extra: Default::default(),
     };
     if let Some(only) = only {
         let found = forms.iter().find(|(name, _)| *name == only);
@@ -189,6 +190,7 @@ fn copy(request: &Request) -> Request {
         objects: request.objects.clone(),
         body: Body::none(),
         interims: Default::default(),
+        extra: Default::default(),
     }
 }
 

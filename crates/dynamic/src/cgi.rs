@@ -29,7 +29,7 @@ use crate::collect::Gathered;
 use crate::head::Form;
 use crate::head::reply::Reply;
 use crate::notice::Notice;
-use crate::script::lookup::{self, kind};
+use crate::script::lookup::{self, kind_below};
 use crate::script::talk::{self, Terms};
 use crate::script::{Meaning, Rules, Script, base_of, find, mounted};
 use crate::spool::Spools;
@@ -183,38 +183,40 @@ impl CgiHandler {
 
     /// The program for a request, and its file.
     fn find(&self, request: &Request) -> Result<(Script, PathBuf), Failure> {
-        let place = match &self.cgi.path {
-            Some(path) => now_at(path)?,
-            None => request.root.to_path_buf(),
+        let (place, way_len) = match &self.cgi.path {
+            Some(path) => (now_at(path)?, self.base.len()),
+            None => {
+                let (folder, way_len) = request.files();
+                (folder.to_path_buf(), way_len)
+            }
         };
         if place.is_file() {
             return Ok((mounted(request.path(), &self.base), place));
         }
-        let script = self.script(&place, (request.path(), request.plain_path_len()));
+        let script = self.script(
+            (&place, way_len),
+            (request.path(), request.plain_path_len()),
+        );
         let script = script.ok_or_else(Failure::not_found)?;
-        let file = self.file(&place, &script);
+        let file = file(&place, way_len, &script);
         Ok((script, file))
     }
 
-    fn script(&self, folder: &Path, path: (&[u8], usize)) -> Option<Script> {
-        let base = self.base.len();
+    fn script(&self, (folder, way_len): (&Path, usize), path: (&[u8], usize)) -> Option<Script> {
         path.0.strip_prefix(self.base.as_bytes())?;
-        let look = |name: &[u8]| match name.get(base..) {
-            // The folders before the programs' need not be there.
-            None | Some([]) => crate::script::Kind::Folder,
-            Some(name) => kind(folder, name, self.symlinks),
-        };
+        let look = |name: &[u8]| kind_below(folder, (name, way_len), self.symlinks);
         match find(path, &self.rules, look) {
             Meaning::Script(script) => Some(script),
             Meaning::SlashMissing | Meaning::Nothing => None,
         }
     }
+}
 
-    fn file(&self, folder: &Path, script: &Script) -> PathBuf {
-        use std::os::unix::ffi::OsStrExt;
-        let name = script.name.get(self.base.len() + 1..).unwrap_or_default();
-        folder.join(std::ffi::OsStr::from_bytes(name))
-    }
+/// The file of a script of whose name so many bytes lead to the folder.
+fn file(folder: &Path, way_len: usize, script: &Script) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    let name = script.name.get(way_len + 1..).unwrap_or_default();
+    folder.join(std::ffi::OsStr::from_bytes(name))
 }
 
 /// Where it is now: a new version may be put in place by a symbolic link.

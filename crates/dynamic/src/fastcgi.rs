@@ -33,7 +33,7 @@ use crate::collect::Gathered;
 use crate::head::Form;
 use crate::head::reply::Reply;
 use crate::notice::Notice;
-use crate::script::lookup::{Lately, kind};
+use crate::script::lookup::{Lately, kind_below};
 use crate::script::talk::{Stopped, Terms, answer};
 use crate::script::{Meaning, Rules, Script, base_of, find, front, mounted};
 use crate::spool::Spools;
@@ -175,13 +175,14 @@ impl FastCgiHandler {
         let now_ms = local.timers.now_ms();
         let plain_len = request.plain_path_len();
         let is_plain = plain_len >= request.path().len();
-        if is_plain && let Some(meaning) = self.lately.known(&request.root, request.path(), now_ms)
-        {
+        let (folder, way_len) = request.files();
+        if is_plain && let Some(meaning) = self.lately.known(folder, request.path(), now_ms) {
             return Ok(meaning);
         }
         // A slow disk must not hold up the worker.
-        let (handler, root, path) = (self.clone(), request.root.clone(), request.path().to_vec());
-        let looking = local.offload(move || handler.look(&root, (&path, plain_len)));
+        let (handler, path) = (self.clone(), request.path().to_vec());
+        let within = folder.clone();
+        let looking = local.offload(move || handler.look((&within, way_len), (&path, plain_len)));
         let Ok(looking) = looking else {
             let detail = "too much waits for the disk to look for a script";
             return Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail));
@@ -191,8 +192,7 @@ impl FastCgiHandler {
             return Err(Failure::new(Status::INTERNAL_ERROR, detail));
         };
         if is_plain {
-            self.lately
-                .keep(&request.root, request.path(), now_ms, &meaning);
+            self.lately.keep(folder, request.path(), now_ms, &meaning);
         }
         Ok(meaning)
     }
@@ -211,14 +211,22 @@ impl FastCgiHandler {
         if self.is_one_program() {
             return Path::new(self.server.name()).into();
         }
-        let name = script.name.strip_prefix(b"/").unwrap_or(&script.name);
-        let name = std::ffi::OsStr::from_bytes(name);
-        self.root(request).join(name).into()
+        // A front controller is where its name says, whatever path was asked for.
+        let alias = request.extra.alias.as_ref().filter(|alias| {
+            let (way, rest) = script.name.split_at(alias.path_len.min(script.name.len()));
+            request.path().starts_with(way) && rest.starts_with(b"/")
+        });
+        let (folder, name) = match alias {
+            Some(alias) => (&*alias.folder, &script.name[alias.path_len..]),
+            None => (self.root(request), &script.name[..]),
+        };
+        let name = name.strip_prefix(b"/").unwrap_or(name);
+        folder.join(std::ffi::OsStr::from_bytes(name)).into()
     }
 
-    /// Asks the file system. Blocks.
-    fn look(&self, root: &Path, path: (&[u8], usize)) -> Meaning {
-        let look = |path: &[u8]| kind(root, path, self.symlinks);
+    /// Asks the file system about a folder and how long the way to it is. Blocks.
+    fn look(&self, (folder, way_len): (&Path, usize), path: (&[u8], usize)) -> Meaning {
+        let look = |path: &[u8]| kind_below(folder, (path, way_len), self.symlinks);
         find(path, &self.rules, look)
     }
 

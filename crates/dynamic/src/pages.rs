@@ -94,8 +94,10 @@ impl Pages {
     }
 
     async fn answer(&self, mut request: Request) -> Result<Response, Failure> {
-        let name = templates::page_name(request.path()).ok_or_else(Failure::not_found)?;
-        let templates = self.sites.templates(&request.root);
+        let (folder, way_len) = request.files();
+        let path = request.path().get(way_len..).unwrap_or_default();
+        let name = templates::page_name(path).ok_or_else(Failure::not_found)?;
+        let templates = self.sites.templates(folder);
         is_there(&templates, &name)?;
         let visit = self.visit(&name, &mut request).await?;
         self.render(templates, name, Arc::new(visit)).await

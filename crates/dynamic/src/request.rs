@@ -38,6 +38,24 @@ pub struct Request {
     pub body: Body,
     /// Where responses before the one that counts go.
     pub interims: Interims,
+    /// What few ask for.
+    pub extra: Extra,
+}
+
+/// What few handlers ask for.
+#[derive(Clone, Debug, Default)]
+pub struct Extra {
+    /// Where the files of the path are, if not below the root.
+    pub alias: Option<Alias>,
+}
+
+/// A folder of the site that lies elsewhere than its root.
+#[derive(Clone, Debug)]
+pub struct Alias {
+    /// Bytes of the decoded path that lead to the folder; a slash follows, or nothing.
+    pub path_len: usize,
+    /// The folder: absolute, without symbolic links.
+    pub folder: Arc<Path>,
 }
 
 impl Request {
@@ -46,6 +64,14 @@ impl Request {
         match self.secured {
             Some(_) => b"https",
             None => b"http",
+        }
+    }
+
+    /// The folder that the path's files are in, and how many bytes of the decoded path lead to it.
+    pub fn files(&self) -> (&Arc<Path>, usize) {
+        match &self.extra.alias {
+            Some(alias) => (&alias.folder, alias.path_len),
+            None => (&self.root, 0),
         }
     }
 

@@ -7,46 +7,45 @@ use lowroad_config::Symlinks;
 use rustix::fs::{Access, AtFlags, CWD, FileType, accessat, statat};
 use rustix::io::Errno;
 
-use crate::files;
 use crate::sites::Site;
 
 /// The cause for a decoded path below the folder of a site (of `host`, where each has its own); `None` if none is
 /// found: it may be gone by now.
 pub fn of(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
-    if !site.rules.hidden && files::is_hidden(path) {
+    let below = site.below(host, path);
+    if below.is_hidden(site) {
         return Some(
             "names that begin with a dot are not served; hidden = true changes that".into(),
         );
     }
-    let host_folder = site.host_folder(host);
-    let mut at = match host_folder.as_os_str().is_empty() {
-        true => site.base().to_path_buf(),
-        false => site.base().join(host_folder),
+    let mut at = match below.folder.as_os_str().is_empty() {
+        true => below.base.to_path_buf(),
+        false => below.base.join(&below.folder),
     };
     if let Some(why) = unusable(&at, false) {
         return Some(format!("{}: {why}", at.display()));
     }
-    let relative = files::relative(path);
+    let relative = below.relative();
     let mut parts = relative.components().peekable();
     while let Some(part) = parts.next() {
         at.push(part);
         let is_last = parts.peek().is_none();
-        if let Some(why) = step(site, &at, is_last && !path.ends_with(b"/")) {
+        if let Some(why) = step((site, below.base), &at, is_last && !path.ends_with(b"/")) {
             return Some(format!("{}: {why}", at.display()));
         }
     }
     match path.ends_with(b"/") {
-        true => index(site, &at),
+        true => index((site, below.base), &at),
         false => None,
     }
 }
 
 /// Why nothing is served for a folder.
-fn index(site: &Site, folder: &Path) -> Option<String> {
+fn index((site, base): (&Site, &Path), folder: &Path) -> Option<String> {
     for name in &site.rules.index {
         let file = folder.join(name);
         if statat(CWD, &file, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-            let why = step(site, &file, true)?;
+            let why = step((site, base), &file, true)?;
             return Some(format!("{}: {why}", file.display()));
         }
     }
@@ -62,12 +61,12 @@ fn index(site: &Site, folder: &Path) -> Option<String> {
     ))
 }
 
-/// Why the way ends at a place within the site's folder.
-fn step(site: &Site, at: &Path, is_file: bool) -> Option<String> {
+/// Why the way ends at a place within a folder of the site.
+fn step((site, base): (&Site, &Path), at: &Path, is_file: bool) -> Option<String> {
     let is_link = statat(CWD, at, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
     if is_link {
-        let leads_out = || leaves(site.base(), at);
+        let leads_out = || leaves(base, at);
         match site.rules.symlinks {
             Symlinks::None => {
                 return Some(

@@ -36,7 +36,7 @@ use crate::guard::passwords::{Checked, Credentials, Passwords};
 use crate::load::{Loaded, Want};
 use crate::respond::Responder;
 use crate::running::Running;
-use crate::sites::Sites;
+use crate::sites::{Site, Sites};
 use crate::store::object::{Content, Kind, Representation};
 use crate::store::{Entry, Object, SharedStore, key};
 use crate::tier;
@@ -184,6 +184,8 @@ struct Seen {
     class: Option<String>,
     /// Whom a proxy names.
     client: Option<String>,
+    /// Where the files of the path are, if not below the root.
+    alias: Option<String>,
     /// Those that are for the request.
     rules: Vec<String>,
     /// By the last of them.
@@ -238,6 +240,7 @@ impl World for Trace<'_> {
             peer: exchange.peer,
             fields: call.request.fields(),
         };
+        self.seen.borrow_mut().alias = alias(call.site, call.path);
         if let Some(whom) = call.route.handler.whom(&outline) {
             self.seen.borrow_mut().more.push(("asks", whom));
         }
@@ -292,6 +295,7 @@ impl World for Trace<'_> {
             }
             Step::Found(asked, object) => {
                 seen.found(object);
+                seen.alias = alias(asked.site, asked.path);
                 if let Kind::Refused(..) | Kind::NoIndex(_) = object.kind {
                     seen.why = cause::of(asked.site, asked.host, asked.path).or(seen.why.take());
                 }
@@ -472,8 +476,17 @@ impl Seen {
         if let Some(client) = &self.client {
             line(out, "client", client);
         }
+        if let Some(alias) = &self.alias {
+            line(out, "alias", alias);
+        }
         self.rules.iter().for_each(|rule| line(out, "rule", rule));
     }
+}
+
+/// Where the files of a decoded path are, if not below the root.
+fn alias(site: &Site, path: &[u8]) -> Option<String> {
+    let (alias, folder, _) = site.alias(path)?;
+    Some(format!("{} is {}", alias.path, folder.display()))
 }
 
 /// Path and query as they were sent.

@@ -14,9 +14,9 @@ use lowroad_http::status::Status;
 
 use self::made::{About, Made, bare, keeps, refused};
 use crate::changes::Changes;
-use crate::files::{self, Folder, Place, is_hidden};
+use crate::files::{self, Folder, Place};
 use crate::heads::{self, HeadFacts};
-use crate::sites::Site;
+use crate::sites::{Below, Site};
 use crate::store::object::{Kind, Sources};
 use crate::store::place::Unplaced;
 use crate::store::{Object, ObjectArc, SharedStore};
@@ -166,11 +166,11 @@ impl Loader {
 
     fn identity(&self, want: &Want, checked_ms: u64) -> Result<ObjectArc, Status> {
         let rules = &want.site.rules;
-        if !rules.hidden && is_hidden(&want.path) {
+        let below = want.site.below(&want.host, &want.path);
+        if below.is_hidden(&want.site) {
             return Err(Status::NOT_FOUND);
         }
-        let host_folder = want.site.host_folder(&want.host);
-        let relative = files::relative(&want.path);
+        let relative = below.relative();
         let is_folder = want.path.ends_with(b"/");
         let within = if is_folder {
             relative.as_path()
@@ -178,8 +178,8 @@ impl Loader {
             relative.parent().unwrap_or(Path::new(""))
         };
         // Watched before it is looked at: what changes in between is noticed.
-        let trust = self.trust(&want.site, &host_folder.join(within));
-        let folder = Folder::open(want.site.base(), &host_folder, rules.symlinks)?;
+        let trust = self.trust(&below, within);
+        let folder = Folder::open(below.base, &below.folder, rules.symlinks)?;
         let resolved = match folder.find(&relative) {
             Ok(resolved) => resolved,
             Err(denied) if denied.status == Status::NOT_FOUND => {
@@ -216,9 +216,9 @@ impl Loader {
         }
     }
 
-    fn trust(&self, site: &Site, within: &Path) -> Trust {
-        let watch = |within: &Path| self.watcher.as_ref()?.folder(site.base(), within);
-        let trust = watch(within);
+    fn trust(&self, below: &Below<'_, '_>, within: &Path) -> Trust {
+        let watch = |within: &Path| self.watcher.as_ref()?.folder(below.base, within);
+        let trust = watch(&below.folder.join(within));
         // A folder that is not there is told by those above it, unless they can't be watched either.
         if trust.is_none() && watch(Path::new("")).is_none() {
             self.changes.tell_brief();

@@ -4,12 +4,12 @@
 //! for errors, which follow their files. A site that is what it was before keeps its number, and with
 //! it what is stored for it.
 
+mod folders;
 mod identity;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lowroad_config as config;
@@ -27,7 +27,9 @@ use crate::programs::build::Opened;
 use crate::programs::routes::Routes;
 use crate::tier::SiteIdentity;
 use crate::tls::{Offer, Tls};
-use identity::{Base, Identity};
+pub use folders::Below;
+use folders::Folders;
+use identity::{Bases, Identity};
 
 /// All sites, by listener and host name.
 pub struct Sites {
@@ -67,8 +69,7 @@ pub struct Site {
     pub guard: Option<Arc<Guard>>,
     /// Begins the keys of what is stored for it on a disk.
     pub stable: SiteIdentity,
-    /// Folder that contains everything: the root, or the part before `{host}`. For programs.
-    folder: Arc<Path>,
+    folders: Folders,
     identity: Identity,
 }
 
@@ -114,7 +115,7 @@ impl Sites {
         let mut left: Vec<&Arc<Site>> = before.iter().flat_map(|before| &before.all).collect();
         let mut all = Vec::new();
         for rules in &config.sites {
-            let identity = Identity::new(rules, config, Base::of(rules)?);
+            let identity = Identity::new(rules, config, Bases::of(rules)?);
             let routes = programs.routes(rules).map_err(io::Error::other)?;
             let same = left
                 .iter()
@@ -149,8 +150,8 @@ impl Sites {
     pub fn renewed(&self, config: &config::Config, listeners: &Listeners) -> Option<Sites> {
         let mut id_next = self.id_next;
         let anew = |site: &Arc<Site>| match site.moved() {
-            Some(base) => {
-                let (identity, id) = (site.identity.moved_to(base), take_id(&mut id_next));
+            Some(bases) => {
+                let (identity, id) = (site.identity.moved_to(bases), take_id(&mut id_next));
                 let kept = (site.routes.clone(), site.guard.clone());
                 Arc::new(Site::new(&site.rules, identity, id, kept))
             }
@@ -351,47 +352,16 @@ impl Site {
             routes,
             guard,
             stable: identity.stable(),
-            folder: base.as_path().into(),
+            folders: Folders::of(&identity),
             identity,
         }
     }
 
-    /// The folder that contains everything of this site.
-    pub fn base(&self) -> &Path {
-        &self.folder
-    }
-
-    /// The configured folder, if it is another one by now and can be served: it was replaced, or a
+    /// The configured folders, if one is another by now and all can be served: it was replaced, or a
     /// symbolic link on the way to it leads elsewhere. Blocks on the disk.
-    fn moved(&self) -> Option<Base> {
-        let found = Base::of(&self.rules).ok()?;
-        (found != *self.identity.base()).then_some(found)
-    }
-
-    /// The folder of a host, relative to [`Site::base`]; empty where all hosts share one.
-    pub fn host_folder(&self, host: &[u8]) -> PathBuf {
-        match &self.rules.root {
-            Root::None | Root::Folder(_) => PathBuf::new(),
-            Root::PerHost { suffix, .. } => {
-                // A normalised host name has no slash and is not made of dots.
-                let host = String::from_utf8_lossy(host);
-                Path::new(&*host).join(suffix.trim_start_matches('/'))
-            }
-        }
-    }
-
-    /// The absolute folder of a host's files.
-    pub fn folder(&self, host: &[u8]) -> Arc<Path> {
-        match self.per_host() {
-            true => self.folder.join(self.host_folder(host)).into(),
-            false => self.folder.clone(),
-        }
-    }
-
-    /// Whether each host has a folder of its own.
-    #[inline]
-    pub fn per_host(&self) -> bool {
-        matches!(self.rules.root, Root::PerHost { .. })
+    fn moved(&self) -> Option<Bases> {
+        let found = Bases::of(&self.rules).ok()?;
+        (found != *self.identity.bases()).then_some(found)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::Prefix;
 
-use super::{Compress, HeaderRule, PatternRule, Redirect, Route, Rule, Tls, TrustedProxies};
+use super::{Alias, Compress, HeaderRule, PatternRule, Redirect, Route, Rule, Tls, TrustedProxies};
 
 /// One site: names, listeners, and how its files are answered. `[[site]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Site {
     pub listen: Vec<SocketAddr>,
     /// The folder of its files. No default, but a site whose every path is a route's needs none.
     pub root: Root,
+    /// Folders that lie elsewhere than the root. `[[site.alias]]`
+    pub aliases: Vec<Alias>,
     /// File names that are tried, in this order, for a path that is a folder; may be empty.
     /// Default `index.html`, then the `index` of FastCGI routes for which that is a script.
     pub index: Vec<String>,
@@ -65,6 +67,7 @@ pub fn site_for_folder(root: PathBuf) -> Site {
         names: vec![Name::Default],
         listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))],
         root: Root::Folder(root),
+        aliases: Vec::new(),
         index: vec!["index.html".to_string()],
         listing: false,
         hidden: false,

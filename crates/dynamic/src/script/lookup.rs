@@ -22,6 +22,15 @@ pub fn kind(folder: &Path, path: &[u8], symlinks: Symlinks) -> Kind {
     kind_of(folder, path, symlinks).unwrap_or(Kind::Nothing)
 }
 
+/// The same for a path of which so many bytes lead to the folder.
+pub fn kind_below(folder: &Path, (path, way_len): (&[u8], usize), symlinks: Symlinks) -> Kind {
+    match path.get(way_len..) {
+        // The folders before that one need not be there.
+        None | Some([]) => Kind::Folder,
+        Some(path) => kind(folder, path, symlinks),
+    }
+}
+
 /// Whether this process may run the file.
 pub fn is_executable(file: &Path) -> bool {
     rustix::fs::accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()

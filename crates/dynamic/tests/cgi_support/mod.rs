@@ -54,6 +54,7 @@ pub fn get(root: &Path, target: &str) -> Request {
         objects: Arc::new(NoObjects),
         body: Body::none(),
         interims: Default::default(),
+        extra: Default::default(),
     }
 }
 

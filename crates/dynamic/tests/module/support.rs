@@ -56,6 +56,7 @@ pub fn request(target: &str) -> Request {
         objects: Arc::new(Site),
         body: Body::none(),
         interims: Default::default(),
+        extra: Default::default(),
     }
 }
 

@@ -227,6 +227,7 @@ impl Ask<'_> {
                 stream: Some(receiver),
             },
             interims: Default::default(),
+            extra: Default::default(),
         }
     }
 }

@@ -138,6 +138,7 @@ pub fn request(target: &str) -> Request {
         objects: Arc::new(Site),
         body: Body::none(),
         interims: Default::default(),
+        extra: Default::default(),
     }
 }
 

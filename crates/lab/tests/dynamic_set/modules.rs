@@ -132,6 +132,7 @@ impl Host {
             objects: self.site.clone(),
             body,
             interims: Default::default(),
+            extra: Default::default(),
         }
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use lowroad_cache::request::Asked;
 use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::interims::{Interims, PostInterim};
-use lowroad_dynamic::request::Head;
+use lowroad_dynamic::request::{Alias, Extra, Head};
 use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as ProgramRequest};
 use lowroad_engine::stream::Next;
 use lowroad_engine::{Exchange, ExchangeId, Local};
@@ -635,7 +635,17 @@ fn request_of(
             stream: exchange.body.take(),
         },
         interims,
+        extra: extra_of(call),
     }
+}
+
+/// What few programs ask for.
+fn extra_of(call: &Call<'_>) -> Extra {
+    let alias = call.site.alias(call.path).map(|(alias, folder, _)| Alias {
+        path_len: alias.path.len(),
+        folder: folder.clone(),
+    });
+    Extra { alias }
 }
 
 /// Whether the target is in absolute-form: then Host does not count (RFC 9112 §3.2.2), and may say

@@ -9,7 +9,7 @@ use lowroad_http::status::Status;
 use super::made::Made;
 use super::{Loader, Taken, Want, place_of, sibling};
 use crate::compress;
-use crate::files::{self, Folder, Place};
+use crate::files::{Folder, Place};
 use crate::heads::{self, HeadFacts};
 use crate::store::ObjectArc;
 use crate::store::object::{Representation, Sources};
@@ -81,10 +81,10 @@ impl Loader {
     }
 
     fn open_sibling(&self, want: &Want, sources: &Sources) -> Result<OpenFile, Status> {
-        let site = &want.site;
-        let host_folder = site.host_folder(&want.host);
-        let folder = Folder::open(site.base(), &host_folder, site.rules.symlinks)?;
-        let relative = files::relative(&file_path(want, sources));
+        let (site, path) = (&want.site, file_path(want, sources));
+        let below = site.below(&want.host, &path);
+        let folder = Folder::open(below.base, &below.folder, site.rules.symlinks)?;
+        let relative = below.relative();
         match folder.find(&sibling(&relative, want.encoding))?.place {
             Place::File(file) => Ok(file),
             Place::Folder => Err(Status::NOT_FOUND),

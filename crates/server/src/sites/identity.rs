@@ -22,7 +22,7 @@ pub struct Identity {
 /// What has to be equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct What {
-    folder: Base,
+    bases: Bases,
     /// The rules without those that no stored response depends on. What is added to them counts until it
     /// is taken out by name.
     rules: config::Site,
@@ -40,9 +40,18 @@ pub struct Base {
     file: Option<(u64, u64)>,
 }
 
+/// All folders of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bases {
+    /// Contains everything but what is in aliases.
+    root: Base,
+    /// Of the aliases, in their order.
+    aliases: Vec<Base>,
+}
+
 impl Identity {
-    /// That of a site of this configuration in this folder.
-    pub fn new(site: &config::Site, config: &config::Config, folder: Base) -> Identity {
+    /// That of a site of this configuration in these folders.
+    pub fn new(site: &config::Site, config: &config::Config, bases: Bases) -> Identity {
         let mut rules = config::Site {
             access: Vec::new(),
             redirects: Vec::new(),
@@ -71,7 +80,7 @@ impl Identity {
             .any(|route| matches!(route.to, RouteTo::Pages(_)));
         let servers = site.routes.iter().filter_map(servers_of).collect();
         let what = What {
-            folder,
+            bases,
             rules,
             modules: config.modules.iter().filter(named).cloned().collect(),
             // Pages may name any of them.
@@ -109,10 +118,10 @@ impl Identity {
         }
     }
 
-    /// The same site in another folder.
-    pub fn moved_to(&self, folder: Base) -> Identity {
+    /// The same site in other folders.
+    pub fn moved_to(&self, bases: Bases) -> Identity {
         let what = What {
-            folder,
+            bases,
             ..self.what.clone()
         };
         Identity::of(what, self.servers.clone())
@@ -124,21 +133,39 @@ impl Identity {
     }
 
     /// Where its files are.
+    pub fn bases(&self) -> &Bases {
+        &self.what.bases
+    }
+
+    /// The folder that contains everything but what is in aliases.
     pub fn base(&self) -> &Base {
-        &self.what.folder
+        &self.what.bases.root
+    }
+
+    /// The folders of its aliases, in their order.
+    pub fn aliases(&self) -> &[Base] {
+        &self.what.bases.aliases
+    }
+}
+
+impl Bases {
+    /// Where the folders of a site really are.
+    ///
+    /// # Errors
+    /// When one can't be served; the text says which and why.
+    pub fn of(rules: &config::Site) -> io::Result<Bases> {
+        let root = match &rules.root {
+            Root::Folder(folder) | Root::PerHost { prefix: folder, .. } => Base::of(folder)?,
+            Root::None => Base::none(),
+        };
+        let aliases = rules.aliases.iter().map(|alias| Base::of(&alias.folder));
+        let aliases = aliases.collect::<io::Result<_>>()?;
+        Ok(Bases { root, aliases })
     }
 }
 
 impl Base {
-    /// Where the folder of a site really is.
-    ///
-    /// # Errors
-    /// When it can't be served; the text says which and why.
-    pub fn of(rules: &config::Site) -> io::Result<Base> {
-        let folder = match &rules.root {
-            Root::Folder(folder) | Root::PerHost { prefix: folder, .. } => folder,
-            Root::None => return Ok(Base::none()),
-        };
+    fn of(folder: &Path) -> io::Result<Base> {
         let found = folder.canonicalize().and_then(readable);
         found.map_err(|error| {
             let text = format!("the folder {} can't be served: {error}", folder.display());
@@ -237,7 +264,7 @@ mod tests {
 
     fn of_text(text: &str) -> Identity {
         let config: Config = parse(text, Path::new("/lowroad.toml")).expect(text);
-        let base = Base::of(&config.sites[0]).expect("a folder");
+        let base = Bases::of(&config.sites[0]).expect("a folder");
         Identity::new(&config.sites[0], &config, base)
     }
 
@@ -257,7 +284,7 @@ mod tests {
         ] {
             assert!(!of("").continues(&of(other)), "{other}");
         }
-        assert!(!of("").continues(&of("").moved_to(Base::of(&tmp()).expect("a folder"))));
+        assert!(!of("").continues(&of("").moved_to(Bases::of(&tmp()).expect("a folder"))));
     }
 
     fn tmp() -> config::Site {

@@ -39,6 +39,7 @@ fn request(host: &'static str, lines: &'static str) -> Request {
         objects: Arc::new(NoObjects),
         body: Body::none(),
         interims: Default::default(),
+        extra: Default::default(),
     }
 }
 

@@ -263,6 +263,7 @@ fn request(head: Head) -> Request {
         objects: Arc::new(Elsewhere),
         body: Body::none(),
         interims: Default::default(),
+        extra: Default::default(),
     }
 }
 

@@ -1,0 +1,50 @@
+//! Reads `[[site.alias]]`. What the keys mean is in [`crate::schema`].
+
+use crate::Alias;
+use crate::reader::{At, Section};
+
+/// An alias, and where its folder is named.
+type Marked = (Alias, At);
+
+fn alias(section: Section<'_>) -> Option<Marked> {
+    let path = section.required("path").and_then(|item| {
+        let text = item.text()?;
+        let path = text.strip_suffix('/').unwrap_or(text);
+        let clean = |segment: &str| !matches!(segment, "" | "." | "..");
+        let is_path = path
+            .strip_prefix('/')
+            .is_some_and(|rest| rest.split('/').all(clean));
+        if !is_path {
+            item.refuse(
+                "the path of a folder",
+                "/PATH below the root, without empty segments, . and ..",
+            );
+        }
+        is_path.then(|| path.to_string())
+    });
+    let folder_item = section.required("folder");
+    let folder = folder_item.as_ref().and_then(|item| item.path());
+    section.finish();
+    let alias = Alias {
+        path: path?,
+        folder: folder?,
+    };
+    Some((alias, folder_item?.at))
+}
+
+/// Reads all of a site: each path once.
+pub(crate) fn aliases(whole: &Section<'_>) -> (Vec<Alias>, Vec<At>) {
+    let mut known: Vec<Marked> = Vec::new();
+    for section in whole.sections("alias") {
+        let at = section.at.clone();
+        let Some(marked) = alias(section) else {
+            continue;
+        };
+        let path = &marked.0.path;
+        if known.iter().any(|(other, _)| other.path == *path) {
+            whole.report_at(&at, format!("{path} is there twice"), "each path once");
+        }
+        known.push(marked);
+    }
+    known.into_iter().unzip()
+}

@@ -1,0 +1,114 @@
+//! Where a site's files are: below its root, which may have a folder for each host, and below folders elsewhere that are at
+//! some of its paths. Knows what a path leads to, and not what is there.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lowroad_config as config;
+use lowroad_config::Root;
+
+use super::Site;
+use super::identity::{Base, Identity};
+use crate::files;
+
+/// Folders of a site, without symbolic links.
+pub struct Folders {
+    /// That contains everything but what is in aliases: the root, or the part before `{host}`.
+    base: Arc<Path>,
+    /// Those of the site's aliases, in their order.
+    aliases: Vec<Arc<Path>>,
+}
+
+/// Where the file of a path is.
+pub struct Below<'s, 'p> {
+    /// A folder that nothing leaves.
+    pub base: &'s Path,
+    /// Below that, the folder that the rest is looked for in.
+    pub folder: PathBuf,
+    /// The rest of the decoded path.
+    pub rest: &'p [u8],
+    /// A name in the rest is not for clients.
+    is_hidden: bool,
+}
+
+impl Folders {
+    pub(super) fn of(identity: &Identity) -> Folders {
+        let path = |base: &Base| base.path.as_path().into();
+        Folders {
+            base: path(identity.base()),
+            aliases: identity.aliases().iter().map(path).collect(),
+        }
+    }
+}
+
+impl Below<'_, '_> {
+    /// Whether it is no file of the site for clients, because of a name that begins with a dot.
+    pub fn is_hidden(&self, site: &Site) -> bool {
+        self.is_hidden && !site.rules.hidden
+    }
+
+    /// The rest as a path.
+    pub fn relative(&self) -> PathBuf {
+        files::relative(self.rest)
+    }
+}
+
+impl Site {
+    /// The folder that contains everything of this site but what is in aliases.
+    pub fn base(&self) -> &Path {
+        &self.folders.base
+    }
+
+    /// Where the file of a decoded path is, for a host.
+    pub fn below<'p>(&self, host: &[u8], path: &'p [u8]) -> Below<'_, 'p> {
+        match self.alias(path) {
+            Some((_, base, rest)) => Below {
+                base,
+                folder: PathBuf::new(),
+                rest,
+                is_hidden: rest
+                    .split(|b| *b == b'/')
+                    .any(|name| name.starts_with(b".")),
+            },
+            None => Below {
+                base: self.base(),
+                folder: self.host_folder(host),
+                rest: path,
+                is_hidden: files::is_hidden(path),
+            },
+        }
+    }
+
+    /// The alias that a decoded path is below, its folder, and the path in that.
+    pub fn alias<'p>(&self, path: &'p [u8]) -> Option<(&config::Alias, &Arc<Path>, &'p [u8])> {
+        let aliases = self.rules.aliases.iter().zip(&self.folders.aliases);
+        let within = aliases.filter_map(|(alias, base)| Some((alias, base, alias.within(path)?)));
+        within.max_by_key(|(alias, ..)| alias.path.len())
+    }
+
+    /// The folder of a host, relative to [`Site::base`]; empty where all hosts share one.
+    fn host_folder(&self, host: &[u8]) -> PathBuf {
+        match &self.rules.root {
+            Root::None | Root::Folder(_) => PathBuf::new(),
+            Root::PerHost { suffix, .. } => {
+                // A normalised host name has no slash and is not made of dots.
+                let host = String::from_utf8_lossy(host);
+                Path::new(&*host).join(suffix.trim_start_matches('/'))
+            }
+        }
+    }
+
+    /// The absolute folder of a host's files.
+    pub fn folder(&self, host: &[u8]) -> Arc<Path> {
+        match self.per_host() {
+            true => self.base().join(self.host_folder(host)).into(),
+            false => self.folders.base.clone(),
+        }
+    }
+
+    /// Whether each host has a folder of its own.
+    #[inline]
+    pub fn per_host(&self) -> bool {
+        matches!(self.rules.root, Root::PerHost { .. })
+    }
+}

@@ -1,0 +1,250 @@
+//! Folders that lie elsewhere than the root.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use lowroad_testkit::{Folder, wait_until};
+
+use crate::place::{Place, check, program};
+
+const ALIAS: &str = "[[site.alias]]\npath = \"/static/\"\nfolder = \"{}/app\"\n";
+
+const FILES: [&str; 9] = [
+    "root/a.txt",
+    "root/static/a.css",
+    "root/static/only-here.txt",
+    "app/a.css",
+    "app/index.html",
+    "app/sub/b.js",
+    "app/.git/config",
+    "app/c d.txt",
+    "outside.txt",
+];
+
+#[test]
+fn a_path_is_another_folder() {
+    let place = Place::new(&FILES, ALIAS);
+    for (path, said) in [
+        ("/a.txt", "root/a.txt"),
+        ("/static/a.css", "app/a.css"),
+        ("/static/", "app/index.html"),
+        ("/static/sub/b.js", "app/sub/b.js"),
+        ("//static//sub/b.js", "app/sub/b.js"),
+        ("/st%61tic/c%20d.txt", "app/c d.txt"),
+        ("/static", "301"),
+        ("/static/sub", "301"),
+        ("/static/sub/", "403"),
+        ("/static/only-here.txt", "404"),
+        ("/static/.git/config", "404"),
+        ("/static/../outside.txt", "400"),
+        ("/static/..%2foutside.txt", "400"),
+        ("/static%2fa.css", "400"),
+        ("/statica.css", "404"),
+        ("/static.txt", "404"),
+        ("/app/a.css", "404"),
+    ] {
+        assert_eq!(place.says(path), said, "{path}");
+    }
+    let css = place.get("/static/a.css");
+    assert_eq!(css.field("content-type"), Some("text/css; charset=utf-8"));
+    assert_eq!(place.get("/static").field("location"), Some("/static/"));
+    let part = place.get_with("/static/a.css", "Range: bytes=4-\r\n");
+    assert_eq!((part.status, part.text()), (206, "a.css".into()));
+    let etag = css.field("etag").expect("a tag");
+    let same = place.get_with("/static/a.css", &format!("If-None-Match: {etag}\r\n"));
+    assert_eq!(same.status, 304);
+    let told = place.explain("/static/a.css");
+    let folder = place.folder.path().canonicalize().expect("a folder");
+    let said = format!(
+        "alias                  /static is {}/app\n",
+        folder.display()
+    );
+    assert!(told.contains(&said), "{told}");
+    let told = place.explain("/static/none");
+    assert!(told.contains("/app/none: there is nothing"), "{told}");
+}
+
+#[test]
+fn the_longest_path_counts_and_rules_are_for_the_path_asked_for() {
+    let place = Place::new(
+        &["app/in/a", "other/a", "other/secret", "root/x"],
+        "listing = true\n\
+         [[site.alias]]\npath = \"/app\"\nfolder = \"{}/app\"\n\
+         [[site.alias]]\npath = \"/app/in\"\nfolder = \"{}/other\"\n\
+         [[site.rule]]\npattern = \"/app/in/secret\"\ndeny = 403\n\
+         [[site.header]]\npattern = \"/app/**\"\nset = { X-Own = \"1\" }\n",
+    );
+    let got = place.get("/app/in/a");
+    assert_eq!(
+        (got.text(), got.field("x-own")),
+        ("other/a".into(), Some("1"))
+    );
+    for path in [
+        "/app/in/secret",
+        "/app//in/secret",
+        "/app/in/secret.gz",
+        "/app/in/%73ecret",
+    ] {
+        assert_eq!(place.says(path), "403", "{path}");
+    }
+    let listed = place.says("/app/in/");
+    assert!(
+        listed.contains("secret") && listed.contains("/app/in/"),
+        "{listed}"
+    );
+}
+
+#[test]
+fn nothing_leads_out_of_its_folder() {
+    for (symlinks, out, beside) in [
+        ("beneath", "403", "app/a.css"),
+        ("none", "403", "403"),
+        ("follow", "outside.txt", "app/a.css"),
+    ] {
+        let folder = Folder::new();
+        fs::create_dir_all(folder.path().join("app")).expect("a folder");
+        symlink("../outside.txt", folder.path().join("app/out")).expect("a link");
+        symlink("a.css", folder.path().join("app/beside")).expect("a link");
+        symlink("../root/a.txt", folder.path().join("app/root")).expect("a link");
+        let lines = format!("symlinks = \"{symlinks}\"\n{ALIAS}");
+        let place = Place::after(folder, &FILES, &lines);
+        assert_eq!(place.says("/static/out"), out, "{symlinks}");
+        assert_eq!(place.says("/static/beside"), beside, "{symlinks}");
+        // The site's own root is none of its folder's.
+        if symlinks != "follow" {
+            assert_eq!(place.says("/static/root"), "403", "{symlinks}");
+        }
+    }
+}
+
+#[test]
+fn what_is_compressed_beside_a_file_is_sent() {
+    let folder = Folder::new();
+    folder.file("app/a.css", "a{}".repeat(1000));
+    folder.file("app/a.css.gz", "prepared");
+    let place = Place::after(folder, &[], ALIAS);
+    for _ in 0..2 {
+        let got = place.get_with("/static/a.css", "Accept-Encoding: gzip\r\n");
+        assert_eq!(got.field("content-encoding"), Some("gzip"));
+        assert_eq!(got.body, b"prepared");
+    }
+    let made = place.get_with("/static/a.css", "Accept-Encoding: br\r\n");
+    assert_eq!(made.field("content-encoding"), Some("br"));
+}
+
+#[test]
+fn changes_are_noticed() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path().join("v1")).expect("a folder");
+    symlink("v1", folder.path().join("app")).expect("a link");
+    let place = Place::after(folder, &["v1/a", "v1/sub/a", "v2/a"], ALIAS);
+    let notices = |path: &str, said: &str| {
+        wait_until(path, || (place.says(path) == said).then_some(()));
+    };
+    for _ in 0..3 {
+        assert_eq!(place.says("/static/a"), "v1/a");
+        assert_eq!(place.says("/static/sub/a"), "v1/sub/a");
+        assert_eq!(place.says("/static/new"), "404");
+    }
+    place.folder.file("v1/a", "changed");
+    notices("/static/a", "changed");
+    place.folder.file("v1/new", "new");
+    notices("/static/new", "new");
+    fs::remove_dir_all(place.folder.path().join("v1/sub")).expect("removed");
+    notices("/static/sub/a", "404");
+    // A new version is put in place by a link.
+    let link = place.folder.path().join("next");
+    symlink("v2", &link).expect("a link");
+    fs::rename(link, place.folder.path().join("app")).expect("renamed");
+    notices("/static/a", "v2/a");
+    notices("/static/new", "404");
+}
+
+#[test]
+fn another_folder_after_a_reload_is_another_answer() {
+    let place = Place::new(
+        &["one/a", "two/a"],
+        "[[site.alias]]\npath = \"/x\"\nfolder = \"{}/one\"\n",
+    );
+    for _ in 0..3 {
+        assert_eq!(place.says("/x/a"), "one/a");
+    }
+    let file = place.folder.path().join("lowroad.toml");
+    let text = fs::read_to_string(&file).expect("the configuration");
+    fs::write(&file, text.replace("/one\"", "/two\"")).expect("written");
+    place.server.signal("HUP");
+    wait_until("the reload", || {
+        (place.says("/x/a") == "two/a").then_some(())
+    });
+}
+
+#[test]
+fn programs_are_found_there() {
+    let folder = Folder::new();
+    let script = "#!/bin/sh\nsaid=\"$SCRIPT_NAME $PATH_INFO $SCRIPT_FILENAME\"\n\
+        printf 'Content-Type: text/plain\\nContent-Length: %d\\n\\n%s' ${#said} \"$said\"\n";
+    program(&folder, "app/sub/say.cgi", script);
+    program(&folder, "root/say.cgi", script);
+    fs::create_dir_all(folder.path().join("root/app")).expect("a folder");
+    let place = Place::after(
+        folder,
+        &["app/index.lrp"],
+        &format!(
+            "{ALIAS}[[site.route]]\npattern = \"*.cgi\"\ncgi = true\n[[site.route]]\npattern = \"*.lrp\"\npages = true\n"
+        ),
+    );
+    let at = place.folder.path().canonicalize().expect("a folder");
+    let at = at.display();
+    for (path, said) in [
+        ("/say.cgi", format!("/say.cgi  {at}/root/say.cgi")),
+        (
+            "/static/sub/say.cgi",
+            format!("/static/sub/say.cgi  {at}/app/sub/say.cgi"),
+        ),
+        (
+            "/static/sub/say.cgi/x",
+            format!("/static/sub/say.cgi /x {at}/app/sub/say.cgi"),
+        ),
+        ("/static/say.cgi", "404".into()),
+        ("/static/index.lrp", "app/index.lrp".into()),
+    ] {
+        assert_eq!(place.says(path), said, "{path}");
+    }
+    let told = place.explain("/static/sub/say.cgi");
+    assert!(
+        told.contains("alias                  /static is "),
+        "{told}"
+    );
+}
+
+#[test]
+fn an_alias_that_is_wrong_is_told() {
+    for (lines, said) in [
+        (
+            "[[site.alias]]\npath = \"/static\"\nfolder = \"{}/none\"\n",
+            "site[0].alias[0].folder: ",
+        ),
+        (
+            "[[site.alias]]\npath = \"static\"\nfolder = \"{}/root\"\n",
+            "not the path of a folder",
+        ),
+        (
+            "[[site.alias]]\npath = \"/\"\nfolder = \"{}/root\"\n",
+            "not the path of a folder",
+        ),
+        (
+            "[[site.alias]]\npath = \"/a/../b\"\nfolder = \"{}/root\"\n",
+            "not the path of a folder",
+        ),
+        (
+            "[[site.alias]]\npath = \"/a\"\nfolder = \"{}/root\"\n[[site.alias]]\npath = \"/a/\"\nfolder = \"{}/root\"\n",
+            "/a is there twice",
+        ),
+        ("[[site.alias]]\npath = \"/a\"\n", "folder is missing"),
+    ] {
+        let told = check(lines);
+        assert!(told.contains(said), "{lines}: {told}");
+    }
+    let told = check("[[site.alias]]\npath = \"/a/\"\nfolder = \"{}/root\"\n");
+    assert!(told.contains("nothing wrong"), "{told}");
+}

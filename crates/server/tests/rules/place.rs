@@ -1,0 +1,85 @@
+//! A server with one site, whose folder is `root`, and other folders beside that.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+
+use lowroad_testkit::{Folder, Response, Server};
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+
+pub struct Place {
+    pub folder: Folder,
+    pub server: Server,
+}
+
+impl Place {
+    /// A site with these files, each of which holds its name, and these lines; `{}` in them is the folder around.
+    pub fn new(files: &[&str], lines: &str) -> Place {
+        Place::after(Folder::new(), files, lines)
+    }
+
+    /// The same with what is in the folder already.
+    pub fn after(folder: Folder, files: &[&str], lines: &str) -> Place {
+        std::fs::create_dir_all(folder.path().join("root")).expect("a folder");
+        for name in files {
+            folder.file(name, name);
+        }
+        let server = Server::run(PROGRAM, &folder, &config(&folder, lines));
+        Place { folder, server }
+    }
+
+    pub fn get(&self, path: &str) -> Response {
+        self.get_with(path, "")
+    }
+
+    pub fn get_with(&self, path: &str, fields: &str) -> Response {
+        self.server.connect().get(path, fields)
+    }
+
+    /// What is said to a path: the body of a 200, or the status.
+    pub fn says(&self, path: &str) -> String {
+        let got = self.get(path);
+        match got.status {
+            200 => got.text(),
+            status => status.to_string(),
+        }
+    }
+
+    pub fn explain(&self, path: &str) -> String {
+        let url = format!("http://{}{path}", self.server.address());
+        let admin = self.folder.path().join("admin.sock");
+        let output = run(&["explain", &url, "--admin", &admin.display().to_string()]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+/// The whole configuration of a site with these lines.
+fn config(folder: &Folder, lines: &str) -> String {
+    let path = folder.path().display().to_string();
+    let lines = lines.replace("{}", &path);
+    format!(
+        "[server]\nadmin = \"{path}/admin.sock\"\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{path}/root\"\n{lines}"
+    )
+}
+
+/// What `lowroad check` says of a site with these lines.
+pub fn check(lines: &str) -> String {
+    let folder = Folder::new();
+    std::fs::create_dir_all(folder.path().join("root")).expect("a folder");
+    let file = folder.file("lowroad.toml", config(&folder, lines));
+    let output = run(&["check", "-c", &file.display().to_string()]);
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+fn run(arguments: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).output().expect("the command")
+}
+
+/// Writes a program.
+pub fn program(folder: &Folder, name: &str, text: &str) {
+    let file = folder.file(name, text);
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(file, mode).expect("a mode");
+}
