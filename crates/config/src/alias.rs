@@ -24,10 +24,12 @@ fn alias(section: Section<'_>) -> Option<Marked> {
     });
     let folder_item = section.required("folder");
     let folder = folder_item.as_ref().and_then(|item| item.path());
+    let internal = section.flag("internal", false);
     section.finish();
     let alias = Alias {
         path: path?,
         folder: folder?,
+        internal,
     };
     Some((alias, folder_item?.at))
 }

@@ -1,9 +1,8 @@
-//! Globs over decoded paths, and where a redirect leads.
+//! Globs over decoded paths.
 //!
 //! They know nothing of requests: the path comes percent-decoded and free of dot segments.
 //! RFC 3986 §3.3 has the words *path* and *segment*, §2.1 and §2.3 percent-encoding.
 
-use crate::Redirect;
 use std::fmt;
 
 #[cfg(test)]
@@ -134,34 +133,6 @@ impl fmt::Display for Pattern {
     }
 }
 
-impl Redirect {
-    /// The value of `Location` for a decoded path, or None if the redirect is not for it.
-    ///
-    /// What the wildcard matched is percent-encoded anew, and a path stays a path: no request can
-    /// make it lead to another host. The request's `query` (as received, without `?`) is kept
-    /// unless `to` has one of its own.
-    pub fn location(&self, path: &[u8], query: Option<&[u8]>) -> Option<Vec<u8>> {
-        let captured = self.from.capture(path)?;
-        let (to, fragment) = match self.to.find('#') {
-            Some(hash) => self.to.split_at(hash),
-            None => (self.to.as_str(), ""),
-        };
-        let mut location = Vec::with_capacity(to.len() + captured.len());
-        put_captured(to, captured, &mut location);
-        if let Some(query) = query.filter(|_| !to.contains('?')) {
-            location.push(b'?');
-            encode(query, |byte| byte.is_ascii_graphic(), &mut location);
-        }
-        put_captured(fragment, captured, &mut location);
-        if self.to.starts_with('/') {
-            // A second slash in front would make a host of what follows (RFC 3986 §4.2).
-            let slashes = location.iter().take_while(|&&byte| byte == b'/').count();
-            location.drain(1..slashes);
-        }
-        Some(location)
-    }
-}
-
 impl Part {
     fn is_wildcard(&self) -> bool {
         !matches!(self, Part::Literal(_))
@@ -239,19 +210,8 @@ fn advance(part: &Part, path: &[u8], ends: &mut [bool]) {
     }
 }
 
-/// Appends a part of `to` with the captured bytes in place of each `$1`.
-fn put_captured(to: &str, captured: &[u8], out: &mut Vec<u8>) {
-    for (index, piece) in to.split("$1").enumerate() {
-        if index > 0 {
-            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-            encode(captured, plain, out);
-        }
-        out.extend_from_slice(piece.as_bytes());
-    }
-}
-
 /// Percent-encodes every byte that is not `plain`.
-fn encode(bytes: &[u8], plain: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
+pub(crate) fn encode(bytes: &[u8], plain: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
     for &byte in bytes {
         if plain(byte) {
             out.push(byte);

@@ -1,9 +1,10 @@
-//! Reads the rules of a site that go by pattern: `cache_control`, `redirect` and `header`.
+//! Reads the rules of a site that go by path: `cache_control`, `redirect`, `rewrite` and `header`.
 //!
 //! Here is also what HTTP allows in fields (RFC 9110 §5), and which of them are the server's own.
 
+use crate::paths::{Piece, pieces};
 use crate::reader::{Item, Section};
-use crate::{HeaderRule, Pattern, PatternRule, Redirect};
+use crate::{Expression, HeaderRule, Paths, Pattern, PatternRule, Redirect, Rewrite};
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,7 @@ pub(crate) fn cache_control(section: Section<'_>) -> Option<PatternRule> {
 }
 
 pub(crate) fn redirect(section: Section<'_>) -> Option<Redirect> {
-    let from = section.required("from").and_then(|item| item.pattern());
+    let from = paths(&section);
     let to_item = section.required("to");
     let to = to_item.as_ref().and_then(destination);
     let status = section
@@ -55,8 +56,48 @@ pub(crate) fn redirect(section: Section<'_>) -> Option<Redirect> {
         to: to?,
         status: status?,
     };
-    check_capture(&redirect, &to_item?);
+    let to_item = to_item?;
+    check_captures(&redirect.from, &redirect.to, &to_item);
+    check_loop(&redirect, &to_item);
     Some(redirect)
+}
+
+pub(crate) fn rewrite(section: Section<'_>) -> Option<Rewrite> {
+    let from = paths(&section);
+    let to_item = section.required("to");
+    let to = to_item.as_ref().and_then(inner_target);
+    let missing = section.flag("missing", false);
+    section.finish();
+    let rewrite = Rewrite {
+        from: from?,
+        to: to?,
+        missing,
+    };
+    check_captures(&rewrite.from, &rewrite.to, &to_item?);
+    Some(rewrite)
+}
+
+/// Which paths: a glob or a regular expression.
+fn paths(section: &Section<'_>) -> Option<Paths> {
+    match (section.item("from"), section.item("regex")) {
+        (Some(item), None) => item.pattern().map(Paths::Pattern),
+        (None, Some(item)) => match Expression::parse(item.text()?) {
+            Ok(regex) => Some(Paths::Regex(regex)),
+            Err(why) => {
+                let what = format!("{} is not a regular expression: {why}", item.shown());
+                item.report(what, "the syntax of Rust's crate regex: ^/blog/([0-9]+)$");
+                None
+            }
+        },
+        (None, None) => {
+            section.report("from is missing", "from, or regex");
+            None
+        }
+        (Some(_), Some(item)) => {
+            item.report("from says already which paths", "either from or regex");
+            None
+        }
+    }
 }
 
 pub(crate) fn header(section: Section<'_>) -> Option<HeaderRule> {
@@ -201,21 +242,73 @@ fn destination(item: &Item<'_>) -> Option<String> {
     destination.map(str::to_string)
 }
 
-/// `$1` must have something to stand for, and the way must not lead back to where it began.
-fn check_capture(redirect: &Redirect, to: &Item<'_>) {
-    if redirect.to.contains("$1") && !redirect.from.has_capture() {
-        to.report(
-            format!(
-                "{} has $1, but {} does not end in a wildcard",
-                to.shown(),
-                redirect.from
-            ),
-            "a pattern that ends in * or **, or a destination without $1",
+/// Where a rewrite leads: a path and perhaps a query.
+fn inner_target(item: &Item<'_>) -> Option<String> {
+    let is_target = |text: &&str| {
+        let path = text.split('?').next().unwrap_or_default();
+        let dots = |segment: &str| matches!(segment, "." | "..");
+        text.bytes().all(|byte| byte.is_ascii_graphic())
+            && !text.contains(['#', '\\'])
+            && path.starts_with('/')
+            && !path.split('/').any(dots)
+            && has_good_escapes(path)
+    };
+    let target = item.value_text().filter(is_target);
+    if target.is_none() {
+        item.refuse(
+            "a target",
+            "/PATH or /PATH?QUERY in visible ASCII, percent-encoded, without . and .. and a fragment",
         );
     }
-    let sample = redirect.to.replace("$1", "x");
+    target.map(str::to_string)
+}
+
+/// Whether each `%` begins an escape that a file's path may have.
+fn has_good_escapes(path: &str) -> bool {
+    path.split('%').skip(1).all(|rest| {
+        let digits = rest.get(..2).unwrap_or_default();
+        let byte = u8::from_str_radix(digits, 16).ok();
+        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hex && byte.is_some_and(|byte| !matches!(byte, 0 | b'/' | b'\\'))
+    })
+}
+
+/// `$1` must have something to stand for.
+fn check_captures(from: &Paths, to: &str, item: &Item<'_>) {
+    let known = from.captures();
+    let mut numbers = pieces(to).into_iter().filter_map(|piece| match piece {
+        Piece::Capture(number) => Some(number),
+        Piece::Text(_) | Piece::Query => None,
+    });
+    let Some(number) = numbers.find(|number| *number > known) else {
+        return;
+    };
+    let shown = item.shown();
+    match (from, number) {
+        (Paths::Pattern(_), 1) => item.report(
+            format!("{shown} has $1, but {from} does not end in a wildcard"),
+            "a pattern that ends in * or **, or a destination without $1",
+        ),
+        (Paths::Pattern(_), _) => item.report(
+            format!("{shown} has ${number}, but a pattern captures at most $1"),
+            "regex in the place of from",
+        ),
+        (Paths::Regex(_), _) => item.report(
+            format!("{shown} has ${number}, but {from} has {known} groups"),
+            "a destination with no more than these",
+        ),
+    }
+}
+
+/// The way must not lead back to where it began.
+fn check_loop(redirect: &Redirect, to: &Item<'_>) {
+    let sample = pieces(&redirect.to).into_iter().map(|piece| match piece {
+        Piece::Text(text) => text,
+        Piece::Capture(_) | Piece::Query => "x",
+    });
+    let sample: String = sample.collect();
     let path = sample.split(['?', '#']).next().unwrap_or_default();
-    if path.starts_with('/') && redirect.from.matches(path.as_bytes()) {
+    if path.starts_with('/') && redirect.from.capture(path.as_bytes()).is_some() {
         to.report(
             format!("{} is redirected by the same rule, without end", to.shown()),
             format!("a destination that {} does not match", redirect.from),

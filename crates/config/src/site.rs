@@ -87,6 +87,11 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
             .into_iter()
             .filter_map(rules::redirect)
             .collect(),
+        rewrites: section
+            .sections("rewrite")
+            .into_iter()
+            .filter_map(rules::rewrite)
+            .collect(),
         headers,
         routes,
         proxy_protocol,

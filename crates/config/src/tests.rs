@@ -304,12 +304,12 @@ fn every_key_of_a_site_is_read() {
         }],
         redirects: vec![
             Redirect {
-                from: pattern("/old/**"),
+                from: Paths::Pattern(pattern("/old/**")),
                 to: "/new/$1".into(),
                 status: 308,
             },
             Redirect {
-                from: pattern("/a"),
+                from: Paths::Pattern(pattern("/a")),
                 to: "https://other.example/".into(),
                 status: 301,
             },
@@ -439,9 +439,9 @@ fn unknown_keys() {
     assert_eq!(
         shown(&in_site("lisen = 80\nxyz = 1")),
         "3:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, tls, listen, root, error_pages, \
-         route, rule, alias, proxy_protocol, header, index, listing, hidden, symlinks, compress, types, cache_control, redirect, trusted_proxies, client_field, purge_from)\n\
+         route, rule, alias, proxy_protocol, header, index, listing, hidden, symlinks, compress, types, cache_control, redirect, rewrite, trusted_proxies, client_field, purge_from)\n\
          4:1: site[0].xyz: unknown key (allowed: names, tls, listen, root, error_pages, \
-         route, rule, alias, proxy_protocol, header, index, listing, hidden, symlinks, compress, types, cache_control, redirect, trusted_proxies, client_field, purge_from)"
+         route, rule, alias, proxy_protocol, header, index, listing, hidden, symlinks, compress, types, cache_control, redirect, rewrite, trusted_proxies, client_field, purge_from)"
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
@@ -473,7 +473,7 @@ fn missing_keys() {
         shown("\n[[site]]\n[[site]]\nlisten = 1\n[[site.redirect]]\n"),
         "2:1: site[0]: root is missing\n\
          3:1: site[1]: root is missing\n\
-         5:1: site[1].redirect[0]: from is missing\n\
+         5:1: site[1].redirect[0]: from is missing (allowed: from, or regex)\n\
          5:1: site[1].redirect[0]: to is missing"
     );
 }

@@ -84,6 +84,10 @@ fn every_key_is_documented_in_its_chapter_and_no_other_is() {
             "[[site]]\n[[site.redirect]]\nzzz = 1",
         ),
         (
+            "### `[[site.rewrite]]`",
+            "[[site]]\n[[site.rewrite]]\nzzz = 1",
+        ),
+        (
             "### `[[site.header]]`",
             "[[site]]\n[[site.header]]\nzzz = 1",
         ),

@@ -47,6 +47,8 @@ pub struct Request {
 pub struct Extra {
     /// Where the files of the path are, if not below the root.
     pub alias: Option<Alias>,
+    /// The target that the client sent, where it led to another inside the server.
+    pub asked_target: Option<Vec<u8>>,
 }
 
 /// A folder of the site that lies elsewhere than its root.
@@ -78,6 +80,12 @@ impl Request {
     /// The path and the query as they were sent, still percent-encoded.
     pub fn target(&self) -> &[u8] {
         &self.head.text[..self.head.target_end]
+    }
+
+    /// The path and the query as the client sent them, wherever they led inside the server.
+    pub fn asked_target(&self) -> &[u8] {
+        let asked = self.extra.asked_target.as_deref();
+        asked.unwrap_or_else(|| self.target())
     }
 
     /// The path as it was sent, still percent-encoded.

@@ -5,6 +5,7 @@
 //! and the request goes on when it is there.
 
 mod guarded;
+mod inner;
 mod lookup;
 mod offer;
 mod programs;
@@ -37,6 +38,7 @@ use crate::sites::{At, Site, Sites};
 use guarded::Stopped;
 use lookup::{Asked, Lookup, Pending, Waiting, WaitsFor, made};
 
+pub use inner::Inner;
 pub use lookup::Decision;
 pub use offer::Offer;
 pub use world::{Fetched, Recalling, Step, World};
@@ -184,15 +186,11 @@ impl<W: World> Decider<'_, W> {
             path
         } else {
             self.scratch.path.resize(path.len(), 0);
-            let decoded = match target::decode(path, &mut self.scratch.path) {
-                Err(Refusal::PathSlash) if !site.routes.is_empty() => {
-                    is_for_files = false;
-                    target::decode_with_slashes(path, &mut self.scratch.path)
+            match decoded(site, path, &mut self.scratch.path) {
+                Ok((path, is_plain)) => {
+                    is_for_files = is_plain;
+                    path
                 }
-                decoded => decoded,
-            };
-            match decoded {
-                Ok(path) => path,
                 Err(refusal) => {
                     self.world.note(Step::BadTarget(refusal.as_str()));
                     return made(to.refuse_target(At { site, path: b"/" }, refusal));
@@ -224,6 +222,7 @@ impl<W: World> Decider<'_, W> {
                 query,
                 is_for_files,
                 is_fallback: false,
+                inner: None,
             };
             return purge::answer(self.world, &asked, to);
         }
@@ -240,9 +239,10 @@ impl<W: World> Decider<'_, W> {
             query,
             is_for_files,
             is_fallback: false,
+            inner: None,
         };
         if let Some(guard) = &site.guard {
-            match guarded::pass(guard, 0, self.world, asked.at(), to) {
+            match guarded::pass(guard, 0, self.world, asked.passing(), to) {
                 Ok(()) => {}
                 Err(Stopped::Answered(status)) => return made(status),
                 Err(Stopped::Waits(rule)) => return asked.wait_for_password(to, rule),
@@ -266,9 +266,10 @@ impl<W: World> Decider<'_, W> {
     ) -> Decision {
         to.exchange.body_len = pending.body_len;
         to.exchange.peer = pending.peer;
-        let query = match to.request.target {
-            Target::Origin { query, .. } => query,
-            _ => None,
+        let query = match (&pending.inner, to.request.target) {
+            (Some(inner), _) => inner.query(),
+            (None, Target::Origin { query, .. }) => query,
+            (None, _) => None,
         };
         let asked = Asked {
             site: &pending.site,
@@ -277,6 +278,7 @@ impl<W: World> Decider<'_, W> {
             query,
             is_for_files: pending.is_for_files,
             is_fallback: pending.is_fallback,
+            inner: pending.inner.as_ref(),
         };
         let mut lookup = Lookup {
             sites: self.sites,
@@ -317,7 +319,7 @@ impl<W: World> Decider<'_, W> {
                     return made(to.refuse(Some(asked.at()), Status::INTERNAL_ERROR));
                 };
                 let world = lookup.world;
-                match guarded::go_on(guard, (*rule, checked), world, asked.at(), to) {
+                match guarded::go_on(guard, (*rule, checked), world, asked.passing(), to) {
                     Ok(()) => admitted(lookup, &asked, to),
                     Err(Stopped::Answered(status)) => made(status),
                     Err(Stopped::Waits(rule)) => asked.wait_for_password(to, rule),
@@ -343,11 +345,22 @@ fn admitted<W: World>(
     to: &mut Responder<'_, '_>,
 ) -> Decision {
     let (site, path) = (asked.site, asked.path);
-    if !site.rules.redirects.is_empty()
+    if site.leads_within && inner::is_internal(lookup.world, asked) {
+        return made(to.refuse(Some(asked.at()), Status::NOT_FOUND));
+    }
+    if asked.inner.is_none()
+        && !site.rules.redirects.is_empty()
         && let Some((status, location)) = redirect(site, path, asked.query)
     {
         lookup.world.note(Step::Redirect(&location));
         return made(to.redirect(asked.at(), status, &location));
+    }
+    if site.leads_within
+        && let Some(led) = asked
+            .rewrite(false)
+            .or_else(|| inner::of_program_s_path(asked, to))
+    {
+        return inner::lead(&mut lookup, asked, led, to);
     }
     if !asked.is_for_files {
         let route = site.routes.of_slashes(path, to.request);
@@ -398,6 +411,23 @@ fn in_class(
     world.note(Step::Class(&chosen));
     let taken = world.take(chosen.class(), to.exchange.now_ms);
     taken.map_err(|retry_after_s| to.refuse_often(at, retry_after_s))
+}
+
+/// A decoded path, and whether a file may have it: what a file's can't have, a program's may.
+#[inline]
+fn decoded<'p>(
+    site: &Site,
+    path: &'p [u8],
+    scratch: &'p mut [u8],
+) -> Result<(&'p [u8], bool), Refusal> {
+    let decoded = target::decode(path, scratch).map(<[u8]>::len);
+    match decoded {
+        Ok(len) => Ok((&scratch[..len], true)),
+        Err(Refusal::PathSlash) if !site.routes.is_empty() => {
+            Ok((target::decode_with_slashes(path, scratch)?, false))
+        }
+        Err(refusal) => Err(refusal),
+    }
 }
 
 /// Whether a client may have the path at all: some are for those with a certificate.

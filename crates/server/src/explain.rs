@@ -188,6 +188,8 @@ struct Seen {
     alias: Option<String>,
     /// Those that are for the request.
     rules: Vec<String>,
+    /// Those that led to another target.
+    rewrites: Vec<String>,
     /// By the last of them.
     is_refused: bool,
     /// What the last load was for was not in memory.
@@ -289,6 +291,16 @@ impl World for Trace<'_> {
             Step::Ruled => {}
             Step::Client(client) => seen.client = Some(client.to_string()),
             Step::BadTarget(why) => seen.why = Some(why.into()),
+            Step::Internal(alias) => {
+                let path = &alias.path;
+                seen.why = Some(format!(
+                    "{path} is an internal alias, which is not for clients"
+                ));
+            }
+            Step::Rewrite(rewrite, to) => {
+                let to = String::from_utf8_lossy(to);
+                seen.rewrites.push(format!("{} to {to}", rewrite.from));
+            }
             Step::Redirect(to) => {
                 let to = String::from_utf8_lossy(to);
                 seen.why = Some(format!("a redirect rule: to {to}"));
@@ -479,6 +491,8 @@ impl Seen {
         if let Some(alias) = &self.alias {
             line(out, "alias", alias);
         }
+        let rewrites = self.rewrites.iter();
+        rewrites.for_each(|rewrite| line(out, "rewrite", rewrite));
         self.rules.iter().for_each(|rule| line(out, "rule", rule));
     }
 }

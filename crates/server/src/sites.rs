@@ -67,6 +67,8 @@ pub struct Site {
     pub routes: Arc<Routes>,
     /// What stands before it, if anything does.
     pub guard: Option<Arc<Guard>>,
+    /// Paths may lead to others inside the server, or be for those only.
+    pub leads_within: bool,
     /// Begins the keys of what is stored for it on a disk.
     pub stable: SiteIdentity,
     folders: Folders,
@@ -351,6 +353,8 @@ impl Site {
             pages: Pages::load(base, rules),
             routes,
             guard,
+            leads_within: !rules.rewrites.is_empty()
+                || rules.aliases.iter().any(|alias| alias.internal),
             stable: identity.stable(),
             folders: Folders::of(&identity),
             identity,

@@ -10,6 +10,8 @@ pub struct Alias {
     pub path: String,
     /// Where it is. Key `folder`.
     pub folder: PathBuf,
+    /// Clients can't ask for it: it is for rewrites, and for programs that name files in it. Default false.
+    pub internal: bool,
 }
 
 impl Alias {

@@ -1,6 +1,6 @@
 //! How a site's files are answered: codings, fields, redirects.
 
-use crate::Pattern;
+use crate::{Paths, Pattern};
 
 /// Compression of responses. `[site.compress]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,12 +50,23 @@ pub struct PatternRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     /// Which paths.
-    pub from: Pattern,
-    /// An absolute path or an `http`/`https` URL, percent-encoded; `$1` in its path or query stands
-    /// for what the wildcard at the end of `from` matched.
+    pub from: Paths,
+    /// An absolute path or an `http`/`https` URL, percent-encoded; `$1` in its path, query or fragment stands
+    /// for what was captured, `$query` for the request's query.
     pub to: String,
     /// 301, 302, 303, 307 or 308. Default 301.
     pub status: u16,
+}
+
+/// What is answered for a path in place of what is there. Where it leads is told by [`Rewrite::target`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    /// Which paths.
+    pub from: Paths,
+    /// An absolute path, percent-encoded, perhaps with a query; `$1` and `$query` as in a redirect.
+    pub to: String,
+    /// It counts only where there is no such file, and no route takes the path whatever files there are. Default false.
+    pub missing: bool,
 }
 
 /// Fields to add to and to take from the responses for the paths that a pattern matches.

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use crate::Prefix;
 
-use super::{Alias, Compress, HeaderRule, PatternRule, Redirect, Route, Rule, Tls, TrustedProxies};
+use super::{
+    Alias, Compress, HeaderRule, PatternRule, Redirect, Rewrite, Route, Rule, Tls, TrustedProxies,
+};
 
 /// One site: names, listeners, and how its files are answered. `[[site]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub struct Site {
     pub access: Vec<Rule>,
     /// Redirects, tried in this order before any file. `[[site.redirect]]`
     pub redirects: Vec<Redirect>,
+    /// Rewrites, tried in this order after redirects. `[[site.rewrite]]`
+    pub rewrites: Vec<Rewrite>,
     /// Fields to set and to remove; all rules that match are applied in order. `[[site.header]]`
     pub headers: Vec<HeaderRule>,
     /// Paths that are not files but are answered by a program; the first that matches counts.
@@ -78,6 +82,7 @@ pub fn site_for_folder(root: PathBuf) -> Site {
         cache_control: Vec::new(),
         access: Vec::new(),
         redirects: Vec::new(),
+        rewrites: Vec::new(),
         headers: Vec::new(),
         routes: Vec::new(),
         proxy_protocol: Vec::new(),

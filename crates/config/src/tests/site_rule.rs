@@ -79,3 +79,57 @@ fn what_no_rule_may_say() {
         assert!(text.contains(said), "{lines}: {text}");
     }
 }
+
+#[test]
+fn rewrites_and_redirects_by_expression() {
+    let config = good(&site(
+        "[[site.redirect]]\nregex = \"^/([a-z]+)/old$\"\nto = \"/$1/new\"\n\
+         [[site.rewrite]]\nregex = \"^/(.*)$\"\nto = \"/index.php?q=$1&$query\"\nmissing = true\n\
+         [[site.rewrite]]\nfrom = \"/a/**\"\nto = \"/b/$1\"\n",
+    ));
+    let site = &config.sites[0];
+    let location = site.redirects[0].location(b"/x/old", None);
+    assert_eq!(location.as_deref(), Some(&b"/x/new"[..]));
+    let [front, move_] = &site.rewrites[..] else {
+        panic!("two rewrites");
+    };
+    assert!(front.missing && !move_.missing);
+    assert_eq!(front.from.to_string(), "^/(.*)$");
+}
+
+#[test]
+fn what_no_rewrite_may_say() {
+    let regex =
+        |regex: &str, to: &str| format!("[[site.rewrite]]\nregex = '{regex}'\nto = \"{to}\"\n");
+    let to = |to: &str| format!("[[site.rewrite]]\nfrom = \"/a/**\"\nto = \"{to}\"\n");
+    for (lines, said) in [
+        (
+            regex("(", "/x"),
+            "4:9: site[0].rewrite[0].regex: \"(\" is not a regular expression: unclosed group",
+        ),
+        (regex("(a)", "/$2"), "has $2, but (a) has 1 groups"),
+        (to("/$2"), "a pattern captures at most $1"),
+        (to("x"), "not a target"),
+        (to("https://a/"), "not a target"),
+        (to("/a#b"), "not a target"),
+        (to("/a/../b"), "not a target"),
+        (to("/a%2fb"), "not a target"),
+        (to("/a%0"), "not a target"),
+        (to("/a b"), "not a target"),
+        (
+            "[[site.rewrite]]\nto = \"/x\"\n".into(),
+            "from is missing (allowed: from, or regex)",
+        ),
+        (
+            "[[site.rewrite]]\nfrom = \"/a\"\nregex = \"a\"\nto = \"/x\"\n".into(),
+            "from says already which paths",
+        ),
+        (
+            "[[site.redirect]]\nregex = '^/(.*)$'\nto = \"/x/$1\"\n".into(),
+            "redirected by the same rule, without end",
+        ),
+    ] {
+        let text = shown(&site(&lines));
+        assert!(text.contains(said), "{lines}: {text}");
+    }
+}

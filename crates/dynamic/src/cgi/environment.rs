@@ -87,7 +87,7 @@ impl Environment<'_> {
         put("SERVER_SOFTWARE", SOFTWARE.as_bytes());
         put("REQUEST_METHOD", request.method.as_str().as_bytes());
         put("REQUEST_SCHEME", request.scheme());
-        put("REQUEST_URI", request.target());
+        put("REQUEST_URI", request.asked_target());
         put("QUERY_STRING", request.query().unwrap_or_default());
         if let Some(len) = self.body_len {
             let mut digits = Vec::with_capacity(20);

@@ -45,6 +45,15 @@ pub enum Stopped {
     Waits(usize),
 }
 
+/// What passes.
+#[derive(Clone, Copy)]
+pub struct Passing<'a> {
+    /// The site and the path.
+    pub at: At<'a>,
+    /// The decoded path that led to this one inside the server, and passed.
+    pub before: Option<&'a [u8]>,
+}
+
 /// Goes by the rules of a site, from that number on.
 ///
 /// # Errors
@@ -54,7 +63,7 @@ pub fn pass(
     guard: &Guard,
     from: usize,
     world: &impl World,
-    at: At<'_>,
+    Passing { at, before }: Passing<'_>,
     to: &mut Responder<'_, '_>,
 ) -> Result<(), Stopped> {
     if guard.concerns(at.path) {
@@ -87,6 +96,8 @@ pub fn pass(
                 let status = Status::new(*status).unwrap_or(Status::FORBIDDEN);
                 return Err(refuse(rule, status, &[], world, at, to));
             }
+            // One that counted it under the path that led here has done so.
+            Action::Limit(_) if before.is_some_and(|it| rule.is_for_other(it, facts, guard)) => {}
             Action::Limit(_) => within(rule, facts, world, at, to)?,
             Action::Auth(_) => match shown(rule, world, to) {
                 Some(checked) => judge(rule, checked, world, at, to)?,
@@ -105,16 +116,17 @@ pub fn go_on(
     guard: &Guard,
     (number, checked): (usize, Checked),
     world: &impl World,
-    at: At<'_>,
+    passing: Passing<'_>,
     to: &mut Responder<'_, '_>,
 ) -> Result<(), Stopped> {
+    let at = passing.at;
     // Rules do not change under a request: it has the site that it came with.
     let Some(rule) = guard.rule(number) else {
         let status = to.refuse(Some(at), Status::INTERNAL_ERROR);
         return Err(Stopped::Answered(status));
     };
     judge(rule, checked, world, at, to)?;
-    pass(guard, number + 1, world, at, to)
+    pass(guard, number + 1, world, passing, to)
 }
 
 fn within(

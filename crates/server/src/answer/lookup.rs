@@ -14,6 +14,8 @@ use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_log::Logger;
 
+use super::guarded::Passing;
+use super::inner::{self, Inner};
 use super::world::{Fetched, Recalling, Step, World};
 use crate::access::Outcome as Logged;
 use crate::dynamic::calls::{Call, Called};
@@ -64,6 +66,8 @@ pub struct Waiting {
     pub is_for_files: bool,
     /// The same.
     pub is_fallback: bool,
+    /// The same.
+    pub inner: Option<Arc<Inner>>,
     /// What for.
     pub waits_for: WaitsFor,
 }
@@ -146,6 +150,8 @@ pub struct Asked<'a> {
     pub is_for_files: bool,
     /// There is no file for what was asked for, and this path stands in.
     pub is_fallback: bool,
+    /// How it was come to, if it is not the target that the client sent.
+    pub inner: Option<&'a Arc<Inner>>,
 }
 
 impl Asked<'_> {
@@ -154,6 +160,14 @@ impl Asked<'_> {
         At {
             site: self.site,
             path: self.path,
+        }
+    }
+
+    /// The same for the rules of the site.
+    pub fn passing(&self) -> Passing<'_> {
+        Passing {
+            at: self.at(),
+            before: self.inner.map(|inner| inner.before()),
         }
     }
 
@@ -177,6 +191,7 @@ impl Asked<'_> {
             path: self.path.into(),
             is_for_files: self.is_for_files,
             is_fallback: self.is_fallback,
+            inner: self.inner.cloned(),
             waits_for,
         };
         Decision::Deferred(Box::new(Pending {
@@ -222,6 +237,16 @@ pub struct Lookup<'w, W> {
 }
 
 impl<W: World> Lookup<'_, W> {
+    /// The same, for who has to give one away.
+    pub fn again(&mut self) -> Lookup<'_, W> {
+        Lookup {
+            sites: self.sites,
+            world: self.world,
+            logger: self.logger,
+            key: &mut *self.key,
+        }
+    }
+
     /// Whether a path that is no program's may turn out to be one's.
     pub fn may_be_for_program(&self, asked: &Asked<'_>, to: &Responder<'_, '_>) -> bool {
         let routes = &asked.site.routes;
@@ -229,10 +254,12 @@ impl<W: World> Lookup<'_, W> {
             let fallback = asked.fallback(to);
             fallback.is_some_and(|(_, path)| routes.of(path.as_bytes()).is_some())
         };
+        let is_rewritten = || asked.rewrite(true).is_some();
         !routes.is_empty()
             && (routes.of_missing(asked.path).is_some()
                 || asked.path.ends_with(b"/")
-                || leads_to_one())
+                || leads_to_one()
+                || is_rewritten())
     }
 
     /// Answers with what is stored, or has it loaded.
@@ -327,7 +354,11 @@ impl<W: World> Lookup<'_, W> {
             }
             _ => (asked.path, None),
         };
-        if let Kind::NoIndex(_) | Kind::Refused(Status::NOT_FOUND, _) = kind
+        let is_missing = matches!(kind, Kind::NoIndex(_) | Kind::Refused(Status::NOT_FOUND, _));
+        if is_missing && let Some((rewrite, inner)) = asked.rewrite(true) {
+            return inner::lead(self, asked, (rewrite, inner), to);
+        }
+        if is_missing
             && route.is_none()
             && let Some((rule, path)) = asked.fallback(to)
         {
@@ -371,6 +402,7 @@ impl<W: World> Lookup<'_, W> {
             query: asked.query,
             is_for_files: true,
             is_fallback: true,
+            inner: asked.inner,
         };
         let routes = &asked.site.routes;
         if let Ok(Some(route)) = routes.of_request(path, to.request)
@@ -378,13 +410,7 @@ impl<W: World> Lookup<'_, W> {
         {
             return self.ask(&asked, path, route, to);
         }
-        let lookup = Lookup {
-            sites: self.sites,
-            world: self.world,
-            logger: self.logger,
-            key: &mut *self.key,
-        };
-        lookup.serve(&asked, to)
+        self.again().serve(&asked, to)
     }
 
     /// Answers with what a program answered before, or puts the request to it; `path` may be that of a folder's index
@@ -526,6 +552,7 @@ impl<W: World> Lookup<'_, W> {
             site: asked.site,
             host: asked.host,
             path,
+            inner: asked.inner.map(|inner| &**inner),
             local: self.sites.address(to.exchange.listener),
             over_tls: to.exchange.secured.is_some(),
             request: to.request,

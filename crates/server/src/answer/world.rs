@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use lowroad_config::{Alias, Rewrite};
 use lowroad_engine::{Exchange, ExchangeId};
 
 use lowroad_http::request::Request;
@@ -133,6 +134,10 @@ pub enum Step<'s> {
     Client(IpAddr),
     /// The target is no path that can be served; why.
     BadTarget(&'s str),
+    /// The path is below this alias, which is not for clients.
+    Internal(&'s Alias),
+    /// This rewrite of the site leads to this target.
+    Rewrite(&'s Rewrite, &'s [u8]),
     /// A rule of the site sends the client there.
     Redirect(&'s [u8]),
     /// What is stored for the path, or was loaded.

@@ -24,10 +24,11 @@ use lowroad_http::status::Status;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use crate::answer::Inner;
 use crate::changes::Changes;
 use crate::classes::Chosen;
 use crate::clock;
-use crate::dynamic::invalidating::Changed;
+use crate::dynamic::invalidating::{Changed, target_of};
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::{Key, Wants};
@@ -77,6 +78,8 @@ pub struct Call<'a> {
     pub host: &'a [u8],
     /// The decoded path.
     pub path: &'a [u8],
+    /// How it was come to, if it is not the target that the client sent.
+    pub inner: Option<&'a Inner>,
     /// The address at which it came in.
     pub local: SocketAddr,
     /// Whether it came over TLS.
@@ -601,9 +604,10 @@ fn request_of(
     interims: Interims,
 ) -> ProgramRequest {
     let request = call.request;
-    let (raw_path, query) = match request.target {
-        Target::Origin { path, query, .. } => (path, query),
-        _ => (call.path, None),
+    let (raw_path, query) = match (call.inner, request.target) {
+        (Some(inner), _) => (inner.path(), inner.query()),
+        (None, Target::Origin { path, query, .. }) => (path, query),
+        (None, _) => (call.path, None),
     };
     let host = request.authority.unwrap_or_default();
     let other_lines;
@@ -645,7 +649,10 @@ fn extra_of(call: &Call<'_>) -> Extra {
         path_len: alias.path.len(),
         folder: folder.clone(),
     });
-    Extra { alias }
+    Extra {
+        alias,
+        asked_target: call.inner.and_then(|_| target_of(call.request)),
+    }
 }
 
 /// Whether the target is in absolute-form: then Host does not count (RFC 9112 §3.2.2), and may say

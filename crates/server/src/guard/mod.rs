@@ -172,6 +172,11 @@ impl Rule {
             && self.is_for_path(facts.path, indexes)
     }
 
+    /// Whether it would be for the same request under another path.
+    pub fn is_for_other(&self, path: &[u8], facts: Facts<'_>, guard: &Guard) -> bool {
+        self.is_for(Facts { path, ..facts }, &guard.indexes)
+    }
+
     fn is_for_path(&self, path: &[u8], indexes: &[String]) -> bool {
         match self.config.action.refuses() {
             true => paths::has_or_leads_to(&self.config.pattern, path, indexes),

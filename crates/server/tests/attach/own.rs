@@ -2,7 +2,7 @@
 //! when its processes are killed.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -254,6 +254,76 @@ fn redirects_are_answered_below() {
         assert_eq!(hit.text(), above.text());
         own.end();
     }
+}
+
+/// Two versions of an alias's folder, of which the first is in place by a link.
+fn two_versions() -> Folder {
+    let folder = Folder::new();
+    folder.file("v1/a.txt", "old");
+    folder.file("v2/a.txt", "new");
+    symlink("v1", folder.path().join("app")).expect("a link");
+    folder
+}
+
+#[test]
+fn an_alias_is_answered_below_and_with_its_own_file() {
+    if skipped("an_alias_is_answered_below_and_with_its_own_file", &[]) {
+        return;
+    }
+    let folder = two_versions();
+    folder.file("root/static/a.txt", "the root's");
+    let app = folder.path().join("app");
+    let alias = format!(
+        "[[site.alias]]\npath = \"/static\"\nfolder = \"{}\"\n",
+        app.display()
+    );
+    let mut own = Own::with(folder, "json", &alias);
+    let hit = |own: &Own, text: &str| {
+        let before = own.hits();
+        wait_until(text, || {
+            assert_eq!(own.ask_for("/static/a.txt").text(), text);
+            (own.hits() > before).then_some(())
+        });
+    };
+    hit(&own, "old");
+    let next = own.folder.path().join("next");
+    symlink("v2", &next).expect("a link");
+    fs::rename(next, app).expect("renamed");
+    wait_until("the change", || {
+        (own.ask_for("/static/a.txt").text() == "new").then_some(())
+    });
+    hit(&own, "new");
+    own.end();
+}
+
+#[test]
+fn what_has_rules_is_not_answered_below() {
+    if skipped("what_has_rules_is_not_answered_below", &[]) {
+        return;
+    }
+    let folder = Folder::new();
+    folder.file("root/ruled.txt", "ruled");
+    let mut own = Own::with(
+        folder,
+        "json",
+        "[[site.rule]]\npattern = \"/ruled.txt\"\nexcept = \"10.0.0.0/8\"\ndeny = 403\n\
+         [[site.rule]]\npattern = \"/app/**\"\nfallback = \"/page.txt\"\n\
+         [[site.rewrite]]\nfrom = \"/old.txt\"\nto = \"/page.txt\"\n\
+         [[site.rewrite]]\nregex = \"^/front/\"\nto = \"/page.txt\"\nmissing = true\n",
+    );
+    let paths = ["/ruled.txt", "/old.txt", "/front/x", "/app/x"];
+    let ask_all = |own: &Own| paths.map(|path| own.ask_for(path).status);
+    for text in ["one", "two", "three"] {
+        assert_eq!(ask_all(&own), [200; 4]);
+        own.folder.file("root/page.txt", text);
+        wait_until(text, || (own.ask().text() == text).then_some(()));
+        // Whatever was learnt before this has been published by now.
+        own.hit();
+        let before = own.hits();
+        assert_eq!(ask_all(&own), [200; 4]);
+        assert_eq!(own.hits(), before, "only the page is answered below");
+    }
+    own.end();
 }
 
 /// Says when it was run, and the fields that the query gives.

@@ -83,3 +83,46 @@ pub fn program(folder: &Folder, name: &str, text: &str) {
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(file, mode).expect("a mode");
 }
+
+/// A CGI program that tells what it is told.
+pub const SAY: &str = "#!/bin/sh
+body=$(cat)
+said=\"$REQUEST_METHOD uri=$REQUEST_URI query=$QUERY_STRING script=$SCRIPT_NAME info=$PATH_INFO${body:+ $body}\"
+printf 'Content-Type: text/plain\\nContent-Length: %d\\n\\n%s' ${#said} \"$said\"
+";
+
+/// What is said to a path by HTTP/2: the body of a 200, or the status. `None` if there is no curl.
+pub fn by_http2(place: &Place, path: &str) -> Option<String> {
+    let url = format!("http://{}{path}", place.server.address());
+    let mut command = Command::new("curl");
+    command.args([
+        "-sS",
+        "--max-time",
+        "60",
+        "--http2-prior-knowledge",
+        "--path-as-is",
+    ]);
+    let output = command
+        .args(["-w", "\n%{http_version} %{http_code}", &url])
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (body, status) = text.rsplit_once("\n2 ").expect(&text);
+    Some(match status {
+        "200" => body.into(),
+        status => status.into(),
+    })
+}
+
+/// A file of users: `ann` with a cheap hash of bcrypt.
+pub fn users(folder: &Folder) {
+    let ann = bcrypt::hash("secret of ann", 4).expect("a hash");
+    folder.file("users", format!("ann:{ann}\n"));
+}
+
+/// The field by which a user shows a password.
+pub fn basic(user: &str, password: &str) -> String {
+    use base64::Engine;
+    let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+    format!("Authorization: Basic {pair}\r\n")
+}

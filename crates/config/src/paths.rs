@@ -1,0 +1,222 @@
+//! Which paths a redirect or a rewrite is for, what it captures of them, and where that leads.
+//!
+//! Paths come percent-decoded and free of dot segments. Regular expressions are those of the crate `regex`: they take time
+//! linear in the path's length, whatever they are and whatever is asked for.
+
+use std::fmt;
+
+use regex::bytes::{Regex, RegexBuilder};
+
+use crate::pattern::encode;
+use crate::{Pattern, Redirect, Rewrite};
+
+#[cfg(test)]
+mod tests;
+
+/// Longer expressions are mistakes.
+const REGEX_LEN_MAX: usize = 1024;
+/// Memory for a compiled one.
+const REGEX_SIZE_MAX: usize = 256 << 10;
+/// `$1` to `$9`.
+const CAPTURES_MAX: usize = 9;
+/// What stands for the request's query.
+const QUERY: &str = "query";
+
+/// Which paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Paths {
+    /// Those that a glob matches. What the wildcard at its end matches is captured. Key `from`.
+    Pattern(Pattern),
+    /// Those in which a regular expression is found. Its groups are captured. Key `regex`.
+    Regex(Expression),
+}
+
+/// A regular expression over the bytes of a decoded path.
+#[derive(Clone)]
+pub struct Expression {
+    text: String,
+    compiled: Regex,
+}
+
+/// What was captured of a path, from `$1` on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Captured<'p>([&'p [u8]; CAPTURES_MAX]);
+
+impl Paths {
+    /// What is captured of a decoded path; `None` if it is none of these.
+    pub fn capture<'p>(&self, path: &'p [u8]) -> Option<Captured<'p>> {
+        let mut captured = Captured::default();
+        match self {
+            Paths::Pattern(pattern) => captured.0[0] = pattern.capture(path)?,
+            Paths::Regex(regex) => {
+                let found = regex.compiled.captures(path)?;
+                for (place, group) in captured.0.iter_mut().zip(found.iter().skip(1)) {
+                    *place = group.map_or(&[], |group| group.as_bytes());
+                }
+            }
+        }
+        Some(captured)
+    }
+
+    /// How many `$1`, `$2`, … there are.
+    pub fn captures(&self) -> usize {
+        match self {
+            Paths::Pattern(pattern) => usize::from(pattern.has_capture()),
+            Paths::Regex(regex) => regex.compiled.captures_len() - 1,
+        }
+    }
+}
+
+impl fmt::Display for Paths {
+    /// As it was written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Paths::Pattern(pattern) => pattern.fmt(f),
+            Paths::Regex(regex) => f.write_str(&regex.text),
+        }
+    }
+}
+
+impl Expression {
+    /// Reads a regular expression.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a line.
+    pub fn parse(text: &str) -> Result<Expression, String> {
+        if text.len() > REGEX_LEN_MAX {
+            return Err(format!("longer than {REGEX_LEN_MAX} bytes"));
+        }
+        // A line end in a path is a byte as any other: nothing gets past a rule by one.
+        let compiled = RegexBuilder::new(text)
+            .unicode(false)
+            .dot_matches_new_line(true)
+            .size_limit(REGEX_SIZE_MAX)
+            .build()
+            .map_err(|error| last_line(&error.to_string()))?;
+        match compiled.captures_len() - 1 {
+            0..=CAPTURES_MAX => Ok(Expression {
+                text: text.to_string(),
+                compiled,
+            }),
+            groups => Err(format!("{groups} groups are more than {CAPTURES_MAX}")),
+        }
+    }
+}
+
+impl PartialEq for Expression {
+    fn eq(&self, other: &Expression) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Expression {}
+
+impl fmt::Debug for Expression {
+    /// As it was written: what is stored on a disk goes by this text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Expression({:?})", self.text)
+    }
+}
+
+impl Redirect {
+    /// The value of `Location` for a decoded path, or None if the redirect is not for it.
+    ///
+    /// What was captured is percent-encoded anew, and a path stays a path: no request can
+    /// make it lead to another host. The request's `query` (as received, without `?`) is kept
+    /// unless `to` has one of its own.
+    pub fn location(&self, path: &[u8], query: Option<&[u8]>) -> Option<Vec<u8>> {
+        let captured = self.from.capture(path)?;
+        let (to, fragment) = match self.to.find('#') {
+            Some(hash) => self.to.split_at(hash),
+            None => (self.to.as_str(), ""),
+        };
+        let mut location = target(to, &captured, query);
+        put(fragment, &captured, query, &mut location);
+        Some(location)
+    }
+}
+
+impl Rewrite {
+    /// The target, path and query, that a decoded path leads to, or None if the rewrite is not for it. As for
+    /// [`Redirect::location`], what was captured is encoded, and the query is kept unless `to` has one.
+    pub fn target(&self, path: &[u8], query: Option<&[u8]>) -> Option<Vec<u8>> {
+        let captured = self.from.capture(path)?;
+        Some(target(&self.to, &captured, query))
+    }
+}
+
+fn target(to: &str, captured: &Captured<'_>, query: Option<&[u8]>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(to.len() + 64);
+    put(to, captured, query, &mut out);
+    if let Some(query) = query.filter(|_| !to.contains('?')) {
+        out.push(b'?');
+        put_query(query, &mut out);
+    }
+    if to.starts_with('/') {
+        // A second slash in front would make a host of what follows (RFC 3986 §4.2).
+        let slashes = out.iter().take_while(|&&byte| byte == b'/').count();
+        out.drain(1..slashes);
+    }
+    out
+}
+
+/// Appends `to` with what was captured in place of `$1` to `$9`, and the query in place of `$query`; where there is none, the
+/// `?` or `&` before it goes, too.
+fn put(to: &str, captured: &Captured<'_>, query: Option<&[u8]>, out: &mut Vec<u8>) {
+    for piece in pieces(to) {
+        match (piece, query) {
+            (Piece::Text(text), _) => out.extend_from_slice(text.as_bytes()),
+            (Piece::Capture(number), _) => {
+                let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+                let captured = captured.0.get(number - 1).copied();
+                encode(captured.unwrap_or_default(), plain, out);
+            }
+            (Piece::Query, Some(query)) if !query.is_empty() => put_query(query, out),
+            (Piece::Query, _) => {
+                out.pop_if(|byte| matches!(byte, b'?' | b'&'));
+            }
+        }
+    }
+}
+
+fn put_query(query: &[u8], out: &mut Vec<u8>) {
+    encode(query, |byte| byte.is_ascii_graphic(), out);
+}
+
+/// A part of where something leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Piece<'t> {
+    Text(&'t str),
+    /// From 1.
+    Capture(usize),
+    Query,
+}
+
+/// Takes `to` apart. A `$` before anything else is itself.
+pub(crate) fn pieces(to: &str) -> Vec<Piece<'_>> {
+    let (mut pieces, mut text_start, mut from) = (Vec::new(), 0, 0);
+    while let Some(dollar) = to[from..].find('$').map(|at| from + at) {
+        let after = &to[dollar + 1..];
+        let digit = after.bytes().next().filter(|b| matches!(b, b'1'..=b'9'));
+        let (piece, len) = match digit {
+            Some(digit) => (Piece::Capture(usize::from(digit - b'0')), 1),
+            None if after.starts_with(QUERY) => (Piece::Query, QUERY.len()),
+            None => {
+                from = dollar + 1;
+                continue;
+            }
+        };
+        pieces.push(Piece::Text(&to[text_start..dollar]));
+        pieces.push(piece);
+        from = dollar + 1 + len;
+        text_start = from;
+    }
+    pieces.push(Piece::Text(&to[text_start..]));
+    pieces
+}
+
+/// Errors of expressions are drawn in several lines, the last of which says what is wrong.
+fn last_line(error: &str) -> String {
+    let last = error.lines().last().unwrap_or_default();
+    last.trim_start_matches("error: ").to_string()
+}

@@ -1,0 +1,213 @@
+//! Redirects and rewrites: where they lead.
+
+use super::*;
+
+fn regex(text: &str) -> Paths {
+    Paths::Regex(Expression::parse(text).expect("an expression"))
+}
+
+fn leads(from: Paths, to: &str, path: &[u8], query: Option<&str>) -> Option<String> {
+    let rewrite = Rewrite {
+        from,
+        to: to.to_string(),
+        missing: false,
+    };
+    let target = rewrite.target(path, query.map(str::as_bytes))?;
+    Some(String::from_utf8(target).expect("ASCII"))
+}
+
+#[test]
+fn groups_are_put_where_they_are_named() {
+    for (from, to, path, query, expected) in [
+        (
+            r"^/blog/(\d+)$",
+            "/post?id=$1",
+            "/blog/7",
+            None,
+            Some("/post?id=7"),
+        ),
+        (r"^/blog/(\d+)$", "/post?id=$1", "/blog/x", None, None),
+        (
+            r"^/blog/(\d+)$",
+            "/post?id=$1",
+            "/blog/7",
+            Some("a=b"),
+            Some("/post?id=7"),
+        ),
+        (
+            r"^/(.*)$",
+            "/index.php?q=$1&$query",
+            "/a/b",
+            Some("c=d"),
+            Some("/index.php?q=a/b&c=d"),
+        ),
+        (
+            r"^/(.*)$",
+            "/index.php?q=$1&$query",
+            "/a/b",
+            None,
+            Some("/index.php?q=a/b"),
+        ),
+        (
+            r"^/(.*)$",
+            "/index.php?$query",
+            "/a",
+            Some(""),
+            Some("/index.php"),
+        ),
+        (
+            r"^/(.*)$",
+            "/index.php",
+            "/a",
+            Some("c"),
+            Some("/index.php?c"),
+        ),
+        (
+            r"^/(a)?(b)?$",
+            "/[$1][$2][$3]$x$",
+            "/b",
+            None,
+            Some("/[][b][]$x$"),
+        ),
+        (
+            "^/([a-z]{2})/(.*)$",
+            "/$2?lang=$1",
+            "/de/x y",
+            None,
+            Some("/x%20y?lang=de"),
+        ),
+        ("old", "/new", "/very/old/page", None, Some("/new")),
+    ] {
+        let got = leads(regex(from), to, path.as_bytes(), query);
+        assert_eq!(got.as_deref(), expected, "{from} {to} {path}");
+    }
+}
+
+#[test]
+fn what_is_captured_stays_one_value() {
+    for (path, expected) in [
+        (&b"/a&b=c"[..], "/?q=a%26b%3Dc"),
+        (b"/a#b?c", "/?q=a%23b%3Fc"),
+        (b"/a\r\nb", "/?q=a%0D%0Ab"),
+        (b"/\xff%$1", "/?q=%FF%25%241"),
+    ] {
+        let got = leads(regex("^/(.*)$"), "/?q=$1", path, None);
+        assert_eq!(got.as_deref(), Some(expected));
+    }
+    let to_slash = leads(regex("^/x(.*)$"), "/$1", b"/x//evil.example/", None);
+    assert_eq!(to_slash.as_deref(), Some("/evil.example/"));
+}
+
+#[test]
+fn a_line_end_is_a_byte_as_any_other() {
+    let all = regex("^/private/.*$");
+    assert!(all.capture(b"/private/a\nb").is_some());
+    assert!(all.capture(b"/private/\n").is_some());
+    assert!(all.capture(b"\n/private/").is_none());
+    assert!(regex("^/a$").capture(b"/a\n").is_none());
+}
+
+#[test]
+fn an_expression_that_is_wrong_is_told_in_a_line() {
+    for (text, said) in [
+        ("(", "unclosed group"),
+        ("[a", "unclosed character class"),
+        ("(?=a)", "look-around"),
+        (r"(a)\1", "backreferences are not supported"),
+        ("(a{500}){500}", "Compiled regex exceeds size limit"),
+        (
+            "(a)(a)(a)(a)(a)(a)(a)(a)(a)(a)",
+            "10 groups are more than 9",
+        ),
+    ] {
+        let told = Expression::parse(text).expect_err(text);
+        assert!(
+            told.contains(said) && !told.contains('\n'),
+            "{text}: {told}"
+        );
+    }
+    assert!(Expression::parse(&"a".repeat(1025)).is_err());
+}
+
+#[test]
+fn a_hard_expression_takes_no_more_than_its_share() {
+    let hard = regex("^/(a+)+(a|b|ab)*(.*)*c$");
+    assert!(
+        hard.capture(format!("/{}", "a".repeat(8000)).as_bytes())
+            .is_none()
+    );
+}
+
+#[test]
+fn expressions_are_the_same_by_their_text() {
+    assert_eq!(regex("^/a"), regex("^/a"));
+    assert_ne!(regex("^/a"), regex("^/b"));
+    assert_eq!(format!("{:?}", regex("^/a")), "Regex(Expression(\"^/a\"))");
+}
+
+fn location(from: &str, to: &str, path: &[u8], query: Option<&str>) -> Option<String> {
+    let redirect = Redirect {
+        from: Paths::Pattern(Pattern::parse(from).expect("a pattern")),
+        to: to.to_string(),
+        status: 301,
+    };
+    let bytes = redirect.location(path, query.map(str::as_bytes))?;
+    Some(String::from_utf8(bytes).expect("ASCII"))
+}
+
+#[test]
+fn redirects_lead_where_they_should() {
+    for (from, to, path, query, expected) in [
+        ("/a", "/b", "/a", None, Some("/b")),
+        ("/a", "/b", "/c", None, None),
+        ("/a", "/b", "/a", Some("x=1&y"), Some("/b?x=1&y")),
+        ("/a", "/b", "/a", Some(""), Some("/b?")),
+        ("/a", "/b?own", "/a", Some("x=1"), Some("/b?own")),
+        ("/a", "/b#part", "/a", Some("x=1"), Some("/b?x=1#part")),
+        ("/old/**", "/new/$1", "/old/x/y", None, Some("/new/x/y")),
+        ("/old/**", "/new/$1", "/old/", None, Some("/new/")),
+        (
+            "/old/*",
+            "/new?name=$1#$1",
+            "/old/x",
+            Some("q"),
+            Some("/new?name=x#x"),
+        ),
+        (
+            "/**",
+            "https://other.example/$1",
+            "/x",
+            Some("q"),
+            Some("https://other.example/x?q"),
+        ),
+    ] {
+        assert_eq!(
+            location(from, to, path.as_bytes(), query).as_deref(),
+            expected,
+            "{from} {to} {path}"
+        );
+    }
+}
+
+#[test]
+fn no_request_makes_a_redirect_lead_elsewhere() {
+    for (to, path, expected) in [
+        (
+            "/new/$1",
+            &b"/old/a b\r\nSet-Cookie: x"[..],
+            "/new/a%20b%0D%0ASet-Cookie%3A%20x",
+        ),
+        ("/new/$1", b"/old/\xff%?#&", "/new/%FF%25%3F%23%26"),
+        ("/$1", b"/old//evil.example", "/evil.example"),
+        ("/$1", b"/old/\\evil.example", "/%5Cevil.example"),
+        ("/$1/x", b"/old/", "/x"),
+        ("/$1$1", b"/old//", "/"),
+    ] {
+        assert_eq!(
+            location("/old/**", to, path, None).as_deref(),
+            Some(expected)
+        );
+    }
+    let split = location("/a", "/b", b"/a", Some("x\r\ny z\u{e9}"));
+    assert_eq!(split.as_deref(), Some("/b?x%0D%0Ay%20z%C3%A9"));
+}

@@ -1,0 +1,265 @@
+//! Rewrites and redirects, by glob and by regular expression.
+
+use lowroad_testkit::Folder;
+use lowroad_testkit::origin::Origin;
+
+use crate::place::{Place, SAY, basic, by_http2, check, program, users};
+
+const FILES: [&str; 7] = [
+    "root/a.txt",
+    "root/new/a.txt",
+    "root/new/b c.txt",
+    "root/secret/x.txt",
+    "root/dir/index.html",
+    "root/empty/x",
+    "in/x.pdf",
+];
+
+/// With the program `say.cgi`, which tells what it is told.
+fn with_program(lines: &str) -> Place {
+    let folder = Folder::new();
+    program(&folder, "root/say.cgi", SAY);
+    let route = "[[site.route]]\npattern = \"*.cgi\"\ncgi = true\n";
+    Place::after(folder, &FILES, &format!("{lines}{route}"))
+}
+
+#[test]
+fn a_path_is_answered_with_another() {
+    let place = with_program(
+        "[[site.rewrite]]\nfrom = \"/old/**\"\nto = \"/new/$1\"\n\
+         [[site.rewrite]]\nregex = \"^/blog/([0-9]+)(?:-.*)?$\"\nto = \"/say.cgi/post?id=$1&$query\"\n\
+         [[site.rewrite]]\nregex = \"^/lang/(..)/(.*)$\"\nto = \"/$2?lang=$1\"\n",
+    );
+    for (path, said) in [
+        ("/old/a.txt", "root/new/a.txt"),
+        ("/old/b%20c.txt", "root/new/b c.txt"),
+        ("/old/none", "404"),
+        ("/new/a.txt", "root/new/a.txt"),
+        ("/lang/de/a.txt", "root/a.txt"),
+        // No rewrite comes after a rewrite.
+        ("/lang/de/old/a.txt", "404"),
+        (
+            "/blog/7",
+            "GET uri=/blog/7 query=id=7 script=/say.cgi info=/post",
+        ),
+        (
+            "/blog/7-a%26b?c=d",
+            "GET uri=/blog/7-a%26b?c=d query=id=7&c=d script=/say.cgi info=/post",
+        ),
+        ("/blog/x", "404"),
+        ("/old/..%2fa.txt", "400"),
+        ("/old/%00", "400"),
+    ] {
+        assert_eq!(place.says(path), said, "{path}");
+        if let Some(by_http2) = by_http2(&place, path) {
+            assert_eq!(by_http2, said, "{path} by HTTP/2");
+        }
+    }
+    assert_eq!(place.get("/old").status, 404);
+    let part = place.get_with("/old/a.txt", "Range: bytes=0-3\r\n");
+    assert_eq!((part.status, part.text()), (206, "root".into()));
+    let told = place.explain("/blog/7");
+    let line = "rewrite                ^/blog/([0-9]+)(?:-.*)?$ to /say.cgi/post?id=7\n";
+    assert!(told.contains(line), "{told}");
+}
+
+#[test]
+fn a_front_controller_has_what_is_no_file() {
+    let place = with_program(
+        "[[site.rewrite]]\nregex = \"^/(.*)$\"\nto = \"/say.cgi?q=$1&$query\"\nmissing = true\n",
+    );
+    for (path, said) in [
+        ("/a.txt", "root/a.txt"),
+        ("/dir/", "root/dir/index.html"),
+        ("/dir", "301"),
+        ("/none", "GET uri=/none query=q=none script=/say.cgi info="),
+        (
+            "/a/b/?x=y",
+            "GET uri=/a/b/?x=y query=q=a/b/&x=y script=/say.cgi info=",
+        ),
+        (
+            "/a&b=c",
+            "GET uri=/a&b=c query=q=a%26b%3Dc script=/say.cgi info=",
+        ),
+        (
+            "/a%0Ab",
+            "GET uri=/a%0Ab query=q=a%0Ab script=/say.cgi info=",
+        ),
+        (
+            "/AC%2FDC",
+            "GET uri=/AC%2FDC query=q=AC/DC script=/say.cgi info=",
+        ),
+        (
+            "/empty/",
+            "GET uri=/empty/ query=q=empty/ script=/say.cgi info=",
+        ),
+        ("/.git", "GET uri=/.git query=q=.git script=/say.cgi info="),
+        (
+            "/say.cgi/x?y",
+            "GET uri=/say.cgi/x?y query=y script=/say.cgi info=/x",
+        ),
+    ] {
+        assert_eq!(place.says(path), said, "{path}");
+        if let Some(by_http2) = by_http2(&place, path) {
+            assert_eq!(by_http2, said, "{path} by HTTP/2");
+        }
+    }
+    let mut client = place.server.connect();
+    client.send("POST /new/thing HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    let said = "POST uri=/new/thing query=q=new/thing script=/say.cgi info= hello";
+    assert_eq!(client.response().text(), said);
+    client.send("POST /a.txt HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(client.response().status, 405);
+}
+
+#[test]
+fn rules_look_at_the_path_asked_for_and_at_the_new_one() {
+    let place = Place::new(
+        &FILES,
+        "[[site.rewrite]]\nfrom = \"/open/**\"\nto = \"/secret/$1\"\n\
+         [[site.rewrite]]\nfrom = \"/closed/**\"\nto = \"/$1\"\n\
+         [[site.rewrite]]\nregex = \"^/gone/(.*)$\"\nto = \"/secret/$1\"\nmissing = true\n\
+         [[site.rewrite]]\nregex = \"^/up/(.*)$\"\nto = \"/$1/\"\n\
+         [[site.rule]]\npattern = \"/secret/**\"\ndeny = 403\n\
+         [[site.rule]]\npattern = \"/closed/**\"\ndeny = 403\n",
+    );
+    for path in [
+        "/open/x.txt",
+        "/op%65n/x.txt",
+        "//open//x.txt",
+        "/open/%78.txt",
+        "/open/x.txt.gz",
+        "/closed/a.txt",
+        "/closed%2F/a.txt",
+        "/closed//a.txt",
+        "/gone/x.txt",
+        "/gone/none",
+        "/up/secret",
+        "/up/secret/x.txt",
+    ] {
+        let status = if path.contains("%2F") { "400" } else { "403" };
+        assert_eq!(place.says(path), status, "{path}");
+        if let Some(by_http2) = by_http2(&place, path) {
+            assert_eq!(by_http2, status, "{path} by HTTP/2");
+        }
+    }
+    let told = place.explain("/open/x.txt");
+    assert!(
+        told.contains("rule                   /secret/**: deny 403"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_password_for_the_new_path_is_needed_under_the_old_one() {
+    let folder = Folder::new();
+    users(&folder);
+    let place = Place::after(
+        folder,
+        &FILES,
+        "[[site.rewrite]]\nfrom = \"/open/**\"\nto = \"/secret/$1\"\n\
+         [[site.rule]]\npattern = \"/secret/**\"\nauth = \"users\"\n",
+    );
+    assert_eq!(place.says("/open/x.txt"), "401");
+    let got = place.get_with("/open/x.txt", &basic("ann", "secret of ann"));
+    assert_eq!((got.status, got.text()), (200, "root/secret/x.txt".into()));
+    let got = place.get_with("/open/x.txt", &basic("ann", "none"));
+    assert_eq!(got.status, 401);
+    let got = place.get_with("/open/none", &basic("ann", "secret of ann"));
+    assert_eq!(got.status, 404);
+}
+
+#[test]
+fn a_limit_counts_a_request_once() {
+    let place = Place::new(
+        &FILES,
+        "[[site.rewrite]]\nfrom = \"/old/**\"\nto = \"/new/$1\"\n\
+         [[site.rule]]\nrate = \"1/h\"\nburst = 2\n",
+    );
+    let statuses: Vec<u16> = (0..3).map(|_| place.get("/old/a.txt").status).collect();
+    assert_eq!(statuses, [200, 200, 429]);
+}
+
+#[test]
+fn an_internal_alias_is_for_rewrites_only() {
+    let place = Place::new(
+        &FILES,
+        "[[site.alias]]\npath = \"/in\"\nfolder = \"{}/in\"\ninternal = true\n\
+         [[site.rewrite]]\nfrom = \"/files/*\"\nto = \"/in/$1\"\n",
+    );
+    for path in [
+        "/in/x.pdf",
+        "/in",
+        "/in/",
+        "//in//x.pdf",
+        "/%69n/x.pdf",
+        "/in/none",
+    ] {
+        assert_eq!(place.says(path), "404", "{path}");
+    }
+    assert_eq!(place.says("/files/x.pdf"), "in/x.pdf");
+    assert_eq!(place.says("/in/x.pdf"), "404", "nor when it is stored");
+    let told = place.explain("/in/x.pdf");
+    assert!(told.contains("/in is an internal alias"), "{told}");
+}
+
+#[test]
+fn an_origin_gets_the_new_target_and_its_response_is_kept_for_the_old_one() {
+    let origin = Origin::saying(|asked| {
+        let said = &asked.target;
+        let len = said.len();
+        format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: {len}\r\n\r\n{said}"
+        )
+    });
+    let place = Place::new(
+        &[],
+        &format!(
+            "[[site.rewrite]]\nregex = \"^/v1/(.*)$\"\nto = \"/api/$1?v=1&$query\"\n\
+             [[site.route]]\npattern = \"/api/**\"\norigin = \"{}\"\n",
+            origin.url()
+        ),
+    );
+    for _ in 0..2 {
+        assert_eq!(place.says("/v1/x?a=b"), "/api/x?v=1&a=b");
+        assert_eq!(place.says("/v1/x?a=c"), "/api/x?v=1&a=c");
+    }
+    assert_eq!(origin.count(), 2, "they are stored");
+}
+
+#[test]
+fn redirects_capture_too() {
+    let place = Place::new(
+        &FILES,
+        "[[site.redirect]]\nregex = \"^/([0-9]{4})/([0-9]{2})/(.*)$\"\nto = \"/archive/$3?year=$1&month=$2\"\nstatus = 308\n\
+         [[site.redirect]]\nfrom = \"/moved/**\"\nto = \"https://a.example/$1?$query\"\n",
+    );
+    for (path, status, location) in [
+        ("/2024/05/a%20b", 308, "/archive/a%20b?year=2024&month=05"),
+        (
+            "/2024/05//evil.example",
+            308,
+            "/archive/evil.example?year=2024&month=05",
+        ),
+        ("/moved/x?y", 301, "https://a.example/x?y"),
+        ("/moved/x", 301, "https://a.example/x"),
+    ] {
+        let got = place.get(path);
+        assert_eq!(
+            (got.status, got.field("location")),
+            (status, Some(location)),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told() {
+    let told = check("[[site.rewrite]]\nregex = \"^/(.*\"\nto = \"/x\"\n");
+    assert!(
+        told.contains(
+            "site[0].rewrite[0].regex: \"^/(.*\" is not a regular expression: unclosed group"
+        ),
+        "{told}"
+    );
+}
