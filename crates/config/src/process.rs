@@ -126,6 +126,12 @@ pub(crate) fn limits(section: Section<'_>) -> Limits {
             default.calls_waiting_max,
             0..=1 << 20,
         ),
+        compressors_max: count(
+            &section,
+            "compressors_max",
+            default.compressors_max,
+            1..=65_536,
+        ),
     };
     section.finish();
     limits

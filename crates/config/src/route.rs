@@ -9,7 +9,7 @@ use crate::named::{self, DAY_MS};
 use crate::origin;
 use crate::process::{account, count};
 use crate::reader::{At, Item, Section, Source};
-use crate::site::{Marks, absolute_path, file_name};
+use crate::site::{Marks, absolute_path, file_name, on_the_fly};
 use crate::value;
 use crate::{Cgi, Database, FastCgi, Keep, Module, Pages, Pattern, Route, RouteTo, Site, Upstream};
 use std::path::PathBuf;
@@ -74,6 +74,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         ("never", Keep::Never),
     ];
     let keep = section.choice("keep", &words, Keep::default());
+    let compress = section.item("compress").as_ref().and_then(on_the_fly);
     keys_of_other_targets(&section, kind);
     let caching = match kind {
         Some("origin") => section.section("cache").map(caching::caching),
@@ -91,6 +92,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         request_buffering,
         response_buffering,
         keep,
+        compress,
         caching: caching.unwrap_or_default(),
         ..Route::new(pattern?, to?)
     };

@@ -167,6 +167,7 @@ fn every_key_of_the_process_is_read() {
         body_len_max = 0
         calls_max = 8
         calls_waiting_max = 9
+        compressors_max = 7
         [buffering]
         temp_path = "waiting"
         request_buffer = "4K"
@@ -216,6 +217,7 @@ fn every_key_of_the_process_is_read() {
         body_len_max: 0,
         calls_max: 8,
         calls_waiting_max: 9,
+        compressors_max: 7,
     };
     let access = AccessLog {
         path: LogTarget::File("access.log".into()),
@@ -255,7 +257,7 @@ fn every_key_of_a_site_is_read() {
         hidden = true
         symlinks = "follow"
         purge_from = ["127.0.0.1", "10.0.0.0/8"]
-        compress = { enabled = false, len_min = "1K", encodings = ["gzip", "br"], precompressed = false }
+        compress = { enabled = false, len_min = "1K", encodings = ["gzip", "br"], precompressed = false, programs = true }
         types = { webmanifest = "application/manifest+json", txt = "text/plain; charset=utf-8" }
         error_pages = { 404 = "/404.html", 503 = "/e/busy.html" }
         [[site.cache_control]]
@@ -292,6 +294,7 @@ fn every_key_of_a_site_is_read() {
             len_min: 1024,
             encodings: vec![Encoding::Gzip, Encoding::Br],
             precompressed: false,
+            programs: vec![Encoding::Zstd, Encoding::Gzip],
         },
         types: vec![
             ("txt".into(), "text/plain; charset=utf-8".into()),
@@ -453,7 +456,7 @@ fn unknown_keys() {
             "[site.compress]\nlen_max = 1\n[[site.cache_control]]\npatern = \"/\"\nvalue = \"x\""
         )),
         "4:1: site[0].compress.len_max: unknown key; did you mean len_min? \
-         (allowed: enabled, len_min, encodings, precompressed)\n\
+         (allowed: enabled, len_min, encodings, precompressed, programs)\n\
          5:1: site[0].cache_control[0]: pattern is missing\n\
          6:1: site[0].cache_control[0].patern: unknown key; did you mean pattern? (allowed: pattern, value)"
     );

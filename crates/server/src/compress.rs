@@ -1,9 +1,12 @@
 //! Compression of a whole body in memory: once per object, on a helper thread, so the levels are
-//! chosen for size rather than for speed.
+//! chosen for size rather than for speed. Those for what is made for each request are in [`flowing`].
+
+pub mod flowing;
 
 use std::io::{self, Write};
 
-use lowroad_http::encoding::Encoding;
+use lowroad_config as config;
+use lowroad_http::encoding::{Encoding, EncodingSet};
 
 /// brotli's quality, 0 to 11: beyond 6 it takes several times as long for a few per cent.
 const BROTLI_QUALITY: i32 = 6;
@@ -11,6 +14,17 @@ const BROTLI_QUALITY: i32 = 6;
 const ZSTD_LEVEL: i32 = 12;
 /// brotli's window as a power of two; what every decoder must support is 24 (RFC 7932 §9.1).
 const BROTLI_WINDOW: i32 = 22;
+
+/// The codings that a configuration names.
+pub fn codings(named: &[config::Encoding]) -> EncodingSet {
+    named.iter().fold(EncodingSet::EMPTY, |codings, coding| {
+        codings.with(match coding {
+            config::Encoding::Br => Encoding::Brotli,
+            config::Encoding::Zstd => Encoding::Zstd,
+            config::Encoding::Gzip => Encoding::Gzip,
+        })
+    })
+}
 
 /// The body in this encoding, or `None` if that would not save at least a twentieth.
 ///

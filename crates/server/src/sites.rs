@@ -16,10 +16,11 @@ use lowroad_config as config;
 use lowroad_config::{Name, Root};
 use lowroad_engine::ListenerId;
 use lowroad_engine::layer::Secured;
-use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_http::encoding::EncodingSet;
 use lowroad_http::host;
 
 use crate::classes::Classes;
+use crate::compress;
 use crate::guard::Guard;
 use crate::listeners::Listeners;
 use crate::pages::Pages;
@@ -332,14 +333,7 @@ impl Site {
         (routes, guard): (Arc<Routes>, Option<Arc<Guard>>),
     ) -> Site {
         let base = &identity.base().path;
-        let mut encodings = EncodingSet::EMPTY;
-        for encoding in &rules.compress.encodings {
-            encodings.insert(match encoding {
-                config::Encoding::Br => Encoding::Brotli,
-                config::Encoding::Zstd => Encoding::Zstd,
-                config::Encoding::Gzip => Encoding::Gzip,
-            });
-        }
+        let encodings = compress::codings(&rules.compress.encodings);
         let label = match rules.names.first() {
             Some(Name::Exact(name) | Name::Wildcard(name)) => name.clone(),
             _ if rules.root == Root::None => "any host".into(),

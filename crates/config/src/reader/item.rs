@@ -65,6 +65,10 @@ impl<'d> Item<'d> {
         }
     }
 
+    pub(crate) fn is_array(&self) -> bool {
+        self.value.is_array()
+    }
+
     pub(crate) fn is_empty_array(&self) -> bool {
         self.value.as_array().is_some_and(|array| array.is_empty())
     }

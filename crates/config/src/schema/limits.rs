@@ -45,6 +45,9 @@ pub struct Limits {
     pub calls_max: usize,
     /// Calls that wait for that, of all classes; 0 to 1 048 576. Default 1024.
     pub calls_waiting_max: usize,
+    /// Responses of programs that are compressed at a time, 1 to 65 536; others are sent as they come. Each takes 0.4 to
+    /// 1.2 MiB. Default 128.
+    pub compressors_max: usize,
 }
 
 impl Limits {
@@ -74,6 +77,7 @@ impl Default for Limits {
             body_len_max: 1 << 20,
             calls_max: 256,
             calls_waiting_max: 1024,
+            compressors_max: 128,
         }
     }
 }

@@ -13,6 +13,14 @@ pub struct Compress {
     pub encodings: Vec<Encoding>,
     /// Siblings with `.br`, `.zst` and `.gz` are sent to who accepts them. Default true.
     pub precompressed: bool,
+    /// The codings for what programs and origins answer, where their route says nothing; none twice. Default none: they
+    /// are sent as they come. `true` is [`Compress::ON_THE_FLY`].
+    pub programs: Vec<Encoding>,
+}
+
+impl Compress {
+    /// The codings that are quick enough for what is made for each request.
+    pub const ON_THE_FLY: [Encoding; 2] = [Encoding::Zstd, Encoding::Gzip];
 }
 
 impl Default for Compress {
@@ -22,6 +30,7 @@ impl Default for Compress {
             len_min: 256,
             encodings: vec![Encoding::Br, Encoding::Zstd, Encoding::Gzip],
             precompressed: true,
+            programs: Vec::new(),
         }
     }
 }

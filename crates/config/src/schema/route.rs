@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{Caching, Origin};
+use super::{Caching, Encoding, Origin};
 use crate::Pattern;
 
 /// Paths whose requests, of all methods, go to a program. `[[site.route]]`
@@ -42,6 +42,9 @@ pub struct Route {
     pub conditions: Conditions,
     /// Which responses are kept for others. Key `keep`.
     pub keep: Keep,
+    /// The codings for its responses; none: they are sent as they come. Default `None`: as the site says in
+    /// [`Compress::programs`](super::Compress::programs). Key `compress`.
+    pub compress: Option<Vec<Encoding>>,
     /// How responses are stored; of an origin only. `[site.route.cache]`
     pub caching: Caching,
 }
@@ -71,6 +74,7 @@ impl Route {
             response_buffering: true,
             conditions: Conditions::default(),
             keep: Keep::default(),
+            compress: None,
             caching: Caching::default(),
         }
     }

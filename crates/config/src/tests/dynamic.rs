@@ -673,6 +673,21 @@ fn a_route_may_want_more_than_a_path() {
 }
 
 #[test]
+fn a_route_says_how_responses_are_compressed() {
+    let compress = |line: &str| {
+        let route = format!("pattern = \"/a\"\npages = true\n{line}");
+        good(&in_route(&route)).sites[0].routes[0].compress.clone()
+    };
+    assert_eq!(compress(""), None);
+    assert_eq!(compress("compress = false"), Some(vec![]));
+    let quick = vec![Encoding::Zstd, Encoding::Gzip];
+    assert_eq!(compress("compress = true"), Some(quick));
+    assert_eq!(compress("compress = [\"br\"]"), Some(vec![Encoding::Br]));
+    let found = shown(&in_route("pattern = \"/a\"\npages = true\ncompress = 1"));
+    assert!(found.contains("1 is not a list of codings"), "{found}");
+}
+
+#[test]
 fn folders_are_answered_by_what_fastcgi_servers_run() {
     let index = |routes: &str, more: &str| {
         let text = format!("[[site]]\nlisten = 1\nroot = \"/r\"\n{more}{routes}");

@@ -4,7 +4,7 @@
 use lowroad_cache::request::Asked;
 use lowroad_cache::validation::{self, Validators};
 use lowroad_dynamic::{Failure, Fields};
-use lowroad_http::fields::{Lines, Name};
+use lowroad_http::fields::{Known, Lines, Name};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
 
@@ -12,6 +12,7 @@ use crate::clock;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Wants;
 use crate::dynamic::storing::{Stored, Storing, Way};
+use crate::programs::compressing::{self, fields::names_coding};
 use crate::store::object::{Kind, Representation};
 use crate::store::{Object, ObjectArc};
 
@@ -181,6 +182,12 @@ pub(super) fn merged(representation: &Representation, news: &Fields) -> Fields {
     for (name, value) in validation::merged(&stored, &new, &[]) {
         // What was stored or received as a field is one.
         fields.try_push(name, value);
+    }
+    // Its origin need not know that it was compressed on its way here.
+    let is_vary = |(name, _): &&(&[u8], &[u8])| name.eq_ignore_ascii_case(b"vary");
+    let vary = stored.iter().filter(is_vary).map(|(_, value)| *value);
+    if fields.known(Known::ContentEncoding).next().is_some() && names_coding(vary) {
+        compressing::fields::vary(&mut fields);
     }
     if let Some(date) = news.date().or(representation.head.date(bytes)) {
         fields.set_date(*date);

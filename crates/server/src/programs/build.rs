@@ -13,6 +13,7 @@ use lowroad_log::Logger;
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle;
 
+use crate::programs::compressing::{self, Compressing, Compressors};
 use crate::programs::conditions::{self, Varying};
 use crate::programs::lanes::Lanes;
 use crate::programs::modules::{self, Catalog, Modules};
@@ -30,6 +31,7 @@ pub struct Programs {
     forms: Forms,
     /// What waits between clients and programs, of all configurations.
     account: Arc<Account>,
+    compressed: Arc<compressing::Counts>,
 }
 
 /// The programs of one configuration.
@@ -38,6 +40,7 @@ pub struct Opened<'p> {
     catalog: Catalog,
     databases: Databases,
     spools: Arc<Spools>,
+    compressors: Arc<Compressors>,
 }
 
 impl Programs {
@@ -56,6 +59,7 @@ impl Programs {
             modules: Modules::default(),
             forms: Forms::new().map_err(io::Error::other)?,
             account: Arc::new(Account::new(temp_files_max())),
+            compressed: Arc::default(),
         })
     }
 
@@ -81,8 +85,10 @@ impl Programs {
         let (workers, logger) = (self.workers.len(), self.logger.clone());
         let catalog = self.modules.open(config, workers, &logger, &runtime)?;
         let notice: Notice = Arc::new(move |text| logger.warn(format_args!("{text}")));
+        let compressors = Compressors::new(config.limits.compressors_max, self.compressed.clone());
         Ok(Opened {
             programs: self,
+            compressors: Arc::new(compressors),
             spools: Spools::open(&config.buffering, self.account.clone(), notice)?,
             catalog,
             databases: self.forms.open(config)?,
@@ -94,9 +100,12 @@ impl Programs {
         self.scripts.status()
     }
 
-    /// What happened, by kind: to WebAssembly modules, to pages, and to what waits between clients and programs.
+    /// What happened, by kind: to WebAssembly modules, to pages, to what waits between clients and programs, and to what
+    /// is compressed.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
-        [self.modules.counts(), pages::counts(), self.account.list()].concat()
+        let waiting = self.account.list();
+        let compressed = self.compressed.list();
+        [self.modules.counts(), pages::counts(), waiting, compressed].concat()
     }
 }
 
@@ -120,6 +129,7 @@ impl Opened<'_> {
             if rules.request_buffering {
                 handler = Arc::new(Buffered::new(handler, self.spools.clone()));
             }
+            let handler = Compressing::around(handler, rules, &site.compress, &self.compressors);
             let spools = rules.response_buffering.then(|| self.spools.clone());
             Ok(Route::new(rules, label, handler, spools))
         });

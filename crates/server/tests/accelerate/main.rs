@@ -2,6 +2,7 @@
 
 mod applications;
 mod attacks;
+mod compressed;
 mod conditions;
 mod disk;
 mod encrypted;

@@ -99,6 +99,11 @@ impl Host {
         Host::with_settings(BUFFERING, routes, scripts)
     }
 
+    /// The same with these limits.
+    pub fn with_limits(limits: &str, routes: &str, scripts: &[(&str, &str)]) -> Host {
+        Host::with_settings(&format!("{BUFFERING}[limits]\n{limits}"), routes, scripts)
+    }
+
     /// The same with these tables before those of modules and sites.
     pub fn with_settings(settings: &str, routes: &str, scripts: &[(&str, &str)]) -> Host {
         let folder = Folder::new();
@@ -202,8 +207,12 @@ impl Host {
 }
 
 fn filled(folder: &Folder, settings: &str, routes: &str) -> String {
+    let limits = match settings.contains("[limits]") {
+        true => "",
+        false => "[limits]\nbody_len_max = \"64M\"\n",
+    };
     let text = format!(
-        "[server]\nworkers = 2\nadmin = \"DIR/admin.sock\"\n[limits]\nbody_len_max = \"64M\"\n\
+        "[server]\nworkers = 2\nadmin = \"DIR/admin.sock\"\n{limits}\
          [log]\naccess = \"DIR/access\"\nformat = \"json\"\n{settings}{PROGRAMS}{routes}"
     );
     text.replace("DIR", &folder.path().display().to_string())

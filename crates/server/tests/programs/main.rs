@@ -5,6 +5,7 @@ mod admin;
 mod applications;
 mod bodies;
 mod changes;
+mod compressed;
 mod drain;
 mod faults;
 mod files;

@@ -1,0 +1,305 @@
+//! Compresses what programs and origins answer, where the configuration says so: in front of the store, so that what is
+//! kept is kept compressed, one variant for each Accept-Encoding. Knows neither stores nor clients.
+//!
+//! A body that is there is compressed at once. Of one that comes, each part is compressed as it comes, and what the
+//! client can have of it leaves when no more has come for a moment. All of that is done beside the workers.
+
+pub mod fields;
+mod flow;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use lowroad_config as config;
+use lowroad_dynamic::{Begun, Content, Failure, Handler, Outline, Request, Response};
+use lowroad_engine::concurrency::{Concurrency, Permit};
+use lowroad_engine::stream::{Next, Receiver, stream};
+use lowroad_http::encoding::{self, Encoding, EncodingSet};
+use lowroad_http::method::Method;
+use lowroad_http::status::Status;
+use lowroad_http::values::Values;
+
+use crate::compress::{self, flowing::Encoder};
+use crate::programs::counts::one;
+use flow::Flow;
+
+/// Longer bodies flow, though they are there: others have a turn between their parts.
+const AT_ONCE_LEN_MAX: usize = 64 << 10;
+
+/// How many responses are compressed at a time in one configuration, and what happened in all.
+pub struct Compressors {
+    turns: Arc<Concurrency>,
+    counts: Arc<Counts>,
+}
+
+/// What happened.
+#[derive(Default)]
+pub struct Counts {
+    compressed: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Counts {
+    /// Each number with its name.
+    pub fn list(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("compressed", self.compressed.load(Relaxed)),
+            ("compress_refused", self.refused.load(Relaxed)),
+        ]
+    }
+}
+
+impl Compressors {
+    /// So many at a time.
+    pub fn new(max: usize, counts: Arc<Counts>) -> Compressors {
+        Compressors {
+            turns: Concurrency::new(max),
+            counts,
+        }
+    }
+
+    fn turn(&self) -> Option<Permit> {
+        let turn = self.turns.try_acquire();
+        one(match turn {
+            Some(_) => &self.counts.compressed,
+            None => &self.counts.refused,
+        });
+        turn
+    }
+}
+
+/// A handler whose responses are compressed.
+pub struct Compressing {
+    inner: Arc<dyn Handler>,
+    codings: EncodingSet,
+    len_min: u64,
+    compressors: Arc<Compressors>,
+}
+
+impl Compressing {
+    /// One for a route's program, or the program itself if its responses are sent as they come.
+    pub fn around(
+        inner: Arc<dyn Handler>,
+        route: &config::Route,
+        site: &config::Compress,
+        compressors: &Arc<Compressors>,
+    ) -> Arc<dyn Handler> {
+        let codings = route.compress.as_ref().unwrap_or(&site.programs);
+        if codings.is_empty() {
+            return inner;
+        }
+        Arc::new(Compressing {
+            inner,
+            codings: compress::codings(codings),
+            len_min: site.len_min,
+            compressors: compressors.clone(),
+        })
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        answering: impl Future<Output = Result<Response, Failure>>,
+        asked: Asked,
+    ) -> Result<Response, Failure> {
+        let mut response = answering.await?;
+        Ok(match self.turn(&mut response, &asked) {
+            Some(turn) => compressed(response, asked.coding, turn).await,
+            None => response,
+        })
+    }
+
+    /// Says in a response that it depends on what its client accepts, if it does; leave to compress it for this one.
+    fn turn(&self, response: &mut Response, asked: &Asked) -> Option<Permit> {
+        if response.status == Status::NOT_MODIFIED {
+            fields::mark_unchanged(&mut response.fields, &asked.weak_tags);
+            return None;
+        }
+        let len = len_of(&response.content, asked.is_head);
+        let is_long = len.is_none_or(|len| len >= self.len_min);
+        if !is_long || !is_body(&response.content) || !fields::allow(response) {
+            return None;
+        }
+        fields::vary(&mut response.fields);
+        if asked.coding == Encoding::Identity {
+            return None;
+        }
+        if asked.is_head {
+            // Whether a body without a length is long enough only its maker knows.
+            let coding = len.map(|_| asked.coding);
+            mark_head(response, coding);
+            return None;
+        }
+        self.compressors.turn()
+    }
+}
+
+impl Handler for Compressing {
+    fn whom(&self, outline: &Outline<'_>) -> Option<String> {
+        self.inner.whom(outline)
+    }
+
+    fn status(&self) -> Option<String> {
+        self.inner.status()
+    }
+
+    fn requests_under_way(&self) -> usize {
+        self.inner.requests_under_way()
+    }
+
+    fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun {
+        let asked = Asked::of(&request, self.codings);
+        match self.inner.clone().begin(worker, request) {
+            Begun::Answered(Err(failure)) => Begun::Answered(Err(failure)),
+            Begun::Answered(Ok(mut response)) => match self.turn(&mut response, &asked) {
+                None => Begun::Answered(Ok(response)),
+                Some(turn) => Begun::Later(Box::pin(async move {
+                    Ok(compressed(response, asked.coding, turn).await)
+                })),
+            },
+            Begun::Later(answering) => Begun::Later(Box::pin(self.answer(answering, asked))),
+            Begun::Here(answering) => Begun::Here(Box::pin(self.answer(answering, asked))),
+        }
+    }
+}
+
+/// What of a request counts here.
+struct Asked {
+    /// The coding that its client would have of those that there are.
+    coding: Encoding,
+    is_head: bool,
+    /// If-None-Match, where a weak tag is in it.
+    weak_tags: Vec<u8>,
+}
+
+impl Asked {
+    fn of(request: &Request, codings: EncodingSet) -> Asked {
+        let accepted = joined(request, b"accept-encoding");
+        let mut weak_tags = joined(request, b"if-none-match");
+        if !weak_tags.windows(2).any(|two| two == b"W/") {
+            weak_tags.clear();
+        }
+        Asked {
+            coding: encoding::choose(&Values::one(&accepted), codings),
+            is_head: request.method == Method::Head,
+            weak_tags,
+        }
+    }
+}
+
+/// The values of a field as one list.
+fn joined(request: &Request, name: &[u8]) -> Vec<u8> {
+    let lines = request
+        .fields()
+        .filter(|(known, _)| known.eq_ignore_ascii_case(name));
+    let values: Vec<&[u8]> = lines.map(|(_, value)| value).collect();
+    values.join(&b","[..])
+}
+
+fn is_body(content: &Content) -> bool {
+    matches!(content, Content::Bytes(_) | Content::Stream { .. })
+}
+
+/// How long a body is, as far as that is known.
+fn len_of(content: &Content, is_head: bool) -> Option<u64> {
+    match content {
+        Content::Stream { len: Some(len), .. } => Some(*len),
+        // What is here is not what GET would give.
+        _ if is_head => None,
+        Content::Bytes(bytes) => Some(bytes.len() as u64),
+        Content::Stream { stream, .. } => stream.len_of_rest().map(|len| len as u64),
+        Content::Stored(_) | Content::Upgrade(_) => None,
+    }
+}
+
+/// Makes the response to HEAD that of GET, as far as that is known.
+fn mark_head(response: &mut Response, coding: Option<Encoding>) {
+    fields::mark(&mut response.fields, coding);
+    if let Content::Stream { len, .. } = &mut response.content {
+        *len = None;
+    }
+}
+
+/// A response with its body compressed, now or as it comes.
+async fn compressed(mut response: Response, coding: Encoding, turn: Permit) -> Response {
+    if let Some(whole) = take_whole(&mut response.content) {
+        let given = whole.clone();
+        // Never on a worker.
+        let job = tokio::spawn(async move {
+            let _turn = turn;
+            at_once(&given, coding)
+        });
+        response.content = Content::Bytes(match job.await {
+            Ok(Some(short)) => {
+                fields::mark(&mut response.fields, Some(coding));
+                short
+            }
+            _ => whole,
+        });
+        return response;
+    }
+    let Ok(encoder) = Encoder::new(coding) else {
+        return response;
+    };
+    let (from, len) = match response.content {
+        Content::Stream { stream, len } => (stream, len),
+        Content::Bytes(bytes) => (stream_of(bytes), None),
+        other => {
+            response.content = other;
+            return response;
+        }
+    };
+    fields::mark(&mut response.fields, Some(coding));
+    let (to, stream) = stream(flow::WAITING_LEN_MAX);
+    tokio::spawn(Flow::new((from, len), to, encoder, turn).run());
+    response.content = Content::Stream { len: None, stream };
+    response
+}
+
+/// The body, if all of it is there and it is not too long to be compressed at once.
+fn take_whole(content: &mut Content) -> Option<Bytes> {
+    match content {
+        Content::Bytes(bytes) if bytes.len() <= AT_ONCE_LEN_MAX => Some(std::mem::take(bytes)),
+        Content::Stream { stream, len } if !stream.has_trailers() => {
+            let here = stream.len_of_rest()?;
+            // One that is shorter than was said is to be cut.
+            let is_all = len.is_none_or(|len| len == here as u64);
+            (is_all && here <= AT_ONCE_LEN_MAX).then(|| drained(stream, here))
+        }
+        _ => None,
+    }
+}
+
+/// What is in a stream whose end has come.
+fn drained(stream: &Receiver, len: usize) -> Bytes {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut all: Vec<u8> = Vec::new();
+    loop {
+        match stream.poll_next(&mut context) {
+            Poll::Ready(Next::Bytes(bytes)) if bytes.len() == len => return bytes,
+            Poll::Ready(Next::Bytes(bytes)) => all.extend_from_slice(&bytes),
+            _ => return all.into(),
+        }
+    }
+}
+
+fn stream_of(bytes: Bytes) -> Receiver {
+    let (to, stream) = stream(0);
+    // Its receiver is here.
+    let _ = to.push(bytes);
+    to.end();
+    stream
+}
+
+/// The body in this coding, unless that is no shorter.
+fn at_once(body: &[u8], coding: Encoding) -> Option<Bytes> {
+    let mut encoder = Encoder::new(coding).ok()?;
+    encoder.write(body).ok()?;
+    let short = encoder.finish().ok()?;
+    (short.len() < body.len()).then(|| short.into())
+}
+
+#[cfg(test)]
+mod tests;

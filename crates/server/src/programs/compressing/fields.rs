@@ -1,0 +1,104 @@
+//! What a response's fields say about compressing it, and what they say once that is done. Read RFC 9110 §8.4, §8.8.3
+//! and §12.5.5.
+
+use lowroad_dynamic::{Fields, Response};
+use lowroad_http::encoding::Encoding;
+use lowroad_http::fields::{Known, Name};
+use lowroad_http::status::Status;
+
+use crate::mime;
+
+/// A part, a body that is encoded already, and one whose sum is told.
+const KEEP_AS_IT_IS: [&str; 6] = [
+    "Content-Encoding",
+    "Content-Range",
+    "Content-Digest",
+    "Content-MD5",
+    "Digest",
+    "Repr-Digest",
+];
+const VARY: &[u8] = b"Accept-Encoding";
+
+/// Whether a response may be compressed, and it pays.
+pub fn allow(response: &Response) -> bool {
+    let Response { status, fields, .. } = response;
+    if status.is_bodiless() || *status == Status::PARTIAL_CONTENT {
+        return false;
+    }
+    let is_text = fields
+        .known(Known::ContentType)
+        .next()
+        .is_some_and(is_compressible);
+    let is_fixed = |name: &str| {
+        let is = |kept: &&str| name.eq_ignore_ascii_case(kept);
+        KEEP_AS_IT_IS.iter().any(is)
+    };
+    let no_transform = || {
+        let values = fields.known(Known::CacheControl);
+        let mut directives = values.flat_map(|value| value.split(|byte| *byte == b','));
+        directives.any(|one| one.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
+    };
+    is_text && !fields.iter().any(|(name, _)| is_fixed(name)) && !no_transform()
+}
+
+/// The events of a stream are worth little together, and nothing late.
+fn is_compressible(content_type: &[u8]) -> bool {
+    let content_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
+    mime::compresses(&content_type) && !content_type.starts_with("text/event-stream")
+}
+
+/// Says that a response depends on what its client accepts.
+pub fn vary(fields: &mut Fields) {
+    if !names_coding(fields.known(Known::Vary)) {
+        fields.push("Vary", VARY);
+    }
+}
+
+/// Whether values of Vary name what says which codings a client accepts.
+pub fn names_coding<'v>(vary: impl Iterator<Item = &'v [u8]>) -> bool {
+    let mut names = vary.flat_map(|value| value.split(|byte| *byte == b','));
+    names.any(|name| {
+        let name = name.trim_ascii();
+        name == b"*" || name.eq_ignore_ascii_case(VARY)
+    })
+}
+
+/// Says how the body is encoded, if that is known. Its bytes are others than its maker's, so the tag is weak, and ranges
+/// of it are not on offer.
+pub fn mark(fields: &mut Fields, coding: Option<Encoding>) {
+    let mut marked = Fields::new();
+    if let Some(date) = fields.date() {
+        marked.set_date(*date);
+    }
+    for (name, value) in fields.entries() {
+        match name {
+            Name::Known(Known::AcceptRanges) => {}
+            Name::Known(Known::Etag) => marked.push(name.as_str(), &weak(value)),
+            _ => marked.push(name.as_str(), value),
+        }
+    }
+    if let Some(coding) = coding {
+        marked.push("Content-Encoding", coding.as_str().as_bytes());
+    }
+    *fields = marked;
+}
+
+/// Says in a 304 what the response said that it is about: whoever has its tag made weak, has it compressed.
+pub fn mark_unchanged(fields: &mut Fields, weak_tags: &[u8]) {
+    let names = |tag: &[u8]| {
+        let weak = weak(tag);
+        let asked = weak_tags.split(|byte| *byte == b',');
+        asked.map(<[u8]>::trim_ascii).any(|asked| asked == weak)
+    };
+    if fields.known(Known::Etag).any(names) {
+        vary(fields);
+        fields.replace(Known::Etag, |tag| Some(weak(tag)));
+    }
+}
+
+fn weak(tag: &[u8]) -> Vec<u8> {
+    match tag.starts_with(b"\"") {
+        true => [b"W/", tag].concat(),
+        false => tag.to_vec(),
+    }
+}

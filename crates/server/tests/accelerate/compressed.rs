@@ -1,0 +1,59 @@
+//! What an origin does not compress is compressed on its way, if its route says so: what is stored of it is validated as
+//! what the origin made.
+
+use super::front::{Front, Origin, response};
+
+const GZIP: &str = "Accept-Encoding: gzip\r\n";
+
+fn text() -> String {
+    "a text that repeats itself\n".repeat(100)
+}
+
+/// An origin that says 304 to who has what it made, in either form.
+fn front() -> Front {
+    let fields = "ETag: \"a\"\r\nVary: Cookie\r\nContent-Type: text/html\r\n";
+    let origin = Origin::saying(move |asked| match asked.field("if-none-match") {
+        Some("W/\"a\"" | "\"a\"") => {
+            format!("HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\n{fields}\r\n")
+        }
+        _ => response(
+            "200 OK",
+            &format!("Age: 61\r\nCache-Control: max-age=60\r\n{fields}"),
+            &text(),
+        ),
+    });
+    Front::routing(origin, "compress = true\n")
+}
+
+#[test]
+fn what_is_stored_compressed_is_validated_and_stays_for_who_accepts_it() {
+    let front = front();
+    let first = front.get("/", GZIP);
+    assert_eq!(first.field("content-encoding"), Some("gzip"));
+    assert_eq!(first.field("etag"), Some("W/\"a\""));
+    let again = front.get("/", GZIP);
+    let asked = front.origin.asked().remove(1);
+    assert_eq!(asked.field("if-none-match"), Some("W/\"a\""));
+    assert_eq!(again.status, 200);
+    assert_eq!(again.field("content-encoding"), Some("gzip"));
+    assert_eq!(again.body, first.body);
+    // It is fresh now.
+    assert_eq!(front.get("/", GZIP).body, first.body);
+    assert_eq!(front.origin.count(), 2);
+    // But only for who accepts it, though the origin did not say so.
+    let plain = front.get("/", "");
+    assert_eq!(
+        (plain.field("content-encoding"), plain.text()),
+        (None, text())
+    );
+    assert_eq!(front.origin.count(), 3);
+    // Parts are of what is stored.
+    let part = front.get("/", &format!("{GZIP}Range: bytes=0-9\r\n"));
+    assert_eq!((part.status, &part.body[..]), (206, &first.body[..10]));
+    // What the client has of the other form is no whole to go on with.
+    let whole = front.get(
+        "/",
+        &format!("{GZIP}Range: bytes=0-9\r\nIf-Range: \"a\"\r\n"),
+    );
+    assert_eq!((whole.status, &whole.body), (200, &first.body));
+}
