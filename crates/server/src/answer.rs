@@ -31,6 +31,7 @@ use lowroad_log::Logger;
 use crate::access::{AccessLog, Record};
 use crate::classes::Classes;
 use crate::dynamic::calls::Calls;
+use crate::guard;
 use crate::outcome::Outcome;
 use crate::programs::routes::{self, NoRoute};
 use crate::respond::Responder;
@@ -433,17 +434,8 @@ fn decoded<'p>(
 /// Whether a client may have the path at all: some are for those with a certificate.
 #[inline]
 fn may_have(site: &Site, path: &[u8], exchange: &Exchange) -> bool {
-    let Some(tls) = site
-        .rules
-        .tls
-        .as_ref()
-        .filter(|tls| !tls.client_paths.is_empty())
-    else {
-        return true;
-    };
     let secured = exchange.secured.as_ref();
-    secured.is_some_and(|it| it.client.is_some())
-        || !tls.client_paths.iter().any(|pattern| pattern.matches(path))
+    secured.is_some_and(|it| it.client.is_some()) || !guard::wants_certificate(&site.rules, path)
 }
 
 /// Where a request in plain text is sent to, if its site wants to be asked over TLS.

@@ -64,7 +64,7 @@ impl Guard {
         if site.access.is_empty() && site.trusted_proxies.addresses.is_empty() {
             return Ok(None);
         }
-        let indexes = indexes(site);
+        let indexes: Vec<String> = indexes(site).map(str::to_string).collect();
         let same = |(old, known): &(&config::Site, &Arc<Guard>)| {
             (&old.names, &old.listen) == (&site.names, &site.listen)
                 && (&old.access, &old.trusted_proxies) == (&site.access, &site.trusted_proxies)
@@ -179,7 +179,10 @@ impl Rule {
 
     fn is_for_path(&self, path: &[u8], indexes: &[String]) -> bool {
         match self.config.action.refuses() {
-            true => paths::has_or_leads_to(&self.config.pattern, path, indexes),
+            true => {
+                let indexes = indexes.iter().map(String::as_str);
+                paths::has_or_leads_to(&self.config.pattern, path, indexes)
+            }
             false => self.config.pattern.matches(path),
         }
     }
@@ -231,13 +234,19 @@ impl Rule {
     }
 }
 
+/// Whether a path is for clients with a certificate only.
+pub fn wants_certificate(site: &config::Site, path: &[u8]) -> bool {
+    let mut patterns = site.tls.iter().flat_map(|tls| &tls.client_paths);
+    patterns.any(|pattern| paths::has_or_leads_to(pattern, path, indexes(site)))
+}
+
 /// Names of files that a folder's path may stand for.
-fn indexes(site: &config::Site) -> Vec<String> {
+fn indexes(site: &config::Site) -> impl Iterator<Item = &str> {
     let of_programs = site.routes.iter().filter_map(|route| match &route.to {
-        RouteTo::FastCgi(fastcgi) => Some(fastcgi.index.clone()),
+        RouteTo::FastCgi(fastcgi) => Some(fastcgi.index.as_str()),
         _ => None,
     });
-    site.index.iter().cloned().chain(of_programs).collect()
+    site.index.iter().map(String::as_str).chain(of_programs)
 }
 
 /// HEAD is a GET that keeps the body back.

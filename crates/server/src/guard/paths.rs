@@ -1,4 +1,4 @@
-//! Which paths a rule that refuses is for: what its pattern matches, and whatever leads to that. A script gets what follows its
+//! Which paths a pattern of what is refused is for: what its pattern matches, and whatever leads to that. A script gets what follows its
 //! name in the path, a folder's path stands for its index file, and a file may be asked for by the name of its compressed
 //! sibling: none of them is a way around a rule.
 
@@ -9,7 +9,11 @@ const SIBLINGS: [&[u8]; 3] = [b".br", b".zst", b".gz"];
 
 /// Whether a pattern matches a decoded path, or one that is asked for by it. `indexes` are the names that a folder's path
 /// may stand for.
-pub fn has_or_leads_to(pattern: &Pattern, path: &[u8], indexes: &[String]) -> bool {
+pub fn has_or_leads_to<'n>(
+    pattern: &Pattern,
+    path: &[u8],
+    indexes: impl IntoIterator<Item = &'n str>,
+) -> bool {
     pattern.matches(path)
         || has_above(pattern, path)
         || has_in_folder(pattern, path, indexes)
@@ -27,9 +31,13 @@ fn has_above(pattern: &Pattern, path: &[u8]) -> bool {
         || !path.ends_with(b"/") && pattern.matches(&[path, b"/"].concat())
 }
 
-fn has_in_folder(pattern: &Pattern, path: &[u8], indexes: &[String]) -> bool {
-    let has = |name: &String| pattern.matches(&[path, name.as_bytes()].concat());
-    path.ends_with(b"/") && indexes.iter().any(has)
+fn has_in_folder<'n>(
+    pattern: &Pattern,
+    path: &[u8],
+    indexes: impl IntoIterator<Item = &'n str>,
+) -> bool {
+    let has = |name: &str| pattern.matches(&[path, name.as_bytes()].concat());
+    path.ends_with(b"/") && indexes.into_iter().any(has)
 }
 
 #[cfg(test)]
@@ -38,7 +46,7 @@ mod tests {
 
     fn is_for(pattern: &str, path: &str) -> bool {
         let pattern = Pattern::parse(pattern).expect("a pattern");
-        has_or_leads_to(&pattern, path.as_bytes(), &["index.html".into()])
+        has_or_leads_to(&pattern, path.as_bytes(), ["index.html"])
     }
 
     #[test]

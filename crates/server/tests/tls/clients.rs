@@ -128,6 +128,29 @@ fn some_paths_are_for_clients_with_certificates_only() {
 }
 
 #[test]
+fn no_other_path_leads_to_what_they_mean() {
+    let place = Place::new();
+    for name in ["admin/index.html", "list.txt", "list.txt.gz"] {
+        place.folder.file(format!("site/{name}"), "secret");
+    }
+    let paths = "client_paths = [\"/admin/index.html\", \"/cgi/env\", \"*.txt\"]";
+    let server = server_with(&place, "request", paths);
+    for name in [
+        "/admin/",
+        "/admin/index.html",
+        "/cgi/env",
+        "/cgi/env/",
+        "/cgi/env/info",
+        "/list.txt",
+        "/list.txt.gz",
+    ] {
+        let url = format!("https://a.example{name}");
+        let arguments = [&url, "-o", "/dev/null", "-w", "%{http_code}"];
+        assert_eq!(place.fetch(server.address(), &arguments), "403", "{name}");
+    }
+}
+
+#[test]
 fn such_paths_are_not_served_without_tls() {
     let place = Place::new();
     place.folder.file("site/admin/file", "secret");
