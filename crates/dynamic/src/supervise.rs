@@ -157,8 +157,12 @@ impl Supervising {
             Err(error) => {
                 let name = &self.application.command[0];
                 let pause = self.life.failed(now);
+                let hint = match error.kind() {
+                    io::ErrorKind::PermissionDenied => "; may the server's user run it?",
+                    _ => "",
+                };
                 (self.notice)(&format!(
-                    "{name} can't be started: {error}; tried again in {} ms",
+                    "{name} can't be started: {error}{hint}; tried again in {} ms",
                     pause.as_millis()
                 ));
             }
@@ -303,19 +307,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_tried_again() {
-        let lines = Lines::default();
-        let to = lines.clone();
-        let notice: Notice = Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
-        let application = Application {
-            command: vec!["/nonexistent/application".into()],
-            folder: None,
-            env: Vec::new(),
-            user: None,
-            stop_timeout: Duration::from_secs(5),
-        };
-        let supervisor = Supervisor::start(application, notice).expect("a thread");
-        wait_for(&lines, "can't be started", 2);
-        drop(supervisor);
+    fn what_can_not_be_started_is_tried_again() {
+        for (command, says) in [
+            ("/nonexistent/application", "can't be started: No such file"),
+            // A folder may be run by nobody.
+            ("/", "may the server's user run it?"),
+        ] {
+            let lines = Lines::default();
+            let to = lines.clone();
+            let notice: Notice = Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
+            let application = Application {
+                command: vec![command.into()],
+                folder: None,
+                env: Vec::new(),
+                user: None,
+                stop_timeout: Duration::from_secs(5),
+            };
+            let supervisor = Supervisor::start(application, notice).expect("a thread");
+            wait_for(&lines, says, 2);
+            drop(supervisor);
+        }
     }
 }
