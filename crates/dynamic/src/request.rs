@@ -49,6 +49,8 @@ pub struct Extra {
     pub alias: Option<Alias>,
     /// The target that the client sent, where it led to another inside the server.
     pub asked_target: Option<Vec<u8>>,
+    /// Who the client is, where it has shown a user's password by the scheme Basic, and the server has verified it.
+    pub user: Option<Box<str>>,
 }
 
 /// A folder of the site that lies elsewhere than its root.

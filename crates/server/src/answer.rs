@@ -224,6 +224,7 @@ impl<W: World> Decider<'_, W> {
                 is_for_files,
                 is_fallback: false,
                 inner: None,
+                is_user: false,
             };
             return purge::answer(self.world, &asked, to);
         }
@@ -233,7 +234,7 @@ impl<W: World> Decider<'_, W> {
             return made(status);
         }
         let host = if site.per_host() { host } else { &[] };
-        let asked = Asked {
+        let mut asked = Asked {
             site,
             host,
             path,
@@ -241,10 +242,11 @@ impl<W: World> Decider<'_, W> {
             is_for_files,
             is_fallback: false,
             inner: None,
+            is_user: false,
         };
         if let Some(guard) = &site.guard {
             match guarded::pass(guard, 0, self.world, asked.passing(), to) {
-                Ok(()) => {}
+                Ok(passed) => asked.is_user = passed.is_user,
                 Err(Stopped::Answered(status)) => return made(status),
                 Err(Stopped::Waits(rule)) => return asked.wait_for_password(to, rule),
             }
@@ -272,7 +274,7 @@ impl<W: World> Decider<'_, W> {
             (None, Target::Origin { query, .. }) => query,
             (None, _) => None,
         };
-        let asked = Asked {
+        let mut asked = Asked {
             site: &pending.site,
             host: &pending.host,
             path: &pending.path,
@@ -280,6 +282,7 @@ impl<W: World> Decider<'_, W> {
             is_for_files: pending.is_for_files,
             is_fallback: pending.is_fallback,
             inner: pending.inner.as_ref(),
+            is_user: pending.is_user,
         };
         let mut lookup = Lookup {
             sites: self.sites,
@@ -321,7 +324,10 @@ impl<W: World> Decider<'_, W> {
                 };
                 let world = lookup.world;
                 match guarded::go_on(guard, (*rule, checked), world, asked.passing(), to) {
-                    Ok(()) => admitted(lookup, &asked, to),
+                    Ok(passed) => {
+                        asked.is_user = passed.is_user;
+                        admitted(lookup, &asked, to)
+                    }
                     Err(Stopped::Answered(status)) => made(status),
                     Err(Stopped::Waits(rule)) => asked.wait_for_password(to, rule),
                 }

@@ -406,6 +406,36 @@ fn a_password_is_needed_and_verified() {
 }
 
 #[test]
+fn programs_are_told_who_was_verified() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    users(&folder);
+    let script = folder.file(
+        "cgi/who",
+        concat!(
+            "#!/bin/sh\nwho=\"$AUTH_TYPE $REMOTE_USER\"\n",
+            "printf 'Content-Type: text/plain\\nContent-Length: %s\\n\\n%s' ${#who} \"$who\"\n"
+        ),
+    );
+    std::fs::set_permissions(script, PermissionsExt::from_mode(0o755)).expect("a mode");
+    let site = Site::after(
+        folder,
+        "[[site.rule]]\npattern = \"/cgi/who/in\"\nauth = \"users\"\n\
+         [[site.rule]]\npattern = \"/only/**\"\nfallback = \"/cgi/who/in\"\n\
+         [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"cgi\"\n",
+    );
+    let ann = basic("ann", "secret of ann");
+    // The second time it is known that this is her password.
+    for _ in 0..2 {
+        assert_eq!(site.get("/cgi/who/in", &ann).text(), "Basic ann");
+    }
+    // Where nobody asked for it, nobody has verified it.
+    for path in ["/cgi/who", "/cgi/who/out", "/only/x"] {
+        assert_eq!(site.get(path, &basic("ann", "no")).text(), " ", "{path}");
+    }
+}
+
+#[test]
 fn several_requests_of_one_connection_wait_for_it_in_their_order() {
     let site = with_users(AUTH);
     let mut client = site.server.connect();

@@ -55,6 +55,10 @@ impl Environment<'_> {
         if let Some((_, value)) = fields.iter().find(content_type) {
             put("CONTENT_TYPE", value);
         }
+        if let Some(user) = &self.request.extra.user {
+            put("AUTH_TYPE", b"Basic");
+            put("REMOTE_USER", user.as_bytes());
+        }
         if let Some(secured) = &self.request.secured {
             Environment::put_secured(secured, &mut put);
         }

@@ -54,6 +54,12 @@ pub struct Passing<'a> {
     pub before: Option<&'a [u8]>,
 }
 
+/// What is known of a request that passes.
+pub struct Passed {
+    /// The password that it shows was found right.
+    pub is_user: bool,
+}
+
 /// Goes by the rules of a site, from that number on.
 ///
 /// # Errors
@@ -65,7 +71,7 @@ pub fn pass(
     world: &impl World,
     Passing { at, before }: Passing<'_>,
     to: &mut Responder<'_, '_>,
-) -> Result<(), Stopped> {
+) -> Result<Passed, Stopped> {
     if guard.concerns(at.path) {
         world.note(Step::Ruled);
         if softirq::asks(to.request.user_agent(), to.exchange.peer) {
@@ -78,7 +84,7 @@ pub fn pass(
         method: to.request.method,
         peer: to.exchange.peer,
     };
-    let (mut from, mut is_allowed) = (from, false);
+    let (mut from, mut is_allowed, mut is_user) = (from, false, false);
     while let Some((number, rule)) = guard.next(from, facts) {
         from = number + 1;
         if is_allowed && rule.action().refuses() {
@@ -100,12 +106,15 @@ pub fn pass(
             Action::Limit(_) if before.is_some_and(|it| rule.is_for_other(it, facts, guard)) => {}
             Action::Limit(_) => within(rule, facts, world, at, to)?,
             Action::Auth(_) => match shown(rule, world, to) {
-                Some(checked) => judge(rule, checked, world, at, to)?,
+                Some(checked) => {
+                    judge(rule, checked, world, at, to)?;
+                    is_user = true;
+                }
                 None => return Err(Stopped::Waits(number)),
             },
         }
     }
-    Ok(())
+    Ok(Passed { is_user })
 }
 
 /// Goes on behind a rule that wanted a password.
@@ -118,7 +127,7 @@ pub fn go_on(
     world: &impl World,
     passing: Passing<'_>,
     to: &mut Responder<'_, '_>,
-) -> Result<(), Stopped> {
+) -> Result<Passed, Stopped> {
     let at = passing.at;
     // Rules do not change under a request: it has the site that it came with.
     let Some(rule) = guard.rule(number) else {
@@ -126,7 +135,8 @@ pub fn go_on(
         return Err(Stopped::Answered(status));
     };
     judge(rule, checked, world, at, to)?;
-    pass(guard, number + 1, world, passing, to)
+    pass(guard, number + 1, world, passing, to)?;
+    Ok(Passed { is_user: true })
 }
 
 fn within(

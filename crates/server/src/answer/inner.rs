@@ -125,7 +125,7 @@ pub fn lead<W: World>(
             return made(to.refuse_target(asked.at(), refusal));
         }
     };
-    let asked = Asked {
+    let mut asked = Asked {
         site,
         host: asked.host,
         path,
@@ -133,6 +133,7 @@ pub fn lead<W: World>(
         is_for_files,
         is_fallback: false,
         inner: Some(&inner),
+        is_user: asked.is_user,
     };
     if !may_have(site, path, to.exchange) {
         world.note(Step::NoClientCertificate);
@@ -140,7 +141,7 @@ pub fn lead<W: World>(
     }
     if let Some(guard) = &site.guard {
         match guarded::pass(guard, 0, world, asked.passing(), to) {
-            Ok(()) => {}
+            Ok(passed) => asked.is_user |= passed.is_user,
             Err(Stopped::Answered(status)) => return made(status),
             Err(Stopped::Waits(rule)) => return asked.wait_for_password(to, rule),
         }

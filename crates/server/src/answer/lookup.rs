@@ -68,6 +68,7 @@ pub struct Waiting {
     pub is_fallback: bool,
     /// The same.
     pub inner: Option<Arc<Inner>>,
+    pub is_user: bool,
     /// What for.
     pub waits_for: WaitsFor,
 }
@@ -152,6 +153,8 @@ pub struct Asked<'a> {
     pub is_fallback: bool,
     /// How it was come to, if it is not the target that the client sent.
     pub inner: Option<&'a Arc<Inner>>,
+    /// A rule of the site has found the password right that the request shows.
+    pub is_user: bool,
 }
 
 impl Asked<'_> {
@@ -192,6 +195,7 @@ impl Asked<'_> {
             is_for_files: self.is_for_files,
             is_fallback: self.is_fallback,
             inner: self.inner.cloned(),
+            is_user: self.is_user,
             waits_for,
         };
         Decision::Deferred(Box::new(Pending {
@@ -403,6 +407,7 @@ impl<W: World> Lookup<'_, W> {
             is_for_files: true,
             is_fallback: true,
             inner: asked.inner,
+            is_user: asked.is_user,
         };
         let routes = &asked.site.routes;
         if let Ok(Some(route)) = routes.of_request(path, to.request)
@@ -559,6 +564,7 @@ impl<W: World> Lookup<'_, W> {
             route,
             key,
             asked: route.asked(to.request),
+            is_user: asked.is_user,
             stale,
             class: self
                 .sites

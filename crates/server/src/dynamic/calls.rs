@@ -35,6 +35,7 @@ use crate::dynamic::reuse::{Key, Wants};
 use crate::dynamic::storing::{Stored, Storing, Way};
 use crate::dynamic::validating::{self, Stale};
 use crate::fetch::Fetcher;
+use crate::guard::passwords::Credentials;
 use crate::outcome::{Outcome, Post, Waiter};
 use crate::programs::counts::one;
 use crate::programs::routes::{Route, Waits};
@@ -92,6 +93,8 @@ pub struct Call<'a> {
     pub key: Option<Key>,
     /// What the request says to caches.
     pub asked: Asked,
+    /// A rule of the site has found the password right that it shows.
+    pub is_user: bool,
     /// What is stored for it, and does not hold any more unless its maker says so.
     pub stale: Option<ObjectArc>,
     /// Its class, where there are any.
@@ -649,9 +652,11 @@ fn extra_of(call: &Call<'_>) -> Extra {
         path_len: alias.path.len(),
         folder: folder.clone(),
     });
+    let shown = call.is_user.then(|| Credentials::of(call.request));
     Extra {
         alias,
         asked_target: call.inner.and_then(|_| target_of(call.request)),
+        user: shown.flatten().map(|shown| shown.user.into()),
     }
 }
 

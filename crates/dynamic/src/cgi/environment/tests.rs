@@ -110,6 +110,17 @@ fn exactly_these() {
 }
 
 #[test]
+fn a_user_whom_the_server_has_verified() {
+    let mut request = request("a", "Remote-User: eve\r\nAuth-Type: x\r\n");
+    let names = ["AUTH_TYPE", "REMOTE_USER"];
+    let got = variables(&request, "", false, &[]);
+    assert!(names.iter().all(|name| !got.contains_key(*name)));
+    request.extra.user = Some("ann".into());
+    let got = variables(&request, "", false, &[]);
+    assert_eq!(names.map(|name| got[name].as_str()), ["Basic", "ann"]);
+}
+
+#[test]
 fn what_a_client_must_not_set_is_not_there() {
     let request = request(
         "a",
