@@ -3,6 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
+use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConfig, UnbufferedServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
 
@@ -11,12 +12,14 @@ mod settings;
 
 pub use settings::{Acceptor, ClientCertificates, Settings, Version};
 
+use crate::clock::Clock;
 use crate::failure::{Failure, Fault};
 use crate::identity::ClientCertificate;
 use crate::ktls::{CryptoInfo, Kernel, Offload};
 use crate::opening::{Opening, opening};
 use crate::session::{Ended, Progress, Session};
 use crate::settled::Settled;
+use crate::x509::Certificate;
 
 /// TLS with one client.
 ///
@@ -27,6 +30,8 @@ pub struct Server {
     spoken: Spoken,
     has_begun: bool,
     server_name: Option<Box<str>>,
+    /// During the handshake, where clients are asked who they are.
+    clock: Option<Clock>,
 }
 
 /// How far it is. Each has memory of its own: most connections are settled, which is much smaller.
@@ -38,12 +43,14 @@ enum Spoken {
 }
 
 impl Server {
-    pub(crate) fn new(config: Arc<ServerConfig>) -> Result<Server, Failure> {
+    /// `clock` is given where clients are asked who they are.
+    pub(crate) fn new(config: Arc<ServerConfig>, clock: Option<Clock>) -> Result<Server, Failure> {
         let connection = UnbufferedServerConnection::new(config).map_err(Failure::of)?;
         Ok(Server {
             spoken: Spoken::Session(Box::new(Session::new(connection))),
             has_begun: false,
             server_name: None,
+            clock,
         })
     }
 
@@ -126,9 +133,33 @@ impl Server {
         let Spoken::Session(session) = &mut self.spoken else {
             return Ok(Progress::default());
         };
+        let (plain_len, to_send_len) = (plain.len(), to_send.len());
         let (progress, server_name) = asked::noting(|| session.receive(wire, plain, to_send));
         self.server_name = server_name.or(self.server_name.take());
-        progress
+        let progress = progress?;
+        if progress.established
+            && let Some(clock) = self.clock.take()
+            && self.goes_on_expired(&clock)
+        {
+            // Nor does it get another ticket by this one. No alert can be sealed in the place of that.
+            plain.truncate(plain_len);
+            to_send.truncate(to_send_len);
+            self.spoken = Spoken::Over;
+            return Err(Fault::CertificateExpired.into());
+        }
+        Ok(progress)
+    }
+
+    /// Whether the client goes on with a session for which it has shown a certificate whose time is over by now: certificates
+    /// are verified in full handshakes only, and each session that is resumed begins another.
+    fn goes_on_expired(&self, clock: &Clock) -> bool {
+        let chain = self.connection().and_then(|it| it.peer_certificates());
+        let now_s = i64::try_from(clock.unix_s()).unwrap_or(i64::MAX);
+        let is_over = |certificate: &CertificateDer<'_>| {
+            let known = Certificate::parse(certificate);
+            known.is_none_or(|known| known.not_after_s < now_s)
+        };
+        self.is_resumed() && chain.is_some_and(|chain| chain.iter().any(is_over))
     }
 
     /// Seals the application's bytes, pieces one behind the other, and adds the records to `to_send`: a small one

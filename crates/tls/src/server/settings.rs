@@ -84,7 +84,11 @@ impl Settings {
 
 /// Makes connections for one listener; one for all workers.
 #[derive(Clone)]
-pub struct Acceptor(Arc<ServerConfig>);
+pub struct Acceptor {
+    config: Arc<ServerConfig>,
+    /// Where clients are asked who they are.
+    clock: Option<Clock>,
+}
 
 impl Acceptor {
     /// With these settings. 0-RTT is not offered: what is said so could be said again by anybody.
@@ -114,7 +118,11 @@ impl Acceptor {
         }
         config.enable_secret_extraction = true;
         config.time_provider = Arc::new(settings.clock.clone());
-        Ok(Acceptor(Arc::new(config)))
+        let asks = settings.clients != ClientCertificates::None;
+        Ok(Acceptor {
+            config: Arc::new(config),
+            clock: asks.then(|| settings.clock.clone()),
+        })
     }
 
     /// Begins with a client.
@@ -122,7 +130,7 @@ impl Acceptor {
     /// # Errors
     /// [`Fault::Internal`](crate::Fault::Internal), as without randomness.
     pub fn accept(&self) -> Result<Server, Failure> {
-        Server::new(self.0.clone())
+        Server::new(self.config.clone(), self.clock.clone())
     }
 }
 

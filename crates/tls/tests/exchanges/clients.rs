@@ -1,7 +1,7 @@
 //! Clients that say who they are.
 
 use lowroad_tls::certificates::Pair;
-use lowroad_tls::{Acceptor, ClientCertificates, Connector, Fault, Tickets};
+use lowroad_tls::{Acceptor, ClientCertificates, Clock, Connector, Fault, Tickets};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
@@ -121,6 +121,30 @@ fn what_others_have_signed_or_has_expired_is_refused() {
             fault(&acceptor, &connector(Some(&expired))),
             Some(Fault::CertificateExpired)
         );
+    }
+}
+
+#[test]
+fn no_session_outlives_the_certificate_that_it_began_with() {
+    // 2027-01-02 00:00:00 UTC.
+    const ENDS_S: u64 = 1_798_848_000;
+    let clients = Clients::new("Clients");
+    let clock = Clock::new(ENDS_S - 60);
+    let mut settings = settings();
+    settings.clients = ClientCertificates::Require(clients.pem.clone().into());
+    settings.tickets = Some(tickets(&clock));
+    settings.clock = clock.clone();
+    let acceptor = Acceptor::new(&settings).unwrap();
+    let connector = connector(Some(&clients.sign(365)));
+    for is_resumed in [false, true] {
+        let exchange = Exchange::established(&acceptor, &connector);
+        assert_eq!(exchange.server.is_resumed(), is_resumed);
+    }
+    clock.set(ENDS_S + 60);
+    // With each of its tickets, and then without.
+    for _ in 0..6 {
+        let fault = fault(&acceptor, &connector);
+        assert_eq!(fault, Some(Fault::CertificateExpired));
     }
 }
 
