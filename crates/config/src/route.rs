@@ -11,14 +11,17 @@ use crate::process::{account, count};
 use crate::reader::{At, Item, Section, Source};
 use crate::site::{Marks, absolute_path, file_name, on_the_fly};
 use crate::value;
-use crate::{Cgi, Database, FastCgi, Keep, Module, Pages, Pattern, Route, RouteTo, Site, Upstream};
+use crate::{
+    Balance, Cgi, Database, FastCgi, Keep, Module, Name, Pages, Pattern, Route, RouteTo, Site,
+    Upstream,
+};
 use std::path::PathBuf;
 
 /// The keys of which a route has one.
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 16] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 17] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
         "response_buffering",
@@ -32,6 +35,7 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 16] = [
     ("script", &["fastcgi"]),
     ("script_root", &["fastcgi"]),
     ("index", &["fastcgi"]),
+    ("balance", &["fastcgi"]),
     ("connections", &["fastcgi", "origin"]),
     ("connect_timeout", &["origin"]),
     ("tunnels", &["origin"]),
@@ -192,10 +196,21 @@ fn cgi(section: &Section<'_>, item: &Item<'_>) -> Option<Cgi> {
 }
 
 fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
-    let address = upstream(item);
-    let default = FastCgi::new(address.clone().unwrap_or(Upstream::Unix(PathBuf::new())));
+    let servers: Option<Vec<Upstream>> = match item.is_array() {
+        true => item.items()?.iter().map(upstream).collect(),
+        false => upstream(item).map(|one| vec![one]),
+    };
+    if item.is_empty_array() {
+        item.report("there is no server", "at least one address");
+    }
+    let default = FastCgi::new(Upstream::Unix(PathBuf::new()));
     let connections = 1..=4096;
+    let words = [("round-robin", false), ("least-connections", true)];
     let fastcgi = FastCgi {
+        balance: match section.choice("balance", &words, false) {
+            false => Balance::RoundRobin,
+            true => Balance::LeastConnections,
+        },
         script: section.item("script").and_then(|item| script(&item)),
         script_root: section.item("script_root").and_then(|item| item.path()),
         index: section
@@ -206,7 +221,10 @@ fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
         env: environment(section),
         ..default
     };
-    address.is_some().then_some(fastcgi)
+    Some(FastCgi {
+        servers: servers.filter(|servers| !servers.is_empty())?,
+        ..fastcgi
+    })
 }
 
 /// A script, or none where the server is one program.
@@ -249,16 +267,30 @@ fn upstream(item: &Item<'_>) -> Option<Upstream> {
         }
         return is_path.then(|| Upstream::Unix(item.resolve(path)));
     }
-    let read = |text: &str| {
-        let refused = value::Refused {
-            what: "the address of a server",
-            allowed: "unix:/PATH, ADDR:PORT, [ADDR6]:PORT, or a PORT of 127.0.0.1",
-        };
+    item.read(|text| {
         let address = value::address(text).ok();
         let known = address.filter(|at| at.port() != 0 && !at.ip().is_unspecified());
-        known.ok_or(refused)
+        let known = known.map(Upstream::Tcp).or_else(|| named_upstream(text));
+        known.ok_or(value::Refused {
+            what: "the address of a server",
+            allowed: "unix:/PATH, HOST:PORT, ADDR:PORT, [ADDR6]:PORT, or a PORT of 127.0.0.1",
+        })
+    })
+}
+
+/// `HOST:PORT`
+fn named_upstream(text: &str) -> Option<Upstream> {
+    let (host, port) = text.rsplit_once(':')?;
+    let Ok(Name::Exact(host)) = Name::parse(host) else {
+        return None;
     };
-    item.read(read).map(Upstream::Tcp)
+    // What looks like an address was read as one, or is none.
+    let is_name = host.bytes().any(|byte| byte.is_ascii_alphabetic());
+    let port = value::count(port)
+        .ok()
+        .and_then(|port| u16::try_from(port).ok());
+    let port = port.filter(|port| *port != 0 && is_name)?;
+    Some(Upstream::Name { host, port })
 }
 
 fn environment(section: &Section<'_>) -> Vec<(String, String)> {

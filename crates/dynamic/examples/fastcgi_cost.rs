@@ -81,12 +81,9 @@ fn ask(count: usize, socket: &Path) {
 
 fn handler(socket: &Path, servers: &Servers) -> Arc<FastCgiHandler> {
     let fastcgi = FastCgi {
-        address: Upstream::Unix(socket.to_path_buf()),
         script: Some("/index.php".to_string()),
-        script_root: None,
-        index: "index.php".to_string(),
         connections_max: 8,
-        env: Vec::new(),
+        ..FastCgi::new(Upstream::Unix(socket.to_path_buf()))
     };
     let to = RouteTo::FastCgi(fastcgi.clone());
     let route = Route {
@@ -96,7 +93,7 @@ fn handler(socket: &Path, servers: &Servers) -> Arc<FastCgiHandler> {
     };
     let notice = Arc::new(|line: &str| eprintln!("{line}"));
     let handler = FastCgiHandler::new(&route, &fastcgi, Symlinks::Beneath, servers, notice);
-    Arc::new(handler)
+    Arc::new(handler.expect("no name is looked up"))
 }
 
 fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {

@@ -2,9 +2,11 @@
 //!
 //! A request is one write to a connection that was kept ([`server`]), and its response one read, if
 //! it is short. Servers that say they can are given several requests on a connection ([`multiplexed`]);
-//! php-fpm is not one of them ([`lone`]). It knows nothing of sites, nor how a path is found to be
+//! php-fpm is not one of them ([`lone`]). Where several servers can stand for one another, [`backends`] says which gets a
+//! request. It knows nothing of sites, nor how a path is found to be
 //! this handler's.
 
+mod backends;
 mod guest;
 pub mod link;
 mod lone;
@@ -22,11 +24,14 @@ use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 use lowroad_origin::Counts;
+use lowroad_origin::group::Outcome;
 
+use self::backends::{Backends, Try};
 use self::guest::Guest;
 use self::lone::Lone;
+use self::multiplexed::Ticket;
 use self::record::Params;
-use self::server::{Server, Servers};
+use self::server::{Lease, Server, Servers, Unreached};
 use crate::cgi::environment::Environment;
 use crate::cgi::stderr::Complaints;
 use crate::collect::Gathered;
@@ -37,7 +42,7 @@ use crate::script::lookup::{Lately, kind_below};
 use crate::script::talk::{Stopped, Terms, answer};
 use crate::script::{Meaning, Rules, Script, base_of, find, front, mounted};
 use crate::spool::Spools;
-use crate::{Begun, Content, Failure, Handler, Request, Response};
+use crate::{Begun, Content, Failure, Handler, Outline, Request, Response};
 
 /// Answers a route's requests through a FastCGI server.
 pub struct FastCgiHandler {
@@ -48,25 +53,28 @@ pub struct FastCgiHandler {
     symlinks: Symlinks,
     lately: Lately,
     concurrency: Arc<Concurrency>,
-    server: Arc<Server>,
+    backends: Backends,
     terms: Terms,
 }
 
 impl FastCgiHandler {
-    /// A handler for `route`, which goes to `fastcgi`, one of `servers`. `symlinks` are
-    /// those of the site.
+    /// A handler for `route`, which goes to `fastcgi`, some of `servers`. `symlinks` are
+    /// those of the site. Looks names up.
+    ///
+    /// # Errors
+    /// A name has no address: a text for the operator.
     pub fn new(
         route: &Route,
         fastcgi: &FastCgi,
         symlinks: Symlinks,
         servers: &Servers,
         notice: Notice,
-    ) -> FastCgiHandler {
+    ) -> Result<FastCgiHandler, String> {
         let ending = Path::new(&fastcgi.index)
             .extension()
             .and_then(|ending| ending.to_str())
             .map_or_else(String::new, |ending| format!(".{ending}"));
-        FastCgiHandler {
+        Ok(FastCgiHandler {
             base: base_of(&route.pattern),
             rules: Rules {
                 pattern: route.pattern.clone(),
@@ -77,13 +85,13 @@ impl FastCgiHandler {
             symlinks,
             lately: Lately::default(),
             concurrency: Concurrency::new(route.concurrency_max),
-            server: servers.get(&fastcgi.address, fastcgi.connections_max),
+            backends: Backends::new(fastcgi, servers)?,
             terms: Terms {
                 silence: Duration::from_millis(route.timeout_ms),
                 notice,
                 spools: None,
             },
-        }
+        })
     }
 
     /// How many requests are under way.
@@ -91,9 +99,9 @@ impl FastCgiHandler {
         self.concurrency.under_way()
     }
 
-    /// What its server's pool has, which other routes may use too.
-    pub fn pool(&self) -> Counts {
-        self.server.pool.counts()
+    /// What its server's pool has, which other routes may use too; `None` where there are several servers.
+    pub fn pool(&self) -> Option<Counts> {
+        self.backends.only().map(|server| server.pool.counts())
     }
 
     /// Has responses wait in spools that their clients take slowly.
@@ -125,15 +133,39 @@ impl FastCgiHandler {
             body_len,
             permit: Arc::new(permit),
         };
+        let (reached, attempt) = self.reach(&asked).await?;
         // The second try is apart, since it is rare: so what is mostly done once has not room for two.
-        let tried = match self.try_answer(&asked, body, false).await {
-            Err(Stopped {
-                again: Some(body), ..
-            }) => Box::pin(self.try_answer(&asked, body, true)).await,
-            tried => tried,
+        let tried = match self.put(&asked, body, reached).await {
+            Err((
+                Stopped {
+                    again: Some(body), ..
+                },
+                server,
+            )) => Box::pin(self.put_again(&asked, body, server)).await,
+            tried => tried.map_err(|(stopped, _)| stopped.failure),
         };
-        tried.map_err(|stopped| stopped.failure)
+        if let Some(attempt) = attempt {
+            let outcome = match &tried {
+                Ok(_) => Outcome::Answered,
+                Err(failure) => backends::outcome(failure),
+            };
+            attempt.report(outcome, self.backends.local(worker).timers.now_ms());
+        }
+        tried
     }
+}
+
+/// A server with a connection for a request.
+struct Reached {
+    server: Arc<Server>,
+    way: Way,
+}
+
+enum Way {
+    /// A connection of its own.
+    Lone(Lease),
+    /// A part in one, and who hears what it complains of.
+    Guest(Ticket),
 }
 
 /// A request and what was found out about it.
@@ -153,7 +185,7 @@ impl FastCgiHandler {
             let detail = format!(
                 "{} requests to {} are under way already; the route's concurrency allows no more",
                 self.concurrency.max(),
-                self.server.name()
+                self.backends.name()
             );
             Failure::new(Status::SERVICE_UNAVAILABLE, detail)
         })
@@ -171,7 +203,7 @@ impl FastCgiHandler {
         if let Some(script) = &self.fastcgi.script {
             return Ok(Meaning::Script(front(request.path(), script)));
         }
-        let local = self.server.pool.local(worker);
+        let local = self.backends.local(worker);
         let now_ms = local.timers.now_ms();
         let plain_len = request.plain_path_len();
         let is_plain = plain_len >= request.path().len();
@@ -209,7 +241,7 @@ impl FastCgiHandler {
 
     fn file_of(&self, request: &Request, script: &Script) -> Arc<Path> {
         if self.is_one_program() {
-            return Path::new(self.server.name()).into();
+            return Path::new(self.backends.name()).into();
         }
         // A front controller is where its name says, whatever path was asked for.
         let alias = request.extra.alias.as_ref().filter(|alias| {
@@ -230,44 +262,110 @@ impl FastCgiHandler {
         find(path, &self.rules, look)
     }
 
-    /// Puts the request to the server. `fresh` = on no connection that was used before.
-    async fn try_answer(
+    /// Reaches a server for a request. Of those that are not there, it has seen nothing.
+    async fn reach(&self, asked: &ScriptRequest) -> Result<(Reached, Option<Try>), Failure> {
+        let (mut tried, mut last) = (Vec::new(), None);
+        loop {
+            let (server, attempt) = match (self.backends.choose(&tried, asked.worker), last) {
+                (Ok(chosen), _) => chosen,
+                (Err(_), Some(failure)) => return Err(failure),
+                (Err(none), None) => {
+                    let detail = format!("{}: {none}", self.backends.name());
+                    return Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail));
+                }
+            };
+            let unreached = match self.connect(asked, server, false).await {
+                Ok(reached) => {
+                    let mut attempt = attempt;
+                    attempt.iter_mut().for_each(Try::connected);
+                    return Ok((reached, attempt));
+                }
+                Err(unreached) => unreached,
+            };
+            let Some(attempt) = attempt.filter(|_| unreached.is_absent) else {
+                return Err(unreached.failure);
+            };
+            tried.push(attempt.member);
+            let now_ms = self.backends.local(asked.worker).timers.now_ms();
+            attempt.report(Outcome::ConnectFailed, now_ms);
+            if !self.backends.may_go_on(tried.len(), asked.worker) {
+                return Err(unreached.failure);
+            }
+            let detail = &unreached.failure.detail;
+            (self.terms.notice)(&format!("{detail}; another server is asked"));
+            last = Some(unreached.failure);
+        }
+    }
+
+    /// A connection to a server. `fresh` = none that was used before.
+    async fn connect(
         &self,
         asked: &ScriptRequest,
-        body: Gathered,
+        server: Arc<Server>,
         fresh: bool,
-    ) -> Result<Response, Stopped> {
-        let idempotent = asked.request.method.is_idempotent();
-        let reply = Reply::new(asked.file.clone(), Form::FastCgi, asked.request.method);
-        let complaints = Complaints::new(
+    ) -> Result<Reached, Unreached> {
+        let patience = self.backends.patience(self.terms.silence);
+        if server.multiplexes() {
+            let shared = server.shared(asked.worker, fresh, patience).await?;
+            // Where it was lost this moment, there is still a connection of one's own.
+            if let Some(ticket) = shared.ticket(self.complaints(asked)) {
+                let way = Way::Guest(ticket);
+                return Ok(Reached { server, way });
+            }
+        }
+        let way = Way::Lone(server.lease(asked.worker, fresh, patience).await?);
+        Ok(Reached { server, way })
+    }
+
+    fn complaints(&self, asked: &ScriptRequest) -> Complaints {
+        Complaints::new(
             asked.file.clone(),
             (asked.request.method, asked.request.raw_path()),
             self.terms.notice.clone(),
-        );
-        if self.server.multiplexes() {
-            let silence = self.terms.silence;
-            let shared = self.server.shared(asked.worker, fresh, silence).await;
-            let shared = shared.map_err(not_again)?;
-            // Where it was lost this moment, there is still a connection of one's own.
-            if let Some(ticket) = shared.ticket(complaints.clone()) {
+        )
+    }
+
+    /// Puts the request to the server that was reached.
+    ///
+    /// # Errors
+    /// How it was stopped, and the server.
+    async fn put(
+        &self,
+        asked: &ScriptRequest,
+        body: Gathered,
+        reached: Reached,
+    ) -> Result<Response, (Stopped, Arc<Server>)> {
+        let idempotent = asked.request.method.is_idempotent();
+        let reply = Reply::new(asked.file.clone(), Form::FastCgi, asked.request.method);
+        let Reached { server, way } = reached;
+        let (own, permit) = (server.clone(), asked.permit.clone());
+        let answered = match way {
+            Way::Guest(ticket) => {
                 let out = self.encode(asked, ticket.id);
-                let (server, permit) = (self.server.clone(), asked.permit.clone());
-                let guest = Guest::new(ticket, server, asked.worker, out, idempotent, permit);
-                return answer(guest, body, reply, &self.terms).await;
+                let guest = Guest::new(ticket, own, asked.worker, out, idempotent, permit);
+                answer(guest, body, reply, &self.terms).await
             }
-        }
-        let silence = self.terms.silence;
-        let lease = self.server.lease(asked.worker, fresh, silence).await;
-        let lease = lease.map_err(not_again)?;
-        let lone = Lone::new(
-            lease,
-            self.server.clone(),
-            self.encode(asked, lone::ID),
-            idempotent,
-            complaints,
-            asked.permit.clone(),
-        );
-        answer(lone, body, reply, &self.terms).await
+            Way::Lone(lease) => {
+                let out = self.encode(asked, lone::ID);
+                let complaints = self.complaints(asked);
+                let lone = Lone::new(lease, own, out, idempotent, complaints, permit);
+                answer(lone, body, reply, &self.terms).await
+            }
+        };
+        answered.map_err(|stopped| (stopped, server))
+    }
+
+    /// Puts the request to the same server once more, on a new connection: the one that had been kept was closed.
+    async fn put_again(
+        &self,
+        asked: &ScriptRequest,
+        body: Gathered,
+        server: Arc<Server>,
+    ) -> Result<Response, Failure> {
+        let reached = self.connect(asked, server, true).await;
+        let reached = reached.map_err(|unreached| unreached.failure)?;
+        let put = self.put(asked, body, reached).await;
+        put.map_err(|(stopped, _)| stopped.failure)
     }
 
     /// What begins the request.
@@ -291,18 +389,19 @@ impl FastCgiHandler {
 }
 
 impl Handler for FastCgiHandler {
+    fn whom(&self, _: &Outline<'_>) -> Option<String> {
+        self.backends.whom()
+    }
+
+    fn status(&self) -> Option<String> {
+        self.backends.text()
+    }
+
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun {
         match self.permit() {
             Ok(permit) => Begun::Here(Box::pin(self.answer(worker, request, permit))),
             Err(failure) => Begun::Answered(Err(failure)),
         }
-    }
-}
-
-fn not_again(failure: Failure) -> Stopped {
-    Stopped {
-        failure,
-        again: None,
     }
 }
 

@@ -94,13 +94,9 @@ impl Site {
         let (mut route, mut fastcgi) = fastcgi_route(pattern, address.clone());
         change(&mut route, &mut fastcgi);
         let notice = self.notices.notice();
-        Arc::new(FastCgiHandler::new(
-            &route,
-            &fastcgi,
-            Symlinks::Beneath,
-            &self.servers,
-            notice,
-        ))
+        let (symlinks, servers) = (Symlinks::Beneath, &self.servers);
+        let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, servers, notice);
+        Arc::new(handler.expect("no name is looked up"))
     }
 }
 

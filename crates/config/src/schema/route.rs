@@ -1,9 +1,10 @@
 //! Paths of a site that programs answer for.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{Caching, Encoding, Origin};
+use super::{Balance, Caching, Encoding, Origin};
 use crate::Pattern;
 
 /// Paths whose requests, of all methods, go to a program. `[[site.route]]`
@@ -112,7 +113,7 @@ pub enum RouteTo {
     /// Programs in a folder, one program, or those among the site's files, RFC 3875. `cgi = "DIR"`, `cgi = "FILE"`,
     /// `cgi = true`
     Cgi(Cgi),
-    /// A FastCGI server. `fastcgi = "ADDRESS"`
+    /// FastCGI servers. `fastcgi = "ADDRESS"`, `fastcgi = ["ADDRESS", …]`
     FastCgi(FastCgi),
     /// Servers that speak HTTP. `origin = "http://HOST:PORT"`, or the name of an `[[origin]]`
     Origin(Box<Origin>),
@@ -158,11 +159,13 @@ impl Cgi {
     }
 }
 
-/// A FastCGI server.
+/// FastCGI servers that can stand for one another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FastCgi {
-    /// Where it listens.
-    pub address: Upstream,
+    /// Where they listen; not empty.
+    pub servers: Vec<Upstream>,
+    /// Which of them gets a request, by [`Balance::RoundRobin`] or [`Balance::LeastConnections`]. Key `balance`.
+    pub balance: Balance,
     /// The script that gets all requests, as an absolute path under the root; empty where the server has no scripts and is
     /// one program: then SCRIPT_NAME is [`Pattern::front`] without its last slash, and PATH_INFO what follows. Default
     /// none: the path itself is the script. Key `script`.
@@ -171,7 +174,7 @@ pub struct FastCgi {
     pub script_root: Option<PathBuf>,
     /// The file that a folder's path stands for. Default `index.php`. Key `index`.
     pub index: String,
-    /// Connections to it, all workers together, 1 to 4096. Default 32. Key `connections`.
+    /// Connections to each, all workers together, 1 to 4096. Default 32. Key `connections`.
     pub connections_max: usize,
     /// Parameters besides those of RFC 3875 §4.1, perhaps `DOCUMENT_ROOT` or `SCRIPT_FILENAME` for a
     /// server that sees other paths. `[site.route.env]`
@@ -182,7 +185,8 @@ impl FastCgi {
     /// The server at this address, with every default.
     pub fn new(address: Upstream) -> FastCgi {
         FastCgi {
-            address,
+            servers: vec![address],
+            balance: Balance::default(),
             script: None,
             script_root: None,
             index: "index.php".to_string(),
@@ -199,6 +203,23 @@ pub enum Upstream {
     Unix(PathBuf),
     /// `127.0.0.1:9000`
     Tcp(SocketAddr),
+    /// `app.example.com:9000`: all addresses that the name stands for, looked up again and again.
+    Name {
+        /// The host, in small letters.
+        host: String,
+        /// The port of all its addresses.
+        port: u16,
+    },
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Upstream::Unix(path) => write!(to, "unix:{}", path.display()),
+            Upstream::Tcp(address) => write!(to, "{address}"),
+            Upstream::Name { host, port } => write!(to, "{host}:{port}"),
+        }
+    }
 }
 
 /// Pages made of templates.

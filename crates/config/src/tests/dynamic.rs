@@ -150,7 +150,8 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
     };
     assert_eq!(cgi.to, RouteTo::Cgi(expected));
     let expected = FastCgi {
-        address: Upstream::Tcp(([127, 0, 0, 1], 9000).into()),
+        servers: vec![Upstream::Tcp(([127, 0, 0, 1], 9000).into())],
+        balance: Balance::RoundRobin,
         script: None,
         script_root: None,
         index: "index.php".into(),
@@ -356,14 +357,14 @@ fn values_of_routes_that_are_wrong() {
              programs (allowed: a pattern with its first wildcard after a /: /cgi-bin/**)",
         ),
         (
-            "pattern = \"/a\"\nfastcgi = \"localhost:9000\"",
-            "5:11: site[0].route[0].fastcgi: \"localhost:9000\" is not the address of a server \
-             (allowed: unix:/PATH, ADDR:PORT, [ADDR6]:PORT, or a PORT of 127.0.0.1)",
+            "pattern = \"/a\"\nfastcgi = \"localhost\"",
+            "5:11: site[0].route[0].fastcgi: \"localhost\" is not the address of a server \
+             (allowed: unix:/PATH, HOST:PORT, ADDR:PORT, [ADDR6]:PORT, or a PORT of 127.0.0.1)",
         ),
         (
             "pattern = \"/a\"\nfastcgi = \"*:9000\"",
             "5:11: site[0].route[0].fastcgi: \"*:9000\" is not the address of a server \
-             (allowed: unix:/PATH, ADDR:PORT, [ADDR6]:PORT, or a PORT of 127.0.0.1)",
+             (allowed: unix:/PATH, HOST:PORT, ADDR:PORT, [ADDR6]:PORT, or a PORT of 127.0.0.1)",
         ),
         (
             "pattern = \"/a\"\nfastcgi = \"unix:\"",
@@ -669,6 +670,35 @@ fn a_route_may_want_more_than_a_path() {
             "pattern = \"/a\"\npages = true\n{line}"
         )));
         assert!(found.contains(allowed), "{found}");
+    }
+}
+
+#[test]
+fn fastcgi_servers_have_addresses_or_names_and_there_may_be_several() {
+    let servers = |value: &str| {
+        let text = in_route(&format!("pattern = \"/a\"\nfastcgi = {value}"));
+        match good(&text).sites[0].routes[0].to.clone() {
+            RouteTo::FastCgi(fastcgi) => fastcgi,
+            other => panic!("{other:?}"),
+        }
+    };
+    let all = servers(
+        "[\"App1.example:9000\", \"unix:/run/a\", \"[::1]:9\"]\nbalance = \"least-connections\"",
+    );
+    let names: Vec<String> = all.servers.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["app1.example:9000", "unix:/run/a", "[::1]:9"]);
+    assert_eq!(all.balance, Balance::LeastConnections);
+    assert_eq!(servers("9000").balance, Balance::RoundRobin);
+    for bad in [
+        "[]",
+        "\"app1\"",
+        "\"app1:0\"",
+        "\"a b:9\"",
+        "\"1.2.3:9\"",
+        "\"*.a:9\"",
+    ] {
+        let found = shown(&in_route(&format!("pattern = \"/a\"\nfastcgi = {bad}")));
+        assert!(found.contains("server"), "{bad}: {found}");
     }
 }
 

@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use lowroad_config::Upstream;
 use lowroad_engine::Local;
 use lowroad_engine::outgoing::Outgoing;
 use lowroad_http::status::Status;
@@ -28,10 +27,11 @@ const ASK_MAX: Duration = Duration::from_secs(5);
 /// A connection for one request at a time.
 pub type Lease = lowroad_origin::Lease<Links>;
 
-/// One for each address, whatever number of routes and sites use it.
+/// One for each address, whatever number of routes and sites use it. What nobody uses any more is given up.
+#[derive(Clone)]
 pub struct Servers {
     workers: Arc<[Local]>,
-    known: Mutex<HashMap<Address, Arc<Server>>>,
+    known: Arc<Mutex<HashMap<Address, Weak<Server>>>>,
 }
 
 impl Servers {
@@ -39,21 +39,27 @@ impl Servers {
     pub fn new(workers: &[Local]) -> Servers {
         Servers {
             workers: workers.into(),
-            known: Mutex::default(),
+            known: Arc::default(),
         }
     }
 
     /// The server at `address`, with at least so many connections.
-    pub fn get(&self, address: &Upstream, connections_max: usize) -> Arc<Server> {
-        let address = match address {
-            Upstream::Unix(path) => Address::Unix(path.clone()),
-            Upstream::Tcp(address) => Address::Tcp(*address),
-        };
+    pub(super) fn get(&self, address: Address, connections_max: usize) -> Arc<Server> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Server::new(address.clone(), self.workers.clone()));
-        let server = known.entry(address.clone()).or_insert_with(new);
+        let server = known.get(&address).and_then(Weak::upgrade);
+        let server = server.unwrap_or_else(|| {
+            known.retain(|_, server| server.strong_count() > 0);
+            let new = Arc::new(Server::new(address.clone(), self.workers.clone()));
+            known.insert(address, Arc::downgrade(&new));
+            new
+        });
         server.pool.raise(connections_max);
-        server.clone()
+        server
+    }
+
+    /// Whose they are.
+    pub(super) fn workers(&self) -> &Arc<[Local]> {
+        &self.workers
     }
 }
 
@@ -68,6 +74,14 @@ pub struct Server {
     asked: AtomicBool,
     /// It said that it does.
     multiplexes: AtomicBool,
+}
+
+/// Why there is no connection for a request, of which the server so has seen nothing.
+pub struct Unreached {
+    /// For the client and the operator.
+    pub failure: Failure,
+    /// The server is not there; else all connections to it are taken.
+    pub is_absent: bool,
 }
 
 /// Makes links of sockets.
@@ -129,14 +143,14 @@ impl Server {
         &self,
         worker: usize,
         fresh: bool,
-        time: Duration,
-    ) -> Result<Lease, Failure> {
+        patience: Patience,
+    ) -> Result<Lease, Unreached> {
         let now = (!fresh).then(|| self.pool.lease_now(worker));
         if let Some(lease) = now.flatten() {
             return Ok(lease);
         }
-        let leased = self.pool.lease(worker, fresh, Patience::of(time)).await;
-        leased.map_err(|why| self.failure(why, time))
+        let leased = self.pool.lease(worker, fresh, patience).await;
+        leased.map_err(|why| self.unreached(&why, patience))
     }
 
     /// A connection that several requests share, of a server that can do that.
@@ -147,30 +161,47 @@ impl Server {
         &self,
         worker: usize,
         fresh: bool,
-        time: Duration,
-    ) -> Result<Arc<Multiplexed>, Failure> {
-        let (pool, patience) = (&self.pool, Patience::of(time));
+        patience: Patience,
+    ) -> Result<Arc<Multiplexed>, Unreached> {
         let start = Multiplexed::start;
+        let pool = &self.pool;
         let got = self.shared.get(pool, worker, fresh, patience, start).await;
-        got.map_err(|why| self.failure(why, time))
+        got.map_err(|why| self.unreached(&why, patience))
     }
 
-    fn failure(&self, why: Unavailable, time: Duration) -> Failure {
+    fn unreached(&self, why: &Unavailable, patience: Patience) -> Unreached {
         let name = &self.name;
-        let Unavailable::Failed(error) = why else {
-            let detail = format!(
-                "no connection to {name} was free within {} ms; it has too much to do, or the \
-                 route too few connections",
-                time.as_millis()
-            );
-            return Failure::new(Status::SERVICE_UNAVAILABLE, detail);
+        let (status, detail) = match why {
+            Unavailable::TooManyWait | Unavailable::NoneFree => {
+                let ms = patience.total.as_millis();
+                let detail = format!(
+                    "no connection to {name} was free within {ms} ms; it has too much to do, or the \
+                     route too few connections"
+                );
+                (Status::SERVICE_UNAVAILABLE, detail)
+            }
+            Unavailable::ConnectTimeout => {
+                let ms = patience.connecting.as_millis();
+                let detail = format!(
+                    "no connection to {name} came about within {ms} ms; it has too much to do, or \
+                     its host is not there"
+                );
+                (Status::SERVICE_UNAVAILABLE, detail)
+            }
+            Unavailable::Failed(error) => {
+                let hint = match error.kind() {
+                    io::ErrorKind::PermissionDenied => "may this user write to the socket?",
+                    _ => "does it run, and listen there?",
+                };
+                let detail = format!("can't connect to {name}: {error}; {hint}");
+                (Status::BAD_GATEWAY, detail)
+            }
         };
-        let hint = match error.kind() {
-            io::ErrorKind::PermissionDenied => "may this user write to the socket?",
-            _ => "does it run, and listen there?",
-        };
-        let detail = format!("can't connect to {name}: {error}; {hint}");
-        Failure::new(Status::BAD_GATEWAY, detail)
+        let is_absent = matches!(why, Unavailable::ConnectTimeout | Unavailable::Failed(_));
+        Unreached {
+            failure: Failure::new(status, detail),
+            is_absent,
+        }
     }
 
     /// Asks, once, whether the server multiplexes. Called when it has answered something; nobody

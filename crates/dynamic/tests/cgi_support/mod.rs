@@ -297,12 +297,8 @@ pub fn cgi_route(pattern: &str, folder: &Path) -> (Route, Cgi) {
 /// A route to a FastCGI server.
 pub fn fastcgi_route(pattern: &str, address: Upstream) -> (Route, FastCgi) {
     let fastcgi = FastCgi {
-        address,
-        script: None,
-        script_root: None,
-        index: "index.php".to_string(),
         connections_max: 8,
-        env: Vec::new(),
+        ..FastCgi::new(address)
     };
     (route(pattern, RouteTo::FastCgi(fastcgi.clone())), fastcgi)
 }

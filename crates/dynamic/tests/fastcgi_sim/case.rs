@@ -59,7 +59,7 @@ impl Case {
             server: Server::new(&world, setting.manners.clone()),
             world,
             clients: Vec::new(),
-            handler: Arc::new(handler),
+            handler: Arc::new(handler.expect("no name is looked up")),
             workers,
             notices,
         }
@@ -103,7 +103,7 @@ impl Case {
     }
 
     fn check_nothing_is_left(&self) {
-        let counts = self.handler.pool();
+        let counts = self.handler.pool().expect("one server");
         assert_eq!(counts.free, counts.connections_max, "leave that was lost");
         assert_eq!(counts.idle, 0, "kept for ever");
         assert_eq!(self.handler.answering(), 0, "a request that never ends");

@@ -105,6 +105,7 @@ impl Fpm {
             let there = match &self.address {
                 Upstream::Unix(path) => std::os::unix::net::UnixStream::connect(path).is_ok(),
                 Upstream::Tcp(address) => std::net::TcpStream::connect(address).is_ok(),
+                Upstream::Name { .. } => unreachable!("it has an address"),
             };
             if there {
                 return;

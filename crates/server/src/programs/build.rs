@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use lowroad_config as config;
-use lowroad_config::{RouteTo, Upstream};
+use lowroad_config::RouteTo;
 use lowroad_dynamic::Handler;
 use lowroad_dynamic::notice::Notice;
 use lowroad_dynamic::spool::{Account, Buffered, Spools};
@@ -170,10 +170,12 @@ impl Opened<'_> {
                 Ok((label, handler))
             }
             RouteTo::FastCgi(fastcgi) => {
-                let label = format!("fastcgi {}", shown(&fastcgi.address));
+                let names: Vec<String> = fastcgi.servers.iter().map(ToString::to_string).collect();
+                let label = format!("fastcgi {}", names.join(", "));
                 let (scripts, notice) = (&self.programs.scripts, self.notice(&label));
                 let handler = scripts.fastcgi(rules, fastcgi, symlinks, notice, spools);
-                Ok((label, handler?))
+                let handler = handler.map_err(|problem| format!("{label}: {problem}"))?;
+                Ok((label, handler))
             }
             RouteTo::Origin(origin) => {
                 let label = format!("origin {}", origin.name);
@@ -196,11 +198,4 @@ impl Opened<'_> {
 /// How many bodies may wait in files: a quarter of the descriptors, of which connections need most.
 fn temp_files_max() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
-}
-
-fn shown(address: &Upstream) -> String {
-    match address {
-        Upstream::Unix(path) => format!("unix:{}", path.display()),
-        Upstream::Tcp(address) => address.to_string(),
-    }
 }

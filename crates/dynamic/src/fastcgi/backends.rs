@@ -1,0 +1,264 @@
+//! Which server of a route gets a request: the one that there is, or one of a group that can stand for one another. Knows
+//! neither requests nor what is spoken with servers.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use lowroad_config::{Balance, FastCgi, Upstream as At};
+use lowroad_engine::Local;
+use lowroad_http::status::Status;
+use lowroad_origin::group::{MemberId, NewMember, NoMember, Outcome, Policy, Settings};
+use lowroad_origin::names::{self, Following, Name, Places, SystemResolver};
+use lowroad_origin::retry::{Body, Failed, Retry, Seen};
+use lowroad_origin::{Address, Attempt, Patience, Upstream};
+
+use super::server::{Server, Servers};
+use crate::Failure;
+
+/// How long a connection may take to come about where another server can be asked.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// The servers of a route.
+pub struct Backends {
+    /// How they are called in messages: `FastCGI server 127.0.0.1:9000`.
+    name: String,
+    workers: Arc<[Local]>,
+    members: Members,
+}
+
+enum Members {
+    /// One, at one address that is never looked up.
+    One(Arc<Server>),
+    Group {
+        upstream: Arc<Upstream<Arc<Server>>>,
+        /// Lets their names be looked up.
+        _following: Vec<Following>,
+        /// Where several would do.
+        drawn: AtomicU64,
+    },
+}
+
+/// A try of one of several servers.
+pub type Try = Attempt<Arc<Server>>;
+
+impl Backends {
+    /// Those that a route names; looks names up, and so may block.
+    ///
+    /// # Errors
+    /// A name has no address: a text for the operator.
+    pub fn new(fastcgi: &FastCgi, servers: &Servers) -> Result<Backends, String> {
+        let members = match &fastcgi.servers[..] {
+            [At::Unix(path)] => {
+                Members::One(servers.get(Address::Unix(path.clone()), fastcgi.connections_max))
+            }
+            [At::Tcp(address)] => {
+                Members::One(servers.get(Address::Tcp(*address), fastcgi.connections_max))
+            }
+            _ => group(fastcgi, servers)?,
+        };
+        let names: Vec<String> = fastcgi.servers.iter().map(At::to_string).collect();
+        Ok(Backends {
+            name: format!("FastCGI server {}", names.join(", ")),
+            workers: servers.workers().clone(),
+            members,
+        })
+    }
+
+    /// How they are called in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What a worker lends.
+    pub fn local(&self, worker: usize) -> &Local {
+        &self.workers[worker % self.workers.len()]
+    }
+
+    /// The server, where there is one.
+    pub fn only(&self) -> Option<&Arc<Server>> {
+        match &self.members {
+            Members::One(server) => Some(server),
+            Members::Group { .. } => None,
+        }
+    }
+
+    /// The server for a request, which is none of those that were tried.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn choose(
+        &self,
+        tried: &[MemberId],
+        worker: usize,
+    ) -> Result<(Arc<Server>, Option<Try>), NoMember> {
+        let (upstream, drawn) = match &self.members {
+            Members::One(server) => return Ok((server.clone(), None)),
+            Members::Group {
+                upstream, drawn, ..
+            } => (upstream, drawn),
+        };
+        let now_ms = self.local(worker).timers.now_ms();
+        let random = drawn.fetch_add(1, Relaxed);
+        let attempt = upstream.attempt(None, tried, now_ms, random)?;
+        Ok((attempt.place.clone(), Some(attempt)))
+    }
+
+    /// How long one waits for a connection, of at most `time` in all.
+    pub fn patience(&self, time: Duration) -> Patience {
+        match self.members {
+            Members::One(_) => Patience::of(time),
+            Members::Group { .. } => Patience {
+                connecting: CONNECT_MAX.min(time),
+                ..Patience::of(time)
+            },
+        }
+    }
+
+    /// Whether another server may be asked for a request of which no server has seen anything, after so many tries.
+    pub fn may_go_on(&self, tries: usize, worker: usize) -> bool {
+        let Members::Group { upstream, .. } = &self.members else {
+            return false;
+        };
+        let failed = Failed {
+            tries: u32::try_from(tries).unwrap_or(u32::MAX),
+            is_idempotent: false,
+            sent: false,
+            body: Body::Whole,
+            seen: Seen::Nothing,
+            timed_out: false,
+        };
+        let now_ms = self.local(worker).timers.now_ms();
+        upstream.may_retry(&failed, now_ms).is_ok()
+    }
+
+    /// Each server of a group and how it stands, for people.
+    pub fn text(&self) -> Option<String> {
+        let Members::Group { upstream, .. } = &self.members else {
+            return None;
+        };
+        let now_ms = self.local(0).timers.now_ms();
+        let all = upstream.with(|group| group.status(now_ms));
+        let one = |one: &lowroad_origin::group::Status| {
+            format!("{} {}, {} requests", one.name, one.standing, one.requests)
+        };
+        Some(all.iter().map(one).collect::<Vec<_>>().join("; "))
+    }
+
+    /// Which server a request would be given to now, and why that one, for people; `None` where there is but one.
+    pub fn whom(&self) -> Option<String> {
+        let Members::Group {
+            upstream, drawn, ..
+        } = &self.members
+        else {
+            return None;
+        };
+        let now_ms = self.local(0).timers.now_ms();
+        Some(upstream.with(|group| {
+            let looked = group.look(None, &[], now_ms, drawn.load(Relaxed));
+            let place = looked.map(|(member, why)| (group.place(member), why));
+            match place {
+                Ok((Some(server), why)) => format!("{}: {why}", server.name()),
+                Ok((None, _)) => format!("{}: {}", self.name, NoMember::Empty),
+                Err(none) => format!("{}: {none}", self.name),
+            }
+        }))
+    }
+}
+
+/// What a failure without a response says of a server.
+pub fn outcome(failure: &Failure) -> Outcome {
+    match failure.status {
+        Status::BAD_GATEWAY => Outcome::Lost,
+        Status::GATEWAY_TIMEOUT => Outcome::TimedOut,
+        Status::SERVICE_UNAVAILABLE => Outcome::ServerError,
+        // Then it was the client's, or ours.
+        _ => Outcome::Cancelled,
+    }
+}
+
+fn group(fastcgi: &FastCgi, servers: &Servers) -> Result<Members, String> {
+    let retry = Retry {
+        // Who waited for as long as he may does not wait once more.
+        after_timeouts: false,
+        ..Retry::default()
+    };
+    let upstream = Upstream::new(settings(&fastcgi.balance), retry);
+    let local = &servers.workers()[0];
+    let mut following = Vec::new();
+    for at in &fastcgi.servers {
+        let address = match at {
+            At::Unix(path) => Address::Unix(path.clone()),
+            At::Tcp(address) => Address::Tcp(*address),
+            At::Name { host, port } => {
+                let first = look_up(host, *port)?;
+                let name = Name {
+                    first,
+                    ..Name::new(host.as_str(), *port)
+                };
+                let found = Found {
+                    servers: servers.clone(),
+                    connections_max: fastcgi.connections_max,
+                };
+                let resolver = Arc::new(SystemResolver);
+                following.push(names::follow(&upstream, name, resolver, found, local));
+                continue;
+            }
+        };
+        let new = NewMember {
+            name: at.to_string().into(),
+            weight: 1,
+            backup: false,
+        };
+        let server = servers.get(address, fastcgi.connections_max);
+        upstream.with(|group| group.add(new, server, local.timers.now_ms()));
+    }
+    Ok(Members::Group {
+        upstream,
+        _following: following,
+        drawn: AtomicU64::new(0),
+    })
+}
+
+fn settings(balance: &Balance) -> Settings {
+    let mut settings = Settings {
+        policy: match balance {
+            Balance::LeastConnections => Policy::LeastConnections,
+            _ => Policy::RoundRobin,
+        },
+        ..Settings::default()
+    };
+    // Requests wait for connections, as they do of one server; routes bound how many there are.
+    settings.circuit.requests_max = u32::MAX;
+    settings.circuit.pending_max = u32::MAX;
+    settings
+}
+
+fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let found: io::Result<Vec<SocketAddr>> = (host, port).to_socket_addrs().map(Iterator::collect);
+    match found {
+        Ok(found) if found.is_empty() => Err(format!("{host}: the name has no address")),
+        Ok(found) => Ok(found),
+        Err(error) => Err(format!("{host}: the name can't be looked up: {error}")),
+    }
+}
+
+/// Makes servers of a name's addresses.
+struct Found {
+    servers: Servers,
+    connections_max: usize,
+}
+
+impl Places<Arc<Server>> for Found {
+    fn come(&mut self, address: SocketAddr) -> Arc<Server> {
+        self.servers
+            .get(Address::Tcp(address), self.connections_max)
+    }
+
+    fn added(&mut self, _: MemberId, _: SocketAddr) {}
+
+    /// Its connections are closed with the last who uses it.
+    fn gone(&mut self, _: MemberId, _: Arc<Server>) {}
+}
