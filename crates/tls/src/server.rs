@@ -15,7 +15,7 @@ pub use settings::{Acceptor, ClientCertificates, Settings, Version};
 use crate::clock::Clock;
 use crate::failure::{Failure, Fault};
 use crate::identity::ClientCertificate;
-use crate::ktls::{CryptoInfo, Kernel, Offload};
+use crate::ktls::CryptoInfo;
 use crate::opening::{Opening, opening};
 use crate::session::{Ended, Progress, Session};
 use crate::settled::Settled;
@@ -192,6 +192,28 @@ impl Server {
         }
     }
 
+    /// What the kernel must know to seal what is sent from now on, once all that was sealed has been given to the socket.
+    /// `None`: it can't, or the connection is not [settled](Server::settle).
+    pub fn kernel_keys(&self) -> Option<CryptoInfo> {
+        match &self.spoken {
+            Spoken::Settled(settled) => settled.kernel_keys(),
+            _ => None,
+        }
+    }
+
+    /// The kernel seals from now on, by its [keys](Server::kernel_keys). Nothing can be sealed here any more; what is
+    /// added to `to_send` is the content of one alert, not sealed.
+    pub fn leave_to_kernel(&mut self) {
+        if let Spoken::Settled(settled) = &mut self.spoken {
+            settled.leave_to_kernel();
+        }
+    }
+
+    /// Whether the client wants other keys than the kernel has, which can't be changed: what has begun may be sent, no more.
+    pub fn is_worn(&self) -> bool {
+        matches!(&self.spoken, Spoken::Settled(settled) if settled.is_worn())
+    }
+
     /// The client's bytes have ended: what that means.
     pub fn ended(&self) -> Ended {
         match &self.spoken {
@@ -251,33 +273,5 @@ impl Server {
     pub fn client_certificate(&self) -> Option<ClientCertificate> {
         let chain = self.connection()?.peer_certificates()?;
         ClientCertificate::of(chain.first()?)
-    }
-
-    /// Lets the kernel go on with the records. All that was to be sent must have left, and all that was received
-    /// must have been whole records.
-    ///
-    /// # Errors
-    /// [`Fault::NotReady`]: something is half done, or it is settled already. [`Fault::Internal`]: the kernel does not know
-    /// the cipher.
-    pub fn into_kernel(self) -> Result<(Offload, Kernel), Failure> {
-        let Spoken::Session(session) = self.spoken else {
-            return Err(Fault::NotReady.into());
-        };
-        let connection = session.into_connection()?;
-        let extracted = connection.dangerous_into_kernel_connection();
-        let (secrets, kernel) = extracted.map_err(Failure::of)?;
-        let version = kernel.protocol_version();
-        let to_send = CryptoInfo::new(version, secrets.tx.0, &secrets.tx.1);
-        let to_receive = CryptoInfo::new(version, secrets.rx.0, &secrets.rx.1);
-        match (to_send, to_receive) {
-            (Some(to_send), Some(to_receive)) => {
-                let offload = Offload {
-                    to_send,
-                    to_receive,
-                };
-                Ok((offload, Kernel::new(kernel)))
-            }
-            _ => Err(Fault::Internal.into()),
-        }
     }
 }

@@ -277,14 +277,6 @@ impl<S: Side> Session<S> {
         }
     }
 
-    /// Gives up the connection, if nothing of it is half done: then others may go on with its keys.
-    pub fn into_connection(self) -> Result<S, Failure> {
-        match self.into_parts()? {
-            (connection, pending, _) if pending.is_empty() => Ok(connection),
-            _ => Err(Fault::NotReady.into()),
-        }
-    }
-
     /// Gives up the connection, the start of a record that has come, and what is known of those that were sent.
     pub fn into_parts(self) -> Result<(S, Vec<u8>, Records), Failure> {
         if !self.established || self.failed || self.closed {

@@ -13,10 +13,10 @@ use rustls::server::ServerConnectionData;
 use rustls::{AlertDescription, ConnectionTrafficSecrets, Error, InvalidMessage, PeerMisbehaved};
 
 use crate::failure::{Failure, Fault};
+use crate::ktls::{ALERT, CryptoInfo};
 use crate::records::{FULL_LEN, Records};
 use crate::session::{Ended, HEADER_LEN, Pieces, Progress, missing_len};
 
-const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const APPLICATION_DATA: u8 = 23;
 const KEY_UPDATE: u8 = 24;
@@ -33,7 +33,7 @@ const UPDATES_MAX: u8 = 32;
 /// A connection.
 pub(crate) struct Settled {
     connection: KernelConnection<ServerConnectionData>,
-    to_send: Key,
+    sealing: Sealing,
     to_receive: Key,
     /// The start of a record that has not come whole. Without memory when it is empty.
     pending: Vec<u8>,
@@ -42,6 +42,18 @@ pub(crate) struct Settled {
     /// The client has said its last.
     closed: bool,
     failed: bool,
+}
+
+/// Who seals what is sent.
+enum Sealing {
+    /// We, with this key; the secrets that it is of, for the kernel.
+    Ours(Key, ConnectionTrafficSecrets),
+    Kernel {
+        /// The client wants that another key is used.
+        is_worn: bool,
+        /// An alert was said.
+        is_over: bool,
+    },
 }
 
 /// What records of one direction are sealed with.
@@ -62,8 +74,8 @@ impl Settled {
     ) -> Result<Settled, Failure> {
         Ok(Settled {
             connection,
-            to_send: Key::new(to_send)?,
-            to_receive: Key::new(to_receive)?,
+            sealing: Sealing::ours(to_send)?,
+            to_receive: Key::new(&to_receive)?,
             pending,
             records,
             updates_left: UPDATES_MAX,
@@ -179,19 +191,24 @@ impl Settled {
         let left = self.updates_left.checked_sub(1);
         self.updates_left = left.ok_or(PeerMisbehaved::TooManyKeyUpdateRequests)?;
         let secrets = self.connection.update_rx_secret()?;
-        self.to_receive = Key::new(secrets).map_err(|_| Error::General("a key".into()))?;
-        if wanted {
-            self.update_to_send(to_send)?;
+        self.to_receive = Key::new(&secrets).map_err(|_| Error::General("a key".into()))?;
+        match &mut self.sealing {
+            Sealing::Ours(..) if wanted => self.update_to_send(to_send),
+            Sealing::Kernel { is_worn, .. } => {
+                *is_worn |= wanted;
+                Ok(())
+            }
+            Sealing::Ours(..) => Ok(()),
         }
-        Ok(())
     }
 
     /// Says that we seal with our next key from now on.
     fn update_to_send(&mut self, to_send: &mut Vec<u8>) -> Result<(), Error> {
-        self.to_send
-            .seal_short(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], to_send)?;
+        if let Sealing::Ours(key, _) = &mut self.sealing {
+            key.seal_short(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], to_send)?;
+        }
         let secrets = self.connection.update_tx_secret()?;
-        self.to_send = Key::new(secrets).map_err(|_| Error::General("a key".into()))?;
+        self.sealing = Sealing::ours(secrets).map_err(|_| Error::General("a key".into()))?;
         Ok(())
     }
 
@@ -201,7 +218,7 @@ impl Settled {
         if !matches!(error, Error::AlertReceived(_)) {
             let alert = [FATAL, u8::from(alert_of(&error))];
             // It is over all the same.
-            let _ = self.to_send.seal_short(ALERT, &alert, to_send);
+            let _ = self.sealing.alert(alert, to_send);
         }
         Failure::of(error)
     }
@@ -224,12 +241,14 @@ impl Settled {
         to_send.reserve(waiting + (waiting / FULL_LEN + 2) * overhead);
         while waiting > 0 {
             let len = Records::len(std::mem::take(&mut small), waiting);
-            if self.to_send.sequence >= SEALED_MAX {
+            if self.sealing.is_used_up() {
                 self.update_to_send(to_send).map_err(Failure::of)?;
             }
+            let Sealing::Ours(key, _) = &mut self.sealing else {
+                return Err(Fault::NotReady.into());
+            };
             let write = |to: &mut Vec<u8>| pieces.append(len, to);
-            self.to_send
-                .seal(APPLICATION_DATA, len, write, to_send)
+            key.seal(APPLICATION_DATA, len, write, to_send)
                 .map_err(Failure::of)?;
             waiting -= len;
         }
@@ -242,8 +261,28 @@ impl Settled {
             return Err(Fault::NotReady.into());
         }
         let alert = [WARNING, u8::from(AlertDescription::CloseNotify)];
-        let sealed = self.to_send.seal_short(ALERT, &alert, to_send);
-        sealed.map_err(Failure::of)
+        self.sealing.alert(alert, to_send).map_err(Failure::of)
+    }
+
+    /// See [`crate::Server::kernel_keys`].
+    pub fn kernel_keys(&self) -> Option<CryptoInfo> {
+        match &self.sealing {
+            Sealing::Ours(key, secrets) if !self.failed => CryptoInfo::new(key.sequence, secrets),
+            _ => None,
+        }
+    }
+
+    /// See [`crate::Server::leave_to_kernel`].
+    pub fn leave_to_kernel(&mut self) {
+        self.sealing = Sealing::Kernel {
+            is_worn: false,
+            is_over: false,
+        };
+    }
+
+    /// See [`crate::Server::is_worn`].
+    pub fn is_worn(&self) -> bool {
+        matches!(self.sealing, Sealing::Kernel { is_worn: true, .. })
     }
 
     /// See [`crate::Server::ended`].
@@ -255,8 +294,33 @@ impl Settled {
     }
 }
 
+impl Sealing {
+    fn ours(secrets: (u64, ConnectionTrafficSecrets)) -> Result<Sealing, Failure> {
+        let key = Key::new(&secrets)?;
+        Ok(Sealing::Ours(key, secrets.1))
+    }
+
+    /// Whether the key has sealed as many records as it may.
+    fn is_used_up(&self) -> bool {
+        matches!(self, Sealing::Ours(key, _) if key.sequence >= SEALED_MAX)
+    }
+
+    /// Adds an alert to `to_send`: its record, or its content for the kernel, which may seal but one, the last that is said.
+    fn alert(&mut self, alert: [u8; 2], to_send: &mut Vec<u8>) -> Result<(), Error> {
+        match self {
+            Sealing::Ours(key, _) => return key.seal_short(ALERT, &alert, to_send),
+            Sealing::Kernel { is_over, .. } if *is_over => {}
+            Sealing::Kernel { is_over, .. } => {
+                *is_over = true;
+                to_send.extend_from_slice(&alert);
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Key {
-    fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Key, Failure> {
+    fn new((sequence, secrets): &(u64, ConnectionTrafficSecrets)) -> Result<Key, Failure> {
         use ConnectionTrafficSecrets::{Aes128Gcm, Aes256Gcm, Chacha20Poly1305};
         let (algorithm, key, iv): (&'static Algorithm, _, _) = match secrets {
             Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
@@ -270,7 +334,7 @@ impl Key {
             (Ok(key), Ok(iv)) => Ok(Key {
                 key: LessSafeKey::new(key),
                 iv,
-                sequence,
+                sequence: *sequence,
             }),
             _ => Err(Fault::Internal.into()),
         }

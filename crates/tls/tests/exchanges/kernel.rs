@@ -1,94 +1,144 @@
-//! What the kernel is told, against its own header, and against what the other side decrypts with.
+//! What the kernel is told, against its own header, and against what the other side decrypts with; and what is left of a
+//! connection of which the kernel seals what is sent.
 
+use std::io::Write;
 use std::process::Command;
 
-use lowroad_tls::{Fault, ktls};
+use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use lowroad_tls::{Fault, Server, ktls};
+use rustls::ClientConnection;
 
 use crate::pair::tempdir::Folder;
 use crate::pair::{Exchange, acceptor, connector};
+use crate::versions::{read, run, settled_with_each_suite};
 
-#[test]
-fn only_whole_connections_are_given_up() {
-    let mut settled = Exchange::established(&acceptor(), &connector());
-    settled.server.settle().unwrap();
-    assert_eq!(
-        settled.server.into_kernel().err().unwrap().fault,
-        Fault::NotReady
-    );
-    let early = Exchange::new(&acceptor(), &connector(), "localhost");
-    assert_eq!(
-        early.server.into_kernel().err().unwrap().fault,
-        Fault::NotReady
-    );
-    let mut half = Exchange::established(&acceptor(), &connector());
-    let half_received = half
-        .server
-        .receive(&mut [23, 3], &mut Vec::new(), &mut Vec::new());
-    half_received.unwrap();
-    assert_eq!(
-        half.server.into_kernel().err().unwrap().fault,
-        Fault::NotReady
-    );
+/// What the kernel seals with: the `struct tls12_crypto_info_*` that it was told, taken apart.
+struct Kernel {
+    key: LessSafeKey,
+    nonce: [u8; 12],
+    sequence: u64,
+}
+
+impl Kernel {
+    fn told(info: &ktls::CryptoInfo) -> Kernel {
+        let (version, rest) = info.as_bytes().split_first_chunk::<2>().unwrap();
+        assert_eq!(u16::from_ne_bytes(*version), 0x0304);
+        let (cipher, rest) = rest.split_first_chunk::<2>().unwrap();
+        let (rest, sequence) = rest.split_last_chunk::<8>().unwrap();
+        let (algorithm, iv_len) = match u16::from_ne_bytes(*cipher) {
+            51 => (&aead::AES_128_GCM, 8),
+            52 => (&aead::AES_256_GCM, 8),
+            54 => (&aead::CHACHA20_POLY1305, 12),
+            other => panic!("{other}"),
+        };
+        let (iv, rest) = rest.split_at(iv_len);
+        let (key, salt) = rest.split_at(algorithm.key_len());
+        Kernel {
+            key: LessSafeKey::new(UnboundKey::new(algorithm, key).unwrap()),
+            nonce: [salt, iv].concat().try_into().unwrap(),
+            sequence: u64::from_be_bytes(*sequence),
+        }
+    }
+
+    fn seal(&mut self, kind: u8, text: &[u8]) -> Vec<u8> {
+        let mut nonce = self.nonce;
+        for (byte, digit) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
+            *byte ^= digit;
+        }
+        self.sequence += 1;
+        let mut record = [text, &[kind]].concat();
+        let header = [23, 3, 3, 0, record.len() as u8 + 16];
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        self.key
+            .seal_in_place_append_tag(nonce, Aad::from(header), &mut record)
+            .unwrap();
+        [&header[..], &record].concat()
+    }
+}
+
+/// Two records are sealed by the server, what follows by the kernel.
+fn handed_over(server: &mut Server, client: &mut ClientConnection) -> Kernel {
+    for text in [b"one", b"two"] {
+        let mut wire = Vec::new();
+        server.seal(&[text], &mut wire, 0).unwrap();
+        assert_eq!(read(client, &wire), text);
+    }
+    let kernel = Kernel::told(&server.kernel_keys().unwrap());
+    server.leave_to_kernel();
+    kernel
 }
 
 #[test]
-fn the_sequence_numbers_are_those_of_the_next_records() {
-    let mut exchange = Exchange::established(&acceptor(), &connector());
-    for _ in 0..3 {
-        exchange.say(b"x");
+fn the_client_reads_on_where_the_kernel_seals_on() {
+    for (mut server, mut client) in settled_with_each_suite() {
+        let mut kernel = handed_over(&mut server, &mut client);
+        assert_eq!(read(&mut client, &kernel.seal(23, b"three")), b"three");
+        // What it says is understood as before.
+        client.writer().write_all(b"more").unwrap();
+        let mut plain = Vec::new();
+        assert_eq!(run(&mut server, &mut client, &mut plain), None);
+        assert_eq!(plain, b"more");
+        let mut alert = Vec::new();
+        server.close(&mut alert).unwrap();
+        assert_eq!(
+            read(&mut client, &kernel.seal(ktls::ALERT, &alert)),
+            b" (end)"
+        );
     }
-    exchange
-        .client
-        .seal(&[b"y"], &mut exchange.to_server, 0)
-        .unwrap();
-    exchange.run().unwrap();
-    let (offload, mut kernel) = exchange.server.into_kernel().unwrap();
-    let sequence = |info: &ktls::CryptoInfo| {
-        let bytes = info.as_bytes();
-        u64::from_be_bytes(bytes[bytes.len() - 8..].try_into().unwrap())
-    };
-    assert_eq!(sequence(&offload.to_send), 3);
-    assert_eq!(sequence(&offload.to_receive), 1);
-    let updated = kernel.update_to_send().unwrap();
-    assert_eq!(sequence(&updated), 0);
-    assert_ne!(updated.as_bytes(), offload.to_send.as_bytes());
-    assert_eq!(sequence(&kernel.update_to_receive().unwrap()), 0);
 }
 
-/// Records that are made by hand with what the kernel would be told are understood by the client.
 #[test]
-fn the_client_decrypts_what_is_sealed_with_the_kernels_secrets() {
-    use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-    let mut exchange = Exchange::established(&acceptor(), &connector());
-    let (offload, _) = exchange.server.into_kernel().unwrap();
-    let info = offload.to_send.as_bytes();
-    let (version, rest) = info.split_first_chunk::<2>().unwrap();
-    let (cipher, rest) = rest.split_first_chunk::<2>().unwrap();
-    assert_eq!(
-        (u16::from_ne_bytes(*version), u16::from_ne_bytes(*cipher)),
-        (0x0304, 51)
-    );
-    let (iv, rest) = rest.split_first_chunk::<8>().unwrap();
-    let (key, rest) = rest.split_first_chunk::<16>().unwrap();
-    let (salt, sequence) = rest.split_first_chunk::<4>().unwrap();
+fn what_the_kernel_seals_can_not_be_sealed_here() {
+    let (mut server, mut client) = settled_with_each_suite().next().unwrap();
+    handed_over(&mut server, &mut client);
+    assert!(server.kernel_keys().is_none());
+    let mut wire = Vec::new();
+    let sealed = server.seal(&[b"x"], &mut wire, 0);
+    assert_eq!(sealed.unwrap_err().fault, Fault::NotReady);
+    assert!(wire.is_empty());
+}
 
-    let mut nonce = [&salt[..], iv].concat();
-    for (byte, digit) in nonce[4..].iter_mut().zip(sequence) {
-        *byte ^= digit;
+#[test]
+fn a_last_word_is_said_once() {
+    let (mut server, mut client) = settled_with_each_suite().next().unwrap();
+    handed_over(&mut server, &mut client);
+    let mut words = Vec::new();
+    server.close(&mut words).unwrap();
+    let garbage = &mut [23, 3, 3, 0, 1, 1];
+    assert!(
+        server
+            .receive(garbage, &mut Vec::new(), &mut words)
+            .is_err()
+    );
+    assert_eq!(words, [1, 0]);
+}
+
+#[test]
+fn a_client_that_wants_other_keys_of_the_kernel_wears_it_out() {
+    let (mut server, mut client) = settled_with_each_suite().next().unwrap();
+    handed_over(&mut server, &mut client);
+    assert!(!server.is_worn());
+    client.refresh_traffic_keys().unwrap();
+    client.writer().write_all(b"with the next key").unwrap();
+    let (mut plain, mut words) = (Vec::new(), Vec::new());
+    let mut wire = Vec::new();
+    while client.wants_write() {
+        client.write_tls(&mut wire).unwrap();
     }
-    let mut record = b"by the kernel\x17".to_vec();
-    let header = [23, 3, 3, 0, record.len() as u8 + 16];
-    let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, key).unwrap());
-    let nonce = Nonce::try_assume_unique_for_key(&nonce).unwrap();
-    key.seal_in_place_append_tag(nonce, Aad::from(header), &mut record)
-        .unwrap();
-    let mut wire = [&header[..], &record].concat();
-    let mut plain = Vec::new();
-    exchange
-        .client
-        .receive(&mut wire, &mut plain, &mut Vec::new())
-        .unwrap();
-    assert_eq!(plain, b"by the kernel");
+    server.receive(&mut wire, &mut plain, &mut words).unwrap();
+    assert_eq!(plain, b"with the next key");
+    assert!(server.is_worn() && words.is_empty());
+}
+
+#[test]
+fn only_settled_connections_have_keys_for_the_kernel() {
+    let mut exchange = Exchange::established(&acceptor(), &connector());
+    assert!(exchange.server.kernel_keys().is_none());
+    exchange.server.settle().unwrap();
+    assert!(exchange.server.kernel_keys().is_some());
+    exchange.to_server = vec![23, 3, 3, 0, 1, 1];
+    assert!(exchange.run().is_err());
+    assert!(exchange.server.kernel_keys().is_none(), "it has failed");
 }
 
 /// Sizes, places and numbers as a C compiler has them from linux/tls.h.
@@ -111,14 +161,10 @@ fn the_layout_is_that_of_the_kernels_header() {
             "51 40 4 12 28 32",
             "52 56 4 12 44 48",
             "54 56 4 16 48 48",
-            "771 772 1 2 1 2",
+            "772 1 1",
         ]
     );
-    assert_eq!((ktls::TLS_TX, ktls::TLS_RX), (1, 2));
-    assert_eq!(
-        (ktls::TLS_SET_RECORD_TYPE, ktls::TLS_GET_RECORD_TYPE),
-        (1, 2)
-    );
+    assert_eq!((ktls::TLS_TX, ktls::TLS_SET_RECORD_TYPE), (1, 1));
     assert_eq!((ktls::SOL_TCP, ktls::TCP_ULP, ktls::SOL_TLS), (6, 31, 282));
 }
 
@@ -133,14 +179,6 @@ int main(void)
     SHOW(TLS_CIPHER_AES_GCM_128, tls12_crypto_info_aes_gcm_128);
     SHOW(TLS_CIPHER_AES_GCM_256, tls12_crypto_info_aes_gcm_256);
     SHOW(TLS_CIPHER_CHACHA20_POLY1305, tls12_crypto_info_chacha20_poly1305);
-    printf("%d %d %d %d %d %d\n", TLS_1_2_VERSION, TLS_1_3_VERSION, TLS_TX, TLS_RX, TLS_SET_RECORD_TYPE, TLS_GET_RECORD_TYPE);
+    printf("%d %d %d\n", TLS_1_3_VERSION, TLS_TX, TLS_SET_RECORD_TYPE);
 }
 "#;
-
-#[test]
-fn a_kernel_that_has_it_refuses_only_the_socket() {
-    const ENOENT: i32 = 2;
-    const ENOTCONN: i32 = 107;
-    assert!(ktls::is_offered(Some(ENOTCONN)));
-    assert!(!ktls::is_offered(Some(ENOENT)));
-}
