@@ -89,7 +89,7 @@ impl<S, V: Service> Connection<S, V> {
     /// Whether it ends once what was written has left.
     pub fn is_over(&self) -> bool {
         match &self.two {
-            None => self.http.is_over(),
+            None => self.http.is_over() || self.transport.is_worn() && self.http.is_idle(),
             Some(two) => two.http.is_over(),
         }
     }

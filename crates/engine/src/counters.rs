@@ -66,6 +66,8 @@ counters! {
     handshake_failures,
     /// Those whose client spoke in clear text.
     clear_text,
+    /// Connections for which the kernel has come to seal what is sent.
+    kernel_tls,
     /// Connections on which HTTP/2 is spoken.
     h2_connections,
     /// Streams of HTTP/2 that clients reset.

@@ -227,6 +227,16 @@ pub trait Driver {
         range: Range<u64>,
     ) -> io::Result<()>;
 
+    /// Has the kernel seal what is sent from now on over this socket, as a [layer](crate::layer) says. It can't be undone.
+    ///
+    /// # Errors
+    /// The kernel does not do that; the socket is as it was.
+    fn seal(&mut self, socket: &Self::Socket, keys: &[u8]) -> io::Result<()>;
+
+    /// Sends an alert of a layer over a socket for which the kernel seals: all of it or nothing. Once it is taken, it
+    /// and all before it leave even if the connection is closed at once.
+    fn send_alert(&mut self, socket: &Self::Socket, alert: &[u8]) -> Sent;
+
     /// Bytes sent but not yet acknowledged by the peer.
     fn unacknowledged(&self, socket: &Self::Socket) -> usize;
 

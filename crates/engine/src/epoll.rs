@@ -24,6 +24,7 @@ use crate::buffer::Buffer;
 use crate::driver::{AcceptFailure, Accepted, Driver, Event, ListenerId, Received, Sent, Token};
 use crate::file::{self, FileSent, OpenFile};
 use crate::helpers::Helpers;
+use crate::kernel_tls;
 use crate::listener::Listener;
 use crate::local::Local;
 use crate::outgoing::Sources;
@@ -344,6 +345,14 @@ impl Driver for EpollDriver {
     ) -> io::Result<()> {
         let file = file.clone();
         self.start_transfer(token, move || file::read(&file, range))
+    }
+
+    fn seal(&mut self, socket: &OwnedFd, keys: &[u8]) -> io::Result<()> {
+        kernel_tls::seal(socket, keys)
+    }
+
+    fn send_alert(&mut self, socket: &OwnedFd, alert: &[u8]) -> Sent {
+        kernel_tls::send_alert(socket, alert)
     }
 
     fn unacknowledged(&self, socket: &OwnedFd) -> usize {

@@ -24,6 +24,21 @@ pub trait Layer: Send {
 
     /// Appends the word that no more will follow.
     fn close(&mut self, wire: &mut Vec<u8>);
+
+    /// Whether the kernel is to seal from now on what is sent, of which a file of `len` bytes is next. `tell` gives it what
+    /// it must know ([`Driver::seal`](crate::driver::Driver::seal)), and says whether it does so. Asked while nothing waits
+    /// that was sealed. Once the kernel seals, [`Layer::seal`] is not asked any more, and what the others append to `wire` is the
+    /// content of one alert, the last that is said.
+    fn offload(&mut self, len: u64, tell: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        let _ = (len, tell);
+        false
+    }
+
+    /// Whether the kernel should seal with other keys than it has. It can't be given others, so the connection ends with the
+    /// response under way.
+    fn is_worn(&self) -> bool {
+        false
+    }
 }
 
 /// How far a layer is.

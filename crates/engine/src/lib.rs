@@ -33,6 +33,7 @@ mod incoming;
 mod input;
 mod interim;
 pub mod introduction;
+pub mod kernel_tls;
 pub mod layer;
 pub mod listener;
 pub mod local;

@@ -33,8 +33,23 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         if connection.transport.take_new() {
             self.secured(id);
+        } else if connection.transport.is_worn() {
+            self.wear_out(id);
         }
         self.connections.contains(id)
+    }
+
+    /// The kernel should not seal any more: what is under way is the last. A request that has come since is not answered.
+    fn wear_out(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        if connection.http.is_tunnel() {
+            self.close(id);
+        } else if connection.is_idle() {
+            self.finish(id);
+        } else {
+            // A response that has not begun says so.
+            connection.http.close();
+        }
     }
 
     /// Takes what followed the word of who the client is.
@@ -69,12 +84,17 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Says the end of a connection that is over. Whether that has left: if not, the connection ends when it has.
     pub(crate) fn end_layer(&mut self, id: usize) -> bool {
-        let connection = &mut self.connections[id];
-        if !connection.is_over() {
-            return true;
+        match self.connections[id].is_over() {
+            true => self.say_end(id),
+            false => true,
         }
-        connection.transport.say_end();
-        if !connection.transport.has_sealed() {
+    }
+
+    /// Says that nothing more will be sent. Whether that has left.
+    pub(crate) fn say_end(&mut self, id: usize) -> bool {
+        let transport = &mut self.connections[id].transport;
+        transport.say_end();
+        if !transport.has_sealed() {
             return true;
         }
         self.start_sending(id, Some((0, 0)), 0);

@@ -119,6 +119,11 @@ impl Shared {
         self.lock().drivers[driver].is_stopped = is_stopped;
     }
 
+    /// How often in a thousand times the world refuses to seal from now on.
+    pub fn set_seal_failures(&self, seal_failures: u64) {
+        self.lock().seal_failures = seal_failures;
+    }
+
     /// How connections to elsewhere fare from now on.
     pub fn set_elsewhere(&self, elsewhere: Elsewhere) {
         self.lock().elsewhere = elsewhere;
@@ -414,12 +419,35 @@ impl Driver for SimDriver {
         Ok(())
     }
 
+    fn seal(&mut self, socket: &SimSocket, keys: &[u8]) -> io::Result<()> {
+        let mut world = self.world.lock();
+        if world.dice(1000) < world.seal_failures {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        assert_eq!(keys, Veil::KEYS);
+        let socket = world.socket(socket.id);
+        assert!(!socket.is_sealed && !socket.has_underway());
+        socket.is_sealed = true;
+        Ok(())
+    }
+
+    fn send_alert(&mut self, socket: &SimSocket, alert: &[u8]) -> Sent {
+        let mut world = self.world.lock();
+        let is_idle = !world.socket(socket.id).has_underway();
+        assert!(is_idle && world.socket(socket.id).is_sealed);
+        assert_eq!(alert, Veil::END);
+        world.take_alert(socket.id)
+    }
+
     fn unacknowledged(&self, socket: &SimSocket) -> usize {
         self.world.lock().socket(socket.id).unread.len()
     }
 
     fn finish(&mut self, socket: &SimSocket) {
-        self.world.lock().socket(socket.id).finished = true;
+        let mut world = self.world.lock();
+        let socket = world.socket(socket.id);
+        socket.finished = true;
+        socket.kept.clear();
     }
 
     fn close(&mut self, socket: SimSocket) {

@@ -107,21 +107,53 @@ pub fn require_hops_left(socket: impl AsFd, hops: u8) -> io::Result<()> {
 
 /// Sets an option of a socket that is an int: see ip(7), ipv6(7), tcp(7).
 pub fn set_option(socket: impl AsFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
-    // SAFETY: the kernel reads one int from the address given.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            option,
-            (&raw const value).cast(),
-            size_of::<c_int>() as libc::socklen_t,
-        )
-    };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+    set_option_bytes(socket, level, option, &value.to_ne_bytes())
+}
+
+/// Sets an option of a socket that has another form.
+pub fn set_option_bytes(
+    socket: impl AsFd,
+    level: c_int,
+    option: c_int,
+    value: &[u8],
+) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads `len` bytes from the address given, which are the slice's.
+    match unsafe { libc::setsockopt(fd, level, option, value.as_ptr().cast(), len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Sends a record of this type over a socket for which the kernel seals (`TLS_SET_RECORD_TYPE` in the kernel's
+/// Documentation/networking/tls.rst).
+pub fn send_record(socket: impl AsFd, kind: u8, content: &[u8]) -> io::Result<usize> {
+    // A control message with one byte in it, aligned as its header.
+    let mut control = [0_u64; 4];
+    let mut piece = libc::iovec {
+        iov_base: content.as_ptr().cast_mut().cast(),
+        iov_len: content.len(),
+    };
+    // SAFETY: a struct of integers and pointers, for which zeros are sound.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: the length of a control message, which is computed from a number: 24, less than `control` has.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(1) } as _;
+    // SAFETY: there is room for a header and a byte behind it in `control`, so the first header is there, and nobody else
+    // looks at it. All that the message points to lives until the end of the call, which only reads it.
+    let sent = unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_TLS;
+        (*header).cmsg_type = libc::TLS_SET_RECORD_TYPE;
+        (*header).cmsg_len = libc::CMSG_LEN(1) as _;
+        libc::CMSG_DATA(header).write(kind);
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags)
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
 /// Makes an open `/dev/net/tun` the other end of a tap device, which is made if it is not there. Each frame

@@ -331,7 +331,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return self.rest_frames(id);
         }
         // What comes next has its full time, whatever the client took for this response.
-        let is_over = connection.http.is_over();
+        let is_over = connection.is_over();
         let begun = connection.begun;
         connection.exchanges.renew_pace(now_ms);
         let timeout_ms = match connection.exchanges.has_incoming() {

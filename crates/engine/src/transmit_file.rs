@@ -2,6 +2,8 @@
 //!
 //! How a file goes out and why its last bytes wait is told in [`crate::file`].
 
+use std::io;
+
 use crate::body::Part;
 use crate::driver::Driver;
 use crate::file::TAIL_LEN;
@@ -30,8 +32,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return;
         };
         let (transport, driver) = (&mut connection.transport, &mut self.driver);
+        if transport.offload(driver, range.end - range.start) {
+            self.counters.kernel_tls.bump();
+        }
         match transport.start_file(driver, token, file, range.clone()) {
             Ok(()) => sending.transfer = Transfer::Underway { writable: false },
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.close_broken(id),
             Err(_) => {
                 sending.transfer = Transfer::Postponed;
                 connection.deadline_ms = now_ms + POSTPONED_MS;
@@ -43,7 +49,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// A helper sent some of a file.
     pub(crate) fn file_progress(&mut self, id: usize, len: u64, full: bool) {
         let now_ms = self.driver.now_ms();
-        let Some(sending) = &mut self.connections[id].sending else {
+        let connection = &mut self.connections[id];
+        let Some(sending) = &mut connection.sending else {
             return;
         };
         let Some(Part::File { file, range }) = sending.parts.front_mut() else {
@@ -52,7 +59,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         range.start += len;
         // Nothing of it was held back, and nothing has to be proved.
         let is_over = range.is_empty() && file.is_immutable;
-        let needs_proof = !file.is_immutable;
+        // What was sealed can't change any more, and the helper has found the file unchanged since.
+        let needs_proof = !file.is_immutable && !connection.transport.is_offloaded();
         if len > 0 {
             sending.paged |= needs_proof;
             sending.moved(len, len, now_ms);

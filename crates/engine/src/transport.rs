@@ -59,6 +59,20 @@ pub(crate) enum Moved {
     Broken,
 }
 
+impl From<Sent> for Moved {
+    /// What is sent as it is.
+    #[inline(always)]
+    fn from(sent: Sent) -> Moved {
+        match sent {
+            Sent::Bytes(len) => Moved::Bytes { len, wire_len: len },
+            Sent::Filled(len) => Moved::Filled(len),
+            Sent::Full => Moved::Full,
+            Sent::Underway => Moved::Underway,
+            Sent::Broken => Moved::Broken,
+        }
+    }
+}
+
 impl<S> Transport<S> {
     /// Over a socket that was accepted.
     pub fn new(socket: S, peer: IpAddr, layer: Option<Box<dyn Layer>>) -> Transport<S> {
@@ -153,15 +167,9 @@ impl<S> Transport<S> {
         more: bool,
     ) -> Moved {
         if let Some(layer) = &mut self.layer {
-            return layer.send(driver, &self.socket, token, buffer);
+            return layer.send(driver, &self.socket, token, buffer, more);
         }
-        match driver.send(&self.socket, token, buffer, more) {
-            Sent::Bytes(len) => Moved::Bytes { len, wire_len: len },
-            Sent::Filled(len) => Moved::Filled(len),
-            Sent::Full => Moved::Full,
-            Sent::Underway => Moved::Underway,
-            Sent::Broken => Moved::Broken,
-        }
+        driver.send(&self.socket, token, buffer, more).into()
     }
 
     /// Whether something that was taken from us has not left: it is to be pushed before more can be sent.
@@ -184,22 +192,50 @@ impl<S> Transport<S> {
     /// A send that was under way is over. Gives what is the connection's of it: where there is a layer, nothing but how many
     /// bytes have left.
     pub fn sent(&mut self, completion: Completion) -> Ended {
-        match (&mut self.layer, completion.taken) {
-            (_, None) => Ended::Broken,
-            (Some(layer), Some(wire_len)) => {
-                layer.sent(completion.buffer, wire_len);
-                Ended::Sealed { wire_len }
+        let Some(len) = completion.taken else {
+            return Ended::Broken;
+        };
+        match &mut self.layer {
+            Some(layer) if !layer.is_offloaded() => {
+                layer.sent(completion.buffer, len);
+                return Ended::Sealed { wire_len: len };
             }
-            (None, Some(len)) => Ended::Buffer {
-                buffer: completion.buffer,
-                len,
-            },
+            Some(layer) => layer.moved(len as u64),
+            None => {}
+        }
+        Ended::Buffer {
+            buffer: completion.buffer,
+            len,
         }
     }
 
     /// Whether the kernel may send a file by itself.
     pub fn sends_files(&self) -> bool {
-        self.layer.is_none()
+        self.layer.as_ref().is_none_or(|it| it.is_offloaded())
+    }
+
+    /// Whether the kernel seals what is sent: of a file it keeps nothing that could still change.
+    pub fn is_offloaded(&self) -> bool {
+        self.layer.as_ref().is_some_and(|it| it.is_offloaded())
+    }
+
+    /// Has the kernel seal from now on, if the layer wants that for a file of so many bytes, and the kernel does it. Nothing
+    /// of the layer may wait to be sent. Whether it has just begun.
+    pub fn offload(&mut self, driver: &mut impl Driver<Socket = S>, len: u64) -> bool {
+        let layer = self.layer.as_mut();
+        layer.is_some_and(|layer| layer.offload(driver, &self.socket, len))
+    }
+
+    /// A helper is done with a file for now, of which it has sent so many bytes.
+    pub fn file_sent(&mut self, len: u64) {
+        if let Some(layer) = &mut self.layer {
+            layer.moved(len);
+        }
+    }
+
+    /// Whether the kernel should not seal much more: the connection ends with the response under way.
+    pub fn is_worn(&self) -> bool {
+        self.layer.as_ref().is_some_and(|it| it.is_worn())
     }
 
     /// See [`Driver::start_file`]; where the kernel may not send it, [`Driver::start_read`].
@@ -210,10 +246,13 @@ impl<S> Transport<S> {
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()> {
-        match self.sends_files() {
-            true => driver.start_file(&self.socket, token, file, range),
-            false => driver.start_read(token, file, range),
+        if !self.sends_files() {
+            return driver.start_read(token, file, range);
         }
+        let Some(layer) = &mut self.layer else {
+            return driver.start_file(&self.socket, token, file, range);
+        };
+        layer.start_file(driver, &self.socket, token, file, range)
     }
 
     /// Bytes of the wire that the client has not acknowledged.

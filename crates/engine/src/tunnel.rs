@@ -136,6 +136,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// All that the client is to be told has left.
     pub(crate) fn tunnel_said_all(&mut self, id: usize) {
+        if !self.say_end(id) {
+            return; // and comes here again
+        }
         let connection = &mut self.connections[id];
         if connection.http.is_over() {
             return self.close(id);

@@ -369,6 +369,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     fn file_sent(&mut self, id: usize, sent: FileSent) {
+        let len = match sent {
+            FileSent::Bytes { len, .. } => len,
+            _ => 0,
+        };
+        self.connections[id].transport.file_sent(len);
         match sent {
             FileSent::Changed => {
                 self.counters.file_changed.bump();

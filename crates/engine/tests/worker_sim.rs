@@ -73,15 +73,17 @@ fn script(world: &Shared) -> (Vec<u8>, Vec<u8>) {
 
 #[test]
 fn every_answer_arrives_whole_and_in_order() {
-    (0..120).for_each(|seed| every_answer_arrives(seed, false));
+    (0..120).for_each(|seed| assert_eq!(every_answer_arrives(seed, false), 0));
 }
 
 #[test]
 fn every_answer_arrives_through_a_layer() {
-    (0..60).for_each(|seed| every_answer_arrives(seed, true));
+    let offloaded = (0..60).map(|seed| every_answer_arrives(seed, true));
+    assert!(offloaded.sum::<u64>() > 20, "the kernel seals for some");
 }
 
-fn every_answer_arrives(seed: u64, veiled: bool) {
+/// Gives for how many of the clients the kernel has come to seal.
+fn every_answer_arrives(seed: u64, veiled: bool) -> u64 {
     let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
     let faults = Faults {
         piece_len_max: pick(0, &[1, 30, 700, 9000]),
@@ -93,6 +95,7 @@ fn every_answer_arrives(seed: u64, veiled: bool) {
         late_sends: pick(5, &[0, 300, 1000]) as u64,
     };
     let mut case = Case::with(seed, faults, settings(), veiled);
+    case.world.set_seal_failures(pick(2, &[0, 500]) as u64);
     let clients: Vec<_> = (0..5)
         .map(|_| {
             let (mut requests, answers) = script(&case.world);
@@ -127,6 +130,57 @@ fn every_answer_arrives(seed: u64, veiled: bool) {
     assert!(veiled || counted == sent_bytes, "seed {seed}");
     assert!(counted <= sent_bytes, "seed {seed}");
     assert_eq!(case.counters.broken.value(), 0, "seed {seed}");
+    case.counters.kernel_tls.value()
+}
+
+/// A client that asks for other keys than the kernel has gets the response under way, and the end.
+#[test]
+fn other_keys_than_the_kernels_end_the_connection_in_order() {
+    for seed in 0..60 {
+        let faults = Faults {
+            window_len: 3000,
+            delay_ms_max: 20,
+            late_sends: [0, 500][(seed % 2) as usize],
+            ..calm()
+        };
+        let mut case = Case::with(seed, faults, settings(), true);
+        let id = case.world.connect();
+        let request = b"GET /file/90000 HTTP/1.1\r\nHost: sim\r\n\r\n";
+        case.world.send(id, &Veil::hello());
+        case.world.send(id, &Veil::records(request));
+        // While it is sent, with a request behind it, or afterwards.
+        let read_len_min = [30_000, 30_000, 90_000][(seed % 3) as usize];
+        case.turn_until(seed, "some of it", |world| {
+            world.read(id).len() > read_len_min
+        });
+        if seed % 3 != 0 {
+            case.world.send(id, &Veil::another_mask());
+        } else {
+            let both = [Veil::another_mask(), Veil::records(request)].concat();
+            case.world.send(id, &both);
+        }
+        case.turn_until(seed, "the end", |world| world.over(id));
+        let (read, is_ended) = Veil::read(&case.world.read(id));
+        assert!(is_ended, "seed {seed}: the end was not said");
+        assert!(undated(&read) == answer_of(90_000, false), "seed {seed}");
+        assert_eq!(case.counters.kernel_tls.value(), 1, "seed {seed}");
+        case.turn_for(5_000);
+        assert_eq!(case.admission.open(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn other_keys_are_of_no_matter_while_the_layer_seals() {
+    let mut case = Case::with(1, calm(), settings(), true);
+    case.world.set_seal_failures(1000);
+    let id = case.world.connect();
+    let request = b"GET /file/90000 HTTP/1.1\r\nHost: sim\r\n\r\n";
+    let said = [Veil::hello(), Veil::another_mask(), Veil::records(request)].concat();
+    case.world.send(id, &said);
+    case.turn_until(1, "an answer", |world| world.read(id).len() > 90_000);
+    case.turn_for(100);
+    assert_eq!(case.counters.kernel_tls.value(), 0);
+    assert_eq!(case.admission.open(), 1);
 }
 
 /// The first bytes of a connection where a layer is spoken, and what its client reads.

@@ -4,6 +4,7 @@
 //! ```text
 //! client: "HELLO\n"    server: "WELCOME\n"    then both: length (2 bytes, big-endian), so many masked bytes; 0 = the end
 //! ```
+//! The world can mask instead, as the kernel can seal. A client can ask for another mask, which nobody has: 65535 as a length.
 
 use std::sync::Arc;
 
@@ -15,15 +16,34 @@ const MASK: u8 = 0x5a;
 /// Bytes of a record at most, and records of one call.
 const RECORD_LEN_MAX: usize = 1000;
 const RECORDS_MAX: usize = 20;
+/// The world is to mask from files of this length on.
+const OFFLOAD_LEN: u64 = 20_000;
+const ANOTHER_MASK: [u8; 2] = [0xff; 2];
 
 /// The server's side of one connection.
 #[derive(Default)]
 pub struct Veil {
     came: Vec<u8>,
     secured: Option<Arc<Secured>>,
+    is_offloaded: bool,
+    is_worn: bool,
 }
 
 impl Veil {
+    /// What the world is told so that it masks.
+    pub(super) const KEYS: &[u8] = &[MASK];
+    /// The word that no more will follow, for the world to say.
+    pub(super) const END: &[u8] = b"end";
+
+    pub(super) fn end() -> Vec<u8> {
+        vec![0; 2]
+    }
+
+    /// A client wants another mask.
+    pub fn another_mask() -> Vec<u8> {
+        ANOTHER_MASK.to_vec()
+    }
+
     /// What a client says first.
     pub fn hello() -> Vec<u8> {
         HELLO.to_vec()
@@ -94,17 +114,25 @@ impl Layer for Veil {
             self.came.drain(..len);
         }
         let secured = self.secured.get_or_insert_default().clone();
-        while let Some((record, rest)) = take_record(&self.came) {
+        loop {
+            if self.came.starts_with(&ANOTHER_MASK) {
+                self.came.drain(..ANOTHER_MASK.len());
+                self.is_worn |= self.is_offloaded;
+                continue;
+            }
+            let Some((record, rest)) = take_record(&self.came) else {
+                return Ok(LayerState::Ready(secured));
+            };
             if record.is_empty() {
                 return Ok(LayerState::Ended);
             }
             plain.extend(record.iter().map(|byte| byte ^ MASK));
             self.came = rest.to_vec();
         }
-        Ok(LayerState::Ready(secured))
     }
 
     fn seal(&mut self, pieces: &[&[u8]], _now_ms: u64, wire: &mut Vec<u8>) -> usize {
+        assert!(!self.is_offloaded, "the world does that");
         let records = pieces.iter().flat_map(|piece| piece.chunks(RECORD_LEN_MAX));
         let mut len = 0;
         for record in records.filter(|it| !it.is_empty()).take(RECORDS_MAX) {
@@ -115,6 +143,18 @@ impl Layer for Veil {
     }
 
     fn close(&mut self, wire: &mut Vec<u8>) {
-        put_record(&[], wire);
+        match self.is_offloaded {
+            true => wire.extend_from_slice(Veil::END),
+            false => put_record(&[], wire),
+        }
+    }
+
+    fn offload(&mut self, len: u64, tell: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        self.is_offloaded = len >= OFFLOAD_LEN && tell(Veil::KEYS);
+        self.is_offloaded
+    }
+
+    fn is_worn(&self) -> bool {
+        self.is_worn
     }
 }

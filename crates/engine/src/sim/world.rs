@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use super::{Elsewhere, Faults};
+use super::{Elsewhere, Faults, Veil};
 use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::driver::{Completion, Event, ListenerId, Sent, Token};
@@ -19,6 +19,8 @@ pub struct World {
     pub unix_ms: u64,
     pub faults: Faults,
     pub elsewhere: Elsewhere,
+    /// Per connection that asks for it: it is not sealed here. Chances in a thousand.
+    pub seal_failures: u64,
     pub drivers: Vec<Waiting>,
     pub backlog: VecDeque<usize>,
     /// Connections to elsewhere that came about since somebody asked.
@@ -90,6 +92,10 @@ pub struct Socket {
     pub unread: VecDeque<u8>,
     /// Read by the client.
     pub read: Vec<u8>,
+    /// What is taken is sealed on its way.
+    pub is_sealed: bool,
+    /// A sealed record that was taken and is not on its way: a close or an end throws it away, as the kernel does.
+    pub kept: Vec<u8>,
     pub full: bool,
     pub finished: bool,
     pub closed: bool,
@@ -133,6 +139,7 @@ impl World {
             unix_ms: 1_700_000_000_000,
             faults,
             elsewhere: Elsewhere::default(),
+            seal_failures: 0,
             drivers: Vec::new(),
             backlog: VecDeque::new(),
             dialed: Vec::new(),
@@ -288,6 +295,8 @@ impl World {
         }
         let bytes: Vec<u8> = socket.unread.drain(..).collect();
         socket.read.extend(bytes);
+        let kept = std::mem::take(&mut socket.kept);
+        socket.read.extend(kept);
         if std::mem::take(&mut socket.full) {
             self.tell(id, false, true);
             self.end_send(id);
@@ -351,19 +360,54 @@ impl World {
             self.put(at_ms, Happening::Break(id));
             return Sent::Bytes(bytes.len().min(room));
         }
-        let had = socket.unread.len();
         let len = bytes.len().min(room);
-        socket.unread.extend(&bytes[..len]);
+        let bytes = &bytes[..len];
+        if !socket.is_sealed {
+            self.give(id, bytes, at_ms);
+            return Sent::Bytes(len);
+        }
+        let mut sealed = std::mem::take(&mut socket.kept);
+        let (given, kept) = bytes.split_at(self.dice(len as u64 + 1) as usize);
+        sealed.extend(Veil::records(given));
+        self.socket(id).kept = Veil::records(kept);
+        self.give(id, &sealed, at_ms);
+        Sent::Bytes(len)
+    }
+
+    /// As [`World::take`], for the word that no more will follow, where the world seals.
+    pub fn take_alert(&mut self, id: usize) -> Sent {
+        let window_len = self.faults.window_len;
+        let at_ms = self.later() + 1;
+        let socket = self.socket(id);
+        if socket.broken {
+            return Sent::Broken;
+        }
+        if socket.unread.len() >= window_len {
+            socket.full = true;
+            return Sent::Full;
+        }
+        let mut sealed = std::mem::take(&mut socket.kept);
+        sealed.extend(Veil::end());
+        self.give(id, &sealed, at_ms);
+        Sent::Bytes(1)
+    }
+
+    /// These bytes are on their way to the client, who reads all there are at this time, if nothing was on its way.
+    fn give(&mut self, id: usize, bytes: &[u8], at_ms: u64) {
+        let socket = self.socket(id);
+        let had = socket.unread.len();
+        socket.unread.extend(bytes);
+        // What is kept follows when there is room.
         if had == 0 {
             self.put(at_ms, Happening::Read(id));
         }
-        Sent::Bytes(len)
     }
 
     /// The driver's side closes a connection.
     pub fn close(&mut self, id: usize) {
         let socket = self.socket(id);
         socket.closed = true;
+        socket.kept.clear();
         if !socket.finished {
             socket.underway = None;
         }

@@ -2,12 +2,18 @@
 //!
 //! What is sealed counts as sent for the connection, which must not end before it has left. It is at most what one call of
 //! [`Layer::seal`] gives, and some words of the layer's own.
+//!
+//! Where the kernel seals instead, bytes go as they are, and the layer's last word is given to it as such. How much one key
+//! may seal is counted here, since nobody else sees what is sent then.
 
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Came, Moved};
 use crate::buffer::Buffer;
 use crate::driver::{Driver, Received, Sent, Token};
+use crate::file::OpenFile;
 use crate::layer::{Layer, LayerFault, LayerState, Secured};
 
 pub(super) struct Layered {
@@ -25,6 +31,50 @@ pub(super) struct Layered {
     is_new: bool,
     /// We have said our last.
     is_finished: bool,
+    /// The kernel seals what is sent; `wire` is an alert for it then, or empty.
+    offloaded: Option<Offloaded>,
+}
+
+/// What the kernel has sealed, by the one key that it has.
+#[derive(Default)]
+struct Offloaded {
+    /// Not fewer than it has sealed: each has a page of a file, or is the last of a send.
+    records: u64,
+    /// The driver or a helper sends just now.
+    is_sending: bool,
+    /// The last is said.
+    is_over: bool,
+}
+
+impl Offloaded {
+    /// After so many records the connection is to end: a third of what AES-GCM allows (RFC 8446, section 5.5).
+    const WORN: u64 = 1 << 23;
+    /// So many are never sealed.
+    const USED_UP: u64 = 1 << 24;
+    const PAGE_LEN: u64 = 4096;
+
+    fn may_send(&self) -> bool {
+        !self.is_over && self.records < Self::USED_UP
+    }
+
+    fn push_alert<D: Driver>(&mut self, driver: &mut D, socket: &D::Socket, alert: &[u8]) -> Moved {
+        if self.is_sending {
+            return Moved::Underway;
+        }
+        match driver.send_alert(socket, alert) {
+            Sent::Bytes(wire_len) | Sent::Filled(wire_len) => {
+                self.is_over = true;
+                Moved::Bytes { len: 0, wire_len }
+            }
+            Sent::Full => Moved::Full,
+            Sent::Underway | Sent::Broken => Moved::Broken,
+        }
+    }
+
+    fn moved(&mut self, len: u64) {
+        self.is_sending = false;
+        self.records += len / Self::PAGE_LEN + 1;
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -44,7 +94,50 @@ impl Layered {
             end: None,
             is_new: false,
             is_finished: false,
+            offloaded: None,
         }
+    }
+
+    pub fn is_offloaded(&self) -> bool {
+        self.offloaded.is_some()
+    }
+
+    pub fn offload<D: Driver>(&mut self, driver: &mut D, socket: &D::Socket, len: u64) -> bool {
+        if self.is_offloaded() || self.has_sealed() || self.secured.is_none() {
+            return false;
+        }
+        let mut tell = |keys: &[u8]| driver.seal(socket, keys).is_ok();
+        let is_new = self.layer.offload(len, &mut tell);
+        self.offloaded = is_new.then(Offloaded::default);
+        is_new
+    }
+
+    /// What was under way is over; so many bytes have left.
+    pub fn moved(&mut self, len: u64) {
+        if let Some(offloaded) = &mut self.offloaded {
+            offloaded.moved(len);
+        }
+    }
+
+    /// Starts sending of a file, which the kernel seals. `BrokenPipe`: it must not seal any more.
+    pub fn start_file<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        socket: &D::Socket,
+        token: Token,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> io::Result<()> {
+        let offloaded = self.offloaded.as_mut().filter(|it| it.may_send());
+        let offloaded = offloaded.ok_or(io::ErrorKind::BrokenPipe)?;
+        driver.start_file(socket, token, file, range)?;
+        offloaded.is_sending = true;
+        Ok(())
+    }
+
+    pub fn is_worn(&self) -> bool {
+        let offloaded = self.offloaded.as_ref();
+        offloaded.is_some_and(|it| it.records >= Offloaded::WORN || self.layer.is_worn())
     }
 
     pub fn secured(&self) -> Option<&Arc<Secured>> {
@@ -131,7 +224,20 @@ impl Layered {
         socket: &D::Socket,
         token: Token,
         buffer: &mut Buffer,
+        more: bool,
     ) -> Moved {
+        if let Some(offloaded) = &mut self.offloaded {
+            if !offloaded.may_send() || !self.wire.is_empty() {
+                return Moved::Broken; // nothing follows an alert
+            }
+            let sent = driver.send(socket, token, buffer, more);
+            match sent {
+                Sent::Bytes(len) | Sent::Filled(len) => offloaded.moved(len as u64),
+                Sent::Underway => offloaded.is_sending = true,
+                Sent::Full | Sent::Broken => {}
+            }
+            return sent.into();
+        }
         if self.has_sealed() {
             // The layer's own words come first.
             match self.push(driver, socket, token) {
@@ -154,6 +260,13 @@ impl Layered {
     pub fn push<D: Driver>(&mut self, driver: &mut D, socket: &D::Socket, token: Token) -> Moved {
         if self.is_lent {
             return Moved::Underway;
+        }
+        if let Some(offloaded) = &mut self.offloaded {
+            let moved = offloaded.push_alert(driver, socket, &self.wire);
+            if offloaded.is_over {
+                self.wire = Vec::new();
+            }
+            return moved;
         }
         if self.wire_sent > 0 {
             self.wire.drain(..self.wire_sent);
