@@ -38,6 +38,7 @@ pub(crate) fn server(section: Section<'_>, lacking: &[Feature]) -> Server {
             Server::DISK_CACHE_LEN_MIN..=1024 * TIB,
         ),
         ticket_keys: section.item("ticket_keys").and_then(|item| item.path()),
+        kernel_tls: section.flag("kernel_tls", default.kernel_tls),
         helpers: count(&section, "helpers", default.helpers, 1..=256),
         drain_timeout_ms: section.duration_ms(
             "drain_timeout",

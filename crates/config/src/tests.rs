@@ -145,6 +145,7 @@ fn every_key_of_the_process_is_read() {
         disk_cache = "/var/cache/lowroad"
         disk_cache_max = "100G"
         ticket_keys = "tickets"
+        kernel_tls = true
         helpers = 8
         drain_timeout = "500ms"
         admin = "run/admin.sock"
@@ -194,6 +195,7 @@ fn every_key_of_the_process_is_read() {
         disk_cache: Some("/var/cache/lowroad".into()),
         disk_cache_len_max: 100 << 30,
         ticket_keys: Some("tickets".into()),
+        kernel_tls: true,
         helpers: 8,
         drain_timeout_ms: 500,
         admin: Some("run/admin.sock".into()),

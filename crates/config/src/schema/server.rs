@@ -29,6 +29,8 @@ pub struct Server {
     pub disk_cache_len_max: u64,
     /// The file for the keys of tickets, which resume sessions of TLS; None = they end with the process. Key `ticket_keys`.
     pub ticket_keys: Option<PathBuf>,
+    /// Whether the kernel seals long files over TLS 1.3, where it can. Default false.
+    pub kernel_tls: bool,
     /// Threads that open and read files, and compress. 1 to 256. Default 4.
     pub helpers: usize,
     /// How long the requests under way may take to end after SIGTERM, in milliseconds.
@@ -78,6 +80,7 @@ impl Default for Server {
             cache_object_len_max: Server::cache_object_default(cache_len_max),
             disk_cache: None,
             ticket_keys: None,
+            kernel_tls: false,
             disk_cache_len_max: 10 << 30,
             helpers: 4,
             drain_timeout_ms: 30_000,

@@ -31,6 +31,7 @@ pub fn doctor(args: &Doctor) -> Result<(), String> {
         interfaces: chosen.iter().cloned().map(doctor::one_interface).collect(),
     };
     let mut report = doctor::judge(&facts);
+    report.lines.push(kernel_tls());
     if args.try_it {
         let tried = chosen
             .iter()
@@ -42,6 +43,28 @@ pub fn doctor(args: &Doctor) -> Result<(), String> {
     match report.works {
         true => Ok(()),
         false => Err("`attach` can't work here: see the lines with `no`".into()),
+    }
+}
+
+/// For `kernel_tls` of the configuration; `attach` can do without.
+fn kernel_tls() -> Line {
+    let (verdict, why, advice) = match lowroad_engine::kernel_tls::probe() {
+        Ok(()) => (
+            Verdict::Ok,
+            "it can seal long files, see kernel_tls".into(),
+            "",
+        ),
+        Err(error) => (
+            Verdict::Warn,
+            format!("it can't seal: {error}"),
+            "modprobe tls",
+        ),
+    };
+    Line {
+        verdict,
+        what: "kernel: TLS".into(),
+        why,
+        advice: advice.into(),
     }
 }
 

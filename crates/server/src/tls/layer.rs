@@ -11,6 +11,8 @@ use super::Offer;
 /// Bytes that are sealed at a time: four full records. What is sealed can't be taken back, and waits in memory if the
 /// socket is full.
 const SEALED_LEN_MAX: usize = 64 * 1024;
+/// The kernel seals from files of this length on, and all that follows on their connections, short responses at a higher price.
+const KERNEL_LEN_MIN: u64 = 128 * 1024;
 /// Pieces that are sealed at a time.
 const PIECES_MAX: usize = 32;
 
@@ -24,6 +26,8 @@ pub struct Secure {
     /// None if TLS could not even begin, as without randomness.
     server: Option<Server>,
     secured: Option<Arc<Secured>>,
+    /// It may be left to the kernel to seal. Not if it has refused.
+    may_offload: bool,
     offer: Arc<Offer>,
 }
 
@@ -35,6 +39,7 @@ impl Secure {
         Secure {
             server: server.ok(),
             secured: None,
+            may_offload: offer.may_offload,
             offer: offer.clone(),
         }
     }
@@ -110,6 +115,25 @@ impl Layer for Secure {
             // After a failure there is nothing to be said.
             let _ = server.close(wire);
         }
+    }
+
+    fn offload(&mut self, len: u64, tell: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        if !self.may_offload || len < KERNEL_LEN_MIN {
+            return false;
+        }
+        self.may_offload = false;
+        let Some(server) = &mut self.server else {
+            return false;
+        };
+        let is_told = server.kernel_keys().is_some_and(|it| tell(it.as_bytes()));
+        if is_told {
+            server.leave_to_kernel();
+        }
+        is_told
+    }
+
+    fn is_worn(&self) -> bool {
+        self.server.as_ref().is_some_and(Server::is_worn)
     }
 }
 

@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lowroad_config::{self as config, ClientCertificates, Config, TlsVersion};
+use lowroad_engine::kernel_tls;
 use lowroad_engine::layer::Layer;
 use lowroad_log::Logger;
 use lowroad_tls::certificates::Store;
@@ -49,6 +50,16 @@ struct Shared {
     sites: Vec<config::Site>,
     pairs: Mutex<Pairs>,
     offers: HashMap<SocketAddr, Arc<Offer>>,
+    kernel: KernelTls,
+}
+
+/// Whether the kernel seals long files.
+enum KernelTls {
+    /// Nobody wants it.
+    Off,
+    On,
+    /// It can't, for this reason.
+    Lacking(String),
 }
 
 /// What outlives a configuration.
@@ -67,6 +78,8 @@ pub struct Offer {
     acceptor: Acceptor,
     store: Store,
     process: Process,
+    /// The kernel can seal, and is to.
+    may_offload: bool,
 }
 
 impl Tls {
@@ -87,10 +100,12 @@ impl Tls {
         for doubt in doubts {
             logger.warn(format_args!("{doubt}"));
         }
+        let kernel = KernelTls::of(config.server.kernel_tls, logger);
         let mut offers = HashMap::new();
         for address in sites.iter().flat_map(config::Site::tls_addresses) {
             if !offers.contains_key(address) {
-                let offer = Offer::new(*address, &sites, &pairs, &process)?;
+                let mut offer = Offer::new(*address, &sites, &pairs, &process)?;
+                offer.may_offload = matches!(kernel, KernelTls::On);
                 offers.insert(*address, Arc::new(offer));
             }
         }
@@ -99,6 +114,7 @@ impl Tls {
             sites,
             pairs: Mutex::new(pairs),
             offers,
+            kernel,
         })))
     }
 
@@ -145,7 +161,35 @@ impl Tls {
         let automatic = self.0.process.automatic.texts();
         let certificates = pairs.texts().chain(automatic);
         let certificates = certificates.map(|text| ("certificate", text));
-        certificates.chain(self.0.process.faults.texts()).collect()
+        let kernel = self.0.kernel.text().map(|text| ("tls.kernel", text));
+        let faults = self.0.process.faults.texts();
+        certificates.chain(kernel).chain(faults).collect()
+    }
+}
+
+impl KernelTls {
+    /// Asks the kernel, if that is wanted. Root may have it load the module.
+    fn of(is_wanted: bool, logger: &Logger) -> KernelTls {
+        if !is_wanted {
+            return KernelTls::Off;
+        }
+        match kernel_tls::probe() {
+            Ok(()) => KernelTls::On,
+            Err(error) => {
+                logger.warn(format_args!(
+                    "kernel_tls: the kernel can't seal, so the server does: {error} (is there a module \"tls\"?)"
+                ));
+                KernelTls::Lacking(error.to_string())
+            }
+        }
+    }
+
+    fn text(&self) -> Option<String> {
+        match self {
+            KernelTls::Off => None,
+            KernelTls::On => Some("in force".into()),
+            KernelTls::Lacking(why) => Some(format!("not in force: {why}")),
+        }
     }
 }
 
@@ -222,6 +266,7 @@ impl Offer {
             acceptor: acceptor.map_err(|error| format!("TLS at {address}: client_ca: {error}"))?,
             store,
             process: process.clone(),
+            may_offload: false,
         })
     }
 
