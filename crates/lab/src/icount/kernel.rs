@@ -12,13 +12,23 @@ use super::initrd::Archive;
 /// Source of the plugin that counts instructions.
 const PLUGIN: &str = include_str!("../../icount/insn.c");
 
-/// Those that virtio-net and classic traffic control need, in the order of loading.
-const MODULES: [&str; 5] = [
+/// Those that virtio-net, classic traffic control, and TLS in the kernel with its ciphers need, in the order of loading.
+const MODULES: [&str; 15] = [
     "net/core/failover",
     "drivers/net/net_failover",
     "drivers/net/virtio_net",
     "net/sched/sch_ingress",
     "net/sched/cls_bpf",
+    "lib/crypto/gf128mul",
+    "crypto/cryptd",
+    "crypto/crypto_simd",
+    "arch/x86/crypto/aesni-intel",
+    "lib/crypto/libchacha",
+    "arch/x86/crypto/chacha-x86_64",
+    "lib/crypto/libpoly1305",
+    "arch/x86/crypto/poly1305-x86_64",
+    "crypto/chacha20poly1305",
+    "net/tls/tls",
 ];
 
 /// A kernel that is ready to boot.
@@ -110,7 +120,9 @@ impl Kernel {
     /// # Errors
     /// When it isn't to be had; says what to do.
     pub fn new() -> Result<Kernel, String> {
-        let folder = made(&cache()?.join("guest"), fetch)?;
+        // What is kept of the packages may be of a time with other modules.
+        let kept = crc32fast::hash(MODULES.join(" ").as_bytes());
+        let folder = made(&cache()?.join(format!("guest-{kept:08x}")), fetch)?;
         Ok(Kernel { folder })
     }
 

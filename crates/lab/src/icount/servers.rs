@@ -61,6 +61,20 @@ const USUAL: Server = Server {
     lacks: None,
 };
 
+const LOWROAD: Server = Server {
+    name: "lowroad",
+    program: "lowroad",
+    command: "lowroad serve /srv --listen 0.0.0.0:80 --workers 1 &",
+    tls: Some((
+        &[(
+            "etc/lowroad-tls.toml",
+            include_str!("../../icount/lowroad-tls.toml"),
+        )],
+        "lowroad run -c /etc/lowroad-tls.toml &",
+    )),
+    ..USUAL
+};
+
 const NGINX: Server = Server {
     name: "nginx",
     program: "nginx",
@@ -131,19 +145,18 @@ const APACHE_COMMON: (&str, &str) = (
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
 /// All, in the table's order.
-pub const ALL: [Server; 16] = [
+pub const ALL: [Server; 18] = [
+    LOWROAD,
     Server {
-        name: "lowroad",
-        program: "lowroad",
-        command: "lowroad serve /srv --listen 0.0.0.0:80 --workers 1 &",
+        name: "lowroad-ktls",
         tls: Some((
             &[(
                 "etc/lowroad-tls.toml",
-                include_str!("../../icount/lowroad-tls.toml"),
+                include_str!("../../icount/lowroad-ktls.toml"),
             )],
             "lowroad run -c /etc/lowroad-tls.toml &",
         )),
-        ..USUAL
+        ..LOWROAD
     },
     Server {
         name: "lowroad-softirq",
@@ -158,6 +171,17 @@ pub const ALL: [Server; 16] = [
         ..USUAL
     },
     NGINX,
+    Server {
+        name: "nginx-ktls",
+        tls: Some((
+            &[(
+                "etc/nginx-tls.conf",
+                include_str!("../../icount/nginx-ktls.conf"),
+            )],
+            "nginx -c /etc/nginx-tls.conf",
+        )),
+        ..NGINX
+    },
     Server {
         name: "nginx-softirq",
         level: true,
