@@ -128,7 +128,7 @@ impl Passwords {
     /// The same at once, without a trace. Blocks.
     pub fn look(&self, credentials: &Credentials) -> Checked {
         let users = self.lock().users.clone();
-        match is_right(&users, credentials) {
+        match self.is_right(&users, credentials) {
             true => Checked::Right,
             false => Checked::Wrong,
         }
@@ -149,7 +149,7 @@ impl Passwords {
         if let Err(wait_s) = self.tries.take(client, now_ms) {
             return Checked::TooOften(wait_s);
         }
-        if !is_right(&users, credentials) {
+        if !self.is_right(&users, credentials) {
             self.wrong.fetch_add(1, Relaxed);
             return Checked::Wrong;
         }
@@ -201,6 +201,17 @@ impl Passwords {
         text
     }
 
+    fn is_right(&self, users: &Users, credentials: &Credentials) -> bool {
+        let Some((hash, is_own)) = hash_for(users, &credentials.user, &self.hashers[0]) else {
+            return false;
+        };
+        let is_right = match hash.starts_with("$argon2") {
+            true => is_argon2(&credentials.password, hash),
+            false => bcrypt::verify(&credentials.password, hash).unwrap_or(false),
+        };
+        is_right && is_own
+    }
+
     /// Nobody can find two that have the same without knowing the keys.
     fn hash(&self, credentials: &Credentials) -> [u64; 2] {
         let hash =
@@ -239,17 +250,16 @@ impl Drop for Waits {
     }
 }
 
-/// Whoever is not known costs as much time as who is.
-fn is_right(users: &Users, credentials: &Credentials) -> bool {
-    let own = users.get(&credentials.user);
-    let Some(hash) = own.or_else(|| users.values().next()) else {
-        return false;
-    };
-    let is_right = match hash.starts_with("$argon2") {
-        true => is_argon2(&credentials.password, hash),
-        false => bcrypt::verify(&credentials.password, hash).unwrap_or(false),
-    };
-    is_right && own.is_some()
+/// The hash that a user's password is compared with, and whether it is the user's own. Whoever is not known costs as much time
+/// as one of those who are, always the same: the hashes of a file may cost differently, so one for all strangers would tell.
+fn hash_for<'u>(users: &'u Users, user: &str, hasher: &RandomState) -> Option<(&'u str, bool)> {
+    if let Some(own) = users.get(user) {
+        return Some((own, true));
+    }
+    let count = u64::try_from(users.len()).ok()?;
+    let number = hasher.hash_one(user).checked_rem(count)?;
+    let hash = users.values().nth(usize::try_from(number).ok()?)?;
+    Some((hash, false))
 }
 
 fn is_argon2(password: &[u8], hash: &str) -> bool {
@@ -280,4 +290,28 @@ fn helpers() -> io::Result<&'static Helpers> {
     }
     let started = Helpers::start_as("password", THREADS)?;
     Ok(HELPERS.get_or_init(|| started))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn strangers_cost_what_users_do() {
+        let users = (0..10).map(|number| (format!("user {number}"), format!("hash {number}")));
+        let (users, hasher): (Users, _) = (users.collect(), RandomState::new());
+        assert_eq!(hash_for(&users, "user 3", &hasher), Some(("hash 3", true)));
+        let stranger = |number: usize| {
+            let name = format!("stranger {number}");
+            let found = hash_for(&users, &name, &hasher);
+            assert_eq!(found, hash_for(&users, &name, &hasher));
+            let (hash, is_own) = found.expect("a hash");
+            assert!(!is_own);
+            hash
+        };
+        let hashes: HashSet<&str> = (0..300).map(stranger).collect();
+        assert_eq!(hashes.len(), users.len());
+        assert_eq!(hash_for(&Users::new(), "user 3", &hasher), None);
+    }
 }
