@@ -21,7 +21,7 @@ use std::path::PathBuf;
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 17] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 18] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
         "response_buffering",
@@ -41,6 +41,7 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 17] = [
     ("tunnels", &["origin"]),
     ("client_share", &["origin"]),
     ("own_redirects", &["origin"]),
+    ("internal_redirects", &["origin"]),
     ("cache", &["origin"]),
 ];
 
@@ -68,6 +69,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     let client_share_percent = of("client_share", Route::CLIENT_SHARE_PERCENT, 100);
     let kind = target.as_ref().map(|(kind, _)| *kind);
     let own_redirects = kind != Some("origin") || section.flag("own_redirects", true);
+    let internal_redirects = kind == Some("origin") && section.flag("internal_redirects", false);
     let may_stream = kind.is_some_and(|kind| kind != "pages");
     let buffers = |key| !may_stream || section.flag(key, true);
     let (request_buffering, response_buffering) =
@@ -93,6 +95,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         tunnels_max,
         client_share_percent,
         own_redirects,
+        internal_redirects,
         request_buffering,
         response_buffering,
         keep,

@@ -3,8 +3,8 @@
 //! Lines may end in LF or CRLF. What a server must not pass on is dropped; a head that is wrong is
 //! refused with words for the operator. It knows nothing of where the bytes come from.
 //!
-//! A `Location` without a `Status` is answered with 302 whether it is a URL or a path of this site:
-//! local redirects (§6.2.2) go through the client.
+//! A `Location` without a `Status` that is a path of this site, and stands alone, is a local redirect (§6.2.2). With a
+//! URL, or where other fields are for the client, it is answered with 302.
 
 pub mod reply;
 #[cfg(test)]
@@ -39,6 +39,8 @@ pub struct Head {
     pub fields: Fields,
     /// The length of the body in bytes, if the program says it.
     pub len: Option<u64>,
+    /// The target, path and query, that is to be answered instead: then nothing else of it counts.
+    pub local: Option<Vec<u8>>,
 }
 
 /// Why a head is refused: the end of a sentence that begins with the program's name.
@@ -146,6 +148,7 @@ impl Parts {
                 "sent a head with neither Content-Type, Location nor Status".into(),
             ));
         }
+        let local = self.local_redirect().filter(|_| form != Form::Http);
         let otherwise = if self.location {
             Status::FOUND
         } else {
@@ -155,7 +158,28 @@ impl Parts {
             status: self.status.unwrap_or(otherwise),
             fields: self.fields,
             len: self.len,
+            local,
         })
+    }
+
+    /// Where a local redirect leads. What a client has to hear, as a cookie, it would not.
+    fn local_redirect(&self) -> Option<Vec<u8>> {
+        if self.status.is_some() {
+            return None;
+        }
+        let is_heard = |(name, _): (&str, &[u8])| {
+            let known = ["location", "content-type", "content-length"];
+            !known.iter().any(|known| name.eq_ignore_ascii_case(known))
+        };
+        if self.fields.iter().any(is_heard) {
+            return None;
+        }
+        let mut locations = self.fields.values("Location");
+        let target = locations.next().filter(|_| locations.next().is_none())?;
+        let is_local = target.starts_with(b"/")
+            && !target.starts_with(b"//")
+            && target.iter().all(|b| b.is_ascii_graphic() && *b != b'#');
+        is_local.then(|| target.to_vec())
     }
 }
 

@@ -31,6 +31,9 @@ pub enum Content {
     },
     /// What the site has stored for a path, with text around it; it does not pass through here.
     Stored(Box<Around>),
+    /// What the site answers for this target, a path and perhaps a query, percent-encoded; the status and the fields do not
+    /// count (RFC 3875 §6.2.2).
+    Local(Vec<u8>),
     /// None: after a response with status 101 the connection speaks another protocol. Only for a request that asks for one
     /// ([`Request::upgrade`](crate::Request::upgrade)).
     Upgrade(Box<Upgrade>),

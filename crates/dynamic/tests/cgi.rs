@@ -153,9 +153,13 @@ fn heads_become_responses() {
     assert_eq!((answer.status, answer.body.as_str()), (418, "short"));
     assert_eq!(answer.field("X-A"), Some("b"));
     assert_eq!(answer.field("Connection"), None);
-    let answer = programs.run("go", "#!/bin/sh\nprintf 'Location: /there\\n\\n'\n");
+    let answer = programs.run(
+        "go",
+        "#!/bin/sh\nprintf 'Location: /there\\nSet-Cookie: a=b\\n\\n'\n",
+    );
     assert_eq!(answer.status, 302);
     assert_eq!(answer.field("Location"), Some("/there"));
+    assert_eq!(answer.field("Set-Cookie"), Some("a=b"));
     let answer = programs.run(
         "nph-x",
         "#!/bin/sh\nprintf 'HTTP/1.1 404 Gone\\r\\nX: y\\r\\n\\r\\nbody'\n",

@@ -114,13 +114,22 @@ impl Web {
     ) -> Answer<Box<Pending>, Box<Record>> {
         let Pending { request, waiting } = *pending;
         let request = request.get();
+        let method = waiting.inner.as_ref().map(|inner| inner.asked().0);
         let mut to = Responder {
             request: &request,
             exchange,
             response,
         };
         let decision = self.decider().go_on(waiting, outcome, &mut to);
-        self.answered(decision, &request, exchange)
+        match method.filter(|method| *method != request.method) {
+            None => self.answered(decision, &request, exchange),
+            // The log has what the client sent.
+            Some(method) => {
+                let mut asked = request.clone();
+                asked.method = method;
+                self.answered(decision, &asked, exchange)
+            }
+        }
     }
 
     fn answered(
@@ -352,22 +361,25 @@ fn admitted<W: World>(
     to: &mut Responder<'_, '_>,
 ) -> Decision {
     let (site, path) = (asked.site, asked.path);
-    if site.leads_within && inner::is_internal(lookup.world, asked) {
-        return made(to.refuse(Some(asked.at()), Status::NOT_FOUND));
+    if site.leads_within
+        && let Some(decision) = inner::internal(&mut lookup, asked, to)
+    {
+        return decision;
     }
-    if asked.inner.is_none()
+    if asked.inner.is_none_or(|inner| inner.is_fresh())
         && !site.rules.redirects.is_empty()
         && let Some((status, location)) = redirect(site, path, asked.query)
     {
         lookup.world.note(Step::Redirect(&location));
         return made(to.redirect(asked.at(), status, &location));
     }
+    let method = to.request.method;
     if site.leads_within
         && let Some(led) = asked
-            .rewrite(false)
+            .rewrite(false, method)
             .or_else(|| inner::of_program_s_path(asked, to))
     {
-        return inner::lead(&mut lookup, asked, led, to);
+        return inner::rewritten(&mut lookup, asked, led, to);
     }
     if !asked.is_for_files {
         let route = site.routes.of_slashes(path, to.request);

@@ -4,6 +4,7 @@
 mod aside;
 
 use bytes::Bytes;
+use lowroad_dynamic::Fields;
 use lowroad_engine::service::Refused;
 use lowroad_engine::{Built, Exchange, Head, Part, Response};
 use lowroad_http::conditional::{self, Precondition};
@@ -21,6 +22,7 @@ use crate::heads;
 use crate::sites::At;
 use crate::store::object::{Content, Representation};
 
+use aside::OfProgram;
 pub use aside::{Aside, Lines};
 
 /// Methods that a site answers, as the value of Allow.
@@ -67,6 +69,25 @@ impl Responder<'_, '_> {
         status
     }
 
+    /// Sends a file that a program named, with fields of the program's response. `at` is the file's path, and that which was
+    /// asked for.
+    pub fn send_for_program(
+        &mut self,
+        (at, asked): (At<'_>, At<'_>),
+        representation: &Representation,
+        fields: &Fields,
+    ) -> Status {
+        let aside = Aside {
+            program: Some(OfProgram {
+                fields,
+                at: asked,
+                is_about_bytes: true,
+            }),
+            ..Aside::default()
+        };
+        self.send_again(at, representation, &aside)
+    }
+
     fn send_whole_with(&mut self, representation: &Representation, aside: &Aside<'_>) {
         let fields = representation.head.all(representation.bytes());
         let head = self.begin(representation.head.status(), fields, Some(aside));
@@ -88,7 +109,10 @@ impl Responder<'_, '_> {
     ) -> Head<'_> {
         let date = aside.and_then(|aside| aside.date);
         let mut head = self.response.head_dated(status, date);
-        head.encoded(fields);
+        match aside.and_then(|aside| aside.program.as_ref()) {
+            None => drop(head.encoded(fields)),
+            Some(program) => program.put(status, fields, &mut head),
+        }
         if let Some(aside) = aside {
             aside.put(&mut head);
         }
@@ -157,7 +181,8 @@ impl Responder<'_, '_> {
         aside: Option<&Aside<'_>>,
     ) -> Status {
         let fields = representation.head.shared(representation.bytes());
-        let head = self.begin(Status::NOT_MODIFIED, fields, aside);
+        let aside = aside.map(Aside::without_content);
+        let head = self.begin(Status::NOT_MODIFIED, fields, aside.as_ref());
         head.end(BodyLen::None);
         Status::NOT_MODIFIED
     }
@@ -185,16 +210,20 @@ impl Responder<'_, '_> {
         aside: Option<&Aside<'_>>,
     ) -> Status {
         let boundary = boundary(self.exchange, representation);
+        let program = aside.and_then(|aside| aside.program.as_ref());
+        let content_type = program.and_then(OfProgram::content_type);
+        let content_type = content_type.unwrap_or(representation.content_type());
+        let aside = aside.map(Aside::without_content);
         let part_heads: Vec<Vec<u8>> = ranges
             .iter()
-            .map(|range| part_head(&boundary, representation, range))
+            .map(|range| part_head(&boundary, (content_type, representation.len()), range))
             .collect();
         let end = format!("\r\n--{boundary}--\r\n").into_bytes();
         let heads_len: usize = part_heads.iter().map(Vec::len).sum();
         let ranges_len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let len = heads_len as u64 + ranges_len + end.len() as u64;
         let fields = representation.head.shared(representation.bytes());
-        let mut head = self.begin(Status::PARTIAL_CONTENT, fields, aside);
+        let mut head = self.begin(Status::PARTIAL_CONTENT, fields, aside.as_ref());
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         head.field("Content-Type", content_type.as_bytes());
         let encoding = representation.encoding;
@@ -449,11 +478,11 @@ pub fn append(representation: &Representation, range: ByteRange, response: &mut 
     }
 }
 
-fn part_head(boundary: &str, representation: &Representation, range: &ByteRange) -> Vec<u8> {
+fn part_head(boundary: &str, (content_type, len): (&[u8], u64), range: &ByteRange) -> Vec<u8> {
     let mut out = format!("\r\n--{boundary}\r\n").into_bytes();
     let mut head = HeadWriter::resume(&mut out);
-    head.field("Content-Type", representation.content_type());
-    head.content_range(range.start, range.end, representation.len());
+    head.field("Content-Type", content_type);
+    head.content_range(range.start, range.end, len);
     head.finish();
     out
 }

@@ -33,6 +33,9 @@ pub struct Route {
     /// Where a response of an origin's server names that server's own address in Location or Content-Location, it names the
     /// path only, so that clients stay here. Default true. Key `own_redirects`.
     pub own_redirects: bool,
+    /// Responses of an origin may name what is to be answered in their place, as those of CGI and FastCGI programs may. Default
+    /// false. Key `internal_redirects`.
+    pub internal_redirects: bool,
     /// The program gets a request once all of its body is there. Default true. Not for pages, which
     /// always do. Key `request_buffering`.
     pub request_buffering: bool,
@@ -71,6 +74,7 @@ impl Route {
             tunnels_max: Route::TUNNELS_MAX,
             client_share_percent: Route::CLIENT_SHARE_PERCENT,
             own_redirects: true,
+            internal_redirects: false,
             request_buffering: true,
             response_buffering: true,
             conditions: Conditions::default(),

@@ -88,6 +88,9 @@ impl Reply {
                 "ended without a head, after {sent} bytes: {start}"
             )));
         };
+        if let Some(target) = head.local {
+            return Ok(local(target));
+        }
         let body = Bytes::from(self.output).slice(at..);
         let len = u64::try_from(body.len()).unwrap_or(u64::MAX);
         if is_bodiless(self.method, head.status) {
@@ -116,13 +119,18 @@ impl Reply {
     /// Without a head.
     pub fn stream(mut self) -> (Response, Rest) {
         let (head, at) = self.head.take().expect("a head that was seen");
-        if is_bodiless(self.method, head.status) {
+        let is_local = head.local.is_some();
+        if is_local || is_bodiless(self.method, head.status) {
             let rest = Rest {
                 who: self.who,
                 sender: None,
                 left: None,
             };
-            return (empty(head.status, head.fields, head.len), rest);
+            let response = match head.local {
+                Some(target) => local(target),
+                None => empty(head.status, head.fields, head.len),
+            };
+            return (response, rest);
         }
         let (sender, receiver) = stream(WAITING_LEN_MAX);
         let mut rest = Rest {
@@ -234,6 +242,15 @@ fn gives_lifetime(head: &Head) -> bool {
 /// RFC 9110 §6.4.1
 fn is_bodiless(method: Method, status: Status) -> bool {
     method == Method::Head || status == Status::NO_CONTENT || status == Status::NOT_MODIFIED
+}
+
+/// What is said by another target.
+fn local(target: Vec<u8>) -> Response {
+    Response {
+        status: Status::FOUND,
+        fields: Fields::new(),
+        content: Content::Local(target),
+    }
 }
 
 /// A response without a body. Its length is that which GET would have.

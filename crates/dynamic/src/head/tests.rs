@@ -50,6 +50,7 @@ fn status_and_location() {
         ("Status: 404\n\n", Status::NOT_FOUND),
         ("Location: http://a/\n\n", Status::FOUND),
         ("Location: /a\n\n", Status::FOUND),
+        ("Location: /a\nSet-Cookie: b=c\n\n", Status::FOUND),
         ("Status: 301\nLocation: /a\n\n", Status::MOVED_PERMANENTLY),
         (
             "Content-Type: a/b\nLocation: /a\nStatus: 201 x\n\n",
@@ -139,4 +140,27 @@ fn heads_of_nph_programs() {
     ] {
         assert!(read(output).is_err(), "{output}");
     }
+}
+
+#[test]
+fn a_path_alone_is_a_local_redirect() {
+    for (output, target) in [
+        ("Location: /a/b?c=d\n\n", Some("/a/b?c=d")),
+        ("Content-Type: text/html\nlocation: /a\n\nbody", Some("/a")),
+        ("Location: /a\nContent-Length: 4\n\nbody", Some("/a")),
+        ("Status: 302\nLocation: /a\n\n", None),
+        ("Location: /a\nSet-Cookie: b=c\n\n", None),
+        ("Location: //a\n\n", None),
+        ("Location: /a#b\n\n", None),
+        ("Location: /a b\n\n", None),
+        ("Location: a\n\n", None),
+        ("Location: /a\nLocation: /b\n\n", None),
+        ("Location: http://a/\n\n", None),
+    ] {
+        let local = cgi(output).local;
+        assert_eq!(local.as_deref(), target.map(str::as_bytes), "{output}");
+    }
+    let http = whole(b"HTTP/1.1 200 OK\nLocation: /a\n\n", Form::Http);
+    let (head, _) = http.expect("a good head").expect("a whole head");
+    assert_eq!(head.local, None);
 }

@@ -179,7 +179,9 @@ pub async fn whole(response: Response) -> Whole {
             };
             (len, body, cut)
         }
-        Content::Stored(_) | Content::Upgrade(_) => panic!("nothing is stored or changed"),
+        Content::Stored(_) | Content::Upgrade(_) | Content::Local(_) => {
+            panic!("nothing is stored or changed")
+        }
     };
     Whole {
         status: response.status.code(),

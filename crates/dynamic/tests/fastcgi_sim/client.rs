@@ -129,7 +129,7 @@ async fn read(content: Content, plan: Plan, local: &Local) -> Outcome {
     let (len, stream) = match content {
         Content::Bytes(bytes) => return Outcome::Whole(bytes.to_vec()),
         Content::Stream { len, stream } => (len, stream),
-        Content::Stored(_) | Content::Upgrade(_) => panic!("nothing is stored"),
+        Content::Stored(_) | Content::Upgrade(_) | Content::Local(_) => panic!("nothing is stored"),
     };
     let mut body = Vec::new();
     loop {

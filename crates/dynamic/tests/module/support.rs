@@ -165,7 +165,9 @@ pub async fn answer(handler: &Arc<dyn Handler>, target: &str) -> Result<Response
 pub async fn body(response: Response) -> Vec<u8> {
     match response.content {
         Content::Bytes(bytes) => bytes.to_vec(),
-        Content::Stored(_) | Content::Upgrade(_) => panic!("a stored object has no bytes here"),
+        Content::Stored(_) | Content::Upgrade(_) | Content::Local(_) => {
+            panic!("a stored object has no bytes here")
+        }
         Content::Stream { stream, .. } => {
             let mut all = Vec::new();
             loop {

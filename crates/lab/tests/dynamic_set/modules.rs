@@ -155,7 +155,7 @@ impl Host {
                 }
                 all
             }
-            Content::Upgrade(_) => Vec::new(),
+            Content::Upgrade(_) | Content::Local(_) => Vec::new(),
         };
         Answer {
             status: response.status.code(),

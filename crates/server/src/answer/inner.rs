@@ -1,23 +1,30 @@
-//! Requests that are answered as if another target had been asked for, because a rewrite says so.
+//! Requests that are answered as if another target had been asked for, because a rewrite or a program's response says so.
 //!
 //! The new path has to pass all that stands before a site as if a client had asked for it, and then is found as any other.
-//! Redirects are for what clients ask for only, and so are rewrites: one may count before anything is looked for, and one
-//! more where there is nothing.
+//! Of rewrites one may count before anything is looked for, and one more where there is nothing; then only a program leads
+//! further, and not without end.
 
 use std::sync::Arc;
 
 use lowroad_config::Rewrite;
+use lowroad_dynamic::{Failure, Fields};
+use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 
 use super::guarded::{self, Stopped};
 use super::lookup::{Asked, Decision, Lookup, made};
 use super::world::{Step, World};
 use super::{admitted, decoded, may_have};
+use crate::dynamic::elsewhere::{self, Elsewhere};
+use crate::programs::counts::one;
+use crate::programs::routes::Route;
 use crate::respond::Responder;
 use crate::softirq;
 
 /// A longer target is nobody's.
 const TARGET_LEN_MAX: usize = 64 << 10;
+/// How often programs may lead a request further.
+const PROGRAMS_MAX: u8 = 10;
 
 /// A target in place of the one that was asked for.
 pub struct Inner {
@@ -26,18 +33,53 @@ pub struct Inner {
     path_len: usize,
     /// The decoded path before.
     before: Box<[u8]>,
-    /// No rewrite comes any more.
-    is_last: bool,
+    stage: Stage,
+    /// How many programs have led here.
+    programs: u8,
+    /// What the client asked for, and how.
+    asked: Arc<First>,
+    /// Fields of the program's response that named this target.
+    kept: Option<Fields>,
+}
+
+/// What the client asked for.
+struct First {
+    method: Method,
+    /// Decoded.
+    path: Box<[u8]>,
+}
+
+/// What may count for a target yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// What counts for a client's; internal aliases are not for it.
+    AsAsked,
+    /// The same, but that internal aliases are for it.
+    Named,
+    /// Rewrites where there is nothing.
+    Rewritten,
+    /// No rewrite.
+    Last,
 }
 
 impl Inner {
-    fn of(target: Vec<u8>, asked: &Asked<'_>, is_last: bool) -> Inner {
+    fn of(target: Vec<u8>, asked: &Asked<'_>, method: Method, stage: Stage) -> Inner {
         let query = target.iter().position(|byte| *byte == b'?');
+        let first = asked.inner.map(|inner| inner.asked.clone());
+        let first = first.unwrap_or_else(|| {
+            Arc::new(First {
+                method,
+                path: asked.path.into(),
+            })
+        });
         Inner {
             path_len: query.unwrap_or(target.len()),
             target,
             before: asked.path.into(),
-            is_last,
+            stage,
+            programs: asked.inner.map_or(0, |inner| inner.programs),
+            asked: first,
+            kept: asked.inner.and_then(|inner| inner.kept.clone()),
         }
     }
 
@@ -55,38 +97,84 @@ impl Inner {
     pub fn before(&self) -> &[u8] {
         &self.before
     }
+
+    /// What the client asked for: the method and the decoded path.
+    pub fn asked(&self) -> (Method, &[u8]) {
+        (self.asked.method, &self.asked.path)
+    }
+
+    /// Whether all rules count that are for what clients ask for.
+    pub fn is_fresh(&self) -> bool {
+        matches!(self.stage, Stage::AsAsked | Stage::Named)
+    }
+
+    /// Whether a program led here.
+    pub fn is_of_program(&self) -> bool {
+        self.programs > 0
+    }
+
+    /// If a program named a file: the path that the client asked for, and the fields of the program.
+    pub fn kept(&self) -> Option<(&[u8], &Fields)> {
+        Some((&self.asked.path, self.kept.as_ref()?))
+    }
 }
 
 impl<'a> Asked<'a> {
     /// The rewrite for a path, and where it leads: of those that count before anything is looked for, or where there is nothing.
-    pub fn rewrite(&self, missing: bool) -> Option<(&'a Rewrite, Inner)> {
-        let may_be = match self.inner {
-            None => true,
-            Some(inner) => missing && !inner.is_last,
-        };
+    pub fn rewrite(&self, missing: bool, method: Method) -> Option<(&'a Rewrite, Inner)> {
+        let may_be = self.inner.is_none_or(|inner| match inner.stage {
+            Stage::AsAsked | Stage::Named => true,
+            Stage::Rewritten => missing,
+            Stage::Last => false,
+        });
         if !may_be || self.is_fallback {
             return None;
         }
+        let stage = match missing {
+            false => Stage::Rewritten,
+            true => Stage::Last,
+        };
         let mut rewrites = self.site.rules.rewrites.iter();
         rewrites.find_map(|rewrite| {
             if rewrite.missing != missing {
                 return None;
             }
             let target = rewrite.target(self.path, self.query)?;
-            Some((rewrite, Inner::of(target, self, missing)))
+            Some((rewrite, Inner::of(target, self, method, stage)))
         })
+    }
+
+    /// Whether its path is below an alias that is not for clients.
+    pub fn is_internal(&self) -> bool {
+        let alias = self.site.alias(self.path);
+        alias.is_some_and(|(alias, ..)| alias.internal)
     }
 }
 
-/// Whether clients can't ask for a path.
+/// Answers for a path below an internal alias: with its file, which is no program's whatever its name is, if the path was
+/// named within the server.
 #[inline(never)]
-pub fn is_internal(world: &impl World, asked: &Asked<'_>) -> bool {
-    let alias = asked.site.alias(asked.path).map(|(alias, ..)| alias);
-    let Some(alias) = alias.filter(|alias| alias.internal && asked.inner.is_none()) else {
-        return false;
-    };
-    world.note(Step::Internal(alias));
-    true
+pub fn internal<W: World>(
+    lookup: &mut Lookup<'_, W>,
+    asked: &Asked<'_>,
+    to: &mut Responder<'_, '_>,
+) -> Option<Decision> {
+    let (alias, ..) = asked.site.alias(asked.path)?;
+    if !alias.internal {
+        return None;
+    }
+    let is_named = asked
+        .inner
+        .is_some_and(|inner| inner.stage != Stage::AsAsked);
+    if !is_named || !asked.is_for_files {
+        lookup.world.note(Step::Internal(alias));
+        return Some(made(to.refuse(Some(asked.at()), Status::NOT_FOUND)));
+    }
+    if !matches!(to.request.method, Method::Get | Method::Head) {
+        to.response.close();
+        return Some(made(to.other_method(asked.at())));
+    }
+    Some(lookup.again().serve(asked, to))
 }
 
 /// The rewrite for a path that no file can have, and that is no program's whatever files there are.
@@ -96,19 +184,80 @@ pub fn of_program_s_path<'a>(
 ) -> Option<(&'a Rewrite, Inner)> {
     let routes = &asked.site.routes;
     let is_free = || matches!(routes.of_request(asked.path, to.request), Ok(None));
-    (!asked.is_for_files && is_free()).then(|| asked.rewrite(true))?
+    (!asked.is_for_files && is_free()).then(|| asked.rewrite(true, to.request.method))?
 }
 
-/// Goes on with another target. Who keeps the answer for the one that was asked for would not be told of a change.
+/// Goes on where a rewrite leads.
 #[inline(never)]
-pub fn lead<W: World>(
+pub fn rewritten<W: World>(
     lookup: &mut Lookup<'_, W>,
     asked: &Asked<'_>,
     (rewrite, inner): (&Rewrite, Inner),
     to: &mut Responder<'_, '_>,
 ) -> Decision {
+    lookup.world.note(Step::Rewrite(rewrite, &inner.target));
+    lead(lookup, asked, inner, to)
+}
+
+/// Goes on where the response of a route's program leads, with a GET, and without a body, which the program has had.
+#[inline(never)]
+pub fn follow<W: World>(
+    lookup: &mut Lookup<'_, W>,
+    asked: &Asked<'_>,
+    route: &Route,
+    (elsewhere, fields): (Elsewhere, &Fields),
+    to: &mut Responder<'_, '_>,
+) -> Decision {
+    let (target, stage) = match elsewhere {
+        Elsewhere::Local(target) => (Some(target), Stage::AsAsked),
+        Elsewhere::Path(target) => (Some(target), Stage::Named),
+        Elsewhere::File(file) => (asked.site.internal_path(&file), Stage::Last),
+    };
+    let method = to.request.method;
+    let mut failed = |detail: &str| {
+        one(&route.counts.failed);
+        let failure = Failure::new(Status::BAD_GATEWAY, detail);
+        made(to.failed(asked.at(), route, &failure, lookup.logger))
+    };
+    let Some(target) = target else {
+        return failed("X-Sendfile names a file that is in no folder of an internal alias");
+    };
+    let inner = Inner::of(target, asked, method, stage);
+    if inner.programs >= PROGRAMS_MAX {
+        return failed(
+            "programs led from one to another too often: internal redirects without end",
+        );
+    }
+    if decoded(asked.site, inner.path(), &mut vec![0; inner.path_len]).is_err() {
+        return failed("an internal redirect to what is no path");
+    }
+    let inner = Inner {
+        programs: inner.programs + 1,
+        kept: (stage != Stage::AsAsked).then(|| elsewhere::kept(fields)),
+        ..inner
+    };
+    to.exchange.body = None;
+    to.exchange.body_len = Some(0);
+    let mut request = to.request.clone();
+    if method != Method::Head {
+        request.method = Method::Get;
+    }
+    let mut to = Responder {
+        request: &request,
+        exchange: to.exchange,
+        response: to.response,
+    };
+    lead(lookup, asked, inner, &mut to)
+}
+
+/// Goes on with another target. Who keeps the answer for the one that was asked for would not be told of a change.
+fn lead<W: World>(
+    lookup: &mut Lookup<'_, W>,
+    asked: &Asked<'_>,
+    inner: Inner,
+    to: &mut Responder<'_, '_>,
+) -> Decision {
     let (site, world) = (asked.site, lookup.world);
-    world.note(Step::Rewrite(rewrite, &inner.target));
     world.note(Step::Ruled);
     if softirq::asks(to.request.user_agent(), to.exchange.peer) {
         return made(to.refuse_by_rule(asked.at(), Status::FORBIDDEN, &[]));

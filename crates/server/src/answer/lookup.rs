@@ -258,7 +258,7 @@ impl<W: World> Lookup<'_, W> {
             let fallback = asked.fallback(to);
             fallback.is_some_and(|(_, path)| routes.of(path.as_bytes()).is_some())
         };
-        let is_rewritten = || asked.rewrite(true).is_some();
+        let is_rewritten = || asked.rewrite(true, to.request.method).is_some();
         !routes.is_empty()
             && (routes.of_missing(asked.path).is_some()
                 || asked.path.ends_with(b"/")
@@ -333,7 +333,15 @@ impl<W: World> Lookup<'_, W> {
         self.world.note(Step::Chosen(object));
         match &object.kind {
             Kind::Representation(representation) => {
-                Decision::Answered(to.send(asked.at(), representation), logged)
+                let kept = asked.inner.and_then(|inner| inner.kept());
+                let status = match kept {
+                    None => to.send(asked.at(), representation),
+                    Some((path, fields)) => {
+                        let at = At { path, ..asked.at() };
+                        to.send_for_program((asked.at(), at), representation, fields)
+                    }
+                };
+                Decision::Answered(status, logged)
             }
             _ => made(to.refuse(Some(asked.at()), Status::INTERNAL_ERROR)),
         }
@@ -347,6 +355,13 @@ impl<W: World> Lookup<'_, W> {
         logged: Logged,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
+        if asked.site.leads_within && asked.is_internal() {
+            let status = match kind {
+                Kind::Refused(status, _) => *status,
+                _ => Status::NOT_FOUND,
+            };
+            return made(to.refuse(Some(asked.at()), status));
+        }
         let routes = &asked.site.routes;
         let (path, route): (&[u8], Option<&Arc<Route>>) = match kind {
             Kind::Index(path, _) => {
@@ -359,8 +374,8 @@ impl<W: World> Lookup<'_, W> {
             _ => (asked.path, None),
         };
         let is_missing = matches!(kind, Kind::NoIndex(_) | Kind::Refused(Status::NOT_FOUND, _));
-        if is_missing && let Some((rewrite, inner)) = asked.rewrite(true) {
-            return inner::lead(self, asked, (rewrite, inner), to);
+        if is_missing && let Some(led) = asked.rewrite(true, to.request.method) {
+            return inner::rewritten(self, asked, led, to);
         }
         if is_missing
             && route.is_none()
@@ -637,7 +652,8 @@ impl<W: World> Lookup<'_, W> {
         let has_body = to.exchange.body_len != Some(0);
         let request = (to.request, has_body);
         let hash = |key: &[u8]| world.hash(key);
-        if route.keeps_nothing {
+        // What a program leads to depends on what it says each time.
+        if route.keeps_nothing || asked.inner.is_some_and(|inner| inner.is_of_program()) {
             return None;
         }
         let secured = to.exchange.secured.as_ref();
@@ -700,12 +716,18 @@ impl<W: World> Lookup<'_, W> {
 
     /// Answers with what a program has answered.
     pub fn replied(
-        &self,
+        &mut self,
         asked: &Asked<'_>,
         route: &Route,
         reply: Result<Reply, Failure>,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
+        if let Ok(reply) = &reply
+            && let Some(elsewhere) = route.elsewhere(&reply.response)
+        {
+            let led = (elsewhere, &reply.response.fields);
+            return inner::follow(self, asked, route, led, to);
+        }
         let status = match reply {
             Ok(reply) => to.reply(asked.at(), route, reply),
             Err(failure) => to.failed(asked.at(), route, &failure, self.logger),

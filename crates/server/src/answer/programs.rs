@@ -88,7 +88,7 @@ impl Responder<'_, '_> {
             age_s,
             cache_status: ttl_secs
                 .map(|ttl_secs| cache_status::hit(ttl_secs, Some(whole.content()))),
-            own: None,
+            ..Aside::default()
         };
         self.send_again(at, whole, &aside)
     }
@@ -107,6 +107,7 @@ impl Responder<'_, '_> {
             age_s: age_s.filter(|age_s| stored.way != Way::Made || *age_s > 0),
             cache_status,
             own: stored.own.as_deref(),
+            program: None,
         };
         match &object.kind {
             Kind::Representation(whole) => {
@@ -174,7 +175,7 @@ impl Responder<'_, '_> {
         match reply.response.content {
             Content::Bytes(bytes) => self.response.bytes(bytes),
             Content::Stream { stream, .. } => self.response.stream(stream),
-            Content::Upgrade(_) => {} // has no body
+            Content::Upgrade(_) | Content::Local(_) => {} // has no body
             Content::Stored(around) => {
                 self.response.bytes(around.before);
                 let stored = reply.stored.as_ref();

@@ -434,6 +434,8 @@ fn store(
     lines: &[u8],
     shared: Option<Shared>,
 ) -> Result<Stored, Reply> {
+    // What is to be answered instead is not its own response.
+    let storing = storing.filter(|it| it.route.elsewhere(&reply.response).is_none());
     let stored = match storing {
         Some(storing) => storing.store(reply, path, lines),
         None => Err(reply),

@@ -2,10 +2,11 @@
 //!
 //! `calls` puts a request to a program, `reuse` says which responses may be used again and for whom, `storing` puts them
 //! into the store (`purge` says which are to go, `invalidating` which a request made invalid), `objects` gives programs what their site has stored, and `reply` is what
-//! came of a call. Which programs there are is [`crate::programs`]'.
+//! came of a call (`elsewhere`: that something else is to be answered). Which programs there are is [`crate::programs`]'.
 
 pub mod cache_status;
 pub mod calls;
+pub mod elsewhere;
 pub mod invalidating;
 mod objects;
 pub mod purge;

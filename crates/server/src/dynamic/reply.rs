@@ -31,7 +31,7 @@ impl Reply {
         match &self.response.content {
             Content::Bytes(bytes) => BodyLen::Known(bytes.len() as u64),
             Content::Stream { len, .. } => len.map_or(BodyLen::Unknown, BodyLen::Known),
-            Content::Upgrade(_) => BodyLen::None,
+            Content::Upgrade(_) | Content::Local(_) => BodyLen::None,
             Content::Stored(around) => {
                 let stored = self.stored.as_ref();
                 let stored = stored.and_then(|stored| stored.representation());

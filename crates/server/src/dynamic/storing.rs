@@ -243,7 +243,7 @@ impl Storing {
                     ..self.fill(head, len, from)
                 })
             }
-            Made::Stored(_) | Made::Upgrade(_) => Err(reply),
+            Made::Stored(_) | Made::Upgrade(_) | Made::Local(_) => Err(reply),
         }
     }
 
@@ -564,7 +564,7 @@ fn is_short(content: &Made, len_max: u64) -> bool {
     match content {
         Made::Bytes(body) => body.len() as u64 <= len_max,
         Made::Stream { len, .. } => len.is_none_or(|len| len <= len_max),
-        Made::Stored(_) | Made::Upgrade(_) => false,
+        Made::Stored(_) | Made::Upgrade(_) | Made::Local(_) => false,
     }
 }
 

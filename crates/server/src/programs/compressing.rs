@@ -210,7 +210,7 @@ fn len_of(content: &Content, is_head: bool) -> Option<u64> {
         _ if is_head => None,
         Content::Bytes(bytes) => Some(bytes.len() as u64),
         Content::Stream { stream, .. } => stream.len_of_rest().map(|len| len as u64),
-        Content::Stored(_) | Content::Upgrade(_) => None,
+        Content::Stored(_) | Content::Upgrade(_) | Content::Local(_) => None,
     }
 }
 

@@ -7,11 +7,12 @@ use lowroad_cache::request::Asked;
 use lowroad_cache::storable::{Cookies, Policy};
 use lowroad_config as config;
 use lowroad_config::{Caching, Conditions, Keep, Pattern, RouteTo};
-use lowroad_dynamic::Handler;
 use lowroad_dynamic::spool::Spools;
+use lowroad_dynamic::{Handler, Response};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 
+use crate::dynamic::elsewhere::{self, Elsewhere};
 use crate::programs::conditions;
 use crate::programs::counts::{Counts, one};
 use crate::programs::faults::Faults;
@@ -32,6 +33,8 @@ pub struct Route {
     pub policy: Policy,
     /// Nothing of it is kept for others.
     pub keeps_nothing: bool,
+    /// Its responses may name what is to be answered in their place.
+    leads_within: bool,
     /// What requests say to caches counts.
     honours_requests: bool,
     /// A response of it was stored: it pays to look for one before it is asked.
@@ -78,6 +81,11 @@ impl Route {
                 }
             },
             keeps_nothing: rules.keep == Keep::Never,
+            leads_within: match rules.to {
+                RouteTo::Cgi(_) | RouteTo::FastCgi(_) => true,
+                RouteTo::Origin(_) => rules.internal_redirects,
+                RouteTo::Module(_) | RouteTo::Pages(_) => false,
+            },
             honours_requests: rules.caching.request_directives,
             stores: Arc::default(),
             is_instant: AtomicBool::new(false),
@@ -107,6 +115,11 @@ impl Route {
             ),
             false => Asked::GET,
         }
+    }
+
+    /// What is to be answered in place of a response of it, if that says so.
+    pub fn elsewhere(&self, response: &Response) -> Option<Elsewhere> {
+        elsewhere::of(response).filter(|_| self.leads_within)
     }
 
     /// Whether a response of it was ever stored.

@@ -4,12 +4,16 @@
 
 use lowroad_cache::cache_status::CacheStatus;
 use lowroad_engine::Head;
-use lowroad_http::fields::Fields;
+use lowroad_http::encoded::Section;
+use lowroad_http::fields::{Fields, Known, Name};
+use lowroad_http::status::Status;
 
-use crate::dynamic::cache_status;
+use crate::dynamic::{cache_status, elsewhere};
+use crate::heads;
+use crate::sites::At;
 
 /// What is said.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Aside<'a> {
     /// When it was made, if not by us.
     pub date: Option<&'a [u8; 29]>,
@@ -19,9 +23,60 @@ pub struct Aside<'a> {
     pub cache_status: Option<CacheStatus<'a>>,
     /// What is for this client only.
     pub own: Option<&'a Fields>,
+    /// A program named the file: what its response says counts.
+    pub program: Option<OfProgram<'a>>,
+}
+
+/// What the response of a program says of a file that it named.
+#[derive(Clone, Copy)]
+pub struct OfProgram<'a> {
+    /// Its fields.
+    pub fields: &'a Fields,
+    /// The path that was asked for.
+    pub at: At<'a>,
+    /// Those about the bytes are said, too.
+    pub is_about_bytes: bool,
+}
+
+impl OfProgram<'_> {
+    /// Its Content-Type.
+    pub fn content_type(&self) -> Option<&[u8]> {
+        self.fields.known(Known::ContentType).next()
+    }
+
+    /// Puts what the file says about its bytes, and all else that the program says.
+    pub fn put(&self, status: Status, of_file: Section<'_>, head: &mut Head<'_>) {
+        let has_type = self.content_type().is_some();
+        for (name, value) in of_file.fields() {
+            let is_said = match name {
+                Name::Known(Known::ContentType) => !has_type,
+                name => elsewhere::is_own(name.as_str()) || name.as_str() == "Vary",
+            };
+            if is_said {
+                head.field(name.as_str(), value);
+            }
+        }
+        let is_type = |name| name == Name::Known(Known::ContentType);
+        let fields = self.fields.for_clients();
+        for (name, value) in fields.filter(|(name, _)| self.is_about_bytes || !is_type(*name)) {
+            head.field(name.as_str(), value);
+        }
+        for (name, value) in heads::fields_for_all(self.at, status) {
+            head.field(name, value.as_bytes());
+        }
+    }
 }
 
 impl Aside<'_> {
+    /// The same for a response that says nothing about the bytes.
+    pub fn without_content(&self) -> Self {
+        let mut aside = *self;
+        if let Some(program) = &mut aside.program {
+            program.is_about_bytes = false;
+        }
+        aside
+    }
+
     /// Adds the fields to a head.
     pub fn put(&self, head: &mut Head<'_>) {
         if let Some(own) = self.own {
@@ -143,7 +198,7 @@ mod tests {
                 date: None,
                 age_s,
                 cache_status: ttl_secs.map(|ttl_secs| cache_status::hit(ttl_secs, None)),
-                own: None,
+                ..Aside::default()
             };
             let lines = Lines::of_hit(age_s, ttl_secs);
             assert_eq!(String::from_utf8_lossy(lines.as_bytes()), put(&aside));

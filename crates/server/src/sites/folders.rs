@@ -1,11 +1,13 @@
 //! Where a site's files are: below its root, which may have a folder for each host, and below folders elsewhere that are at
 //! some of its paths. Knows what a path leads to, and not what is there.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lowroad_config as config;
 use lowroad_config::Root;
+use lowroad_http::target;
 
 use super::Site;
 use super::identity::{Base, Identity};
@@ -84,6 +86,25 @@ impl Site {
         let aliases = self.rules.aliases.iter().zip(&self.folders.aliases);
         let within = aliases.filter_map(|(alias, base)| Some((alias, base, alias.within(path)?)));
         within.max_by_key(|(alias, ..)| alias.path.len())
+    }
+
+    /// The path, percent-encoded, of a file by its absolute path, if it is in the folder of an internal alias.
+    pub fn internal_path(&self, file: &[u8]) -> Option<Vec<u8>> {
+        let aliases = self.rules.aliases.iter().zip(&self.folders.aliases);
+        let mut internal = aliases.filter(|(alias, _)| alias.internal);
+        let (alias, rest) = internal.find_map(|(alias, real)| {
+            let within = |folder: &Path| {
+                let folder = folder.as_os_str().as_bytes();
+                let folder = folder.strip_suffix(b"/").unwrap_or(folder);
+                file.strip_prefix(folder)
+                    .filter(|rest| rest.starts_with(b"/"))
+            };
+            Some((alias, within(real).or_else(|| within(&alias.folder))?))
+        })?;
+        let mut path = Vec::with_capacity(alias.path.len() + rest.len());
+        target::encode_path(alias.path.as_bytes(), &mut path);
+        target::encode_path(rest, &mut path);
+        Some(path)
     }
 
     /// The folder of a host, relative to [`Site::base`]; empty where all hosts share one.

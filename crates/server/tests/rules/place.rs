@@ -58,7 +58,7 @@ fn config(folder: &Folder, lines: &str) -> String {
     let path = folder.path().display().to_string();
     let lines = lines.replace("{}", &path);
     format!(
-        "[server]\nadmin = \"{path}/admin.sock\"\n\
+        "[server]\nadmin = \"{path}/admin.sock\"\n[log]\naccess = \"{path}/access.log\"\n\
          [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{path}/root\"\n{lines}"
     )
 }

@@ -65,7 +65,7 @@ pub fn keep(storing: Storing, mut reply: Reply, path: &[u8], lines: &[u8]) -> Re
                 .clone()
                 .spawn(keep_passing(storing, came, passing));
         }
-        Made::Stored(_) | Made::Upgrade(_) => {}
+        Made::Stored(_) | Made::Upgrade(_) | Made::Local(_) => {}
     }
     reply
 }
@@ -169,7 +169,7 @@ impl Storing {
                 let len = partial.gap().map_or(0, |gap| gap.end - gap.start);
                 self.executor.spawn(join(before, (passing, len), after));
             }
-            Made::Stored(_) | Made::Upgrade(_) => {}
+            Made::Stored(_) | Made::Upgrade(_) | Made::Local(_) => {}
         }
         true
     }

@@ -1,0 +1,55 @@
+//! What a program wants to be answered in place of what it says: by X-Accel-Redirect a path of the site, by X-Sendfile a file, by a
+//! local redirect (RFC 3875 §6.2.2) whatever a client would get there. Knows not what is there.
+
+use lowroad_dynamic::{Content, Fields, Response};
+
+/// Names a path of the site, as nginx has it.
+const PATH: &str = "X-Accel-Redirect";
+/// Names a file, as Apache's modules and lighttpd have it.
+const FILE: &str = "X-Sendfile";
+
+/// What is to be answered.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// This target, path and query.
+    Path(Vec<u8>),
+    /// This file, by its absolute path.
+    File(Vec<u8>),
+    /// This target, as if the client had asked for it.
+    Local(Vec<u8>),
+}
+
+/// Where a response leads, if anywhere; of one that names both a path and a file, to the path.
+pub fn of(response: &Response) -> Option<Elsewhere> {
+    if let Content::Local(target) = &response.content {
+        return Some(Elsewhere::Local(target.clone()));
+    }
+    let named = |name: &str| Some(response.fields.values(name).next()?.to_vec());
+    let path = named(PATH).map(Elsewhere::Path);
+    path.or_else(|| named(FILE).map(Elsewhere::File))
+}
+
+/// Whether a field of a program's response is about what it says itself, or for us: not for who gets something else.
+pub fn is_own(name: &str) -> bool {
+    const OWN: [&str; 9] = [
+        PATH,
+        FILE,
+        "Accept-Ranges",
+        "Content-Encoding",
+        "Content-Length",
+        "Content-Range",
+        "ETag",
+        "Last-Modified",
+        "Location",
+    ];
+    OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
+}
+
+/// The fields of a response that are for who gets something else.
+pub fn kept(fields: &Fields) -> Fields {
+    let mut kept = Fields::new();
+    for (name, value) in fields.iter().filter(|(name, _)| !is_own(name)) {
+        kept.push(name, value);
+    }
+    kept
+}
