@@ -14,9 +14,14 @@ pub struct Wheel<T> {
     slots: Vec<Vec<T>>,
     /// One bit per slot that holds notes.
     filled: [u64; SLOTS / 64],
-    /// Ticks before this one are done.
+    /// Ticks up to this one are done.
     done: u64,
+    /// The first tick with notes, [`NONE`] without any: asked for with each wait, while notes seldom come and go.
+    next: u64,
 }
+
+/// In the place of a tick.
+const NONE: u64 = u64::MAX;
 
 impl<T> Wheel<T> {
     /// An empty wheel at `now_ms`.
@@ -27,12 +32,13 @@ impl<T> Wheel<T> {
             slots,
             filled: [0; SLOTS / 64],
             done: now_ms / TICK_MS,
+            next: NONE,
         }
     }
 
     /// Goes on at `now_ms`: for who did not advance it while it was empty.
     pub fn skip_to(&mut self, now_ms: u64) {
-        debug_assert!(self.next_ms().is_none(), "what is noted would be lost");
+        debug_assert!(self.next == NONE, "what is noted would be lost");
         self.done = self.done.max(now_ms / TICK_MS);
     }
 
@@ -44,11 +50,17 @@ impl<T> Wheel<T> {
         let slot = slot_of(tick);
         self.slots[slot].push(what);
         self.filled[slot / 64] |= 1 << (slot % 64);
+        self.next = self.next.min(tick);
         tick * TICK_MS
     }
 
     /// When the next note comes due, if there is one.
+    #[inline]
     pub fn next_ms(&self) -> Option<u64> {
+        (self.next != NONE).then(|| self.next * TICK_MS)
+    }
+
+    fn first_filled(&self) -> u64 {
         let first = slot_of(self.done + 1);
         let mut word = self.filled[first / 64] & (u64::MAX << (first % 64));
         // One word more than there are: the first one's low bits are the far end of the wheel.
@@ -60,15 +72,19 @@ impl<T> Wheel<T> {
             if word != 0 {
                 let slot = at * 64 + word.trailing_zeros() as usize;
                 let ahead = (slot + SLOTS - first) % SLOTS;
-                return Some((self.done + 1 + ahead as u64) * TICK_MS);
+                return self.done + 1 + ahead as u64;
             }
         }
-        None
+        NONE
     }
 
     /// Moves every note that is due at `now_ms` into `due`.
     pub fn advance(&mut self, now_ms: u64, due: &mut Vec<T>) {
         let now = now_ms / TICK_MS;
+        if now < self.next {
+            self.done = self.done.max(now);
+            return;
+        }
         // After a long stop of the machine every slot is due once.
         let from = self.done.max(now.saturating_sub(SLOTS as u64));
         for tick in from..now {
@@ -79,6 +95,7 @@ impl<T> Wheel<T> {
             }
         }
         self.done = self.done.max(now);
+        self.next = self.first_filled();
     }
 }
 
