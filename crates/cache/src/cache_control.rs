@@ -8,6 +8,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use lowroad_http::fields::is_token;
 
 /// Longer times mean this many seconds (§1.2.2).
 const DELTA_SECS_MAX: u64 = 1 << 31;
@@ -173,9 +174,7 @@ fn split(member: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
         Some(at) => (&member[..at], Some(&member[at + 1..])),
         None => (member, None),
     };
-    name.iter()
-        .all(|b| is_token_byte(*b))
-        .then_some((name, argument))
+    (name.is_empty() || is_token(name)).then_some((name, argument))
 }
 
 impl Delta {

@@ -9,6 +9,9 @@ use lowroad_http::structured::{self, Item};
 /// What the field's lines say; `None` if it is absent, empty or invalid, so that the other fields count (§2.1). A
 /// directive that has a value of another type than it should is invalid, too.
 pub fn read(lines: &[&[u8]]) -> Option<CacheControl> {
+    if lines.is_empty() {
+        return None;
+    }
     let members = structured::dictionary(lines.iter().copied()).filter(|m| !m.is_empty())?;
     let mut control = CacheControl {
         present: true,

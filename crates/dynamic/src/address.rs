@@ -11,18 +11,22 @@ pub fn put_address(out: &mut Vec<u8>, address: IpAddr) {
         let _ = write!(out, "{address}");
         return;
     };
-    for (at, octet) in address.octets().into_iter().enumerate() {
-        if at > 0 {
-            out.push(b'.');
-        }
+    let (mut text, mut len) = ([b'.'; 16], 0);
+    for octet in address.octets() {
         let digits = [octet / 100, octet / 10 % 10, octet % 10].map(|digit| b'0' + digit);
         let skipped = match octet {
             0..10 => 2,
             10..100 => 1,
             100.. => 0,
         };
-        out.extend_from_slice(&digits[skipped..]);
+        for digit in &digits[skipped..] {
+            text[len] = *digit;
+            len += 1;
+        }
+        // Behind it is a dot already.
+        len += 1;
     }
+    out.extend_from_slice(&text[..len - 1]);
 }
 
 #[cfg(test)]

@@ -67,6 +67,25 @@ struct Asked {
     interims: Interims,
 }
 
+impl Asked {
+    fn take_from(request: &mut Request, leave: Leave) -> Asked {
+        let body = std::mem::take(&mut request.body);
+        let len = match (&body.stream, body.len) {
+            (None, _) if anticipates_content(request.method) => BodyLen::Known(0),
+            (None, _) => BodyLen::None,
+            // Only behind chunks there are fields.
+            (Some(stream), Some(len)) if !stream.has_trailers() => BodyLen::Known(len),
+            (Some(_), _) => BodyLen::Unknown,
+        };
+        Asked {
+            body: body.stream,
+            len,
+            leave: Some(leave),
+            interims: std::mem::take(&mut request.interims),
+        }
+    }
+}
+
 impl ProxyHandler {
     /// A handler for `route`, which goes to `origin`, one of `origins`. Looks its names up.
     ///
@@ -107,54 +126,38 @@ impl ProxyHandler {
     }
 
     async fn answer(
-        self: Arc<Self>,
+        &self,
         worker: usize,
-        mut request: Request,
-        leave: Leave,
+        request: &Request,
+        asked: &mut Asked,
     ) -> Result<Response, Failure> {
-        let body = std::mem::take(&mut request.body);
-        let len = match (&body.stream, body.len) {
-            (None, _) if anticipates_content(request.method) => BodyLen::Known(0),
-            (None, _) => BodyLen::None,
-            // Only behind chunks there are fields.
-            (Some(stream), Some(len)) if !stream.has_trailers() => BodyLen::Known(len),
-            (Some(_), _) => BodyLen::Unknown,
-        };
-        let mut asked = Asked {
-            body: body.stream,
-            len,
-            leave: Some(leave),
-            interims: std::mem::take(&mut request.interims),
-        };
         let (mut tried, mut last) = (Vec::new(), None);
         loop {
-            let chosen = self.servers.choose(&request, &tried, worker);
+            let chosen = self.servers.choose(request, &tried, worker);
             let (place, attempt) = match (chosen, last) {
                 (Ok(chosen), _) => chosen,
                 (Err(_), Some(failure)) => return Err(failure),
                 (Err(none), None) => return Err(self.nobody(none)),
             };
             let member = attempt.as_ref().map(|attempt| attempt.member);
-            let mut stopped = match self
-                .ask(worker, &request, &place, attempt, &mut asked, false)
-                .await
-            {
-                Ok(response) => return judged(response, &request, &place),
+            let first = self.ask(worker, request, &place, attempt, asked, false);
+            let mut stopped = match first.await {
+                Ok(response) => return judged(response, request, &place),
                 Err(stopped) => stopped,
             };
             if stopped.is_stale
-                && (is_idempotent(&request) || !stopped.sent)
+                && (is_idempotent(request) || !stopped.sent)
                 && let Some(body) = stopped.body.take()
             {
                 (asked.body, asked.leave) = (body, Some(stopped.leave));
-                let again = self.ask(worker, &request, &place, stopped.attempt, &mut asked, true);
+                let again = self.ask(worker, request, &place, stopped.attempt, asked, true);
                 // Apart, since it is rare: so what is mostly done once has not room for two.
                 stopped = match Box::pin(again).await {
-                    Ok(response) => return judged(response, &request, &place),
+                    Ok(response) => return judged(response, request, &place),
                     Err(stopped) => stopped,
                 };
             }
-            last = Some(self.again(worker, &request, &place, stopped, tried.len(), &mut asked)?);
+            last = Some(self.again(worker, request, &place, stopped, tried.len(), asked)?);
             tried.extend(member);
         }
     }
@@ -276,19 +279,20 @@ impl ProxyHandler {
                 return Err(Stopped::before(failure, Outcome::Cancelled, attempt, body));
             }
         };
-        let talk = Talk {
+        // In a box, since what waits for it would have room for it at each level.
+        let talk = Box::new(Talk {
             place: place.clone(),
             attempt,
             lease,
             is_shared: self.proxy_protocol.is_none(),
             body: Body::Untouched(body.filter(|_| !sending.is_without_body)),
+            sending,
             method: request.method,
             leave,
             found: None,
-        };
-        let terms = self.terms.clone();
+        });
         let mut response = talk
-            .response(sending, self.first_byte, terms, &mut asked.interims)
+            .response(self.first_byte, &self.terms, &mut asked.interims)
             .await?;
         if self.names_no_server {
             own::name_no_server(&mut response.fields, place);
@@ -407,10 +411,14 @@ impl Handler for ProxyHandler {
         self.bounds.requests_under_way()
     }
 
-    fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun {
-        match self.enter(&request) {
-            Ok(leave) => Begun::Here(Box::pin(self.answer(worker, request, leave))),
-            Err(failure) => Begun::Answered(Err(failure)),
-        }
+    fn begin(self: Arc<Self>, worker: usize, mut request: Request) -> Begun {
+        let mut asked = match self.enter(&request) {
+            Ok(leave) => Asked::take_from(&mut request, leave),
+            Err(failure) => return Begun::Answered(Err(failure)),
+        };
+        // What a block captures is there once, what a function is given twice.
+        Begun::Here(Box::pin(async move {
+            self.answer(worker, &request, &mut asked).await
+        }))
     }
 }

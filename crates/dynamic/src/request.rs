@@ -140,7 +140,8 @@ impl Request {
         let can = self.method == Method::Get
             && self.version != Version::Http10
             && self.body.stream.is_none();
-        upgrade_asked(self.fields()).filter(|protocols| can && !names_http(protocols))
+        let asked = can.then(|| upgrade_asked(self.fields())).flatten();
+        asked.filter(|protocols| !names_http(protocols))
     }
 
     /// The value of the first field with this name, in any case.

@@ -266,6 +266,13 @@ impl Outgoing {
         sources.0.network.adopt(&mut *self.socket, id)
     }
 
+    /// Whether there was no news of anything to read since all of it was read.
+    pub fn heard_nothing(&self) -> bool {
+        let Registration { sources, id } = &self.registration;
+        let mut table = sources.lock();
+        table.find(*id).is_some_and(|source| !source.reading.ready)
+    }
+
     /// Reads some bytes; 0 at the end. The buffer is not empty.
     ///
     /// # Errors
@@ -369,8 +376,17 @@ impl Outgoing {
         }
     }
 
-    /// Ready when what was copied has left.
+    /// Ready when what was copied has left; mostly nothing ever was.
+    #[inline]
     fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.copied {
+            Buffer::Vec(bytes) if bytes.is_empty() && !self.is_lent_copy => Poll::Ready(Ok(())),
+            _ => self.poll_copied(context),
+        }
+    }
+
+    #[cold]
+    fn poll_copied(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.is_lent_copy || !self.copied.is_empty() {
             let mut copied = std::mem::take(&mut self.copied);
             let sent = self.poll_buffer(context, &mut copied);

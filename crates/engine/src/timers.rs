@@ -271,7 +271,7 @@ impl Sleep {
     }
 
     fn begin(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let (timers, wanted) = (self.timers.clone(), self.wanted);
+        let (timers, wanted) = (&self.timers, self.wanted);
         match wanted {
             Wanted::At(NEVER) => return Poll::Pending,
             Wanted::At(at_ms) if at_ms <= timers.now_ms() => return Poll::Ready(()),

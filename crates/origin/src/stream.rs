@@ -122,6 +122,15 @@ impl Stream {
         }
     }
 
+    /// Whether there surely is nothing to read: a quick answer for who asks often.
+    pub fn heard_nothing(&self) -> bool {
+        match self {
+            Stream::Plain(socket) => socket.heard_nothing(),
+            #[cfg(feature = "tls")]
+            Stream::Tls(_) => false,
+        }
+    }
+
     /// Whether an idle one is still open and nothing has come: what a pool asks before it is used
     /// again.
     pub fn is_quiet(&mut self) -> bool {

@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use lowroad_http::date;
-use lowroad_http::fields::{Fields, Lines};
+use lowroad_http::fields::{Fields, Known, Lines};
 use lowroad_http::version::Version;
 
 use crate::Request;
@@ -71,14 +71,14 @@ const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
     starts
 };
 
-/// Fields of a response that are for us, beside those that [`Fields`] drops; and the name that is reserved, so that the
-/// option of a connection names no field.
-const NOT_PASSED_ON: [&[u8]; 4] = [
-    b"close",
-    b"proxy-authenticate",
-    b"proxy-authentication-info",
-    b"via",
-];
+/// Whether a field of a response is for us, beside those that [`Fields`] drops; or has the name that is reserved, so that
+/// the option of a connection names no field.
+fn is_not_passed_on(name: &[u8], known: Option<Known>) -> bool {
+    match known {
+        Some(known) => matches!(known, Known::Via | Known::ProxyAuthenticate),
+        None => is_one_of(name, &[b"close", b"proxy-authentication-info"]),
+    }
+}
 
 /// Fields of a response that say who may have it: no option of the connection, whatever Connection says (RFC 9110 §7.6.1).
 const END_TO_END: [&[u8]; 6] = [
@@ -149,7 +149,12 @@ fn forwarded(request: &Request, named: &Named<'_>, out: &mut Vec<u8>) -> Option<
             match name.len() {
                 2 => seen.takes_trailers |= has(value, b"trailers"),
                 3 => seen.has_via = true,
-                10 if named.is_empty() && names_fields(name, value) => return None,
+                10 if named.is_empty()
+                    && name.eq_ignore_ascii_case(b"connection")
+                    && names_fields(value) =>
+                {
+                    return None;
+                }
                 _ => {}
             }
         } else if !named.has(name) && !is_ambiguous(name) {
@@ -226,19 +231,23 @@ fn passed_on(
     let mut fields = Fields::new();
     let mut has_date = false;
     for (name, value) in lines {
-        if name.len() == 10 && named.is_empty() && names_fields(name, value) {
-            return Some(Passed::Names);
-        }
-        if name.len() == 4 && !has_date && name.eq_ignore_ascii_case(b"date") {
-            has_date = true;
-            if let Some(date) = dates.of(value, now_s) {
-                fields.set_date(date);
+        let known = Known::find(name);
+        match known {
+            Some(Known::Connection) if named.is_empty() && names_fields(value) => {
+                return Some(Passed::Names);
             }
-            continue;
+            Some(Known::Date) if !has_date => {
+                has_date = true;
+                if let Some(date) = dates.of(value, now_s) {
+                    fields.set_date(date);
+                }
+                continue;
+            }
+            _ => {}
         }
         let is_for_hop = named.has(name) && !is_one_of(name, &END_TO_END);
-        let stays = !is_one_of(name, &NOT_PASSED_ON) && !is_for_hop;
-        if stays && !fields.try_push(name, value) {
+        let stays = !is_not_passed_on(name, known) && !is_for_hop;
+        if stays && !fields.try_push_found(name, known, value) {
             return None;
         }
     }
@@ -312,13 +321,13 @@ impl<'l> Named<'l> {
     }
 }
 
-/// Whether this is a Connection that names more than what is never passed on.
-fn names_fields(name: &[u8], value: &[u8]) -> bool {
+/// Whether a Connection names more than what is never passed on.
+fn names_fields(value: &[u8]) -> bool {
     let names_none = |option: &[u8]| {
         let option = option.trim_ascii();
         option.eq_ignore_ascii_case(b"close") || option.eq_ignore_ascii_case(b"keep-alive")
     };
-    name.eq_ignore_ascii_case(b"connection") && !value.split(|byte| *byte == b',').all(names_none)
+    !value.split(|byte| *byte == b',').all(names_none)
 }
 
 /// Whether a list has this member.

@@ -101,7 +101,9 @@ impl Connection for Box<Link> {
     /// No system call if it is.
     fn is_idle(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        self.start == self.end && self.http.is_idle() && self.poll_read(&mut context).is_pending()
+        self.start == self.end
+            && self.http.is_idle()
+            && (self.stream.heard_nothing() || self.poll_read(&mut context).is_pending())
     }
 
     fn socket(&mut self) -> &mut Outgoing {
@@ -147,6 +149,13 @@ impl Link {
             }
             ready!(self.poll_read(context))?;
         }
+    }
+
+    /// All that is to come of a response whose head was told, if its body is here whole.
+    pub fn take_rest(&mut self) -> Option<Bytes> {
+        let rest = self.http.take_rest(&self.input[self.start..self.end])?;
+        self.start += rest.len();
+        Some(Bytes::copy_from_slice(rest))
     }
 
     /// Says that nothing more will be sent.

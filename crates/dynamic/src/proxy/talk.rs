@@ -48,7 +48,9 @@ pub struct Talk {
     pub lease: Lease,
     /// The connection may be used for other clients.
     pub is_shared: bool,
-    /// What of the request is still to be sent.
+    /// What of the request is on its way.
+    pub sending: Sending,
+    /// What of its body is still to be taken.
     pub body: Body,
     /// The request's.
     pub method: Method,
@@ -141,31 +143,34 @@ impl Talk {
     /// # Errors
     /// [`Stopped`]
     pub async fn response(
-        mut self,
-        mut sending: Sending,
+        mut self: Box<Self>,
         first_byte: Duration,
-        terms: Terms,
+        terms: &Terms,
         interims: &mut Interims,
     ) -> Result<Response, Stopped> {
-        let head = self.head(&mut sending, first_byte, interims);
+        let head = self.head(first_byte, interims);
         let head = match head.await {
             Ok(Begun::Response(head)) => head,
             Ok(Begun::Protocol(protocol, fields)) => {
                 return Ok(tunnel::begin(self, terms.silence, protocol, fields));
             }
-            Err(failure) => return Err(self.stop(failure, &sending)),
+            Err(failure) => return Err(self.stop(failure)),
         };
         self.leave.stay_request();
         if matches!(head.status.code(), 502..=504) {
             self.found = Some(Outcome::ServerError);
         }
         let is_bodiless = self.method == Method::Head || head.status.is_bodiless();
-        let (parts, ended) = match self.at_once(&mut sending).await {
+        if !is_bodiless && let Some(body) = self.lease.connection.take_rest() {
+            self.finish();
+            return Ok(head.response(Content::Bytes(body)));
+        }
+        let (parts, ended) = match self.at_once().await {
             Ok(had) => had,
-            Err(failure) => return Err(self.stop(failure, &sending)),
+            Err(failure) => return Err(self.stop(failure)),
         };
         if let (Some(None), false) = (&ended, is_bodiless) {
-            self.finish(&sending);
+            self.finish();
             return Ok(head.response(Content::Bytes(joined(parts))));
         }
         let (to, stream) = stream(WAITING_LEN_MAX);
@@ -177,26 +182,23 @@ impl Talk {
         match ended {
             Some(trailers) => {
                 to.end_with(trailers);
-                self.finish(&sending);
+                self.finish();
             }
             None => {
                 let executor = self.executor();
-                executor.spawn(self.pass_on(sending, to, terms));
+                executor.spawn(self.pass_on(to, terms.clone()));
             }
         }
         Ok(head.response(Content::Stream { len, stream }))
     }
 
     /// Waits for what comes after all interim responses.
-    async fn head(
-        &mut self,
-        sending: &mut Sending,
-        silence: Duration,
-        interims: &mut Interims,
-    ) -> Result<Begun, Failure> {
+    async fn head(&mut self, silence: Duration, interims: &mut Interims) -> Result<Begun, Failure> {
+        // Before the turns: nothing can have come yet, so nothing is looked for.
+        poll_fn(|context| Poll::Ready(self.poll_send(context))).await?;
         let executor = self.executor();
         loop {
-            let turn = poll_fn(|context| self.poll_turn(sending, context));
+            let turn = poll_fn(|context| self.poll_turn(context));
             match executor.timeout(silence, turn).await {
                 Err(_) => return Err(self.silent(silence)),
                 Ok(Ok(Turn::Said(Said::Head(status, fields, len)))) => {
@@ -220,13 +222,10 @@ impl Talk {
 
     /// Takes what of the body is there at once, so that a short one needs neither a task nor a stream; and its end, with
     /// the fields behind it, if that was all.
-    async fn at_once(
-        &mut self,
-        sending: &mut Sending,
-    ) -> Result<(VecDeque<Bytes>, Option<Ended>), Failure> {
+    async fn at_once(&mut self) -> Result<(VecDeque<Bytes>, Option<Ended>), Failure> {
         let (mut parts, mut len) = (VecDeque::new(), 0);
         while len < AT_ONCE_LEN_MAX {
-            let turn = poll_fn(|context| Poll::Ready(self.poll_turn(sending, context))).await;
+            let turn = poll_fn(|context| Poll::Ready(self.poll_turn(context))).await;
             match turn {
                 Poll::Pending => break,
                 Poll::Ready(turn) => match turn? {
@@ -243,10 +242,10 @@ impl Talk {
     }
 
     /// Passes the rest of a body on. What goes wrong now cuts it short.
-    async fn pass_on(mut self, mut sending: Sending, to: Sender, terms: Terms) {
-        match self.pass_parts(&mut sending, to, &terms).await {
+    async fn pass_on(mut self: Box<Self>, to: Sender, terms: Terms) {
+        match self.pass_parts(to, &terms).await {
             Ok(Some((to, trailers))) => {
-                self.finish(&sending);
+                self.finish();
                 to.end_with(trailers);
             }
             // The client went away, which is nobody's fault.
@@ -263,7 +262,6 @@ impl Talk {
     /// The stream and the fields behind it, if it came to its end; else the client went away.
     async fn pass_parts(
         &mut self,
-        sending: &mut Sending,
         mut to: Sender,
         terms: &Terms,
     ) -> Result<Option<(Sender, Ended)>, Failure> {
@@ -274,7 +272,7 @@ impl Talk {
         let mut quiet = Duration::ZERO;
         loop {
             let stall = spools.map_or(Duration::MAX, |_| STALL);
-            let room = poll_fn(|context| self.poll_room(sending, &to, context));
+            let room = poll_fn(|context| self.poll_room(&to, context));
             match executor.timeout(stall, room).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
@@ -285,7 +283,7 @@ impl Talk {
                     quiet = Duration::ZERO;
                 }
             }
-            let turn = poll_fn(|context| self.poll_turn(sending, context));
+            let turn = poll_fn(|context| self.poll_turn(context));
             let Ok(turn) = executor.timeout(tick, turn).await else {
                 quiet += tick;
                 match quiet >= silence {
@@ -307,37 +305,28 @@ impl Talk {
     }
 
     /// Ready when the client has room: false if it went away. The request goes on being sent meanwhile.
-    fn poll_room(
-        &mut self,
-        sending: &mut Sending,
-        to: &Sender,
-        context: &mut Context<'_>,
-    ) -> Poll<bool> {
+    fn poll_room(&mut self, to: &Sender, context: &mut Context<'_>) -> Poll<bool> {
         match to.poll_room(context) {
             Poll::Ready(room) => Poll::Ready(room.is_ok()),
-            Poll::Pending => match self.poll_send(sending, context) {
+            Poll::Pending => match self.poll_send(context) {
                 Err(_) => Poll::Ready(false),
                 Ok(_) => Poll::Pending,
             },
         }
     }
 
-    fn poll_turn(
-        &mut self,
-        sending: &mut Sending,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Turn, Failure>> {
-        let sent = self.poll_send(sending, context)?;
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<Turn, Failure>> {
+        let sent = self.poll_send(context)?;
         match self.lease.connection.poll_said(context) {
             Poll::Ready(Ok(said)) => {
                 self.lease.heard();
-                sending.is_answered = true;
+                self.sending.is_answered = true;
                 Poll::Ready(Ok(Turn::Said(said)))
             }
             Poll::Ready(Err(broken)) => {
                 // Whoever has said anything may have done something, too.
                 let has_said = self.lease.connection.has_input();
-                sending.is_answered |= has_said || matches!(broken, Broken::Bad(_));
+                self.sending.is_answered |= has_said || matches!(broken, Broken::Bad(_));
                 self.found = Some(match broken {
                     Broken::Bad(_) => Outcome::Malformed,
                     Broken::Closed | Broken::Failed(_) => Outcome::Lost,
@@ -354,34 +343,30 @@ impl Talk {
     ///
     /// # Errors
     /// The client broke off its body.
-    fn poll_send(
-        &mut self,
-        sending: &mut Sending,
-        context: &mut Context<'_>,
-    ) -> Result<bool, Failure> {
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Result<bool, Failure> {
         let mut has_sent = false;
         // Not for ever: a client and an origin that are both fast must not keep others waiting.
         for _ in 0..16 {
-            if !sending.has_more() {
-                match self.next_piece(sending, context)? {
+            if !self.sending.has_more() {
+                match self.next_piece(context)? {
                     true => continue,
                     false => return Ok(has_sent),
                 }
             }
             let connection = &mut self.lease.connection;
-            match connection.poll_write_buffer(context, sending.buffer()) {
+            match connection.poll_write_buffer(context, self.sending.buffer()) {
                 Poll::Pending => {
-                    sending.lent();
+                    self.sending.lent();
                     return Ok(has_sent);
                 }
                 Poll::Ready(Ok(len @ 1..)) => {
-                    sending.sent(len);
+                    self.sending.sent(len);
                     has_sent = true;
                 }
                 // It may have answered all the same.
                 Poll::Ready(_) => {
                     self.body = Body::Refused;
-                    sending.give_up();
+                    self.sending.give_up();
                 }
             }
         }
@@ -390,11 +375,7 @@ impl Talk {
     }
 
     /// Takes more of the body, if there is to be more and some has come.
-    fn next_piece(
-        &mut self,
-        sending: &mut Sending,
-        context: &mut Context<'_>,
-    ) -> Result<bool, Failure> {
+    fn next_piece(&mut self, context: &mut Context<'_>) -> Result<bool, Failure> {
         if let Body::Untouched(body) = &mut self.body {
             self.body = match body.take() {
                 Some(body) => Body::Coming(body),
@@ -410,8 +391,8 @@ impl Talk {
         let http = &mut self.lease.connection.http;
         let framed = match next {
             Next::Bytes(bytes) => {
-                let framed = http.data(bytes.len() as u64, sending.fresh());
-                sending.put(bytes, http.data_end());
+                let framed = http.data(bytes.len() as u64, self.sending.fresh());
+                self.sending.put(bytes, http.data_end());
                 framed
             }
             Next::End => {
@@ -420,7 +401,7 @@ impl Talk {
                     h1::put_fields(&trailers, &mut lines);
                 }
                 self.body = Body::Sent;
-                http.end(&lines, sending.fresh())
+                http.end(&lines, self.sending.fresh())
             }
             Next::Cut => return Err(cut()),
         };
@@ -429,10 +410,13 @@ impl Talk {
     }
 
     /// All was said: the connection is kept if that holds for both sides.
-    fn finish(mut self, sending: &Sending) {
+    fn finish(mut self: Box<Self>) {
         self.report(self.found.unwrap_or(Outcome::Answered));
         let is_sent = matches!(self.body, Body::Sent | Body::Untouched(None));
-        if is_sent && self.is_shared && !sending.has_more() && self.lease.connection.http.is_idle()
+        if is_sent
+            && self.is_shared
+            && !self.sending.has_more()
+            && self.lease.connection.http.is_idle()
         {
             self.place.pool.give_back(self.lease);
         }
@@ -447,11 +431,11 @@ impl Talk {
     }
 
     /// How far it came.
-    fn stop(self, failure: Failure, sending: &Sending) -> Stopped {
+    fn stop(self: Box<Self>, failure: Failure) -> Stopped {
         let is_lost = self.found == Some(Outcome::Lost);
         let body = match self.body {
             Body::Untouched(body) => Some(body),
-            Body::Sent | Body::Refused if sending.is_without_body => Some(None),
+            Body::Sent | Body::Refused if self.sending.is_without_body => Some(None),
             _ => None,
         };
         Stopped {
@@ -460,9 +444,9 @@ impl Talk {
             attempt: self.attempt,
             body,
             leave: self.leave,
-            sent: sending.has_begun(),
-            is_answered: sending.is_answered,
-            is_stale: self.lease.kept && is_lost && !sending.is_answered,
+            sent: self.sending.has_begun(),
+            is_answered: self.sending.is_answered,
+            is_stale: self.lease.kept && is_lost && !self.sending.is_answered,
         }
     }
 

@@ -22,7 +22,7 @@ const TURNS_MAX: usize = 16;
 
 /// Both ways.
 struct Pump {
-    talk: Talk,
+    talk: Box<Talk>,
     /// `None` once the client has sent its last byte.
     from_client: Option<Receiver>,
     /// Of what the client sent, what the origin has not taken.
@@ -45,7 +45,12 @@ enum Turn {
 
 /// The response that tells the client of the protocol; a task moves the bytes that follow. The tunnel closes when
 /// nothing has moved for `silence`.
-pub fn begin(mut talk: Talk, silence: Duration, protocol: Vec<u8>, fields: Fields) -> Response {
+pub fn begin(
+    mut talk: Box<Talk>,
+    silence: Duration,
+    protocol: Vec<u8>,
+    fields: Fields,
+) -> Response {
     let (tunnel, far) = Tunnel::new(WAITING_LEN_MAX);
     let silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
     // Its request is over. What it takes from now on is bounded by what tunnels there may be.

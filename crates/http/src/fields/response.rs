@@ -134,7 +134,11 @@ impl Fields {
     /// Adds a field as [`push`](Fields::push) does; false, and nothing is added, if name or value
     /// are not those of a field (RFC 9110 §5).
     pub fn try_push(&mut self, name: &[u8], value: &[u8]) -> bool {
-        let known = Known::find(name);
+        self.try_push_found(name, Known::find(name), value)
+    }
+
+    /// The same for who has looked the name up already.
+    pub fn try_push_found(&mut self, name: &[u8], known: Option<Known>, value: &[u8]) -> bool {
         let good = (known.is_some() || is_token(name))
             && value.iter().fold(true, |good, byte| good & is_text(*byte));
         if good {

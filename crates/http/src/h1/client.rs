@@ -8,11 +8,12 @@ use super::incoming::{self, Part};
 use super::outgoing::{BodyLen, Broken, Outgoing};
 use super::response::{self, Fault, ResponseFraming, ResponseHead};
 use super::{Step, is_due};
-use crate::body::{BodyReader, Framing};
+use crate::body::{self, BodyReader, Framing};
 use crate::fields::Lines;
 use crate::head::{HeadWriter, put_number};
 use crate::limits::Limits;
 use crate::method::Method;
+use crate::refusal::Refusal;
 use crate::status::Status;
 
 /// Interim responses to one request; more are an attack or an error.
@@ -55,15 +56,16 @@ enum Input {
     /// No request is under way: nothing may come.
     Idle,
     /// A head, of which so many bytes were looked at.
-    Head {
-        seen_len: usize,
-    },
+    Head { seen_len: usize },
+    /// A body of which so many bytes are to come, at least one.
+    Length(u64),
+    /// A body with another framing.
     Body(Box<BodyReader>),
     /// The body ends with the connection.
     UntilClose,
     /// The protocol was changed.
     Tunnel,
-    /// The end of a response without a body is still to be told.
+    /// Nothing of the body is to come, but its end is still to be told.
     NoBody,
     /// The connection is of no more use.
     Closed,
@@ -191,6 +193,19 @@ impl Client {
         step
     }
 
+    /// The rest of the response's body, if its length is known and all of it is at the start of what was received: then
+    /// neither that nor the end is told by an event.
+    pub fn take_rest<'b>(&mut self, input: &'b [u8]) -> Option<&'b [u8]> {
+        let len = match self.input {
+            Input::Length(left) => usize::try_from(left).ok()?,
+            Input::NoBody => 0,
+            _ => return None,
+        };
+        let rest = input.get(..len)?;
+        self.input = Input::Idle;
+        Some(rest)
+    }
+
     fn step<'b>(
         &mut self,
         input: &'b [u8],
@@ -220,7 +235,17 @@ impl Client {
                     event,
                 })
             }
-            Input::UntilClose | Input::Tunnel if input.is_empty() => Ok(Step::WAIT),
+            Input::Length(_) | Input::UntilClose | Input::Tunnel if input.is_empty() => {
+                Ok(Step::WAIT)
+            }
+            Input::Length(left) => {
+                let data = body::take(*left, input);
+                *left -= data.len() as u64;
+                if *left == 0 {
+                    self.input = Input::NoBody;
+                }
+                Ok(Step::event(data.len(), ClientEvent::Data(data)))
+            }
             Input::UntilClose | Input::Tunnel => {
                 Ok(Step::event(input.len(), ClientEvent::Data(input)))
             }
@@ -258,8 +283,13 @@ impl Client {
         self.input = match head.framing {
             _ if self.is_head || head.status.is_bodiless() => Input::NoBody,
             ResponseFraming::Length(0) => Input::NoBody,
-            ResponseFraming::Length(len) => body(Framing::Length(len), limits)?,
-            ResponseFraming::Chunked => body(Framing::Chunked, limits)?,
+            ResponseFraming::Length(len) if len > limits.body_len_max => {
+                return Err(Refusal::BodyTooLarge.into());
+            }
+            ResponseFraming::Length(len) => Input::Length(len),
+            ResponseFraming::Chunked => {
+                Input::Body(Box::new(BodyReader::new(Framing::Chunked, limits)?))
+            }
             ResponseFraming::UntilClose => {
                 self.keep_alive = false;
                 Input::UntilClose
@@ -295,7 +325,7 @@ impl Client {
         match input {
             Input::UntilClose | Input::Tunnel => Ok(true),
             Input::Idle | Input::Closed | Input::NoBody => Ok(false),
-            Input::Head { .. } | Input::Body(_) => Err(Fault::Cut),
+            Input::Head { .. } | Input::Length(_) | Input::Body(_) => Err(Fault::Cut),
         }
     }
 
@@ -317,8 +347,4 @@ impl Client {
     pub fn is_unanswered(&self) -> bool {
         matches!(self.input, Input::Head { seen_len: 0 }) && self.interim_count == 0
     }
-}
-
-fn body(framing: Framing, limits: &Limits) -> Result<Input, Fault> {
-    Ok(Input::Body(Box::new(BodyReader::new(framing, limits)?)))
 }

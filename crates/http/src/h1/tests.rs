@@ -408,6 +408,29 @@ fn requests_are_sent_and_answered_in_turn() {
 }
 
 #[test]
+fn the_rest_of_a_body_is_taken_at_once_if_it_is_there() {
+    for (head, came, rest) in [
+        ("Content-Length: 4\r\n", "abcd", Some("abcd")),
+        ("Content-Length: 4\r\n", "abcdef", Some("abcd")),
+        ("Content-Length: 4\r\n", "abc", None),
+        ("Content-Length: 0\r\n", "", Some("")),
+        ("Transfer-Encoding: chunked\r\n", "0\r\n\r\n", None),
+        ("", "abcd", None),
+    ] {
+        let mut client = Client::default();
+        let asked = client.request(Method::Get, b"/", b"", BodyLen::None, &mut Vec::new());
+        assert_eq!(asked, Ok(false));
+        assert_eq!(client.take_rest(b""), None, "the head comes first");
+        let head = format!("HTTP/1.1 200 OK\r\n{head}\r\n");
+        let step = client.next(head.as_bytes(), &Limits::default());
+        assert!(step.is_ok_and(|step| step.used == head.len()));
+        let taken = client.take_rest(came.as_bytes());
+        assert_eq!(taken, rest.map(str::as_bytes), "{head}{came}");
+        assert_eq!(client.is_idle(), rest.is_some());
+    }
+}
+
+#[test]
 fn a_body_is_sent_as_announced() {
     let mut visitor = Visitor::default();
     let (client, sent) = (&mut visitor.client, &mut visitor.sent);
