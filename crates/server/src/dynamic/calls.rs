@@ -235,7 +235,7 @@ impl Calls {
         exchange: &mut Exchange,
         (purges, stale): (Since, Option<ObjectArc>),
         shared: Option<Shared>,
-    ) -> Result<Task, Called> {
+    ) -> Result<Box<Task>, Called> {
         let route = call.route;
         one(&route.counts.calls);
         let changed = Changed::of(call.request, call.over_tls, call.site, &self.changes);
@@ -280,7 +280,8 @@ impl Calls {
             Some(_) => bytes.into(),
             None => Box::default(),
         };
-        Ok(Task {
+        // In a box, since it is moved from hand to hand until it is polled.
+        Ok(Box::new(Task {
             answering,
             objects,
             path: if_stored(call.path),
@@ -296,7 +297,7 @@ impl Calls {
             route: route.clone(),
             shared,
             executor,
-        })
+        }))
     }
 
     /// Which conditions the program gets. Where it is an origin and its response may be stored, ours: a stored response
@@ -386,7 +387,7 @@ impl Calls {
     }
 
     /// Lets an answer be made beside the worker, or by it, which gets it by its mailbox.
-    fn run(&self, task: Task, id: ExchangeId) -> Box<dyn Send> {
+    fn run(&self, task: Box<Task>, id: ExchangeId) -> Box<dyn Send> {
         let here = matches!(task.executor, Executor::Worker(_));
         let mut due = Due {
             post: self.post.clone(),
@@ -466,27 +467,36 @@ struct Task {
 }
 
 impl Task {
-    async fn run(self) -> Outcome {
+    async fn run(mut self: Box<Self>) -> Outcome {
+        let answer = self.answer().await;
+        self.outcome(answer)
+    }
+
+    async fn answer(&mut self) -> Result<Reply, Failure> {
+        let mut answer = pin!(async {
+            let response = (&mut self.answering).await?;
+            self.objects.complete(response).await
+        });
+        let Some(others) = &mut self.shared else {
+            return answer.await;
+        };
+        match self.executor.timeout(SHARED_WAIT, &mut answer).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                others.release();
+                answer.await
+            }
+        }
+    }
+
+    /// What comes of an answer for who waits for it.
+    fn outcome(self: Box<Self>, answer: Result<Reply, Failure>) -> Outcome {
         let Task {
             waits,
-            mut shared,
+            shared,
             objects,
             ..
-        } = self;
-        let mut answer = pin!(async {
-            let response = self.answering.await?;
-            objects.complete(response).await
-        });
-        let answer = match &mut shared {
-            None => answer.await,
-            Some(others) => match self.executor.timeout(SHARED_WAIT, &mut answer).await {
-                Ok(answer) => answer,
-                Err(_) => {
-                    others.release();
-                    answer.await
-                }
-            },
-        };
+        } = *self;
         drop(waits);
         if answer.is_err() {
             one(&self.route.counts.failed);
