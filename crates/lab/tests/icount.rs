@@ -94,6 +94,36 @@ fn a_figure_comes_and_nothing_is_left() {
     nothing_is_left(process);
 }
 
+/// However busy this machine is: the time is the guest's.
+#[test]
+fn what_is_offered_is_answered_in_the_guests_time() {
+    let test = "icount: what is offered is answered in the guest's time";
+    if !possible(test) {
+        return;
+    }
+    let Some(lowroad) = lowroad() else {
+        return skip(test, "lowroad is not built: cargo build -p lowroad");
+    };
+    let lowroad = lowroad.display().to_string();
+    let words = "--server lowroad --size 64 --mode ka --rate 1k --lowroad";
+    let words: Vec<&str> = words.split(' ').chain([&*lowroad]).collect();
+    let (output, process) = icount(&words);
+    let said = text(&output.stdout) + &text(&output.stderr);
+    if said.contains("apt") && !output.status.success() {
+        return skip(test, &said); // no kernel of Debian's to be had here
+    }
+    assert!(output.status.success(), "{said}");
+    let line = said.lines().find(|line| line.starts_with("lowroad "));
+    let figures: Vec<&str> = line.expect(&said).split_whitespace().collect();
+    let [_, "ka", "64", "B", "1000", "1000", _, "%", p50, .., "0"] = figures[..] else {
+        panic!("{said}");
+    };
+    // No request needs less than its instructions, and none waits for another at a load of some per cent.
+    let p50_us: u64 = p50.parse().expect("a number");
+    assert!((5..1000).contains(&p50_us), "{said}");
+    nothing_is_left(process);
+}
+
 #[test]
 fn who_passes_requests_on_has_an_origin_outside() {
     let test = "icount: who passes requests on has an origin outside";

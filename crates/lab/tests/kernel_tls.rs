@@ -89,6 +89,7 @@ impl Place {
             cpus: 1,
             memory_mib: 512,
             has_profile: false,
+            has_steps: false,
         };
         let plugin = plugin().expect("the plugin");
         let mut guest = Guest::boot(&boot, &plugin, network).expect("a guest");

@@ -86,6 +86,7 @@ fn load(address: SocketAddr) -> Load {
         requests: Some(100),
         timeout: Duration::from_secs(5),
         seed: 1,
+        time: None,
     }
 }
 

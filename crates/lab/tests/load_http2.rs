@@ -132,6 +132,7 @@ fn load(address: SocketAddr, spec: UrlSpec) -> Load {
         requests: Some(200),
         timeout: Duration::from_secs(20),
         seed: 1,
+        time: None,
     }
 }
 

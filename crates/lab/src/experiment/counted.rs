@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::bench::{Bench, Job, Measured, Peer};
 use super::counting::PER_SECOND;
@@ -18,14 +19,17 @@ use crate::icount::drive::by_load;
 use crate::icount::guest::{Boot, Guest, Network};
 use crate::icount::kernel::{Content, Copied, Kernel, plugin};
 use crate::icount::servers::own;
+use crate::icount::timed::timed;
 use crate::icount::{Slopes, needs, slopes};
-use crate::load::{Outcome, Snapshot};
+use crate::load::{Load, Outcome, Pace, Snapshot, Target};
 use crate::peers::{Failure, carried, fronts, programs, table};
 use crate::workload::named;
 
 /// Of each guest, unless its files need more.
 const MEMORY_MIB: u32 = 512;
 const PORT: u16 = 80;
+/// Connections that warm a server up for what is due at fixed times.
+const WARMING_CONNECTIONS: u32 = 8;
 /// Most processes of a server that has one for each connection.
 const PROCESSES_MAX: u32 = 64;
 /// Where things are in a guest.
@@ -43,7 +47,7 @@ pub struct Counted {
 }
 
 /// What makes a guest fit for a job: the server with its settings, processes, files.
-type Key = (String, BTreeMap<String, String>, u32, PathBuf, bool);
+type Key = (String, BTreeMap<String, String>, u32, PathBuf, bool, bool);
 
 impl Counted {
     /// A bench that makes file sets under `data`.
@@ -63,6 +67,7 @@ impl Counted {
             processes(job),
             self.sites.folder(&job.workload, &job.files_settings),
             forms::is_dynamic(job),
+            job.pace == Pace::Closed,
         )
     }
 
@@ -81,6 +86,7 @@ impl Counted {
                 cpus: 1,
                 memory_mib: MEMORY_MIB,
                 has_profile: false,
+                has_steps: job.pace != Pace::Closed,
             };
             let mut guest = Guest::boot(&boot, plugin, network.clone())?;
             let address = guest.wait_for(PORT)?;
@@ -242,7 +248,10 @@ impl Peer for CountedPeer {
         _progress: &mut dyn FnMut(&Snapshot),
         stop: &AtomicBool,
     ) -> Result<Measured, String> {
-        let measured = self.count(job, stop);
+        let measured = match job.pace {
+            Pace::Closed => self.count(job, stop),
+            Pace::Requests(_) | Pace::Connections(_) => self.time(job, stop),
+        };
         if stop.load(Ordering::Relaxed) {
             let mut cut = Measured::default();
             cut.outcome.interrupted = true;
@@ -280,6 +289,49 @@ impl CountedPeer {
         if forms::has_forms(job) {
             forms::check(address, job, &measured.outcome)?;
         }
+        Ok(measured)
+    }
+}
+
+impl CountedPeer {
+    /// In the guest's own time, as it is about time.
+    fn time(&self, job: &Job, stop: &AtomicBool) -> Result<Measured, String> {
+        let ready = &mut *self.ready.borrow_mut();
+        let address = ready.address;
+        let workload = named(&job.workload, &job.settings, &address.to_string())?;
+        let traffic = Dealt::of(workload.clone()).from_start();
+        let mut run = |requests: u64| {
+            let (traffic, connections) = (traffic.clone(), WARMING_CONNECTIONS);
+            by_load(address, &job.workload, traffic, None, requests, connections)
+        };
+        warm_up(job, address, &mut run).map_err(|why| ready.guest.failure(&why))?;
+        let load = Load {
+            target: Target {
+                addresses: vec![address],
+                tls: None,
+            },
+            workload,
+            pace: job.pace,
+            connections: job.connections,
+            threads: 1,
+            cpus: Vec::new(),
+            pipeline: job.pipeline,
+            line_bits_per_s: job.line_bits_per_s,
+            warmup: Duration::from_secs_f64(job.warmup_s),
+            ramp: Duration::ZERO,
+            duration: Duration::from_secs_f64(job.duration_s),
+            requests: None,
+            timeout: Duration::from_millis(job.timeout_ms),
+            seed: job.seed,
+            time: None,
+        };
+        let found = timed(&ready.guest, load, stop)?;
+        let mut measured = Measured {
+            outcome: found.outcome,
+            ..Measured::default()
+        };
+        let share = ("server_cpu_share".to_owned(), found.busy_share);
+        measured.extras.extend([share]);
         Ok(measured)
     }
 }

@@ -71,6 +71,10 @@ pub struct Counting {
     pub requests: u64,
     /// Requests before: caches fill, and a level that learns has learned.
     pub warmup: u64,
+    /// Seconds before counting begins, of the guest's own time, where rates are offered.
+    pub warmup_s: f64,
+    /// Such seconds that are counted.
+    pub duration_s: f64,
     /// Simulated clients, where the sweep does not say.
     pub connections: Option<u32>,
     /// Fewer points than by the clock.
@@ -85,6 +89,8 @@ impl Default for Counting {
             not: None,
             requests: 360,
             warmup: 300,
+            warmup_s: 0.1,
+            duration_s: 0.5,
             connections: None,
             values: Vec::new(),
             settings: BTreeMap::new(),
@@ -119,9 +125,17 @@ impl Experiment {
         counted.by = By::Instructions;
         counted.name.push_str(SUFFIX);
         counted.repeats = REPEATS;
-        counted.load.pace = PaceKind::Closed;
         counted.load.connections = counting.connections.unwrap_or(self.load.connections);
-        counted.load.line_bits_per_s = None;
+        match self.is_by_rate() {
+            true => {
+                counted.load.warmup_s = counting.warmup_s;
+                counted.load.duration_s = counting.duration_s;
+            }
+            false => {
+                counted.load.pace = PaceKind::Closed;
+                counted.load.line_bits_per_s = None;
+            }
+        }
         counted.search = None;
         counted.workload.settings.extend(counting.settings.clone());
         if !counting.values.is_empty() {
@@ -137,18 +151,15 @@ impl Experiment {
     /// Why instructions say nothing of it.
     #[must_use]
     pub fn uncountable(&self) -> Option<String> {
-        if let Some(why) = &self.instructions.not {
-            return Some(why.clone());
-        }
-        let by_rate = matches!(
+        self.instructions.not.clone()
+    }
+
+    /// Whether its x axis is an offered rate: then it is measured in the guest's own time.
+    fn is_by_rate(&self) -> bool {
+        matches!(
             self.sweep.parameter,
             Parameter::Rate | Parameter::StaticRate
-        );
-        (by_rate || !self.sweep.relative_to_capacity.is_empty()).then(|| {
-            "its x axis is an offered rate: in a guest whose instructions are counted no clock says how long anything \
-             takes"
-                .to_owned()
-        })
+        )
     }
 }
 
@@ -187,13 +198,18 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
     }
 
     #[test]
-    fn what_is_about_time_says_so() {
+    fn rates_are_offered_in_the_guests_time() {
         let rates = FILE
             .replace("\"connections\"", "\"rate\"")
             .replace("closed", "connections");
         let experiment = Experiment::parse("one", &rates).expect("a good file");
-        let why = experiment.measured_by(By::Instructions);
-        assert!(why.expect_err("a rate").contains("offered rate"));
+        let counted = experiment.measured_by(By::Instructions).expect("countable");
+        assert_eq!(counted.load.pace, PaceKind::Connections);
+        assert!(counted.load.duration_s < experiment.load.duration_s);
+    }
+
+    #[test]
+    fn what_can_not_be_counted_says_so() {
         let said = FILE.replace("values = [8, 64],", "not = \"no\",");
         let experiment = Experiment::parse("one", &said).expect("a good file");
         assert_eq!(experiment.uncountable().as_deref(), Some("no"));

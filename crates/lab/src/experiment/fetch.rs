@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// How long an answer's next bytes may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(100);
 /// Longest answer.
 const ANSWER_BYTES: u64 = 64 << 20;
 

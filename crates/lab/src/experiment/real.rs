@@ -153,6 +153,7 @@ impl Peer for RealPeer {
             requests: None,
             timeout: Duration::from_millis(job.timeout_ms),
             seed: job.seed,
+            time: None,
         };
         let probe = job.phases.then(|| {
             let set = job.settings.get("set").map_or("small", String::as_str);

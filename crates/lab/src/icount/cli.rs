@@ -12,7 +12,8 @@ use super::kernel::{Content, Copied, Kernel, plugin};
 use super::mix::Mix;
 use super::standard::{self, Plan};
 use super::table::{Table, thousands};
-use super::{Traffic, measure, needs, paper, servers};
+use super::{Traffic, measure, needs, paper, servers, timed};
+use crate::load::rate;
 use crate::workload;
 
 /// Count instructions a request, of a whole machine, in a guest
@@ -38,6 +39,10 @@ struct Options {
     /// Ask by POST, with a body of so many bytes
     #[arg(long, value_name = "BYTES", conflicts_with_all = ["kernel", "file", "cmd", "workload", "paper"], help_heading = "Standard table")]
     post: Option<usize>,
+    /// Offer so many requests a second, and say how long answers take (repeatable; `2k` is 2000). A second is 10^9 instructions
+    /// of the guest, half a second is counted
+    #[arg(long, value_name = "R", value_parser = rate, conflicts_with_all = ["kernel", "file", "cmd", "workload", "paper", "post", "json", "profile", "drive"], help_heading = "Standard table")]
+    rate: Vec<f64>,
     /// Write the figures to this file too, as they come
     #[arg(long, value_name = "FILE", help_heading = "Standard table")]
     json: Option<PathBuf>,
@@ -254,8 +259,13 @@ fn standard(args: &Options, mix: Option<Mix>) -> anyhow::Result<ExitCode> {
         traffic: args.traffic(),
         lowroad: args.lowroad.clone(),
         jobs: args.jobs.max(1),
+        has_steps: !args.rate.is_empty(),
         profile: args.profile.clone(),
     };
+    if !args.rate.is_empty() {
+        let good = timed::run(&plan, &args.rate).map_err(|why| anyhow!(why))?;
+        return Ok(ExitCode::from(u8::from(!good)));
+    }
     let mut unwritten = None;
     let rows = standard::run(&plan, &mut |rows| {
         unwritten = args.json.as_ref().and_then(|path| {
@@ -346,6 +356,7 @@ fn boot(args: &Options, kernel: PathBuf, initrd: Option<Vec<u8>>) -> Boot {
         cpus: args.cpus,
         memory_mib: args.mem,
         has_profile: false,
+        has_steps: false,
     }
 }
 

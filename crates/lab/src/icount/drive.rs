@@ -86,7 +86,7 @@ impl Mode {
 pub(super) const NAME: &str = "guest.test";
 /// Nothing at all comes for this long: something is broken. Generous, since an emulated guest may
 /// need seconds for what a machine does at once.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(100);
 /// No measurement takes longer.
 const LONGEST: Duration = Duration::from_secs(600);
 
@@ -116,6 +116,28 @@ impl Asked {
     }
 }
 
+impl Asked {
+    /// As a workload, and how TLS is spoken if it is.
+    ///
+    /// # Errors
+    /// A command is none.
+    pub fn traffic(&self, address: SocketAddr) -> Result<(Arc<dyn Workload>, Option<Tls>), String> {
+        Ok(match self {
+            Asked::Command(command) => return Err(format!("{command}: a command is no workload")),
+            Asked::Workload(_, workload) => (workload.clone(), None),
+            Asked::Page(path, mode) => {
+                let workload = urls(address, UrlSpec::get(path), *mode)?;
+                (Arc::new(workload), mode.tls())
+            }
+            Asked::Post(path, mode, len) => {
+                let mut spec = UrlSpec::get(path);
+                (spec.method, spec.body) = ("POST".to_owned(), vec![b'x'; *len]);
+                (Arc::new(urls(address, spec, *mode)?), mode.tls())
+            }
+        })
+    }
+}
+
 /// Makes `requests` requests, as many at a time as there are `connections`.
 ///
 /// # Errors
@@ -126,22 +148,19 @@ pub fn drive(
     requests: u64,
     connections: u32,
 ) -> Result<(), String> {
-    match asked {
-        Asked::Command(command) => by_command(address, command, requests, connections),
-        Asked::Workload(name, workload) => {
-            by_load(address, name, workload.clone(), None, requests, connections).map(drop)
-        }
-        Asked::Page(path, mode) => {
-            let workload = Arc::new(urls(address, UrlSpec::get(path), *mode)?);
-            by_load(address, path, workload, mode.tls(), requests, connections).map(drop)
-        }
-        Asked::Post(path, mode, len) => {
-            let mut spec = UrlSpec::get(path);
-            (spec.method, spec.body) = ("POST".to_owned(), vec![b'x'; *len]);
-            let workload = Arc::new(urls(address, spec, *mode)?);
-            by_load(address, path, workload, mode.tls(), requests, connections).map(drop)
-        }
+    if let Asked::Command(command) = asked {
+        return by_command(address, command, requests, connections);
     }
+    let (workload, tls) = asked.traffic(address)?;
+    by_load(
+        address,
+        &asked.label(),
+        workload,
+        tls,
+        requests,
+        connections,
+    )
+    .map(drop)
 }
 
 fn urls(address: SocketAddr, mut spec: UrlSpec, mode: Mode) -> Result<Urls, String> {
@@ -184,6 +203,7 @@ pub fn by_load(
         requests: Some(requests),
         timeout: PATIENCE,
         seed: 1,
+        time: None,
     };
     let outcome = load::run(&load, &mut |_| {}, &AtomicBool::new(false));
     let outcome = outcome.map_err(|error| error.to_string())?;

@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::kernel::{READY, run};
+use super::steps::{GuestTime, Steps};
 
 /// How long a guest may take to boot.
-const BOOT: Duration = Duration::from_secs(60);
+const BOOT: Duration = Duration::from_secs(300);
 /// How long its server may take to listen then.
-const LISTEN: Duration = Duration::from_secs(20);
+const LISTEN: Duration = Duration::from_secs(100);
 /// How often is looked for something that the guest can't tell.
 const STEP: Duration = Duration::from_millis(10);
 /// Bytes moved by a repeated string instruction that count as one instruction.
@@ -120,6 +121,8 @@ pub struct Boot {
     pub memory_mib: u32,
     /// Whether it is counted where the instructions are, too.
     pub has_profile: bool,
+    /// Whether it can be stopped.
+    pub has_steps: bool,
 }
 
 /// A guest that runs. Dropping it ends it.
@@ -132,6 +135,8 @@ pub struct Guest {
     count: File,
     /// Instructions by block.
     profile: Option<File>,
+    /// What stops it.
+    steps: Option<Steps>,
     network: Network,
     linux: bool,
 }
@@ -144,6 +149,8 @@ impl Guest {
     pub fn boot(boot: &Boot, plugin: &Path, network: Network) -> Result<Guest, String> {
         let count = in_memory(&[0; 4096])?;
         let profile = boot.has_profile.then(|| in_memory(b"")).transpose()?;
+        let steps = boot.has_steps.then(|| Steps::new(&network.name));
+        let steps = steps.transpose()?;
         let (console, said) = (in_memory(b"")?, in_memory(b"")?);
         let initrd = boot.initrd.as_deref().map(in_memory).transpose()?;
         let copy = |file: &File| file.try_clone().map_err(|why| format!("descriptor: {why}"));
@@ -154,6 +161,8 @@ impl Guest {
             .args(arguments(boot, plugin, &network, initrd.as_ref()))
             .env("INSN_FILE", path(&count))
             .envs(profile.as_ref().map(|file| ("INSN_PROFILE", path(file))))
+            .envs(steps.iter().flat_map(Steps::environment))
+            .args(steps.iter().flat_map(Steps::arguments))
             .stdin(Stdio::piped())
             .stdout(copy(&console)?)
             .stderr(copy(&said)?);
@@ -164,6 +173,7 @@ impl Guest {
             said,
             count,
             profile,
+            steps,
             network,
             linux: boot.initrd.is_some(),
         };
@@ -220,6 +230,15 @@ impl Guest {
             }
             before = now;
         }
+    }
+
+    /// Stops the guest: from now on its time goes on only while somebody waits for it, an instruction a nanosecond.
+    ///
+    /// # Errors
+    /// It was not booted so that it can be stopped, or does not stop.
+    pub fn in_steps(&self) -> Result<GuestTime, String> {
+        let steps = self.steps.as_ref().ok_or("the guest can't be stopped")?;
+        steps.begin(&self.count)
     }
 
     /// Instructions so far by the address of their block; nothing without a profile.
@@ -388,7 +407,7 @@ pub(super) fn in_memory(content: &[u8]) -> Result<File, String> {
 }
 
 /// Where another process of this user finds such a file.
-pub(super) fn path(file: &File) -> String {
+pub(super) fn path(file: &impl AsRawFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 

@@ -75,6 +75,7 @@ impl Image {
             cpus: 1,
             memory_mib,
             has_profile: false,
+            has_steps: false,
         }
     }
 }

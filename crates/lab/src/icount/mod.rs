@@ -16,7 +16,9 @@ pub mod paper;
 pub mod profile;
 pub mod servers;
 pub mod standard;
+pub mod steps;
 pub mod table;
+pub mod timed;
 
 use std::net::SocketAddr;
 

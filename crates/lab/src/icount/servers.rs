@@ -459,8 +459,12 @@ pub fn compiled_vcl(varnishd: &Path, text: &str) -> Result<PathBuf, String> {
         shown.args(["-C", "-f", "/dev/stdin"]);
         let shown = shown.stdin(in_memory(text.as_bytes())?).output();
         let shown = shown.map_err(|why| format!("varnishd: {why}"))?;
-        fs::write(&source, [shown.stdout, shown.stderr].concat())
-            .map_err(|why| format!("{}: {why}", source.display()))?;
+        let said = [shown.stdout, shown.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        // Warnings stand before it: the socket of an origin isn't there yet.
+        let program = said.find("/* ---===").map(|at| &said[at..]);
+        let program = program.ok_or_else(|| format!("varnishd -C: {said}"))?;
+        fs::write(&source, program).map_err(|why| format!("{}: {why}", source.display()))?;
         let mut gcc = Command::new("gcc");
         gcc.args(["-O2", "-pthread", "-fpic", "-shared", "-w", "-o"]);
         let built = run(gcc.arg(file).arg(&source));

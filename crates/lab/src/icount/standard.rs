@@ -40,12 +40,14 @@ pub struct Plan {
     pub lowroad: Option<PathBuf>,
     /// Guests at a time.
     pub jobs: usize,
+    /// Whether guests can be stopped.
+    pub has_steps: bool,
     /// The folder for profiles, if they are wanted.
     pub profile: Option<PathBuf>,
 }
 
 /// What the work tells while it goes on.
-enum Told {
+pub(super) enum Told {
     Step(String),
     Profile(String),
     Done(Vec<Row>),
@@ -139,19 +141,19 @@ pub(super) fn progress(text: &str) {
 }
 
 /// A guest, and what it needs outside.
-struct Booted {
-    guest: Guest,
+pub(super) struct Booted {
+    pub guest: Guest,
     /// Ends after the guest.
     _origin: Option<Origin>,
 }
 
 /// One server's turn.
-struct Work<'a> {
-    plan: &'a Plan,
-    server: &'a Server,
-    kernel: &'a Kernel,
-    plugin: &'a Path,
-    tell: &'a Sender<Told>,
+pub(super) struct Work<'a> {
+    pub plan: &'a Plan,
+    pub server: &'a Server,
+    pub kernel: &'a Kernel,
+    pub plugin: &'a Path,
+    pub tell: &'a Sender<Told>,
 }
 
 impl Work<'_> {
@@ -185,7 +187,8 @@ impl Work<'_> {
         rows
     }
 
-    fn boot(&self, program: &Path) -> Result<Booted, String> {
+    /// Boots a guest with the server.
+    pub fn boot(&self, program: &Path) -> Result<Booted, String> {
         let network = Network::new();
         let guest = match self.server.is_image {
             true => self.boot_image(program)?,
@@ -219,6 +222,7 @@ impl Work<'_> {
             cpus: 1,
             memory_mib: MEMORY_MIB,
             has_profile: self.plan.profile.is_some(),
+            has_steps: self.plan.has_steps,
         };
         Guest::boot(&boot, self.plugin, network.clone())
     }
@@ -342,6 +346,6 @@ impl Work<'_> {
 }
 
 /// Where a file of this size is on the guest's site.
-fn path(size: u64) -> String {
+pub(super) fn path(size: u64) -> String {
     format!("/{size}.html")
 }

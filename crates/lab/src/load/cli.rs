@@ -254,6 +254,7 @@ fn load_of(args: &Args, urls: &[String]) -> anyhow::Result<Load> {
         requests: args.requests,
         timeout: args.timeout,
         seed: args.seed,
+        time: None,
     })
 }
 

@@ -132,6 +132,11 @@ impl Link {
             && self.two.as_ref().is_none_or(|two| two.takes())
     }
 
+    /// Whether the server owes something: the connection, an answer, its end.
+    pub(crate) fn waits(&self) -> bool {
+        !self.open || !self.pending.is_empty() || self.closing
+    }
+
     /// Whether all that it was opened for has been answered.
     pub(crate) fn is_done(&self) -> bool {
         self.pending.is_empty() && (self.closing || self.answered >= self.opening.requests)

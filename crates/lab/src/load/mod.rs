@@ -24,6 +24,7 @@ mod url;
 mod worker;
 
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,6 +113,17 @@ pub struct Load {
     pub timeout: Duration,
     /// Draws the traffic.
     pub seed: u64,
+    /// What time it is; `None` for this machine's.
+    pub time: Option<Arc<dyn Time>>,
+}
+
+/// A time that is not this machine's. A run in it has one thread.
+pub trait Time: Send + Sync {
+    /// Now; it goes on only in [`Time::pass`].
+    fn now_ns(&self) -> u64;
+
+    /// Lets time pass until something can be read from `ready`, or it is `until_ns`. `waits`: somebody owes an answer.
+    fn pass(&self, ready: BorrowedFd<'_>, until_ns: u64, waits: bool);
 }
 
 /// What can be said of a run while it goes on: once a second or so.
@@ -155,4 +167,5 @@ impl std::fmt::Display for Error {
 impl std::error::Error for Error {}
 
 pub use runner::run;
+pub use said::rate;
 pub use tally::ErrorKind;

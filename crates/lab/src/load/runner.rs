@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::outcome::Conforming;
 use super::tally::{Clocked, Tally};
 use super::tls;
-use super::worker::{Live, Share, Shared, Worker, clock_ns};
+use super::worker::{Live, Share, Shared, Worker};
 use super::{Error, Load, Outcome, Pace, Snapshot};
 
 /// How often it is looked whether somebody wants the end.
@@ -66,7 +66,7 @@ pub fn run(
                 }
             }
         }
-        let mut teller = Teller::new(&shared, &lives);
+        let mut teller = Teller::new(load, &shared, &lives);
         while handles.iter().any(|handle| !handle.is_finished()) {
             thread::park_timeout(TICK);
             if stop.load(Relaxed) {
@@ -99,6 +99,9 @@ fn check(load: &Load) -> Result<(), Error> {
     if load.line_bits_per_s == Some(0) {
         return wrong("a line of 0 bits a second carries nothing");
     }
+    if load.time.is_some() && load.threads != 1 {
+        return wrong("a run in a guest's time has one thread");
+    }
     match load.pace {
         Pace::Requests(rate) | Pace::Connections(rate) if !(rate > 0.0 && rate <= RATE_MAX) => {
             wrong("the rate must be more than 0 and at most 100 million a second")
@@ -130,7 +133,7 @@ fn need_descriptors(connections: u32) -> Result<(), Error> {
 }
 
 fn plan(load: &Load) -> Shared {
-    let begin_ns = clock_ns();
+    let begin_ns = load.now_ns();
     let count_ns = begin_ns + load.warmup.max(load.ramp).as_nanos() as u64;
     Shared {
         stop: AtomicBool::new(false),
@@ -203,6 +206,7 @@ fn conforming<'b>(
 
 /// Tells progress, once a second.
 struct Teller<'r> {
+    load: &'r Load,
     shared: &'r Shared,
     lives: &'r [Arc<Mutex<Live>>],
     told_ns: u64,
@@ -211,8 +215,9 @@ struct Teller<'r> {
 }
 
 impl<'r> Teller<'r> {
-    fn new(shared: &'r Shared, lives: &'r [Arc<Mutex<Live>>]) -> Teller<'r> {
+    fn new(load: &'r Load, shared: &'r Shared, lives: &'r [Arc<Mutex<Live>>]) -> Teller<'r> {
         Teller {
+            load,
             shared,
             lives,
             told_ns: shared.begin_ns,
@@ -222,7 +227,7 @@ impl<'r> Teller<'r> {
     }
 
     fn tell(&mut self, progress: &mut dyn FnMut(&Snapshot)) {
-        let now_ns = clock_ns();
+        let now_ns = self.load.now_ns();
         let past_ns = now_ns - self.told_ns;
         if past_ns < PROGRESS_NS {
             return;

@@ -10,7 +10,7 @@ use super::client::{Link, Pending};
 use super::tally::ErrorKind;
 use super::transport::{Received, Transport};
 use super::two::Two;
-use super::worker::{Worker, clock_ns};
+use super::worker::Worker;
 use crate::workload::Version;
 
 /// After a connection could not be made, the next try waits for this.
@@ -51,7 +51,7 @@ impl Worker<'_> {
         let address = addresses[self.address % addresses.len()];
         self.address += 1;
         let slow = self.load.line_bits_per_s.map(|_| SLOW_BUFFER_LEN);
-        self.now_ns = clock_ns();
+        self.now_ns = self.load.now_ns();
         let opening = self.clients[at as usize].session.open();
         let tls = (self.tls.as_ref(), opening.version);
         match Transport::connect(address, tls, slow) {
@@ -77,7 +77,7 @@ impl Worker<'_> {
         let Some(link) = &mut self.clients[at as usize].link else {
             return;
         };
-        self.now_ns = clock_ns();
+        self.now_ns = self.load.now_ns();
         if link.established_ns == 0 && !self.establish(at, flags) {
             return;
         }
@@ -277,7 +277,7 @@ impl Worker<'_> {
             match link.transport.receive(&mut scratch[..into_len]) {
                 Received::Bytes(len) => {
                     if turn > 1 {
-                        self.now_ns = clock_ns();
+                        self.now_ns = self.load.now_ns();
                     }
                     self.received(at, &scratch[..len]);
                     if len < into_len && !to_end && self.tls.is_none() && slow.is_none() {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::client::Client;
+use super::client::{Client, Link};
 use super::schedule::Schedule;
 use super::tally::{Clocked, Tally};
 use super::transport::TlsStart;
@@ -113,7 +113,7 @@ impl<'l> Worker<'l> {
             clients: clients.collect(),
             epoll,
             tally: Tally::new(load.workload.classes().len().max(1)),
-            now_ns: clock_ns(),
+            now_ns: load.now_ns(),
             timers: BinaryHeap::new(),
             schedule,
             free: VecDeque::new(),
@@ -142,7 +142,7 @@ impl<'l> Worker<'l> {
                 Ok((events, _)) => &*events,
                 Err(_) => &[],
             };
-            self.now_ns = clock_ns();
+            self.now_ns = self.load.now_ns();
             for event in events {
                 self.ready(event.data.u64() as u32, event.flags);
             }
@@ -197,13 +197,22 @@ impl<'l> Worker<'l> {
         if !self.again.is_empty() {
             return Timespec::default();
         }
-        self.now_ns = clock_ns();
+        self.now_ns = self.load.now_ns();
         let mut until_ns = sweep_ns.min(self.shared.end_ns);
         if let Some(Reverse((timer_ns, _))) = self.timers.peek() {
             until_ns = until_ns.min(*timer_ns);
         }
         if let (Some(schedule), false) = (&self.schedule, self.free.is_empty() || self.dry) {
             until_ns = until_ns.min(self.shared.begin_ns + schedule.next_ns());
+        }
+        if let Some(time) = &self.load.time {
+            let mut links = self
+                .clients
+                .iter()
+                .filter_map(|client| client.link.as_ref());
+            let waits = links.any(Link::waits);
+            time.pass(self.epoll.as_fd(), until_ns, waits);
+            return Timespec::default();
         }
         let wait_ns = match until_ns.saturating_sub(self.now_ns) {
             near if near < SPIN_NS => 0,
@@ -336,8 +345,7 @@ impl<'l> Worker<'l> {
             let Some(link) = &client.link else {
                 continue;
             };
-            let waits = !link.open || !link.pending.is_empty() || link.closing;
-            if waits && !client.line_paused && self.now_ns > link.progress_ns + timeout_ns {
+            if link.waits() && !client.line_paused && self.now_ns > link.progress_ns + timeout_ns {
                 self.timed_out(at);
             }
         }
@@ -362,8 +370,13 @@ impl<'l> Worker<'l> {
     }
 }
 
-/// The monotonic clock.
-pub(crate) fn clock_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+impl Load {
+    /// The time that the run lives in: by default the monotonic clock.
+    pub(crate) fn now_ns(&self) -> u64 {
+        if let Some(time) = &self.time {
+            return time.now_ns();
+        }
+        let time = clock_gettime(ClockId::Monotonic);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
 }

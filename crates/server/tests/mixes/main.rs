@@ -116,6 +116,7 @@ fn load(mix: &Mix, site: &Site, requests: u64, seed: u64) -> Load {
         requests: Some(requests),
         timeout: SILENCE,
         seed,
+        time: None,
     }
 }
 

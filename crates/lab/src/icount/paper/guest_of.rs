@@ -160,6 +160,7 @@ fn linux(
         cpus: 1,
         memory_mib: MEMORY_MIB,
         has_profile: false,
+        has_steps: false,
     };
     Ok((boot, version))
 }

@@ -1,0 +1,277 @@
+//! A guest in steps: a nanosecond is an instruction of its, and its time stands still while whoever asks it looks and sends. So
+//! what a request waits for is the same on any machine. The plugin stops the guest; QEMU's monitor says when what was sent,
+//! by either side, has arrived. Knows no requests.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::guest::path;
+use crate::load::Time;
+
+/// The longest step. Answers are seen at its end, so times are exact to this.
+const STEP_NS: u64 = 20_000;
+/// How often the monitor is asked until what was sent has arrived: the first answer shows that QEMU's loop has turned, and
+/// what it found may have left it more to do.
+const TURNS: u32 = 2;
+/// A guest that was sent something wakes within this. Only then does its idleness count as time.
+const WAKES: Duration = Duration::from_millis(2);
+/// No step takes longer, or the guest has died.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Where the plugin looks for the next stop.
+const STOP_AT_OFFSET: u64 = 16;
+
+/// What a guest needs so that it can be stopped.
+pub struct Steps {
+    go: (PipeReader, PipeWriter),
+    stopped: (PipeReader, PipeWriter),
+    monitor: String,
+}
+
+impl Steps {
+    /// For the guest with this network device.
+    ///
+    /// # Errors
+    /// There are no descriptors.
+    pub fn new(device: &str) -> Result<Steps, String> {
+        let failed = |why: io::Error| format!("a pipe: {why}");
+        Ok(Steps {
+            go: pipe().map_err(failed)?,
+            stopped: pipe().map_err(failed)?,
+            monitor: format!("lowroad-lab-{device}"),
+        })
+    }
+
+    /// The plugin's environment.
+    pub fn environment(&self) -> [(&'static str, String); 2] {
+        let of = |fd: BorrowedFd<'_>| path(&fd);
+        [
+            ("INSN_GO", of(self.go.0.as_fd())),
+            ("INSN_STOPPED", of(self.stopped.1.as_fd())),
+        ]
+    }
+
+    /// QEMU's arguments.
+    pub fn arguments(&self) -> [String; 4] {
+        let name = &self.monitor;
+        [
+            "-chardev".into(),
+            format!("socket,id=steps,path={name},abstract=on,server=on,wait=off"),
+            "-mon".into(),
+            "chardev=steps,mode=control".into(),
+        ]
+    }
+
+    /// Stops the guest, whose instructions are in `count`. Its time goes on only while somebody waits for it.
+    ///
+    /// # Errors
+    /// The guest does not stop, or its monitor does not answer.
+    pub fn begin(&self, count: &File) -> Result<GuestTime, String> {
+        let failed = |why: io::Error| format!("the guest can't be stopped: {why}");
+        let all = || {
+            let mut guest = Stepping {
+                count: count.try_clone()?,
+                go: self.go.1.try_clone()?,
+                stopped: self.stopped.0.try_clone()?,
+                monitor: Monitor::connect(&self.monitor)?,
+                state: State::Halted,
+                counted: 0,
+                skipped_ns: 0,
+            };
+            guest.stop_at(0)?;
+            guest.await_stop()?;
+            Ok(guest)
+        };
+        let guest = all().map_err(failed)?;
+        Ok(GuestTime {
+            now_ns: AtomicU64::new(guest.now_ns()),
+            guest: Mutex::new(guest),
+        })
+    }
+}
+
+/// The time of a guest that is stopped. Dropped, it lets the guest run freely.
+pub struct GuestTime {
+    now_ns: AtomicU64,
+    guest: Mutex<Stepping>,
+}
+
+impl Time for GuestTime {
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(Relaxed)
+    }
+
+    fn pass(&self, ready: BorrowedFd<'_>, until_ns: u64, waits: bool) {
+        let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
+        if guest.pass(ready, until_ns, waits).is_err() {
+            // It has died. What was asked of it finds out, once time is up.
+            guest.skip_to(until_ns);
+        }
+        self.now_ns.store(guest.now_ns(), Relaxed);
+    }
+}
+
+impl Drop for GuestTime {
+    fn drop(&mut self) {
+        let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
+        // What can't be told of it has died.
+        let _ = guest.stop_at(u64::MAX);
+        if guest.state == State::Stopped {
+            let _ = guest.go.write_all(&u64::MAX.to_ne_bytes());
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It waits to be let go on.
+    Stopped,
+    /// It has nothing to do. When it wakes, it stops.
+    Halted,
+}
+
+struct Stepping {
+    count: File,
+    go: PipeWriter,
+    stopped: PipeReader,
+    monitor: Monitor,
+    state: State,
+    counted: u64,
+    /// Time in which it had nothing to do.
+    skipped_ns: u64,
+}
+
+impl Stepping {
+    fn now_ns(&self) -> u64 {
+        self.counted + self.skipped_ns
+    }
+
+    fn skip_to(&mut self, until_ns: u64) {
+        self.skipped_ns += until_ns.saturating_sub(self.now_ns());
+    }
+
+    /// Lets time pass until something is ready, or it is so late.
+    fn pass(&mut self, ready: BorrowedFd<'_>, until_ns: u64, waits: bool) -> io::Result<()> {
+        let mut idle_since = None;
+        loop {
+            self.settle()?;
+            if is_ready(ready, Duration::ZERO)? || self.now_ns() >= until_ns {
+                return Ok(());
+            }
+            match self.state {
+                State::Stopped => {
+                    let step_ns = STEP_NS.min(until_ns - self.now_ns());
+                    self.go_on(self.counted + step_ns)?;
+                    idle_since = None;
+                }
+                State::Halted if !waits => self.skip_to(until_ns),
+                // It waits for time to pass, or for somebody who is not here.
+                State::Halted => {
+                    let since = *idle_since.get_or_insert_with(Instant::now);
+                    let begun = Instant::now();
+                    is_ready_or(ready, self.stopped.as_fd(), WAKES)?;
+                    if begun.duration_since(since) >= WAKES {
+                        let passed_ns = begun.elapsed().as_nanos() as u64;
+                        self.skip_to(until_ns.min(self.now_ns() + passed_ns));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Has what is under way arrive, on either side.
+    fn settle(&mut self) -> io::Result<()> {
+        for _ in 0..TURNS {
+            self.monitor.turn()?;
+        }
+        while is_ready(self.stopped.as_fd(), Duration::ZERO)? {
+            self.await_stop()?;
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, until: u64) -> io::Result<()> {
+        self.go.write_all(&until.to_ne_bytes())?;
+        self.await_stop()
+    }
+
+    /// Waits until it stops or halts.
+    fn await_stop(&mut self) -> io::Result<()> {
+        if !is_ready(self.stopped.as_fd(), PATIENCE)? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut word = [0; 8];
+        self.stopped.read_exact(&mut word)?;
+        let word = u64::from_ne_bytes(word);
+        self.state = match word & 1 {
+            0 => State::Stopped,
+            _ => State::Halted,
+        };
+        self.counted = word >> 1;
+        Ok(())
+    }
+
+    fn stop_at(&mut self, counted: u64) -> io::Result<()> {
+        self.count
+            .write_all_at(&counted.to_ne_bytes(), STOP_AT_OFFSET)
+    }
+}
+
+/// QEMU's monitor (QMP).
+struct Monitor(BufReader<UnixStream>);
+
+impl Monitor {
+    fn connect(name: &str) -> io::Result<Monitor> {
+        let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut monitor = Monitor(BufReader::new(stream));
+        monitor.line()?;
+        monitor.ask("qmp_capabilities")?;
+        Ok(monitor)
+    }
+
+    /// Comes back when QEMU's loop has turned.
+    fn turn(&mut self) -> io::Result<()> {
+        self.ask("query-name")
+    }
+
+    fn ask(&mut self, command: &str) -> io::Result<()> {
+        let asked = format!("{{\"execute\":\"{command}\"}}\n");
+        self.0.get_mut().write_all(asked.as_bytes())?;
+        while !self.line()?.starts_with("{\"return\"") {}
+        Ok(())
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        match self.0.read_line(&mut line)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(line),
+        }
+    }
+}
+
+fn is_ready(fd: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
+    wait_for(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], patience)
+}
+
+fn is_ready_or(one: BorrowedFd<'_>, other: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
+    let of = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+    wait_for(&mut [of(one), of(other)], patience)
+}
+
+fn wait_for(fds: &mut [PollFd<'_>], patience: Duration) -> io::Result<bool> {
+    let timeout = Timespec {
+        tv_sec: patience.as_secs() as i64,
+        tv_nsec: i64::from(patience.subsec_nanos()),
+    };
+    Ok(poll(fds, Some(&timeout))? > 0)
+}

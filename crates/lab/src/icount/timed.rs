@@ -1,0 +1,153 @@
+//! What an offered rate does to a server: its guest is asked at fixed times of its own, in which a second is 10^9 instructions.
+//! So latencies are the same on any machine, however busy.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::drive::{Asked, Mode, drive};
+use super::guest::Guest;
+use super::kernel::{Kernel, plugin};
+use super::servers::Server;
+use super::standard::{Plan, Work, progress};
+use super::table::{Column, size_text};
+use crate::load::{self, Load, Outcome, Pace, Target, Time};
+
+/// Before counting begins, of the guest's time.
+const WARMUP: Duration = Duration::from_millis(100);
+/// What is counted.
+const DURATION: Duration = Duration::from_millis(500);
+/// Connections that are open at a time, at most.
+const CONNECTIONS: u32 = 256;
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Timed {
+    /// Its times are the guest's.
+    pub outcome: Outcome,
+    /// Share of the time that the guest's processor worked.
+    pub busy_share: f64,
+}
+
+/// Makes a run in the guest's time.
+///
+/// # Errors
+/// The guest can't be stopped, or the run can't begin.
+pub fn timed(guest: &Guest, mut load: Load, stop: &AtomicBool) -> Result<Timed, String> {
+    let before = guest.counted_at_rest();
+    let time = Arc::new(guest.in_steps()?);
+    let began_ns = time.now_ns();
+    load.time = Some(time.clone());
+    let outcome = load::run(&load, &mut |_| {}, stop).map_err(|error| error.to_string())?;
+    let busy = (guest.counted() - before) as f64;
+    let passed_ns = (time.now_ns() - began_ns) as f64;
+    Ok(Timed {
+        outcome: Outcome {
+            // How much of this machine it took says nothing.
+            cpu_share: 0.0,
+            ..outcome
+        },
+        busy_share: busy / passed_ns.max(1.0),
+    })
+}
+
+/// Asks each server for each page at each rate, and prints what came of it.
+///
+/// # Errors
+/// Nothing can be measured here.
+pub fn run(plan: &Plan, rates: &[f64]) -> Result<bool, String> {
+    let (kernel, plugin) = (Kernel::new()?, plugin()?);
+    println!("{}", head());
+    let mut good = false;
+    for server in &plan.servers {
+        let told = std::sync::mpsc::channel();
+        let work = Work {
+            plan,
+            server,
+            kernel: &kernel,
+            plugin: &plugin,
+            tell: &told.0,
+        };
+        match of_server(&work, rates) {
+            Ok(()) => good = true,
+            Err(why) => println!("{:<NAME$}{why}", server.name),
+        }
+    }
+    println!(
+        "\nLinux {}, one processor; a second is 10⁹ instructions; times in µs",
+        kernel.release()
+    );
+    Ok(good)
+}
+
+fn of_server(work: &Work<'_>, rates: &[f64]) -> Result<(), String> {
+    let (plan, server) = (work.plan, work.server);
+    let program = server.installed(plan.lowroad.as_deref())?;
+    progress(&format!("{}: boots", server.name));
+    let mut booted = work.boot(&program)?;
+    for &column in plan.table.columns() {
+        let Column::Page(mode, size) = column else {
+            return Err("--rate asks for pages".into());
+        };
+        let guest = &mut booted.guest;
+        let address = guest.wait_for(server.port(column))?;
+        let asked = Asked::Page(super::standard::path(size), mode);
+        let (warmup, connections) = (plan.traffic.warmup, plan.traffic.connections);
+        drive(address, &asked, warmup, connections).map_err(|why| guest.failure(&why))?;
+        for &rate in rates {
+            progress(&format!("{}: {rate} a second", server.name));
+            let (workload, tls) = asked.traffic(address)?;
+            let load = Load {
+                target: Target {
+                    addresses: vec![address],
+                    tls,
+                },
+                workload,
+                pace: match mode {
+                    Mode::KeepAlive | Mode::Tls => Pace::Requests(rate),
+                    Mode::Close | Mode::TlsFull | Mode::TlsResumed => Pace::Connections(rate),
+                },
+                connections: CONNECTIONS,
+                threads: 1,
+                cpus: Vec::new(),
+                pipeline: 1,
+                line_bits_per_s: None,
+                warmup: WARMUP,
+                ramp: Duration::ZERO,
+                duration: DURATION,
+                requests: None,
+                timeout: TIMEOUT,
+                seed: 1,
+                time: None,
+            };
+            let found = timed(guest, load, &AtomicBool::new(false))?;
+            progress("");
+            println!("{}", line(server, (mode, size), rate, &found));
+        }
+    }
+    Ok(())
+}
+
+const NAME: usize = 16;
+
+fn head() -> String {
+    let names = [
+        "page", "offered", "answered", "busy", "p50", "p90", "p99", "max", "errors",
+    ];
+    let names: String = names.iter().map(|name| format!("{name:>14}")).collect();
+    format!("{:<NAME$}{names}", "server")
+}
+
+fn line(server: &Server, (mode, size): (Mode, u64), rate: f64, found: &Timed) -> String {
+    let outcome = &found.outcome;
+    let times = &outcome.latency_us;
+    let page = format!("{} {}", mode.name(), size_text(size));
+    let (answered, busy) = (outcome.requests_per_s, found.busy_share * 100.0);
+    let times = [times.p50, times.p90, times.p99, times.max, outcome.errors];
+    let times: String = times.iter().map(|time| format!("{time:>14}")).collect();
+    format!(
+        "{:<NAME$}{page:>14}{rate:>14.0}{answered:>14.0}{busy:>12.1} %{times}",
+        server.name
+    )
+}
