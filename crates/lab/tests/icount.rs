@@ -105,7 +105,7 @@ fn what_is_offered_is_answered_in_the_guests_time() {
         return skip(test, "lowroad is not built: cargo build -p lowroad");
     };
     let lowroad = lowroad.display().to_string();
-    let words = "--server lowroad --size 64 --mode ka --rate 1k --lowroad";
+    let words = "--server lowroad --size 64 --mode ka --rate 1k --rate 2k --rate 3k --lowroad";
     let words: Vec<&str> = words.split(' ').chain([&*lowroad]).collect();
     let (output, process) = icount(&words);
     let said = text(&output.stdout) + &text(&output.stderr);
@@ -113,14 +113,20 @@ fn what_is_offered_is_answered_in_the_guests_time() {
         return skip(test, &said); // no kernel of Debian's to be had here
     }
     assert!(output.status.success(), "{said}");
-    let line = said.lines().find(|line| line.starts_with("lowroad "));
-    let figures: Vec<&str> = line.expect(&said).split_whitespace().collect();
-    let [_, "ka", "64", "B", "1000", "1000", _, "%", p50, .., "0"] = figures[..] else {
-        panic!("{said}");
-    };
-    // No request needs less than its instructions, and none waits for another at a load of some per cent.
-    let p50_us: u64 = p50.parse().expect("a number");
-    assert!((5..1000).contains(&p50_us), "{said}");
+    let lines = said.lines().filter(|line| line.starts_with("lowroad "));
+    let lines: Vec<Vec<&str>> = lines
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    for (line, rate) in lines.iter().zip(["1000", "2000", "3000"]) {
+        let [_, "ka", "64", "B", offered, answered, _, "%", p50, .., "0"] = line[..] else {
+            panic!("{said}");
+        };
+        assert_eq!((offered, answered), (rate, rate), "{said}");
+        // No request needs less than its instructions, and none waits for another at a load of some per cent.
+        let p50_us: u64 = p50.parse().expect("a number");
+        assert!((5..1000).contains(&p50_us), "{said}");
+    }
     nothing_is_left(process);
 }
 

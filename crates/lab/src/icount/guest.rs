@@ -49,7 +49,9 @@ impl Network {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
         let base = u32::from(Ipv4Addr::new(198, 18, 0, 0));
-        let first = base + 4 * ((process * 16 + number) % (1 << 15));
+        // Spread, so that processes that run at the same time are apart, whatever their ids have in common.
+        let spread = process.wrapping_mul(0x9e37_79b9) >> 17;
+        let first = base + 4 * ((spread + number) % (1 << 15));
         Network {
             name: format!("ic{process}-{number}"),
             host: Ipv4Addr::from(first + 1),

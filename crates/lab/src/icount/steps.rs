@@ -77,6 +77,9 @@ impl Steps {
     pub fn begin(&self, count: &File) -> Result<GuestTime, String> {
         let failed = |why: io::Error| format!("the guest can't be stopped: {why}");
         let all = || {
+            // What let it go after the last run may not have been needed.
+            drain(&self.go.0)?;
+            drain(&self.stopped.0)?;
             let mut guest = Stepping {
                 count: count.try_clone()?,
                 go: self.go.1.try_clone()?,
@@ -122,11 +125,9 @@ impl Time for GuestTime {
 impl Drop for GuestTime {
     fn drop(&mut self) {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
-        // What can't be told of it has died.
+        // It may be about to stop, whatever it said last: then it finds the word in the pipe. What can't be told of it has died.
         let _ = guest.stop_at(u64::MAX);
-        if guest.state == State::Stopped {
-            let _ = guest.go.write_all(&u64::MAX.to_ne_bytes());
-        }
+        let _ = guest.go.write_all(&u64::MAX.to_ne_bytes());
     }
 }
 
@@ -257,6 +258,14 @@ impl Monitor {
             _ => Ok(line),
         }
     }
+}
+
+/// Reads what is left in a pipe of words.
+fn drain(mut pipe: &PipeReader) -> io::Result<()> {
+    while is_ready(pipe.as_fd(), Duration::ZERO)? {
+        pipe.read_exact(&mut [0; 8])?;
+    }
+    Ok(())
 }
 
 fn is_ready(fd: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
