@@ -9,8 +9,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use lowroad_testkit::Folder;
 use lowroad_testkit::hostile::{GOOD, Site};
+use lowroad_testkit::{Folder, skip};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
@@ -159,7 +159,10 @@ fn what_is_no_file_is_not_opened() {
         device,
     ) {
         Ok(()) => site.keeps_targets(403, NOT_FOR_READING, &["/zero"]),
-        Err(error) => println!("skipped: a device in the root can't be made here: {error}"),
+        Err(error) => skip(
+            "a device in the root",
+            &format!("it can't be made here: {error}"),
+        ),
     }
     std::fs::set_permissions(root.join("shut"), PermissionsExt::from_mode(0o700)).expect("a mode");
 }

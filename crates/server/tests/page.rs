@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lowroad_testkit::{Folder, Server};
+use lowroad_testkit::{Folder, Server, skip};
 use lowroad_tls::authority::Authority;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
@@ -31,7 +31,7 @@ impl Browser {
     fn find() -> Option<Browser> {
         let program = BROWSERS.into_iter().find(|path| Path::new(path).exists());
         if program.is_none() {
-            println!("skipped: no chromium");
+            skip("pages in a browser", "Chromium is not installed");
         }
         let folder = Folder::new();
         program.map(|program| Browser { program, folder })
@@ -196,7 +196,7 @@ fn websocket_server() -> Option<(Child, String)> {
     let mut command = Command::new("node");
     command.args(["-e", include_str!("websocket_server.js")]);
     let Ok(mut server) = command.stdout(Stdio::piped()).spawn() else {
-        println!("skipped: no node");
+        skip("a browser's WebSocket", "Node is not installed");
         return None;
     };
     let mut port = String::new();

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Folder, Server};
+use lowroad_testkit::{Folder, Server, skip};
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -49,7 +49,8 @@ fn connected(address: SocketAddr, count: usize) -> Vec<TcpStream> {
 fn has_descriptors() -> bool {
     let maximum = getrlimit(Resource::Nofile).maximum;
     if maximum.is_some_and(|maximum| maximum < 2 * CLIENTS as u64) {
-        println!("skipped: {maximum:?} descriptors are too few (ulimit -Hn)");
+        let why = format!("{maximum:?} descriptors are too few (ulimit -Hn)");
+        skip("ten thousand clients of one miss", &why);
         return false;
     }
     let current = maximum;

@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use lowroad_testkit::{Client, Folder, Response, Server, wait_until};
+use lowroad_testkit::{Client, Folder, Response, Server, skip, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -182,7 +182,7 @@ fn each_listener_has_its_own_names() {
 fn the_other_internet_works_as_well() {
     let folder = sites(&["six"]);
     if std::net::TcpListener::bind("[::1]:0").is_err() {
-        return println!("skipped: no IPv6");
+        return skip("the other internet works as well", "there is no IPv6");
     }
     let server = Server::run(
         PROGRAM,

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use lowroad_testkit::{Client, Folder, PATIENCE, Server};
+use lowroad_testkit::{Client, Folder, PATIENCE, Server, skip};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -114,7 +114,7 @@ fn is_root() -> bool {
     let output = Command::new("id").arg("-u").output().expect("id");
     let root = output.stdout == b"0\n";
     if !root {
-        println!("skipped: not root");
+        skip("starts as root", "not root");
     }
     root
 }
