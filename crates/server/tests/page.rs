@@ -175,8 +175,12 @@ let isOver = false;
 const socket = new WebSocket('wss://' + location.host + '/chat');
 socket.onopen = () => { socket.send('one'); socket.send('two'); };
 socket.onmessage = event => { said.push(event.data); if (said.length === 2) socket.close(1000); };
-socket.onclose = event => {
+socket.onclose = async event => {
   said.push('closed ' + event.code);
+  for (const priority of ['low', 'high']) {
+    const answer = await fetch('/chat?' + priority, { priority });
+    said.push(await answer.text());
+  }
   document.getElementById('said').textContent = said.join(' ');
   isOver = true;
 };
@@ -244,7 +248,9 @@ fn a_browser_s_hundred_objects_and_its_websocket_share_a_connection() {
     server.wait_for_end();
     let _ = origin.kill();
     let _ = origin.wait();
-    assert!(dom.contains(">ONE TWO closed 1000<"), "{dom}");
+    // The last: what the browser says of its priorities (RFC 9218), of a fetch that is less urgent than most (of urgency 3, which
+    // need not be said) and one that is more.
+    assert!(dom.contains(">ONE TWO closed 1000 i u=1, i<"), "{dom}");
     let log = fs::read_to_string(folder.path().join("access")).expect("a log");
     let statuses = |request: &str| -> Vec<&str> {
         let lines = log.lines().filter(|line| value(line, "request") == request);

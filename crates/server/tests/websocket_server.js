@@ -1,6 +1,7 @@
-// A server of WebSocket by hand, with node's own parser of HTTP: answers each message in capitals. Prints its port.
+// A server of WebSocket by hand, with node's own parser of HTTP: answers each message in capitals. Other requests are told
+// their priority. Prints its port.
 const http = require('http'), crypto = require('crypto');
-const server = http.createServer((request, response) => response.end('plain'));
+const server = http.createServer((request, response) => response.end(request.headers.priority || 'no priority'));
 server.on('upgrade', (request, socket) => {
   const key = request.headers['sec-websocket-key'] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
   const accept = crypto.createHash('sha1').update(key).digest('base64');

@@ -201,7 +201,7 @@ fn a_websocket_of_node_s() {
             "1",
         ],
     );
-    assert_eq!(front.get("/").text(), "plain");
+    assert_eq!(front.get("/").text(), "no priority");
     let url = format!("ws://{}/chat", front.address());
     let client = Command::new("node")
         .args(["--experimental-websocket", "-e", WEBSOCKET_CLIENT, &url])
