@@ -12,6 +12,28 @@ pub fn now_ms() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
+/// How much later the calendar's clock is than the monotonic one, ms: the same whenever it is asked, as long as nobody sets the
+/// clock. So a time that goes from one to the other and back comes back as it was.
+pub fn calendar_ahead_ms() -> i64 {
+    const TRIES: u32 = 8;
+    const AT_ONCE_NS: i64 = 100_000;
+    let mut best = (i64::MAX, 0);
+    for _ in 0..TRIES {
+        // The coarse clock of [`now_ms`] lags by up to a tick.
+        let (before_ns, calendar_ns, after_ns) = (monotonic_ns(), unix_ns(), monotonic_ns());
+        best = best.min((after_ns - before_ns, calendar_ns - before_ns));
+        if best.0 < AT_ONCE_NS {
+            break;
+        }
+    }
+    best.1.div_euclid(1_000_000)
+}
+
+fn monotonic_ns() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
 /// Nanoseconds since 1970 as file times are kept: never behind the time of a change just made.
 pub fn unix_ns() -> i64 {
     let now = clock_gettime(ClockId::Realtime);

@@ -38,9 +38,11 @@ pub struct Now {
 impl Now {
     /// Now.
     pub fn read() -> Now {
+        let monotonic_ms = crate::clock::now_ms();
+        let ahead_ms = crate::clock::calendar_ahead_ms();
         Now {
-            unix_ms: (crate::clock::unix_ns() / 1_000_000).max(0) as u64,
-            monotonic_ms: crate::clock::now_ms(),
+            unix_ms: monotonic_ms.saturating_add_signed(ahead_ms),
+            monotonic_ms,
         }
     }
 
@@ -334,6 +336,16 @@ mod tests {
         unix_ms: 1_000_000,
         monotonic_ms: 5_000,
     };
+
+    #[test]
+    fn times_come_back_from_the_calendar_as_they_went() {
+        for _ in 0..100_000 {
+            let (there, back) = (Now::read(), Now::read());
+            let came = back.monotonic_of(there.unix_of(7_000));
+            // The clocks' difference may lie where it is rounded to one side or the other.
+            assert!(came.abs_diff(7_000) <= 1, "{came}: {there:?}, {back:?}");
+        }
+    }
 
     fn response() -> Response {
         let mut head = Encoder::start(Status::OK);
