@@ -36,9 +36,11 @@ fn mounts_of_its_own_are_not_pinned_into() {
         assert!(said.contains("nsenter --net="), "{command}: {said}");
     }
     // Only what is pinned matters: where that is the same, other mounts may differ.
+    // The last level takes what it is pinned below with it, where nobody else has mounted that: another one stays.
+    let _other = Place::new(&["--ttl", "60"]);
     let script = format!(
         "mount -t tmpfs tmpfs /mnt; \"$1\" attach 8080 -i eth0 --drain 1 >/dev/null & \
-         until \"$1\" status --softirq >/dev/null 2>&1; do sleep 0.05; done; \
+         until \"$1\" status --softirq >/dev/null 2>&1; do kill -0 $! || exit 1; sleep 0.05; done; \
          \"$1\" detach {PORT}; wait"
     );
     let said = with_mounts(&place, &[], &script);
