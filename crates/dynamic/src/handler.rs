@@ -22,20 +22,25 @@ pub trait Handler: Send + Sync {
     /// takes time it returns as a future.
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun;
 
+    /// The handler that this one stands in front of, if it does: what people ask of it is that one's to say.
+    fn within(&self) -> Option<&dyn Handler> {
+        None
+    }
+
     /// What it has under way and has refused, for people, where it counts that itself.
     fn status(&self) -> Option<String> {
-        None
+        self.within()?.status()
     }
 
     /// How many requests are under way, where it counts that itself.
     fn requests_under_way(&self) -> usize {
-        0
+        self.within().map_or(0, Handler::requests_under_way)
     }
 
     /// Which server a request would be given to now, and why that one, for people; `None` where there is none to choose.
     /// Nothing is asked or changed.
-    fn whom(&self, _: &Outline<'_>) -> Option<String> {
-        None
+    fn whom(&self, outline: &Outline<'_>) -> Option<String> {
+        self.within()?.whom(outline)
     }
 }
 

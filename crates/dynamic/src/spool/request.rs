@@ -14,7 +14,7 @@ use super::Spools;
 use super::account::one;
 use super::file::TempFile;
 use crate::collect::cut;
-use crate::{Begun, Body, Failure, Handler, Outline, Request, Response};
+use crate::{Begun, Body, Failure, Handler, Request, Response};
 
 /// How much of what comes quickly is written at a time.
 pub(super) const BATCH_LEN_MAX: usize = 64 << 10;
@@ -60,16 +60,8 @@ impl Buffered {
 }
 
 impl Handler for Buffered {
-    fn whom(&self, outline: &Outline<'_>) -> Option<String> {
-        self.inner.whom(outline)
-    }
-
-    fn status(&self) -> Option<String> {
-        self.inner.status()
-    }
-
-    fn requests_under_way(&self) -> usize {
-        self.inner.requests_under_way()
+    fn within(&self) -> Option<&dyn Handler> {
+        Some(&*self.inner)
     }
 
     fn begin(self: Arc<Self>, worker: usize, mut request: Request) -> Begun {

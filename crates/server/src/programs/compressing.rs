@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use lowroad_config as config;
-use lowroad_dynamic::{Begun, Content, Failure, Handler, Outline, Request, Response};
+use lowroad_dynamic::{Begun, Content, Failure, Handler, Request, Response};
 use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_engine::stream::{Next, Receiver, stream};
 use lowroad_http::encoding::{self, Encoding, EncodingSet};
@@ -137,16 +137,8 @@ impl Compressing {
 }
 
 impl Handler for Compressing {
-    fn whom(&self, outline: &Outline<'_>) -> Option<String> {
-        self.inner.whom(outline)
-    }
-
-    fn status(&self) -> Option<String> {
-        self.inner.status()
-    }
-
-    fn requests_under_way(&self) -> usize {
-        self.inner.requests_under_way()
+    fn within(&self) -> Option<&dyn Handler> {
+        Some(&*self.inner)
     }
 
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun {

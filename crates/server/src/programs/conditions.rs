@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use lowroad_config::{Conditions, Route};
-use lowroad_dynamic::{Begun, Failure, Handler, Outline, Request as ProgramRequest, Response};
+use lowroad_dynamic::{Begun, Failure, Handler, Request as ProgramRequest, Response};
 use lowroad_http::request::Request;
 
 /// Whether every request is.
@@ -92,16 +92,8 @@ pub struct Varying {
 }
 
 impl Handler for Varying {
-    fn whom(&self, outline: &Outline<'_>) -> Option<String> {
-        self.inner.whom(outline)
-    }
-
-    fn status(&self) -> Option<String> {
-        self.inner.status()
-    }
-
-    fn requests_under_way(&self) -> usize {
-        self.inner.requests_under_way()
+    fn within(&self) -> Option<&dyn Handler> {
+        Some(&*self.inner)
     }
 
     fn begin(self: Arc<Self>, worker: usize, request: ProgramRequest) -> Begun {
