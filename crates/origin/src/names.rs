@@ -37,15 +37,28 @@ pub struct SystemResolver;
 impl Resolver for SystemResolver {
     async fn resolve(&self, host: &str, port: u16, local: &Local) -> io::Result<Vec<SocketAddr>> {
         let host = host.to_string();
-        let asking = local.offload(move || {
-            let found = (host.as_str(), port).to_socket_addrs();
-            found.map(Iterator::collect)
-        });
+        let asking = local.offload(move || addresses(&host, port));
         let asking = asking.map_err(|_| io::Error::other("too much waits for helpers"))?;
         asking
             .await
             .unwrap_or_else(|| Err(io::Error::other("the resolver panicked")))
     }
+}
+
+/// The addresses that a name stands for when a configuration is read: at least one. Blocks.
+///
+/// # Errors
+/// There is none: the end of a sentence that begins with the name.
+pub fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    match addresses(host, port) {
+        Ok(found) if found.is_empty() => Err("the name has no address".into()),
+        Ok(found) => Ok(found),
+        Err(error) => Err(format!("the name can't be looked up: {error}")),
+    }
+}
+
+fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    (host, port).to_socket_addrs().map(Iterator::collect)
 }
 
 /// A name, and how it is resolved.

@@ -1,8 +1,7 @@
 //! Which server of a route gets a request: the one that there is, or one of a group that can stand for one another. Knows
 //! neither requests nor what is spoken with servers.
 
-use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -193,7 +192,7 @@ fn group(fastcgi: &FastCgi, servers: &Servers) -> Result<Members, String> {
             At::Unix(path) => Address::Unix(path.clone()),
             At::Tcp(address) => Address::Tcp(*address),
             At::Name { host, port } => {
-                let first = look_up(host, *port)?;
+                let first = names::look_up(host, *port).map_err(|why| format!("{host}: {why}"))?;
                 let name = Name {
                     first,
                     ..Name::new(host.as_str(), *port)
@@ -234,15 +233,6 @@ fn settings(balance: &Balance) -> Settings {
     settings.circuit.requests_max = u32::MAX;
     settings.circuit.pending_max = u32::MAX;
     settings
-}
-
-fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    let found: io::Result<Vec<SocketAddr>> = (host, port).to_socket_addrs().map(Iterator::collect);
-    match found {
-        Ok(found) if found.is_empty() => Err(format!("{host}: the name has no address")),
-        Ok(found) => Ok(found),
-        Err(error) => Err(format!("{host}: the name can't be looked up: {error}")),
-    }
 }
 
 /// Makes servers of a name's addresses.

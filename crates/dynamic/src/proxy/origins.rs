@@ -2,8 +2,7 @@
 //! routes share, and a configuration with the one before it. Knows nothing of requests.
 
 use std::collections::HashMap;
-use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -271,16 +270,12 @@ impl Where {
             let address = SocketAddr::new(address, port);
             return Ok(Where::Address(address_of(address, from)));
         }
-        let found: io::Result<Vec<SocketAddr>> = (host.as_str(), port)
-            .to_socket_addrs()
-            .map(Iterator::collect);
-        match found {
-            Ok(found) if found.is_empty() => Err(format!("{url}: the name has no address")),
+        let found = names::look_up(host, port).map_err(|why| format!("{url}: {why}"))?;
+        Ok(match from {
+            None => Where::Name(host.clone(), port, found),
             // Who is asked from an address of its choice is one that somebody knows.
-            Ok(found) if from.is_some() => Ok(Where::Address(address_of(found[0], from))),
-            Ok(found) => Ok(Where::Name(host.clone(), port, found)),
-            Err(error) => Err(format!("{url}: the name can't be looked up: {error}")),
-        }
+            Some(_) => Where::Address(address_of(found[0], from)),
+        })
     }
 }
 
