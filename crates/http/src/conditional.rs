@@ -132,7 +132,7 @@ fn any_matches(values: &Values<'_>, own: &[u8], comparison: Comparison) -> bool 
 
 /// Whether one tag of the list in `value` matches, and all of it is a list of tags. They may contain commas, so the
 /// list cannot simply be split.
-fn list_matches(value: &[u8], matches: impl Fn(&[u8]) -> bool) -> bool {
+pub fn list_matches(value: &[u8], matches: impl Fn(&[u8]) -> bool) -> bool {
     let mut rest = value;
     let mut matched = false;
     loop {

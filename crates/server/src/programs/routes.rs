@@ -119,7 +119,7 @@ impl Route {
 
     /// What is to be answered in place of a response of it, if that says so.
     pub fn elsewhere(&self, response: &Response) -> Option<Elsewhere> {
-        elsewhere::of(response).filter(|_| self.leads_within)
+        self.leads_within.then(|| elsewhere::of(response))?
     }
 
     /// Whether a response of it was ever stored.

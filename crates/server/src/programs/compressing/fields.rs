@@ -2,6 +2,7 @@
 //! and §12.5.5.
 
 use lowroad_dynamic::{Fields, Response};
+use lowroad_http::conditional;
 use lowroad_http::encoding::Encoding;
 use lowroad_http::fields::{Known, Name};
 use lowroad_http::status::Status;
@@ -87,8 +88,7 @@ pub fn mark(fields: &mut Fields, coding: Option<Encoding>) {
 pub fn mark_unchanged(fields: &mut Fields, weak_tags: &[u8]) {
     let names = |tag: &[u8]| {
         let weak = weak(tag);
-        let asked = weak_tags.split(|byte| *byte == b',');
-        asked.map(<[u8]>::trim_ascii).any(|asked| asked == weak)
+        conditional::list_matches(weak_tags, |asked| asked == weak)
     };
     if fields.known(Known::Etag).any(names) {
         vary(fields);

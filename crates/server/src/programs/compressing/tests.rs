@@ -156,6 +156,11 @@ fn a_304_names_the_tag_that_the_client_has() {
     let said = |tags| lines(&answered(unchanged(), asked(tags)).fields);
     assert!(said("\"b\", W/\"a\"").ends_with("ETag: W/\"a\"\nVary: Accept-Encoding\n"));
     assert!(said("W/\"b\"").ends_with("ETag: \"a\"\n"));
+    // A tag may have commas in it.
+    assert!(said("W/\"x,W/\"a\"").ends_with("ETag: \"a\"\n"));
+    let comma = || Response::of(Status::NOT_MODIFIED, "text/html", "").field("ETag", "\"a,b\"");
+    let response = answered(comma(), asked("W/\"a,b\""));
+    assert!(lines(&response.fields).contains("ETag: W/\"a,b\"\n"));
 }
 
 #[test]
