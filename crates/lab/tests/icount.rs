@@ -1,6 +1,8 @@
 //! The command `icount` for real: a guest boots, a figure comes, and nothing is left behind.
 
-use std::path::{Path, PathBuf};
+mod own;
+
+use std::path::Path;
 use std::process::{Command, Output};
 
 use lowroad_testkit::{Folder, skip};
@@ -14,14 +16,6 @@ fn possible(test: &str) -> bool {
     needs.is_ok()
 }
 
-/// The server that is built beside this test.
-fn lowroad() -> Option<PathBuf> {
-    let lab = Path::new(env!("CARGO_BIN_EXE_lowroad-lab"));
-    let target = lab.parent()?.parent()?;
-    let built = ["release", "debug"].map(|profile| target.join(profile).join("lowroad"));
-    built.into_iter().find(|path| path.is_file())
-}
-
 fn icount(arguments: &[&str]) -> (Output, u32) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lowroad-lab"));
     command.arg("icount").args(arguments);
@@ -31,6 +25,21 @@ fn icount(arguments: &[&str]) -> (Output, u32) {
     let child = command.spawn().expect("our own program");
     let process = child.id();
     (child.wait_with_output().expect("its end"), process)
+}
+
+/// Counts our own server, whose path follows the words: what is said, and the process. `None` if that can't be done here, which
+/// is told.
+fn icount_lowroad(test: &str, words: &str) -> Option<(String, u32)> {
+    let lowroad = own::for_guest(test)?.display().to_string();
+    let words: Vec<&str> = words.split(' ').chain(["--lowroad", &lowroad]).collect();
+    let (output, process) = icount(&words);
+    let said = text(&output.stdout) + &text(&output.stderr);
+    if said.contains("apt") && !output.status.success() {
+        skip(test, &said); // no kernel of Debian's to be had here
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    Some((said, process))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -58,34 +67,12 @@ fn nothing_is_left(process: u32) {
 #[test]
 fn a_figure_comes_and_nothing_is_left() {
     let test = "icount: a figure comes and nothing is left";
-    if !possible(test) {
-        return;
-    }
-    let Some(lowroad) = lowroad() else {
-        return skip(test, "lowroad is not built: cargo build -p lowroad");
-    };
     let folder = Folder::new();
     let json = folder.path().join("figures.json").display().to_string();
-    let lowroad = lowroad.display().to_string();
-    let (output, process) = icount(&[
-        "--server",
-        "lowroad",
-        "--lowroad",
-        &lowroad,
-        "--size",
-        "64",
-        "--mode",
-        "ka",
-        "-n",
-        "600",
-        "--json",
-        &json,
-    ]);
-    let said = text(&output.stdout) + &text(&output.stderr);
-    if said.contains("apt") && !output.status.success() {
-        return skip(test, &said); // no kernel of Debian's to be had here
-    }
-    assert!(output.status.success(), "{said}");
+    let words = format!("--server lowroad --size 64 --mode ka -n 600 --json {json}");
+    let Some((_, process)) = icount_lowroad(test, &words) else {
+        return;
+    };
     let rows = std::fs::read(&json).expect("the figures");
     let rows: serde_json::Value = serde_json::from_slice(&rows).expect("JSON");
     let figure = rows[0]["instructions"].as_u64().expect("a figure");
@@ -98,21 +85,10 @@ fn a_figure_comes_and_nothing_is_left() {
 #[test]
 fn what_is_offered_is_answered_in_the_guests_time() {
     let test = "icount: what is offered is answered in the guest's time";
-    if !possible(test) {
+    let words = "--server lowroad --size 64 --mode ka --rate 1k --rate 2k --rate 3k";
+    let Some((said, process)) = icount_lowroad(test, words) else {
         return;
-    }
-    let Some(lowroad) = lowroad() else {
-        return skip(test, "lowroad is not built: cargo build -p lowroad");
     };
-    let lowroad = lowroad.display().to_string();
-    let words = "--server lowroad --size 64 --mode ka --rate 1k --rate 2k --rate 3k --lowroad";
-    let words: Vec<&str> = words.split(' ').chain([&*lowroad]).collect();
-    let (output, process) = icount(&words);
-    let said = text(&output.stdout) + &text(&output.stderr);
-    if said.contains("apt") && !output.status.success() {
-        return skip(test, &said); // no kernel of Debian's to be had here
-    }
-    assert!(output.status.success(), "{said}");
     let lines = said.lines().filter(|line| line.starts_with("lowroad "));
     let lines: Vec<Vec<&str>> = lines
         .map(|line| line.split_whitespace().collect())
@@ -133,22 +109,10 @@ fn what_is_offered_is_answered_in_the_guests_time() {
 #[test]
 fn who_passes_requests_on_has_an_origin_outside() {
     let test = "icount: who passes requests on has an origin outside";
-    if !possible(test) {
+    let words = "--server lowroad-proxy --size 64 --mode ka -n 120 --warmup 10 --post 3000";
+    let Some((said, process)) = icount_lowroad(test, words) else {
         return;
-    }
-    let Some(lowroad) = lowroad() else {
-        return skip(test, "lowroad is not built: cargo build -p lowroad");
     };
-    let lowroad = lowroad.display().to_string();
-    let words =
-        "--server lowroad-proxy --size 64 --mode ka -n 120 --warmup 10 --post 3000 --lowroad";
-    let words: Vec<&str> = words.split(' ').chain([&*lowroad]).collect();
-    let (output, process) = icount(&words);
-    let said = text(&output.stdout) + &text(&output.stderr);
-    if said.contains("apt") && !output.status.success() {
-        return skip(test, &said); // no kernel of Debian's to be had here
-    }
-    assert!(output.status.success(), "{said}");
     assert!(said.contains("lowroad-proxy"), "{said}");
     nothing_is_left(process);
 }
@@ -156,11 +120,8 @@ fn who_passes_requests_on_has_an_origin_outside() {
 #[test]
 fn a_papers_page_is_made_from_a_database_beside_the_guest() {
     let test = "icount: a paper's page is made from a database beside the guest";
-    if !possible(test) {
+    let Some(lowroad) = own::for_guest(test) else {
         return;
-    }
-    let Some(lowroad) = lowroad() else {
-        return skip(test, "lowroad is not built: cargo build -p lowroad");
     };
     let folder = Folder::new();
     let json = folder.path().join("figures.json").display().to_string();

@@ -1,15 +1,16 @@
 //! Kernel TLS for real: the server in a guest whose kernel has it, and clients outside that compare every byte.
 
+mod own;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_lab::icount::guest::{Boot, Guest, Network};
 use lowroad_lab::icount::kernel::{Content, Copied, Kernel, plugin};
-use lowroad_lab::icount::needs;
 use lowroad_testkit::skip;
 use rustls::crypto::aws_lc_rs::{cipher_suite as suite, default_provider};
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -33,14 +34,6 @@ const LONG_LEN: usize = 10_000_000;
 const SHORT_LEN: usize = 100_000;
 /// The guest is emulated, and other tests run beside it.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The server that is built beside this test.
-fn lowroad() -> Option<PathBuf> {
-    let lab = Path::new(env!("CARGO_BIN_EXE_lowroad-lab"));
-    let target = lab.parent()?.parent()?;
-    let built = ["release", "debug"].map(|profile| target.join(profile).join("lowroad"));
-    built.into_iter().find(|path| path.is_file())
-}
 
 /// Bytes of which no two pieces are alike.
 fn noise(len: usize) -> Vec<u8> {
@@ -81,16 +74,8 @@ impl Place {
             command: "lowroad run -c /etc/lowroad.toml &".into(),
         };
         let network = Network::new();
-        let boot = Boot {
-            kernel: kernel.image(),
-            initrd: Some(kernel.initrd(&network, &content).expect("an archive")),
-            append: String::new(),
-            device: "virtio-net-pci".into(),
-            cpus: 1,
-            memory_mib: 512,
-            has_profile: false,
-            has_steps: false,
-        };
+        let initrd = kernel.initrd(&network, &content).expect("an archive");
+        let boot = Boot::usual(kernel.image(), Some(initrd), 512);
         let plugin = plugin().expect("the plugin");
         let mut guest = Guest::boot(&boot, &plugin, network).expect("a guest");
         let address = guest.wait_for(443).expect("the server");
@@ -209,11 +194,8 @@ impl Client {
 #[test]
 fn long_files_are_sealed_by_a_guests_kernel() {
     let test = "kernel TLS: long files are sealed by a guest's kernel";
-    if let Err(why) = needs::check() {
-        return skip(test, &why);
-    }
-    let Some(lowroad) = lowroad() else {
-        return skip(test, "lowroad is not built: cargo build -p lowroad");
+    let Some(lowroad) = own::for_guest(test) else {
+        return;
     };
     let kernel = match Kernel::new() {
         Ok(kernel) => kernel,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use lowroad_lab::load::{Load, Offered, Outcome, Pace, Target, Tls, run};
+use lowroad_lab::load::{Load, Offered, Outcome, Pace, Tls, run};
 use lowroad_lab::workload::urls::{UrlSpec, Urls};
 use lowroad_lab::workload::{PerConnection, Version};
 
@@ -65,28 +65,17 @@ fn urls(specs: Vec<UrlSpec>, version: Version, per_connection: PerConnection) ->
 /// A hundred requests on four connections, at most for ten seconds.
 fn load(address: SocketAddr) -> Load {
     Load {
-        target: Target {
-            addresses: vec![address],
-            tls: None,
-        },
-        workload: urls(
-            vec![UrlSpec::get("/")],
-            Version::Http11,
-            PerConnection::Unlimited,
-        ),
-        pace: Pace::Closed,
         connections: 4,
-        threads: 1,
-        cpus: Vec::new(),
-        pipeline: 1,
-        line_bits_per_s: None,
-        warmup: Duration::ZERO,
-        ramp: Duration::ZERO,
-        duration: Duration::from_secs(10),
         requests: Some(100),
         timeout: Duration::from_secs(5),
-        seed: 1,
-        time: None,
+        ..Load::plain(
+            address,
+            urls(
+                vec![UrlSpec::get("/")],
+                Version::Http11,
+                PerConnection::Unlimited,
+            ),
+        )
     }
 }
 

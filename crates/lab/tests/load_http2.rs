@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::{Request, Response};
-use lowroad_lab::load::{Load, Outcome, Pace, Target, run};
+use lowroad_lab::load::{Load, Outcome, Pace, run};
 use lowroad_lab::workload::urls::{UrlSpec, Urls};
 use lowroad_lab::workload::{PerConnection, Version};
 
@@ -115,24 +115,12 @@ fn load(address: SocketAddr, spec: UrlSpec) -> Load {
         true,
     );
     Load {
-        target: Target {
-            addresses: vec![address],
-            tls: None,
-        },
-        workload: Arc::new(urls.expect("right URLs")),
-        pace: Pace::Closed,
         connections: 2,
-        threads: 1,
-        cpus: Vec::new(),
         pipeline: 8,
-        line_bits_per_s: None,
-        warmup: Duration::ZERO,
-        ramp: Duration::ZERO,
         duration: Duration::from_secs(60),
         requests: Some(200),
         timeout: Duration::from_secs(20),
-        seed: 1,
-        time: None,
+        ..Load::plain(address, Arc::new(urls.expect("right URLs")))
     }
 }
 

@@ -2,13 +2,16 @@
 //! `fake` computes; the runner can't tell.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::schema::{Experiment, Server};
-use crate::load::{Outcome, Pace, Snapshot};
+use crate::load::{Load, Outcome, Pace, Snapshot};
 use crate::peers::Failure;
+use crate::workload::named;
 
 /// One measurement, whole: everything that a bench needs to make it.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +51,26 @@ pub struct Job {
 }
 
 impl Job {
+    /// The load on the server at this address.
+    ///
+    /// # Errors
+    /// The workload or its settings are unknown.
+    pub fn load(&self, address: SocketAddr) -> Result<Load, String> {
+        let workload = named(&self.workload, &self.settings, &address.to_string())?;
+        Ok(Load {
+            pace: self.pace,
+            connections: self.connections,
+            threads: self.threads,
+            pipeline: self.pipeline,
+            line_bits_per_s: self.line_bits_per_s,
+            warmup: Duration::from_secs_f64(self.warmup_s),
+            duration: Duration::from_secs_f64(self.duration_s),
+            timeout: Duration::from_millis(self.timeout_ms),
+            seed: self.seed,
+            ..Load::plain(address, workload)
+        })
+    }
+
     /// Requests a second that are offered; `None` in a closed loop.
     #[must_use]
     pub fn offered_per_s(&self) -> Option<f64> {

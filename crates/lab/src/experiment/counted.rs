@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use super::bench::{Bench, Job, Measured, Peer};
 use super::counting::PER_SECOND;
@@ -21,7 +20,7 @@ use crate::icount::kernel::{Content, Copied, Kernel, plugin};
 use crate::icount::servers::own;
 use crate::icount::timed::timed;
 use crate::icount::{Slopes, needs, slopes};
-use crate::load::{Load, Outcome, Pace, Snapshot, Target};
+use crate::load::{Load, Outcome, Pace, Snapshot};
 use crate::peers::{Failure, carried, fronts, programs, table};
 use crate::workload::named;
 
@@ -46,7 +45,8 @@ pub struct Counted {
     guest: Option<(Key, Rc<RefCell<Ready>>)>,
 }
 
-/// What makes a guest fit for a job: the server with its settings, processes, files.
+/// What makes a guest fit for a job: the server with its settings, processes, files, whether programs answer, whether it is
+/// timed.
 type Key = (String, BTreeMap<String, String>, u32, PathBuf, bool, bool);
 
 impl Counted {
@@ -67,7 +67,7 @@ impl Counted {
             processes(job),
             self.sites.folder(&job.workload, &job.files_settings),
             forms::is_dynamic(job),
-            job.pace == Pace::Closed,
+            is_timed(job),
         )
     }
 
@@ -78,15 +78,10 @@ impl Counted {
         let configuration = carried.text();
         let content = self.content(job, carried)?;
         let boot = |(kernel, plugin): &(Kernel, PathBuf)| {
+            let initrd = kernel.initrd(&network, &content)?;
             let boot = Boot {
-                kernel: kernel.image(),
-                initrd: Some(kernel.initrd(&network, &content)?),
-                append: String::new(),
-                device: "virtio-net-pci".into(),
-                cpus: 1,
-                memory_mib: MEMORY_MIB,
-                has_profile: false,
-                has_steps: job.pace != Pace::Closed,
+                has_steps: is_timed(job),
+                ..Boot::usual(kernel.image(), Some(initrd), MEMORY_MIB)
             };
             let mut guest = Guest::boot(&boot, plugin, network.clone())?;
             let address = guest.wait_for(PORT)?;
@@ -171,6 +166,11 @@ impl Counted {
     }
 }
 
+/// Whether it is about time: then it is the guest's.
+fn is_timed(job: &Job) -> bool {
+    job.pace != Pace::Closed
+}
+
 /// Processes where each serves one connection, as many as there are clients.
 fn processes(job: &Job) -> u32 {
     job.connections.clamp(1, PROCESSES_MAX)
@@ -248,9 +248,9 @@ impl Peer for CountedPeer {
         _progress: &mut dyn FnMut(&Snapshot),
         stop: &AtomicBool,
     ) -> Result<Measured, String> {
-        let measured = match job.pace {
-            Pace::Closed => self.count(job, stop),
-            Pace::Requests(_) | Pace::Connections(_) => self.time(job, stop),
+        let measured = match is_timed(job) {
+            false => self.count(job, stop),
+            true => self.time(job, stop),
         };
         if stop.load(Ordering::Relaxed) {
             let mut cut = Measured::default();
@@ -291,40 +291,21 @@ impl CountedPeer {
         }
         Ok(measured)
     }
-}
 
-impl CountedPeer {
-    /// In the guest's own time, as it is about time.
+    /// Measures in the guest's own time.
     fn time(&self, job: &Job, stop: &AtomicBool) -> Result<Measured, String> {
         let ready = &mut *self.ready.borrow_mut();
         let address = ready.address;
-        let workload = named(&job.workload, &job.settings, &address.to_string())?;
-        let traffic = Dealt::of(workload.clone()).from_start();
+        let load = Load {
+            threads: 1,
+            ..job.load(address)?
+        };
+        let traffic = Dealt::of(load.workload.clone()).from_start();
         let mut run = |requests: u64| {
             let (traffic, connections) = (traffic.clone(), WARMING_CONNECTIONS);
             by_load(address, &job.workload, traffic, None, requests, connections)
         };
         warm_up(job, address, &mut run).map_err(|why| ready.guest.failure(&why))?;
-        let load = Load {
-            target: Target {
-                addresses: vec![address],
-                tls: None,
-            },
-            workload,
-            pace: job.pace,
-            connections: job.connections,
-            threads: 1,
-            cpus: Vec::new(),
-            pipeline: job.pipeline,
-            line_bits_per_s: job.line_bits_per_s,
-            warmup: Duration::from_secs_f64(job.warmup_s),
-            ramp: Duration::ZERO,
-            duration: Duration::from_secs_f64(job.duration_s),
-            requests: None,
-            timeout: Duration::from_millis(job.timeout_ms),
-            seed: job.seed,
-            time: None,
-        };
         let found = timed(&ready.guest, load, stop)?;
         let mut measured = Measured {
             outcome: found.outcome,

@@ -3,14 +3,14 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::bench::{Bench, Job, Measured, Peer};
 use super::forms;
 use super::phases::Probe;
 use super::schema::Experiment;
 use super::site::Sites;
-use crate::load::{self, Load, Snapshot, Target};
+use crate::load::{self, Snapshot};
 use crate::peers::{self, Failure, Options, Place, Running, fronts};
 use crate::workload::named;
 
@@ -134,27 +134,7 @@ impl Peer for RealPeer {
         progress: &mut dyn FnMut(&Snapshot),
         stop: &AtomicBool,
     ) -> Result<Measured, String> {
-        let host = self.running.address.to_string();
-        let load = Load {
-            target: Target {
-                addresses: vec![self.running.address],
-                tls: None,
-            },
-            workload: named(&job.workload, &job.settings, &host)?,
-            pace: job.pace,
-            connections: job.connections,
-            threads: job.threads,
-            cpus: Vec::new(),
-            pipeline: job.pipeline,
-            line_bits_per_s: job.line_bits_per_s,
-            warmup: Duration::from_secs_f64(job.warmup_s),
-            ramp: Duration::ZERO,
-            duration: Duration::from_secs_f64(job.duration_s),
-            requests: None,
-            timeout: Duration::from_millis(job.timeout_ms),
-            seed: job.seed,
-            time: None,
-        };
+        let load = job.load(self.running.address)?;
         let probe = job.phases.then(|| {
             let set = job.settings.get("set").map_or("small", String::as_str);
             Probe::start(self.running.address, set)

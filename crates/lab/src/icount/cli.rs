@@ -349,14 +349,10 @@ fn linux(args: &Options, mix: Option<&Mix>) -> Result<(Boot, Network), String> {
 
 fn boot(args: &Options, kernel: PathBuf, initrd: Option<Vec<u8>>) -> Boot {
     Boot {
-        kernel,
-        initrd,
         append: args.append.clone(),
         device: args.device.clone(),
         cpus: args.cpus,
-        memory_mib: args.mem,
-        has_profile: false,
-        has_steps: false,
+        ..Boot::usual(kernel, initrd, args.mem)
     }
 }
 

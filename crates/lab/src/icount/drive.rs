@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::load::{self, Load, Offered, Outcome, Pace, Target, Tls};
+use crate::load::{self, Load, Offered, Outcome, Tls};
 use crate::workload::urls::{UrlSpec, Urls};
 use crate::workload::{PerConnection, Version, Workload};
 
@@ -114,9 +114,7 @@ impl Asked {
             Asked::Command(command) => command.clone(),
         }
     }
-}
 
-impl Asked {
     /// As a workload, and how TLS is spoken if it is.
     ///
     /// # Errors
@@ -185,25 +183,14 @@ pub fn by_load(
     requests: u64,
     connections: u32,
 ) -> Result<Outcome, String> {
+    let mut load = Load::plain(address, workload);
+    load.target.tls = tls;
     let load = Load {
-        target: Target {
-            addresses: vec![address],
-            tls,
-        },
-        workload,
-        pace: Pace::Closed,
         connections,
-        threads: 1,
-        cpus: Vec::new(),
-        pipeline: 1,
-        line_bits_per_s: None,
-        warmup: Duration::ZERO,
-        ramp: Duration::ZERO,
         duration: LONGEST,
         requests: Some(requests),
         timeout: PATIENCE,
-        seed: 1,
-        time: None,
+        ..load
     };
     let outcome = load::run(&load, &mut |_| {}, &AtomicBool::new(false));
     let outcome = outcome.map_err(|error| error.to_string())?;

@@ -21,7 +21,7 @@ use super::steps::{GuestTime, Steps};
 /// How long a guest may take to boot.
 const BOOT: Duration = Duration::from_secs(300);
 /// How long its server may take to listen then.
-const LISTEN: Duration = Duration::from_secs(100);
+const LISTEN: Duration = Duration::from_secs(20);
 /// How often is looked for something that the guest can't tell.
 const STEP: Duration = Duration::from_millis(10);
 /// Bytes moved by a repeated string instruction that count as one instruction.
@@ -125,6 +125,22 @@ pub struct Boot {
     pub has_profile: bool,
     /// Whether it can be stopped.
     pub has_steps: bool,
+}
+
+impl Boot {
+    /// One processor and the usual card, counted and no more.
+    pub fn usual(kernel: PathBuf, initrd: Option<Vec<u8>>, memory_mib: u32) -> Boot {
+        Boot {
+            kernel,
+            initrd,
+            append: String::new(),
+            device: "virtio-net-pci".into(),
+            cpus: 1,
+            memory_mib,
+            has_profile: false,
+            has_steps: false,
+        }
+    }
 }
 
 /// A guest that runs. Dropping it ends it.

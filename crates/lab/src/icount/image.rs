@@ -68,14 +68,8 @@ impl Image {
     /// What to boot, in a network of [`super::guest::Network::new`].
     pub fn boot(&self, memory_mib: u32) -> Boot {
         Boot {
-            kernel: self.path(),
-            initrd: None,
             append: APPEND.into(),
-            device: "virtio-net-pci".into(),
-            cpus: 1,
-            memory_mib,
-            has_profile: false,
-            has_steps: false,
+            ..Boot::usual(self.path(), None, memory_mib)
         }
     }
 }

@@ -214,15 +214,11 @@ impl Work<'_> {
         content
             .copied
             .extend(self.plan.mix.as_ref().map(Mix::site).transpose()?);
+        let initrd = self.kernel.initrd(network, &content)?;
         let boot = Boot {
-            kernel: self.kernel.image(),
-            initrd: Some(self.kernel.initrd(network, &content)?),
-            append: String::new(),
-            device: "virtio-net-pci".into(),
-            cpus: 1,
-            memory_mib: MEMORY_MIB,
             has_profile: self.plan.profile.is_some(),
             has_steps: self.plan.has_steps,
+            ..Boot::usual(self.kernel.image(), Some(initrd), MEMORY_MIB)
         };
         Guest::boot(&boot, self.plugin, network.clone())
     }

@@ -1,4 +1,4 @@
-//! A guest in steps: a nanosecond is an instruction of its, and its time stands still while whoever asks it looks and sends. So
+//! A guest in steps. Each of its instructions is a nanosecond of its time, which stands still while the client looks and sends. So
 //! what a request waits for is the same on any machine. The plugin stops the guest; QEMU's monitor says when what was sent,
 //! by either side, has arrived. Knows no requests.
 

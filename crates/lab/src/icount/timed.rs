@@ -1,5 +1,5 @@
-//! What an offered rate does to a server: its guest is asked at fixed times of its own, in which a second is 10^9 instructions.
-//! So latencies are the same on any machine, however busy.
+//! What an offered rate does to a server. Its guest is asked at fixed times of the guest's own clock, whose second is 10^9
+//! instructions, so latencies are the same on any machine, however busy.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ use super::kernel::{Kernel, plugin};
 use super::servers::Server;
 use super::standard::{Plan, Work, progress};
 use super::table::{Column, size_text};
-use crate::load::{self, Load, Outcome, Pace, Target, Time};
+use crate::load::{self, Load, Outcome, Pace, Time};
 
 /// Before counting begins, of the guest's time.
 const WARMUP: Duration = Duration::from_millis(100);
@@ -69,7 +69,9 @@ pub fn run(plan: &Plan, rates: &[f64]) -> Result<bool, String> {
             plugin: &plugin,
             tell: &told.0,
         };
-        match of_server(&work, rates) {
+        let found = of_server(&work, rates);
+        progress("");
+        match found {
             Ok(()) => good = true,
             Err(why) => println!("{:<NAME$}{why}", server.name),
         }
@@ -98,28 +100,18 @@ fn of_server(work: &Work<'_>, rates: &[f64]) -> Result<(), String> {
         for &rate in rates {
             progress(&format!("{}: {rate} a second", server.name));
             let (workload, tls) = asked.traffic(address)?;
+            let mut load = Load::plain(address, workload);
+            load.target.tls = tls;
             let load = Load {
-                target: Target {
-                    addresses: vec![address],
-                    tls,
-                },
-                workload,
                 pace: match mode {
                     Mode::KeepAlive | Mode::Tls => Pace::Requests(rate),
                     Mode::Close | Mode::TlsFull | Mode::TlsResumed => Pace::Connections(rate),
                 },
                 connections: CONNECTIONS,
-                threads: 1,
-                cpus: Vec::new(),
-                pipeline: 1,
-                line_bits_per_s: None,
                 warmup: WARMUP,
-                ramp: Duration::ZERO,
                 duration: DURATION,
-                requests: None,
                 timeout: TIMEOUT,
-                seed: 1,
-                time: None,
+                ..load
             };
             let found = timed(guest, load, &AtomicBool::new(false))?;
             progress("");

@@ -117,6 +117,32 @@ pub struct Load {
     pub time: Option<Arc<dyn Time>>,
 }
 
+impl Load {
+    /// The plainest: a client without TLS that asks again as soon as it has its answer, for ten seconds.
+    pub fn plain(address: SocketAddr, workload: Arc<dyn Workload>) -> Load {
+        Load {
+            target: Target {
+                addresses: vec![address],
+                tls: None,
+            },
+            workload,
+            pace: Pace::Closed,
+            connections: 1,
+            threads: 1,
+            cpus: Vec::new(),
+            pipeline: 1,
+            line_bits_per_s: None,
+            warmup: Duration::ZERO,
+            ramp: Duration::ZERO,
+            duration: Duration::from_secs(10),
+            requests: None,
+            timeout: Duration::from_secs(10),
+            seed: 1,
+            time: None,
+        }
+    }
+}
+
 /// A time that is not this machine's. A run in it has one thread.
 pub trait Time: Send + Sync {
     /// Now; it goes on only in [`Time::pass`].

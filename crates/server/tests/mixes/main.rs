@@ -11,7 +11,7 @@ mod stall;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use lowroad_lab::load::{self, Load, Outcome, Pace, Target};
+use lowroad_lab::load::{self, Load, Outcome};
 use lowroad_lab::workload;
 
 use line::{Above, Line, Site};
@@ -99,24 +99,12 @@ fn load(mix: &Mix, site: &Site, requests: u64, seed: u64) -> Load {
     let address = line::server();
     let workload = workload::named(mix.name, &settings, &address.ip().to_string());
     Load {
-        target: Target {
-            addresses: vec![address],
-            tls: None,
-        },
-        workload: workload.expect("good settings"),
-        pace: Pace::Closed,
         connections: CONNECTIONS,
-        threads: 1,
-        cpus: Vec::new(),
-        pipeline: 1,
-        line_bits_per_s: None,
-        warmup: Duration::ZERO,
-        ramp: Duration::ZERO,
         duration: BOUND,
         requests: Some(requests),
         timeout: SILENCE,
         seed,
-        time: None,
+        ..Load::plain(address, workload.expect("good settings"))
     }
 }
 

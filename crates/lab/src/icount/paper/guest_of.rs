@@ -152,16 +152,7 @@ fn linux(
     let carried = carried::carried(&job).map_err(|why| why.to_string())?;
     let version = carried.version.clone();
     let initrd = materials.kernel.initrd(network, &content(carried))?;
-    let boot = Boot {
-        kernel: materials.kernel.image(),
-        initrd: Some(initrd),
-        append: String::new(),
-        device: "virtio-net-pci".into(),
-        cpus: 1,
-        memory_mib: MEMORY_MIB,
-        has_profile: false,
-        has_steps: false,
-    };
+    let boot = Boot::usual(materials.kernel.image(), Some(initrd), MEMORY_MIB);
     Ok((boot, version))
 }
 
