@@ -14,7 +14,7 @@ use crate::files::{Files, Folder};
 use crate::index::Entry;
 use crate::record::{self, BODY_LEN_MAX, HEAD_LEN_MAX, Head, PAGED_FROM};
 use crate::segments::Place;
-use crate::store::{Shared, Store, lock, place_entry};
+use crate::store::{Body, Shared, Store, lock, place_entry};
 
 /// Bytes that are gathered before they are written. At least [`PAGED_FROM`]: where a body begins depends on whether it
 /// is longer than that.
@@ -66,6 +66,8 @@ pub struct Writer<F: Files = Folder> {
     place: Option<Place<F::File>>,
     is_failed: bool,
     is_committed: bool,
+    /// See [`Writer::keep_place`].
+    is_place_kept: bool,
 }
 
 impl<F: Files> Store<F> {
@@ -97,6 +99,7 @@ impl<F: Files> Store<F> {
             place: None,
             is_failed: false,
             is_committed: false,
+            is_place_kept: false,
         })
     }
 
@@ -125,6 +128,33 @@ impl<F: Files> Writer<F> {
             return Ok(());
         }
         self.flush().map_err(|error| self.fail(error.into()))
+    }
+
+    /// What is written of the body so far, if anything is. It can be read there as long as this is; longer if its place is
+    /// kept.
+    pub fn written(&self) -> Option<Body<F::File>> {
+        let place = self.place.as_ref()?;
+        Some(Body {
+            file: place.file.clone(),
+            offset: self.body_at(place),
+            len: self.taken - self.buffer.len() as u64,
+        })
+    }
+
+    /// Writes all that came, unless that is so little that it is one write with the head.
+    ///
+    /// # Errors
+    /// The disk fails. The object can't be committed then.
+    pub fn write_rest(&mut self) -> Result<(), WriteError> {
+        if self.place.is_none() || self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.flush().map_err(|error| self.fail(error.into()))
+    }
+
+    /// What is written stays where it is and becomes no other object's, even if this one is abandoned: somebody reads it.
+    pub fn keep_place(&mut self) {
+        self.is_place_kept = true;
     }
 
     /// Makes the object visible. Blocks on the disk.
@@ -164,12 +194,19 @@ impl<F: Files> Writer<F> {
         if self.len.is_none() {
             place.end = self.store.extend_sole(place, head_len, self.taken)?;
         }
-        // As long as a body is not known to be shorter than that, it is longer.
-        let body_at = record::body_at(place.offset, head_len, self.len.unwrap_or(self.taken));
+        let place = self.place.as_ref().ok_or(io::ErrorKind::NotFound)?; // it was just made
+        let body_at = self.body_at(place);
         let written = self.taken - self.buffer.len() as u64;
         self.store.write(place, &self.buffer, body_at + written)?;
         self.buffer.clear();
         Ok(())
+    }
+
+    /// Where a body begins that did not fit the buffer.
+    fn body_at(&self, place: &Place<F::File>) -> u64 {
+        // As long as a body is not known to be shorter than that, it is longer.
+        let len = self.len.unwrap_or(self.taken);
+        record::body_at(place.offset, self.head_len(), len)
     }
 
     /// Writes all that is not written, the head last.
@@ -263,7 +300,8 @@ impl<F: Files> Shared<F> {
 impl<F: Files> Drop for Writer<F> {
     fn drop(&mut self) {
         if let Some(place) = &self.place {
-            self.store.release(place, self.is_committed);
+            self.store
+                .release(place, self.is_committed || self.is_place_kept);
         }
         if !self.is_committed {
             count(&self.store.counting.abandoned);

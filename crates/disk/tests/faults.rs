@@ -2,7 +2,7 @@
 
 mod memory;
 
-use lowroad_disk::{Cursor, Folder, FolderError, Options, Store, WriteError};
+use lowroad_disk::{Cursor, Files, Folder, FolderError, Options, Store, WriteError};
 use memory::{Faults, Memory};
 
 const OPTIONS: Options = Options {
@@ -311,4 +311,34 @@ fn a_link_in_a_folder_leads_nowhere() {
     assert!(Store::open(taken, OPTIONS).is_err());
     assert!(!elsewhere.exists());
     std::fs::remove_dir_all(path).expect("remove");
+}
+
+/// What was abandoned leaves its place to the next, unless somebody reads it.
+#[test]
+fn what_is_read_while_it_is_written_stays_as_it_is() {
+    let options = Options {
+        capacity_bytes: 64 << 20,
+        segment_bytes: 8 << 20,
+    };
+    for is_read in [false, true] {
+        let memory = Memory::default();
+        let disk = Store::open(memory.clone(), options).expect("opens");
+        let mut writer = disk.begin(b"a", b"", 9, Some(400_000)).expect("begins");
+        assert!(writer.written().is_none());
+        writer.append(&[b'a'; 300_000]).expect("appends");
+        let body = writer
+            .written()
+            .expect("it is longer than what is gathered");
+        assert_eq!(body.len, 300_000);
+        if is_read {
+            writer.keep_place();
+        }
+        drop(writer);
+        store(&disk, b"b", &[b'b'; 300_000]).expect("is stored");
+        let mut bytes = vec![0; 300_000];
+        memory
+            .read_all(&body.file, &mut bytes, body.offset)
+            .expect("is there");
+        assert_eq!(bytes.iter().all(|byte| *byte == b'a'), is_read);
+    }
 }

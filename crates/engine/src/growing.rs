@@ -2,10 +2,12 @@
 //! takes none costs a place in a table, and no copies.
 //!
 //! Readers take turns: after a piece, a short one at first, a reader's waker tells when to ask for the next. So all have
-//! something before anybody has much. It knows neither what the bytes are nor who makes them.
+//! something before anybody has much. What is not kept here may be kept elsewhere: who comes late reads it there, and goes
+//! on here once it has caught up ([`Growing::late_reader`]). It knows neither what the bytes are nor who makes them.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -27,6 +29,13 @@ pub struct Growing(Arc<Mutex<State>>);
 /// One who reads them. A pointer: it lies in what is passed on for other bodies, too.
 pub struct Reader(Box<Reading>);
 
+/// Finds a place for one who has caught up. Holds what is here as long as it lives.
+#[derive(Clone)]
+pub struct Tail(Arc<Mutex<State>>);
+
+/// A place that is found while who gets it still reads elsewhere.
+pub type Seat = Arc<Mutex<Option<Reader>>>;
+
 struct Reading {
     of: Arc<Mutex<State>>,
     place: usize,
@@ -34,6 +43,8 @@ struct Reading {
     rest: Bytes,
     /// It reads here what waits elsewhere for it.
     own: Option<Receiver>,
+    /// Where it goes on when that has ended.
+    seat: Option<Seat>,
     /// What it was given in this turn, and what it may be.
     given_len: usize,
     turn_len: usize,
@@ -48,6 +59,8 @@ struct State {
     len: u64,
     /// Parts go when everybody has read them; nobody new can read what begins with them.
     is_let_go: bool,
+    /// So many of the bytes can be read elsewhere; others do not go. `None`: all may go.
+    kept_len: Option<Arc<AtomicU64>>,
     end: Option<Next>,
     readers: Slab<Place>,
     filler: Option<Waker>,
@@ -90,22 +103,20 @@ impl Growing {
         if state.is_let_go {
             return None;
         }
-        let place = state.readers.insert(Place {
-            next: 0,
-            waker: None,
-            behind: None,
-        });
-        if let Some(first) = state.parts.front_mut() {
-            first.readers += 1;
-        }
-        Some(Reader(Box::new(Reading {
-            of: self.0.clone(),
-            place,
-            rest: Bytes::new(),
-            own: None,
-            given_len: 0,
-            turn_len: FIRST_TURN_LEN,
-        })))
+        Some(Reading::at(&self.0, &mut state, 0))
+    }
+
+    /// One more reader, which has what comes in `own` first. When that ends it goes on at the place that is in `seat`; if none
+    /// is, it is cut.
+    pub fn late_reader(&self, own: Receiver, seat: Seat) -> Reader {
+        let mut reader = Reading::at(&self.0, &mut lock(&self.0), usize::MAX);
+        (reader.0.own, reader.0.seat) = (Some(own), Some(seat));
+        reader
+    }
+
+    /// For who catches up.
+    pub fn tail(&self) -> Tail {
+        Tail(self.0.clone())
     }
 
     /// Adds some bytes.
@@ -137,10 +148,12 @@ impl Growing {
         state.parts.iter().map(|part| part.bytes.clone()).collect()
     }
 
-    /// From now on only those read it who have begun, and what all of them have read goes.
-    pub fn let_go(&self) {
+    /// From now on only those read it who have begun, and what all of them have read goes, once so many bytes are kept
+    /// elsewhere: for those who come late.
+    pub fn let_go(&self, kept_len: Option<Arc<AtomicU64>>) {
         let mut state = lock(&self.0);
         state.is_let_go = true;
+        state.kept_len = kept_len;
         state.forget();
     }
 
@@ -205,14 +218,47 @@ impl Growing {
 impl Drop for Growing {
     fn drop(&mut self) {
         self.end(Next::Cut);
-        self.let_go();
+        let mut state = lock(&self.0);
+        state.is_let_go = true;
+        state.forget();
+    }
+}
+
+impl Tail {
+    /// A reader of what begins with the byte `at`, if that is here.
+    pub fn reader(&self, at: u64) -> Option<Reader> {
+        let mut state = lock(&self.0);
+        let index = state.parts.partition_point(|part| part.end() <= at);
+        let begin = state.parts.get(index).map_or(state.len, |part| part.at);
+        // Of a part that it has begun it has the rest.
+        let begun_len = usize::try_from(at.checked_sub(begin)?).ok()?;
+        let rest = match state.parts.get(index) {
+            Some(part) if begun_len > 0 => part.bytes.slice(begun_len..),
+            None if begun_len > 0 => return None,
+            _ => Bytes::new(),
+        };
+        let next = state.gone + index + usize::from(begun_len > 0);
+        let mut reader = Reading::at(&self.0, &mut state, next);
+        reader.0.rest = rest;
+        Some(reader)
+    }
+}
+
+impl Part {
+    fn end(&self) -> u64 {
+        self.at + self.bytes.len() as u64
     }
 }
 
 impl State {
     /// Parts that everybody has read go, once that is so.
     fn forget(&mut self) {
-        while self.is_let_go && self.parts.front().is_some_and(|part| part.readers == 0) {
+        let kept_len = self
+            .kept_len
+            .as_ref()
+            .map_or(u64::MAX, |len| len.load(Acquire));
+        let may_go = |part: &Part| part.readers == 0 && part.end() <= kept_len;
+        while self.is_let_go && self.parts.front().is_some_and(may_go) {
             self.parts.pop_front();
             self.gone += 1;
         }
@@ -220,7 +266,8 @@ impl State {
 
     /// What waits for the slowest of those who read it here.
     fn waiting_len(&self) -> u64 {
-        self.parts.front().map_or(0, |part| self.len - part.at)
+        let slowest = self.parts.iter().find(|part| part.readers > 0);
+        slowest.map_or(0, |part| self.len - part.at)
     }
 
     /// Has what waits for the slow wait elsewhere.
@@ -289,6 +336,28 @@ impl Reader {
 }
 
 impl Reading {
+    /// A reader whose next part has this number; none has the greatest.
+    fn at(of: &Arc<Mutex<State>>, state: &mut State, next: usize) -> Reader {
+        let place = state.readers.insert(Place {
+            next,
+            waker: None,
+            behind: None,
+        });
+        let index = next.checked_sub(state.gone);
+        if let Some(part) = index.and_then(|index| state.parts.get_mut(index)) {
+            part.readers += 1;
+        }
+        Reader(Box::new(Reading {
+            of: of.clone(),
+            place,
+            rest: Bytes::new(),
+            own: None,
+            seat: None,
+            given_len: 0,
+            turn_len: FIRST_TURN_LEN,
+        }))
+    }
+
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         if self.rest.is_empty() {
             match self.poll_part(context) {
@@ -318,7 +387,13 @@ impl Reading {
 
     fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         if let Some(own) = &self.own {
-            return own.poll_next(context);
+            return match (own.poll_next(context), self.seat.take()) {
+                (Poll::Ready(Next::End | Next::Cut), Some(seat)) => self.take(&seat, context),
+                (next, seat) => {
+                    self.seat = seat;
+                    next
+                }
+            };
         }
         let mut state = lock(&self.of);
         let behind = state.readers[self.place].behind.as_mut();
@@ -348,6 +423,23 @@ impl Reading {
         let waker = waker.get_or_insert_with(|| context.waker().clone());
         waker.clone_from(context.waker());
         Poll::Pending
+    }
+}
+
+impl Reading {
+    /// Goes on where it has caught up, if it has.
+    fn take(&mut self, seat: &Seat, context: &mut Context<'_>) -> Poll<Next> {
+        let found = seat.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(found) = found else {
+            return Poll::Ready(Next::Cut);
+        };
+        let turn = (self.given_len, self.turn_len);
+        *self = *found.0;
+        (self.given_len, self.turn_len) = turn;
+        match std::mem::take(&mut self.rest) {
+            rest if rest.is_empty() => self.poll_part(context),
+            rest => Poll::Ready(Next::Bytes(rest)),
+        }
     }
 }
 

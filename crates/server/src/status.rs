@@ -76,6 +76,7 @@ fn disk_cache(running: &Running, out: &mut String) {
         return;
     };
     let (counters, errors) = tier.counters();
+    let (late_readers, refused) = tier.late_readers();
     for (name, value) in [
         ("disk_hits", counters.hits),
         ("disk_misses", counters.misses),
@@ -88,6 +89,8 @@ fn disk_cache(running: &Running, out: &mut String) {
         ("disk_write_errors", counters.write_errors),
         ("disk_full", counters.disk_full),
         ("disk_errors", errors),
+        ("disk_late_readers", late_readers),
+        ("disk_late_readers_refused", refused),
         ("disk_objects", counters.objects),
         ("disk_bytes", counters.segment_bytes),
         ("disk_index_bytes", counters.index_bytes),

@@ -166,7 +166,7 @@ fn next(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<Asked> {
 }
 
 /// A body in chunks, the lines behind it, and how many bytes all that takes.
-fn chunks(input: &[u8]) -> Option<(Vec<u8>, String, usize)> {
+pub fn chunks(input: &[u8]) -> Option<(Vec<u8>, String, usize)> {
     let (mut body, mut trailers, mut at) = (Vec::new(), String::new(), 0);
     loop {
         let line = find(&input[at..], b"\r\n")?;

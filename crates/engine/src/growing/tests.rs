@@ -117,7 +117,7 @@ fn what_all_have_read_goes_once_it_is_let_go() {
     for part in [&b"ab"[..], b"cd", b"ef"] {
         growing.push(Bytes::from_static(part));
     }
-    growing.let_go();
+    growing.let_go(None);
     assert!(growing.reader().is_none());
     assert_eq!(read(&mut first).0, b"abcdef");
     assert_eq!(growing.parts().len(), 3, "the other has read nothing");
@@ -136,7 +136,7 @@ fn one_alone_sets_the_pace_once_it_is_let_go() {
     let mut reader = growing.reader().expect("open");
     growing.push(vec![b'x'; 100 << 10].into());
     assert_eq!(wanted(&growing), Poll::Ready(true), "all of it is kept");
-    growing.let_go();
+    growing.let_go(None);
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());
     let mut context = Context::from_waker(&waker);
@@ -188,7 +188,7 @@ fn whatever_happens_each_has_the_same_bytes() {
                     let gone = draw(readings.len() as u64) as usize;
                     drop(readings.swap_remove(gone));
                 }
-                (4, Some(growing)) if draw(3) == 0 => growing.let_go(),
+                (4, Some(growing)) if draw(3) == 0 => growing.let_go(None),
                 (5, Some(growing)) => {
                     let mut context = Context::from_waker(Waker::noop());
                     let polled = growing.poll_wanted(&mut context, |client| {
@@ -238,5 +238,67 @@ fn whatever_happens_each_has_the_same_bytes() {
             );
             assert_eq!(one.ended, Some(end.clone().unwrap_or(Next::Cut)), "{seed}");
         }
+    }
+}
+
+#[test]
+fn what_is_not_kept_elsewhere_stays_for_who_comes_late() {
+    let growing = Growing::default();
+    let mut first = growing.reader().expect("open");
+    for part in [&b"ab"[..], b"cd", b"ef"] {
+        growing.push(Bytes::from_static(part));
+    }
+    let kept_len = Arc::new(AtomicU64::new(2));
+    growing.let_go(Some(kept_len.clone()));
+    assert_eq!(read(&mut first).0, b"abcdef");
+    assert_eq!(
+        wanted(&growing),
+        Poll::Ready(true),
+        "nobody has to be waited for"
+    );
+    let tail = growing.tail();
+    assert!(tail.reader(1).is_none(), "that has gone");
+    let mut within = tail.reader(3).expect("that is here");
+    let mut behind = tail.reader(6).expect("that comes");
+    kept_len.store(u64::MAX, std::sync::atomic::Ordering::Release);
+    growing.push(Bytes::from_static(b"gh"));
+    growing.end(Next::End);
+    assert_eq!(read(&mut within), (b"defgh".to_vec(), Some(Next::End)));
+    assert_eq!(read(&mut behind), (b"gh".to_vec(), Some(Next::End)));
+    assert_eq!(read(&mut first), (b"gh".to_vec(), Some(Next::End)));
+    assert!(tail.reader(6).is_none(), "all of it has gone");
+    assert_eq!(
+        read(&mut tail.reader(8).expect("the end")),
+        (vec![], Some(Next::End))
+    );
+}
+
+#[test]
+fn who_comes_late_reads_elsewhere_first() {
+    for is_seated in [true, false] {
+        let growing = Growing::default();
+        let first = growing.reader();
+        growing.push(Bytes::from_static(b"ab"));
+        growing.let_go(Some(Arc::default()));
+        let (to, own) = stream(1);
+        let seat = Seat::default();
+        let mut late = growing.late_reader(own, seat.clone());
+        drop(first);
+        assert_eq!(
+            wanted(&growing),
+            Poll::Ready(true),
+            "it is wanted for the late one"
+        );
+        assert!(to.push(Bytes::from_static(b"a")).is_ok());
+        assert_eq!(read(&mut late), (b"a".to_vec(), None));
+        *seat.lock().expect("free") = growing.tail().reader(1).filter(|_| is_seated);
+        drop(to);
+        let (rest, end) = match is_seated {
+            true => (&b"b"[..], None),
+            false => (&b""[..], Some(Next::Cut)),
+        };
+        assert_eq!(read(&mut late), (rest.to_vec(), end));
+        drop(late);
+        assert_eq!(wanted(&growing), Poll::Ready(false));
     }
 }

@@ -423,8 +423,10 @@ impl Fill {
             .filling()
             .map(|filling| filling.grow(bytes, has_room, now_ms));
         if let Some(Grown::TooLong(parts)) = grown {
-            self.remove();
-            self.go_on_disk(parts);
+            if !self.go_on_disk(parts) {
+                self.remove();
+            }
+            self.filling().into_iter().for_each(Filling::let_go);
         }
     }
 
@@ -489,7 +491,8 @@ impl Drop for Fill {
             None => false,
         };
         // What goes to the disk leaves memory once it is there.
-        if !is_in_memory && (parts.is_none() || self.held.is_none()) {
+        let is_on_its_way = self.ended == Next::End && filling.is_kept();
+        if !is_in_memory && !is_on_its_way && (parts.is_none() || self.held.is_none()) {
             self.remove();
         }
         filling.tell_end(&self.ended);

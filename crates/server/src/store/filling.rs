@@ -1,10 +1,11 @@
 //! A body that comes while it is read, by as many as want it: each gets all of it from its start, as fast as it takes it.
-//! What has come stays until all has come, or until that is more than may be stored; from then on nobody new can read it.
+//! What has come stays until all has come, or until that is more than may be stored; from then on it can only be read from the
+//! start where it is kept elsewhere.
 //!
 //! Memory is drawn as the body grows: its parts are the maker's own, counted once however many read them. Knows neither
 //! what the bytes are nor who makes them, nor a thread: the one that fills it polls.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -12,6 +13,8 @@ use lowroad_cache::vary::Selecting;
 use lowroad_engine::growing::{Growing, Reader};
 use lowroad_engine::stream::{Next, Sender};
 use lowroad_http::encoded::Encoded;
+
+use crate::tier::Unfinished;
 
 /// Who comes when nothing has come for so long is not answered before something does, ms.
 const QUIET_MS: u64 = 2_000;
@@ -47,6 +50,8 @@ struct Body {
     is_stuck: bool,
     /// Where all of it is kept, too: nothing comes for it alone.
     keeper: Option<Sender>,
+    /// Where that can be read.
+    kept: Option<Arc<Unfinished>>,
 }
 
 /// Hears that something of a body has come, and gets it from its start; `None`: it had better ask for itself.
@@ -109,8 +114,9 @@ impl Filling {
     pub fn read(&self) -> Option<Reader> {
         let body = self.lock();
         match body.state {
-            State::Passing | State::Cut => None,
-            State::Growing if body.is_stuck => None,
+            State::Cut => None,
+            State::Growing | State::Passing if body.is_stuck => None,
+            State::Passing => body.kept.as_ref()?.read(&self.growing),
             State::Growing | State::Whole => self.growing.reader(),
         }
     }
@@ -166,7 +172,7 @@ impl Filling {
         }
     }
 
-    /// Adds some of the body; `has_room`: there is memory to hold it for others.
+    /// Adds some of the body; `has_room`: there is memory to hold it for others. What is too long is to be let go then.
     pub fn grow(&self, bytes: Bytes, has_room: bool, now_ms: u64) -> Grown {
         let mut body = self.lock();
         (body.grown_ms, body.is_stuck) = (now_ms, false);
@@ -179,9 +185,7 @@ impl Filling {
             _ if has_room && body.len <= self.body_len_max => Grown::Held,
             _ => {
                 body.state = State::Passing;
-                let parts = self.growing.parts();
-                self.growing.let_go();
-                Grown::TooLong(parts)
+                Grown::TooLong(self.growing.parts())
             }
         };
         let joiners = std::mem::take(&mut body.joiners);
@@ -192,11 +196,23 @@ impl Filling {
 
     /// A body that is too long to be held is kept elsewhere: what has come, and what comes from now on. Who keeps it sets
     /// the pace, too.
-    pub fn keep(&self, to: Sender, parts: Vec<Bytes>) {
+    pub fn keep(&self, (to, kept): (Sender, Arc<Unfinished>), parts: Vec<Bytes>) {
         let is_open = |part: Bytes| to.push(part).is_ok();
         if parts.into_iter().all(is_open) {
-            self.lock().keeper = Some(to);
+            let mut body = self.lock();
+            (body.keeper, body.kept) = (Some(to), Some(kept));
         }
+    }
+
+    /// Whether it is on its way elsewhere.
+    pub fn is_kept(&self) -> bool {
+        self.lock().keeper.is_some()
+    }
+
+    /// What is too long is here no longer once it has been read, and is kept if it is to be.
+    pub fn let_go(&self) {
+        let kept_len = self.lock().kept.as_ref().map(|kept| kept.kept_len());
+        self.growing.let_go(kept_len);
     }
 
     /// The body is whole, or will never be. Its parts, if they are all there and as many bytes as were announced; those
@@ -216,6 +232,9 @@ impl Filling {
         let mut body = self.lock();
         let joiners = std::mem::take(&mut body.joiners);
         let keeper = body.keeper.take();
+        if *how != Next::End {
+            body.kept = None;
+        }
         drop(body);
         self.growing.end(how.clone());
         if *how == Next::End {

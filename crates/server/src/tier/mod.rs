@@ -17,9 +17,11 @@
 mod forgetting;
 mod key;
 mod meta;
+mod pump;
 mod purges;
 mod recalling;
 mod saving;
+mod unfinished;
 mod upkeep;
 mod writing;
 
@@ -39,6 +41,7 @@ pub use meta::{Now, Response};
 pub use purges::give_up;
 pub use recalling::{Recall, Recalled};
 pub use saving::Told;
+pub use unfinished::{LateReaders, Unfinished};
 pub use writing::{Held, Source};
 
 use crate::store::SharedStore;
@@ -60,6 +63,8 @@ pub struct Tier {
     helpers: Helpers,
     /// Who writes bodies, and nothing else: a slow disk holds up nobody who reads.
     writers: Helpers,
+    /// Who reads what is being written.
+    late: Arc<LateReaders>,
     purges: PurgeLog,
     /// Wakes who writes down purges.
     saver: Sender<Told>,
@@ -94,6 +99,7 @@ impl Tier {
             store: Store::open(folder, Options::of_capacity(len_max))?,
             helpers,
             writers: Helpers::start_as("disk-cache", WRITERS)?,
+            late: LateReaders::start()?,
             purges: PurgeLog::open(path, Now::read())?,
             saver,
             writings: Writings::default(),
@@ -119,6 +125,12 @@ impl Tier {
     /// What the disk did and has, and what this has failed at.
     pub fn counters(&self) -> (Counters, u64) {
         (self.store.counters(), self.errors.load(Relaxed))
+    }
+
+    /// Who has read a body while it was written, and who was one too many for that.
+    pub fn late_readers(&self) -> (u64, u64) {
+        let late = &self.late;
+        (late.begun.load(Relaxed), late.refused.load(Relaxed))
     }
 
     /// A number that was never given out.

@@ -1,18 +1,15 @@
-//! Bodies on their way to the disk. A helper writes what has come and then leaves; what comes later calls one again. So no
-//! thread waits for a network, and whoever sends is held back when the disk is slow.
+//! Bodies on their way to the disk, written by helpers as they come (`pump`). Whoever sends is held back when the disk is slow.
 
-use std::sync::atomic::{
-    AtomicBool, AtomicU8,
-    Ordering::{AcqRel, Acquire, SeqCst},
-};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 
 use lowroad_disk::Writer;
-use lowroad_engine::helpers::Helpers;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 
 use super::meta::{Now, Response};
+use super::pump::{Pump, Stepped, WORKS_MAX, Work};
+use super::unfinished::Unfinished;
 use super::{Primary, Reader, Tier, ban, lock};
 use crate::store::purging::Ban;
 use crate::store::seen::Since;
@@ -20,9 +17,9 @@ use crate::store::{ObjectArc, SharedStore};
 
 /// What may wait to be written, of one body.
 const WAITING_LEN_MAX: usize = 256 << 10;
-/// Of so many at a time. Fewer than [`lowroad_engine::helpers::QUEUE_LEN_MAX`], so that their helpers always take them.
+/// Of so many at a time.
 const WRITINGS_MAX: usize = 256;
-const _: () = assert!(WRITINGS_MAX < lowroad_engine::helpers::QUEUE_LEN_MAX);
+const _: () = assert!(WRITINGS_MAX <= WORKS_MAX);
 /// A helper looks at other jobs after so many bytes.
 const QUANTUM_LEN: usize = 4 << 20;
 
@@ -69,7 +66,7 @@ pub struct Source<'s> {
 }
 
 /// One body.
-struct Work {
+struct Writing {
     tier: Arc<Tier>,
     store: Arc<SharedStore>,
     primary: Primary,
@@ -77,13 +74,18 @@ struct Work {
     len: Option<u64>,
     from: Receiver,
     cancelled: Arc<AtomicBool>,
+    /// For those who read it meanwhile.
+    unfinished: Arc<Unfinished>,
+    /// All of it came, and can be read.
+    is_whole: bool,
     _held: Option<Arc<Held>>,
     /// Once it is begun.
     writer: Option<Writer>,
 }
 
 impl Tier {
-    /// Begins to write a response, of so many bytes if that is known: where its body goes. It becomes visible when that
+    /// Begins to write a response, of so many bytes if that is known: where its body goes, and where it can be read
+    /// meanwhile. It becomes visible when that
     /// has ended whole, unless it was purged or forgotten meanwhile; `held` is let go then. `None`: it is too long, just
     /// being written, or too much is.
     pub fn write(
@@ -92,7 +94,7 @@ impl Tier {
         response: Response,
         len: Option<u64>,
         held: Option<Arc<Held>>,
-    ) -> Option<Sender> {
+    ) -> Option<(Sender, Arc<Unfinished>)> {
         if len.is_some_and(|len| len > self.body_len_max()) {
             return None;
         }
@@ -103,7 +105,8 @@ impl Tier {
             return None;
         }
         let (to, from) = stream(WAITING_LEN_MAX);
-        let work = Work {
+        let unfinished = Unfinished::new(self.late.clone());
+        let writing = Writing {
             tier: self.clone(),
             store: (*store).clone(),
             primary: primary.clone(),
@@ -111,11 +114,13 @@ impl Tier {
             len,
             from,
             cancelled,
+            unfinished: unfinished.clone(),
+            is_whole: false,
             _held: held,
             writer: None,
         };
-        Pump::start(work, self.writers.clone());
-        Some(to)
+        Pump::start(writing, self.writers.clone());
+        Some((to, unfinished))
     }
 }
 
@@ -162,17 +167,7 @@ impl Writings {
     }
 }
 
-/// How far a step came.
-#[derive(PartialEq, Eq)]
-enum Stepped {
-    /// There may be more at once.
-    More,
-    /// The waker tells.
-    Waits,
-    Over,
-}
-
-impl Work {
+impl Work for Writing {
     /// Writes what has come.
     fn step(&mut self, context: &mut Context<'_>) -> Stepped {
         let mut done = 0;
@@ -186,6 +181,10 @@ impl Work {
                         self.tier.forget_older(&self.primary);
                         return Stepped::Over;
                     };
+                    let written = self.writer.as_ref().and_then(Writer::written);
+                    written
+                        .into_iter()
+                        .for_each(|body| self.unfinished.is_at(body));
                     done += bytes.len();
                 }
                 Poll::Ready(Next::End) => {
@@ -199,7 +198,9 @@ impl Work {
         }
         Stepped::More
     }
+}
 
+impl Writing {
     fn writer(&mut self) -> Option<&mut Writer> {
         if self.writer.is_none() {
             let (tier, now) = (&self.tier, Now::read());
@@ -217,10 +218,27 @@ impl Work {
         self.writer.as_mut()
     }
 
+    /// All of it came: it can be read from now on, whatever becomes of it.
+    fn finish(&mut self) -> bool {
+        let Some(writer) = self.writer() else {
+            return false;
+        };
+        writer.keep_place();
+        if writer.write_rest().is_err() {
+            return false;
+        }
+        let written = writer.written();
+        written
+            .into_iter()
+            .for_each(|body| self.unfinished.is_at(body));
+        self.is_whole = true;
+        true
+    }
+
     /// Makes it visible, unless it was purged or forgotten since its origin was asked. False if the disk fails: then what it has is
     /// older than what clients got.
     fn commit(&mut self) -> bool {
-        if self.writer().is_none() {
+        if !self.finish() {
             return false;
         }
         let _committing = self.tier.commits();
@@ -235,71 +253,11 @@ impl Work {
     }
 }
 
-/// Has helpers work when there is something to do, one at a time.
-struct Pump {
-    turn: AtomicU8,
-    work: Mutex<Option<Work>>,
-    helpers: Helpers,
-}
-
-/// Nobody works, and nothing is to do.
-const IDLE: u8 = 0;
-/// A helper will.
-const QUEUED: u8 = 1;
-const WORKS: u8 = 2;
-/// A helper works, and there may be more to do than it has seen.
-const WORKS_AND_MORE: u8 = 3;
-
-impl Pump {
-    fn start(work: Work, helpers: Helpers) {
-        let pump = Arc::new(Pump {
-            turn: AtomicU8::new(IDLE),
-            work: Mutex::new(Some(work)),
-            helpers,
-        });
-        pump.wake();
-    }
-
-    fn submit(self: Arc<Self>) {
-        let pump = self.clone();
-        let submitted = self.helpers.submit(move || pump.run());
-        debug_assert!(submitted.is_ok(), "each is there once, and they are few");
-    }
-
-    fn run(self: Arc<Self>) {
-        self.turn.store(WORKS, std::sync::atomic::Ordering::Release);
-        let waker = Waker::from(self.clone());
-        let mut work = lock(&self.work);
-        let Some(own) = work.as_mut() else { return };
-        let stepped = own.step(&mut Context::from_waker(&waker));
-        if stepped == Stepped::Over {
-            let over = work.take();
-            drop(work);
-            return drop(over);
-        }
-        drop(work);
-        let is_idle = stepped == Stepped::Waits
-            && self
-                .turn
-                .compare_exchange(WORKS, IDLE, AcqRel, Acquire)
-                .is_ok();
-        if !is_idle {
-            self.turn
-                .store(QUEUED, std::sync::atomic::Ordering::Release);
-            self.submit();
-        }
-    }
-}
-
-impl Wake for Pump {
-    fn wake(self: Arc<Self>) {
-        let next = |turn| match turn {
-            IDLE => Some(QUEUED),
-            WORKS => Some(WORKS_AND_MORE),
-            _ => None,
-        };
-        if self.turn.fetch_update(AcqRel, Acquire, next) == Ok(IDLE) {
-            self.submit();
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let is_read = !self.is_whole && self.unfinished.give_up();
+        if let Some(writer) = self.writer.as_mut().filter(|_| is_read) {
+            writer.keep_place();
         }
     }
 }

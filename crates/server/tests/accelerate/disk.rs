@@ -3,6 +3,7 @@
 mod copies;
 mod faults;
 mod kills;
+mod late;
 mod purges;
 
 use std::io::Write;

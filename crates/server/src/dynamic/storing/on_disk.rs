@@ -11,7 +11,7 @@ use crate::clock;
 use crate::store::ObjectArc;
 use crate::store::object::{Content, Kind};
 use crate::store::validity::Lifetime;
-use crate::tier::{self, Held, Primary, Response, Source, Tier};
+use crate::tier::{self, Held, Primary, Response, Source, Tier, Unfinished};
 
 /// What is of use for less than that is not written for the memory's sake, ms: it would be gone before it is evicted.
 const USEFUL_MIN_MS: u64 = 10_000;
@@ -74,7 +74,7 @@ impl Storing {
             return for_disk.tier.forget_older(&for_disk.primary);
         }
         let len = parts.iter().map(|part| part.len() as u64).sum();
-        if let Some(to) = self.begin_on_disk(for_disk, Some(len), held) {
+        if let Some((to, _)) = self.begin_on_disk(for_disk, Some(len), held) {
             // Whoever writes has all of it, or gave up.
             let is_open = |part: Bytes| to.push(part).is_ok();
             if parts.into_iter().all(is_open) {
@@ -116,7 +116,7 @@ impl Storing {
         for_disk: ForDisk,
         len: Option<u64>,
         held: Option<Arc<Held>>,
-    ) -> Option<Sender> {
+    ) -> Option<(Sender, Arc<Unfinished>)> {
         let ForDisk {
             tier,
             primary,
@@ -141,19 +141,17 @@ impl Fill {
     /// Has the body go to the disk, since memory has no room for it: what has come of it, and the rest as it comes. Whether it
     /// goes there.
     pub(super) fn go_on_disk(&mut self, parts: Vec<Bytes>) -> bool {
-        let Some(for_disk) = self.for_disk.take() else {
-            return false;
-        };
         let Kind::Filling(filling, _) = &self.object.kind else {
             return false;
         };
-        let held = self.held.clone();
-        let to = self.storing.begin_on_disk(for_disk, filling.len, held);
-        let is_begun = to.is_some();
-        if let Some(to) = to {
-            filling.keep(to, parts);
+        if let Some(for_disk) = self.for_disk.take() {
+            let held = self.held.clone();
+            let begun = self.storing.begin_on_disk(for_disk, filling.len, held);
+            if let Some(to) = begun {
+                filling.keep(to, parts);
+            }
         }
-        is_begun
+        filling.is_kept()
     }
 }
 

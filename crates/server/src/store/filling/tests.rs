@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use std::task::Waker;
 
 use super::*;
+use crate::tier::LateReaders;
 use lowroad_engine::stream::{Receiver, stream};
 use lowroad_http::encoded::Encoder;
 use lowroad_http::status::Status;
@@ -109,6 +110,7 @@ fn what_is_too_long_goes_at_its_readers_pace_and_the_slow_wait_elsewhere() {
     assert_eq!(wanted(&body), Poll::Ready(true), "memory holds it");
     let parts = vec![half.clone(), half.clone()];
     assert_eq!(body.grow(half, true, 0), Grown::TooLong(parts));
+    body.let_go();
     assert!(body.read().is_none());
     assert_eq!(waiting(&mut first).0.len(), BODY_LEN_MAX + 2);
     let mut context = Context::from_waker(Waker::noop());
@@ -143,6 +145,7 @@ fn without_memory_it_is_for_those_who_read_it_only() {
     let parts = [b"ab", b"cd"].map(|part| Bytes::from_static(part)).to_vec();
     let grown = body.grow(Bytes::from_static(b"cd"), false, 0);
     assert_eq!(grown, Grown::TooLong(parts));
+    body.let_go();
     assert!(body.read().is_none());
     assert_eq!(body.end(&Next::End), None);
     body.tell_end(&Next::End);
@@ -212,6 +215,7 @@ fn one_reader_alone_sets_the_pace() {
     let body = filling(None);
     let mut reader = body.read().expect("open");
     body.grow(Bytes::from(vec![b'x'; BODY_LEN_MAX + 1]), true, 0);
+    body.let_go();
     assert!(wanted(&body).is_pending());
     assert_eq!(waiting(&mut reader).0.len(), BODY_LEN_MAX + 1);
     assert_eq!(wanted(&body), Poll::Ready(true));
@@ -229,7 +233,9 @@ fn what_is_kept_sets_the_pace_and_is_not_wanted_for_itself() {
         panic!("it is held");
     };
     let (to, kept) = stream(10);
-    body.keep(to, parts);
+    let readers = LateReaders::start().expect("threads");
+    body.keep((to, Unfinished::new(readers)), parts);
+    body.let_go();
     assert_eq!(waiting(&mut client).0.len(), BODY_LEN_MAX + 1);
     assert!(wanted(&body).is_pending(), "the other end is slow");
     assert_eq!(waiting_in(&kept).0.len(), BODY_LEN_MAX + 1);

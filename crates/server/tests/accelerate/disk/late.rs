@@ -1,0 +1,145 @@
+//! Who comes while a body that is too long for memory is written gets it from there: one request at the origin is enough.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use lowroad_testkit::origin::{Asked, Origin, chunks};
+use lowroad_testkit::{Client, wait_until};
+
+use super::{Host, LEN, body};
+
+/// How far the origin may go: that many of its parts are sent.
+type Gate = Arc<AtomicUsize>;
+
+/// A part of the body.
+const PART_LEN: usize = 100_000;
+
+/// Sends a long body in parts as the gate opens, whole or without its last part.
+fn gated(gate: &Gate, is_chunked: bool, is_cut: bool) -> Origin {
+    let gate = gate.clone();
+    Origin::start(move |asked: &Asked, stream: &mut TcpStream| {
+        let body = body(&asked.target, asked.number, LEN);
+        let framing = match is_chunked {
+            true => "Transfer-Encoding: chunked".to_owned(),
+            false => format!("Content-Length: {LEN}"),
+        };
+        let head = format!("HTTP/1.1 200 OK\r\n{framing}\r\nCache-Control: max-age=600\r\n\r\n");
+        let mut is_sent = stream.write_all(head.as_bytes()).is_ok();
+        for (number, part) in body.chunks(PART_LEN).enumerate() {
+            if is_cut && (number + 1) * PART_LEN >= LEN {
+                return false;
+            }
+            wait_until("the gate", || (gate.load(SeqCst) > number).then_some(()));
+            let part = match is_chunked {
+                true => [format!("{:x}\r\n", part.len()).as_bytes(), part, b"\r\n"].concat(),
+                false => part.to_vec(),
+            };
+            is_sent = is_sent && stream.write_all(&part).is_ok();
+        }
+        is_sent && (!is_chunked || stream.write_all(b"0\r\n\r\n").is_ok())
+    })
+}
+
+fn begin(host: &Host) -> Client {
+    let mut client = host.server().connect();
+    client.send("GET /a HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    client
+}
+
+/// The body that comes, if all of it does.
+fn whole(client: &mut Client, is_chunked: bool) -> Option<Vec<u8>> {
+    if !is_chunked {
+        return client.whole_response().map(|response| response.body);
+    }
+    client.wait_for_close();
+    let end = client
+        .received
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")?;
+    chunks(&client.received[end + 4..]).map(|(body, ..)| body)
+}
+
+/// Clients come at several moments; what they get, in the order in which they came.
+fn ask_at_moments(host: &Host, gate: &Gate) -> Vec<Client> {
+    let mut clients = vec![begin(host)];
+    // What is beyond memory is on its way to the disk.
+    gate.store(25, SeqCst);
+    wait_until("some on the disk", || {
+        (host.status().value("disk_bytes") > 0).then_some(())
+    });
+    clients.extend((0..3).map(|_| begin(host)));
+    host.status().wait_for("disk_late_readers", 3);
+    gate.store(28, SeqCst);
+    clients.push(begin(host));
+    host.status().wait_for("disk_late_readers", 4);
+    gate.store(usize::MAX, SeqCst);
+    clients
+}
+
+#[test]
+fn all_share_one_request() {
+    for is_chunked in [false, true] {
+        let gate = Gate::default();
+        let host = Host::of(gated(&gate, is_chunked, false));
+        let clients = ask_at_moments(&host, &gate);
+        let expected = body("/a", 0, LEN);
+        for mut client in clients {
+            assert!(whole(&mut client, is_chunked).as_ref() == Some(&expected));
+        }
+        host.status().wait_for("disk_stored", 1);
+        assert!(host.get("/a", "").body == expected);
+        assert_eq!(host.origin.count(), 1);
+        assert_eq!(host.status().value("disk_late_readers_refused"), 0);
+    }
+}
+
+#[test]
+fn what_is_cut_is_cut_for_all() {
+    for is_chunked in [false, true] {
+        let gate = Gate::default();
+        let host = Host::of(gated(&gate, is_chunked, true));
+        for mut client in ask_at_moments(&host, &gate) {
+            assert!(whole(&mut client, is_chunked).is_none());
+        }
+        assert_eq!(host.origin.count(), 1);
+        // The next one begins anew.
+        assert_eq!(host.status().value("disk_objects"), 0);
+    }
+}
+
+/// One who goes away does not end it for the others, not even the first.
+#[test]
+fn the_first_may_go() {
+    let gate = Gate::default();
+    let host = Host::of(gated(&gate, false, false));
+    let first = begin(&host);
+    gate.store(25, SeqCst);
+    wait_until("some on the disk", || {
+        (host.status().value("disk_bytes") > 0).then_some(())
+    });
+    let mut second = begin(&host);
+    host.status().wait_for("disk_late_readers", 1);
+    drop(first);
+    gate.store(usize::MAX, SeqCst);
+    assert!(second.response().body == body("/a", 0, LEN));
+    assert_eq!(host.origin.count(), 1);
+}
+
+/// What was purged meanwhile is for nobody who comes later.
+#[test]
+fn who_comes_after_a_purge_gets_another() {
+    let gate = Gate::default();
+    let host = Host::of(gated(&gate, false, false));
+    let mut first = begin(&host);
+    gate.store(25, SeqCst);
+    wait_until("some on the disk", || {
+        (host.status().value("disk_bytes") > 0).then_some(())
+    });
+    host.say(&["purge", "http://test/a"]);
+    gate.store(usize::MAX, SeqCst);
+    assert!(begin(&host).response().body == body("/a", 1, LEN));
+    assert!(first.response().body == body("/a", 0, LEN));
+    assert_eq!(host.origin.count(), 2);
+}
