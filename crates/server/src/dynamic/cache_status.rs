@@ -48,7 +48,7 @@ pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<CacheSta
     Some(match stored.way {
         Way::Hit => hit,
         Way::Made | Way::Shared => CacheStatus {
-            answered: Answered::UriMiss,
+            answered: stored.why,
             ttl_secs: status.ttl_secs.filter(|_| stored.is_kept),
             stored: stored.is_kept,
             collapsed: stored.way == Way::Shared,

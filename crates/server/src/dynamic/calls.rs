@@ -11,6 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lowroad_cache::cache_status::Answered;
 use lowroad_cache::request::Asked;
 use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::interims::{Interims, PostInterim};
@@ -345,6 +346,12 @@ impl Calls {
         // What the response to HEAD says may be about what is stored.
         let is_of_use = |key: &Key| key.wants != Wants::Head || stale.is_some();
         let key = call.key.clone().filter(is_of_use)?;
+        // Something is known to vary if something of it is stored.
+        let why = match (&call.stale, key.variant.is_empty()) {
+            (Some(_), _) => Answered::Stale,
+            (None, false) => Answered::VaryMiss,
+            (None, true) => Answered::UriMiss,
+        };
         Some(Storing {
             key,
             purges,
@@ -359,6 +366,7 @@ impl Calls {
             route: call.route.clone(),
             site: call.site.clone(),
             executor,
+            why,
             completes: stale.filter(|stale| completes(call, stale)).cloned(),
         })
     }

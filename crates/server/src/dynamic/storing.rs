@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use lowroad_cache::cache_status::Answered;
 use lowroad_cache::request::Asked;
 use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::executor::Executor;
@@ -49,6 +50,8 @@ pub struct Stored {
     pub body: Option<Reader>,
     /// How the request came by it.
     pub way: Way,
+    /// Why its maker was asked, if it was.
+    pub why: Answered,
     /// Fields of the response that are for this client only (RFC 9111 §5.2.2.4, §5.2.2.7).
     pub own: Option<Box<Fields>>,
     /// Whether the store took it: for what is too large, or was purged meanwhile, it has no place.
@@ -88,6 +91,7 @@ impl Stored {
             object: object.clone(),
             body,
             way,
+            why: Answered::UriMiss,
             own: None,
             is_kept: true,
         }
@@ -103,6 +107,7 @@ impl Stored {
     pub fn for_other(&self) -> Stored {
         Stored {
             is_kept: self.is_kept,
+            why: self.why,
             ..Stored::of_store(&self.object, Way::Shared)
         }
     }
@@ -114,6 +119,7 @@ impl Stored {
             object,
             body,
             way,
+            why,
             own,
             is_kept,
         } = self;
@@ -127,6 +133,7 @@ impl Stored {
                             object: of,
                             body,
                             way,
+                            why,
                             own: None,
                             is_kept,
                         }),
@@ -141,6 +148,7 @@ impl Stored {
             object,
             body,
             way,
+            why,
             own,
             is_kept,
         })
@@ -167,6 +175,8 @@ pub struct Storing {
     pub site: Arc<Site>,
     /// Where its body is passed on while it comes.
     pub executor: Executor,
+    /// Why its maker is asked.
+    pub why: Answered,
     /// The parts to which the one is asked for that is missing.
     pub completes: Option<ObjectArc>,
 }
@@ -231,6 +241,7 @@ impl Storing {
                 Ok(Stored {
                     own,
                     is_kept,
+                    why: self.why,
                     ..Stored::of_store(&object, Way::Made)
                 })
             }
@@ -364,6 +375,7 @@ impl Storing {
         let has_room = len.is_none_or(|len| len <= self.store.object_len_max());
         let mut stored = Stored {
             is_kept: is_kept && has_room,
+            why: self.why,
             ..Stored::of_store(&object, Way::Made)
         };
         let executor = self.executor.clone();

@@ -76,6 +76,21 @@ fn what_is_stale_says_so() {
 }
 
 #[test]
+fn what_is_made_anew_says_why() {
+    let told = Told::new();
+    let path = told.path();
+    told.get(&path, STALE, "");
+    let anew = told.get(&path, FRESH, "");
+    assert!(has(&anew, "fwd=stale"), "{:?}", said(&anew));
+    let path = told.path();
+    let varying = "200 OK|Vary: X-Own|Cache-Control: max-age=60";
+    for (value, way) in [("1", "fwd=uri-miss"), ("2", "fwd=vary-miss"), ("1", "hit")] {
+        let got = told.get(&path, varying, &format!("X-Own: {value}\r\n"));
+        assert!(has(&got, way), "{:?}", said(&got));
+    }
+}
+
+#[test]
 fn the_origin_s_own_stands_before() {
     let told = Told::new();
     let path = told.path();
