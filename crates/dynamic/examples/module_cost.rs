@@ -87,6 +87,7 @@ fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
         version: Version::Http11,
         head: Head::new((b"/", None), b"/", b"localhost", b"Host: localhost\r\n"),
         peer: [127, 0, 0, 1].into(),
+        peer_port: 40_000,
         local: ([127, 0, 0, 1], 80).into(),
         secured: None,
         root: root.clone(),

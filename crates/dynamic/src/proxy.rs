@@ -305,8 +305,7 @@ impl ProxyHandler {
         let Some(version) = self.proxy_protocol else {
             return;
         };
-        // Its port is nobody's affair.
-        let source = SocketAddr::new(request.peer.to_canonical(), 0);
+        let source = SocketAddr::new(request.peer.to_canonical(), request.peer_port);
         let local = request.local;
         let ends = Ends::Tcp {
             source,

@@ -26,6 +26,8 @@ pub struct Request {
     pub head: Head,
     /// Where the client is.
     pub peer: IpAddr,
+    /// Its port there; 0 where it is not known.
+    pub peer_port: u16,
     /// Where it connected.
     pub local: SocketAddr,
     /// What was agreed on with it, if it came over TLS.

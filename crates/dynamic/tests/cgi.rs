@@ -101,7 +101,7 @@ fn the_environment_is_exactly_that_of_the_standard() {
         "DOCUMENT_ROOT={root}\nGATEWAY_INTERFACE=CGI/1.1\nHTTP_HOST=example.org:8080\n\
          HTTP_X_TEST=1\nMODE=test\nPATH=/usr/local/bin:/usr/bin:/bin\nPATH_INFO=/a/b\n\
          PATH_TRANSLATED={root}/a/b\nPWD={root}/cgi\nQUERY_STRING=x=1&y\nREDIRECT_STATUS=200\n\
-         REMOTE_ADDR=192.0.2.7\nREQUEST_METHOD=GET\nREQUEST_SCHEME=http\n\
+         REMOTE_ADDR=192.0.2.7\nREMOTE_PORT=40000\nREQUEST_METHOD=GET\nREQUEST_SCHEME=http\n\
          REQUEST_URI=/cgi-bin/env/a/b?x=1&y\nSCRIPT_FILENAME={root}/cgi/env\n\
          SCRIPT_NAME=/cgi-bin/env\nSERVER_ADDR=192.0.2.1\nSERVER_NAME=example.org\n\
          SERVER_PORT=8080\nSERVER_PROTOCOL=HTTP/1.1\nSERVER_SOFTWARE=lowroad/{}\n{root}/cgi\n",

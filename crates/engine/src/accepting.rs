@@ -3,15 +3,13 @@
 //! How many connections are accepted per wake-up is a setting (Brecht, Pariag, Gammo:
 //! "accept()able strategies", USENIX 2004): one favours work under way, all favours newcomers.
 
-use std::net::IpAddr;
-
 use lowroad_http::h1::Server;
 
 use crate::admission::Overload;
 use crate::body::Out;
 use crate::buffer::Buffer;
 use crate::connection::Connection;
-use crate::driver::{AcceptFailure, Driver, GENERATION_MAX, ListenerId, Received, Token};
+use crate::driver::{AcceptFailure, Accepted, Driver, GENERATION_MAX, ListenerId, Received, Token};
 use crate::input::Input;
 use crate::response::Response;
 use crate::service::{Exchange, Refused, Service};
@@ -30,7 +28,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     pub(crate) fn accept(&mut self, listener: ListenerId) {
         for _ in 0..self.settings.accept_max {
             match self.driver.accept(listener) {
-                Ok(accepted) => self.welcome(accepted.socket, accepted.peer, listener),
+                Ok(accepted) => self.welcome(accepted, listener),
                 Err(AcceptFailure::Empty) => return,
                 Err(AcceptFailure::Gone) => {}
                 Err(AcceptFailure::Exhausted) => return self.pause_accepting(),
@@ -38,7 +36,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    pub(crate) fn welcome(&mut self, socket: D::Socket, peer: IpAddr, listener: ListenerId) {
+    pub(crate) fn welcome(&mut self, accepted: Accepted<D::Socket>, listener: ListenerId) {
+        let peer = accepted.peer;
         self.counters.connections.bump();
         let settings = &self.settings;
         let max = settings.connections_max;
@@ -52,7 +51,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         match entered {
             Ok(()) => {}
             Err(overload) => {
-                return self.turn_away(Transport::new(socket, peer, None), listener, overload);
+                return self.turn_away(Transport::new(accepted, None), listener, overload);
             }
         }
         let layer = self.service.layer(listener);
@@ -61,7 +60,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             true => self.settings.header_timeout_ms,
             false => self.idle_timeout_ms(),
         };
-        let mut transport = Transport::new(socket, peer, layer);
+        let mut transport = Transport::new(accepted, layer);
         transport.is_introduced = !is_introduced;
         let now_ms = self.driver.now_ms();
         self.generation = (self.generation.wrapping_add(1) & GENERATION_MAX).max(1);
@@ -181,7 +180,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             self.closing.remove(0);
             loop {
                 match self.driver.accept(listener) {
-                    Ok(accepted) => self.welcome(accepted.socket, accepted.peer, listener),
+                    Ok(accepted) => self.welcome(accepted, listener),
                     Err(AcceptFailure::Gone) => {}
                     Err(_) => break,
                 }

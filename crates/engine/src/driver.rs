@@ -89,6 +89,8 @@ pub struct Accepted<S> {
     pub socket: S,
     /// Who is at the other end; the unspecified address for a Unix socket.
     pub peer: IpAddr,
+    /// Its port; 0 for a Unix socket.
+    pub peer_port: u16,
 }
 
 /// Why no connection was accepted.

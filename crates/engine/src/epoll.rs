@@ -222,10 +222,14 @@ impl Driver for EpollDriver {
             return Err(AcceptFailure::Empty);
         };
         match listener.accept() {
-            Ok((socket, peer)) => Ok(Accepted {
-                socket,
-                peer: peer_of(peer),
-            }),
+            Ok((socket, peer)) => {
+                let (peer, peer_port) = peer_of(peer);
+                Ok(Accepted {
+                    socket,
+                    peer,
+                    peer_port,
+                })
+            }
             Err(Errno::AGAIN) => Err(AcceptFailure::Empty),
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                 Err(AcceptFailure::Exhausted)
@@ -406,10 +410,10 @@ fn sent(result: rustix::io::Result<usize>) -> Sent {
     }
 }
 
-fn peer_of(address: Option<rustix::net::SocketAddrAny>) -> IpAddr {
-    let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+fn peer_of(address: Option<rustix::net::SocketAddrAny>) -> (IpAddr, u16) {
+    let unknown = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     let internet: Option<SocketAddr> = address.and_then(|any| any.try_into().ok());
-    internet.map_or(unknown, |address| address.ip().to_canonical())
+    internet.map_or(unknown, |it| (it.ip().to_canonical(), it.port()))
 }
 
 fn monotonic_ms() -> u64 {

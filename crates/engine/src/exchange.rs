@@ -258,6 +258,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 stream,
             },
             peer: connection.transport.peer,
+            peer_port: connection.transport.peer_port,
             secured: connection.transport.secured().cloned(),
             listener: connection.listener,
             protocol: connection.version(),

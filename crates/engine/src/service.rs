@@ -21,6 +21,8 @@ pub struct Exchange {
     pub id: ExchangeId,
     /// Where the client is.
     pub peer: IpAddr,
+    /// Its port there; 0 where it is not known.
+    pub peer_port: u16,
     /// What was agreed on with it, if the connection has a layer.
     pub secured: Option<Arc<Secured>>,
     /// Where it connected.
@@ -56,6 +58,7 @@ impl Exchange {
         Exchange {
             id: ExchangeId::NOBODY,
             peer,
+            peer_port: 0,
             secured: None,
             listener,
             protocol,

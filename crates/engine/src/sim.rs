@@ -295,7 +295,11 @@ impl Driver for SimDriver {
             world: self.world.clone(),
         };
         let peer = IpAddr::V4(Ipv4Addr::new(10, 0, 0, (id % 250) as u8));
-        Ok(Accepted { socket, peer })
+        Ok(Accepted {
+            socket,
+            peer,
+            peer_port: 1024 + id as u16 % 50_000,
+        })
     }
 
     fn listen(&mut self, _listener: ListenerId, on: bool) {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::buffer::Buffer;
-use crate::driver::{Completion, Driver, Received, Sent, Token};
+use crate::driver::{Accepted, Completion, Driver, Received, Sent, Token};
 use crate::file::OpenFile;
 use crate::layer::{Layer, LayerFault, Secured};
 
@@ -21,6 +21,8 @@ pub(crate) struct Transport<S> {
     socket: S,
     /// Who is at the other end.
     pub peer: IpAddr,
+    /// Its port; 0 where it is not known.
+    pub peer_port: u16,
     /// Nothing of the connection is about who is at its other end, or nothing more.
     pub is_introduced: bool,
     layer: Option<Box<Layered>>,
@@ -75,10 +77,11 @@ impl From<Sent> for Moved {
 
 impl<S> Transport<S> {
     /// Over a socket that was accepted.
-    pub fn new(socket: S, peer: IpAddr, layer: Option<Box<dyn Layer>>) -> Transport<S> {
+    pub fn new(accepted: Accepted<S>, layer: Option<Box<dyn Layer>>) -> Transport<S> {
         Transport {
-            socket,
-            peer,
+            socket: accepted.socket,
+            peer: accepted.peer,
+            peer_port: accepted.peer_port,
             is_introduced: true,
             layer: layer.map(|layer| Box::new(Layered::new(layer))),
         }

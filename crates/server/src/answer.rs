@@ -277,7 +277,7 @@ impl<W: World> Decider<'_, W> {
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         to.exchange.body_len = pending.body_len;
-        to.exchange.peer = pending.peer;
+        (to.exchange.peer, to.exchange.peer_port) = pending.peer;
         let query = match (&pending.inner, to.request.target) {
             (Some(inner), _) => inner.query(),
             (None, Target::Origin { query, .. }) => query,
@@ -552,7 +552,7 @@ impl Service for Web {
         response: &mut Response<'_>,
     ) -> Option<Box<Record>> {
         let status = crate::respond::refused(why, response);
-        exchange.peer = pending.waiting.peer;
+        (exchange.peer, exchange.peer_port) = pending.waiting.peer;
         let log = self.log.as_ref();
         log.map(|_| {
             Record::of(

@@ -1,7 +1,7 @@
 //! The meta-variables of CGI/1.1, which FastCGI parameters are too. It knows nothing of how they
 //! reach a program.
 //!
-//! Read RFC 3875 §4.1. Besides those: REQUEST_URI, DOCUMENT_ROOT, SCRIPT_FILENAME, SERVER_ADDR,
+//! Read RFC 3875 §4.1. Besides those: REMOTE_PORT, REQUEST_URI, DOCUMENT_ROOT, SCRIPT_FILENAME, SERVER_ADDR,
 //! REQUEST_SCHEME and REDIRECT_STATUS, which programs have come to expect, and over TLS HTTPS and SSL_*. Nothing of a client's
 //! that a program could take for the server's: no HTTP_PROXY (a program's HTTP client would obey
 //! it), no names with `_`, which would look like those with `-`.
@@ -126,6 +126,11 @@ impl Environment<'_> {
         put_address(&mut text, self.request.peer.to_canonical());
         put("REMOTE_ADDR", &text);
         text.clear();
+        if self.request.peer_port != 0 {
+            put_number(&mut text, self.request.peer_port.into());
+            put("REMOTE_PORT", &text);
+            text.clear();
+        }
         put_address(&mut text, address);
         put("SERVER_ADDR", &text);
         text.clear();

@@ -48,6 +48,7 @@ pub fn get(root: &Path, target: &str) -> Request {
         version: Version::Http11,
         head: head(target, "Host: example.org:8080\r\nX-Test: 1\r\n"),
         peer: "192.0.2.7".parse().expect("an address"),
+        peer_port: 40_000,
         local: "192.0.2.1:8080".parse().expect("an address"),
         secured: None,
         root: Arc::from(root),

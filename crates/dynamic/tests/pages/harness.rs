@@ -218,6 +218,7 @@ impl Ask<'_> {
                 self.lines.as_bytes(),
             ),
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            peer_port: 40_000,
             local: SocketAddr::from((Ipv4Addr::LOCALHOST, 80)),
             secured: None,
             root: self.site.root(),

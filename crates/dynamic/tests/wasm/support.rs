@@ -132,6 +132,7 @@ pub fn request(target: &str) -> Request {
         version: Version::Http11,
         head: Head::new((path, query), path, b"example.com", b"X-Field: value\r\n"),
         peer: [192, 0, 2, 1].into(),
+        peer_port: 40_000,
         local: ([127, 0, 0, 1], 8080).into(),
         secured: None,
         root: Arc::from(Path::new("/srv/site")),

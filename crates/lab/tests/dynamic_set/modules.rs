@@ -126,6 +126,7 @@ impl Host {
                 lines.as_bytes(),
             ),
             peer: [127, 0, 0, 1].into(),
+            peer_port: 40_000,
             local: ([127, 0, 0, 1], 8080).into(),
             secured: None,
             root: Arc::from(self.site.0.join("site")),

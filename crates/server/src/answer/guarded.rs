@@ -1,6 +1,8 @@
 //! A request on its way past what stands before its site: who the client is, and what the rules say, one after the other.
 //! The level below can't know the rules, so it is given nothing for which there are any.
 
+use std::net::SocketAddr;
+
 use lowroad_config::Action;
 use lowroad_http::status::Status;
 
@@ -21,11 +23,12 @@ pub fn meet_client(
     site: &Site,
     to: &mut Responder<'_, '_>,
 ) -> Result<(), Status> {
-    match guard.client(to.exchange.peer, to.request) {
-        Ok(client) if client == to.exchange.peer => Ok(()),
+    let peer = SocketAddr::new(to.exchange.peer, to.exchange.peer_port);
+    match guard.client(peer, to.request) {
+        Ok(client) if client == peer => Ok(()),
         Ok(client) => {
-            world.note(Step::Client(client));
-            to.exchange.peer = client;
+            world.note(Step::Client(client.ip()));
+            (to.exchange.peer, to.exchange.peer_port) = (client.ip(), client.port());
             Ok(())
         }
         Err(_) => {

@@ -54,8 +54,8 @@ pub struct Pending {
 pub struct Waiting {
     /// See [`lowroad_engine::Exchange`].
     pub body_len: Option<u64>,
-    /// The client, whoever its connection comes from.
-    pub peer: IpAddr,
+    /// The client and its port, whoever its connection comes from.
+    pub peer: (IpAddr, u16),
     /// The site.
     pub site: Arc<Site>,
     /// See [`Asked`].
@@ -188,7 +188,7 @@ impl Asked<'_> {
     pub fn wait(&self, to: &Responder<'_, '_>, waits_for: WaitsFor) -> Decision {
         let waiting = Waiting {
             body_len: to.exchange.body_len,
-            peer: to.exchange.peer,
+            peer: (to.exchange.peer, to.exchange.peer_port),
             site: self.site.clone(),
             host: self.host.into(),
             path: self.path.into(),

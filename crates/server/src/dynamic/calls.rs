@@ -653,6 +653,7 @@ fn request_of(
         version: exchange.protocol,
         head: Head::new((raw_path, query), call.path, host, lines),
         peer: exchange.peer,
+        peer_port: exchange.peer_port,
         local: call.local,
         secured: exchange.secured.clone(),
         root: call.site.folder(call.host),

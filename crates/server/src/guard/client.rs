@@ -11,17 +11,17 @@ use lowroad_http::request::Request;
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
-/// The client of a request that came from `peer`.
+/// The client of a request that came from `peer`. Its port is 0 if a proxy names it without one.
 ///
 /// # Errors
 /// A quoted text in Forwarded has no end, or one begins within a word: whoever wrote that could make another address of the client's.
 pub fn of(
     proxies: &TrustedProxies,
-    peer: IpAddr,
+    peer: SocketAddr,
     request: &Request<'_>,
-) -> Result<IpAddr, Unreadable> {
+) -> Result<SocketAddr, Unreadable> {
     let is_trusted = |address: IpAddr| proxies.addresses.iter().any(|it| it.has(address));
-    if !is_trusted(peer) {
+    if !is_trusted(peer.ip()) {
         return Ok(peer);
     }
     let name: &[u8] = match proxies.field {
@@ -47,7 +47,7 @@ pub fn of(
             break;
         };
         client = named;
-        if !is_trusted(named) {
+        if !is_trusted(named.ip()) {
             break;
         }
     }
@@ -55,7 +55,7 @@ pub fn of(
 }
 
 /// The node of the parameter `for`.
-fn for_of(element: &[u8]) -> Option<IpAddr> {
+fn for_of(element: &[u8]) -> Option<SocketAddr> {
     let mut pairs = Vec::new();
     split_unquoted(element, b';', &mut pairs).ok()?;
     let mut named = pairs.into_iter().filter_map(|pair| {
@@ -74,12 +74,13 @@ fn for_of(element: &[u8]) -> Option<IpAddr> {
 }
 
 /// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`.
-fn address(text: &[u8]) -> Option<IpAddr> {
+fn address(text: &[u8]) -> Option<SocketAddr> {
     let text = str::from_utf8(text).ok()?;
     let bare = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-    let parsed = bare.unwrap_or(text).parse().ok();
-    let address: IpAddr = parsed.or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()))?;
-    Some(address.to_canonical())
+    let parsed = bare.unwrap_or(text).parse::<IpAddr>().ok();
+    let portless = parsed.map(|address| SocketAddr::new(address, 0));
+    let named = portless.or_else(|| text.parse().ok())?;
+    Some(SocketAddr::new(named.ip().to_canonical(), named.port()))
 }
 
 /// Splits at a sign, but not within quoted texts (RFC 9110 §5.6.4).
@@ -126,9 +127,9 @@ mod tests {
         let Ok(Some(head)) = parse(head.as_bytes(), &Limits::default()) else {
             panic!("it is a request: {lines}");
         };
-        let peer = peer.parse().expect("an address");
+        let peer = SocketAddr::new(peer.parse().expect("an address"), 7);
         let client = of(&proxies, peer, &head.request);
-        client.ok().map(|client| client.to_string())
+        client.ok().map(|client| client.ip().to_string())
     }
 
     #[test]

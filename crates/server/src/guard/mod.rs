@@ -9,7 +9,7 @@ pub mod passwords;
 mod paths;
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -81,11 +81,15 @@ impl Guard {
         })))
     }
 
-    /// The client of a request that came from `peer`: whom a trusted proxy names.
+    /// The client of a request that came from `peer`: whom a trusted proxy names. Its port is 0 if the proxy names none.
     ///
     /// # Errors
     /// A trusted proxy's field can be read in two ways.
-    pub fn client(&self, peer: IpAddr, request: &Request<'_>) -> Result<IpAddr, Unreadable> {
+    pub fn client(
+        &self,
+        peer: SocketAddr,
+        request: &Request<'_>,
+    ) -> Result<SocketAddr, Unreadable> {
         client::of(&self.proxies, peer, request)
     }
 

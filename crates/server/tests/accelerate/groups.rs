@@ -199,8 +199,10 @@ fn servers_may_be_told_of_the_client_by_the_proxy_protocol() {
     let mut client = server.connect();
     assert_eq!(client.get("/1", "").text(), "ok");
     assert_eq!(client.get("/2", "").text(), "ok");
+    let own = client.stream().local_addr().expect("it is connected");
     for head in origin.join().expect("no panic") {
-        let start = format!("PROXY TCP4 127.0.0.1 127.0.0.1 0 {}\r\nGET /", at.port());
+        let ports = format!("{} {}", own.port(), at.port());
+        let start = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {ports}\r\nGET /");
         assert!(head.starts_with(&start), "{head}");
         assert!(head.contains("\r\nHost: app.example\r\n"), "{head}");
     }

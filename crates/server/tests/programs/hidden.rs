@@ -155,6 +155,7 @@ fn the_environment_of_a_program_is_exact() {
         "QUERY_STRING",
         "REDIRECT_STATUS",
         "REMOTE_ADDR",
+        "REMOTE_PORT",
         "REQUEST_METHOD",
         "REQUEST_SCHEME",
         "REQUEST_URI",

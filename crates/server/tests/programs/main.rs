@@ -5,6 +5,7 @@ mod admin;
 mod applications;
 mod bodies;
 mod changes;
+mod client;
 mod compressed;
 mod drain;
 mod faults;

@@ -257,6 +257,7 @@ fn request(head: Head) -> Request {
         },
         head: crate::request::Head::new((raw_path, query), &head.path, &head.host, &head.lines),
         peer: head.peer,
+        peer_port: 0,
         local: head.local,
         secured: None,
         root: head.root.into(),

@@ -1,0 +1,74 @@
+//! What programs are told of who asks, through proxies and without.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use lowroad_testkit::{Client, Folder, Server};
+
+use crate::host::PROGRAM;
+
+/// A server that has PROXY headers where `introduced`, trusts this host's proxies, and runs a script that says who asks.
+fn start(folder: &Folder, introduced: &str) -> Server {
+    let script = folder.file(
+        "root/who.cgi",
+        "#!/bin/sh\nsaid=\"$REMOTE_ADDR,${REMOTE_PORT-none}\"\n\
+         printf 'Content-Type: text/plain\\nContent-Length: %d\\n\\n%s' ${#said} \"$said\"\n",
+    );
+    fs::set_permissions(script, Permissions::from_mode(0o755)).expect("a mode");
+    let text = format!(
+        "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}/root\"\n{introduced}\
+         trusted_proxies = \"127.0.0.1\"\n[[site.route]]\npattern = \"*.cgi\"\ncgi = true\n",
+        folder.path().display()
+    );
+    Server::run(PROGRAM, folder, &text)
+}
+
+fn who(client: &mut Client, fields: &str) -> String {
+    client.get("/who.cgi", fields).text()
+}
+
+#[test]
+fn they_are_told_the_port_of_the_client_too() {
+    let folder = Folder::new();
+    let server = start(&folder, "");
+    let mut client = server.connect();
+    let own = client.stream().local_addr().expect("it is connected");
+    let own = format!("{},{}", own.ip(), own.port());
+    assert_eq!(who(&mut client, ""), own);
+    // A port that nobody has named is not the proxy's.
+    let named = "X-Forwarded-For: 192.0.2.7\r\n";
+    assert_eq!(who(&mut client, named), "192.0.2.7,none");
+    let named = "X-Forwarded-For: 192.0.2.7:4711\r\n";
+    assert_eq!(who(&mut client, named), "192.0.2.7,4711");
+    // Whom one request names is not the next one's client.
+    assert_eq!(who(&mut client, ""), own);
+    client.send("POST /who.cgi HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: [2001:db8::7]:9\r\n");
+    client.send("Content-Length: 5\r\n\r\nhel");
+    client.send("lo");
+    assert_eq!(client.response().text(), "2001:db8::7,9");
+}
+
+#[test]
+fn a_header_of_a_proxy_says_the_port() {
+    let folder = Folder::new();
+    let server = start(&folder, "proxy_protocol = \"127.0.0.1\"\n");
+    for (header, told) in [
+        (
+            "PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n",
+            "192.0.2.7,4711",
+        ),
+        (
+            "PROXY TCP6 ::ffff:192.0.2.7 2001:db8::1 9 80\r\n",
+            "192.0.2.7,9",
+        ),
+        ("PROXY TCP4 192.0.2.7 192.0.2.1 0 80\r\n", "192.0.2.7,none"),
+    ] {
+        let mut client = server.connect();
+        client.send(header);
+        assert_eq!(who(&mut client, ""), told, "{header}");
+    }
+    let mut client = server.connect();
+    let own = client.stream().local_addr().expect("it is connected");
+    client.send("PROXY UNKNOWN\r\n");
+    assert_eq!(who(&mut client, ""), format!("127.0.0.1,{}", own.port()));
+}
