@@ -96,24 +96,39 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// The client has sent its last byte while somebody works for it who would like to know. Whoever says nothing more
     /// has most probably hung up; one in a million listens on.
     pub(crate) fn gone_while_waiting(&mut self, id: usize) {
+        let connection = &self.connections[id];
+        if connection.exchanges.gives_up() && connection.sending.is_none() && self.has_ended(id) {
+            self.close_broken(id);
+        }
+    }
+
+    /// The same where the response has begun and is quiet. What comes of it soon reaches who listens on.
+    pub(crate) fn has_hung_up(&mut self, id: usize) -> bool {
+        let now_ms = self.driver.now_ms();
+        let connection = &self.connections[id];
+        let is_quiet = connection
+            .sending
+            .as_ref()
+            .is_some_and(|sending| sending.is_quiet(now_ms));
+        is_quiet && connection.unread && self.has_ended(id)
+    }
+
+    /// Whether the client has sent its last byte, and all are used.
+    fn has_ended(&mut self, id: usize) -> bool {
         let connection = &mut self.connections[id];
-        let gives_up = connection.exchanges.gives_up();
-        if connection.two.is_some()
-            || !gives_up
-            || connection.sending.is_some()
-            || !connection.input.is_empty()
-        {
-            return;
+        if connection.two.is_some() || !connection.input.is_empty() {
+            return false;
         }
         let token = connection.token(id);
         let transport = &mut connection.transport;
         match transport.receive(&mut self.driver, token, &mut self.plain) {
-            Received::End | Received::Broken => self.close_broken(id),
+            Received::End | Received::Broken => true,
             Received::Bytes { lent, .. } => {
                 connection.input.add(lent.as_ref());
                 self.give_back(lent);
+                false
             }
-            Received::Empty => {}
+            Received::Empty => false,
         }
     }
 

@@ -105,6 +105,8 @@ struct Echo {
     mailbox: Box_,
     habit: Habit,
     answers: HashMap<ExchangeId, Receiver>,
+    /// Who sends the responses that are quiet.
+    quiet: Arc<Mutex<Vec<Sender>>>,
     whole: Vec<bool>,
 }
 
@@ -121,6 +123,19 @@ impl Service for Echo {
         exchange: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Answer<Option<u64>, ()> {
+        if matches!(
+            request.target,
+            Target::Origin {
+                path: b"/quiet",
+                ..
+            }
+        ) {
+            let (to, from) = stream(700);
+            self.quiet.lock().expect("no panic").push(to);
+            response.head(Status::OK).end(BodyLen::Unknown);
+            response.stream(from);
+            return Answer::Ready(Some(()));
+        }
         if request.method == Method::Get {
             let body = content(PLAIN_LEN);
             response
@@ -201,6 +216,7 @@ struct Case {
     worker: Worker<SimDriver, Echo>,
     counters: Arc<Counters>,
     admission: Arc<Admission>,
+    quiet: Arc<Mutex<Vec<Sender>>>,
 }
 
 fn settings() -> Settings {
@@ -239,11 +255,13 @@ impl Case {
         let world = Shared::new(seed, faults(seed));
         let driver = world.driver();
         let mailbox: Box_ = Mailbox::new(driver.waker());
+        let quiet: Arc<Mutex<Vec<Sender>>> = Arc::default();
         let service = Echo {
             world: world.clone(),
             mailbox: mailbox.clone(),
             habit,
             answers: HashMap::new(),
+            quiet: quiet.clone(),
             whole: Vec::new(),
         };
         let counters = Arc::new(Counters::default());
@@ -262,6 +280,7 @@ impl Case {
             worker,
             counters,
             admission,
+            quiet,
         }
     }
 
@@ -279,7 +298,11 @@ impl Case {
 impl Case {
     /// The worker waits a while for what clients still send.
     fn linger(&mut self) {
-        let until_ms = self.world.now_ms() + 10_000;
+        self.turn_for(10_000);
+    }
+
+    fn turn_for(&mut self, time_ms: u64) {
+        let until_ms = self.world.now_ms() + time_ms;
         self.world.alarm(until_ms);
         while self.world.now_ms() < until_ms {
             self.worker.turn();
@@ -462,5 +485,47 @@ fn a_body_that_stops_coming_is_given_up() {
         }
         assert_eq!(case.admission.open(), 0, "seed {seed}");
         assert_eq!(case.counters.body_timeouts.value(), 1, "seed {seed}");
+    }
+}
+
+/// A client that has asked for something quiet, had the start of it, and says nothing more.
+fn asked_for_quiet(case: &mut Case) -> (usize, Sender) {
+    let client = case.world.connect();
+    case.world
+        .send(client, b"GET /quiet HTTP/1.1\r\nHost: sim\r\n\r\n");
+    case.turn_for(5_000);
+    let sender = case.quiet.lock().expect("no panic").pop().expect("asked");
+    sender.push(Bytes::from_static(b"begun")).expect("open");
+    case.turn_for(1_000);
+    assert!(!case.world.read(client).is_empty());
+    case.world.end(client);
+    (client, sender)
+}
+
+#[test]
+fn who_hangs_up_while_nothing_comes_is_noticed() {
+    for seed in 0..20 {
+        let mut case = Case::new(seed, Habit::Echo);
+        let (_, sender) = asked_for_quiet(&mut case);
+        case.turn_for(10_000);
+        assert_eq!(case.admission.open(), 0, "seed {seed}");
+        assert!(sender.push(Bytes::from_static(b"more")).is_err());
+    }
+}
+
+#[test]
+fn who_only_says_no_more_gets_what_comes_soon() {
+    for seed in 0..20 {
+        let mut case = Case::new(seed, Habit::Echo);
+        let (client, sender) = asked_for_quiet(&mut case);
+        for _ in 0..20 {
+            case.turn_for(3_000);
+            let room = sender.push(Bytes::from_static(b"more"));
+            assert!(room.is_ok(), "seed {seed}");
+        }
+        sender.end();
+        case.turn_until_over(seed, client);
+        let body = dechunked(body_of(&case.world.read(client))).expect("whole");
+        assert_eq!(body, [&b"begun"[..], &b"more".repeat(20)].concat());
     }
 }
