@@ -422,6 +422,7 @@ fn with_slash(request: &Request) -> Response {
         status,
         fields: crate::Fields::new(),
         content: Content::Bytes(bytes::Bytes::new()),
+        made_from: None,
     };
     response.field("Location", location)
 }

@@ -14,6 +14,7 @@ mod functions;
 mod guards;
 mod instrument;
 mod reply;
+mod sites;
 mod statement;
 mod templates;
 mod value;
@@ -30,13 +31,15 @@ use self::attempt::{Attempt, Stop};
 use self::budget::TIME_MAX;
 use self::database::{Database, Session};
 use self::reply::Reply;
-use self::templates::{Sites, Templates, Wrong};
+use self::sites::Site;
+use self::templates::{Templates, Wrong};
 use self::visit::Visit;
 use crate::request::Unread;
 use crate::{Begun, Failure, Handler, Request, Response};
 
 pub use self::csrf::Key;
 pub use self::database::Databases;
+pub use self::sites::Sites;
 
 /// Bytes of a request's body.
 const BODY_LEN_MAX: usize = 1 << 20;
@@ -51,12 +54,12 @@ const STEPS_INLINE_MAX: u64 = 50_000;
 /// How many of those are rendered at a time.
 const HEAVY_MAX: usize = 4;
 
-/// Answers the requests of one route. Routes may share databases and a key.
+/// Answers the requests of one route. Routes may share databases, a key and templates.
 pub struct Pages {
     databases: Arc<Databases>,
     database: Option<Arc<Database>>,
     key: Key,
-    sites: Sites,
+    sites: Arc<Sites>,
     heavy: Arc<Concurrency>,
     /// Bytes that a page may take.
     memory_len_max: usize,
@@ -76,6 +79,7 @@ impl Pages {
         configured: &lowroad_config::schema::Pages,
         databases: Arc<Databases>,
         key: Key,
+        sites: Arc<Sites>,
     ) -> Result<Pages, String> {
         let named = |name: &String| {
             let found = databases.named(name).cloned();
@@ -87,7 +91,7 @@ impl Pages {
             databases,
             database,
             key,
-            sites: Sites::default(),
+            sites,
             heavy: Concurrency::in_line(HEAVY_MAX),
             memory_len_max: configured.memory_len_max,
         })
@@ -97,10 +101,20 @@ impl Pages {
         let (folder, way_len) = request.files();
         let path = request.path().get(way_len..).unwrap_or_default();
         let name = templates::page_name(path).ok_or_else(Failure::not_found)?;
-        let templates = self.sites.templates(folder);
+        let (site, templates) = self.sites.of(folder);
         is_there(&templates, &name)?;
         let visit = self.visit(&name, &mut request).await?;
-        self.render(templates, name, Arc::new(visit)).await
+        let mut response = self.render(templates, name, Arc::new(visit)).await?;
+        self.note(&site, &mut response);
+        Ok(response)
+    }
+
+    /// Says what a response was made of, and has that looked at if the response may be kept.
+    fn note(&self, site: &Site, response: &mut Response) {
+        response.made_from = Some(site.name.clone());
+        if reply::may_be_kept(&response.fields) {
+            self.sites.keeps(site);
+        }
     }
 
     /// Reads the body, and refuses forms that are not this site's.

@@ -1,6 +1,8 @@
 //! A response as a handler makes it. Framing, `Date`, `Connection` and `Content-Length` are the
 //! server's affair.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use lowroad_engine::stream::Receiver;
 use lowroad_engine::tunnel::Tunnel;
@@ -16,6 +18,9 @@ pub struct Response {
     pub fields: Fields,
     /// The body.
     pub content: Content,
+    /// Names what it was made of besides the request, where that may change and whoever keeps the response is told so. No
+    /// tag of a program.
+    pub made_from: Option<Arc<str>>,
 }
 
 /// The body of a response.
@@ -66,6 +71,7 @@ impl Response {
             status,
             fields,
             content: Content::Bytes(body.into()),
+            made_from: None,
         }
     }
 
@@ -78,6 +84,7 @@ impl Response {
                 protocol: protocol.into(),
                 tunnel,
             })),
+            made_from: None,
         }
     }
 

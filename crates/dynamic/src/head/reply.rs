@@ -110,6 +110,7 @@ impl Reply {
             status: head.status,
             fields: head.fields,
             content: Content::Bytes(body),
+            made_from: None,
         })
     }
 
@@ -250,6 +251,7 @@ fn local(target: Vec<u8>) -> Response {
         status: Status::FOUND,
         fields: Fields::new(),
         content: Content::Local(target),
+        made_from: None,
     }
 }
 
@@ -265,6 +267,7 @@ fn streamed(status: Status, fields: Fields, len: Option<u64>, stream: Receiver) 
         status,
         fields,
         content: Content::Stream { len, stream },
+        made_from: None,
     }
 }
 

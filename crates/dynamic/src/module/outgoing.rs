@@ -154,6 +154,7 @@ impl Outgoing {
             status: self.status,
             fields: std::mem::take(&mut self.fields),
             content,
+            made_from: None,
         }
     }
 

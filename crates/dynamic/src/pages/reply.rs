@@ -7,7 +7,7 @@ use lowroad_http::status::Status;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::fields::is_token;
-use crate::{Content, Response};
+use crate::{Content, Fields, Response};
 
 /// What a cookie's value can't have as it is (RFC 6265 §4.1.1), and `%`.
 const COOKIE: &AsciiSet = &CONTROLS
@@ -195,6 +195,7 @@ impl Reply {
                 .map(|(name, value)| (name, value.as_bytes()))
                 .collect(),
             content: Content::Bytes(text.into()),
+            made_from: None,
         })
     }
 
@@ -222,6 +223,15 @@ impl Reply {
         let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
         Some(&found.1)
     }
+}
+
+/// Whether a response with these fields may say that it holds for a while.
+pub fn may_be_kept(fields: &Fields) -> bool {
+    let lasts = |(name, value): (&str, &[u8])| match name.to_ascii_lowercase() {
+        name if name == "cache-control" => !matches!(value, b"no-cache" | b"private, no-cache"),
+        name => name.ends_with("cache-control") || name == "expires",
+    };
+    fields.iter().any(lasts)
 }
 
 /// A Cache-Control as it is for the visitor's browser only: without what concerns others.

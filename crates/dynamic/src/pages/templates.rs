@@ -1,10 +1,9 @@
-//! The templates of a site: loaded when they are asked for, kept compiled, and loaded anew when a
-//! file changed. Knows files and the template engine; no requests, no databases.
+//! The templates of a site: loaded when they are asked for, and kept compiled. When a file changed, all are loaded anew
+//! (`sites`). Knows files and the template engine; no requests, no databases.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_engine::file::Stamp;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, escape_formatter};
@@ -14,27 +13,11 @@ use super::{constant, functions, guards, instrument};
 /// What the names of templates end in.
 pub const SUFFIX: &str = ".lrp";
 
-/// How often files are looked at.
-const CHECK_EVERY: Duration = Duration::from_millis(500);
-
 /// Steps of the template engine that a page may take: some tenths of a second.
 const FUEL: u64 = 5_000_000;
 
 /// Bytes of a template.
 const SOURCE_LEN_MAX: u64 = 1 << 20;
-
-/// Sites that are kept at a time; a server with a folder for each host name may have many.
-const SITES_MAX: usize = 1_024;
-
-/// The templates of all sites, by the sites' folders.
-#[derive(Default)]
-pub struct Sites(RwLock<HashMap<Arc<Path>, Arc<Site>>>);
-
-/// The templates of a site.
-pub struct Site {
-    root: Arc<Path>,
-    current: Mutex<(Arc<Templates>, Instant)>,
-}
 
 /// Templates as they were at one time.
 pub struct Templates {
@@ -66,49 +49,9 @@ impl std::fmt::Display for Wrong {
 
 impl std::error::Error for Wrong {}
 
-impl Sites {
-    /// The templates in a folder, as they are now, give or take the time between two looks.
-    pub fn templates(&self, root: &Arc<Path>) -> Arc<Templates> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(site) = known.get(root) {
-            return site.current();
-        }
-        drop(known);
-        let mut sites = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if sites.len() >= SITES_MAX {
-            sites.clear();
-        }
-        let site = sites
-            .entry(root.clone())
-            .or_insert_with(|| Arc::new(Site::new(root.clone())));
-        site.current()
-    }
-}
-
-impl Site {
-    fn new(root: Arc<Path>) -> Site {
-        let templates = Arc::new(Templates::new(root.clone()));
-        Site {
-            root,
-            current: Mutex::new((templates, Instant::now())),
-        }
-    }
-
-    fn current(&self) -> Arc<Templates> {
-        let mut current = lock(&self.current);
-        let (templates, checked) = &mut *current;
-        if checked.elapsed() >= CHECK_EVERY {
-            if templates.have_changed() {
-                *templates = Arc::new(Templates::new(self.root.clone()));
-            }
-            *checked = Instant::now();
-        }
-        templates.clone()
-    }
-}
-
 impl Templates {
-    fn new(root: Arc<Path>) -> Templates {
+    /// Those of a folder; none is loaded yet.
+    pub fn new(root: Arc<Path>) -> Templates {
         let files = Arc::new(Mutex::new(HashMap::new()));
         let mut environment = Environment::new();
         let (folder, noted) = (root.clone(), files.clone());
@@ -134,7 +77,8 @@ impl Templates {
         }
     }
 
-    fn have_changed(&self) -> bool {
+    /// Whether a file of those that are loaded is not what it was.
+    pub fn have_changed(&self) -> bool {
         let now = |path: &Path| Stamp::at(path).ok();
         lock(&self.files)
             .iter()
@@ -270,7 +214,8 @@ fn checked(name: &str, source: String) -> Result<String, Error> {
     }
 }
 
-fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks what is right at each moment.
+pub fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
     it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -468,6 +468,7 @@ impl Head {
             status: self.status,
             fields: self.fields,
             content,
+            made_from: None,
         }
     }
 }

@@ -149,7 +149,12 @@ fn pages(databases: &[schema::Database], key: &Key) -> Arc<Pages> {
     let database = databases.first().map(|database| database.name.clone());
     let configured = schema::Pages::new(database);
     let databases = Databases::new(databases).expect("databases");
-    let pages = Pages::new(&configured, Arc::new(databases), key.clone());
+    let pages = Pages::new(
+        &configured,
+        Arc::new(databases),
+        key.clone(),
+        Arc::default(),
+    );
     Arc::new(pages.expect("pages"))
 }
 

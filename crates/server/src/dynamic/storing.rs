@@ -206,6 +206,9 @@ impl Storing {
     )]
     pub fn store(self, mut reply: Reply, path: &[u8], lines: &[u8]) -> Result<Stored, Reply> {
         let is_part = reply.response.status == Status::PARTIAL_CONTENT;
+        if is_part && reply.response.made_from.is_some() {
+            return Err(reply);
+        }
         if is_part && !self.completed(&mut reply) {
             return Err(parts::keep(self, reply, path, lines));
         }
@@ -214,13 +217,16 @@ impl Storing {
             return Err(reply);
         }
         let judge = self.judge();
-        let judged = match judge.lifetime(reply.response.status, &reply.response.fields) {
+        let mut judged = match judge.lifetime(reply.response.status, &reply.response.fields) {
             Ok(judged) => judged,
             Err(why) => {
                 self.store.refusals.note(self.key.hash, why);
                 return Err(reply);
             }
         };
+        if let Some(name) = &reply.response.made_from {
+            judged.lifetime = judged.lifetime.tagged(name);
+        }
         let Some(selecting) = judge.selecting(&reply.response, lines) else {
             return Err(reply);
         };

@@ -104,7 +104,9 @@ impl Stale {
         let (Wants::Head, Some(representation)) = (storing.key.wants, stored) else {
             return;
         };
-        if reply.status() != Status::OK || representation.head.status() != Status::OK {
+        // What is stored may be made of something else than the news of it.
+        let is_made = reply.response.made_from.is_some();
+        if is_made || reply.status() != Status::OK || representation.head.status() != Status::OK {
             return;
         }
         let is_same = is_same(representation, reply);

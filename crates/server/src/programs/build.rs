@@ -13,6 +13,7 @@ use lowroad_log::Logger;
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle;
 
+use crate::changes::Changes;
 use crate::programs::compressing::{self, Compressing, Compressors};
 use crate::programs::conditions::{self, Varying};
 use crate::programs::lanes::Lanes;
@@ -20,6 +21,7 @@ use crate::programs::modules::{self, Catalog, Modules};
 use crate::programs::pages::{self, Databases, Forms};
 use crate::programs::routes::{Route, Routes};
 use crate::programs::scripts::Scripts;
+use crate::store::SharedStore;
 
 /// What programs need to run.
 pub struct Programs {
@@ -66,6 +68,11 @@ impl Programs {
     /// Where programs are waited for that a worker calls.
     pub fn runtime(&self, worker: usize) -> Handle {
         self.lanes.of(worker)
+    }
+
+    /// Has this store drop what is kept of pages whose templates change; who keeps copies is told by `changes`.
+    pub fn drop_changed(&self, store: Arc<SharedStore>, changes: Arc<Changes>) {
+        self.forms.drop_changed(store, changes);
     }
 
     /// Gives up what is under way.

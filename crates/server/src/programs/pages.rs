@@ -6,21 +6,40 @@ use lowroad_config as config;
 use lowroad_dynamic::Handler;
 use lowroad_dynamic::limited::Limited;
 pub use lowroad_dynamic::pages::counts;
-use lowroad_dynamic::pages::{self, Key, Pages};
+use lowroad_dynamic::pages::{self, Key, Pages, Sites};
 
-/// Signs what forms of pages carry; forms outlive a configuration.
-pub struct Forms(Key);
+use crate::changes::Changes;
+use crate::store::SharedStore;
+use crate::store::purging::{Kind, Purge};
+
+/// What pages of all configurations share: the key that signs what forms carry, since forms outlive a configuration, and
+/// the templates, since what is kept of them does, too.
+pub struct Forms {
+    key: Key,
+    sites: Arc<Sites>,
+}
 
 /// The databases of a configuration.
 pub struct Databases(Arc<pages::Databases>);
 
 impl Forms {
-    /// With a new key.
+    /// With a new key, and no templates yet.
     ///
     /// # Errors
     /// When there are no random bytes.
     pub fn new() -> Result<Forms, String> {
-        Key::random().map(Forms)
+        Ok(Forms {
+            key: Key::random()?,
+            sites: Arc::default(),
+        })
+    }
+
+    /// Has this store drop what is kept of pages whose templates change; who keeps copies is told by `changes`.
+    pub fn drop_changed(&self, store: Arc<SharedStore>, changes: Arc<Changes>) {
+        self.sites.tell(Box::new(move |name| {
+            store.purge(&Purge::Tag(name.as_bytes()), Kind::Hard);
+            changes.tell();
+        }));
     }
 
     /// The databases of a configuration; none is asked yet.
@@ -42,7 +61,12 @@ impl Forms {
         pages: &config::Pages,
         databases: &Databases,
     ) -> Result<Arc<dyn Handler>, String> {
-        let handler = Pages::new(pages, databases.0.clone(), self.0.clone())?;
+        let handler = Pages::new(
+            pages,
+            databases.0.clone(),
+            self.key.clone(),
+            self.sites.clone(),
+        )?;
         let (timeout_ms, max) = (rules.timeout_ms, rules.concurrency_max);
         Ok(Arc::new(Limited::new(handler, timeout_ms, max)))
     }

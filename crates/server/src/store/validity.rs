@@ -291,6 +291,12 @@ impl Lifetime {
         self
     }
 
+    /// The same with one more tag.
+    pub fn tagged(self, tag: &str) -> Lifetime {
+        let names = [tag.as_bytes(), b",", self.names()].concat();
+        self.named(names)
+    }
+
     /// Bytes that it takes apart.
     pub fn size(&self) -> usize {
         let size = |more: &More| size_of::<More>() + more.names.len();

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use lowroad_config::{Config, Feature, Pages, Route};
 use lowroad_dynamic::Handler;
 
+use crate::changes::Changes;
 use crate::features;
+use crate::store::SharedStore;
 
 /// What pages share: nothing.
 pub struct Forms;
@@ -18,6 +20,9 @@ impl Forms {
     pub fn new() -> Result<Forms, String> {
         Ok(Forms)
     }
+
+    /// Nothing is kept of any.
+    pub fn drop_changed(&self, _: Arc<SharedStore>, _: Arc<Changes>) {}
 
     /// Opens none.
     pub fn open(&self, config: &Config) -> Result<Databases, String> {

@@ -20,4 +20,5 @@ mod readers;
 mod shared;
 mod streams;
 mod talk;
+mod templates;
 mod uploads;
