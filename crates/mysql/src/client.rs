@@ -40,6 +40,8 @@ enum State {
     Prepared,
     /// The parameters of the statement that is prepared: so many packets, then so many columns.
     Parameters { left: usize, columns: usize },
+    /// That a statement that gives no rows is done.
+    Command,
     /// How many columns a result has, or that it has none.
     Result,
     /// The columns of a result, or of the statement that is prepared.
@@ -186,6 +188,22 @@ impl Client {
         Ok(())
     }
 
+    /// Executes a statement without preparing it, as some can't be. It must be one that gives no rows.
+    ///
+    /// # Errors
+    /// It is not begun.
+    pub fn command(&mut self, statement: &str) -> Result<(), Refused> {
+        if self.state != State::Idle {
+            return Err(Refused::Busy);
+        }
+        if statement.len() >= self.limits.packet_len_max.min(packet::LEN_END - 1) {
+            return Err(Refused::TooLong);
+        }
+        request::query(&mut self.out, statement);
+        self.expect(State::Command);
+        Ok(())
+    }
+
     /// A command was written: its answer is to come.
     fn expect(&mut self, state: State) {
         self.sequence = 1;
@@ -245,6 +263,7 @@ impl Client {
         match self.state {
             State::Rows => self.row(payload, events),
             State::Result => self.result(payload, events),
+            State::Command => self.command_done(payload, events),
             State::Columns {
                 at,
                 count,

@@ -9,6 +9,8 @@ pub enum Error {
     Protocol(&'static str),
     /// The server wants what this client can't do; what to do instead.
     Unsupported(&'static str),
+    /// The server can do TLS, to which [`Login::yields_to_tls`](crate::Login) leaves it.
+    OffersTls,
     /// The server refused the login or the session's settings; its reason came as an event.
     LoginRefused,
     /// A packet is longer than [`Limits::packet_len_max`](crate::Limits).
@@ -31,6 +33,7 @@ impl fmt::Display for Error {
         to.write_str(match self {
             Error::Protocol(what) => what,
             Error::Unsupported(what) => what,
+            Error::OffersTls => "the database server can do TLS",
             Error::LoginRefused => "the database server refuses the login",
             Error::PacketTooLong => "the database server sends a row that is too long",
             Error::TooManyColumns => "the database server sends too many columns",

@@ -24,7 +24,7 @@ pub enum Value<'v> {
 pub enum Event<'e> {
     /// The login is done: statements may be executed.
     Ready,
-    /// A result begins.
+    /// A result begins. A procedure may give several before it is done.
     Columns(&'e [Column]),
     /// The next value of the row; as many as there are columns.
     Value(Value<'e>),

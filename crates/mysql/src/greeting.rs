@@ -14,8 +14,11 @@ use crate::read::Reader;
 const CLIENT_MYSQL: u32 = 1;
 const CONNECT_WITH_DB: u32 = 1 << 3;
 const PROTOCOL_41: u32 = 1 << 9;
+const TLS: u32 = 1 << 11;
 const TRANSACTIONS: u32 = 1 << 13;
 const SECURE_CONNECTION: u32 = 1 << 15;
+const MULTI_RESULTS: u32 = 1 << 17;
+const PREPARED_MULTI_RESULTS: u32 = 1 << 18;
 const PLUGIN_AUTH: u32 = 1 << 19;
 const PLUGIN_AUTH_LENENC: u32 = 1 << 21;
 const DEPRECATE_EOF: u32 = 1 << 24;
@@ -94,6 +97,11 @@ pub fn read(payload: &[u8]) -> Result<Greeting, Error> {
 }
 
 impl Greeting {
+    /// Whether it would go on over TLS.
+    pub fn offers_tls(&self) -> bool {
+        self.capabilities & TLS != 0
+    }
+
     /// What both sides can do.
     pub fn dialect(&self) -> Dialect {
         Dialect {
@@ -107,6 +115,8 @@ impl Greeting {
         let mut wanted = PROTOCOL_41
             | TRANSACTIONS
             | SECURE_CONNECTION
+            | MULTI_RESULTS
+            | PREPARED_MULTI_RESULTS
             | PLUGIN_AUTH
             | PLUGIN_AUTH_LENENC
             | DEPRECATE_EOF

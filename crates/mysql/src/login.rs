@@ -19,6 +19,8 @@ pub struct Login {
     /// this it is sent, encrypted with the key that the server says is its own: somebody between the two can
     /// then take the server's place and learn the password. Without it such a login is an error.
     pub trusts_key: bool,
+    /// A server that can do TLS is told nothing: this ends with [`Error::OffersTls`](crate::Error).
+    pub yields_to_tls: bool,
 }
 
 /// How much a server may make the client do. Each is counted by the [`Error`](crate::Error) that names it.

@@ -28,6 +28,9 @@ impl Client {
             return Err(Error::LoginRefused);
         }
         let greeting = greeting::read(payload)?;
+        if self.login.yields_to_tls && greeting.offers_tls() {
+            return Err(Error::OffersTls);
+        }
         self.dialect = greeting.dialect();
         self.salt = greeting.salt;
         // The default is not that of the user, who may have one that will do.

@@ -15,9 +15,6 @@ const ERR: u8 = 0xff;
 /// A bit of the server's status: another result follows.
 const MORE_RESULTS: u16 = 1 << 3;
 
-const SEVERAL: Error =
-    Error::Unsupported("the statement gives several results: procedures that do can't be called");
-
 impl Client {
     pub(super) fn prepared(
         &mut self,
@@ -160,6 +157,18 @@ impl Client {
         self.expect(State::Result);
     }
 
+    pub(super) fn command_done(
+        &mut self,
+        payload: &[u8],
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        match payload.first() {
+            Some(&OK) => self.done(payload, events),
+            Some(&ERR) => self.failed(payload, events),
+            _ => Err(Error::Protocol("it answers a command with a result")),
+        }
+    }
+
     pub(super) fn result(
         &mut self,
         payload: &[u8],
@@ -253,7 +262,9 @@ impl Client {
         events: &mut impl FnMut(Event<'_>),
     ) -> Result<(), Error> {
         if status & MORE_RESULTS != 0 {
-            return Err(SEVERAL);
+            // Of a procedure: what it selects comes first, and that it is done last.
+            self.state = State::Result;
+            return Ok(());
         }
         self.state = State::Idle;
         events(Event::Done { affected, last_id });

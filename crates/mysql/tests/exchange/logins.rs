@@ -122,3 +122,22 @@ fn servers_that_can_not_be_talked_to() {
     );
     assert_eq!(talk.told(), ["Failed 1040 HY000 Too many connections"]);
 }
+
+#[test]
+fn a_server_that_can_do_tls_is_left_to_others() {
+    let greeted = |yields_to_tls, offers_tls: bool| {
+        let login = Login {
+            yields_to_tls,
+            ..Login::default()
+        };
+        let mut talk = Talk::new(login, Limits::default());
+        let mut payload = greeting(Dialect::New, "mysql_native_password");
+        // The second byte of the capabilities, behind version, thread, salt and a zero.
+        payload[1 + b"8.0.40\0".len() + 4 + 8 + 1 + 1] &= !(1 << 3);
+        payload[1 + b"8.0.40\0".len() + 4 + 8 + 1 + 1] |= u8::from(offers_tls) << 3;
+        (talk.hear(0, &payload), talk.said().is_empty())
+    };
+    assert_eq!(greeted(false, true), (Ok(()), false));
+    assert_eq!(greeted(true, false), (Ok(()), false));
+    assert_eq!(greeted(true, true), (Err(Error::OffersTls), true));
+}
