@@ -9,6 +9,7 @@ mod budget;
 mod constant;
 mod csrf;
 mod database;
+mod direct;
 mod form;
 mod functions;
 mod guards;
@@ -16,6 +17,7 @@ mod instrument;
 mod reply;
 mod sites;
 mod statement;
+mod table;
 mod templates;
 mod value;
 mod visit;
@@ -29,7 +31,8 @@ use minijinja::{ErrorKind, Value, context};
 
 use self::attempt::{Attempt, Stop};
 use self::budget::TIME_MAX;
-use self::database::{Database, Session};
+use self::database::{Answer, Database, Session};
+use self::direct::Direct;
 use self::reply::Reply;
 use self::sites::Site;
 use self::templates::{Templates, Wrong};
@@ -104,7 +107,11 @@ impl Pages {
         let (site, templates) = self.sites.of(folder);
         is_there(&templates, &name)?;
         let visit = self.visit(&name, &mut request).await?;
-        let mut response = self.render(templates, name, Arc::new(visit)).await?;
+        let direct = self.direct(&templates, &name, &visit).await;
+        let mut response = match direct {
+            Some(answer) => answer?,
+            None => self.render(templates, name, Arc::new(visit)).await?,
+        };
         self.note(&site, &mut response);
         Ok(response)
     }
@@ -149,6 +156,27 @@ impl Pages {
         Ok(Visit::new(request, form, text, &self.key))
     }
 
+    /// The answer of a page that only reads and needs no template engine; none for all others.
+    async fn direct(
+        &self,
+        templates: &Templates,
+        name: &str,
+        visit: &Visit,
+    ) -> Option<Result<Response, Failure>> {
+        if !visit.safe || visit.has_several_cookie_lines() {
+            return None;
+        }
+        let direct = Direct {
+            templates,
+            name,
+            page: &*templates.direct(name)?,
+            visit,
+            database: self.database.as_ref()?,
+            memory_len_max: self.memory_len_max,
+        };
+        direct.answer().await
+    }
+
     /// Renders, asks, and renders again until nothing is left to ask.
     async fn render(
         &self,
@@ -176,8 +204,8 @@ impl Pages {
                 End::Call(call) => {
                     answers = tried.answers;
                     let answer = session.call(&call).await;
-                    rows_len += answer.as_ref().map_or(0, value::rows_len);
-                    answers.push(answer);
+                    rows_len += answer.as_ref().map_or(0, Answer::len);
+                    answers.push(answer.map(|answer| answer.value(call.want)));
                 }
                 End::Failed(failure) => return Err(failure),
                 End::Rendered(text) => {
@@ -350,11 +378,15 @@ fn failure(templates: &Templates, status: Status, error: &minijinja::Error) -> F
         }
         source = inner.source();
     }
-    let file = templates.root.join(&at.0);
-    let line = at.1.unwrap_or(1);
-    // What a database says may have a visitor's words in it: it stays one line.
+    let detail = place(templates, &at.0, at.1.unwrap_or(1), &reason);
+    Failure::new(status, detail)
+}
+
+/// `FILE:LINE: reason`. What a database says may have a visitor's words in it: it stays one line.
+fn place(templates: &Templates, name: &str, line: usize, reason: &str) -> String {
+    let file = templates.root.join(name);
     let detail = format!("{}:{line}: {reason}", file.display());
-    Failure::new(status, detail.replace(char::is_control, " "))
+    detail.replace(char::is_control, " ")
 }
 
 fn reason(error: &minijinja::Error) -> String {

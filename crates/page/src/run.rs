@@ -250,10 +250,20 @@ impl Run {
         &self.reply
     }
 
+    /// Where the step is that was taken last: the name of the page or of its part, and the line.
+    pub fn place<'p>(&self, page: &'p Page) -> (&'p str, u32) {
+        let (part, line) = self.part_and_line(page);
+        (page.parts.get(part).map_or("", String::as_str), line)
+    }
+
+    fn part_and_line(&self, page: &Page) -> (usize, u32) {
+        let place = self.at.checked_sub(1).and_then(|at| page.lines.get(at));
+        place.map_or((0, 1), |place| (place.part as usize, place.line))
+    }
+
     /// What is wrong with the step that was taken last.
     fn failure(&self, page: &Page, what: String) -> Failure {
-        let place = self.at.checked_sub(1).and_then(|at| page.lines.get(at));
-        let (part, line) = place.map_or((0, 1), |place| (place.part as usize, place.line));
+        let (part, line) = self.part_and_line(page);
         let what = match page.parts.get(part) {
             Some(name) if part > 0 => format!("in {name}: {what}"),
             _ => what,

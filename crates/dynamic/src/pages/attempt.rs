@@ -82,14 +82,15 @@ impl Attempt {
     }
 }
 
-/// The error with the first line of the statement, for the log.
 fn broken(call: &Call, fault: &Fault) -> Error {
+    Error::new(ErrorKind::InvalidOperation, told(call, fault))
+}
+
+/// What went wrong with a call, with the first line of its statement, for the log.
+pub fn told(call: &Call, fault: &Fault) -> String {
     let line = call.sql.trim().lines().next().unwrap_or_default();
     let line: String = line.chars().take(200).collect();
-    Error::new(
-        ErrorKind::InvalidOperation,
-        format!("{} [{line}]", fault.reason),
-    )
+    format!("{} [{line}]", fault.reason)
 }
 
 /// Does something with the attempt that this thread renders.

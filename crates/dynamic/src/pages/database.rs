@@ -1,11 +1,13 @@
 //! Databases: what a page asks for, the connections that are kept, and what went wrong.
 //!
-//! Knows the three drivers, time and limits; neither templates nor requests. Connections are kept
+//! Knows the drivers, time and limits; neither templates nor requests. Connections are kept
 //! here and not in sqlx's pool, since that sends a ping each time a connection comes back: half of
 //! all that a database would get from us.
 
 mod address;
+mod moment;
 mod mysql;
+mod mysql_plain;
 mod pool;
 mod postgres;
 mod session;
@@ -21,7 +23,8 @@ use self::address::DatabaseAddress;
 use self::pool::Pool;
 use super::budget;
 use super::statement::{self, Effect};
-use super::value::{Columns, Param, Row, cells_len};
+use super::table::{self, Table};
+use super::value::{Done, Param};
 
 pub use self::session::Session;
 
@@ -152,18 +155,29 @@ impl Call {
     }
 }
 
-/// What a driver gives.
-enum Answer {
-    Rows(Vec<Value>),
-    Done(super::value::Done),
+/// What a database answers.
+pub enum Answer {
+    /// The rows of what reads.
+    Rows(Arc<Table>),
+    /// What was written.
+    Done(Done),
 }
 
 impl Answer {
-    fn value(self, want: Want) -> Value {
+    /// As a template's value.
+    pub fn value(self, want: Want) -> Value {
         match (self, want) {
-            (Answer::Rows(rows), Want::Row) => rows.into_iter().next().unwrap_or(Value::from(())),
-            (Answer::Rows(rows), _) => Value::from(rows),
+            (Answer::Rows(table), Want::Row) => table::first_row(table),
+            (Answer::Rows(table), _) => table::rows(table),
             (Answer::Done(done), _) => done.value(),
+        }
+    }
+
+    /// Bytes that it takes.
+    pub fn len(&self) -> usize {
+        match self {
+            Answer::Rows(table) => table.len(),
+            Answer::Done(_) => 0,
         }
     }
 }
@@ -171,41 +185,45 @@ impl Answer {
 /// The rows of an answer as they come.
 struct Rows<'c> {
     call: &'c Call,
-    rows: Vec<Value>,
-    len: usize,
+    table: Table,
 }
 
 impl<'c> Rows<'c> {
     fn of(call: &'c Call) -> Rows<'c> {
         Rows {
             call,
-            rows: Vec::new(),
-            len: 0,
+            table: Table::default(),
         }
     }
 
-    /// Takes one more.
-    fn push(&mut self, columns: &Columns, cells: Vec<Value>) -> Result<(), Trouble> {
-        if self.rows.len() == self.call.database.rows_max {
+    /// A row has come whole.
+    fn end_row(&mut self) -> Result<(), Trouble> {
+        if self.table.row_count() == self.call.database.rows_max {
             return Err(Trouble::TooManyRows);
         }
-        self.len += cells_len(&cells);
-        if self.len > self.call.len_max {
-            return Err(Trouble::TooLong(self.call.len_max));
+        self.table.end_row();
+        match self.table.len() > self.call.len_max {
+            true => Err(Trouble::TooLong(self.call.len_max)),
+            false => Ok(()),
         }
-        self.rows.push(Row::value(columns, cells));
-        Ok(())
     }
 
     fn answer(self) -> Answer {
-        Answer::Rows(self.rows)
+        Answer::Rows(Arc::new(self.table))
     }
 }
 
 /// Why a driver gives nothing.
+#[derive(Debug)]
 enum Trouble {
     /// What sqlx says.
     Driver(sqlx::Error),
+    /// What a database says to our own client: its number, and its reason.
+    Refused { code: u16, message: String },
+    /// What our own client says.
+    Client(lowroad_mysql::Error),
+    /// The connection is not there.
+    Lost(String),
     /// There are more rows than allowed.
     TooManyRows,
     /// The rows are longer than so many bytes, which is what the page may take.
@@ -216,6 +234,21 @@ enum Trouble {
     Unknown(String),
 }
 
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Trouble::Driver(error) => error.fmt(to),
+            Trouble::Client(error) => error.fmt(to),
+            Trouble::TooManyRows => to.write_str("there are too many rows"),
+            Trouble::TooLong(_) => to.write_str("the rows are too long"),
+            Trouble::Refused { message: it, .. }
+            | Trouble::Lost(it)
+            | Trouble::Unfit(it)
+            | Trouble::Unknown(it) => to.write_str(it),
+        }
+    }
+}
+
 impl From<sqlx::Error> for Trouble {
     fn from(error: sqlx::Error) -> Trouble {
         Trouble::Driver(error)
@@ -223,12 +256,19 @@ impl From<sqlx::Error> for Trouble {
 }
 
 impl Trouble {
+    fn lost(reason: impl std::fmt::Display) -> Trouble {
+        Trouble::Lost(reason.to_string())
+    }
+
     /// Whether the connection can be used no more: only what the database itself said leaves it as
     /// it should be.
     fn breaks_connection(&self) -> bool {
         match self {
             Trouble::Driver(sqlx::Error::Database(error)) => is_goodbye(error.as_ref()),
+            Trouble::Refused { code, .. } => GOODBYES.contains(code),
             Trouble::Driver(_)
+            | Trouble::Client(_)
+            | Trouble::Lost(_)
             | Trouble::TooManyRows
             | Trouble::TooLong(_)
             | Trouble::Unknown(_) => true,
@@ -241,23 +281,33 @@ impl Trouble {
         match self {
             Trouble::Driver(sqlx::Error::Database(error)) => is_goodbye(error.as_ref()),
             Trouble::Driver(sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed) => true,
+            Trouble::Refused { code, .. } => GOODBYES.contains(code),
+            // A goodbye that came while nobody asked looks like a wrong answer.
+            Trouble::Client(
+                lowroad_mysql::Error::Dismissed | lowroad_mysql::Error::Protocol(_),
+            ) => true,
+            Trouble::Lost(_) => true,
             _ => false,
         }
     }
 }
 
-/// A message with which a database ends a connection: PostgreSQL's class 57P, or MySQL's 1053,
-/// 1927 and 4031.
+/// Numbers of messages with which MariaDB and MySQL end a connection.
+const GOODBYES: [u16; 3] = [1053, 1927, 4031];
+
+/// Numbers of their messages that a statement took too long: MariaDB's, MySQL's.
+const SLOW: [u16; 2] = [1969, 3024];
+
+/// A message with which a database ends a connection: PostgreSQL's are of class 57P.
 fn is_goodbye(error: &dyn sqlx::error::DatabaseError) -> bool {
     let code = error.code().unwrap_or_default();
-    code.starts_with("57P") || matches!(number(error), Some(1053 | 1927 | 4031))
+    code.starts_with("57P") || number(error).is_some_and(|it| GOODBYES.contains(&it))
 }
 
-/// A message that the statement took too long: MariaDB's 1969, MySQL's 3024, PostgreSQL's 57014,
-/// SQLite's SQLITE_INTERRUPT.
+/// A message that the statement took too long: of the others PostgreSQL's 57014, SQLite's SQLITE_INTERRUPT.
 fn is_slow(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().as_deref() == Some("57014")
-        || matches!(number(error), Some(1969 | 3024))
+        || number(error).is_some_and(|it| SLOW.contains(&it))
         || sqlite::code(error) == Some(9)
 }
 
@@ -302,6 +352,16 @@ impl Database {
             Trouble::Unfit(reason) => Fault::new(Status::BAD_REQUEST, reason),
             Trouble::Unknown(reason) => Fault::new(Status::INTERNAL_ERROR, reason),
             Trouble::Driver(sqlx::Error::Database(error)) if is_slow(error.as_ref()) => self.slow(),
+            Trouble::Refused { code, .. } if SLOW.contains(&code) => self.slow(),
+            Trouble::Refused { code, message } if GOODBYES.contains(&code) => {
+                self.unreachable(message)
+            }
+            Trouble::Refused { message, .. } => Fault::new(
+                Status::INTERNAL_ERROR,
+                format!("database {name} says: {message}"),
+            ),
+            Trouble::Client(error) => self.unreachable(error),
+            Trouble::Lost(reason) => self.unreachable(reason),
             Trouble::Driver(sqlx::Error::Database(error))
                 if is_goodbye(error.as_ref()) || is_busy(error.as_ref()) =>
             {

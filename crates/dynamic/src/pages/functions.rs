@@ -12,7 +12,7 @@ use super::statement;
 use super::value::Param;
 
 /// Calls of databases that a page may make.
-const CALLS_MAX: usize = 100;
+pub const CALLS_MAX: usize = 100;
 
 /// Makes them known.
 pub fn add_to(environment: &mut Environment<'_>) {

@@ -3,9 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use lowroad_engine::file::Stamp;
+use lowroad_page::Page;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, escape_formatter};
 
 use super::{constant, functions, guards, instrument};
@@ -28,6 +29,8 @@ pub struct Templates {
     files: Arc<Mutex<HashMap<PathBuf, Stamp>>>,
     /// Pages that once took long to render.
     heavy: Mutex<HashSet<String>>,
+    /// Pages that need no engine, and none for those that do.
+    direct: RwLock<HashMap<String, Option<Arc<Page>>>>,
 }
 
 /// A place in a template where something is wrong, for errors that the engine does not know.
@@ -74,6 +77,7 @@ impl Templates {
             root,
             files,
             heavy: Mutex::default(),
+            direct: RwLock::default(),
         }
     }
 
@@ -93,6 +97,53 @@ impl Templates {
     /// Notes that a page takes long to render.
     pub fn note_heavy(&self, name: &str) {
         lock(&self.heavy).insert(name.to_string());
+        self.keep_direct(name, None);
+    }
+
+    /// A page that the engine is not needed for.
+    pub fn direct(&self, name: &str) -> Option<Arc<Page>> {
+        let known = self.direct.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(page) = known.get(name) {
+            return page.clone();
+        }
+        drop(known);
+        let page = self.parse_direct(name).map(Arc::new);
+        self.keep_direct(name, page.clone());
+        page
+    }
+
+    fn keep_direct(&self, name: &str, page: Option<Arc<Page>>) {
+        let mut known = self.direct.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(name.to_string(), page);
+    }
+
+    fn parse_direct(&self, name: &str) -> Option<Page> {
+        let mut sources = HashMap::from([(name.to_string(), self.source(name)?)]);
+        loop {
+            let mut missing = None;
+            let parsed = Page::parse_with(name, &sources[name], &mut |part| {
+                let source = sources.get(part).map(String::as_str);
+                if source.is_none() {
+                    missing = Some(part.to_string());
+                }
+                source
+            });
+            match (parsed, missing) {
+                (Ok(page), _) => return Some(page),
+                (Err(_), Some(part)) => {
+                    let source = self.source(&part)?;
+                    sources.insert(part, source);
+                }
+                (Err(_), None) => return None,
+            }
+        }
+    }
+
+    /// The text of a template that the engine would take.
+    fn source(&self, name: &str) -> Option<String> {
+        let source = source(&self.root, name, &self.files).ok()??;
+        checked(name, source.clone()).ok()?;
+        Some(source)
     }
 }
 
@@ -147,6 +198,14 @@ fn joined(name: &str, parent: &str) -> String {
 type Files = Mutex<HashMap<PathBuf, Stamp>>;
 
 fn load(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Error> {
+    match source(root, name, files)? {
+        Some(source) => checked(name, source).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The text of a template; none if there is none with this name.
+fn source(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Error> {
     if !is_name(name) {
         return Err(Error::new(
             ErrorKind::InvalidOperation,
@@ -165,16 +224,12 @@ fn load(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Error>
             format!("{name:?} leads out of the site's folder"),
         ));
     }
-    let source = read(&path, files).map_err(|error| {
+    read(&path, files).map_err(|error| {
         Error::new(
             ErrorKind::InvalidOperation,
             format!("can't read {}: {error}", path.display()),
         )
-    })?;
-    match source.map(|source| checked(name, source)) {
-        Some(checked) => checked.map(Some),
-        None => Ok(None),
-    }
+    })
 }
 
 /// The text of a file; `None` if it is none.
@@ -188,7 +243,10 @@ fn read(path: &Path, files: &Files) -> std::io::Result<Option<String>> {
         return Err(std::io::Error::other(reason));
     }
     // Noted before it is read: a change in between is then seen by the next look.
-    lock(files).insert(path.to_path_buf(), Stamp::of(&metadata));
+    // It is read by the engine and without; what was first read must be what it is.
+    lock(files)
+        .entry(path.to_path_buf())
+        .or_insert(Stamp::of(&metadata));
     std::fs::read_to_string(path).map(Some)
 }
 
@@ -241,6 +299,37 @@ mod tests {
             assert_eq!(page_name(path.as_bytes()), None, "{path}");
         }
         assert_eq!(page_name(b"/\xff.lrp"), None);
+    }
+
+    #[test]
+    fn pages_need_no_engine_unless_they_use_more_or_take_long() {
+        let folder = lowroad_testkit::Folder::new();
+        for (name, text) in [
+            ("plain.lrp", "{% include 'x/_part.lrp' %}{{ request.path }}"),
+            ("x/_part.lrp", "{% include '/_other.lrp' %}"),
+            ("_other.lrp", "{{ query('SELECT ?', 1) | length }}"),
+            ("more.lrp", "{% macro m() %}{% endmacro %}"),
+            ("lost.lrp", "{% include '_nothing.lrp' %}"),
+            ("bound.lrp", "{{ query('SELECT 1' ~ request.path) }}"),
+            ("ours.lrp", "{% set _lowroad_x = 1 %}"),
+        ] {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::write(path, text).expect("a file");
+        }
+        let root = folder.path().canonicalize().expect("a folder");
+        let templates = Templates::new(root.clone().into());
+        for _ in 0..2 {
+            assert!(templates.direct("plain.lrp").is_some());
+            for name in ["more.lrp", "lost.lrp", "bound.lrp", "ours.lrp", "none.lrp"] {
+                assert!(templates.direct(name).is_none(), "{name}");
+            }
+        }
+        assert!(!templates.have_changed());
+        std::fs::write(root.join("_other.lrp"), "longer than it was before").expect("a file");
+        assert!(templates.have_changed(), "a part is a part of the page");
+        templates.note_heavy("plain.lrp");
+        assert!(templates.direct("plain.lrp").is_none());
     }
 
     #[test]

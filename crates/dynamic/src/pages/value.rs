@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use minijinja::value::{Enumerator, Object, ObjectRepr, Value, ValueKind};
+use lowroad_page::Value as Cell;
+use minijinja::value::{Value, ValueKind};
+
+use super::table::{self, Table};
 
 /// A value for a parameter.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,80 +64,6 @@ fn number(value: &Value) -> Result<Param, String> {
     float.map_err(|error| format!("is no number: {error}"))
 }
 
-/// The names of a result's columns, in their order.
-pub type Columns = Arc<[Box<str>]>;
-
-/// A row of a result: `row.name`, or `row["name"]`; its pairs come in the order of the columns.
-#[derive(Debug)]
-pub struct Row {
-    columns: Columns,
-    cells: Box<[Value]>,
-}
-
-impl Row {
-    /// A row as a template's value. There are as many cells as columns.
-    pub fn value(columns: &Columns, cells: Vec<Value>) -> Value {
-        Value::from_object(Row {
-            columns: columns.clone(),
-            cells: cells.into(),
-        })
-    }
-
-    fn cell(&self, name: &str) -> Option<Value> {
-        let at = self.columns.iter().position(|known| **known == *name)?;
-        self.cells.get(at).cloned()
-    }
-}
-
-/// Bytes of a row besides its cells.
-const ROW_LEN: usize = 64;
-
-/// Bytes that a row's cells take.
-pub fn cells_len(cells: &[Value]) -> usize {
-    let len = |cell: &Value| {
-        let bytes = cell.as_bytes().map_or(0, <[u8]>::len);
-        size_of::<Value>() + bytes
-    };
-    ROW_LEN + cells.iter().map(len).sum::<usize>()
-}
-
-/// Bytes that an answer of a database takes.
-pub fn rows_len(answer: &Value) -> usize {
-    let row_len = |row: &Value| {
-        row.downcast_object_ref()
-            .map_or(0, |row: &Row| cells_len(&row.cells))
-    };
-    match answer.kind() {
-        ValueKind::Seq => answer
-            .try_iter()
-            .map_or(0, |rows| rows.map(|row| row_len(&row)).sum()),
-        _ => row_len(answer),
-    }
-}
-
-impl Object for Row {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Map
-    }
-
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        self.cell(key.as_str()?)
-    }
-
-    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        self.cell(key)
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Values(
-            self.columns
-                .iter()
-                .map(|name| Value::from(&**name))
-                .collect(),
-        )
-    }
-}
-
 /// What a statement did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
@@ -147,11 +76,12 @@ pub struct Done {
 impl Done {
     /// As a template's value: `.count` and `.id`.
     pub fn value(self) -> Value {
-        let columns: Columns = Arc::new(["count".into(), "id".into()]);
-        Row::value(
-            &columns,
-            vec![Value::from(self.count), Value::from(self.id)],
-        )
+        let mut table = Table::default();
+        table.begin(["count", "id"].into_iter());
+        table.push(Cell::UInt(self.count));
+        table.push(self.id.map_or(Cell::Null, Cell::Int));
+        table.end_row();
+        table::first_row(Arc::new(table))
     }
 }
 
@@ -191,15 +121,5 @@ mod tests {
                 .unwrap_err()
                 .contains("64 bits")
         );
-    }
-
-    #[test]
-    fn a_row_has_its_columns_in_order() {
-        let columns: Columns = Arc::new(["b".into(), "a".into()]);
-        let row = Row::value(&columns, vec![Value::from(1), Value::from("x")]);
-        assert_eq!(row.get_attr("a").unwrap(), Value::from("x"));
-        assert!(row.get_attr("c").unwrap().is_undefined());
-        let names: Vec<String> = row.try_iter().unwrap().map(|n| n.to_string()).collect();
-        assert_eq!(names, ["b", "a"]);
     }
 }

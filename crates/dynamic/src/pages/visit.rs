@@ -16,13 +16,14 @@ use crate::Request;
 
 /// A request to a page. Most pages look at few of its parts, so each is made when it is looked at.
 pub struct Visit {
-    method: Method,
-    path: Box<[u8]>,
-    target: Box<[u8]>,
-    host: Box<[u8]>,
-    peer: IpAddr,
-    query: Box<[u8]>,
-    lines: Box<[u8]>,
+    pub method: Method,
+    pub path: Box<[u8]>,
+    pub target: Box<[u8]>,
+    pub host: Box<[u8]>,
+    pub peer: IpAddr,
+    pub query: Box<[u8]>,
+    /// The lines of its fields.
+    pub lines: Box<[u8]>,
     body: Value,
     form: Value,
     params: OnceLock<Value>,
@@ -87,6 +88,15 @@ impl Visit {
             token: self.key.token(&self.host, &cookie),
             new_cookie: is_new.then_some(cookie),
         })
+    }
+
+    /// Whether its cookies are in more than one field.
+    pub fn has_several_cookie_lines(&self) -> bool {
+        let lines = Lines::of(&self.lines);
+        lines
+            .filter(|(name, _)| name.eq_ignore_ascii_case(b"cookie"))
+            .nth(1)
+            .is_some()
     }
 
     /// Whether the page looked at what differs from visitor to visitor.

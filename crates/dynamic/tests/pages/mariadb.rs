@@ -96,6 +96,58 @@ async fn types_parameters_and_kept_connections() {
     assert_eq!(site.get("/find.lrp?s=new").ok().await.text, "1");
 }
 
+/// What the two drivers are given and have to show alike.
+const ALIKE: &str = "{% for name, value in row('SELECT TIME\"01:02:03\" AS a, TIME\"-01:02:03.50\" AS b, \
+    TIMESTAMP\"2026-11-21 12:30:00.120000\" AS c, TIMESTAMP\"2026-11-21 12:30:00.000\" AS d, \
+    CAST(\"2026-11-21 12:30:00.1234\" AS DATETIME(4)) AS e, z.day AS f, z.at AS g, UNHEX(\"ff00\") AS h, 18446744073709551615 AS i, \
+    CAST(-5 AS SIGNED) AS j, 0.10 AS k, 1e10 AS l, ? AS m, ? AS n, ? AS o FROM z', true, 2.5, none) | items \
+    %}{{ value }};{% endfor %}{{ query('SELECT day FROM z') | length }}{{ query('SELECT day FROM z')[0].day is none }}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_drivers_show_the_same() {
+    let Some(server) = Server::start(Kind::MariaDb, "mariadb::alike") else {
+        return;
+    };
+    let files = [
+        (
+            "setup.lrp",
+            "{% do execute('CREATE TABLE z (day DATE, at DATETIME(6))') %}\
+             {% do execute('INSERT INTO z VALUES (\"0000-00-00\", \"0000-00-00\")') %}\
+             {% do execute('CREATE PROCEDURE two() BEGIN SELECT 1 AS a; SELECT \"x\" AS a, 3 AS b; END') %}\
+             {% do execute('CREATE PROCEDURE none() DO 1') %}",
+        ),
+        ("alike.lrp", ALIKE),
+        (
+            "call.lrp",
+            "{{ query('CALL two()')[0].a }}{% do execute('CALL none()') %}{{ query('CALL two()')[0].a }}\
+             {% do execute('CALL two()') %}{{ row('SELECT 7 AS a').a }}",
+        ),
+        FORM,
+    ];
+    let mut texts = Vec::new();
+    // A character set is for sqlx's driver.
+    for more in ["", "&charset=utf8mb4"] {
+        let site = Site::with(
+            Folder::new(),
+            &files,
+            vec![database(&format!("{}{more}", server.url))],
+        );
+        if more.is_empty() {
+            site.send_form("/form.lrp", "/setup.lrp", "").await;
+        }
+        for _ in 0..2 {
+            let text = site.send_form("/form.lrp", "/call.lrp", "").await.text;
+            assert_eq!(text, "117", "{more}");
+        }
+        texts.push(site.get("/alike.lrp").ok().await.text);
+    }
+    assert_eq!(
+        texts[0],
+        "1:02:03;-1:02:03.5;2026-11-21 12:30:00.120;2026-11-21 12:30:00;2026-11-21 12:30:00.123400;;;\u{fffd}\0;18446744073709551615;-5;0.10;10000000000.0;1;2.5;;1True"
+    );
+    assert_eq!(texts[0], texts[1]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_pages_share_few_connections() {
     let Some(server) = Server::start(Kind::MariaDb, "mariadb::many") else {

@@ -112,7 +112,7 @@ impl Run {
                 let cell = self.store.cell(page, result, row, name.as_bytes());
                 Ok(cell.unwrap_or(Val::Undefined))
             }
-            Val::Request => Ok(self.part(request, name)),
+            Val::Request => self.part(request, name),
             Val::Pairs(pairs) => Ok(self.pair(request, pairs, name)),
             Val::Unset | Val::Undefined => Err(format!(
                 "what .{name} is asked of is undefined; is its name spelt right?"
@@ -156,26 +156,29 @@ impl Run {
         }
     }
 
-    fn part(&mut self, request: &impl Request, name: &str) -> Val {
+    fn part(&mut self, request: &impl Request, name: &str) -> Result<Val, Wrong> {
         let bytes = match name {
-            "params" => return Val::Pairs(Pairs::Params),
-            "cookies" => return self.personal(Val::Pairs(Pairs::Cookies)),
-            "fields" => return self.personal(Val::Pairs(Pairs::Fields)),
+            "params" => return Ok(Val::Pairs(Pairs::Params)),
+            "cookies" => return Ok(self.personal(Val::Pairs(Pairs::Cookies))),
+            "fields" => return Ok(self.personal(Val::Pairs(Pairs::Fields))),
             "peer" => {
                 let at = self.store.texts().len();
                 let _ = write!(self.store.texts(), "{}", request.peer());
                 let peer = self.store.text_from(at, false);
-                return self.personal(peer);
+                return Ok(self.personal(peer));
             }
-            "method" => return self.store.add(request.method()),
+            "method" => return Ok(self.store.add(request.method())),
             "path" => request.path(),
             "target" => request.target(),
             "host" => request.host(),
-            _ => return Val::Undefined,
+            "form" | "body" => {
+                return Err(format!("request.{name} is not for pages that only read"));
+            }
+            _ => return Ok(Val::Undefined),
         };
         let at = self.store.texts().len();
         request::lossy(bytes, self.store.texts());
-        self.store.text_from(at, false)
+        Ok(self.store.text_from(at, false))
     }
 
     fn personal(&mut self, value: Val) -> Val {

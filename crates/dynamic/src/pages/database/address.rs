@@ -10,6 +10,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions, Connection, Executor};
 
+use super::mysql_plain::{PlainAddress, PlainLink};
 use super::sqlite::SqliteLink;
 use super::{Answer, Call, STATEMENTS_MAX, Trouble, mysql, postgres};
 use crate::secrets;
@@ -17,7 +18,7 @@ use crate::secrets;
 /// Where a database is.
 pub enum DatabaseAddress {
     Sqlite(SqliteConnectOptions),
-    MySql(MySqlConnectOptions, Duration),
+    MySql(Option<PlainAddress>, MySqlConnectOptions, Duration),
     Postgres(PgConnectOptions),
 }
 
@@ -25,6 +26,7 @@ pub enum DatabaseAddress {
 pub enum Link {
     Sqlite(SqliteLink),
     MySql(MySqlConnection),
+    MySqlPlain(Box<PlainLink>),
     Postgres(PgConnection),
 }
 
@@ -40,7 +42,8 @@ impl DatabaseAddress {
             "sqlite" => sqlite(&url, timeout),
             "mysql" | "mariadb" => MySqlConnectOptions::from_str(&url).map(|options| {
                 let options = options.statement_cache_capacity(STATEMENTS_MAX);
-                DatabaseAddress::MySql(options.disable_statement_logging(), timeout)
+                let plain = PlainAddress::of(&url, &options);
+                DatabaseAddress::MySql(plain, options.disable_statement_logging(), timeout)
             }),
             "postgres" | "postgresql" => PgConnectOptions::from_str(&url).map(|options| {
                 let limit = [("statement_timeout", timeout.as_millis().to_string())];
@@ -62,10 +65,15 @@ impl DatabaseAddress {
     ///
     /// # Errors
     /// What the driver says.
-    pub async fn connect(&self) -> Result<Link, sqlx::Error> {
+    pub async fn connect(&self) -> Result<Link, Trouble> {
         Ok(match self {
             DatabaseAddress::Sqlite(options) => Link::Sqlite(SqliteLink::connect(options).await?),
-            DatabaseAddress::MySql(options, timeout) => {
+            DatabaseAddress::MySql(plain, options, timeout) => {
+                if let Some(plain) = plain
+                    && let Some(link) = plain.connect(*timeout).await?
+                {
+                    return Ok(Link::MySqlPlain(Box::new(link)));
+                }
                 Link::MySql(mysql::connect(options, *timeout).await?)
             }
             DatabaseAddress::Postgres(options) => Link::Postgres(options.connect().await?),
@@ -117,6 +125,7 @@ impl Link {
         match self {
             Link::Sqlite(_) => true,
             Link::MySql(link) => link.ping().await.is_ok(),
+            Link::MySqlPlain(link) => link.run("DO 1").await.is_ok(),
             Link::Postgres(link) => link.ping().await.is_ok(),
         }
     }
@@ -129,6 +138,7 @@ impl Link {
         match self {
             Link::Sqlite(link) => Box::pin(link.call(call)),
             Link::MySql(link) => Box::pin(mysql::call(link, call)),
+            Link::MySqlPlain(link) => Box::pin(link.call(call)),
             Link::Postgres(link) => Box::pin(postgres::call(link, call)),
         }
     }
@@ -140,7 +150,7 @@ impl Link {
     pub async fn call_guarded(&mut self, call: &Call) -> Result<Answer, Trouble> {
         let (guard, end) = match self {
             Link::Sqlite(_) => ("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
-            Link::MySql(_) => ("START TRANSACTION READ ONLY", "ROLLBACK"),
+            Link::MySql(_) | Link::MySqlPlain(_) => ("START TRANSACTION READ ONLY", "ROLLBACK"),
             Link::Postgres(_) => ("BEGIN READ ONLY", "ROLLBACK"),
         };
         self.run(guard).await?;
@@ -153,24 +163,25 @@ impl Link {
     }
 
     /// Begins to write.
-    pub fn begin(&mut self) -> BoxFuture<'_, Result<(), sqlx::Error>> {
+    pub fn begin(&mut self) -> BoxFuture<'_, Result<(), Trouble>> {
         match self {
             // A writer that only finds out later that another was first would have to start anew.
             Link::Sqlite(_) => self.run("BEGIN IMMEDIATE"),
-            Link::MySql(_) | Link::Postgres(_) => self.run("BEGIN"),
+            Link::MySql(_) | Link::MySqlPlain(_) | Link::Postgres(_) => self.run("BEGIN"),
         }
     }
 
     /// Keeps what was written.
-    pub fn commit(&mut self) -> BoxFuture<'_, Result<(), sqlx::Error>> {
+    pub fn commit(&mut self) -> BoxFuture<'_, Result<(), Trouble>> {
         self.run("COMMIT")
     }
 
-    fn run(&mut self, sql: &'static str) -> BoxFuture<'_, Result<(), sqlx::Error>> {
+    fn run(&mut self, sql: &'static str) -> BoxFuture<'_, Result<(), Trouble>> {
         match self {
-            Link::Sqlite(link) => Box::pin(link.run(sql)),
-            Link::MySql(link) => Box::pin(link.execute(sql).map_ok(drop)),
-            Link::Postgres(link) => Box::pin(link.execute(sql).map_ok(drop)),
+            Link::Sqlite(link) => Box::pin(link.run(sql).map_err(Trouble::from)),
+            Link::MySql(link) => Box::pin(link.execute(sql).map_ok(drop).map_err(Trouble::from)),
+            Link::MySqlPlain(link) => Box::pin(link.run(sql)),
+            Link::Postgres(link) => Box::pin(link.execute(sql).map_ok(drop).map_err(Trouble::from)),
         }
     }
 }

@@ -1,16 +1,16 @@
 //! MariaDB and MySQL. Knows how their types become a template's values.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use minijinja::Value;
+use lowroad_page::Value as Cell;
 use sqlx::error::BoxDynError;
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlValueRef};
 use sqlx::{Arguments, Column, Connection, Decode, Executor, MySql, Row as _, TypeInfo, ValueRef};
 
 use super::{Answer, Call, Rows, Trouble, Want};
-use crate::pages::value::{Columns, Done, Param};
+use crate::pages::table::Table;
+use crate::pages::value::{Done, Param};
 
 /// Makes a connection on which statements end by themselves in time.
 pub async fn connect(
@@ -44,10 +44,14 @@ pub async fn call(link: &mut MySqlConnection, call: &Call) -> Result<Answer, Tro
     }
     let mut stream = query.fetch(link);
     let mut rows = Rows::of(call);
-    let mut shape = None;
+    let mut kinds: Option<Vec<Kind>> = None;
     while let Some(row) = stream.try_next().await? {
-        let (columns, kinds) = shape.get_or_insert_with(|| shape_of(&row));
-        rows.push(columns, cells(&row, columns, kinds)?)?;
+        let kinds = kinds.get_or_insert_with(|| {
+            rows.table.begin(row.columns().iter().map(Column::name));
+            kinds_of(&row)
+        });
+        put(&row, kinds, &mut rows.table)?;
+        rows.end_row()?;
     }
     Ok(rows.answer())
 }
@@ -78,11 +82,11 @@ enum Kind {
     DateTime,
 }
 
-fn shape_of(row: &MySqlRow) -> (Columns, Vec<Kind>) {
-    let columns = row.columns();
-    let names: Arc<[Box<str>]> = columns.iter().map(|column| column.name().into()).collect();
-    let kinds = columns.iter().map(|column| kind(column.type_info().name()));
-    (names, kinds.collect())
+fn kinds_of(row: &MySqlRow) -> Vec<Kind> {
+    let columns = row.columns().iter();
+    columns
+        .map(|column| kind(column.type_info().name()))
+        .collect()
 }
 
 fn kind(name: &str) -> Kind {
@@ -101,42 +105,53 @@ fn kind(name: &str) -> Kind {
     }
 }
 
-fn cells(row: &MySqlRow, columns: &Columns, kinds: &[Kind]) -> Result<Vec<Value>, Trouble> {
-    let cell = |(at, kind): (usize, &Kind)| {
-        let raw = row.try_get_raw(at)?;
-        if raw.is_null() {
-            return Ok(Value::from(()));
-        }
-        cell(raw, *kind).map_err(|error| {
-            Trouble::Unknown(format!("column {} can't be read: {error}", columns[at]))
-        })
-    };
-    kinds.iter().enumerate().map(cell).collect()
+fn put(row: &MySqlRow, kinds: &[Kind], to: &mut Table) -> Result<(), Trouble> {
+    for (column, kind) in row.columns().iter().zip(kinds) {
+        let raw = row.try_get_raw(column.ordinal())?;
+        cell(raw, *kind, to).map_err(|error| {
+            Trouble::Unknown(format!("column {} can't be read: {error}", column.name()))
+        })?;
+    }
+    Ok(())
 }
 
-fn cell(raw: MySqlValueRef<'_>, kind: Kind) -> Result<Value, BoxDynError> {
-    Ok(match kind {
-        Kind::Int => Value::from(<i64 as Decode<MySql>>::decode(raw)?),
-        Kind::Unsigned => Value::from(<u64 as Decode<MySql>>::decode(raw)?),
-        Kind::Float => Value::from(<f32 as Decode<MySql>>::decode(raw)?),
-        Kind::Double => Value::from(<f64 as Decode<MySql>>::decode(raw)?),
-        Kind::Text => Value::from(<&str as Decode<MySql>>::decode(raw)?),
+fn cell(raw: MySqlValueRef<'_>, kind: Kind, to: &mut Table) -> Result<(), BoxDynError> {
+    if raw.is_null() {
+        to.push(Cell::Null);
+        return Ok(());
+    }
+    to.push(match kind {
+        Kind::Int => Cell::Int(<i64 as Decode<MySql>>::decode(raw)?),
+        Kind::Unsigned => Cell::UInt(<u64 as Decode<MySql>>::decode(raw)?),
+        Kind::Float => Cell::Float(<f32 as Decode<MySql>>::decode(raw)?.into()),
+        Kind::Double => Cell::Float(<f64 as Decode<MySql>>::decode(raw)?),
+        Kind::Text => Cell::Text(<&str as Decode<MySql>>::decode(raw)?),
         Kind::Bytes => {
             let bytes = <&[u8] as Decode<MySql>>::decode(raw)?;
-            match std::str::from_utf8(bytes) {
-                Ok(text) => Value::from(text),
-                Err(_) => Value::from_bytes(bytes.to_vec()),
-            }
+            std::str::from_utf8(bytes).map_or(Cell::Bytes(bytes), Cell::Text)
         }
-        Kind::Date => text_or_zero(<chrono::NaiveDate as Decode<MySql>>::decode(raw)),
-        Kind::Time => Value::from(time(raw)?),
-        Kind::DateTime => text_or_zero(<chrono::NaiveDateTime as Decode<MySql>>::decode(raw)),
-    })
+        Kind::Date => {
+            text_or_zero(<chrono::NaiveDate as Decode<MySql>>::decode(raw), to);
+            return Ok(());
+        }
+        Kind::Time => {
+            to.push(Cell::Text(&time(raw)?));
+            return Ok(());
+        }
+        Kind::DateTime => {
+            text_or_zero(<chrono::NaiveDateTime as Decode<MySql>>::decode(raw), to);
+            return Ok(());
+        }
+    });
+    Ok(())
 }
 
 /// A date as text; the zero date, which is none, as nothing.
-fn text_or_zero(date: Result<impl std::fmt::Display, BoxDynError>) -> Value {
-    date.map_or(Value::from(()), |date| Value::from(date.to_string()))
+fn text_or_zero(date: Result<impl std::fmt::Display, BoxDynError>, to: &mut Table) {
+    match date {
+        Ok(date) => to.push(Cell::Text(&date.to_string())),
+        Err(_) => to.push(Cell::Null),
+    }
 }
 
 /// A time, which may be negative and longer than a day.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_engine::concurrency::{Concurrency, Permit};
 
+use super::Trouble;
 use super::address::{DatabaseAddress, Link};
 
 /// The connections to one database.
@@ -38,7 +39,7 @@ impl Pool {
     ///
     /// # Errors
     /// When a new one can't be made.
-    pub async fn take(&self, sure: bool) -> Result<Lease, sqlx::Error> {
+    pub async fn take(&self, sure: bool) -> Result<Lease, Trouble> {
         let permit = self.concurrency.acquire(0, 0).await;
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
         while let Some(mut link) = self.pop() {

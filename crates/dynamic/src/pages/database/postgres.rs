@@ -2,12 +2,11 @@
 //! parameter in the form of the type that it gave to the place.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use bigdecimal::BigDecimal;
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, Utc};
 use futures_util::TryStreamExt;
-use minijinja::Value;
+use lowroad_page::Value as Cell;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, PgValueRef};
 use sqlx::{
@@ -16,7 +15,8 @@ use sqlx::{
 
 use super::{Answer, Call, Rows, Trouble, Want};
 use crate::pages::statement;
-use crate::pages::value::{Columns, Done, Param};
+use crate::pages::table::Table;
+use crate::pages::value::{Done, Param};
 
 /// Makes a call.
 pub async fn call(link: &mut PgConnection, call: &Call) -> Result<Answer, Trouble> {
@@ -29,10 +29,13 @@ pub async fn call(link: &mut PgConnection, call: &Call) -> Result<Answer, Troubl
     }
     let mut stream = query.fetch(link);
     let mut rows = Rows::of(call);
-    let mut columns = None;
+    let mut is_begun = false;
     while let Some(row) = stream.try_next().await? {
-        let columns = columns.get_or_insert_with(|| columns_of(&row));
-        rows.push(columns, cells(&row, columns)?)?;
+        if !std::mem::replace(&mut is_begun, true) {
+            rows.table.begin(row.columns().iter().map(Column::name));
+        }
+        put(&row, &mut rows.table)?;
+        rows.end_row()?;
     }
     Ok(rows.answer())
 }
@@ -135,53 +138,52 @@ fn moment(param: &Param, wanted: &str) -> Result<NaiveDateTime, String> {
     moment.map_err(|_| unfit(param, wanted))
 }
 
-fn columns_of(row: &PgRow) -> Columns {
-    let names = row.columns().iter().map(|column| column.name().into());
-    Arc::from_iter(names)
-}
-
-fn cells(row: &PgRow, columns: &Columns) -> Result<Vec<Value>, Trouble> {
-    let cell = |at: usize| {
-        let raw = row.try_get_raw(at)?;
-        if raw.is_null() {
-            return Ok(Value::from(()));
-        }
-        let kind = row.column(at).type_info().name().to_string();
-        cell(raw, &kind).map_err(|error| {
-            let name = &columns[at];
+fn put(row: &PgRow, to: &mut Table) -> Result<(), Trouble> {
+    for column in row.columns() {
+        let raw = row.try_get_raw(column.ordinal())?;
+        cell(raw, column.type_info().name(), to).map_err(|error| {
+            let name = column.name();
             Trouble::Unknown(format!(
                 "column {name} can't be read: {error}; write CAST({name} AS text)"
             ))
-        })
-    };
-    (0..columns.len()).map(cell).collect()
+        })?;
+    }
+    Ok(())
 }
 
-fn cell(raw: PgValueRef<'_>, kind: &str) -> Result<Value, BoxDynError> {
-    Ok(match kind {
-        "BOOL" => Value::from(<bool as Decode<Postgres>>::decode(raw)?),
-        "INT2" => Value::from(<i16 as Decode<Postgres>>::decode(raw)?),
-        "INT4" => Value::from(<i32 as Decode<Postgres>>::decode(raw)?),
-        "INT8" => Value::from(<i64 as Decode<Postgres>>::decode(raw)?),
-        "FLOAT4" => Value::from(<f32 as Decode<Postgres>>::decode(raw)?),
-        "FLOAT8" => Value::from(<f64 as Decode<Postgres>>::decode(raw)?),
-        "NUMERIC" => shown(numeric(raw)?),
-        "DATE" => shown(<NaiveDate as Decode<Postgres>>::decode(raw)?),
-        "TIME" => shown(<NaiveTime as Decode<Postgres>>::decode(raw)?),
-        "TIMESTAMP" => shown(<NaiveDateTime as Decode<Postgres>>::decode(raw)?),
-        "TIMESTAMPTZ" => shown(<DateTime<Utc> as Decode<Postgres>>::decode(raw)?.naive_utc()),
-        "BYTEA" => Value::from_bytes(raw.as_bytes()?.to_vec()),
-        "UUID" => Value::from(uuid(raw.as_bytes()?)),
+fn cell(raw: PgValueRef<'_>, kind: &str, to: &mut Table) -> Result<(), BoxDynError> {
+    if raw.is_null() {
+        to.push(Cell::Null);
+        return Ok(());
+    }
+    to.push(match kind {
+        "BOOL" => Cell::Bool(<bool as Decode<Postgres>>::decode(raw)?),
+        "INT2" => Cell::Int(<i16 as Decode<Postgres>>::decode(raw)?.into()),
+        "INT4" => Cell::Int(<i32 as Decode<Postgres>>::decode(raw)?.into()),
+        "INT8" => Cell::Int(<i64 as Decode<Postgres>>::decode(raw)?),
+        "FLOAT4" => Cell::Float(<f32 as Decode<Postgres>>::decode(raw)?.into()),
+        "FLOAT8" => Cell::Float(<f64 as Decode<Postgres>>::decode(raw)?),
+        "NUMERIC" => return shown(to, numeric(raw)?),
+        "DATE" => return shown(to, <NaiveDate as Decode<Postgres>>::decode(raw)?),
+        "TIME" => return shown(to, <NaiveTime as Decode<Postgres>>::decode(raw)?),
+        "TIMESTAMP" => return shown(to, <NaiveDateTime as Decode<Postgres>>::decode(raw)?),
+        "TIMESTAMPTZ" => {
+            let moment = <DateTime<Utc> as Decode<Postgres>>::decode(raw)?;
+            return shown(to, moment.naive_utc());
+        }
+        "BYTEA" => Cell::Bytes(raw.as_bytes()?),
+        "UUID" => return shown(to, uuid(raw.as_bytes()?)),
         // One byte, the version, comes before the text.
-        "JSONB" => Value::from(std::str::from_utf8(
+        "JSONB" => Cell::Text(std::str::from_utf8(
             raw.as_bytes()?.get(1..).unwrap_or_default(),
         )?),
         "TEXT" | "VARCHAR" | "CHAR" | "BPCHAR" | "NAME" | "\"CHAR\"" | "JSON" | "UNKNOWN" => {
-            Value::from(raw.as_str()?)
+            Cell::Text(raw.as_str()?)
         }
-        "VOID" => Value::from(()),
+        "VOID" => Cell::Null,
         other => return Err(format!("its type {other} is not known here").into()),
-    })
+    });
+    Ok(())
 }
 
 /// A number with as many digits after the point as the database shows.
@@ -194,8 +196,9 @@ fn numeric(raw: PgValueRef<'_>) -> Result<String, BoxDynError> {
     Ok(number.with_scale(scale).to_plain_string())
 }
 
-fn shown(value: impl std::fmt::Display) -> Value {
-    Value::from(value.to_string())
+fn shown(to: &mut Table, value: impl std::fmt::Display) -> Result<(), BoxDynError> {
+    to.push(Cell::Text(&value.to_string()));
+    Ok(())
 }
 
 fn uuid(bytes: &[u8]) -> String {

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use minijinja::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::pool::Lease;
@@ -28,7 +27,7 @@ impl Session {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub async fn call(&mut self, call: &Call) -> Result<Value, Fault> {
+    pub async fn call(&mut self, call: &Call) -> Result<Answer, Fault> {
         let end = Instant::now() + call.database.timeout;
         let at = self.place(&call.database);
         self.open[at].call(call, end).await
@@ -59,7 +58,7 @@ impl Session {
 }
 
 impl Open {
-    async fn call(&mut self, call: &Call, end: Instant) -> Result<Value, Fault> {
+    async fn call(&mut self, call: &Call, end: Instant) -> Result<Answer, Fault> {
         let answer = match self.attempt(call, end).await? {
             // The connection had been lost while it was idle; what only reads may be asked again.
             Err(trouble) if trouble.is_lost() && call.reads() && !self.writing => {
@@ -68,8 +67,7 @@ impl Open {
             }
             answer => answer,
         };
-        let answer = answer.map_err(|trouble| self.database.fault(trouble))?;
-        Ok(answer.value(call.want))
+        answer.map_err(|trouble| self.database.fault(trouble))
     }
 
     /// One try; a connection that it broke is gone afterwards.
@@ -112,7 +110,7 @@ impl Open {
         }
         match timeout_at(end, self.database.pool.take(sure)).await {
             Ok(Ok(lease)) => Ok(lease),
-            Ok(Err(error)) => Err(self.database.unreachable(error)),
+            Ok(Err(trouble)) => Err(self.database.unreachable(trouble)),
             Err(_) => Err(self.database.unreachable(format_args!(
                 "no connection within its timeout of {} ms",
                 self.database.timeout.as_millis()
@@ -127,7 +125,7 @@ impl Open {
         if self.writing {
             let committed = tokio::time::timeout(self.database.timeout, lease.link.commit()).await;
             let committed = committed.map_err(|_| self.database.slow())?;
-            committed.map_err(|error| self.database.fault(error.into()))?;
+            committed.map_err(|trouble| self.database.fault(trouble))?;
         }
         self.database.pool.give_back(lease);
         Ok(())

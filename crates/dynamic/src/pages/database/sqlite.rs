@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
-use minijinja::Value;
+use lowroad_page::Value as Cell;
 use sqlx::error::{BoxDynError, DatabaseError};
 use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteError, SqliteRow, SqliteValueRef,
@@ -13,7 +13,8 @@ use sqlx::sqlite::{
 use sqlx::{Arguments, Column, Connection, Decode, Executor, Row as _, Sqlite, TypeInfo, ValueRef};
 
 use super::{Answer, Call, Rows, Trouble, Want};
-use crate::pages::value::{Columns, Done, Param};
+use crate::pages::table::Table;
+use crate::pages::value::{Done, Param};
 
 /// Steps of its machine between two looks at the clock.
 const STEPS: i32 = 1_000;
@@ -82,10 +83,13 @@ impl SqliteLink {
         }
         let mut stream = query.fetch(&mut self.link);
         let mut rows = Rows::of(call);
-        let mut columns = None;
+        let mut is_begun = false;
         while let Some(row) = stream.try_next().await? {
-            let columns = columns.get_or_insert_with(|| columns_of(&row));
-            rows.push(columns, cells(&row, columns)?)?;
+            if !std::mem::replace(&mut is_begun, true) {
+                rows.table.begin(row.columns().iter().map(Column::name));
+            }
+            put(&row, &mut rows.table)?;
+            rows.end_row()?;
         }
         Ok(rows.answer())
     }
@@ -108,31 +112,27 @@ fn add(arguments: &mut SqliteArguments<'_>, param: &Param) -> Result<(), BoxDynE
     }
 }
 
-fn columns_of(row: &SqliteRow) -> Columns {
-    let names = row.columns().iter().map(|column| column.name().into());
-    Arc::from_iter(names)
-}
-
-fn cells(row: &SqliteRow, columns: &Columns) -> Result<Vec<Value>, Trouble> {
-    let cell = |at: usize| {
-        let cell = cell(row.try_get_raw(at)?);
-        cell.map_err(|error| {
-            Trouble::Unknown(format!("column {} can't be read: {error}", columns[at]))
-        })
-    };
-    (0..columns.len()).map(cell).collect()
+fn put(row: &SqliteRow, to: &mut Table) -> Result<(), Trouble> {
+    for column in row.columns() {
+        cell(row.try_get_raw(column.ordinal())?, to).map_err(|error| {
+            Trouble::Unknown(format!("column {} can't be read: {error}", column.name()))
+        })?;
+    }
+    Ok(())
 }
 
 /// Each value has its own type here, whatever its column says.
-fn cell(raw: SqliteValueRef<'_>) -> Result<Value, BoxDynError> {
+fn cell(raw: SqliteValueRef<'_>, to: &mut Table) -> Result<(), BoxDynError> {
     if raw.is_null() {
-        return Ok(Value::from(()));
+        to.push(Cell::Null);
+        return Ok(());
     }
     let kind = raw.type_info().into_owned();
-    Ok(match kind.name() {
-        "INTEGER" => Value::from(<i64 as Decode<Sqlite>>::decode(raw)?),
-        "REAL" => Value::from(<f64 as Decode<Sqlite>>::decode(raw)?),
-        "BLOB" => Value::from_bytes(<Vec<u8> as Decode<Sqlite>>::decode(raw)?),
-        _ => Value::from(<&str as Decode<Sqlite>>::decode(raw)?),
-    })
+    to.push(match kind.name() {
+        "INTEGER" => Cell::Int(<i64 as Decode<Sqlite>>::decode(raw)?),
+        "REAL" => Cell::Float(<f64 as Decode<Sqlite>>::decode(raw)?),
+        "BLOB" => Cell::Bytes(<&[u8] as Decode<Sqlite>>::decode(raw)?),
+        _ => Cell::Text(<&str as Decode<Sqlite>>::decode(raw)?),
+    });
+    Ok(())
 }

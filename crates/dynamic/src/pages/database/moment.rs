@@ -1,0 +1,80 @@
+//! Dates and times that MariaDB prints, as pages show them: those of all databases look alike. Knows no calendar.
+
+use std::borrow::Cow;
+
+/// A date, perhaps with a time, whose fraction of a second has no digits, three or six. None for one with a month or a
+/// day 0, which is no date.
+pub fn date(text: &str) -> Option<Cow<'_, str>> {
+    if text.get(5..7) == Some("00") || text.get(8..10) == Some("00") {
+        return None;
+    }
+    let Some((whole, fraction)) = text.split_once('.') else {
+        return Some(text.into());
+    };
+    let significant = fraction.trim_end_matches('0').len();
+    let wanted = significant.next_multiple_of(3);
+    Some(match (wanted, wanted.checked_sub(fraction.len())) {
+        (0, _) => whole.into(),
+        (_, Some(missing @ 1..)) => format!("{text}{:0missing$}", 0).into(),
+        _ => text[..=whole.len() + wanted].into(),
+    })
+}
+
+/// A time, without zeros before the hours and after the fraction.
+pub fn time(text: &str) -> Cow<'_, str> {
+    let text = match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => text,
+    };
+    match text.as_bytes() {
+        [b'0', b'0'..=b'9', ..] => text[1..].into(),
+        [b'-', b'0', b'0'..=b'9', ..] => format!("-{}", &text[2..]).into(),
+        _ => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_have_no_fraction_three_digits_or_six() {
+        for (from, to) in [
+            ("2026-11-21", Some("2026-11-21")),
+            ("2026-11-21 12:30:00", Some("2026-11-21 12:30:00")),
+            ("2026-11-21 12:30:00.000000", Some("2026-11-21 12:30:00")),
+            ("2026-11-21 12:30:00.1", Some("2026-11-21 12:30:00.100")),
+            (
+                "2026-11-21 12:30:00.120000",
+                Some("2026-11-21 12:30:00.120"),
+            ),
+            (
+                "2026-11-21 12:30:00.1234",
+                Some("2026-11-21 12:30:00.123400"),
+            ),
+            (
+                "2026-11-21 12:30:00.123456",
+                Some("2026-11-21 12:30:00.123456"),
+            ),
+            ("0000-00-00", None),
+            ("2026-00-21 00:00:00", None),
+            ("2026-11-00", None),
+            ("", Some("")),
+        ] {
+            assert_eq!(date(from).as_deref(), to, "{from}");
+        }
+    }
+
+    #[test]
+    fn times_have_no_zeros_that_say_nothing() {
+        for (from, to) in [
+            ("01:02:03", "1:02:03"),
+            ("-01:02:03.500", "-1:02:03.5"),
+            ("00:00:00.000", "0:00:00"),
+            ("838:59:59", "838:59:59"),
+            ("-30:00:01", "-30:00:01"),
+        ] {
+            assert_eq!(time(from), to);
+        }
+    }
+}

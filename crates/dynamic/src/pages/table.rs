@@ -1,0 +1,252 @@
+//! The rows of an answer: all cells in one list, all texts in one, whatever database they are from. Knows how templates
+//! see them, but neither statements nor drivers.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use lowroad_page::Value as Cell;
+use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
+
+/// Bytes of a row besides its cells, and of a cell besides its text, as they count against a page's memory.
+const ROW_LEN: usize = 64;
+const CELL_LEN: usize = 24;
+
+/// Rows with the same columns.
+#[derive(Debug, Default)]
+pub struct Table {
+    names: Box<[Box<str>]>,
+    cells: Vec<Kept>,
+    texts: String,
+    bytes: Vec<u8>,
+    row_count: usize,
+}
+
+/// A cell; text and bytes are where they say.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    Null,
+    Bool(bool),
+    Int(i64),
+    UInt(u64),
+    Float(f64),
+    Text { at: usize, len: u32 },
+    Bytes { at: usize, len: u32 },
+}
+
+impl Table {
+    /// Forgets what there is, and begins with these columns.
+    pub fn begin<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
+        *self = Table {
+            names: names.map(Box::from).collect(),
+            ..Table::default()
+        };
+    }
+
+    /// The columns' names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|name| &**name)
+    }
+
+    /// How many rows are whole.
+    pub fn row_count(&self) -> usize {
+        self.row_count
+    }
+
+    /// The next cell of the row.
+    #[inline]
+    pub fn push(&mut self, cell: Cell<'_>) {
+        self.cells.push(match cell {
+            Cell::Null => Kept::Null,
+            Cell::Bool(it) => Kept::Bool(it),
+            Cell::Int(it) => Kept::Int(it),
+            Cell::UInt(it) => Kept::UInt(it),
+            Cell::Float(it) => Kept::Float(it),
+            Cell::Text(it) => {
+                let at = self.texts.len();
+                self.texts.push_str(it);
+                Kept::Text { at, len: len(it) }
+            }
+            Cell::Bytes(it) => {
+                let at = self.bytes.len();
+                self.bytes.extend_from_slice(it);
+                Kept::Bytes { at, len: len(it) }
+            }
+        });
+    }
+
+    /// The row is whole; it has as many cells as there are columns.
+    #[inline]
+    pub fn end_row(&mut self) {
+        self.row_count += 1;
+    }
+
+    /// Whether a cell has bytes.
+    pub fn has_bytes(&self) -> bool {
+        self.cells
+            .iter()
+            .any(|kept| matches!(kept, Kept::Bytes { .. }))
+    }
+
+    /// Bytes that it takes.
+    pub fn len(&self) -> usize {
+        self.row_count * ROW_LEN + self.cells.len() * CELL_LEN + self.texts.len() + self.bytes.len()
+    }
+
+    /// The cells of a row.
+    #[inline]
+    pub fn row(&self, at: usize) -> impl Iterator<Item = Cell<'_>> {
+        let width = self.names.len();
+        let cells = self.cells.get(at * width..(at + 1) * width);
+        cells
+            .unwrap_or_default()
+            .iter()
+            .map(|kept| self.cell(*kept))
+    }
+
+    #[inline]
+    fn cell(&self, kept: Kept) -> Cell<'_> {
+        match kept {
+            Kept::Null => Cell::Null,
+            Kept::Bool(it) => Cell::Bool(it),
+            Kept::Int(it) => Cell::Int(it),
+            Kept::UInt(it) => Cell::UInt(it),
+            Kept::Float(it) => Cell::Float(it),
+            Kept::Text { at, len } => {
+                Cell::Text(self.texts.get(range(at, len)).unwrap_or_default())
+            }
+            Kept::Bytes { at, len } => {
+                Cell::Bytes(self.bytes.get(range(at, len)).unwrap_or_default())
+            }
+        }
+    }
+
+    fn named(&self, row: usize, name: &str) -> Option<Value> {
+        let at = self.names.iter().position(|known| **known == *name)?;
+        let kept = self.cells.get(row * self.names.len() + at)?;
+        Some(match self.cell(*kept) {
+            Cell::Null => Value::from(()),
+            Cell::Bool(it) => Value::from(it),
+            Cell::Int(it) => Value::from(it),
+            Cell::UInt(it) => Value::from(it),
+            Cell::Float(it) => Value::from(it),
+            Cell::Text(it) => Value::from(it),
+            Cell::Bytes(it) => Value::from_bytes(it.to_vec()),
+        })
+    }
+}
+
+/// A driver's cell fits into memory many times, and databases have none of 4 GiB.
+#[inline]
+fn len(it: &(impl AsRef<[u8]> + ?Sized)) -> u32 {
+    u32::try_from(it.as_ref().len()).unwrap_or(u32::MAX)
+}
+
+#[inline]
+fn range(at: usize, len: u32) -> Range<usize> {
+    at..at + len as usize
+}
+
+/// All rows as a template's list.
+pub fn rows(table: Arc<Table>) -> Value {
+    Value::from_object(Rows(table))
+}
+
+/// The first row as a template's value; none if there is none.
+pub fn first_row(table: Arc<Table>) -> Value {
+    match table.row_count {
+        0 => Value::from(()),
+        _ => Value::from_object(Row { table, at: 0 }),
+    }
+}
+
+#[derive(Debug)]
+struct Rows(Arc<Table>);
+
+impl Object for Rows {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Seq
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        let at = key.as_usize().filter(|at| *at < self.0.row_count)?;
+        let table = self.0.clone();
+        Some(Value::from_object(Row { table, at }))
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Seq(self.0.row_count)
+    }
+}
+
+/// A row: `row.name`, or `row["name"]`; its pairs come in the order of the columns.
+#[derive(Debug)]
+struct Row {
+    table: Arc<Table>,
+    at: usize,
+}
+
+impl Object for Row {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Map
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.table.named(self.at, key.as_str()?)
+    }
+
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        self.table.named(self.at, key)
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.table.names().map(Value::from).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Arc<Table> {
+        let mut table = Table::default();
+        table.begin(["b", "a"].into_iter());
+        for (number, text) in [(1, "x"), (2, "é")] {
+            table.push(Cell::Int(number));
+            table.push(Cell::Text(text));
+            table.end_row();
+        }
+        Arc::new(table)
+    }
+
+    #[test]
+    fn a_row_has_its_columns_in_order() {
+        let row = first_row(table());
+        assert_eq!(row.get_attr("a").unwrap(), Value::from("x"));
+        assert!(row.get_attr("c").unwrap().is_undefined());
+        let names: Vec<String> = row.try_iter().unwrap().map(|n| n.to_string()).collect();
+        assert_eq!(names, ["b", "a"]);
+    }
+
+    #[test]
+    fn rows_are_a_list_and_each_has_its_own_cells() {
+        let rows = rows(table());
+        assert_eq!(rows.len(), Some(2));
+        let texts: Vec<Value> = rows
+            .try_iter()
+            .unwrap()
+            .map(|row| row.get_attr("a").unwrap())
+            .collect();
+        assert_eq!(texts, [Value::from("x"), Value::from("é")]);
+        assert!(rows.get_item(&Value::from(2)).unwrap().is_undefined());
+        assert!(first_row(Arc::default()).is_none());
+    }
+
+    #[test]
+    fn it_counts_what_it_takes() {
+        let cells = |table: &Table, at| format!("{:?}", table.row(at).collect::<Vec<_>>());
+        let table = table();
+        assert_eq!(cells(&table, 1), "[Int(2), Text(\"é\")]");
+        assert_eq!(cells(&table, 2), "[]");
+        assert_eq!(table.len(), 2 * ROW_LEN + 4 * CELL_LEN + 3);
+    }
+}
