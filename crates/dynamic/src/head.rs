@@ -14,6 +14,11 @@ use lowroad_http::status::Status;
 
 use crate::fields::{Fields, is_token};
 
+/// Names a path of the site that is to be answered instead, as nginx has it.
+pub const PATH_INSTEAD: &str = "X-Accel-Redirect";
+/// Names a file that is to be sent instead, as Apache's modules and lighttpd have it.
+pub const FILE_INSTEAD: &str = "X-Sendfile";
+
 /// Longer heads are refused.
 pub const LEN_MAX: usize = 64 << 10;
 /// More fields are refused.
@@ -37,7 +42,7 @@ pub struct Head {
     pub status: Status,
     /// The fields that go to the client.
     pub fields: Fields,
-    /// The length of the body in bytes, if the program says it.
+    /// The length of the body in bytes, if the program says it, and not of what it names to be sent instead.
     pub len: Option<u64>,
     /// The target, path and query, that is to be answered instead: then nothing else of it counts.
     pub local: Option<Vec<u8>>,
@@ -105,6 +110,7 @@ struct Parts {
     location: bool,
     content_type: bool,
     coded: bool,
+    instead: bool,
 }
 
 impl Parts {
@@ -119,6 +125,7 @@ impl Parts {
             "transfer-encoding" => self.coded = true,
             "location" => self.location = true,
             "content-type" => self.content_type = true,
+            "x-accel-redirect" | "x-sendfile" => self.instead = true,
             _ => {}
         }
         if self.fields.len() == FIELDS_MAX {
@@ -157,7 +164,7 @@ impl Parts {
         Ok(Head {
             status: self.status.unwrap_or(otherwise),
             fields: self.fields,
-            len: self.len,
+            len: self.len.filter(|_| !self.instead),
             local,
         })
     }

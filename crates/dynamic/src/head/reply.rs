@@ -299,6 +299,19 @@ mod tests {
     }
 
     #[test]
+    fn the_length_of_what_is_sent_instead_is_not_that_of_the_body() {
+        // Frameworks leave the file's length where it was.
+        for field in ["X-Sendfile: /a", "x-accel-redirect: /a"] {
+            let output = format!("Status: 200\nContent-Length: 7\n{field}\n\n");
+            assert!(reply(Method::Get, &output).finish().is_ok(), "{field}");
+            let (_, rest) = reply(Method::Get, &output).stream();
+            assert_eq!(rest.end(), Ok(()), "{field}");
+        }
+        let cut = reply(Method::Get, "Status: 200\nContent-Length: 7\n\n");
+        assert!(cut.finish().is_err());
+    }
+
+    #[test]
     fn what_may_be_kept() {
         for (fields, want) in [
             ("X: 1", false),

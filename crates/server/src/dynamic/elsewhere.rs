@@ -1,12 +1,8 @@
 //! What a program wants to be answered in place of what it says: by X-Accel-Redirect a path of the site, by X-Sendfile a file, by a
 //! local redirect (RFC 3875 §6.2.2) whatever a client would get there. Knows not what is there.
 
+use lowroad_dynamic::head::{FILE_INSTEAD, PATH_INSTEAD};
 use lowroad_dynamic::{Content, Fields, Response};
-
-/// Names a path of the site, as nginx has it.
-const PATH: &str = "X-Accel-Redirect";
-/// Names a file, as Apache's modules and lighttpd have it.
-const FILE: &str = "X-Sendfile";
 
 /// What is to be answered.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,15 +21,15 @@ pub fn of(response: &Response) -> Option<Elsewhere> {
         return Some(Elsewhere::Local(target.clone()));
     }
     let named = |name: &str| Some(response.fields.values(name).next()?.to_vec());
-    let path = named(PATH).map(Elsewhere::Path);
-    path.or_else(|| named(FILE).map(Elsewhere::File))
+    let path = named(PATH_INSTEAD).map(Elsewhere::Path);
+    path.or_else(|| named(FILE_INSTEAD).map(Elsewhere::File))
 }
 
 /// Whether a field of a program's response is about what it says itself, or for us: not for who gets something else.
 pub fn is_own(name: &str) -> bool {
     const OWN: [&str; 9] = [
-        PATH,
-        FILE,
+        PATH_INSTEAD,
+        FILE_INSTEAD,
         "Accept-Ranges",
         "Content-Encoding",
         "Content-Length",
