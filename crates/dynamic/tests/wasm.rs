@@ -233,19 +233,50 @@ async fn a_body_is_read_as_it_comes() {
     assert_eq!(text(answering.await.expect("it ends")), "one two three");
 }
 
-#[tokio::test]
-async fn a_page_of_the_site_is_fetched() {
-    let code = r#"
-        (i32.store (i32.const 100) (i32.const 0x6761702f)) (i32.store8 (i32.const 104) (i32.const 101))
+/// Fetches a path of five characters and sends what comes.
+fn fetching(path: &str) -> Vec<u8> {
+    let path = path.as_bytes();
+    let (start, end) = path.split_first_chunk::<4>().expect("five characters");
+    handling(&format!(
+        r#"
+        (i32.store (i32.const 100) (i32.const {})) (i32.store8 (i32.const 104) (i32.const {}))
         (if (i32.eq (local.get $event) (i32.const 1)) (then
             (drop (call $fetch (local.get $call) (i32.const 100) (i32.const 5)))))
         (if (i32.ne (local.get $event) (i32.const 5)) (then (return (i32.const 1))))
         (local.set $a (i32.wrap_i64 (call $read (local.get $call) (local.get $number)
             (i32.const 200) (i32.const 100))))
         (drop (call $send (local.get $call) (i32.const 200) (local.get $a)))
-        (i32.const 0)"#;
-    let fetching = handler(&runtime(), &handling(code), OWN);
+        (i32.const 0)"#,
+        u32::from_le_bytes(*start),
+        end[0]
+    ))
+}
+
+#[tokio::test]
+async fn a_page_of_the_site_is_fetched() {
+    let runtime = alone(Limits::default());
+    let fetching = handler(&runtime, &fetching("/page"), OWN);
     assert_eq!(text(answer(&fetching, "/").await), "a page");
+    // As many instances as wait at a time are put back, and used again.
+    for reused in [1, 3] {
+        let both = [(); 2].map(|()| later(&fetching, request("/")));
+        assert_eq!(count(&runtime, "wasm.reused"), reused);
+        for one in both {
+            assert_eq!(text(one.await), "a page");
+        }
+    }
+}
+
+/// Neither the runtime nor another thread is asked for what is in memory.
+#[test]
+fn a_page_in_memory_is_fetched_at_once() {
+    let fetching = handler(&runtime(), &fetching("/kept"), OWN);
+    // On a busy machine a call may be interrupted.
+    let is_answered = |_| match fetching.clone().begin(0, request("/")) {
+        Begun::Answered(answer) => text(answer) == "a page",
+        Begun::Later(_) | Begun::Here(_) => false,
+    };
+    assert!((0..50).any(is_answered));
 }
 
 #[test]

@@ -105,14 +105,12 @@ impl<C: Code> Handler for Running<C> {
 /// Gives a module that waits what is there at once.
 fn go_on_now<I: Instance>(instance: &mut I, first: Result<Next, Failure>) -> Result<Next, Failure> {
     let mut next = first?;
-    let mut context = Context::from_waker(Waker::noop());
     for _ in 0..EVENTS_NOW_MAX {
         // Once a head is to be sent, the rest is a stream's affair.
         if next != Next::Wait || instance.call().outgoing.is_flushed() {
             break;
         }
-        // A client that is gone is found again later.
-        let Poll::Ready(Ok(Happened::Event(event))) = instance.call().poll(&mut context) else {
+        let Some(event) = event_now(instance) else {
             break;
         };
         match instance.now(event) {
@@ -144,7 +142,7 @@ async fn drive<I: Instance, C: Code>(
 ) -> Result<Response, Failure> {
     let mut next = match first {
         Some(next) => next,
-        None => first_event(&mut instance, limits).await?,
+        None => first_events(&mut instance, limits).await?,
     };
     let mut wait = None;
     loop {
@@ -171,10 +169,40 @@ async fn drive<I: Instance, C: Code>(
     }
 }
 
-/// Gives the module the first event: on the worker as far as that goes, then with the time limit.
-async fn first_event<I: Instance>(instance: &mut I, limits: Limits) -> Result<Next, Failure> {
+/// Gives the module the first event, and what is there at once when it waits then.
+async fn first_events<I: Instance>(instance: &mut I, limits: Limits) -> Result<Next, Failure> {
+    let mut event = Event::Request;
+    for _ in 0..EVENTS_NOW_MAX {
+        let next = early_event(instance, event, limits).await?;
+        if next != Next::Wait || instance.call().outgoing.is_flushed() {
+            return Ok(next);
+        }
+        match event_now(instance) {
+            Some(another) => event = another,
+            None => return Ok(next),
+        }
+    }
+    instance.call().again(event);
+    Ok(Next::Wait)
+}
+
+/// What the module is to know next, if it is there. A client that is gone is found again later.
+fn event_now(instance: &mut impl Instance) -> Option<Event> {
+    let mut context = Context::from_waker(Waker::noop());
+    match instance.call().poll(&mut context) {
+        Poll::Ready(Ok(Happened::Event(event))) => Some(event),
+        _ => None,
+    }
+}
+
+/// Gives the module an event: on the worker as far as that goes, then with the time limit.
+async fn early_event<I: Instance>(
+    instance: &mut I,
+    event: Event,
+    limits: Limits,
+) -> Result<Next, Failure> {
     let handled = {
-        let mut handling = pin!(instance.handle(Event::Request));
+        let mut handling = pin!(instance.handle(event));
         let begun = poll_fn(|context| Poll::Ready(handling.as_mut().poll(context))).await;
         if let Poll::Ready(next) = begun {
             return next;

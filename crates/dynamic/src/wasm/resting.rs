@@ -1,4 +1,4 @@
-//! Instances that were put back to how they started, one for each worker, until its next request.
+//! Instances that were put back to how they started, a few for each worker, until its next requests.
 //! Knows nothing of how they are put back.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,8 +9,11 @@ use super::counts::{Counts, one};
 use super::instance::Live;
 use super::runtime::Runtime;
 
+/// Instances of a worker: as many as have calls that wait while others come. Each keeps its memory.
+const REST_MAX: usize = 4;
+
 /// The places of all workers.
-pub(super) struct Resting(Box<[Mutex<Option<AtRest>>]>);
+pub(super) struct Resting(Box<[Mutex<Vec<AtRest>>]>);
 
 /// An instance at rest.
 struct AtRest {
@@ -30,9 +33,9 @@ impl Resting {
         Resting((0..workers.max(1)).map(|_| Mutex::default()).collect())
     }
 
-    /// The worker's instance, if it has one of this version.
+    /// An instance of the worker's, if it has one of this version.
     pub(super) fn take(&self, worker: usize, code: &Arc<Code>) -> Option<Live> {
-        let mut found = self.place(worker).take()?;
+        let mut found = self.place(worker).pop()?;
         let live = found
             .live
             .take()
@@ -41,24 +44,25 @@ impl Resting {
         Some(live)
     }
 
-    /// Keeps an instance for the worker. Ends it if there is one already, or if half of all there can
+    /// Keeps an instance for the worker. Ends it if there are enough already, or if half of all there can
     /// be are in use: those at rest must not be missing elsewhere.
     pub(super) fn put(&self, runtime: &Runtime, worker: usize, code: &Arc<Code>, live: Live) {
         let counts = &runtime.counts;
         let scarce = u64::from(runtime.limits.instances_max) / 2;
         let mut place = self.place(worker);
-        if place.is_some() || counts.now_instances.load(Relaxed) > scarce {
+        place.retain(|rested| Arc::ptr_eq(&rested.code, code));
+        if place.len() >= REST_MAX || counts.now_instances.load(Relaxed) > scarce {
             return;
         }
         counts.now_resting.fetch_add(1, Relaxed);
-        *place = Some(AtRest {
+        place.push(AtRest {
             code: code.clone(),
             live: Some(live),
             counts: counts.clone(),
         });
     }
 
-    fn place(&self, worker: usize) -> std::sync::MutexGuard<'_, Option<AtRest>> {
+    fn place(&self, worker: usize) -> std::sync::MutexGuard<'_, Vec<AtRest>> {
         let place = &self.0[worker % self.0.len()];
         place.lock().unwrap_or_else(PoisonError::into_inner)
     }
