@@ -228,7 +228,11 @@ impl Work<'_> {
             Some(mix) => Image::of_folder(program, &mix.site()?.source)?,
             None => Image::of_files(program, &self.pages(), None)?,
         };
-        Guest::boot(&image.boot(MEMORY_MIB), self.plugin, Network::new())
+        let boot = Boot {
+            has_steps: self.plan.has_steps,
+            ..image.boot(MEMORY_MIB)
+        };
+        Guest::boot(&boot, self.plugin, Network::new())
     }
 
     /// The files that the columns ask for: paths on the site, and contents.
