@@ -38,7 +38,8 @@ pub enum Message<O, C, L> {
     /// What a deferred request waited for.
     Outcome(ExchangeId, O),
     /// A response to a deferred request before the one that counts. Posted before the outcome.
-    Interim(ExchangeId, Interim),
+    /// In a box: there are few, and ten thousand outcomes may wait at a time.
+    Interim(ExchangeId, Box<Interim>),
     /// A body of this connection's has bytes, or room for some. Whose it is, is found by asking: so one waker does for
     /// all requests of a connection.
     Moved(Token),

@@ -350,7 +350,7 @@ fn start_worker(
     let post: Post = Arc::new(move |id, outcome: Outcome| own.post(Message::Outcome(id, outcome)));
     let own = mailbox.clone();
     let post_interim: PostInterim =
-        Arc::new(move |id, interim| own.post(Message::Interim(id, interim)));
+        Arc::new(move |id, interim| own.post(Message::Interim(id, Box::new(interim))));
     let log = place.log.map(|(sink, format)| AccessLog::new(sink, format));
     let runtime = running.programs.runtime(place.number);
     let calls = Calls {

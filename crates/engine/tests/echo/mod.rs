@@ -68,7 +68,7 @@ fn give_hints(world: &Shared, mailbox: Box_, id: ExchangeId, left: usize) {
     world.later(move || match left {
         0 => mailbox.post(Message::Outcome(id, 7)),
         _ => {
-            mailbox.post(Message::Interim(id, hint()));
+            mailbox.post(Message::Interim(id, Box::new(hint())));
             give_hints(&again, mailbox, id, left - 1);
         }
     });

@@ -206,7 +206,7 @@ impl Parts {
             local: driver.local().clone(),
             post: Arc::new(move |id, outcome| own.post(Message::Outcome(id, outcome))),
             post_interim: Arc::new(move |id, interim| {
-                interims.post(Message::Interim(id, interim));
+                interims.post(Message::Interim(id, Box::new(interim)));
             }),
             store: self.store.clone(),
             fetcher: self.fetcher.clone(),
