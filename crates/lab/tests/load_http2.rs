@@ -10,6 +10,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use http::{Request, Response};
 use lowroad_lab::load::{Load, Outcome, Pace, run};
+use lowroad_lab::workload::script::{Carries, Script};
 use lowroad_lab::workload::urls::{UrlSpec, Urls};
 use lowroad_lab::workload::{PerConnection, Version};
 
@@ -126,6 +127,31 @@ fn load(address: SocketAddr, spec: UrlSpec) -> Load {
 
 fn outcome(load: &Load) -> Outcome {
     run(load, &mut |_| {}, &AtomicBool::new(false)).expect("it begins")
+}
+
+#[test]
+fn scripts_take_values_from_heads_and_bodies() {
+    let text = r#"
+[[step]]
+path = "/"
+fields = { x-own = "1" }
+take = { body = "(h[a-z]+)", cookie = '\nset-cookie: (a=b)' }
+
+[[step]]
+path = "/"
+fields = { x-own = "1" }
+form = { body = "{body}", cookie = "{cookie}" }
+take = { both = "(?m)^body=hello&cookie=a%3Db$" }
+"#;
+    let script = Script::parse(text, "test", Version::Http2, Carries::All).expect("a script");
+    let counter = Arc::new(AtomicU64::new(0));
+    let load = Load {
+        connections: 2,
+        requests: Some(100),
+        ..Load::plain(serve(Way::Answers, counter.clone()), Arc::new(script))
+    };
+    let found = outcome(&load);
+    assert_eq!((found.requests, found.errors), (100, 0), "{found:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::workload::{Answer, Expected, Opening, Session, Workload};
+use crate::workload::{Answer, Expected, Opening, Session, Wants, Workload};
 
 /// The connections of a workload.
 pub struct Dealt {
@@ -70,8 +70,16 @@ impl Session for Client {
         self.current.answered(answer);
     }
 
-    fn wants_cookies(&self) -> bool {
-        self.current.wants_cookies()
+    fn wants(&self) -> Wants {
+        self.current.wants()
+    }
+
+    fn lacks(&self) -> bool {
+        self.current.lacks()
+    }
+
+    fn pause_ns(&self) -> u64 {
+        self.current.pause_ns()
     }
 }
 

@@ -44,7 +44,7 @@ impl Worker<'_> {
             let Some(link) = &mut client.link else {
                 return;
             };
-            let Some(wanted) = link.wanted(client.wants_cookies) else {
+            let Some(wanted) = link.wanted(client.wants) else {
                 return self.fail(at, ErrorKind::Unasked);
             };
             if let Some(pending) = link.pending.front_mut()
@@ -83,14 +83,14 @@ impl Worker<'_> {
         let mut used = 0;
         loop {
             let client = &mut self.clients[at as usize];
-            let wants_cookies = client.wants_cookies;
+            let wants = client.wants;
             let Some(link) = &mut client.link else {
                 return;
             };
             let Some(two) = &mut link.two else {
                 return;
             };
-            let shared = (&mut self.two, self.now_ns, wants_cookies);
+            let shared = (&mut self.two, self.now_ns, wants);
             match two.next(&input[used..], shared, &mut link.out) {
                 Err(_) => return self.fail(at, ErrorKind::Malformed),
                 Ok((0, Told::Nothing)) => {
@@ -153,11 +153,14 @@ impl Worker<'_> {
         client.session.answered(&Answer {
             status: whole.status,
             set_cookie: whole.set_cookie.as_deref(),
+            text: whole.text.as_deref(),
         });
+        client.thinks_until_ns = self.now_ns + client.session.pause_ns();
+        let lacks = client.session.lacks();
         if !self.shared.reached.load(Relaxed) {
             self.shared.reached.store(true, Relaxed);
         }
-        let wrong = check(&pending.expected, whole);
+        let wrong = check(&pending.expected, whole).or(lacks.then_some(ErrorKind::Lacking));
         // With a limit, what was sent before counting began is not of it.
         let limited = self.shared.quota.is_some();
         let early = limited && pending.sent_ns < self.shared.count_ns;

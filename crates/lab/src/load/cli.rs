@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::net::ToSocketAddrs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,6 +13,7 @@ use lowroad_http::method::Method;
 
 use super::url::Url;
 use super::{Load, Offered, Outcome, Pace, Target, Tls, expect, plot, print, said, several};
+use crate::workload::script::{Carries, Script};
 use crate::workload::urls::{UrlSpec, Urls};
 use crate::workload::{self, PerConnection, Version, Workload};
 
@@ -35,6 +36,9 @@ pub struct Args {
     /// A workload instead of the URLs' paths: see `lowroad-lab files --help`
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
+    /// What each client does, step by step, instead of the URLs' paths: a file, see docs/lab.md
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "urls_of", "rate", "sweep", "method", "headers", "user", "body", "cookies", "status", "root"])]
+    script: Option<PathBuf>,
     /// A setting of the workload; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -45,7 +49,7 @@ pub struct Args {
     #[arg(short, long, default_value_t = 1)]
     threads: u32,
     /// How long is measured: 10s, 500ms, 2m
-    #[arg(short, long, default_value = "10s", value_parser = duration)]
+    #[arg(short, long, default_value = "10s", value_parser = said::duration)]
     duration: Duration,
     /// End after so many requests, if that is earlier
     #[arg(short = 'n', long, value_name = "N")]
@@ -66,13 +70,13 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, requires = "against", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Time before measuring begins
-    #[arg(long, default_value = "0s", value_parser = duration)]
+    #[arg(long, default_value = "0s", value_parser = said::duration)]
     warmup: Duration,
     /// Time in which connections (or the rate) grow to their number, before measuring begins
-    #[arg(long, default_value = "0s", value_parser = duration)]
+    #[arg(long, default_value = "0s", value_parser = said::duration)]
     ramp: Duration,
     /// How long a connection, or an answer's next bytes, may take
-    #[arg(long, default_value = "10s", value_parser = duration)]
+    #[arg(long, default_value = "10s", value_parser = said::duration)]
     timeout: Duration,
     /// Requests on one connection: inf (default), 5, geometric:MEAN, uniform:LEAST-MOST. With
     /// --connection-rate the default is 1
@@ -297,6 +301,9 @@ fn traffic(args: &Args, urls: &[Url]) -> anyhow::Result<Arc<dyn Workload>> {
         args.settings.is_empty(),
         "--set is for a workload: name it with --workload"
     );
+    if let Some(file) = &args.script {
+        return script(args, file, (&host, version));
+    }
     ensure!(
         version != Version::Http2 || Method::parse(method(args).as_bytes()).is_some(),
         "over HTTP/2 only methods that HTTP defines can be sent: {} is none",
@@ -326,6 +333,27 @@ fn traffic(args: &Args, urls: &[Url]) -> anyhow::Result<Arc<dyn Workload>> {
     };
     let urls = Urls::new(specs, &host, version, per_connection, args.cookies);
     Ok(Arc::new(urls.map_err(anyhow::Error::msg)?))
+}
+
+fn script(
+    args: &Args,
+    file: &Path,
+    (host, version): (&str, Version),
+) -> anyhow::Result<Arc<dyn Workload>> {
+    ensure!(
+        args.pipeline == 1,
+        "--script: a user has one request at a time, without --pipeline"
+    );
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("can't read the script {}", file.display()))?;
+    let carries = match (args.per_connection, args.connection_rate) {
+        (Some(some), _) => Carries::Requests(some),
+        (None, Some(_)) => Carries::Once,
+        (None, None) => Carries::All,
+    };
+    let script = Script::parse(&text, host, version, carries)
+        .map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))?;
+    Ok(Arc::new(script))
 }
 
 fn per_connection(args: &Args) -> PerConnection {
@@ -369,22 +397,6 @@ fn fields(headers: &[String]) -> anyhow::Result<Vec<(String, String)>> {
     headers.iter().map(split).collect()
 }
 
-/// `10s`, `500ms`, `2m`, `1h`, `10` (seconds).
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit_s = match &text[digits.len()..] {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("give a number with ms, s, m or h: 10s".into()),
-    };
-    let number: f64 = digits
-        .parse()
-        .map_err(|_| "give a number with ms, s, m or h: 10s".to_string())?;
-    Duration::try_from_secs_f64(number * unit_s).map_err(|_| "out of range".to_string())
-}
-
 /// `400k`, `10M`, `56000`.
 fn bits(text: &str) -> Result<u64, String> {
     let wrong = || "give bits a second, with k or M: 400k".to_string();
@@ -417,13 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_bits_have_units() {
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
-        for wrong in ["", "s", "-1s", "3 s", "5d", "1e400s"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
+    fn bits_have_units() {
         assert_eq!(bits("400k"), Ok(400_000));
         assert_eq!(bits("10M"), Ok(10_000_000));
         for wrong in ["0", "k", "4x", "99999999999999999999M"] {

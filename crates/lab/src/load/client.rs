@@ -6,19 +6,21 @@ use super::response::{Reader, Wanted, Whole};
 use super::tally::ErrorKind;
 use super::transport::Transport;
 use super::two::Two;
-use crate::workload::{Expected, Opening, Session};
+use crate::workload::{Expected, Opening, Session, Wants};
 
 /// A slow client reads ahead of its line by so many bytes: two segments.
 const LINE_AHEAD_LEN: u64 = 2 * 1460;
 
 pub(crate) struct Client {
     pub session: Box<dyn Session>,
-    pub wants_cookies: bool,
+    pub wants: Wants,
     pub link: Option<Link>,
     /// It waits among those that may take a request that is due.
     pub is_free: bool,
     /// Bytes received since counting began.
     pub counted_bytes: u64,
+    /// It thinks until then.
+    pub thinks_until_ns: u64,
     /// When it wants to be looked at.
     pub timer_ns: Option<u64>,
     /// A slow line has taken what was received until then, on this connection and those before.
@@ -66,11 +68,12 @@ pub(crate) struct Link {
 impl Client {
     pub(crate) fn new(session: Box<dyn Session>) -> Client {
         Client {
-            wants_cookies: session.wants_cookies(),
+            wants: session.wants(),
             session,
             link: None,
             is_free: false,
             counted_bytes: 0,
+            thinks_until_ns: 0,
             timer_ns: None,
             line_ns: 0,
             line_paused: false,
@@ -164,12 +167,13 @@ impl Link {
     }
 
     /// What the reader is to look at in the next answer.
-    pub(crate) fn wanted(&self, cookies: bool) -> Option<Wanted> {
+    pub(crate) fn wanted(&self, wants: Wants) -> Option<Wanted> {
         let pending = self.pending.front()?;
         Some(Wanted {
             head_only: pending.expected.head_only,
             crc32: pending.expected.crc32.is_some(),
-            cookie: cookies,
+            cookie: wants.cookies,
+            text: wants.text,
         })
     }
 }
@@ -215,6 +219,7 @@ mod tests {
             body_len,
             crc32,
             set_cookie: None,
+            text: None,
             closes: false,
         }
     }

@@ -193,5 +193,5 @@ impl std::fmt::Display for Error {
 impl std::error::Error for Error {}
 
 pub use runner::run;
-pub use said::rate;
+pub use said::{duration, rate};
 pub use tally::ErrorKind;

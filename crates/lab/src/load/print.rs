@@ -222,6 +222,7 @@ fn explanation(kind: &str, who: &str) -> String {
         "wrong_status" => "an answer had another status than expected".into(),
         "wrong_length" => "an answer had another length than the file".into(),
         "wrong_checksum" => "an answer had other content than the file".into(),
+        "lacking" => "an answer had nothing that the script's pattern (take) matches".into(),
         other => other.to_string(),
     }
 }

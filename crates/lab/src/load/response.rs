@@ -11,6 +11,9 @@ const HEAD_LEN_MAX: usize = 64 * 1024;
 /// A body without an announced length that is longer than this does not end.
 const UNANNOUNCED_LEN_MAX: u64 = 1 << 30;
 
+/// More of an answer is not kept.
+pub(super) const TEXT_LEN_MAX: usize = 1 << 20;
+
 /// What is wrong with an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -31,6 +34,8 @@ pub struct Whole {
     pub crc32: Option<u32>,
     /// The last `Set-Cookie`, if it was asked for.
     pub set_cookie: Option<String>,
+    /// Its head and body, up to [`TEXT_LEN_MAX`], if they were asked for.
+    pub text: Option<Vec<u8>>,
     /// The server closes the connection after it.
     pub closes: bool,
 }
@@ -44,6 +49,8 @@ pub struct Wanted {
     pub crc32: bool,
     /// Keep `Set-Cookie`.
     pub cookie: bool,
+    /// Keep head and body.
+    pub text: bool,
 }
 
 /// Takes answers off a connection.
@@ -62,6 +69,7 @@ struct Body {
     held: Vec<u8>,
     len: u64,
     crc32: Option<crc32fast::Hasher>,
+    text: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -78,6 +86,7 @@ struct Head {
     chunked: bool,
     closes: bool,
     set_cookie: Option<String>,
+    text: Option<Vec<u8>>,
 }
 
 impl Reader {
@@ -149,7 +158,7 @@ impl Reader {
 }
 
 impl Body {
-    fn new(head: Head, wanted: Wanted) -> Body {
+    fn new(mut head: Head, wanted: Wanted) -> Body {
         let bodiless = wanted.head_only || head.status == 204 || head.status == 304;
         let framing = match (bodiless, head.chunked, head.length) {
             (true, _, _) => Some(Framing::None),
@@ -164,6 +173,7 @@ impl Body {
         let reader = framing.and_then(|framing| BodyReader::new(framing, &limits).ok());
         Body {
             framing: reader.map_or(Ending::Connection, Ending::Framed),
+            text: head.text.take(),
             head,
             held: Vec::new(),
             len: 0,
@@ -213,6 +223,9 @@ impl Body {
             if let Some(crc32) = &mut self.crc32 {
                 crc32.update(data);
             }
+            if let Some(text) = &mut self.text {
+                keep(text, data);
+            }
             used += consumed;
             if done || consumed == 0 || used == input.len() {
                 break done;
@@ -230,9 +243,16 @@ impl Body {
             body_len: self.len,
             crc32: self.crc32.map(crc32fast::Hasher::finalize),
             set_cookie: self.head.set_cookie,
+            text: self.text,
             closes: self.head.closes || matches!(self.framing, Ending::Connection),
         }
     }
+}
+
+/// Keeps more of an answer, as far as there is room.
+pub(super) fn keep(text: &mut Vec<u8>, bytes: &[u8]) {
+    let room = TEXT_LEN_MAX.saturating_sub(text.len());
+    text.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
 /// Garbage is found at its first bytes, not when no more comes.
@@ -286,6 +306,7 @@ fn parse_head(head: &[u8], wanted: Wanted) -> Result<Head, Fault> {
         }
     }
     parsed.closes = !kept_alive;
+    parsed.text = wanted.text.then(|| [head, b"\r\n"].concat());
     Ok(parsed)
 }
 
@@ -339,6 +360,7 @@ mod tests {
             head_only: false,
             crc32: true,
             cookie: true,
+            text: false,
         }
     }
 

@@ -2,7 +2,7 @@
 //! of it, for the record.
 
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
 use base64::Engine;
@@ -22,6 +22,22 @@ pub fn rate(text: &str) -> Result<f64, String> {
     let rate = number.map(|number| number * unit);
     rate.filter(|rate| rate.is_finite() && *rate > 0.0)
         .ok_or_else(|| "give more than 0 a second, with k or M if you like: 500, 1k".into())
+}
+
+/// `10s`, `500ms`, `2m`, `1h`, `10` (seconds).
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit_s = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("give a number with ms, s, m or h: 10s".into()),
+    };
+    let number: f64 = digits
+        .parse()
+        .map_err(|_| "give a number with ms, s, m or h: 10s".to_string())?;
+    Duration::try_from_secs_f64(number * unit_s).map_err(|_| "out of range".to_string())
 }
 
 /// The lines of a file with a URL each; empty ones and those that begin with `#` are none.
@@ -101,6 +117,16 @@ mod tests {
         assert_eq!(rate("0.5"), Ok(0.5));
         for wrong in ["", "k", "0", "-1", "inf", "1x"] {
             assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        for wrong in ["", "s", "-1s", "3 s", "5d", "1e400s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
         }
     }
 

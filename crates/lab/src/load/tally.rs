@@ -46,11 +46,13 @@ pub enum ErrorKind {
     WrongLength,
     /// Another content.
     WrongChecksum,
+    /// What the script takes was not in it.
+    Lacking,
 }
 
 impl ErrorKind {
     /// All of them.
-    pub const ALL: [ErrorKind; 16] = [
+    pub const ALL: [ErrorKind; 17] = [
         ErrorKind::ConnectRefused,
         ErrorKind::ConnectTimeout,
         ErrorKind::ConnectUnreachable,
@@ -67,6 +69,7 @@ impl ErrorKind {
         ErrorKind::WrongStatus,
         ErrorKind::WrongLength,
         ErrorKind::WrongChecksum,
+        ErrorKind::Lacking,
     ];
 
     /// Its name in the JSON.
@@ -88,6 +91,7 @@ impl ErrorKind {
             ErrorKind::WrongStatus => "wrong_status",
             ErrorKind::WrongLength => "wrong_length",
             ErrorKind::WrongChecksum => "wrong_checksum",
+            ErrorKind::Lacking => "lacking",
         }
     }
 }

@@ -161,8 +161,9 @@ impl Worker<'_> {
         if link.is_done() && (!link.closing || link.two.is_some()) {
             return self.close(at);
         }
-        if client.line_ns > self.now_ns {
-            return self.set_timer(at, client.line_ns);
+        let until_ns = client.line_ns.max(client.thinks_until_ns);
+        if until_ns > self.now_ns {
+            return self.set_timer(at, until_ns);
         }
         match self.load.pace {
             Pace::Closed | Pace::Connections(_) => self.fill(at),

@@ -10,7 +10,8 @@ use lowroad_http::h2::{Ask, Client, ClientEvent, Code, Counters, Settings, Strea
 use lowroad_http::method::Method;
 use memchr::memmem;
 
-use super::response::{Fault, Whole};
+use super::response::{Fault, Whole, keep};
+use crate::workload::Wants;
 
 /// Bytes of a body in one frame.
 const PIECE_LEN_MAX: usize = 16_384;
@@ -35,6 +36,7 @@ struct Stream {
     len: u64,
     crc32: Option<crc32fast::Hasher>,
     set_cookie: Option<String>,
+    text: Option<Vec<u8>>,
 }
 
 /// What the connections of a thread share.
@@ -137,6 +139,7 @@ impl Two {
             len: 0,
             crc32: wants_crc32.then(crc32fast::Hasher::new),
             set_cookie: None,
+            text: None,
         });
         if !body.is_empty() {
             let ready = self.http.body(id, body.len() as u64);
@@ -167,7 +170,7 @@ impl Two {
     pub(crate) fn next(
         &mut self,
         input: &[u8],
-        (shared, now_ns, wants_cookie): (&mut Shared, u64, bool),
+        (shared, now_ns, wants): (&mut Shared, u64, Wants),
         out: &mut Vec<u8>,
     ) -> Result<(usize, Told), Fault> {
         let mut text = std::mem::take(&mut shared.text);
@@ -181,7 +184,10 @@ impl Two {
                 Some(at) => {
                     let stream = &mut self.streams[at];
                     stream.status = head.status.code();
-                    if wants_cookie {
+                    if wants.text {
+                        stream.text = Some(text_of(stream.status, &head.fields));
+                    }
+                    if wants.cookies {
                         let cookies = head.fields.filter(|(name, _)| *name == b"set-cookie");
                         let last = cookies.last().map(|(_, value)| value);
                         stream.set_cookie =
@@ -199,6 +205,9 @@ impl Two {
                     stream.len += data.len() as u64;
                     if let Some(crc32) = &mut stream.crc32 {
                         crc32.update(data);
+                    }
+                    if let Some(text) = &mut stream.text {
+                        keep(text, data);
                     }
                 }
                 self.http.taken(stream, data.len(), out);
@@ -242,6 +251,7 @@ impl Two {
             body_len: stream.len,
             crc32: stream.crc32.map(crc32fast::Hasher::finalize),
             set_cookie: stream.set_cookie,
+            text: stream.text,
             closes: false,
         };
         Told::Whole(at, whole)
@@ -269,6 +279,18 @@ impl Shared {
         });
         last.method.is_some()
     }
+}
+
+/// A head as HTTP/1 would have it.
+fn text_of(status: u16, fields: &Lines<'_>) -> Vec<u8> {
+    let mut text = format!("HTTP/2 {status}\r\n").into_bytes();
+    for (name, value) in fields.clone() {
+        for part in [name, b": ", value, b"\r\n"] {
+            keep(&mut text, part);
+        }
+    }
+    keep(&mut text, b"\r\n");
+    text
 }
 
 /// Appends the field block of a request that is written for HTTP/1.1: its method, and where its body begins.

@@ -6,6 +6,7 @@ pub mod cli;
 mod draw;
 pub mod files;
 mod per_connection;
+pub mod script;
 mod settings;
 pub mod specset;
 pub mod specweb96;
@@ -64,6 +65,17 @@ pub struct Answer<'a> {
     pub status: u16,
     /// The value of its `Set-Cookie` field, the last if there are several.
     pub set_cookie: Option<&'a str>,
+    /// Its head and its decoded body, if that was wanted: up to 1 MiB.
+    pub text: Option<&'a [u8]>,
+}
+
+/// What a session wants to know of answers; looking for it costs time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// [`Answer::set_cookie`].
+    pub cookies: bool,
+    /// [`Answer::text`].
+    pub text: bool,
 }
 
 /// A kind of traffic.
@@ -90,9 +102,19 @@ pub trait Session: Send {
         let _ = answer;
     }
 
-    /// Whether [`Session::answered`] wants to know `set_cookie`; looking for it costs time.
-    fn wants_cookies(&self) -> bool {
+    /// What [`Session::answered`] wants to know.
+    fn wants(&self) -> Wants {
+        Wants::default()
+    }
+
+    /// Whether the last answer lacked something that this session needs: then it was wrong.
+    fn lacks(&self) -> bool {
         false
+    }
+
+    /// How long the user thinks after the last answer before the next request, ns.
+    fn pause_ns(&self) -> u64 {
+        0
     }
 }
 

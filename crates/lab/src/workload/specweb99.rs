@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::draw::Weighted;
 use super::files::Plan;
 use super::settings::Settings;
-use super::{Answer, Expected, Opening, Session, Version, Workload, specset, wire};
+use super::{Answer, Expected, Opening, Session, Version, Wants, Workload, specset, wire};
 use crate::random::Random;
 use ads::{ADS, Housekeeping};
 use deck::{Deck, File, Popularity};
@@ -240,8 +240,11 @@ impl Session for Client {
         }
     }
 
-    fn wants_cookies(&self) -> bool {
-        self.inner.mix.has_ads()
+    fn wants(&self) -> Wants {
+        Wants {
+            cookies: self.inner.mix.has_ads(),
+            text: false,
+        }
     }
 }
 

@@ -8,9 +8,9 @@ mod request;
 use std::sync::Arc;
 
 use super::draw::Weighted;
-use super::{Answer, Expected, Opening, PerConnection, Session, Version, Workload};
+use super::{Answer, Expected, Opening, PerConnection, Session, Version, Wants, Workload};
 use crate::random::Random;
-use cookies::Cookies;
+pub(super) use cookies::Cookies;
 use request::Request;
 
 /// One URL, and what must come back for it.
@@ -212,8 +212,11 @@ impl Session for UrlSession {
         }
     }
 
-    fn wants_cookies(&self) -> bool {
-        self.list.style.cookies
+    fn wants(&self) -> Wants {
+        Wants {
+            cookies: self.list.style.cookies,
+            text: false,
+        }
     }
 }
 

@@ -55,7 +55,7 @@ fn static_requests() {
         ("file_set", "/x/file_set/"),
     ]);
     let mut session = workload.session(0, 1);
-    assert!(!session.wants_cookies());
+    assert!(!session.wants().cookies);
     assert_eq!(open(&mut *session, Version::Http10).requests, 1);
     let (text, expected) = request_with(&mut *session, "class1_4", true);
     assert_eq!(
@@ -76,7 +76,7 @@ fn static_requests() {
 fn ads_follow_the_cookie() {
     let workload = workload(&[("dirs", "1"), ("dynamic", "100"), ("protocol", "1.0")]);
     let mut session = workload.session(201, 1);
-    assert!(session.wants_cookies());
+    assert!(session.wants().cookies);
     open(&mut *session, Version::Http10KeepAlive);
     for field in [
         "found_cookie=Ad_id=77&Ad_weight=15&Expired=0",
@@ -86,6 +86,7 @@ fn ads_follow_the_cookie() {
         session.answered(&Answer {
             status: 200,
             set_cookie: Some(field),
+            text: None,
         });
     }
     let (text, expected) = request_with(&mut *session, "class1_4 ", false);
@@ -110,6 +111,7 @@ fn forms() {
     session.answered(&Answer {
         status: 200,
         set_cookie: Some("found_cookie=Ad_id=5&Ad_weight=1"),
+        text: None,
     });
     let (text, _) = request_with(&mut *session, "class=0&num=4", false);
     let body = "urlroot=/file_set/&dir=00000&class=0&num=4&client=12";

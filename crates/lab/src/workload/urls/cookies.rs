@@ -3,7 +3,7 @@
 
 /// Names and values, in the order in which they were first set.
 #[derive(Debug, Default)]
-pub(super) struct Cookies(Vec<(String, String)>);
+pub(in super::super) struct Cookies(Vec<(String, String)>);
 
 /// More than this no client keeps for a host (RFC 6265 section 6.1 asks for 50 at least); a server
 /// that invents names must not make requests grow for ever.
@@ -15,7 +15,7 @@ impl Cookies {
     }
 
     /// Takes note of the value of a `Set-Cookie` field.
-    pub(super) fn set(&mut self, field: &str) {
+    pub(in super::super) fn set(&mut self, field: &str) {
         let mut parts = field.split(';').map(str::trim);
         let Some((name, value)) = parts.next().and_then(|pair| pair.split_once('=')) else {
             return;
@@ -37,7 +37,7 @@ impl Cookies {
     }
 
     /// Appends the field `Cookie`, if there is something to say.
-    pub(super) fn append(&self, out: &mut Vec<u8>) {
+    pub(in super::super) fn append(&self, out: &mut Vec<u8>) {
         for (at, (name, value)) in self.0.iter().enumerate() {
             let before = if at == 0 { "Cookie: " } else { "; " };
             for piece in [before, name, "=", value] {

@@ -63,10 +63,11 @@ fn body_fields_and_cookies() {
         ..UrlSpec::get("/p")
     };
     let mut session = list(vec![spec], Version::Http11, true).session(0, 1);
-    assert!(session.wants_cookies());
+    assert!(session.wants().cookies);
     session.answered(&Answer {
         status: 200,
         set_cookie: Some("k=v; Path=/"),
+        text: None,
     });
     assert_eq!(
         text(&mut *session, false),

@@ -1,0 +1,343 @@
+//! What one user does, step by step: requests one after the other, with times to think between them, cookies, and values that
+//! are taken from answers. Each simulated client is such a user, and begins anew when the last step is done. Knows no sockets.
+
+mod form;
+mod template;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use regex::bytes::Regex;
+
+use super::urls::Cookies;
+use super::{Answer, Expected, Opening, PerConnection, Session, Version, Wants, Workload, wire};
+use crate::random::Random;
+use template::Template;
+
+/// A script as a workload.
+#[derive(Clone)]
+pub struct Script(Arc<Steps>);
+
+struct Steps {
+    steps: Vec<Step>,
+    classes: Vec<String>,
+    /// How many values are taken in all.
+    values: usize,
+    host: String,
+    version: Version,
+    carries: Carries,
+}
+
+/// What a connection carries.
+#[derive(Clone, Copy, Debug)]
+pub enum Carries {
+    /// Everything, one user after the other.
+    All,
+    /// All steps, once: where connections are due, and with them users.
+    Once,
+    /// So many requests.
+    Requests(PerConnection),
+}
+
+/// One request, and what its answer is good for.
+struct Step {
+    method: String,
+    path: Template,
+    fields: Vec<(String, Template)>,
+    body: Body,
+    status: Option<u16>,
+    takes: Vec<Take>,
+    /// How long is thought afterwards, from and to, ns.
+    think_ns: (u64, u64),
+}
+
+enum Body {
+    None,
+    Text(Template),
+    /// Names and values.
+    Form(Vec<(String, Template)>),
+}
+
+/// A value of the answer: what the first group of the pattern matches, or all of it without one.
+struct Take {
+    value: usize,
+    pattern: Regex,
+}
+
+impl Script {
+    /// Reads a script (TOML, docs/lab.md).
+    ///
+    /// # Errors
+    /// What is wrong with which step, and what to write instead.
+    pub fn parse(
+        text: &str,
+        host: &str,
+        version: Version,
+        carries: Carries,
+    ) -> Result<Script, String> {
+        wire::check_host(host)?;
+        let (steps, values) = form::steps(text)?;
+        let classes = steps
+            .iter()
+            .enumerate()
+            .map(|(at, step)| format!("{} {} {}", at + 1, step.method, step.path.text()));
+        Ok(Script(Arc::new(Steps {
+            classes: classes.collect(),
+            steps,
+            values,
+            host: host.into(),
+            version,
+            carries,
+        })))
+    }
+}
+
+impl Workload for Script {
+    fn classes(&self) -> &[String] {
+        &self.0.classes
+    }
+
+    fn session(&self, number: u64, seed: u64) -> Box<dyn Session> {
+        Box::new(User {
+            script: self.0.clone(),
+            random: Random::stream(seed, number),
+            cookies: Cookies::default(),
+            values: vec![String::new(); self.0.values],
+            step: 0,
+            is_asked: false,
+            lacks: false,
+            pause_ns: 0,
+        })
+    }
+}
+
+/// One user on the way.
+struct User {
+    script: Arc<Steps>,
+    random: Random,
+    cookies: Cookies,
+    values: Vec<String>,
+    /// The next one.
+    step: usize,
+    /// Its request is under way.
+    is_asked: bool,
+    /// The last answer had not what was to be taken.
+    lacks: bool,
+    pause_ns: u64,
+}
+
+impl User {
+    /// Becomes another user, who begins.
+    fn begin(&mut self) {
+        self.step = 0;
+        self.cookies = Cookies::default();
+    }
+}
+
+impl Session for User {
+    fn open(&mut self) -> Opening {
+        // Without its answer there is no going on.
+        if std::mem::take(&mut self.is_asked) {
+            self.begin();
+        }
+        let script = &*self.script;
+        let requests = match (script.version, &script.carries) {
+            (Version::Http10, _) => 1,
+            (_, Carries::All) => u64::MAX,
+            (_, Carries::Once) => script.steps.len() as u64,
+            (_, Carries::Requests(some)) => some.draw(&mut self.random),
+        };
+        Opening {
+            version: script.version,
+            requests,
+        }
+    }
+
+    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected {
+        let script = &*self.script;
+        let step = &script.steps[self.step];
+        step.write(script, (&self.values, &self.cookies), last, out);
+        self.is_asked = true;
+        Expected {
+            class: self.step as u8,
+            head_only: step.method == "HEAD",
+            status: step.status,
+            len: None,
+            crc32: None,
+        }
+    }
+
+    fn answered(&mut self, answer: &Answer<'_>) {
+        let script = self.script.clone();
+        let step = &script.steps[self.step];
+        let text = answer.text.unwrap_or_default();
+        self.is_asked = false;
+        set_cookies(&mut self.cookies, text);
+        self.lacks = !step
+            .takes
+            .iter()
+            .all(|take| take.of(text, &mut self.values));
+        self.step = (self.step + 1) % script.steps.len();
+        if self.lacks || !step.is_right(answer.status) || self.step == 0 {
+            self.begin();
+        }
+        let (least_ns, most_ns) = step.think_ns;
+        self.pause_ns = least_ns + self.random.below(most_ns - least_ns + 1);
+    }
+
+    fn wants(&self) -> Wants {
+        Wants {
+            cookies: false,
+            text: true,
+        }
+    }
+
+    fn lacks(&self) -> bool {
+        self.lacks
+    }
+
+    fn pause_ns(&self) -> u64 {
+        self.pause_ns
+    }
+}
+
+impl Step {
+    fn is_right(&self, status: u16) -> bool {
+        match self.status {
+            Some(right) => status == right,
+            None => (200..400).contains(&status),
+        }
+    }
+
+    fn write(
+        &self,
+        script: &Steps,
+        (values, cookies): (&[String], &Cookies),
+        last: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let path = target(&self.path.fill(values));
+        let mut head = format!("{} {path}{}", self.method, wire::version(script.version));
+        head += &format!("Host: {}\r\n", script.host);
+        for (name, value) in &self.fields {
+            head += &format!("{name}: {}\r\n", value.fill(values));
+        }
+        let body = match &self.body {
+            Body::None => String::new(),
+            Body::Text(text) => text.fill(values),
+            Body::Form(pairs) => {
+                head += "Content-Type: application/x-www-form-urlencoded\r\n";
+                form_of(pairs, values)
+            }
+        };
+        if !body.is_empty() || matches!(&*self.method, "POST" | "PUT" | "PATCH") {
+            head += &format!("Content-Length: {}\r\n", body.len());
+        }
+        head += wire::connection(script.version, last);
+        out.extend_from_slice(head.as_bytes());
+        cookies.append(out);
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(body.as_bytes());
+    }
+}
+
+impl Take {
+    /// Notes what it finds; whether it does. A value may stand in a field, so it has no control characters.
+    fn of(&self, text: &[u8], values: &mut [String]) -> bool {
+        let Some(found) = self.pattern.captures(text) else {
+            return false;
+        };
+        let found = found.get(1).or(found.get(0));
+        let value = found.and_then(|found| std::str::from_utf8(found.as_bytes()).ok());
+        match value.filter(|value| wire::is_value(value)) {
+            Some(value) => {
+                values[self.value] = unescaped(value);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// What stands in the request line for a path or a URL of the same server.
+fn target(path: &str) -> String {
+    let rest = path
+        .strip_prefix("http://")
+        .or(path.strip_prefix("https://"));
+    let path = match rest {
+        Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => path,
+    };
+    let path = path.split('#').next().unwrap_or_default();
+    let mut target = String::with_capacity(path.len() + 1);
+    if !path.starts_with('/') {
+        target.push('/');
+    }
+    for byte in path.bytes() {
+        match byte {
+            b'!'..=b'~' => target.push(char::from(byte)),
+            other => target += &format!("%{other:02X}"),
+        }
+    }
+    target
+}
+
+fn form_of(pairs: &[(String, Template)], values: &[String]) -> String {
+    let mut text = String::new();
+    for (name, value) in pairs {
+        if !text.is_empty() {
+            text.push('&');
+        }
+        encode(name, &mut text);
+        text.push('=');
+        encode(&value.fill(values), &mut text);
+    }
+    text
+}
+
+fn encode(text: &str, out: &mut String) {
+    for byte in text.bytes() {
+        match byte {
+            b' ' => out.push('+'),
+            b'-' | b'.' | b'_' | b'*' => out.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => out.push(char::from(byte)),
+            byte => *out += &format!("%{byte:02X}"),
+        }
+    }
+}
+
+/// Values mostly stand in HTML.
+fn unescaped(value: &str) -> String {
+    let mut value = value.to_owned();
+    for (reference, character) in [
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&quot;", "\""),
+        ("&#39;", "'"),
+        ("&#039;", "'"),
+        ("&amp;", "&"),
+    ] {
+        if value.contains(reference) {
+            value = value.replace(reference, character);
+        }
+    }
+    value
+}
+
+fn set_cookies(cookies: &mut Cookies, text: &[u8]) {
+    for line in text.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            return;
+        }
+        let name = b"set-cookie:";
+        if let Some((start, value)) = line.split_at_checked(name.len())
+            && start.eq_ignore_ascii_case(name)
+            && let Ok(value) = std::str::from_utf8(value)
+        {
+            cookies.set(value);
+        }
+    }
+}

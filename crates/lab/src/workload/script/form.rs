@@ -1,0 +1,147 @@
+//! The form of a script's file, and what is wrong with one.
+
+use std::collections::BTreeMap;
+
+use regex::bytes::RegexBuilder;
+use serde::Deserialize;
+
+use super::super::wire;
+use super::template::Template;
+use super::{Body, Step, Take};
+use crate::load;
+
+/// Classes are numbered by a byte, and nobody reads a table of more lines.
+const STEPS_MAX: usize = 100;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    step: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    method: Option<String>,
+    path: String,
+    #[serde(default)]
+    fields: BTreeMap<String, String>,
+    body: Option<String>,
+    form: Option<BTreeMap<String, String>>,
+    status: Option<u16>,
+    #[serde(default)]
+    take: BTreeMap<String, String>,
+    think: Option<String>,
+}
+
+/// The steps of a script, and how many values they take.
+///
+/// # Errors
+/// What is wrong with which step.
+pub fn steps(text: &str) -> Result<(Vec<Step>, usize), String> {
+    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    if file.step.is_empty() || file.step.len() > STEPS_MAX {
+        let found = file.step.len();
+        return Err(format!(
+            "a script has 1 to {STEPS_MAX} [[step]], not {found}"
+        ));
+    }
+    let (mut steps, mut values) = (Vec::new(), Vec::new());
+    for (at, entry) in file.step.into_iter().enumerate() {
+        let step = step(entry, &mut values).map_err(|why| format!("step {}: {why}", at + 1))?;
+        steps.push(step);
+    }
+    Ok((steps, values.len()))
+}
+
+fn step(entry: Entry, values: &mut Vec<String>) -> Result<Step, String> {
+    let has_body = entry.body.is_some() || entry.form.is_some();
+    let method = entry
+        .method
+        .unwrap_or_else(|| if has_body { "POST" } else { "GET" }.into());
+    if !wire::is_token(&method) {
+        return Err(format!("{method:?} is no method"));
+    }
+    let path = Template::parse(&entry.path, values)?;
+    if !entry.path.starts_with(['/', '{']) {
+        return Err(format!("{:?}: a path begins with /", entry.path));
+    }
+    let fields = pairs(entry.fields, values, |name, value| {
+        wire::is_token(name) && wire::is_value(value)
+    })?;
+    if let Some((name, _)) = fields.iter().find(|(name, _)| is_ours(name)) {
+        return Err(format!("{name} is set by the lab"));
+    }
+    let body = match (entry.body, entry.form) {
+        (None, None) => Body::None,
+        (Some(text), None) => Body::Text(Template::parse(&text, values)?),
+        (None, Some(form)) => Body::Form(pairs(form, values, |_, _| true)?),
+        (Some(_), Some(_)) => return Err("give a body or a form, not both".into()),
+    };
+    let think_ns = entry.think.as_deref().map_or(Ok((0, 0)), think)?;
+    let takes = entry.take.into_iter();
+    let takes = takes.map(|(name, pattern)| take(name, &pattern, values));
+    Ok(Step {
+        method,
+        path,
+        fields,
+        body,
+        status: entry.status,
+        takes: takes.collect::<Result<_, _>>()?,
+        think_ns,
+    })
+}
+
+fn pairs(
+    table: BTreeMap<String, String>,
+    values: &[String],
+    may: impl Fn(&str, &str) -> bool,
+) -> Result<Vec<(String, Template)>, String> {
+    let pair = |(name, value): (String, String)| {
+        if !may(&name, &value) {
+            return Err(format!("{name:?} = {value:?} can't be a field"));
+        }
+        let value = Template::parse(&value, values)?;
+        Ok((name, value))
+    };
+    table.into_iter().map(pair).collect()
+}
+
+/// With these set by somebody else, answers would be waited for that never come.
+fn is_ours(name: &str) -> bool {
+    [
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "host",
+        "cookie",
+    ]
+    .iter()
+    .any(|ours| name.eq_ignore_ascii_case(ours))
+}
+
+fn take(name: String, pattern: &str, values: &mut Vec<String>) -> Result<Take, String> {
+    let pattern = RegexBuilder::new(pattern).unicode(false).build();
+    let pattern = pattern.map_err(|error| format!("take.{name}: {error}"))?;
+    let known = values.iter().position(|known| *known == name);
+    let value = known.unwrap_or_else(|| {
+        values.push(name);
+        values.len() - 1
+    });
+    Ok(Take { value, pattern })
+}
+
+/// `2s`, or `1s-3s` for any time between.
+fn think(text: &str) -> Result<(u64, u64), String> {
+    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    let ns = |text: &str| {
+        let time = load::duration(text.trim()).map_err(|why| format!("think: {why}"))?;
+        u64::try_from(time.as_nanos()).map_err(|_| "think: out of range".to_string())
+    };
+    let (least, most) = (ns(least)?, ns(most)?);
+    if least > most {
+        return Err(format!("think: {text:?} ends before it begins"));
+    }
+    Ok((least, most))
+}
