@@ -1,6 +1,6 @@
 # Builds the WebAssembly examples anew. The results are kept beside the sources, so that nobody needs
 # the compilers: clang and lld for C, Debian's rustc with libstd-rust-dev-wasm32 for Rust, and npm for
-# AssemblyScript. OUT is where they go, each as NAME.wasm.
+# AssemblyScript. That of Go, from 1.24 on, is not kept. OUT is where they go, each as NAME.wasm.
 
 API := ../../crates/module
 SHELL := /bin/sh
@@ -12,7 +12,7 @@ WASM_RUSTC ?= /usr/bin/rustc
 # A small stack, since an instance's memory is cleared after each request.
 STACK := -zstack-size=16384
 
-.PHONY: all c rust assemblyscript
+.PHONY: all c rust assemblyscript go
 all: c rust assemblyscript
 
 c:
@@ -33,3 +33,6 @@ assemblyscript:
 	cd $(BUILD)/as && npm install --silent --no-audit --no-fund
 	$(BUILD)/as/node_modules/.bin/asc hello-assemblyscript/hello.ts --outFile $(OUT)/hello-assemblyscript.wasm \
 		--optimizeLevel 3 --shrinkLevel 2 --noAssert --runtime stub
+
+go:
+	cd hello-go && GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags=-s -o $(abspath $(OUT))/hello-go.wasm .

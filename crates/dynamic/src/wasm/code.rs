@@ -65,6 +65,18 @@ impl Code {
         Ok(code)
     }
 
+    /// An instance on which anything may be called.
+    pub(super) async fn instance(&self, store: &mut Store<Guest>) -> wasmtime::Result<Instance> {
+        let instance = self.pre.instantiate_async(&mut *store).await?;
+        let memory = instance.get_module_export(&mut *store, &self.memory);
+        store.data_mut().memory = memory.and_then(wasmtime::Extern::into_memory);
+        if let Some(export) = &self.initialize {
+            let initialize = function(&instance, store, export).typed::<(), ()>(&*store)?;
+            initialize.call_async(&mut *store, ()).await?;
+        }
+        Ok(instance)
+    }
+
     /// Calls a function without arguments in an instance of its own.
     fn ask(
         &self,
@@ -75,7 +87,7 @@ impl Code {
         let refused = runtime.counts.refused.load(Relaxed);
         let asking = async {
             let mut store = Guest::store(runtime, memory_len_max, TRIAL_MS_MAX);
-            let instance = self.pre.instantiate_async(&mut store).await?;
+            let instance = self.instance(&mut store).await?;
             let asked = function(&instance, &mut store, export);
             asked
                 .typed::<(), u32>(&store)?

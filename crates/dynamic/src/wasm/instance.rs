@@ -32,14 +32,8 @@ impl Ready {
         store: &mut Store<Guest>,
         starting: impl FnOnce() -> Starting,
     ) -> wasmtime::Result<(Ready, Instance)> {
-        let instance = code.pre.instantiate_async(&mut *store).await?;
-        let memory = instance.get_module_export(&mut *store, &code.memory);
-        store.data_mut().memory = memory.and_then(wasmtime::Extern::into_memory);
+        let instance = code.instance(store).await?;
         let handle = function(&instance, store, &code.handle).typed(&*store)?;
-        if let Some(export) = &code.initialize {
-            let initialize = function(&instance, store, export).typed::<(), ()>(&*store)?;
-            initialize.call_async(&mut *store, ()).await?;
-        }
         let mut state = 0;
         if let Some(export) = &code.start {
             let start = function(&instance, store, export).typed::<u32, u32>(&*store)?;

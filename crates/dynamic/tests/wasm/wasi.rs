@@ -133,3 +133,18 @@ fn what_is_not_there_says_so() {
         "64 + 52, ENOSYS"
     );
 }
+
+#[test]
+fn a_module_is_initialized_before_anything_is_asked_of_it() {
+    // Go's runtime, for one, traps in any function before that.
+    let text = r#"(module
+        (memory (export "memory") 1)
+        (global $ready (mut i32) (i32.const 0))
+        (func (export "_initialize") (global.set $ready (i32.const 1)))
+        (func (export "lowroad_abi") (result i32)
+            (if (i32.eqz (global.get $ready)) (then (unreachable)))
+            (i32.const 1))
+        (func (export "lowroad_handle") (param i32 i32 i32 i32) (result i32) (i32.const 0)))"#;
+    let bytes = wat::parse_str(text).expect("the text is a module");
+    assert!(now(&handler(&runtime(), &bytes, OWN), "/").is_ok());
+}
