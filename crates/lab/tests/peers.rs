@@ -263,6 +263,44 @@ fn the_dynamic_set_is_answered_by_fastcgi() {
     assert_eq!(processes_with(&socket), Vec::<String>::new());
 }
 
+/// The page of paper 003 is the same whoever makes it.
+#[test]
+fn pages_out_of_the_data_base_are_alike() {
+    let test = "pages_out_of_the_data_base_are_alike";
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+    let folder = Folder::new();
+    for name in ["page.lrp", "php/page.php", "php/schema.sql"] {
+        let text = std::fs::read(programs.join(name)).expect("a file of ours");
+        let name = name.rsplit('/').next().unwrap_or_default();
+        folder.file(name, text);
+    }
+    let text = |path: &Path| path.display().to_string();
+    let schema = text(&folder.path().join("schema.sql"));
+    let database = options(&folder, &[("schema", &schema)]);
+    let Some(database) = start(test, "mariadb", &database) else {
+        return;
+    };
+    let address = database.address.to_string();
+    let socket = database.socket.as_deref().map(text).expect("a socket");
+    let of = |name: &str, db: &str| {
+        let running = start(test, name, &options(&folder, &[("db", db)]))?;
+        let sets = ["small", "medium", "large"];
+        let pages = sets.map(|set| get(running.address, &format!("/page.php?set={set}")));
+        Some(pages.map(|page| (page.status, page.text())))
+    };
+    let Some(php) = of("nginx-php", &address) else {
+        return;
+    };
+    assert_eq!(
+        php.each_ref().map(|(_, text)| text.len()),
+        [211, 10_217, 19_248]
+    );
+    for db in [&address, &socket] {
+        let own = of("lowroad-pages", db);
+        assert!(own.is_none_or(|own| own == php), "by {db}");
+    }
+}
+
 #[test]
 fn a_data_base_is_loaded_and_gone() {
     let folder = Folder::new();

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bench::{Bench, Job, Measured, Peer};
 use super::counting::PER_SECOND;
+use super::database::{self, Database};
 use super::forms;
 use super::schema::Experiment;
 use super::site::Sites;
@@ -45,9 +46,17 @@ pub struct Counted {
     guest: Option<(Key, Rc<RefCell<Ready>>)>,
 }
 
-/// What makes a guest fit for a job: the server with its settings, processes, files, whether programs answer, whether it is
-/// timed.
-type Key = (String, BTreeMap<String, String>, u32, PathBuf, bool, bool);
+/// What makes a guest fit for a job: the server with its settings, processes, files, whether programs answer, whether pages come
+/// out of a database, whether it is timed.
+type Key = (
+    String,
+    BTreeMap<String, String>,
+    u32,
+    PathBuf,
+    bool,
+    bool,
+    bool,
+);
 
 impl Counted {
     /// A bench that makes file sets under `data`.
@@ -67,6 +76,7 @@ impl Counted {
             processes(job),
             self.sites.folder(&job.workload, &job.files_settings),
             forms::is_dynamic(job),
+            forms::has_pages(job),
             is_timed(job),
         )
     }
@@ -110,6 +120,7 @@ impl Counted {
                 "processes" => processes(job).to_string(),
                 "php_root" => PROGRAMS.to_owned(),
                 "specweb99_data" if forms::is_dynamic(job) => DATA.to_owned(),
+                "db" if forms::has_pages(job) => database::ADDRESS.to_owned(),
                 "fronts" => match &fronts {
                     Some(built) => built.display().to_string(),
                     None => continue,
@@ -135,6 +146,13 @@ impl Counted {
         wanted.then(|| self.sites.fronts()).transpose()
     }
 
+    /// The database, if the job's server makes pages out of it.
+    fn database(&self, job: &Job) -> Result<Option<Database>, Failure> {
+        let is_wanted = forms::has_pages(job) && table::takes(&job.server.peer, "php_root");
+        let schema = self.sites.programs().join("schema.sql");
+        is_wanted.then(|| Database::of(&schema)).transpose()
+    }
+
     fn content(&self, job: &Job, carried: carried::Carried) -> Result<Content, Failure> {
         let folder = self.sites.folder(&job.workload, &job.files_settings);
         let copied = |source: PathBuf, path: &str| Copied {
@@ -145,9 +163,12 @@ impl Counted {
         if forms::is_dynamic(job) {
             all.push(copied(folder.join("specweb99-data"), DATA));
         }
-        if programs::runs_php(&job.server.peer) {
+        if table::takes(&job.server.peer, "php_root") {
             all.push(copied(self.sites.programs(), PROGRAMS));
         }
+        let database = self.database(job)?;
+        all.extend(database.iter().flat_map(Database::copied));
+        let database = database.map(|it| it.command()).unwrap_or_default();
         all.extend(self.fronts(job)?.map(|built| copied(built, FRONTS)));
         let needed = carried.needed.iter();
         all.extend(needed.map(|(source, path)| copied(source.clone(), path)));
@@ -159,7 +180,7 @@ impl Counted {
                 .collect(),
             // Where configurations say that errors go; and programs that are not root write what they have to.
             command: format!(
-                "ln -sf /proc/self/fd/2 /dev/stderr\n[ -d {DATA} ] && chmod -R a+rwX {DATA}\n{}",
+                "ln -sf /proc/self/fd/2 /dev/stderr\n[ -d {DATA} ] && chmod -R a+rwX {DATA}\n{database}{}",
                 carried.command
             ),
         })

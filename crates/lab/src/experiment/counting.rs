@@ -140,6 +140,7 @@ impl Experiment {
         counted.workload.settings.extend(counting.settings.clone());
         if !counting.values.is_empty() {
             counted.sweep.values.clone_from(&counting.values);
+            counted.sweep.relative_to_capacity.clear();
         }
         // A guest has one processor. Where a process serves one connection, its number is that of the clients.
         for server in &mut counted.servers {

@@ -18,6 +18,12 @@ pub fn is_dynamic(job: &Job) -> bool {
     job.workload == "specweb99" && share != Some("0")
 }
 
+/// Whether a job has pages out of a database.
+pub fn has_pages(job: &Job) -> bool {
+    let share = job.settings.get("dynamic").map(String::as_str);
+    job.workload == "bare" && !matches!(share, None | Some("0"))
+}
+
 /// Whether a job has dynamic requests that its server answers.
 pub fn has_forms(job: &Job) -> bool {
     let peer = &job.server.peer;

@@ -7,6 +7,7 @@ pub mod capacity;
 pub mod cli;
 mod counted;
 pub mod counting;
+mod database;
 pub mod fake;
 pub(crate) mod fetch;
 mod forms;

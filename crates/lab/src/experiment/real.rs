@@ -11,7 +11,7 @@ use super::phases::Probe;
 use super::schema::Experiment;
 use super::site::Sites;
 use crate::load::{self, Snapshot};
-use crate::peers::{self, Failure, Options, Place, Running, fronts};
+use crate::peers::{self, Failure, Options, Place, Running, fronts, table};
 use crate::workload::named;
 
 /// The bench.
@@ -64,7 +64,7 @@ impl Real {
     fn options(&mut self, job: &Job) -> Result<Options, Failure> {
         let folder = self.sites.folder(&job.workload, &job.files_settings);
         let mut settings = job.server.settings.clone();
-        if job.server.peer.ends_with("-php") {
+        if table::takes(&job.server.peer, "php_root") {
             let text = |path: PathBuf| path.display().to_string();
             settings.insert("php_root".into(), text(self.sites.programs()));
             match job.workload.as_str() {

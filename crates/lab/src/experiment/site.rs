@@ -23,6 +23,7 @@ const PROGRAMS: &[(&str, &str)] = &[
         "specweb99.php",
         include_str!("../../peers/php/specweb99.php"),
     ),
+    ("page.lrp", include_str!("../../peers/page.lrp")),
     ("schema.sql", include_str!("../../peers/php/schema.sql")),
 ];
 

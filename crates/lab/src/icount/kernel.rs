@@ -92,7 +92,7 @@ pub fn plugin() -> Result<PathBuf, String> {
 
 /// What is at `path`, made by `make` under another name first: whoever finds it finds it whole,
 /// even if two programs make it at once.
-pub(super) fn made(
+pub(crate) fn made(
     path: &Path,
     make: impl FnOnce(&Path) -> Result<(), String>,
 ) -> Result<PathBuf, String> {

@@ -182,7 +182,14 @@ fn attach(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
 /// Every file that ends in `.lrp` is a page with queries in it.
 fn pages(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
     let binary = programs::lowroad(run.settings.text("binary"))?;
-    plan.file("lowroad.toml", run.fill(PAGES, &[]));
+    let account = "mysql://lowroad_lab:lowroad_lab";
+    let url = match run.settings.text("db") {
+        socket if socket.starts_with('/') => {
+            format!("{account}@localhost/lowroad_lab?socket={socket}")
+        }
+        address => format!("{account}@{address}/lowroad_lab"),
+    };
+    plan.file("lowroad.toml", run.fill(PAGES, &[("database", &url)]));
     plan.start(&[
         &binary.display().to_string(),
         "run",

@@ -306,15 +306,13 @@ static PEERS: &[Peer] = &[
         "nginx, the dynamic set in C behind it by FastCGI",
         &[SENDFILE, FRONTS, DATA, FASTCGI],
     ),
-    Peer {
-        settings: &[BINARY, DB],
-        ..absent(
-            "lowroad-pages",
-            "Lowroad with SQL pages",
-            "the experiments ask for a page in PHP; `lowroad-lab icount --paper 003` measures its own in a \
-             guest",
-        )
-    },
+    peer(
+        "lowroad-pages",
+        &[],
+        &[],
+        "Lowroad with pages out of a data base",
+        &[BINARY, PHP_ROOT, DB],
+    ),
     absent(
         "lowroad-bare",
         "Lowroad without an operating system",
@@ -343,6 +341,11 @@ pub fn named(name: &str) -> Result<&'static Peer, Failure> {
         Some(why) => Err(Failure::Absent(format!("{name} can't run: {why}"))),
         None => Ok(peer),
     }
+}
+
+/// Whether a peer that can run here has a setting.
+pub fn takes(peer: &str, setting: &str) -> bool {
+    named(peer).is_ok_and(|peer| peer.settings.iter().any(|known| known.name == setting))
 }
 
 /// The peer of that name, also one that can't run here as it is: another machine may carry out its plan.

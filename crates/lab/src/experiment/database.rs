@@ -1,0 +1,107 @@
+//! The database of a guest: filled here once, carried into the guest and started there. So it lives in the guest's time, and what
+//! it does is counted with the server's, as where both share a machine. Knows no servers.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::icount::kernel::{Copied, cache, made};
+use crate::peers::{Failure, programs};
+
+/// Where it answers, in the guest.
+pub const ADDRESS: &str = "127.0.0.1:3306";
+const FOLDER: &str = "/db";
+/// What it reads besides its data.
+const SHARED: &[&str] = &["/usr/share/mysql/english", "/usr/share/mysql/charsets"];
+/// Small, since the guest's disk is its memory. Whoever fills it and whoever runs it say the same.
+const LOG: &str = "--innodb-log-file-size=4M";
+
+/// A database with all rows.
+pub struct Database {
+    program: PathBuf,
+    data: PathBuf,
+}
+
+impl Database {
+    /// The one that this file of SQL fills: from the cache, or made now.
+    ///
+    /// # Errors
+    /// MariaDB is not installed, or what it said.
+    pub fn of(schema: &Path) -> Result<Database, Failure> {
+        let found = |name: &str| {
+            programs::find(name).ok_or_else(|| {
+                Failure::NotInstalled(format!(
+                    "{name} is missing: `lowroad-lab peers install mariadb` installs it"
+                ))
+            })
+        };
+        let (program, installer) = (found("mariadbd")?, found("mariadb-install-db")?);
+        let data = filled(&program, &installer, schema).map_err(Failure::Broken)?;
+        Ok(Database { program, data })
+    }
+
+    /// What a guest needs for it.
+    pub fn copied(&self) -> impl Iterator<Item = Copied> {
+        let to = |source: &Path, path: &str| Copied {
+            source: source.to_owned(),
+            path: path.to_owned(),
+        };
+        let program = self.program.display().to_string();
+        let own = [to(&self.data, FOLDER), to(&self.program, &program)];
+        let shared = SHARED.iter().map(move |path| to(Path::new(path), path));
+        own.into_iter().chain(shared)
+    }
+
+    /// Starts it in the guest, and waits for it.
+    pub fn command(&self) -> String {
+        let program = self.program.display();
+        format!(
+            "{program} --no-defaults --user=root --datadir={FOLDER} --tmpdir=/tmp --socket=/tmp/mariadb.sock \
+             --pid-file=/tmp/mariadb.pid --bind-address=127.0.0.1 --port=3306 --skip-name-resolve {LOG} \
+             --innodb-flush-method=nosync --innodb-buffer-pool-size=16M --max-connections=1024 \
+             --thread-cache-size=64 &\n\
+             until [ -S /tmp/mariadb.sock ]; do sleep 0.2; done\n"
+        )
+    }
+}
+
+fn filled(program: &Path, installer: &Path, schema: &Path) -> Result<PathBuf, String> {
+    let text = fs::read_to_string(schema).map_err(|why| format!("{}: {why}", schema.display()))?;
+    let version = run(Command::new(program).arg("--version"))?;
+    // Accounts can be made once those that are there are known.
+    let text = format!("FLUSH PRIVILEGES;\n{text}");
+    let sum = crc32fast::hash(format!("{version}{text}").as_bytes());
+    made(&cache()?.join(format!("database-{sum:08x}")), |folder| {
+        let folder = format!("--datadir={}", folder.display());
+        let usual = ["--no-defaults", "--user=root", &folder, LOG];
+        let mut install = Command::new(installer);
+        install.args(usual);
+        run(install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]))?;
+        let statements = schema.with_extension("bootstrap.sql");
+        fs::write(&statements, &text).map_err(|why| format!("{}: {why}", statements.display()))?;
+        let from = File::open(&statements);
+        let from = from.map_err(|why| format!("{}: {why}", statements.display()))?;
+        run(Command::new(program)
+            .args(usual)
+            .arg("--bootstrap")
+            .stdin(from))
+        .map(drop)
+    })
+}
+
+/// What a command says, if it ends well.
+fn run(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    if command.get_args().all(|argument| argument != "--bootstrap") {
+        command.stdin(Stdio::null());
+    }
+    let output = command.output().map_err(|why| format!("{name}: {why}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let last = said.lines().last().unwrap_or_default();
+            Err(format!("{name}: {}: {last}", output.status))
+        }
+    }
+}
