@@ -170,6 +170,7 @@ impl CgiHandler {
             cpu_s_max: self.cgi.cpu_s_max,
             processes_max: self.cgi.processes_max,
             user: self.user,
+            descriptors: crate::descriptors::of_programs(),
             ends_with_parent: true,
         };
         let keep = process::Keep {

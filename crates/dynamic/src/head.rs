@@ -14,11 +14,6 @@ use lowroad_http::status::Status;
 
 use crate::fields::{Fields, is_token};
 
-/// Names a path of the site that is to be answered instead, as nginx has it.
-pub const PATH_INSTEAD: &str = "X-Accel-Redirect";
-/// Names a file that is to be sent instead, as Apache's modules and lighttpd have it.
-pub const FILE_INSTEAD: &str = "X-Sendfile";
-
 /// Longer heads are refused.
 pub const LEN_MAX: usize = 64 << 10;
 /// More fields are refused.

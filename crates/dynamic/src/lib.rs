@@ -14,6 +14,7 @@ pub mod allocator;
 #[cfg(feature = "programs")]
 pub mod cgi;
 pub mod collect;
+pub mod descriptors;
 pub mod executor;
 #[cfg(feature = "programs")]
 pub mod fastcgi;

@@ -10,6 +10,11 @@ use lowroad_http::status::Status;
 
 use crate::fields::Fields;
 
+/// Names a path of the site that is to be answered instead, as nginx has it.
+pub const PATH_INSTEAD: &str = "X-Accel-Redirect";
+/// Names a file that is to be sent instead, as Apache's modules and lighttpd have it.
+pub const FILE_INSTEAD: &str = "X-Sendfile";
+
 /// A response.
 pub struct Response {
     /// The status, 200 to 999; 101 with [`Content::Upgrade`] only.

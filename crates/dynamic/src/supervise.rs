@@ -12,16 +12,20 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use self::left::Mark;
 use self::life::{Life, Step};
 use self::output::Listening;
 use crate::cgi::limits::{Limits, limit};
+use crate::descriptors;
 use crate::notice::Notice;
 
 /// What is started.
@@ -43,6 +47,19 @@ pub struct Application {
 pub struct Supervisor {
     news: Sender<News>,
     thread: Option<JoinHandle<()>>,
+    begins: Begins,
+}
+
+/// Whether an application begins at all.
+#[derive(Clone, Default)]
+pub struct Begins(Arc<AtomicBool>);
+
+impl Begins {
+    /// There is no such program, or it is not for the server to run, as far as was found at the last try. Waiting is of no
+    /// use then.
+    pub fn never(&self) -> bool {
+        self.0.load(Relaxed)
+    }
 }
 
 enum News {
@@ -60,14 +77,24 @@ impl Supervisor {
     pub fn start(application: Application, notice: Notice) -> io::Result<Supervisor> {
         let (news, told) = channel();
         let own = news.clone();
-        let supervising = move || Supervising::new(application, notice, own).run(&told);
+        let begins = Begins::default();
+        let told_of = begins.clone();
+        let supervising = move || {
+            Supervising::new(application, notice, (own, told_of)).run(&told);
+        };
         let thread = thread::Builder::new()
             .name("supervise".into())
             .spawn(supervising)?;
         Ok(Supervisor {
             news,
             thread: Some(thread),
+            begins,
         })
+    }
+
+    /// Whether it begins at all.
+    pub fn begins(&self) -> Begins {
+        self.begins.clone()
     }
 
     /// Tells it to end; the drop waits for that.
@@ -89,6 +116,7 @@ struct Supervising {
     application: Application,
     notice: Notice,
     news: Sender<News>,
+    begins: Begins,
     began: Instant,
     life: Life,
     /// It, while it runs.
@@ -102,12 +130,17 @@ struct Supervising {
 }
 
 impl Supervising {
-    fn new(application: Application, notice: Notice, news: Sender<News>) -> Supervising {
+    fn new(
+        application: Application,
+        notice: Notice,
+        (news, begins): (Sender<News>, Begins),
+    ) -> Supervising {
         Supervising {
             life: Life::new(application.stop_timeout),
             application,
             notice,
             news,
+            begins,
             began: Instant::now(),
             child: None,
             output: None,
@@ -152,11 +185,13 @@ impl Supervising {
                 self.started += 1;
                 self.tell_of_end(&child);
                 self.child = Some(child);
+                self.begins.0.store(false, Relaxed);
                 self.life.started(now);
             }
             Err(error) => {
                 let name = &self.application.command[0];
                 let pause = self.life.failed(now);
+                self.begins.0.store(is_hopeless(&error), Relaxed);
                 let hint = match error.kind() {
                     io::ErrorKind::PermissionDenied => "; may the server's user run it?",
                     _ => "",
@@ -190,6 +225,7 @@ impl Supervising {
                 cpu_s_max: 0,
                 processes_max: 0,
                 user: application.user,
+                descriptors: descriptors::of_programs(),
                 ends_with_parent: true,
             },
         );
@@ -205,7 +241,7 @@ impl Supervising {
         let (pid, number, news) = (Pid::from_child(child), self.started, self.news.clone());
         let waiting = move || {
             let how = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), how) {}
+            while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), how) {}
             let _ = news.send(News::Ended(number));
         };
         let thread = thread::Builder::new().name("supervise".into());
@@ -254,10 +290,26 @@ impl Supervising {
     }
 }
 
+/// Whether a program that could not be started for this won't be a moment later either.
+fn is_hopeless(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(
+        errno,
+        Some(
+            Errno::NOENT
+                | Errno::ACCESS
+                | Errno::PERM
+                | Errno::NOEXEC
+                | Errno::NOTDIR
+                | Errno::ISDIR
+        )
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     type Lines = Arc<Mutex<Vec<String>>>;
 
@@ -297,6 +349,7 @@ mod tests {
         let script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done";
         let (supervisor, lines) = supervised(script);
         wait_for(&lines, "up", 1);
+        assert!(!supervisor.begins().never());
         drop(supervisor);
         wait_for(&lines, "bye", 1);
         let lines = lines.lock().expect("a lock");
@@ -325,6 +378,7 @@ mod tests {
             };
             let supervisor = Supervisor::start(application, notice).expect("a thread");
             wait_for(&lines, says, 2);
+            assert!(supervisor.begins().never(), "{command}");
             drop(supervisor);
         }
     }

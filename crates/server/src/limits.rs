@@ -1,9 +1,10 @@
 //! From the configuration's limits to the engine's, within what the machine gives.
 
 use lowroad_config::{Accept, Config, Prefix};
+use lowroad_dynamic::descriptors;
 use lowroad_engine::introduction::Introduced;
 use lowroad_engine::settings::Settings;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::listeners::Listeners;
 
@@ -21,7 +22,7 @@ const FD_LIMIT_MAX: u64 = 1 << 20;
 
 /// Raises the limit of descriptors. Returns the limit, and what is to be said about it.
 pub fn raise_fd_limit(config: &Config) -> (u64, Option<String>) {
-    let now = getrlimit(Resource::Nofile);
+    let now = descriptors::remember();
     let (soft, hard) = (
         now.current.unwrap_or(u64::MAX),
         now.maximum.unwrap_or(u64::MAX),

@@ -19,6 +19,8 @@ pub struct Limits {
     pub processes_max: u64,
     /// User and group that it runs as, with no other groups; `None` = those of this process.
     pub user: Option<(u32, u32)>,
+    /// Descriptors; `None` = as many as this process.
+    pub descriptors: Option<Rlimit>,
     /// It is killed when the thread ends that starts it.
     pub ends_with_parent: bool,
 }
@@ -38,13 +40,16 @@ pub fn limit(command: &mut Command, limits: Limits) {
         if limits.processes_max > 0 {
             setrlimit(Resource::Nproc, rlimit(Some(limits.processes_max)))?;
         }
+        if let Some(descriptors) = limits.descriptors {
+            setrlimit(Resource::Nofile, descriptors)?;
+        }
         if limits.ends_with_parent {
             set_parent_process_death_signal(Some(Signal::KILL))?;
         }
         Ok(())
     };
     // SAFETY: the closure runs in the child of a process with several threads, where only what is
-    // async-signal-safe is allowed. It makes five system calls at most, owns only numbers, takes no
+    // async-signal-safe is allowed. It makes six system calls at most, owns only numbers, takes no
     // lock and allocates nothing (an `Errno` becomes an `io::Error` by its number alone).
     unsafe {
         command.pre_exec(set);

@@ -177,3 +177,28 @@ fn the_environment_of_a_program_is_exact() {
     assert_eq!(names, EXPECTED);
     assert!(text.contains("\nPATH=/usr/local/bin:/usr/bin:/bin\n") || text.starts_with("PATH="));
 }
+
+#[test]
+fn programs_have_the_descriptors_that_the_server_was_started_with() {
+    let folder = Folder::new();
+    let limit = "#!/bin/sh\nsaid=\"$(ulimit -Sn)\"\n\
+        printf 'Content-Type: text/plain\\nContent-Length: %d\\n\\n%s' ${#said} \"$said\"\n";
+    let file = folder.file("cgi/limit", limit);
+    fs::set_permissions(file, Permissions::from_mode(0o755)).expect("a mode");
+    let text = format!(
+        "[server]\nworkers = 1\n[[application]]\nname = \"app\"\ncommand = [\"sh\", \"-c\", \"ulimit -Sn; exec sleep 1000\"]\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{0}\"\n\
+         [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"{0}/cgi\"\n",
+        folder.path().display()
+    );
+    let config = folder.file("lowroad.toml", text);
+    let mut command = Command::new("sh");
+    let start = "ulimit -Sn 700 && exec \"$0\" run -c \"$1\"";
+    command.args(["-c", start, PROGRAM]).arg(config);
+    let server = Server::spawn(command);
+    server.wait_for_error_line("app: 700");
+    assert_eq!(server.get("/cgi/limit").text(), "700");
+    let own = fs::read_to_string(format!("/proc/{}/limits", server.pid())).expect("its limits");
+    let own = own.lines().find(|line| line.starts_with("Max open files"));
+    assert!(!own.expect("a line").contains(" 700 "), "{own:?}");
+}

@@ -14,7 +14,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use rustix::process::Signal;
+use rustix::process::{Rlimit, Signal};
 
 use crate::cgi::limits::Limits;
 
@@ -239,9 +239,12 @@ fn put_limits(out: &mut Vec<u8>, limits: &Limits) {
         cpu_s_max,
         processes_max,
         user,
+        descriptors,
         ends_with_parent,
     } = *limits;
     let (uid, gid) = user.unwrap_or_default();
+    let number = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
+    let (soft, hard) = descriptors.map_or((0, 0), |it| (number(it.current), number(it.maximum)));
     let numbers = [
         memory_len_max,
         cpu_s_max,
@@ -249,6 +252,9 @@ fn put_limits(out: &mut Vec<u8>, limits: &Limits) {
         user.is_some().into(),
         uid.into(),
         gid.into(),
+        descriptors.is_some().into(),
+        soft,
+        hard,
         ends_with_parent.into(),
     ];
     for number in numbers {
@@ -261,11 +267,18 @@ fn take_limits(rest: &mut &[u8]) -> Option<Limits> {
     let (memory_len_max, cpu_s_max, processes_max) = (number()?, number()?, number()?);
     let (is_other, uid, gid) = (number()? != 0, number()?, number()?);
     let user = (u32::try_from(uid).ok()?, u32::try_from(gid).ok()?);
+    let (has_own, soft, hard) = (number()? != 0, number()?, number()?);
+    let limit = |number: u64| (number != u64::MAX).then_some(number);
+    let descriptors = Rlimit {
+        current: limit(soft),
+        maximum: limit(hard),
+    };
     Some(Limits {
         memory_len_max,
         cpu_s_max,
         processes_max,
         user: is_other.then_some(user),
+        descriptors: has_own.then_some(descriptors),
         ends_with_parent: number()? != 0,
     })
 }
@@ -323,6 +336,10 @@ mod tests {
             cpu_s_max: 2,
             processes_max: 3,
             user: Some((4, 5)),
+            descriptors: Some(Rlimit {
+                current: Some(6),
+                maximum: None,
+            }),
             ends_with_parent: true,
         };
         let sent = Order {
