@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use lowroad_config::{Application, OriginUrl};
 use lowroad_dynamic::notice::Notice;
-use lowroad_dynamic::supervise::{self, Supervisor};
+use lowroad_dynamic::supervise::{self, Begins, Supervisor};
 use lowroad_log::Logger;
 
 /// Between two looks whether an application accepts connections.
@@ -23,7 +23,7 @@ pub struct Applications(Vec<(Application, Supervisor)>);
 #[derive(Default)]
 pub struct Changed {
     /// What has begun.
-    begun: Vec<Application>,
+    begun: Vec<(Application, Begins)>,
     /// What is no longer wanted, and goes on as long as this is here.
     gone: Vec<(Application, Supervisor)>,
 }
@@ -48,12 +48,19 @@ impl Applications {
         // Told first, so that they end side by side.
         replaced.iter().for_each(|(_, supervisor)| supervisor.end());
         drop(replaced);
-        for application in &begun {
-            let supervisor = start(application, logger)
+        let mut changed = Changed {
+            begun: Vec::new(),
+            gone,
+        };
+        for application in begun {
+            let supervisor = start(&application, logger)
                 .map_err(|error| format!("application {}: {error}", application.name))?;
-            self.0.push((application.clone(), supervisor));
+            changed
+                .begun
+                .push((application.clone(), supervisor.begins()));
+            self.0.push((application, supervisor));
         }
-        Ok(Changed { begun, gone })
+        Ok(changed)
     }
 
     /// Stops all of them, in order.
@@ -65,15 +72,22 @@ impl Applications {
 }
 
 impl Changed {
-    /// Waits until all that have begun accept connections that say where, each as long as it may take, or until `is_over`.
-    /// Blocks.
+    /// Waits until all that have begun accept connections that say where, each as long as it may take and not if it can't be
+    /// started, or until `is_over`. Blocks.
     pub fn wait(&self, logger: &Logger, is_over: impl Fn() -> bool) {
-        for application in &self.begun {
+        for (application, begins) in &self.begun {
             let Some(url) = &application.ready else {
                 continue;
             };
             let end = Instant::now() + Duration::from_millis(application.start_timeout_ms);
             while !is_over() && !accepts(url) {
+                if begins.never() {
+                    let name = &application.name;
+                    logger.warn(format_args!(
+                        "application {name} can't be started; the server goes on without it"
+                    ));
+                    break;
+                }
                 if Instant::now() >= end {
                     let (name, ms) = (&application.name, application.start_timeout_ms);
                     logger.warn(format_args!(

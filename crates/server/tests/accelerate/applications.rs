@@ -118,6 +118,23 @@ fn a_server_that_waits_for_its_application_ends_when_it_is_told_to() {
     assert!(!rest.iter().any(has_waited), "{rest:?}");
 }
 
+#[test]
+fn a_server_does_not_wait_for_what_can_t_be_started() {
+    let url = format!("http://127.0.0.1:{}", free_port());
+    let server = Server::start(
+        PROGRAM,
+        &[
+            "accelerate",
+            &url,
+            "--listen",
+            "127.0.0.1:0",
+            "--",
+            "/nonexistent/app",
+        ],
+    );
+    server.wait_for_error_line("can't be started; the server goes on without it");
+}
+
 /// One that takes its time before it listens.
 const SLOW: &str = r#"
 import http.server, os, sys, time
