@@ -269,6 +269,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             body_len: Some(0),
             is_body_coming: false,
             is_refused: false,
+            is_user: false,
         }
     }
 

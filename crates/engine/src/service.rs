@@ -45,6 +45,8 @@ pub struct Exchange {
     pub is_body_coming: bool,
     /// The service takes the request for malformed, as HTTP does others: it is counted with those.
     pub is_refused: bool,
+    /// The service has verified the user whom the request names.
+    pub is_user: bool,
 }
 
 impl Exchange {
@@ -69,6 +71,7 @@ impl Exchange {
             body_len: Some(0),
             is_body_coming: false,
             is_refused: false,
+            is_user: false,
         }
     }
 }

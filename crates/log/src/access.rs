@@ -11,6 +11,8 @@ use crate::civil;
 pub struct Entry<'a> {
     /// The client's address.
     pub peer: IpAddr,
+    /// The user who has shown the right password; empty if none.
+    pub user: &'a [u8],
     /// When the answer began, ms since 1970.
     pub unix_ms: u64,
     /// The request line.
@@ -59,7 +61,9 @@ pub fn extended(entry: &Entry<'_>, out: &mut Vec<u8>) {
 fn combined_fields(entry: &Entry<'_>, out: &mut Vec<u8>) {
     let time = civil::common_log(entry.unix_ms / 1000);
     // Writing into memory does not fail.
-    let _ = write!(out, "{} - - [{time}] \"", entry.peer.to_canonical());
+    let _ = write!(out, "{} - ", entry.peer.to_canonical());
+    word(or_dash(entry.user), out);
+    let _ = write!(out, " [{time}] \"");
     escaped(entry.line, out);
     let _ = write!(out, "\" {} {} \"", entry.status, entry.body_bytes);
     escaped(or_dash(entry.referer), out);
@@ -68,13 +72,16 @@ fn combined_fields(entry: &Entry<'_>, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Appends an object on a line of its own: `time`, `peer`, `host`, `request`, `status`, `bytes`,
+/// Appends an object on a line of its own: `time`, `peer`, `user` where there is one, `host`, `request`, `status`, `bytes`,
 /// `whole`, `referer`, `user_agent`, `duration_us`, `outcome`, `level`, and `tls` where it was spoken. Valid JSON whatever was
 /// received: what is not UTF-8 becomes U+FFFD.
 pub fn json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     let time = civil::rfc3339(entry.unix_ms);
     let peer = entry.peer.to_canonical();
     let _ = write!(out, "{{\"time\":\"{time}\",\"peer\":\"{peer}\"");
+    if !entry.user.is_empty() {
+        text("user", entry.user, out);
+    }
     text("host", entry.host, out);
     text("request", entry.line, out);
     let (status, bytes, whole) = (entry.status, entry.body_bytes, entry.whole);
@@ -91,6 +98,16 @@ pub fn json(entry: &Entry<'_>, out: &mut Vec<u8>) {
         text("tls", entry.tls.as_bytes(), out);
     }
     out.extend_from_slice(b"}\n");
+}
+
+/// The same of what ends at a space.
+fn word(bytes: &[u8], out: &mut Vec<u8>) {
+    for (number, part) in bytes.split(|byte| *byte == b' ').enumerate() {
+        if number > 0 {
+            out.extend_from_slice(b"\\x20");
+        }
+        escaped(part, out);
+    }
 }
 
 fn or_dash(field: &[u8]) -> &[u8] {
@@ -139,6 +156,7 @@ mod tests {
     fn entry() -> Entry<'static> {
         Entry {
             peer: IpAddr::from([192, 0, 2, 7]),
+            user: b"",
             unix_ms: 784_111_777_042,
             line: b"GET /a\"\\\n\xff HTTP/1.1",
             host: b"example.com",
@@ -173,6 +191,28 @@ mod tests {
         let want = "192.0.2.7 - - [06/Nov/1994:08:49:37 +0000] \
                     \"GET /a\\x22\\x5C\\x0A\\xFF HTTP/1.1\" 200 5 \"-\" \"curl/8\"\n";
         assert_eq!(String::from_utf8_lossy(&out), want);
+    }
+
+    #[test]
+    fn a_user_is_one_word() {
+        let entry = Entry {
+            user: b"Ann - [\"",
+            ..entry()
+        };
+        let mut out = Vec::new();
+        combined(&entry, &mut out);
+        let line = String::from_utf8_lossy(&out).into_owned();
+        assert!(
+            line.starts_with("192.0.2.7 - Ann\\x20-\\x20[\\x22 [06/Nov"),
+            "{line}"
+        );
+        out.clear();
+        json(&entry, &mut out);
+        let line = String::from_utf8_lossy(&out).into_owned();
+        assert!(
+            line.contains(",\"user\":\"Ann - [\\\"\",\"host\""),
+            "{line}"
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ use lowroad_http::status::Status;
 use lowroad_log::{Entry, Sink, combined, extended, json};
 
 use crate::dynamic::storing::Way;
+use crate::guard::passwords::Credentials;
 
 /// How an answer came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,8 @@ pub struct Record {
     started_ms: u64,
     status: u16,
     outcome: Outcome,
+    /// Whom it has shown to be; empty for nobody.
+    user: Box<[u8]>,
     line: Box<[u8]>,
     host: Box<[u8]>,
     referer: Box<[u8]>,
@@ -97,6 +100,7 @@ impl Record {
     ) -> Box<Record> {
         let copy = |field: Option<&[u8]>| field.unwrap_or_default().into();
         Box::new(Record {
+            user: user(request, exchange),
             line: line(request, exchange),
             host: copy(request.authority),
             referer: copy(request.referer()),
@@ -122,6 +126,7 @@ impl Record {
             started_ms: exchange.started_ms,
             status: status.code(),
             outcome,
+            user: Box::default(),
             line: Box::default(),
             host: Box::default(),
             referer: Box::default(),
@@ -129,6 +134,15 @@ impl Record {
             tls: exchange.secured.as_ref().map_or("", |it| it.version),
         }
     }
+}
+
+/// The user whose password was verified.
+fn user(request: &Request<'_>, exchange: &Exchange) -> Box<[u8]> {
+    if !exchange.is_user {
+        return Box::default();
+    }
+    let shown = Credentials::of(request);
+    shown.map_or_else(Box::default, |shown| shown.user.into_bytes().into())
 }
 
 /// The request line, as logs show it for every protocol.
@@ -164,6 +178,7 @@ impl AccessLog {
     pub fn write(&mut self, record: &Record, body_len: u64, whole: bool, now_ms: u64) {
         let entry = Entry {
             peer: record.peer,
+            user: &record.user,
             unix_ms: record.unix_ms,
             line: &record.line,
             host: &record.host,

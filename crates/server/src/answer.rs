@@ -278,6 +278,7 @@ impl<W: World> Decider<'_, W> {
     ) -> Decision {
         to.exchange.body_len = pending.body_len;
         (to.exchange.peer, to.exchange.peer_port) = pending.peer;
+        to.exchange.is_user = pending.is_user;
         let query = match (&pending.inner, to.request.target) {
             (Some(inner), _) => inner.query(),
             (None, Target::Origin { query, .. }) => query,
@@ -553,6 +554,7 @@ impl Service for Web {
     ) -> Option<Box<Record>> {
         let status = crate::respond::refused(why, response);
         (exchange.peer, exchange.peer_port) = pending.waiting.peer;
+        exchange.is_user = pending.waiting.is_user;
         let log = self.log.as_ref();
         log.map(|_| {
             Record::of(

@@ -112,6 +112,7 @@ pub fn pass(
                 Some(checked) => {
                     judge(rule, checked, world, at, to)?;
                     is_user = true;
+                    to.exchange.is_user = true;
                 }
                 None => return Err(Stopped::Waits(number)),
             },
@@ -138,6 +139,7 @@ pub fn go_on(
         return Err(Stopped::Answered(status));
     };
     judge(rule, checked, world, at, to)?;
+    to.exchange.is_user = true;
     pass(guard, number + 1, world, passing, to)?;
     Ok(Passed { is_user: true })
 }

@@ -326,3 +326,43 @@ fn an_origin_leads_if_it_may_and_what_it_says_is_not_kept() {
     assert_eq!((got.status, got.text()), (200, String::new()));
     assert_eq!(got.field("x-accel-redirect"), Some("/in/x"));
 }
+
+#[test]
+fn the_access_log_names_whose_password_was_verified() {
+    let folder = Folder::new();
+    users(&folder);
+    program(&folder, "root/app/say.cgi", SAY);
+    let place = Place::after(
+        folder,
+        &["root/app/file", "root/open"],
+        "[[site.rule]]\npattern = \"/app/**\"\nauth = \"users\"\n\
+         [[site.route]]\npattern = \"*.cgi\"\ncgi = true\n",
+    );
+    let (right, wrong) = (basic("ann", "secret of ann"), basic("ann", "no"));
+    let asked = [
+        ("/app/file", &*right, "ann"),
+        ("/app/file", &right, "ann"),
+        ("/app/say.cgi", &right, "ann"),
+        ("/app/none", &right, "ann"),
+        ("/app/file", &wrong, "-"),
+        ("/app/file", "", "-"),
+        ("/open", &right, "-"),
+    ];
+    for (path, fields, _) in asked {
+        place.get_with(path, fields);
+    }
+    let log = wait_until("all lines", || {
+        let log = std::fs::read_to_string(place.folder.path().join("access.log")).ok()?;
+        (log.lines().count() == asked.len()).then_some(log)
+    });
+    // Workers hand over their lines each in its own time.
+    let mut logged: Vec<(&str, &str)> = Vec::new();
+    for line in log.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        logged.push((words[6], words[2]));
+    }
+    let mut want = asked.map(|(path, _, user)| (path, user));
+    logged.sort_unstable();
+    want.sort_unstable();
+    assert_eq!(logged, want);
+}

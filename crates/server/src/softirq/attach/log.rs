@@ -58,6 +58,7 @@ impl Lines {
         };
         let entry = Entry {
             peer: client,
+            user: b"",
             unix_ms: unix_ms(when_ns),
             line: first_line(head),
             host: &host,
