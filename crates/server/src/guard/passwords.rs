@@ -1,6 +1,7 @@
 //! Basic authentication (RFC 7617) by a file of users. A password takes tens of ms to verify, so that is done by threads of its
 //! own; what was found right is remembered under a keyed hash for as long as the file is unchanged, which is looked at
-//! again after a second. Each client has a bounded number of wrong tries, and only so many requests wait.
+//! again after a second. Each client has a bounded number of wrong tries, and only so many verifications wait. Requests of a
+//! client that show the same at the same time, as a browser's do for a page, share one.
 
 mod basic;
 
@@ -9,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lowroad_config as config;
@@ -24,8 +25,8 @@ pub use basic::Credentials;
 
 /// Wrong tries of a client: so many at once, and then as many in a minute.
 const TRIES: u64 = 10;
-/// Requests that wait for a verification.
-const WAITING_MAX: usize = 64;
+/// Verifications that wait.
+const WAITING_MAX: usize = 256;
 /// Threads that verify.
 const THREADS: usize = 2;
 /// Verified credentials that are remembered, for so long.
@@ -41,11 +42,17 @@ pub struct Passwords {
     pub realm: String,
     tries: Limit,
     state: Mutex<State>,
-    waiting: AtomicUsize,
+    /// Who waits for each verification.
+    waiting: Mutex<HashMap<Shown, Vec<Done>>>,
     /// Passwords that were verified and found wrong.
     wrong: AtomicU64,
     hashers: [RandomState; 2],
 }
+
+/// A hash of what was shown, and by whom.
+type Shown = ([u64; 2], IpAddr);
+/// Tells a request that waits.
+type Done = Box<dyn FnOnce(Checked) + Send>;
 
 struct State {
     users: Arc<Users>,
@@ -95,7 +102,7 @@ impl Passwords {
                 known: HashMap::new(),
                 fault: None,
             }),
-            waiting: AtomicUsize::new(0),
+            waiting: Mutex::default(),
             wrong: AtomicU64::new(0),
             hashers: [RandomState::new(), RandomState::new()],
         })
@@ -108,21 +115,36 @@ impl Passwords {
         now_ms < state.looked_ms + LOOKED_FOR_MS && state.knows(hash, now_ms)
     }
 
-    /// Has credentials verified; `done` is told by another thread, unless there is no room to wait.
+    /// Has credentials verified, and `done` told.
+    ///
+    /// # Errors
+    /// Too many wait.
     pub fn verify(
         self: &Arc<Self>,
         credentials: Credentials,
         client: IpAddr,
         done: impl FnOnce(Checked) + Send + 'static,
     ) -> Result<(), Checked> {
-        let before = self.waiting.fetch_add(1, Relaxed);
-        let waits = Waits(self.clone());
-        if before >= WAITING_MAX {
+        let helpers = helpers().map_err(|_| Checked::Busy)?;
+        let shown = (self.hash(&credentials), client);
+        let mut waiting = lock(&self.waiting);
+        if let Some(others) = waiting.get_mut(&shown) {
+            others.push(Box::new(done));
+            return Ok(());
+        }
+        if waiting.len() >= WAITING_MAX {
             return Err(Checked::Busy);
         }
-        let job = move || done(waits.0.check(&credentials, client));
-        let helpers = helpers().map_err(|_| Checked::Busy)?;
-        helpers.submit(job).map_err(|_| Checked::Busy)
+        waiting.insert(shown, vec![Box::new(done)]);
+        drop(waiting);
+        let verifying = Verifying {
+            passwords: self.clone(),
+            shown,
+            found: Checked::Busy,
+        };
+        // Dropped, it says that there was no room.
+        let _ = helpers.submit(move || verifying.check(&credentials));
+        Ok(())
     }
 
     /// The same at once, without a trace. Blocks.
@@ -220,7 +242,7 @@ impl Passwords {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -241,13 +263,30 @@ impl State {
     }
 }
 
-/// A request that waits.
-struct Waits(Arc<Passwords>);
+/// A verification, which tells all who wait for it when it is dropped.
+struct Verifying {
+    passwords: Arc<Passwords>,
+    shown: Shown,
+    found: Checked,
+}
 
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Relaxed);
+impl Verifying {
+    fn check(mut self, credentials: &Credentials) {
+        self.found = self.passwords.check(credentials, self.shown.1);
     }
+}
+
+impl Drop for Verifying {
+    fn drop(&mut self) {
+        let waiting = lock(&self.passwords.waiting).remove(&self.shown);
+        for done in waiting.unwrap_or_default() {
+            done(self.found);
+        }
+    }
+}
+
+fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The hash that a user's password is compared with, and whether it is the user's own. Whoever is not known costs as much time
@@ -296,6 +335,46 @@ fn helpers() -> io::Result<&'static Helpers> {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn equal_credentials_are_verified_once() {
+        let folder = lowroad_testkit::Folder::new();
+        let hash = bcrypt::hash("right", 4).expect("a hash");
+        let file = folder.file("users", format!("ann:{hash}\n"));
+        let passwords = Arc::new(Passwords::open(&file, "realm").expect("a file"));
+        let (to, from) = channel();
+        let shown = |password: &str| Credentials {
+            user: "ann".into(),
+            password: password.into(),
+        };
+        let ask = |password: &str, client: u8| {
+            let to = to.clone();
+            let done = move |checked| drop(to.send(checked));
+            passwords.verify(shown(password), [192, 0, 2, client].into(), done)
+        };
+        // Both threads are kept from their work, so that all wait at the same time.
+        let state = passwords.lock();
+        for number in 0..WAITING_MAX {
+            let password = if number == 0 {
+                "wrong".into()
+            } else {
+                number.to_string()
+            };
+            assert_eq!(ask(&password, number as u8), Ok(()));
+        }
+        for _ in 0..1000 {
+            assert_eq!(ask("wrong", 0), Ok(()), "it waits already");
+        }
+        assert_eq!(ask("wrong", 1), Err(Checked::Busy), "another client's");
+        drop(state);
+        for _ in 0..WAITING_MAX + 1000 {
+            assert_eq!(from.recv(), Ok(Checked::Wrong));
+        }
+        assert_eq!(passwords.wrong.load(Relaxed), WAITING_MAX as u64);
+        assert_eq!(ask("right", 0), Ok(()));
+        assert_eq!(from.recv(), Ok(Checked::Right));
+    }
 
     #[test]
     fn strangers_cost_what_users_do() {
