@@ -28,7 +28,8 @@ pub fn check(file: &Path) -> Result<(), String> {
     problems.extend(modules::check(&config).err());
     problems.extend(tls::check(&config).err());
     if !problems.is_empty() {
-        return Err(problems.join("\n"));
+        let lines = placed(&problems.join("\n"), file);
+        return Err(lines.join("\n"));
     }
     let count = config.sites.len();
     let sites = if count == 1 { "site" } else { "sites" };
@@ -36,6 +37,45 @@ pub fn check(file: &Path) -> Result<(), String> {
         "{}: {count} {sites}, nothing wrong\n",
         file.display()
     ))
+}
+
+/// Problems, with the line of the file that names what each is about, where that is a path.
+fn placed(problems: &str, file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let place = |problem: &str| match line_of(problem, &text, folder) {
+        Some(line) => format!("{}:{line}: {problem}", file.display()),
+        None => problem.to_owned(),
+    };
+    problems.lines().map(place).collect()
+}
+
+/// The first line of a configuration with the longest path in it that a problem names.
+fn line_of(problem: &str, text: &str, folder: &Path) -> Option<usize> {
+    let mut found: Option<(usize, usize)> = None;
+    for (number, line) in text.lines().enumerate() {
+        for quoted in line
+            .split('"')
+            .skip(1)
+            .step_by(2)
+            .filter(|it| !it.is_empty())
+        {
+            let path = folder.join(quoted).display().to_string();
+            let is_longer = found.is_none_or(|(len, _)| path.len() > len);
+            if is_longer && names(problem, &path) {
+                found = Some((path.len(), number + 1));
+            }
+        }
+    }
+    found.map(|(_, line)| line)
+}
+
+/// Whether a text has a path as a word, and not as the start of another.
+fn names(text: &str, path: &str) -> bool {
+    let ends = |after: &str| after.is_empty() || after.starts_with([':', ' ', ',']);
+    let begins = |before: &str| before.is_empty() || before.ends_with(' ');
+    text.match_indices(path)
+        .any(|(at, _)| begins(&text[..at]) && ends(&text[at + path.len()..]))
 }
 
 fn accounts(config: &Config, problems: &mut Vec<String>) {
@@ -122,4 +162,25 @@ fn is_library(header: &[u8; 20]) -> bool {
     };
     let number = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
     header.starts_with(b"\x7fELF\x02\x01") && number(16) == SHARED_OBJECT && number(18) == machine
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_has_the_line_of_its_path() {
+        let text = "root = \"/srv\"\n# a\ncertificate = [\"x.pem\", \"/srv/x.pem\"]\nkey = \"x.key\" # \"x.key\"\n";
+        let line = |problem: &str| line_of(problem, text, Path::new("/etc/lowroad"));
+        for (problem, want) in [
+            ("/etc/lowroad/x.pem: cannot be read", Some(3)),
+            ("can't write /etc/lowroad/x.key: no", Some(4)),
+            ("/srv/x.pem: cannot be read", Some(3)),
+            ("/srv/x.pem.old: cannot be read", None),
+            ("/mnt/etc/lowroad/x.key: no", None),
+            ("no certificate of its site is for a.example", None),
+        ] {
+            assert_eq!(line(problem), want, "{problem}");
+        }
+    }
 }

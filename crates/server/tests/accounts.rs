@@ -252,6 +252,7 @@ fn check_says_what_is_wrong_and_where() {
     assert!(!done);
     for problem in [
         "there is no user nobody-of-this-name",
+        "FILE:4: log: can't write",
         "none/error.log",
         "${NOT_SET_HERE} is not set",
         "FILE is no shared library",

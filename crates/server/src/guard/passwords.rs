@@ -350,7 +350,7 @@ mod tests {
         };
         let ask = |password: &str, client: u8| {
             let to = to.clone();
-            let done = move |checked| drop(to.send(checked));
+            let done = move |checked| to.send(checked).expect("it is heard");
             passwords.verify(shown(password), [192, 0, 2, client].into(), done)
         };
         // Both threads are kept from their work, so that all wait at the same time.
