@@ -245,6 +245,11 @@ impl Run {
         self.asking = Asking::Answered;
     }
 
+    /// Steps that its loops have taken so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
     /// What the page has said about its response; final when it is done.
     pub fn reply(&self) -> &Reply {
         &self.reply

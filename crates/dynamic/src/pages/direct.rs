@@ -15,7 +15,7 @@ use super::reply::Reply;
 use super::templates::Templates;
 use super::value::Param;
 use super::visit::Visit;
-use super::{PAGE_LEN_MAX, attempt, place, statement};
+use super::{PAGE_LEN_MAX, STEPS_INLINE_MAX, attempt, place, statement};
 use crate::{Failure, Response};
 
 /// Steps; the engine may take more.
@@ -25,7 +25,8 @@ const STEPS_MAX: u64 = 500_000;
 /// have made it, six times as long as what it was made of.
 const MEMORY_LEN_MAX: usize = 8 << 20;
 
-/// A page that computes longer at a time is the engine's from then on, which has threads for those.
+/// A page that takes longer at a time, and many steps, is the engine's from then on, which has threads for those. On a
+/// busy machine any page may take long.
 const SLICE_MAX: Duration = Duration::from_millis(20);
 
 /// A page, and who asks for it.
@@ -94,7 +95,7 @@ impl Direct<'_> {
                 })
             }
         };
-        if start.elapsed() > SLICE_MAX {
+        if run.steps() > STEPS_INLINE_MAX && start.elapsed() > SLICE_MAX {
             self.templates.note_heavy(self.name);
         }
         Some(call)
