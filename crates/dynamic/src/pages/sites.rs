@@ -15,8 +15,8 @@ use super::templates::{Templates, lock};
 /// How often files are looked at.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
 
-/// Looks take a hundredth of the time at most.
-const PAUSE_MIN: u32 = 100;
+/// So many times as long as a look is at least the pause behind it. By the clock, so a busy machine has longer looks.
+const PAUSE_MIN: u32 = 10;
 
 /// Sites that are known at a time; a server with a folder for each host name may have many.
 const SITES_MAX: usize = 1_024;
@@ -124,15 +124,17 @@ impl Watch {
         let mut pause = CHECK_EVERY;
         loop {
             tokio::time::sleep(pause).await;
-            let (sites, began) = (self.0.clone(), Instant::now());
+            let sites = self.0.clone();
+            let look = move || {
+                let began = Instant::now();
+                sites.look();
+                began.elapsed()
+            };
             // Files may be far away.
-            if tokio::task::spawn_blocking(move || sites.look())
-                .await
-                .is_err()
-            {
+            let Ok(took) = tokio::task::spawn_blocking(look).await else {
                 return;
-            }
-            pause = CHECK_EVERY.max(began.elapsed() * PAUSE_MIN);
+            };
+            pause = CHECK_EVERY.max(took * PAUSE_MIN);
         }
     }
 }
