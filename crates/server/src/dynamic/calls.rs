@@ -347,7 +347,13 @@ impl Calls {
         let is_of_use = |key: &Key| key.wants != Wants::Head || stale.is_some();
         let key = call.key.clone().filter(is_of_use)?;
         // Something is known to vary if something of it is stored.
+        let is_fresh = |stored: &ObjectArc| {
+            let lifetime = stored.validity.lifetime();
+            lifetime.is_some_and(|lifetime| lifetime.until_ms() > clock::now_ms())
+        };
         let why = match (&call.stale, key.variant.is_empty()) {
+            // It can't be read, or the request does not want it.
+            (Some(stored), _) if is_fresh(stored) => Answered::Miss,
             (Some(_), _) => Answered::Stale,
             (None, false) => Answered::VaryMiss,
             (None, true) => Answered::UriMiss,

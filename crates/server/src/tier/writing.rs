@@ -11,6 +11,7 @@ use super::meta::{Now, Response};
 use super::pump::{Pump, Stepped, WORKS_MAX, Work};
 use super::unfinished::Unfinished;
 use super::{Primary, Reader, Tier, ban, lock};
+use crate::clock;
 use crate::store::purging::Ban;
 use crate::store::seen::Since;
 use crate::store::{ObjectArc, SharedStore};
@@ -31,6 +32,10 @@ struct Known {
     primary: Primary,
     /// The values that select it.
     selected: Vec<u8>,
+    /// The purges before its origin was asked.
+    generation: u64,
+    /// It is fresh until then, monotonic ms.
+    until_ms: u64,
     /// Whether it is not to become visible any more.
     cancelled: Weak<AtomicBool>,
 }
@@ -87,7 +92,7 @@ impl Tier {
     /// Begins to write a response, of so many bytes if that is known: where its body goes, and where it can be read
     /// meanwhile. It becomes visible when that
     /// has ended whole, unless it was purged or forgotten meanwhile; `held` is let go then. `None`: it is too long, just
-    /// being written, or too much is.
+    /// being written, or too much is. What is being written and was purged or is stale gives way.
     pub fn write(
         self: &Arc<Self>,
         source: &Source<'_>,
@@ -132,16 +137,28 @@ impl Writings {
                 selected.extend_from_slice(part);
             }
         }
+        let now_ms = clock::now_ms();
         let mut known = lock(&self.0);
         known.retain(|other| other.cancelled.strong_count() > 0);
-        let is_same = |other: &Known| other.primary == *primary && other.selected == selected;
-        if known.iter().any(is_same) || known.len() >= WRITINGS_MAX {
+        if known.len() >= WRITINGS_MAX {
             return None;
+        }
+        let is_same = |other: &&Known| other.primary == *primary && other.selected == selected;
+        for other in known.iter().filter(is_same) {
+            let cancelled = other.cancelled.upgrade();
+            let is_outdated = other.generation < response.generation || other.until_ms <= now_ms;
+            match cancelled {
+                Some(cancelled) if is_outdated => cancelled.store(true, SeqCst),
+                Some(cancelled) if !cancelled.load(SeqCst) => return None,
+                _ => {}
+            }
         }
         let cancelled = Arc::default();
         known.push(Known {
             primary: primary.clone(),
             selected,
+            generation: response.generation,
+            until_ms: response.lifetime.times().until_ms,
             cancelled: Arc::downgrade(&cancelled),
         });
         Some(cancelled)

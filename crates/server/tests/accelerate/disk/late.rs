@@ -143,3 +143,32 @@ fn who_comes_after_a_purge_gets_another() {
     assert!(first.response().body == body("/a", 0, LEN));
     assert_eq!(host.origin.count(), 2);
 }
+
+/// And those who come after it share that one.
+#[test]
+fn after_a_purge_all_share_the_next_request() {
+    let gate = Gate::default();
+    let host = Host::of(gated(&gate, false, false));
+    let mut first = begin(&host);
+    gate.store(25, SeqCst);
+    let some_more = |before: u64| {
+        wait_until("some on the disk", || {
+            let bytes = host.status().value("disk_bytes");
+            (bytes > before).then_some(bytes)
+        })
+    };
+    let bytes = some_more(0);
+    host.say(&["purge", "http://test/a"]);
+    let mut second = begin(&host);
+    some_more(bytes);
+    let mut third = begin(&host);
+    host.status().wait_for("disk_late_readers", 1);
+    gate.store(usize::MAX, SeqCst);
+    for client in [&mut second, &mut third] {
+        assert!(client.response().body == body("/a", 1, LEN));
+    }
+    assert!(first.response().body == body("/a", 0, LEN));
+    host.status().wait_for("disk_stored", 1);
+    assert!(host.get("/a", "").body == body("/a", 1, LEN));
+    assert_eq!(host.origin.count(), 2);
+}
