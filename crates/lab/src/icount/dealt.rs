@@ -70,6 +70,10 @@ impl Session for Client {
         self.current.answered(answer);
     }
 
+    fn failed(&mut self) {
+        self.current.failed();
+    }
+
     fn wants(&self) -> Wants {
         self.current.wants()
     }

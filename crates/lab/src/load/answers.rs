@@ -107,7 +107,8 @@ impl Worker<'_> {
 
     fn told(&mut self, at: u32, told: Told) {
         let now_ns = self.now_ns;
-        let Some(link) = &mut self.clients[at as usize].link else {
+        let client = &mut self.clients[at as usize];
+        let Some(link) = &mut client.link else {
             return;
         };
         match told {
@@ -127,6 +128,8 @@ impl Worker<'_> {
             }
             Told::Reset(place) => {
                 link.answered += 1;
+                client.session.failed();
+                client.thinks_until_ns = now_ns + client.session.pause_ns();
                 if let Some(pending) = link.pending.remove(place) {
                     self.request_failed(pending.expected.class, ErrorKind::StreamReset);
                 }

@@ -102,6 +102,9 @@ pub trait Session: Send {
         let _ = answer;
     }
 
+    /// Takes note that the request under way gets no answer, though its connection goes on.
+    fn failed(&mut self) {}
+
     /// What [`Session::answered`] wants to know.
     fn wants(&self) -> Wants {
         Wants::default()

@@ -129,6 +129,12 @@ struct User {
 }
 
 impl User {
+    /// How long is thought after the step at hand.
+    fn think(&mut self) -> u64 {
+        let (least_ns, most_ns) = self.script.steps[self.step].think_ns;
+        least_ns + self.random.below(most_ns - least_ns + 1)
+    }
+
     /// Becomes another user, who begins.
     fn begin(&mut self) {
         self.step = 0;
@@ -175,6 +181,7 @@ impl Session for User {
         let text = answer.text.unwrap_or_default();
         self.is_asked = false;
         set_cookies(&mut self.cookies, text);
+        self.pause_ns = self.think();
         self.lacks = !step
             .takes
             .iter()
@@ -183,8 +190,12 @@ impl Session for User {
         if self.lacks || !step.is_right(answer.status) || self.step == 0 {
             self.begin();
         }
-        let (least_ns, most_ns) = step.think_ns;
-        self.pause_ns = least_ns + self.random.below(most_ns - least_ns + 1);
+    }
+
+    fn failed(&mut self) {
+        self.is_asked = false;
+        self.pause_ns = self.think();
+        self.begin();
     }
 
     fn wants(&self) -> Wants {
@@ -336,6 +347,7 @@ fn set_cookies(cookies: &mut Cookies, text: &[u8]) {
         if let Some((start, value)) = line.split_at_checked(name.len())
             && start.eq_ignore_ascii_case(name)
             && let Ok(value) = std::str::from_utf8(value)
+            && wire::is_value(value)
         {
             cookies.set(value);
         }

@@ -48,7 +48,7 @@ fn values_and_cookies_go_from_step_to_step() {
             first, "GET /login HTTP/1.1\r\nHost: shop\r\n\r\n",
             "{round}"
         );
-        let page = "HTTP/1.1 200 OK\r\nset-cookie: s=1; Path=/\r\nSet-Cookie: t=2\r\n\r\n\
+        let page = "HTTP/1.1 200 OK\r\nset-cookie: s=1; Path=/\r\nset-cookie: v=\u{1}\r\nSet-Cookie: t=2\r\n\r\n\
                     Set-Cookie: u=3\r\n<input name=\"csrf\" value=\"x&amp;y\"> <a href=\"http://shop/a b?q#f\">";
         answer(&mut *user, 200, page);
         assert!(!user.lacks());
@@ -90,6 +90,10 @@ fn who_can_not_go_on_begins_anew() {
     // The connection ends without an answer.
     user.open();
     assert!(begins(&mut *user));
+    answer(&mut *user, 200, good);
+    sent(&mut *user);
+    user.failed();
+    assert!(user.pause_ns() == 0 && begins(&mut *user));
     answer(&mut *user, 200, good);
     // It ends after one.
     user.open();
