@@ -46,6 +46,8 @@ pub enum Parameter {
     Rate,
     /// The static part of what is offered a second.
     StaticRate,
+    /// Processes or threads that answer, of each server.
+    Workers,
     /// A setting of the workload.
     Workload(String),
     /// A setting of each server.
@@ -61,13 +63,14 @@ impl TryFrom<String> for Parameter {
             "connections" => Parameter::Connections,
             "rate" => Parameter::Rate,
             "static_rate" => Parameter::StaticRate,
+            "workers" => Parameter::Workers,
             other => match other.split_once('.') {
                 Some(("workload", key)) if !key.is_empty() => Parameter::Workload(key.into()),
                 Some(("server", key)) if !key.is_empty() => Parameter::Server(key.into()),
                 _ => {
                     return Err(format!(
                         "no parameter {other:?}: there are none, connections, rate, static_rate, \
-                         workload.SETTING and server.SETTING"
+                         workers, workload.SETTING and server.SETTING"
                     ));
                 }
             },
@@ -82,6 +85,7 @@ impl From<Parameter> for String {
             Parameter::Connections => "connections".into(),
             Parameter::Rate => "rate".into(),
             Parameter::StaticRate => "static_rate".into(),
+            Parameter::Workers => "workers".into(),
             Parameter::Workload(key) => format!("workload.{key}"),
             Parameter::Server(key) => format!("server.{key}"),
         }

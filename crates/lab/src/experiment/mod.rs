@@ -11,6 +11,7 @@ mod database;
 pub mod fake;
 pub(crate) mod fetch;
 mod forms;
+mod guests;
 pub mod machine;
 pub mod measure;
 pub mod phases;

@@ -177,6 +177,7 @@ fn place(job: &mut Job, load: &mut LoadSettings, parameter: &Parameter, x: &X) {
         Parameter::Connections => job.connections = (number as u32).max(1),
         Parameter::Rate => load.rate = Some(number),
         Parameter::StaticRate => load.static_rate = Some(number),
+        Parameter::Workers => job.server.workers = (number as u32).max(1),
         Parameter::Workload(key) => set(&mut job.settings, key),
         Parameter::Server(key) => set(&mut job.server.settings, key),
     }

@@ -123,7 +123,7 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
     }
     let numeric = matches!(
         sweep.parameter,
-        Parameter::Connections | Parameter::Rate | Parameter::StaticRate
+        Parameter::Connections | Parameter::Rate | Parameter::StaticRate | Parameter::Workers
     );
     let all_positive = sweep
         .values

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::drive::Mode;
 
 /// The server that is compared with the others.
-pub(super) const OURS: &str = "lowroad";
+pub const OURS: &str = "lowroad";
 
 /// One figure, or why there is none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

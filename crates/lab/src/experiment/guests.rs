@@ -1,0 +1,269 @@
+//! What guests are made of: for each job its server with all that it needs, in a Linux or as an image of its own. Knows no loads.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use super::bench::Job;
+use super::database::{self, Database};
+use super::forms;
+use super::schema::Experiment;
+use super::site::Sites;
+use crate::icount::guest::{Boot, Guest, Network};
+use crate::icount::image::Image;
+use crate::icount::kernel::{Content, Copied, Kernel, plugin};
+use crate::icount::needs;
+use crate::icount::servers::own;
+use crate::icount::table::OURS;
+use crate::load::Pace;
+use crate::peers::{Failure, carried, fronts, programs, table};
+
+/// Of each guest, unless its files need more.
+const MEMORY_MIB: u32 = 512;
+const PORT: u16 = 80;
+/// The peer that is no process.
+const IMAGE: &str = "lowroad-bare";
+/// Most processes of a server that has one for each connection.
+const PROCESSES_MAX: u32 = 64;
+/// Where things are in a guest.
+const SITE: &str = "/srv";
+const DATA: &str = "/specweb99-data";
+const PROGRAMS: &str = "/php";
+const FRONTS: &str = "/fronts";
+
+/// Makes guests.
+pub struct Guests {
+    sites: Sites,
+    /// What they boot, and what counts; got when the first is needed.
+    means: Option<(Kernel, PathBuf)>,
+}
+
+/// What makes a guest fit for a job.
+#[derive(Clone, PartialEq)]
+pub struct Key {
+    peer: String,
+    settings: BTreeMap<String, String>,
+    workers: u32,
+    processes: u32,
+    site: PathBuf,
+    is_dynamic: bool,
+    has_pages: bool,
+    is_timed: bool,
+}
+
+/// A guest whose server answers.
+pub struct Ready {
+    /// It.
+    pub guest: Guest,
+    /// Where it answers.
+    pub address: SocketAddr,
+    /// What the server says of its version.
+    pub version: String,
+    /// How it is configured.
+    pub configuration: String,
+    /// What it was booted from, until it ends.
+    _image: Option<Image>,
+}
+
+impl Guests {
+    /// Those that serve file sets of this folder.
+    pub fn new(data: PathBuf) -> Guests {
+        Guests {
+            sites: Sites::new(data),
+            means: None,
+        }
+    }
+
+    /// Makes what an experiment's guests need.
+    ///
+    /// # Errors
+    /// What can't be had.
+    pub fn prepare(
+        &mut self,
+        experiment: &Experiment,
+        progress: &mut dyn FnMut(f64),
+        stop: &AtomicBool,
+    ) -> Result<(), String> {
+        needs::check()?;
+        if self.means.is_none() {
+            self.means = Some((Kernel::new()?, plugin()?));
+        }
+        self.sites.prepare(experiment, progress, stop)
+    }
+
+    /// Which guest a job needs.
+    pub fn key(&self, job: &Job) -> Key {
+        Key {
+            peer: job.server.peer.clone(),
+            settings: job.server.settings.clone(),
+            workers: job.server.workers,
+            processes: processes(job),
+            site: self.sites.folder(&job.workload, &job.files_settings),
+            is_dynamic: forms::is_dynamic(job),
+            has_pages: forms::has_pages(job),
+            is_timed: is_timed(job),
+        }
+    }
+
+    /// Boots a job's guest, and waits for its server.
+    ///
+    /// # Errors
+    /// What is missing, or what the guest said.
+    pub fn boot(&self, job: &Job) -> Result<Ready, Failure> {
+        match job.server.peer == IMAGE {
+            true => self.boot_image(job),
+            false => self.boot_linux(job),
+        }
+    }
+
+    /// The site as an image of its own: files, and nothing that is made of a database or by a program.
+    fn boot_image(&self, job: &Job) -> Result<Ready, Failure> {
+        if forms::is_dynamic(job) || forms::has_pages(job) {
+            let text = "the image's pages are counted by `lowroad-lab icount --paper 003`";
+            return Err(Failure::Absent(format!("{IMAGE}: {text}")));
+        }
+        let program = own(None).map_err(Failure::NotInstalled)?;
+        let site = self
+            .sites
+            .folder(&job.workload, &job.files_settings)
+            .join("site");
+        let (_, plugin) = self.means.as_ref().expect("prepared before");
+        let boot = || {
+            let image = Image::of_folder(&program, &site)?;
+            let boot = Boot {
+                has_steps: is_timed(job),
+                ..image.boot(MEMORY_MIB)
+            };
+            let mut guest = Guest::boot(&boot, plugin, Network::new())?;
+            let address = guest.wait_for(PORT)?;
+            Ok(Ready {
+                guest,
+                address,
+                version: programs::version(
+                    table::listed(OURS).map_err(|why| why.to_string())?,
+                    Some(&program),
+                ),
+                configuration: "lowroad image build SITE".to_owned(),
+                _image: Some(image),
+            })
+        };
+        boot().map_err(Failure::Broken)
+    }
+
+    fn boot_linux(&self, job: &Job) -> Result<Ready, Failure> {
+        let network = Network::new();
+        let carried = self.carried(job)?;
+        let version = carried.version.clone();
+        let configuration = carried.text();
+        let content = self.content(job, carried)?;
+        let boot = |(kernel, plugin): &(Kernel, PathBuf)| {
+            let initrd = kernel.initrd(&network, &content)?;
+            let boot = Boot {
+                has_steps: is_timed(job),
+                ..Boot::usual(kernel.image(), Some(initrd), MEMORY_MIB)
+            };
+            let mut guest = Guest::boot(&boot, plugin, network.clone())?;
+            let address = guest.wait_for(PORT)?;
+            Ok(Ready {
+                guest,
+                address,
+                version,
+                configuration,
+                _image: None,
+            })
+        };
+        let means = self.means.as_ref().expect("prepared before");
+        boot(means).map_err(Failure::Broken)
+    }
+
+    /// The peer's plan for the guest.
+    fn carried(&self, job: &Job) -> Result<carried::Carried, Failure> {
+        let peer = table::named(&job.server.peer)?;
+        let mut settings = job.server.settings.clone();
+        let fronts = self.fronts(job)?;
+        for known in peer.settings {
+            let value = match known.name {
+                "binary" if programs::needs_lowroad(peer.name) => {
+                    let own = own(None).map_err(Failure::NotInstalled)?;
+                    own.display().to_string()
+                }
+                "processes" => processes(job).to_string(),
+                "php_root" => PROGRAMS.to_owned(),
+                "specweb99_data" if forms::is_dynamic(job) => DATA.to_owned(),
+                "db" if forms::has_pages(job) => database::ADDRESS.to_owned(),
+                "fronts" => match &fronts {
+                    Some(built) => built.display().to_string(),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            settings.entry(known.name.to_owned()).or_insert(value);
+        }
+        let moved = fronts.map(|built| (built, FRONTS.to_owned()));
+        carried::carried(&carried::Job {
+            peer: &job.server.peer,
+            root: Path::new(SITE),
+            address: ([0, 0, 0, 0], PORT).into(),
+            workers: job.server.workers,
+            settings: &settings,
+            moved: moved.as_slice(),
+        })
+    }
+
+    /// The dynamic set, if the job's server answers by it.
+    fn fronts(&self, job: &Job) -> Result<Option<PathBuf>, Failure> {
+        let wanted = forms::is_dynamic(job) && fronts::has_front(&job.server.peer);
+        wanted.then(|| self.sites.fronts()).transpose()
+    }
+
+    /// The database, if the job's server makes pages out of it.
+    fn database(&self, job: &Job) -> Result<Option<Database>, Failure> {
+        let is_wanted = forms::has_pages(job) && table::takes(&job.server.peer, "php_root");
+        let schema = self.sites.programs().join("schema.sql");
+        is_wanted.then(|| Database::of(&schema)).transpose()
+    }
+
+    fn content(&self, job: &Job, carried: carried::Carried) -> Result<Content, Failure> {
+        let folder = self.sites.folder(&job.workload, &job.files_settings);
+        let copied = |source: PathBuf, path: &str| Copied {
+            source,
+            path: path.to_owned(),
+        };
+        let mut all = vec![copied(folder.join("site"), SITE)];
+        if forms::is_dynamic(job) {
+            all.push(copied(folder.join("specweb99-data"), DATA));
+        }
+        if table::takes(&job.server.peer, "php_root") {
+            all.push(copied(self.sites.programs(), PROGRAMS));
+        }
+        let database = self.database(job)?;
+        all.extend(database.iter().flat_map(Database::copied));
+        let database = database.map(|it| it.command()).unwrap_or_default();
+        all.extend(self.fronts(job)?.map(|built| copied(built, FRONTS)));
+        let needed = carried.needed.iter();
+        all.extend(needed.map(|(source, path)| copied(source.clone(), path)));
+        let files = carried.files.into_iter();
+        Ok(Content {
+            copied: all,
+            generated: files
+                .map(|(path, text)| (path, text.into_bytes()))
+                .collect(),
+            // Where configurations say that errors go; and programs that are not root write what they have to.
+            command: format!(
+                "ln -sf /proc/self/fd/2 /dev/stderr\n[ -d {DATA} ] && chmod -R a+rwX {DATA}\n{database}{}",
+                carried.command
+            ),
+        })
+    }
+}
+
+/// Whether it is about time: then it is the guest's.
+pub fn is_timed(job: &Job) -> bool {
+    job.pace != Pace::Closed
+}
+
+/// Processes where each serves one connection, as many as there are clients.
+fn processes(job: &Job) -> u32 {
+    job.connections.clamp(1, PROCESSES_MAX)
+}
