@@ -61,14 +61,20 @@ fn whole(client: &mut Client, is_chunked: bool) -> Option<Vec<u8>> {
     chunks(&client.received[end + 4..]).map(|(body, ..)| body)
 }
 
+/// Waits until the disk has more bytes than so many, and gives their number.
+fn wait_for_more(host: &Host, before: u64) -> u64 {
+    wait_until("more on the disk", || {
+        let bytes = host.status().value("disk_bytes");
+        (bytes > before).then_some(bytes)
+    })
+}
+
 /// Clients come at several moments; what they get, in the order in which they came.
 fn ask_at_moments(host: &Host, gate: &Gate) -> Vec<Client> {
     let mut clients = vec![begin(host)];
     // What is beyond memory is on its way to the disk.
     gate.store(25, SeqCst);
-    wait_until("some on the disk", || {
-        (host.status().value("disk_bytes") > 0).then_some(())
-    });
+    wait_for_more(host, 0);
     clients.extend((0..3).map(|_| begin(host)));
     host.status().wait_for("disk_late_readers", 3);
     gate.store(28, SeqCst);
@@ -116,9 +122,7 @@ fn the_first_may_go() {
     let host = Host::of(gated(&gate, false, false));
     let first = begin(&host);
     gate.store(25, SeqCst);
-    wait_until("some on the disk", || {
-        (host.status().value("disk_bytes") > 0).then_some(())
-    });
+    wait_for_more(&host, 0);
     let mut second = begin(&host);
     host.status().wait_for("disk_late_readers", 1);
     drop(first);
@@ -134,9 +138,7 @@ fn who_comes_after_a_purge_gets_another() {
     let host = Host::of(gated(&gate, false, false));
     let mut first = begin(&host);
     gate.store(25, SeqCst);
-    wait_until("some on the disk", || {
-        (host.status().value("disk_bytes") > 0).then_some(())
-    });
+    wait_for_more(&host, 0);
     host.say(&["purge", "http://test/a"]);
     gate.store(usize::MAX, SeqCst);
     assert!(begin(&host).response().body == body("/a", 1, LEN));
@@ -151,16 +153,10 @@ fn after_a_purge_all_share_the_next_request() {
     let host = Host::of(gated(&gate, false, false));
     let mut first = begin(&host);
     gate.store(25, SeqCst);
-    let some_more = |before: u64| {
-        wait_until("some on the disk", || {
-            let bytes = host.status().value("disk_bytes");
-            (bytes > before).then_some(bytes)
-        })
-    };
-    let bytes = some_more(0);
+    let bytes = wait_for_more(&host, 0);
     host.say(&["purge", "http://test/a"]);
     let mut second = begin(&host);
-    some_more(bytes);
+    wait_for_more(&host, bytes);
     let mut third = begin(&host);
     host.status().wait_for("disk_late_readers", 1);
     gate.store(usize::MAX, SeqCst);
