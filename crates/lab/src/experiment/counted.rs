@@ -220,7 +220,8 @@ fn warm_up(
     }
 }
 
-/// Asks for the same again and again until it gets no cheaper: a level below learns what is asked for, by and by.
+/// Asks for the same again and again until that costs the same twice: a level below learns what is asked for, by and by, and
+/// learning costs, too.
 fn settle(
     guest: &Guest,
     requests: u64,
@@ -228,15 +229,15 @@ fn settle(
 ) -> Result<(), String> {
     /// Whether it still learns then is seen by the repeats.
     const ROUNDS_MAX: u32 = 12;
-    /// Less is what runs differ by.
-    const CHEAPER: f64 = 0.98;
+    /// That is what runs differ by.
+    const SAME: f64 = 0.02;
     let mut counted = guest.counted_at_rest();
-    let mut last = f64::MAX;
+    let mut last = 0.0;
     for _ in 0..ROUNDS_MAX {
         run(requests)?;
         let now = guest.counted_at_rest();
         let cost = (now - counted) as f64;
-        if cost > CHEAPER * last {
+        if (cost - last).abs() < SAME * last {
             break;
         }
         (counted, last) = (now, cost);

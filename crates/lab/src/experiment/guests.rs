@@ -24,7 +24,9 @@ const MEMORY_MIB: u32 = 512;
 const PORT: u16 = 80;
 /// The peer that is no process.
 const IMAGE: &str = "lowroad-bare";
-/// Most processes of a server that has one for each connection.
+/// Connections that a level keeps to the server behind it, at most.
+const LEVEL_CONNECTIONS: u32 = 8;
+/// Most processes of a server that has one for each client's connection.
 const PROCESSES_MAX: u32 = 64;
 /// Where things are in a guest.
 const SITE: &str = "/srv";
@@ -263,7 +265,12 @@ pub fn is_timed(job: &Job) -> bool {
     job.pace != Pace::Closed
 }
 
-/// Processes where each serves one connection, as many as there are clients.
+/// Processes where each serves one connection: as many as there are clients, and some for who else asks, which is the level
+/// before the server.
 fn processes(job: &Job) -> u32 {
-    job.connections.clamp(1, PROCESSES_MAX)
+    let others = match programs::needs_lowroad(&job.server.peer) {
+        true => LEVEL_CONNECTIONS,
+        false => 0,
+    };
+    job.connections.clamp(1, PROCESSES_MAX) + others
 }
