@@ -16,6 +16,9 @@ use super::{Answer, Expected, Opening, PerConnection, Session, Version, Wants, W
 use crate::random::Random;
 use template::Template;
 
+/// How browsers send forms.
+const FORM: &str = "application/x-www-form-urlencoded";
+
 /// A script as a workload.
 #[derive(Clone)]
 pub struct Script(Arc<Steps>);
@@ -229,24 +232,21 @@ impl Step {
         last: bool,
         out: &mut Vec<u8>,
     ) {
-        let path = target(&self.path.fill(values));
-        let mut head = format!("{} {path}{}", self.method, wire::version(script.version));
-        head += &format!("Host: {}\r\n", script.host);
-        for (name, value) in &self.fields {
-            head += &format!("{name}: {}\r\n", value.fill(values));
-        }
-        let body = match &self.body {
-            Body::None => String::new(),
-            Body::Text(text) => text.fill(values),
-            Body::Form(pairs) => {
-                head += "Content-Type: application/x-www-form-urlencoded\r\n";
-                form_of(pairs, values)
-            }
+        let (body, kind) = match &self.body {
+            Body::None => (String::new(), None),
+            Body::Text(text) => (text.fill(values), None),
+            Body::Form(pairs) => (form_of(pairs, values), Some(FORM)),
         };
-        if !body.is_empty() || matches!(&*self.method, "POST" | "PUT" | "PATCH") {
-            head += &format!("Content-Length: {}\r\n", body.len());
-        }
-        head += wire::connection(script.version, last);
+        let fields = self.fields.iter();
+        let fields = fields.map(|(name, value)| (name.as_str(), value.fill(values)));
+        let host = ("Host", script.host.clone());
+        let kind = kind.map(|kind| ("Content-Type", kind.to_owned()));
+        let path = target(&self.path.fill(values));
+        let head = wire::head(
+            (&self.method, &path, script.version),
+            [host].into_iter().chain(fields).chain(kind),
+            (body.len(), last),
+        );
         out.extend_from_slice(head.as_bytes());
         cookies.append(out);
         out.extend_from_slice(b"\r\n");

@@ -1,6 +1,8 @@
 //! Requests as bytes: the pieces that workloads put together, and what may stand in them. Knows no
 //! workload.
 
+use std::fmt::Display;
+
 use super::Version;
 
 /// Date of every file that the lab makes (its `mtime`), in seconds since 1970. It is before
@@ -64,6 +66,52 @@ pub(crate) fn is_token(text: &str) -> bool {
 pub(crate) fn is_value(text: &str) -> bool {
     text.bytes()
         .all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
+}
+
+/// Fields that say where the request ends and what becomes of the connection: if a user set them,
+/// the load generator would wait for answers that never come.
+const OURS: &[(&str, &str)] = &[
+    (
+        "connection",
+        "the version and the number of requests per connection say it",
+    ),
+    (
+        "keep-alive",
+        "the version and the number of requests per connection say it",
+    ),
+    ("content-length", "it follows from the body"),
+    ("transfer-encoding", "bodies are sent with Content-Length"),
+    ("expect", "bodies are sent at once"),
+    ("upgrade", "only HTTP/1.0 and HTTP/1.1 are spoken"),
+];
+
+/// Why a user may not set this field, if that is so.
+pub(crate) fn why_ours(name: &str) -> Option<&'static str> {
+    let found = OURS
+        .iter()
+        .find(|(ours, _)| name.eq_ignore_ascii_case(ours));
+    found.map(|(_, why)| *why)
+}
+
+/// Whether this is a method that can be used. CONNECT would make the connection another's.
+pub(crate) fn is_method(text: &str) -> bool {
+    is_token(text) && text != "CONNECT"
+}
+
+/// A request up to its last field: `last` says that it is its connection's last.
+pub(crate) fn head<'n, V: Display>(
+    (method, target, version): (&str, &str, Version),
+    fields: impl Iterator<Item = (&'n str, V)>,
+    (body_len, last): (usize, bool),
+) -> String {
+    let mut text = format!("{method} {target}{}", self::version(version));
+    for (name, value) in fields {
+        text += &format!("{name}: {value}\r\n");
+    }
+    if body_len > 0 || matches!(method, "POST" | "PUT" | "PATCH") {
+        text += &format!("Content-Length: {body_len}\r\n");
+    }
+    text + connection(version, last)
 }
 
 /// Whether this may be the value of `Host`.

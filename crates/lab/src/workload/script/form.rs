@@ -60,23 +60,21 @@ fn step(entry: Entry, values: &mut Vec<String>) -> Result<Step, String> {
     let method = entry
         .method
         .unwrap_or_else(|| if has_body { "POST" } else { "GET" }.into());
-    if !wire::is_token(&method) {
+    if !wire::is_method(&method) {
         return Err(format!("{method:?} is no method"));
     }
     let path = Template::parse(&entry.path, values)?;
     if !entry.path.starts_with(['/', '{']) {
         return Err(format!("{:?}: a path begins with /", entry.path));
     }
-    let fields = pairs(entry.fields, values, |name, value| {
-        wire::is_token(name) && wire::is_value(value)
-    })?;
-    if let Some((name, _)) = fields.iter().find(|(name, _)| is_ours(name)) {
-        return Err(format!("{name} is set by the lab"));
+    for (name, value) in &entry.fields {
+        check_field(name, value)?;
     }
+    let fields = pairs(entry.fields, values)?;
     let body = match (entry.body, entry.form) {
         (None, None) => Body::None,
         (Some(text), None) => Body::Text(Template::parse(&text, values)?),
-        (None, Some(form)) => Body::Form(pairs(form, values, |_, _| true)?),
+        (None, Some(form)) => Body::Form(pairs(form, values)?),
         (Some(_), Some(_)) => return Err("give a body or a form, not both".into()),
     };
     let think_ns = entry.think.as_deref().map_or(Ok((0, 0)), think)?;
@@ -93,32 +91,30 @@ fn step(entry: Entry, values: &mut Vec<String>) -> Result<Step, String> {
     })
 }
 
+fn check_field(name: &str, value: &str) -> Result<(), String> {
+    if !wire::is_token(name) || !wire::is_value(value) {
+        return Err(format!("{name:?} = {value:?} can't be a field"));
+    }
+    if let Some(why) = wire::why_ours(name) {
+        return Err(format!("the field {name} can't be given; {why}"));
+    }
+    // A user's own; and there is one server.
+    let is_set = |ours: &&str| name.eq_ignore_ascii_case(ours);
+    match ["host", "cookie"].iter().any(is_set) {
+        true => Err(format!("{name} is set by the lab")),
+        false => Ok(()),
+    }
+}
+
 fn pairs(
     table: BTreeMap<String, String>,
     values: &[String],
-    may: impl Fn(&str, &str) -> bool,
 ) -> Result<Vec<(String, Template)>, String> {
     let pair = |(name, value): (String, String)| {
-        if !may(&name, &value) {
-            return Err(format!("{name:?} = {value:?} can't be a field"));
-        }
         let value = Template::parse(&value, values)?;
         Ok((name, value))
     };
     table.into_iter().map(pair).collect()
-}
-
-/// With these set by somebody else, answers would be waited for that never come.
-fn is_ours(name: &str) -> bool {
-    [
-        "connection",
-        "content-length",
-        "transfer-encoding",
-        "host",
-        "cookie",
-    ]
-    .iter()
-    .any(|ours| name.eq_ignore_ascii_case(ours))
 }
 
 fn take(name: String, pattern: &str, values: &mut Vec<String>) -> Result<Take, String> {

@@ -130,6 +130,11 @@ fn what_is_wrong_is_said() {
             "[[step]]\npath = '/'\nfields = { 'a b' = 'x' }",
             "can't be a field",
         ),
+        (
+            "[[step]]\npath = '/'\nfields = { Expect = '100-continue' }",
+            "bodies are sent at once",
+        ),
+        ("[[step]]\npath = '/'\nmethod = 'CONNECT'", "is no method"),
         ("[[step]]\npath = '/'\nbody = 'a'\nform = {}", "not both"),
     ] {
         let said = script(text).err().unwrap_or_default();

@@ -83,26 +83,18 @@ impl Request {
 fn build(spec: &UrlSpec, style: &Style, last: bool) -> Form {
     // HTTP/1.0 without keep-alive has one request, and that is the last.
     let last = last || style.version == Version::Http10;
-    let mut text = format!(
-        "{} {}{}",
-        spec.method,
-        spec.path,
-        wire::version(style.version)
-    );
     let own_host = spec
         .fields
         .iter()
         .any(|(name, _)| name.eq_ignore_ascii_case("host"));
-    if !own_host {
-        text += &format!("Host: {}\r\n", style.host);
-    }
-    for (name, value) in &spec.fields {
-        text += &format!("{name}: {value}\r\n");
-    }
-    if !spec.body.is_empty() || matches!(&*spec.method, "POST" | "PUT" | "PATCH") {
-        text += &format!("Content-Length: {}\r\n", spec.body.len());
-    }
-    text += wire::connection(style.version, last);
+    let host = (!own_host).then_some(style.host.as_str());
+    let fields = spec.fields.iter();
+    let fields = fields.map(|(name, value)| (name.as_str(), value.as_str()));
+    let text = wire::head(
+        (&spec.method, &spec.path, style.version),
+        host.map(|host| ("Host", host)).into_iter().chain(fields),
+        (spec.body.len(), last),
+    );
     let fields_end = text.len();
     let mut bytes = text.into_bytes();
     bytes.extend_from_slice(b"\r\n");
@@ -113,26 +105,9 @@ fn build(spec: &UrlSpec, style: &Style, last: bool) -> Form {
     }
 }
 
-/// Fields that say where the request ends and what becomes of the connection: if a user set them,
-/// the load generator would wait for answers that never come.
-const OURS: &[(&str, &str)] = &[
-    (
-        "connection",
-        "the version and the number of requests per connection say it",
-    ),
-    (
-        "keep-alive",
-        "the version and the number of requests per connection say it",
-    ),
-    ("content-length", "it follows from the body"),
-    ("transfer-encoding", "bodies are sent with Content-Length"),
-    ("expect", "bodies are sent at once"),
-    ("upgrade", "only HTTP/1.0 and HTTP/1.1 are spoken"),
-];
-
 fn check(spec: &UrlSpec) -> Result<(), String> {
     let UrlSpec { method, path, .. } = spec;
-    if !wire::is_token(method) || method == "CONNECT" {
+    if !wire::is_method(method) {
         return Err(format!(
             "{path}: {method:?} is no method that can be used; give GET, HEAD, POST ..."
         ));
@@ -144,10 +119,7 @@ fn check(spec: &UrlSpec) -> Result<(), String> {
                 "{path}: {name:?}: {value:?} is no field; give it as Name: value"
             ));
         }
-        if let Some((_, why)) = OURS
-            .iter()
-            .find(|(ours, _)| name.eq_ignore_ascii_case(ours))
-        {
+        if let Some(why) = wire::why_ours(name) {
             return Err(format!("{path}: the field {name} can't be given; {why}"));
         }
     }
