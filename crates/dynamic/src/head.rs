@@ -13,6 +13,7 @@ mod tests;
 use lowroad_http::status::Status;
 
 use crate::fields::{Fields, is_token};
+use crate::response::{FILE_INSTEAD, PATH_INSTEAD};
 
 /// Longer heads are refused.
 pub const LEN_MAX: usize = 64 << 10;
@@ -105,7 +106,6 @@ struct Parts {
     location: bool,
     content_type: bool,
     coded: bool,
-    instead: bool,
 }
 
 impl Parts {
@@ -120,7 +120,6 @@ impl Parts {
             "transfer-encoding" => self.coded = true,
             "location" => self.location = true,
             "content-type" => self.content_type = true,
-            "x-accel-redirect" | "x-sendfile" => self.instead = true,
             _ => {}
         }
         if self.fields.len() == FIELDS_MAX {
@@ -156,10 +155,14 @@ impl Parts {
         } else {
             Status::OK
         };
+        let is_named = |name| self.fields.values(name).next().is_some();
+        let len = self
+            .len
+            .filter(|_| !is_named(PATH_INSTEAD) && !is_named(FILE_INSTEAD));
         Ok(Head {
             status: self.status.unwrap_or(otherwise),
             fields: self.fields,
-            len: self.len.filter(|_| !self.instead),
+            len,
             local,
         })
     }

@@ -196,6 +196,13 @@ impl<'c> Rows<'c> {
         }
     }
 
+    /// A row comes, with columns of these names: those of the first are all rows'.
+    fn begin_row<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
+        if self.table.row_count() == 0 {
+            self.table.begin(names);
+        }
+    }
+
     /// A row has come whole.
     fn end_row(&mut self) -> Result<(), Trouble> {
         if self.table.row_count() == self.call.database.rows_max {

@@ -29,11 +29,8 @@ pub async fn call(link: &mut PgConnection, call: &Call) -> Result<Answer, Troubl
     }
     let mut stream = query.fetch(link);
     let mut rows = Rows::of(call);
-    let mut is_begun = false;
     while let Some(row) = stream.try_next().await? {
-        if !std::mem::replace(&mut is_begun, true) {
-            rows.table.begin(row.columns().iter().map(Column::name));
-        }
+        rows.begin_row(row.columns().iter().map(Column::name));
         put(&row, &mut rows.table)?;
         rows.end_row()?;
     }
