@@ -190,12 +190,11 @@ impl<F: Files> Writer<F> {
             (None, Some(len)) => self.store.reserve(head_len, len)?,
             (None, None) => self.store.reserve_sole(head_len, self.taken)?,
         };
+        let body_at = self.body_at(&place);
         let place = self.place.insert(place);
         if self.len.is_none() {
             place.end = self.store.extend_sole(place, head_len, self.taken)?;
         }
-        let place = self.place.as_ref().ok_or(io::ErrorKind::NotFound)?; // it was just made
-        let body_at = self.body_at(place);
         let written = self.taken - self.buffer.len() as u64;
         self.store.write(place, &self.buffer, body_at + written)?;
         self.buffer.clear();

@@ -346,22 +346,12 @@ impl Calls {
         // What the response to HEAD says may be about what is stored.
         let is_of_use = |key: &Key| key.wants != Wants::Head || stale.is_some();
         let key = call.key.clone().filter(is_of_use)?;
-        // Something is known to vary if something of it is stored.
-        let is_fresh = |stored: &ObjectArc| {
-            let lifetime = stored.validity.lifetime();
-            lifetime.is_some_and(|lifetime| lifetime.until_ms() > clock::now_ms())
-        };
-        let why = match (&call.stale, key.variant.is_empty()) {
-            // It can't be read, or the request does not want it.
-            (Some(stored), _) if is_fresh(stored) => Answered::Miss,
-            (Some(_), _) => Answered::Stale,
-            (None, false) => Answered::VaryMiss,
-            (None, true) => Answered::UriMiss,
-        };
+        let begun_ms = clock::now_ms();
         Some(Storing {
+            why: why(call, &key, begun_ms),
             key,
             purges,
-            begun_ms: clock::now_ms(),
+            begun_ms,
             // What HEAD freshens was a GET's, and nothing else of it is stored.
             asked: Asked {
                 is_get: true,
@@ -372,7 +362,6 @@ impl Calls {
             route: call.route.clone(),
             site: call.site.clone(),
             executor,
-            why,
             completes: stale.filter(|stale| completes(call, stale)).cloned(),
         })
     }
@@ -421,6 +410,22 @@ impl Calls {
         }
         let task = self.runtime.spawn(work);
         Box::new(Running(task.abort_handle()))
+    }
+}
+
+/// Why the program is asked for what is stored under this key.
+fn why(call: &Call<'_>, key: &Key, now_ms: u64) -> Answered {
+    let is_fresh = |stored: &ObjectArc| {
+        let lifetime = stored.validity.lifetime();
+        lifetime.is_some_and(|lifetime| lifetime.until_ms() > now_ms)
+    };
+    match &call.stale {
+        // It can't be read, or the request does not want it.
+        Some(stored) if is_fresh(stored) => Answered::Miss,
+        Some(_) => Answered::Stale,
+        // It is known to vary, since something of it is stored.
+        None if !key.variant.is_empty() => Answered::VaryMiss,
+        None => Answered::UriMiss,
     }
 }
 

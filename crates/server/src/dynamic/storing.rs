@@ -114,44 +114,34 @@ impl Stored {
 
     /// The same, if its response may begin: its body is there, or comes. Else who waits is told once it does, or that it
     /// had better ask for itself. Who began it has nobody else to ask.
-    pub fn unless_quiet(self, waiter: impl FnOnce() -> Waiter) -> Option<Stored> {
-        let Stored {
-            object,
-            body,
-            way,
-            why,
-            own,
-            is_kept,
-        } = self;
-        let body = match (&object.kind, body) {
-            (Kind::Filling(filling, _), Some(body)) if matches!(way, Way::Hit | Way::Shared) => {
-                let (of, (post, id)) = (object.clone(), waiter());
-                let tell = Box::new(move |body: Option<Reader>| {
-                    let outcome = match body {
-                        None => Outcome::Alone,
-                        body => Outcome::Stored(Stored {
-                            object: of,
-                            body,
-                            way,
-                            why,
-                            own: None,
-                            is_kept,
-                        }),
-                    };
-                    post(id, outcome);
-                });
-                Some(filling.wait(body, clock::now_ms(), tell)?)
-            }
-            (_, body) => body,
+    pub fn unless_quiet(mut self, waiter: impl FnOnce() -> Waiter) -> Option<Stored> {
+        let object = self.object.clone();
+        let Kind::Filling(filling, _) = &object.kind else {
+            return Some(self);
         };
-        Some(Stored {
-            object,
-            body,
-            way,
-            why,
-            own,
-            is_kept,
-        })
+        let joins = matches!(self.way, Way::Hit | Way::Shared);
+        if let Some(body) = self.body.take_if(|_| joins) {
+            let (later, (post, id)) = (self.without_body(), waiter());
+            let tell = Box::new(move |body: Option<Reader>| {
+                let outcome = match body {
+                    None => Outcome::Alone,
+                    body => Outcome::Stored(Stored { body, ..later }),
+                };
+                post(id, outcome);
+            });
+            self.body = Some(filling.wait(body, clock::now_ms(), tell)?);
+        }
+        Some(self)
+    }
+
+    /// The same for when its body comes, without what is for one client only.
+    fn without_body(&self) -> Stored {
+        Stored {
+            object: self.object.clone(),
+            body: None,
+            own: None,
+            ..*self
+        }
     }
 }
 

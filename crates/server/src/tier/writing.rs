@@ -90,8 +90,7 @@ struct Writing {
 
 impl Tier {
     /// Begins to write a response, of so many bytes if that is known: where its body goes, and where it can be read
-    /// meanwhile. It becomes visible when that
-    /// has ended whole, unless it was purged or forgotten meanwhile; `held` is let go then. `None`: it is too long, just
+    /// meanwhile. It becomes visible when that has ended whole, unless it was purged or forgotten meanwhile; `held` is let go then. `None`: it is too long, just
     /// being written, or too much is. What is being written and was purged or is stale gives way.
     pub fn write(
         self: &Arc<Self>,
@@ -145,12 +144,14 @@ impl Writings {
         }
         let is_same = |other: &&Known| other.primary == *primary && other.selected == selected;
         for other in known.iter().filter(is_same) {
-            let cancelled = other.cancelled.upgrade();
             let is_outdated = other.generation < response.generation || other.until_ms <= now_ms;
-            match cancelled {
-                Some(cancelled) if is_outdated => cancelled.store(true, SeqCst),
-                Some(cancelled) if !cancelled.load(SeqCst) => return None,
-                _ => {}
+            let Some(cancelled) = other.cancelled.upgrade() else {
+                continue;
+            };
+            if is_outdated {
+                cancelled.store(true, SeqCst);
+            } else if !cancelled.load(SeqCst) {
+                return None;
             }
         }
         let cancelled = Arc::default();
@@ -198,10 +199,7 @@ impl Work for Writing {
                         self.tier.forget_older(&self.primary);
                         return Stepped::Over;
                     };
-                    let written = self.writer.as_ref().and_then(Writer::written);
-                    written
-                        .into_iter()
-                        .for_each(|body| self.unfinished.is_at(body));
+                    self.show();
                     done += bytes.len();
                 }
                 Poll::Ready(Next::End) => {
@@ -235,6 +233,13 @@ impl Writing {
         self.writer.as_mut()
     }
 
+    /// What is written can be read.
+    fn show(&self) {
+        if let Some(body) = self.writer.as_ref().and_then(Writer::written) {
+            self.unfinished.is_at(body);
+        }
+    }
+
     /// All of it came: it can be read from now on, whatever becomes of it.
     fn finish(&mut self) -> bool {
         let Some(writer) = self.writer() else {
@@ -244,10 +249,7 @@ impl Writing {
         if writer.write_rest().is_err() {
             return false;
         }
-        let written = writer.written();
-        written
-            .into_iter()
-            .for_each(|body| self.unfinished.is_at(body));
+        self.show();
         self.is_whole = true;
         true
     }
