@@ -34,6 +34,17 @@ fn found(dialect: Dialect) -> Vec<Vec<u8>> {
     packets
 }
 
+/// A client that waits for what comes of a statement.
+fn executing() -> Talk {
+    let mut talk = Talk::ready(Dialect::New, Limits::default());
+    talk.client
+        .execute("SELECT ?", [Value::Int(5)].into_iter())
+        .expect("idle");
+    talk.input(&answer(&prepared(Dialect::New)))
+        .expect("prepared");
+    talk
+}
+
 /// Packets of an answer as bytes.
 fn answer(packets: &[Vec<u8>]) -> Vec<u8> {
     (1..)
@@ -230,12 +241,7 @@ fn a_command_is_not_prepared_and_gives_no_rows() {
 
 #[test]
 fn a_procedure_gives_results_and_is_done_after_them() {
-    let mut talk = Talk::ready(Dialect::New, Limits::default());
-    talk.client
-        .execute("SELECT ?", [Value::Int(5)].into_iter())
-        .expect("idle");
-    talk.input(&answer(&prepared(Dialect::New)))
-        .expect("prepared");
+    let mut talk = executing();
     let more = [0xfe, 0, 0, 10, 0, 0, 0];
     let mut packets = vec![
         vec![1],
@@ -265,12 +271,7 @@ fn a_procedure_gives_results_and_is_done_after_them() {
 #[test]
 fn what_is_asked_for_and_not_done_ends_the_connection() {
     let rows = |packets: &[Vec<u8>]| {
-        let mut talk = Talk::ready(Dialect::New, Limits::default());
-        talk.client
-            .execute("SELECT ?", [Value::Int(5)].into_iter())
-            .expect("idle");
-        talk.input(&answer(&prepared(Dialect::New)))
-            .expect("prepared");
+        let mut talk = executing();
         let error = talk.input(&answer(packets)).expect_err("an error");
         assert_eq!(talk.input(b"x"), Err(Error::Ended));
         assert_eq!(

@@ -69,12 +69,17 @@ fn wait_for_more(host: &Host, before: u64) -> u64 {
     })
 }
 
+/// The first client, once what is beyond memory is on its way to the disk, and how many bytes the disk has then.
+fn begin_on_disk(host: &Host, gate: &Gate) -> (Client, u64) {
+    let first = begin(host);
+    gate.store(25, SeqCst);
+    (first, wait_for_more(host, 0))
+}
+
 /// Clients come at several moments; what they get, in the order in which they came.
 fn ask_at_moments(host: &Host, gate: &Gate) -> Vec<Client> {
-    let mut clients = vec![begin(host)];
-    // What is beyond memory is on its way to the disk.
-    gate.store(25, SeqCst);
-    wait_for_more(host, 0);
+    let (first, _) = begin_on_disk(host, gate);
+    let mut clients = vec![first];
     clients.extend((0..3).map(|_| begin(host)));
     host.status().wait_for("disk_late_readers", 3);
     gate.store(28, SeqCst);
@@ -120,9 +125,7 @@ fn what_is_cut_is_cut_for_all() {
 fn the_first_may_go() {
     let gate = Gate::default();
     let host = Host::of(gated(&gate, false, false));
-    let first = begin(&host);
-    gate.store(25, SeqCst);
-    wait_for_more(&host, 0);
+    let (first, _) = begin_on_disk(&host, &gate);
     let mut second = begin(&host);
     host.status().wait_for("disk_late_readers", 1);
     drop(first);
@@ -136,9 +139,7 @@ fn the_first_may_go() {
 fn who_comes_after_a_purge_gets_another() {
     let gate = Gate::default();
     let host = Host::of(gated(&gate, false, false));
-    let mut first = begin(&host);
-    gate.store(25, SeqCst);
-    wait_for_more(&host, 0);
+    let (mut first, _) = begin_on_disk(&host, &gate);
     host.say(&["purge", "http://test/a"]);
     gate.store(usize::MAX, SeqCst);
     assert!(begin(&host).response().body == body("/a", 1, LEN));
@@ -151,9 +152,7 @@ fn who_comes_after_a_purge_gets_another() {
 fn after_a_purge_all_share_the_next_request() {
     let gate = Gate::default();
     let host = Host::of(gated(&gate, false, false));
-    let mut first = begin(&host);
-    gate.store(25, SeqCst);
-    let bytes = wait_for_more(&host, 0);
+    let (mut first, bytes) = begin_on_disk(&host, &gate);
     host.say(&["purge", "http://test/a"]);
     let mut second = begin(&host);
     wait_for_more(&host, bytes);
