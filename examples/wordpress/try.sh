@@ -7,78 +7,20 @@ set -eu
 lowroad=$(realpath "${1:-target/debug/lowroad}")
 here=$(dirname "$(realpath "$0")")
 "$here/../../tools/packages.sh" wordpress wordpress-theme-twentytwentyone apache2-bin php-fpm php-mysql mariadb-server python3 openssl
-run=$(mktemp -d /tmp/lowroad-wordpress.XXXXXX)
 site=127.0.0.1:18000
 behind=127.0.0.1:18080
-pids=
-started() { pids="$! $pids"; }
-end() {
-    # shellcheck disable=SC2086 # a list of numbers
-    kill $pids 2>/dev/null || true
-    wait
-    rm -rf "$run"
-}
-trap end EXIT
-# So often at most, a fifth of a second each.
-wait_for() {
-    for _ in $(seq 150); do
-        "$@" >/dev/null 2>&1 && return
-        sleep 0.2
-    done
-    echo "waited in vain for: $*" >&2
-    exit 1
-}
+# shellcheck source=examples/applications/tools.sh
+. "$here/../applications/tools.sh"
+# shellcheck source=examples/applications/apps/wordpress.sh
+. "$here/../applications/apps/wordpress.sh"
 
-mkdir "$run/db" "$run/php"
-chown www-data "$run" "$run/db" "$run/php"
-mariadb-install-db --no-defaults --user=www-data --datadir="$run/db" --auth-root-authentication-method=normal >/dev/null
-mariadbd --no-defaults --user=www-data --datadir="$run/db" --socket="$run/db.sock" --skip-networking >"$run/db.log" 2>&1 &
-started
-wait_for mariadb-admin --no-defaults -S "$run/db.sock" ping
-mariadb --no-defaults -S "$run/db.sock" -u root \
-    -e "create database wordpress; create user wp@localhost identified by 'wp'; grant all on wordpress.* to wp@localhost"
-
-cp -aL /usr/share/wordpress "$run/wp"
-cp -aL /var/lib/wordpress/wp-content/. "$run/wp/wp-content/"
-mkdir -p "$run/wp/wp-content/mu-plugins" "$run/wp/wp-content/uploads"
-sed "s#http://127.0.0.1:80'#http://$site'#" "$here/lowroad.php" >"$run/wp/wp-content/mu-plugins/lowroad.php"
+start_database
+start_php
+prepare
+mkdir "$run/wordpress/wp-content/mu-plugins"
+sed "s#http://127.0.0.1:80'#http://$site'#" "$here/lowroad.php" >"$run/wordpress/wp-content/mu-plugins/lowroad.php"
 # It takes one comment in 15 s from an address.
-echo "<?php add_filter('wp_is_comment_flood', '__return_false', 99);" >"$run/wp/wp-content/mu-plugins/try.php"
-cat >"$run/wp/wp-config.php" <<EOF
-<?php
-define('DB_NAME', 'wordpress');
-define('DB_USER', 'wp');
-define('DB_PASSWORD', 'wp');
-define('DB_HOST', 'localhost:$run/db.sock');
-define('DB_CHARSET', 'utf8mb4');
-foreach (['AUTH', 'SECURE_AUTH', 'LOGGED_IN', 'NONCE'] as \$of) {
-    define(\$of . '_KEY', \$of . ' key');
-    define(\$of . '_SALT', \$of . ' salt');
-}
-define('WP_DEFAULT_THEME', 'twentytwentyone');
-define('DISABLE_WP_CRON', true);
-define('WP_HTTP_BLOCK_EXTERNAL', true);
-\$table_prefix = 'wp_';
-defined('ABSPATH') || define('ABSPATH', __DIR__ . '/');
-require_once ABSPATH . 'wp-settings.php';
-EOF
-chown -R www-data "$run/wp"
-
-cat >"$run/fpm.conf" <<EOF
-[global]
-error_log = $run/fpm.log
-daemonize = no
-[www]
-user = www-data
-group = www-data
-listen = $run/php/fpm.sock
-listen.owner = www-data
-pm = static
-pm.max_children = 6
-EOF
-"$(find /usr/sbin -name 'php-fpm[0-9]*' | sort | tail -n 1)" -F -y "$run/fpm.conf" 2>"$run/fpm.out" &
-started
-wait_for test -S "$run/php/fpm.sock"
+echo "<?php add_filter('wp_is_comment_flood', '__return_false', 99);" >"$run/wordpress/wp-content/mu-plugins/try.php"
 
 modules=/usr/lib/apache2/modules
 {
@@ -95,9 +37,9 @@ User www-data
 Group www-data
 TypesConfig /etc/mime.types
 AddOutputFilterByType DEFLATE text/html text/css application/javascript
-DocumentRoot $run/wp
+DocumentRoot $run/wordpress
 DirectoryIndex index.php
-<Directory $run/wp>
+<Directory $run/wordpress>
     Require all granted
     RewriteEngine On
     RewriteBase /
@@ -106,7 +48,7 @@ DirectoryIndex index.php
     RewriteRule . /index.php [L]
 </Directory>
 <FilesMatch "\.php$">
-    SetHandler "proxy:unix:$run/php/fpm.sock|fcgi://localhost"
+    SetHandler "proxy:unix:$run/php/sock|fcgi://localhost"
 </FilesMatch>
 EOF
 } >"$run/apache.conf"
