@@ -17,6 +17,7 @@ use super::progress::{Named, Progress, Stderr};
 use super::real::Real;
 use super::runner::{self, End, Setting};
 use super::schema::Experiment;
+use super::site::Sites;
 use crate::peers::Place;
 
 /// Run experiments; what is measured already is not measured again
@@ -200,10 +201,11 @@ fn count(args: &Args, setting: &Setting<'_>, experiments: &[Experiment]) -> Vec<
     let (waiting, ended) = (Mutex::new(experiments.iter()), Mutex::new(Vec::new()));
     let next = || waiting.lock().expect("nobody panics with it").next();
     let jobs = (args.jobs as usize).min(experiments.len());
+    let sites = Sites::new(data(args));
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
-                let mut bench = counting_bench(args);
+                let mut bench = counting_bench(args, sites.clone());
                 while let Some(experiment) = next() {
                     let mut progress = Named::new(&experiment.name);
                     progress.line(&experiment.title);
@@ -219,10 +221,10 @@ fn count(args: &Args, setting: &Setting<'_>, experiments: &[Experiment]) -> Vec<
     ended.into_inner().expect("nobody panicked with it")
 }
 
-fn counting_bench(args: &Args) -> Box<dyn Bench> {
+fn counting_bench(args: &Args, sites: Sites) -> Box<dyn Bench> {
     match args.rehearse {
         true => Box::new(Fake::default()),
-        false => Box::new(Counted::new(data(args))),
+        false => Box::new(Counted::new(sites)),
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,6 +11,7 @@ use super::counting::PER_SECOND;
 use super::forms;
 use super::guests::{Guests, Key, Ready, is_timed};
 use super::schema::Experiment;
+use super::site::Sites;
 use crate::icount::dealt::Dealt;
 use crate::icount::drive::by_load;
 use crate::icount::guest::Guest;
@@ -32,11 +32,11 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// A bench that makes file sets under `data`.
+    /// A bench whose guests serve these sites.
     #[must_use]
-    pub fn new(data: PathBuf) -> Self {
+    pub fn new(sites: Sites) -> Self {
         Self {
-            guests: Guests::new(data),
+            guests: Guests::new(sites),
             guest: None,
         }
     }

@@ -69,10 +69,10 @@ pub struct Ready {
 }
 
 impl Guests {
-    /// Those that serve file sets of this folder.
-    pub fn new(data: PathBuf) -> Guests {
+    /// Those that serve these sites.
+    pub fn new(sites: Sites) -> Guests {
         Guests {
-            sites: Sites::new(data),
+            sites,
             means: None,
         }
     }

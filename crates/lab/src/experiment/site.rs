@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use super::phases;
 use super::schema::Experiment;
@@ -27,17 +28,22 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("schema.sql", include_str!("../../peers/php/schema.sql")),
 ];
 
-/// All sites of a lab.
+/// All sites of a lab. Copies are for those who work beside each other.
 #[derive(Clone, Debug)]
 pub struct Sites {
     data: PathBuf,
+    /// Held while files are made: experiments that run at a time may need the same.
+    making: Arc<Mutex<()>>,
 }
 
 impl Sites {
     /// Those in a folder.
     #[must_use]
     pub fn new(data: PathBuf) -> Self {
-        Self { data }
+        Self {
+            data,
+            making: Arc::default(),
+        }
     }
 
     /// Makes what an experiment's servers serve, until it is done or `stop` is set.
@@ -50,6 +56,7 @@ impl Sites {
         progress: &mut dyn FnMut(f64),
         stop: &AtomicBool,
     ) -> Result<(), String> {
+        let _others_wait = self.making.lock().expect("nobody panics with it");
         let traffic = &experiment.workload;
         let folder = self.folder(&traffic.name, &traffic.settings);
         std::fs::create_dir_all(&folder)
@@ -72,6 +79,7 @@ impl Sites {
     pub fn fronts(&self) -> Result<PathBuf, Failure> {
         let built = self.data.join("fronts");
         let built = std::path::absolute(&built).unwrap_or(built);
+        let _others_wait = self.making.lock().expect("nobody panics with it");
         fronts::build(&built).map_err(Failure::NotInstalled)?;
         Ok(built)
     }
