@@ -5,7 +5,9 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 
 /// What a program and each of its children may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,15 +35,12 @@ pub fn limit(command: &mut Command, limits: Limits) {
         command.uid(user).gid(group);
     }
     let set = move || {
-        let core = Some(0);
-        setrlimit(Resource::Core, rlimit(core))?;
-        setrlimit(Resource::As, rlimit(some(limits.memory_len_max)))?;
-        setrlimit(Resource::Cpu, rlimit(some(limits.cpu_s_max)))?;
-        if limits.processes_max > 0 {
-            setrlimit(Resource::Nproc, rlimit(Some(limits.processes_max)))?;
-        }
+        lower(Resource::Core, both(0))?;
+        lower(Resource::As, both(limit_of(limits.memory_len_max)))?;
+        lower(Resource::Cpu, both(limit_of(limits.cpu_s_max)))?;
+        lower(Resource::Nproc, both(limit_of(limits.processes_max)))?;
         if let Some(descriptors) = limits.descriptors {
-            setrlimit(Resource::Nofile, descriptors)?;
+            lower(Resource::Nofile, descriptors)?;
         }
         if limits.ends_with_parent {
             set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -49,20 +48,79 @@ pub fn limit(command: &mut Command, limits: Limits) {
         Ok(())
     };
     // SAFETY: the closure runs in the child of a process with several threads, where only what is
-    // async-signal-safe is allowed. It makes six system calls at most, owns only numbers, takes no
+    // async-signal-safe is allowed. It makes eleven system calls at most, owns only numbers, takes no
     // lock and allocates nothing (an `Errno` becomes an `io::Error` by its number alone).
     unsafe {
         command.pre_exec(set);
     }
 }
 
-fn some(limit: u64) -> Option<u64> {
-    (limit > 0).then_some(limit)
+/// Sets a limit, or leaves what this process may not exceed itself: only root could raise that, and a program is rarely root.
+/// On a machine with little memory the kernel's own limit of processes is below the usual one here.
+fn lower(resource: Resource, wanted: Rlimit) -> rustix::io::Result<()> {
+    let Some(hard) = getrlimit(resource).maximum else {
+        return setrlimit(resource, wanted);
+    };
+    let within = |limit: Option<u64>| Some(limit.map_or(hard, |limit| limit.min(hard)));
+    setrlimit(
+        resource,
+        Rlimit {
+            current: within(wanted.current),
+            maximum: within(wanted.maximum),
+        },
+    )
 }
 
-fn rlimit(limit: Option<u64>) -> Rlimit {
+/// 0 = no limit.
+fn limit_of(configured: u64) -> Option<u64> {
+    (configured > 0).then_some(configured)
+}
+
+fn both(limit: impl Into<Option<u64>>) -> Rlimit {
+    let limit = limit.into();
     Rlimit {
         current: limit,
         maximum: limit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As on a machine with 512 MiB, where the kernel allows some 1,900 processes.
+    #[test]
+    #[allow(unsafe_code)]
+    fn what_the_machine_does_not_allow_is_not_asked_of_it() {
+        const NOBODY: u32 = 65_534;
+        let mut command = Command::new("grep");
+        command.args(["-E", "processes|open files", "/proc/self/limits"]);
+        // SAFETY: system calls with numbers and nothing else, in a child that is about to become another program.
+        unsafe {
+            command.pre_exec(|| {
+                lower(Resource::Nproc, both(500))?;
+                lower(Resource::Nofile, both(100))?;
+                Ok(())
+            });
+        }
+        let is_root = rustix::process::geteuid().is_root();
+        limit(
+            &mut command,
+            Limits {
+                memory_len_max: 0,
+                cpu_s_max: 0,
+                processes_max: 4096,
+                user: is_root.then_some((NOBODY, NOBODY)),
+                descriptors: Some(both(1000)),
+                ends_with_parent: false,
+            },
+        );
+        let output = command.output().expect("the shell runs");
+        let output = String::from_utf8_lossy(&output.stdout);
+        let hard: Vec<&str> = output
+            .lines()
+            .filter_map(|line| line.split_whitespace().rev().nth(1))
+            .collect();
+        assert_eq!(hard, ["500", "100"], "{output}");
     }
 }

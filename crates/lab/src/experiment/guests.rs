@@ -71,10 +71,7 @@ pub struct Ready {
 impl Guests {
     /// Those that serve these sites.
     pub fn new(sites: Sites) -> Guests {
-        Guests {
-            sites,
-            means: None,
-        }
+        Guests { sites, means: None }
     }
 
     /// Makes what an experiment's guests need.
