@@ -173,12 +173,77 @@ fn servers_of_files_serve_and_go() {
     serves_and_goes(test, "caddy", &[]);
 }
 
+const CACHES: [&str; 6] = [
+    "varnish",
+    "haproxy",
+    "squid",
+    "trafficserver",
+    "nginx-cache",
+    "lowroad-accelerate",
+];
+
 #[test]
 fn caches_serve_and_go() {
-    serves_and_goes("caches_serve_and_go", "varnish", &[]);
-    serves_and_goes("caches_serve_and_go", "haproxy", &[]);
-    serves_and_goes("caches_serve_and_go", "nginx-cache", &[]);
-    serves_and_goes("caches_serve_and_go", "lowroad-accelerate", &[]);
+    for name in CACHES {
+        serves_and_goes("caches_serve_and_go", name, &[]);
+    }
+}
+
+/// What was asked for once is answered while the server behind stands still.
+#[test]
+fn caches_answer_by_themselves() {
+    for name in CACHES {
+        let (folder, big) = site();
+        let options = options(&folder, &[]);
+        let Some(running) = start("caches_answer_by_themselves", name, &options) else {
+            continue;
+        };
+        let address = running.address;
+        assert_eq!(get(address, "/missing.html").status, 404, "{name}");
+        for _ in 0..3 {
+            assert_eq!(get(address, "/page.html").text(), "a page\n", "{name}");
+            assert!(whole(address, "/sub/big.bin") == big, "{name}: big file");
+        }
+        let own = own_folder(&running).expect("a folder");
+        let origin = own.join("nginx.conf").display().to_string();
+        signal_processes_with(&origin, "STOP");
+
+        let page = get(address, "/page.html");
+        assert_eq!(page.text(), "a page\n", "{name}");
+        let modified = page.field("last-modified").expect("a time");
+        let mut client = Client::connect(address);
+        client.send(format!(
+            "GET /page.html HTTP/1.1\r\nHost: lab\r\nIf-Modified-Since: {modified}\r\n\r\n"
+        ));
+        let page = client.response();
+        assert_eq!(page.status, 304, "{name}: {}", page.head);
+        client.send("HEAD /page.html HTTP/1.1\r\nHost: lab\r\n\r\n");
+        let page = client.response_to_head();
+        let len = page.field("content-length");
+        assert_eq!(
+            (page.status, len),
+            (200, Some("7")),
+            "{name}: {}",
+            page.head
+        );
+        assert!(whole(address, "/sub/big.bin") == big, "{name}: big file");
+        // So that it ends when it is told to.
+        signal_processes_with(&origin, "CONT");
+    }
+}
+
+/// Sends a signal to processes that have this text in their command line, and to their children.
+fn signal_processes_with(text: &str, signal: &str) {
+    let found = processes_with(text);
+    assert!(!found.is_empty(), "nobody has {text}");
+    for line in found {
+        let pid = line.split(' ').next().expect("a number");
+        let children = format!("/proc/{pid}/task/{pid}/children");
+        let children = std::fs::read_to_string(children).expect("children");
+        let all = children.split_ascii_whitespace().chain([pid]);
+        let sent = Command::new("kill").args(["-s", signal]).args(all).status();
+        assert!(sent.expect("kill").success());
+    }
 }
 
 #[test]
@@ -427,7 +492,7 @@ fn namespaces(pid: u32) -> Vec<PathBuf> {
 fn a_killed_lab_leaves_nothing() {
     killed_lab_leaves_nothing("howl", &[]);
     for peer in peers::all() {
-        let daemons = ["apache-event", "varnish", "nginx-php"];
+        let daemons = ["apache-event", "varnish", "squid", "nginx-php"];
         if !daemons.contains(&peer.name) {
             continue;
         }

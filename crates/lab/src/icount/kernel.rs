@@ -201,7 +201,7 @@ fn init(network: &Network, command: &str) -> String {
          export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin\n\
          mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev\n\
          mkdir -p /dev/pts /dev/shm /sys/fs/bpf /sys/fs/cgroup; mount -t tmpfs tmp /tmp\n\
-         mount -t bpf bpf /sys/fs/bpf; mount -t cgroup2 cg /sys/fs/cgroup\n\
+         mount -t tmpfs shm /dev/shm; mount -t bpf bpf /sys/fs/bpf; mount -t cgroup2 cg /sys/fs/cgroup\n\
          for m in {modules}; do insmod /modules/$m.ko; done\n\
          sysctl -q -w net.ipv6.conf.all.disable_ipv6=1\n\
          sysctl -q -w net.core.somaxconn=4096 net.ipv4.tcp_syncookies=1 net.core.bpf_jit_kallsyms=1\n\

@@ -2,10 +2,11 @@
 //! carries it out. What kind of machine that is, is not known here.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use super::job::Step;
+use super::life::ORIGIN_PORT;
 use super::plan::{Plan, Run};
 use super::table::{Settings, listed};
 use super::{Failure, php, programs, servers};
@@ -15,6 +16,16 @@ use crate::icount::servers::compiled_vcl;
 const LIGHTTPD_MODULES: &str = "/usr/lib/lighttpd";
 /// Varnish's configuration, compiled, there.
 const VARNISH_OBJECT: &str = "/usr/lib/vcl.so";
+/// What Squid wants as it starts: types, icons, the pages of its errors, and a program that it has no use for.
+const SQUID_FILES: &[&str] = &[
+    "/usr/lib/squid/unlinkd",
+    "/usr/share/squid/mime.conf",
+    "/usr/share/squid/icons",
+    "/usr/share/squid/errors/templates",
+    "/etc/squid/errorpage.css",
+];
+/// The pages of Traffic Server's errors.
+const TRAFFIC_SERVER_PAGES: &str = "/etc/trafficserver/body_factory";
 /// The peer's own folder there.
 const FOLDER: &str = "/lab";
 
@@ -80,6 +91,7 @@ pub fn carried(job: &Job<'_>) -> Result<Carried, Failure> {
         root: job.root,
         workers: job.workers,
         address: job.address,
+        origin: (Ipv4Addr::LOCALHOST, ORIGIN_PORT).into(),
         folder: Path::new(FOLDER),
         settings: &settings,
         as_root: true,
@@ -136,8 +148,16 @@ fn beside(plan: &Plan, peer: &str) -> Result<BTreeMap<PathBuf, String>, String> 
             let object = compiled_vcl(&program, text)?;
             Ok([(object, VARNISH_OBJECT.to_owned())].into())
         }
+        "squid" => Ok(same_place(SQUID_FILES)),
+        "trafficserver" => Ok(same_place(&[TRAFFIC_SERVER_PAGES])),
         _ => Ok(BTreeMap::new()),
     }
+}
+
+/// Paths that are there what they are here.
+fn same_place(paths: &[&str]) -> BTreeMap<PathBuf, String> {
+    let pair = |path: &&str| (PathBuf::from(path), (*path).to_owned());
+    paths.iter().map(pair).collect()
 }
 
 /// A folder has another name there, wherever it is named.

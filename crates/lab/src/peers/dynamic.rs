@@ -191,6 +191,7 @@ mod tests {
                 root: Path::new("/set/site"),
                 workers: 2,
                 address: ([127, 0, 0, 1], 8080).into(),
+                origin: ([127, 0, 0, 1], 8081).into(),
                 folder: Path::new("/peer"),
                 settings: &settings,
                 as_root: false,

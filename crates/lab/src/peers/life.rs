@@ -1,7 +1,7 @@
 //! A peer's life from the lab's side: a keeper is started, told what to run, and let go at the end.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -31,6 +31,9 @@ const CLEAR_MAX: Duration = Duration::from_secs(20);
 /// Inside a namespace every port is free.
 const NAMESPACE_PORT: u16 = 8080;
 
+/// For the server behind a peer, where every port is free.
+pub const ORIGIN_PORT: u16 = 8081;
+
 /// The longest path of a Unix socket has 107 bytes; the longest name in the folder has 20.
 const FOLDER_LEN_MAX: usize = 85;
 
@@ -38,16 +41,25 @@ const FOLDER_LEN_MAX: usize = 85;
 pub fn start(peer: &Peer, options: &Options, settings: &Settings) -> Result<Running, Failure> {
     let root = served(&options.root).map_err(Failure::Broken)?;
     let (mut life, number) = Life::begin(options).map_err(Failure::Broken)?;
-    let address = match (number, options.place) {
-        (Some(number), _) => SocketAddr::from((namespace::inner(number), NAMESPACE_PORT)),
-        (None, Place::At(address)) => address,
-        (None, _) => free_port().map_err(Failure::Broken)?,
+    let (address, origin) = match (number, options.place) {
+        (Some(number), _) => {
+            let at = |port| SocketAddr::from((namespace::inner(number), port));
+            (at(NAMESPACE_PORT), at(ORIGIN_PORT))
+        }
+        (None, place) => {
+            let [free, origin] = free_ports().map_err(Failure::Broken)?;
+            match place {
+                Place::At(address) => (address, origin),
+                _ => (free, origin),
+            }
+        }
     };
     let folder = life.folder.clone();
     let run = Run {
         root: &root,
         workers: options.workers.max(1),
         address,
+        origin,
         folder: &folder,
         settings,
         as_root: rustix::process::geteuid().is_root(),
@@ -76,7 +88,8 @@ pub fn preview(peer: &Peer, options: &Options, settings: &Settings) -> Result<St
     let run = Run {
         root: &options.root,
         workers: options.workers.max(1),
-        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, NAMESPACE_PORT)),
+        origin: SocketAddr::from((Ipv4Addr::LOCALHOST, ORIGIN_PORT)),
         folder: &std::env::temp_dir().join("lowroad-peer"),
         settings,
         as_root: rustix::process::geteuid().is_root(),
@@ -100,11 +113,15 @@ fn served(root: &Path) -> Result<PathBuf, String> {
     }
 }
 
-fn free_port() -> Result<SocketAddr, String> {
-    let address = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-    let listener = TcpListener::bind(address);
-    let address = listener.and_then(|listener| listener.local_addr());
-    address.map_err(|error| format!("no port is free on 127.0.0.1: {error}"))
+/// Two, of which the second is for a server behind the peer.
+fn free_ports() -> Result<[SocketAddr; 2], String> {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    // Both are held until both are known, so that they differ.
+    let two = || {
+        let (one, other) = (listen()?, listen()?);
+        Ok([one.local_addr()?, other.local_addr()?])
+    };
+    two().map_err(|error: std::io::Error| format!("no port is free on 127.0.0.1: {error}"))
 }
 
 /// A keeper and what it keeps. Dropping it ends all that.

@@ -5,6 +5,7 @@
 //! own that ends them and clears up as soon as the lab is gone, for whatever reason. Nothing here
 //! knows what is asked of a server, or how it is measured.
 
+mod caches;
 pub mod carried;
 pub mod cli;
 mod dynamic;

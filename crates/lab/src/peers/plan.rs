@@ -15,6 +15,8 @@ pub struct Run<'a> {
     pub workers: u32,
     /// Where it is to answer.
     pub address: SocketAddr,
+    /// Where a server behind it is to answer, if that can't be a Unix socket.
+    pub origin: SocketAddr,
     /// Its own folder.
     pub folder: &'a Path,
     /// Its settings.
@@ -84,6 +86,8 @@ impl Run<'_> {
         let address = self.address.to_string();
         let ip = self.address.ip().to_string();
         let port = self.address.port().to_string();
+        let origin_ip = self.origin.ip().to_string();
+        let origin_port = self.origin.port().to_string();
         let workers = self.workers.to_string();
         let php_root = match self.settings.text("php_root") {
             "" => &root,
@@ -95,6 +99,8 @@ impl Run<'_> {
             ("listen", &address),
             ("ip", &ip),
             ("port", &port),
+            ("origin_ip", &origin_ip),
+            ("origin_port", &origin_port),
             ("workers", &workers),
             ("php_root", php_root),
         ];

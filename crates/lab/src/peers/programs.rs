@@ -128,7 +128,7 @@ pub fn version(peer: &Peer, lowroad: Option<&Path>) -> String {
 
 fn flag(program: &str) -> &'static str {
     match program {
-        "varnishd" => "-V",
+        "varnishd" | "traffic_server" => "-V",
         "mariadbd" => "--version",
         "caddy" => "version",
         _ => "-v",
@@ -162,6 +162,11 @@ fn shorten(line: &str) -> String {
     let line = line
         .rsplit_once("/mariadbd  Ver ")
         .map_or(line, |(_, rest)| rest);
+    // "Traffic Server 9.2.9 Apr  4 2026 14:52:39 localhost"
+    let built = |rest: &str| rest.find(' ');
+    let name = "Traffic Server ";
+    let end = line.strip_prefix(name).and_then(built);
+    let line = end.map_or(line, |end| &line[..name.len() + end]);
     line.strip_prefix("varnishd (").unwrap_or(line).to_owned()
 }
 
@@ -179,6 +184,10 @@ mod tests {
         assert_eq!(
             shorten("varnishd (varnish-7.1.1 revision 7cee1)"),
             "varnish-7.1.1"
+        );
+        assert_eq!(
+            shorten("Traffic Server 9.2.9 Apr  4 2026 14:52:39 localhost"),
+            "Traffic Server 9.2.9"
         );
         let mariadb = "/usr/sbin/mariadbd  Ver 10.11.19-MariaDB for debian-linux-gnu";
         assert_eq!(shorten(mariadb), "10.11.19-MariaDB");

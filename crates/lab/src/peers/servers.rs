@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Failure;
+use super::caches;
 use super::dynamic;
 use super::fronts;
 use super::job::Step;
@@ -19,11 +20,6 @@ const MIME_TYPES: &str = include_str!("../../peers/mime.types");
 const LIGHTTPD: &str = include_str!("../../peers/lighttpd.conf");
 const CADDY: &str = include_str!("../../peers/caddy.conf");
 const H2O: &str = include_str!("../../peers/h2o.conf");
-const VARNISH: &str = include_str!("../../peers/varnish.vcl");
-const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
-const ACCELERATE: &str = include_str!("../../peers/lowroad-accelerate.toml");
-const NGINX_CACHE: &str = include_str!("../../peers/nginx-cache.part");
-const NGINX_CACHE_UPSTREAM: &str = include_str!("../../peers/nginx-cache-upstream.part");
 const PAGES: &str = include_str!("../../peers/lowroad-pages.toml");
 const MARIADB: &str = include_str!("../../peers/mariadb.cnf");
 
@@ -87,10 +83,12 @@ pub fn plan(peer: &Peer, run: &Run<'_>) -> Result<Plan, String> {
         "lighttpd" => lighttpd(&mut plan, run),
         "h2o" => h2o(&mut plan, run),
         "caddy" => caddy(&mut plan, run),
-        "varnish" => varnish(&mut plan, run),
-        "haproxy" => haproxy(&mut plan, run),
-        "nginx-cache" => nginx_cache(&mut plan, run),
-        "lowroad-accelerate" => accelerate(&mut plan, run)?,
+        "varnish" => caches::varnish(&mut plan, run),
+        "haproxy" => caches::haproxy(&mut plan, run),
+        "nginx-cache" => caches::nginx(&mut plan, run),
+        "squid" => caches::squid(&mut plan, run),
+        "trafficserver" => caches::traffic_server(&mut plan, run),
+        "lowroad-accelerate" => caches::lowroad(&mut plan, run)?,
         "nginx-php" => {
             php::fpm(&mut plan, run);
             nginx(&mut plan, run, &own_port(run), &php::behind_nginx(run));
@@ -129,6 +127,7 @@ fn has_set(run: &Run<'_>) -> bool {
     !run.settings.text("specweb99_data").is_empty()
 }
 
+/// The path of a program, or its name if it is not here.
 pub(super) fn program(name: &str) -> String {
     let found = programs::find(name).unwrap_or_else(|| PathBuf::from(name));
     found.display().to_string()
@@ -219,11 +218,13 @@ fn howl(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn own_port(run: &Run<'_>) -> String {
+/// How an nginx listens where the peer is to answer.
+pub(super) fn own_port(run: &Run<'_>) -> String {
     format!("{} backlog=4096 reuseport", run.address)
 }
 
-fn nginx(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str) {
+/// An nginx that listens as this says, with a part for PHP.
+pub(super) fn nginx(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str) {
     nginx_with(plan, run, listen, php, "");
 }
 
@@ -233,7 +234,7 @@ fn nginx_with(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str, upstream:
 }
 
 /// With its configuration in a file of this name.
-fn nginx_as(
+pub(super) fn nginx_as(
     file: &str,
     plan: &mut Plan,
     run: &Run<'_>,
@@ -265,34 +266,6 @@ fn nginx_as(
         "-c",
         &config,
     ]);
-}
-
-/// Its configuration stands beside its origin's, which is an nginx, too.
-fn nginx_cache(plan: &mut Plan, run: &Run<'_>) {
-    origin(plan, run);
-    let upstream = run.fill(NGINX_CACHE_UPSTREAM, &[]);
-    let part = run.fill(NGINX_CACHE, &[]);
-    nginx_as("front.conf", plan, run, &own_port(run), (&part, &upstream));
-}
-
-fn accelerate(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
-    let binary = programs::lowroad(run.settings.text("binary"))?;
-    origin(plan, run);
-    plan.file("lowroad.toml", run.fill(ACCELERATE, &[]));
-    plan.start(&[
-        &binary.display().to_string(),
-        "run",
-        "-c",
-        &run.path("lowroad.toml"),
-    ]);
-    Ok(())
-}
-
-/// An nginx for a cache to ask, on a Unix socket: there is no port to be lost.
-fn origin(plan: &mut Plan, run: &Run<'_>) {
-    let socket = run.path("origin.sock");
-    nginx(plan, run, &format!("unix:{socket}"), "");
-    plan.steps.push(Step::Await(PathBuf::from(socket)));
 }
 
 fn apache(plan: &mut Plan, run: &Run<'_>, mpm: &str, php: &str) {
@@ -378,49 +351,6 @@ fn caddy(plan: &mut Plan, run: &Run<'_>) {
         "--adapter",
         "caddyfile",
     ]);
-}
-
-fn varnish(plan: &mut Plan, run: &Run<'_>) {
-    origin(plan, run);
-    plan.file("varnish.vcl", run.fill(VARNISH, &[]));
-    let storage = format!("malloc,{}m", run.settings.text("memory_mb"));
-    plan.start(&[
-        &program("varnishd"),
-        "-F",
-        "-j",
-        "none",
-        "-n",
-        &run.path("varnish"),
-        "-a",
-        &run.address.to_string(),
-        "-f",
-        &run.path("varnish.vcl"),
-        "-T",
-        "none",
-        "-s",
-        &storage,
-        "-p",
-        &format!("thread_pools={}", run.workers),
-        "-p",
-        "thread_pool_min=200",
-        "-p",
-        "listen_depth=4096",
-        "-p",
-        "timeout_idle=65",
-    ]);
-}
-
-fn haproxy(plan: &mut Plan, run: &Run<'_>) {
-    origin(plan, run);
-    // It refuses objects of more than half its cache.
-    let object = (run.settings.number("memory_mb") * (1 << 19))
-        .min(64 << 20)
-        .to_string();
-    plan.file(
-        "haproxy.cfg",
-        run.fill(HAPROXY, &[("object_bytes", &object)]),
-    );
-    plan.start(&[&program("haproxy"), "-db", "-f", &run.path("haproxy.cfg")]);
 }
 
 fn mariadb(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {

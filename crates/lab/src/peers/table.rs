@@ -225,6 +225,20 @@ static PEERS: &[Peer] = &[
         &[MEMORY],
     ),
     peer(
+        "squid",
+        &["squid", "nginx-light"],
+        &["squid", "nginx"],
+        "a cache in memory, one process whatever the workers, in front of nginx",
+        &[MEMORY],
+    ),
+    peer(
+        "trafficserver",
+        &["trafficserver", "nginx-light"],
+        &["traffic_server", "nginx"],
+        "Apache Traffic Server, a cache in memory over a file, in front of nginx",
+        &[MEMORY],
+    ),
+    peer(
         "nginx-cache",
         &["nginx-light"],
         &["nginx"],

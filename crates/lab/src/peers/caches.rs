@@ -1,0 +1,164 @@
+//! Caches in memory, each before an nginx of its own that has the files.
+
+use std::path::PathBuf;
+
+use super::job::Step;
+use super::plan::{Plan, Run};
+use super::programs;
+use super::servers::{self, nginx_as, own_port, program};
+
+const VARNISH: &str = include_str!("../../peers/varnish.vcl");
+const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
+const SQUID: &str = include_str!("../../peers/squid.conf");
+const TRAFFIC_SERVER: &str = include_str!("../../peers/trafficserver.config");
+const TRAFFIC_SERVER_FOLDERS: &str = include_str!("../../peers/trafficserver-runroot.yaml");
+const TRAFFIC_SERVER_ALLOW: &str = include_str!("../../peers/trafficserver-allow.yaml");
+const ACCELERATE: &str = include_str!("../../peers/lowroad-accelerate.toml");
+const NGINX_CACHE: &str = include_str!("../../peers/nginx-cache.part");
+const NGINX_CACHE_UPSTREAM: &str = include_str!("../../peers/nginx-cache-upstream.part");
+
+/// Whom caches become that refuse to be root.
+const USER: &str = "www-data";
+
+/// How much larger Traffic Server's file is than its memory: with few MB it does not start.
+const SPARE_MB: u64 = 256;
+
+/// Varnish.
+pub(super) fn varnish(plan: &mut Plan, run: &Run<'_>) {
+    origin(plan, run);
+    plan.file("varnish.vcl", run.fill(VARNISH, &[]));
+    let storage = format!("malloc,{}m", run.settings.text("memory_mb"));
+    plan.start(&[
+        &program("varnishd"),
+        "-F",
+        "-j",
+        "none",
+        "-n",
+        &run.path("varnish"),
+        "-a",
+        &run.address.to_string(),
+        "-f",
+        &run.path("varnish.vcl"),
+        "-T",
+        "none",
+        "-s",
+        &storage,
+        "-p",
+        &format!("thread_pools={}", run.workers),
+        "-p",
+        "thread_pool_min=200",
+        "-p",
+        "listen_depth=4096",
+        "-p",
+        "timeout_idle=65",
+    ]);
+}
+
+/// HAProxy with its cache.
+pub(super) fn haproxy(plan: &mut Plan, run: &Run<'_>) {
+    origin(plan, run);
+    let object = object_bytes(run);
+    plan.file(
+        "haproxy.cfg",
+        run.fill(HAPROXY, &[("object_bytes", &object)]),
+    );
+    plan.start(&[&program("haproxy"), "-db", "-f", &run.path("haproxy.cfg")]);
+}
+
+/// Squid: one process, whatever the workers, as several would talk by sockets in /run.
+pub(super) fn squid(plan: &mut Plan, run: &Run<'_>) {
+    origin_at_port(plan, run);
+    // It refuses to be root.
+    let user = if run.as_root {
+        format!("cache_effective_user {USER}")
+    } else {
+        String::new()
+    };
+    let more = [("user", &*user), ("object_bytes", &object_bytes(run))];
+    plan.file("squid.conf", run.fill(SQUID, &more));
+    // Its shared memory has this name; letters and digits only.
+    let folder = run.folder.file_name().unwrap_or_default();
+    let name = folder
+        .to_string_lossy()
+        .replace(|it: char| !it.is_ascii_alphanumeric(), "x");
+    let config = run.path("squid.conf");
+    // In the foreground; what is important goes to standard error.
+    plan.start(&[
+        &program("squid"),
+        "-N",
+        "-d",
+        "1",
+        "-n",
+        &name,
+        "-f",
+        &config,
+    ]);
+}
+
+/// Apache Traffic Server, with all that it reads and writes in the peer's folder.
+pub(super) fn traffic_server(plan: &mut Plan, run: &Run<'_>) {
+    origin_at_port(plan, run);
+    let memory_mb = run.settings.number("memory_mb");
+    let memory_bytes = (memory_mb << 20).to_string();
+    let more = [
+        // It refuses to be root; a user of -1 is who starts it.
+        ("user", if run.as_root { USER } else { "#-1" }),
+        ("memory_bytes", &memory_bytes),
+        ("object_bytes", &object_bytes(run)),
+    ];
+    plan.file("records.config", run.fill(TRAFFIC_SERVER, &more));
+    plan.file("runroot.yaml", run.fill(TRAFFIC_SERVER_FOLDERS, &[]));
+    plan.file("ip_allow.yaml", TRAFFIC_SERVER_ALLOW.to_owned());
+    plan.file("remap.config", format!("map / http://{}/\n", run.origin));
+    // Its file is written round and round, and what is overwritten there is forgotten in memory, too.
+    let state = run.path("state");
+    let file = format!("{state} {}M\n", memory_mb + SPARE_MB);
+    plan.file("storage.config", file);
+    plan.run(&["mkdir", &state], None);
+    if run.as_root {
+        plan.run(&["chown", USER, &state], None);
+    }
+    let folders = format!("--run-root={}", run.path("runroot.yaml"));
+    plan.start(&[&program("traffic_server"), &folders]);
+}
+
+/// The largest object to be kept: no more than half the cache, which is the most that HAProxy takes.
+fn object_bytes(run: &Run<'_>) -> String {
+    let half = run.settings.number("memory_mb") * (1 << 19);
+    half.min(64 << 20).to_string()
+}
+
+/// Its configuration stands beside its origin's, which is an nginx, too.
+pub(super) fn nginx(plan: &mut Plan, run: &Run<'_>) {
+    origin(plan, run);
+    let upstream = run.fill(NGINX_CACHE_UPSTREAM, &[]);
+    let part = run.fill(NGINX_CACHE, &[]);
+    nginx_as("front.conf", plan, run, &own_port(run), (&part, &upstream));
+}
+
+/// Lowroad as an accelerator.
+pub(super) fn lowroad(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+    let binary = programs::lowroad(run.settings.text("binary"))?;
+    origin(plan, run);
+    plan.file("lowroad.toml", run.fill(ACCELERATE, &[]));
+    plan.start(&[
+        &binary.display().to_string(),
+        "run",
+        "-c",
+        &run.path("lowroad.toml"),
+    ]);
+    Ok(())
+}
+
+/// An nginx for a cache to ask, on a Unix socket: there is no port to be lost.
+fn origin(plan: &mut Plan, run: &Run<'_>) {
+    let socket = run.path("origin.sock");
+    servers::nginx(plan, run, &format!("unix:{socket}"), "");
+    plan.steps.push(Step::Await(PathBuf::from(socket)));
+}
+
+/// The same for a cache that speaks TCP only.
+fn origin_at_port(plan: &mut Plan, run: &Run<'_>) {
+    servers::nginx(plan, run, &format!("{} backlog=4096", run.origin), "");
+    plan.steps.push(Step::AwaitPort(run.origin));
+}
