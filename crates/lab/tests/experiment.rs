@@ -193,6 +193,8 @@ fn shipped_experiments_are_right() {
         "apache-softirq",
         "caddy",
         "nginx-cache",
+        "squid",
+        "trafficserver",
     ];
     const WORKLOADS: &[&str] = &["specweb99", "specweb96", "webstone", "webbench", "bare"];
     let all = shipped();
