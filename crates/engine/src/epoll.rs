@@ -360,7 +360,7 @@ impl Driver for EpollDriver {
     }
 
     fn unacknowledged(&self, socket: &OwnedFd) -> usize {
-        sys::unacknowledged(socket)
+        sys::unarrived(socket)
     }
 
     fn finish(&mut self, socket: &OwnedFd) {

@@ -130,7 +130,15 @@ pub trait Socket: Any + Send {
     /// # Errors
     /// The connection is broken.
     fn finish(&mut self) -> io::Result<()>;
+
+    /// Whom to ask whether what was sent has been read; `None` where nobody knows. It keeps the connection open.
+    fn reception(&self) -> Option<Reception> {
+        None
+    }
 }
+
+/// Says whether the other side's program has read all that was sent.
+pub type Reception = Box<dyn Fn() -> bool + Send>;
 
 /// A world without sockets: none can be made.
 pub struct NoNetwork;

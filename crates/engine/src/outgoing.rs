@@ -17,7 +17,7 @@ use crate::buffer::Buffer;
 use crate::driver::GENERATION_MAX;
 use crate::network::{Network, NoNetwork, Socket, Taken};
 
-pub use crate::network::{News, Remote, SourceId};
+pub use crate::network::{News, Reception, Remote, SourceId};
 
 /// One worker's sockets to elsewhere. Clones lead to the same.
 #[derive(Clone)]
@@ -264,6 +264,11 @@ impl Outgoing {
         self.registration = Registration::new(sources, source);
         let id = self.registration.id;
         sources.0.network.adopt(&mut *self.socket, id)
+    }
+
+    /// Whom to ask whether what was sent has been read; `None` where nobody knows. To be dropped before the connection is.
+    pub fn reception(&self) -> Option<Reception> {
+        self.socket.reception()
     }
 
     /// Whether there was no news of anything to read since all of it was read.

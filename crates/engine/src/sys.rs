@@ -77,8 +77,9 @@ impl Drop for Mapping {
     }
 }
 
-/// Bytes that were sent on a TCP socket and are not acknowledged yet; 0 if the kernel won't say.
-pub fn unacknowledged(socket: impl AsFd) -> usize {
+/// Bytes that were sent on a socket and have not arrived yet; 0 if the kernel won't say. On TCP they have when they are
+/// acknowledged, on a Unix socket when they were read: there what counts is the kernel's memory for them.
+pub fn unarrived(socket: impl AsFd) -> usize {
     let mut queued: c_int = 0;
     // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ, tcp(7)) writes one int to the address given.
     let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &mut queued) };

@@ -3,12 +3,16 @@
 //!
 //! A connection that is kept may hold one of the server's processes, whether there is something to do
 //! or not (php-fpm, prefork servers), and one from which nothing was heard may be one that no process
-//! has accepted. So none is kept while such a one has waited for longer than a whole request took, or
-//! for [`CROWDED_MS`]. What is younger is no reason: it may be worked at, and closing for its sake would
-//! beget another new one.
+//! has accepted. So none is kept while such a one has waited for longer than a whole request took and for
+//! [`UNHEARD_MS`], or for [`CROWDED_MS`]. What is younger is no reason, nor what is known to be worked at, since its request
+//! was read: closing for its sake would beget another new one, and so on.
+
+use lowroad_engine::outgoing::Reception;
 
 /// How long a server may be silent on a new connection before it is thought to be crowded.
 pub const CROWDED_MS: u64 = 20;
+/// How long it may be silent though others take less: quick requests take unequal times, too.
+const UNHEARD_MS: u64 = 5;
 
 /// Connections without a request.
 pub struct Idle<C> {
@@ -16,10 +20,25 @@ pub struct Idle<C> {
     of: Vec<Vec<Kept<C>>>,
     /// How many uses there were.
     uses: u64,
-    /// Uses of new connections from which nothing was heard yet, and since when.
-    unheard: Vec<(u64, u64)>,
+    /// Uses of new connections from which nothing was heard yet.
+    unheard: Vec<Unheard>,
     /// One of them is so since too long.
     crowded: bool,
+}
+
+struct Unheard {
+    number: u64,
+    since_ms: u64,
+    /// Unknown until it is connected, and with TCP.
+    reception: Option<Reception>,
+}
+
+impl Unheard {
+    /// Whether it has been silent for so long, and may be one that no process has accepted.
+    fn may_wait(&self, now_ms: u64, silent_ms: u64) -> bool {
+        let is_read = || self.reception.as_ref().is_some_and(|is_read| is_read());
+        now_ms.saturating_sub(self.since_ms) >= silent_ms && !is_read()
+    }
 }
 
 struct Kept<C> {
@@ -59,8 +78,20 @@ impl<C> Idle<C> {
     /// A new one is used from now on.
     pub fn begin(&mut self, now_ms: u64) -> Use {
         let begun = self.next_use(now_ms);
-        self.unheard.push((begun.number, now_ms));
+        self.unheard.push(Unheard {
+            number: begun.number,
+            since_ms: now_ms,
+            reception: None,
+        });
         begun
+    }
+
+    /// A new one is connected, and this says whether its request was read.
+    pub fn connected(&mut self, number: u64, reception: Option<Reception>) {
+        let mut unheard = self.unheard.iter_mut();
+        if let Some(unheard) = unheard.find(|unheard| unheard.number == number) {
+            unheard.reception = reception;
+        }
     }
 
     fn next_use(&mut self, opened_ms: u64) -> Use {
@@ -71,7 +102,7 @@ impl<C> Idle<C> {
 
     /// A new one was heard from, or is no more.
     pub fn heard(&mut self, number: u64) {
-        self.unheard.retain(|(unheard, _)| *unheard != number);
+        self.unheard.retain(|unheard| unheard.number != number);
         self.crowded &= !self.unheard.is_empty();
     }
 
@@ -80,8 +111,9 @@ impl<C> Idle<C> {
     /// # Errors
     /// It may not be kept.
     pub fn put(&mut self, worker: usize, of: Use, connection: C, now_ms: u64) -> Result<(), C> {
-        let waited_longer = self.unheard.iter().any(|(unheard, _)| *unheard < of.number);
-        if waited_longer || self.crowded {
+        let waits_longer =
+            |unheard: &Unheard| unheard.number < of.number && unheard.may_wait(now_ms, UNHEARD_MS);
+        if self.crowded || self.unheard.iter().any(waits_longer) {
             return Err(connection);
         }
         self.of[worker].push(Kept {
@@ -97,8 +129,8 @@ impl<C> Idle<C> {
         if self.unheard.is_empty() {
             return None;
         }
-        let is_old = |since_ms: &u64| now_ms.saturating_sub(*since_ms) >= CROWDED_MS;
-        self.crowded = self.unheard.iter().any(|(_, since_ms)| is_old(since_ms));
+        let waits = |unheard: &Unheard| unheard.may_wait(now_ms, CROWDED_MS);
+        self.crowded = self.unheard.iter().any(waits);
         match self.crowded {
             true => Some(self.clear()),
             false => Some(Vec::new()),
@@ -185,7 +217,33 @@ mod tests {
         idle.heard(a.number);
         assert_eq!(idle.put(0, a, "a", now), Ok(()));
         let (connection, a) = idle.take(0).expect("it was kept");
-        assert_eq!(idle.put(0, a, connection, now), Err("a"));
+        assert_eq!(idle.put(0, a, connection, now + UNHEARD_MS), Err("a"));
+    }
+
+    /// Enough processes, and requests of one or two milliseconds: no new connection costs another its place.
+    #[test]
+    fn what_takes_longer_by_chance_closes_nothing() {
+        let (mut idle, now) = (Idle::new(1), 1000);
+        let a = idle.begin(now);
+        let _takes_longer = idle.begin(now);
+        idle.heard(a.number);
+        assert_eq!(idle.put(0, a, "a", now), Ok(()));
+        let (connection, a) = idle.take(0).expect("it was kept");
+        assert_eq!(idle.put(0, a, connection, now + 1), Ok(()));
+    }
+
+    #[test]
+    fn what_was_read_is_worked_at_however_long_it_takes() {
+        let (mut idle, later) = (Idle::new(1), 1000 + CROWDED_MS);
+        let (a, slow) = (idle.begin(1000), idle.begin(1000));
+        idle.connected(slow.number, Some(Box::new(|| true)));
+        idle.heard(a.number);
+        assert_eq!(idle.make_room(later), Some(vec![]));
+        assert_eq!(idle.put(0, a, "a", later), Ok(()));
+        let (connection, a) = idle.take(0).expect("it was kept");
+        assert_eq!(idle.put(0, a, connection, later), Ok(()));
+        idle.connected(slow.number, Some(Box::new(|| false)));
+        assert_eq!(idle.make_room(later), Some(vec!["a"]));
     }
 
     #[test]

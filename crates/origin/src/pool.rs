@@ -98,6 +98,8 @@ pub struct State<C> {
 
 /// A connection for one request at a time. Dropped, it is closed; [`Pool::give_back`] may keep it.
 pub struct Lease<O: Open> {
+    /// Until something is heard from it. Dropped before it, as the pool may watch it until then.
+    unheard: Option<Unheard<O>>,
     /// It.
     pub connection: O::Connection,
     /// Where it is used.
@@ -105,8 +107,6 @@ pub struct Lease<O: Open> {
     /// It was used before: its server may have closed it when nobody looked.
     pub kept: bool,
     of: Use,
-    /// Until something is heard from it.
-    unheard: Option<Unheard<O>>,
     /// Until it is detached.
     permit: Option<Permit>,
 }
@@ -265,8 +265,12 @@ impl<O: Open> Pool<O> {
             }
             connecting = true;
             let unheard = self.begin_unheard(worker);
+            let mut connection = self.connect(worker, patience).await?;
+            let reception = connection.socket().reception();
+            let number = unheard.1.number;
+            self.lock().idle.connected(number, reception);
             Ok(Lease {
-                connection: self.connect(worker, patience).await?,
+                connection,
                 worker,
                 kept: false,
                 of: unheard.1,

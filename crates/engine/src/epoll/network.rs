@@ -18,7 +18,7 @@ use rustix::net::{
 };
 
 use crate::buffer::Buffer;
-use crate::network::{Connecting, Network, News, Remote, Socket, SourceId, Taken};
+use crate::network::{Connecting, Network, News, Reception, Remote, Socket, SourceId, Taken};
 use crate::sys;
 
 /// What tells these sockets' events from those of connections: no generation has this bit.
@@ -94,6 +94,14 @@ impl Socket for EpollSocket {
 
     fn finish(&mut self) -> io::Result<()> {
         Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
+    }
+
+    /// Of a unix socket. TCP takes bytes before any program does.
+    fn reception(&self) -> Option<Reception> {
+        let domain = sockopt::socket_domain(&self.fd).ok()?;
+        let fd = (domain == AddressFamily::UNIX).then(|| self.fd.try_clone());
+        let fd = fd?.ok()?;
+        Some(Box::new(move || sys::unarrived(&fd) == 0))
     }
 }
 
