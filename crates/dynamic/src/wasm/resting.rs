@@ -9,8 +9,9 @@ use super::counts::{Counts, one};
 use super::instance::Live;
 use super::runtime::Runtime;
 
-/// Instances of a worker: as many as have calls that wait while others come. Each keeps its memory.
-const REST_MAX: usize = 4;
+/// Instances of a worker: as many as have calls that wait while others come. Each keeps its memory, and a copy: 256 KiB at
+/// most.
+const REST_MAX: usize = 32;
 
 /// The places of all workers.
 pub(super) struct Resting(Box<[Mutex<Vec<AtRest>>]>);
