@@ -48,6 +48,8 @@ pub enum Parameter {
     StaticRate,
     /// Processes or threads that answer, of each server.
     Workers,
+    /// The longest packet of a guest's network, in bytes.
+    Mtu,
     /// A setting of the workload.
     Workload(String),
     /// A setting of each server.
@@ -64,13 +66,14 @@ impl TryFrom<String> for Parameter {
             "rate" => Parameter::Rate,
             "static_rate" => Parameter::StaticRate,
             "workers" => Parameter::Workers,
+            "mtu" => Parameter::Mtu,
             other => match other.split_once('.') {
                 Some(("workload", key)) if !key.is_empty() => Parameter::Workload(key.into()),
                 Some(("server", key)) if !key.is_empty() => Parameter::Server(key.into()),
                 _ => {
                     return Err(format!(
                         "no parameter {other:?}: there are none, connections, rate, static_rate, \
-                         workers, workload.SETTING and server.SETTING"
+                         workers, mtu, workload.SETTING and server.SETTING"
                     ));
                 }
             },
@@ -86,6 +89,7 @@ impl From<Parameter> for String {
             Parameter::Rate => "rate".into(),
             Parameter::StaticRate => "static_rate".into(),
             Parameter::Workers => "workers".into(),
+            Parameter::Mtu => "mtu".into(),
             Parameter::Workload(key) => format!("workload.{key}"),
             Parameter::Server(key) => format!("server.{key}"),
         }

@@ -16,6 +16,8 @@ use crate::workload::named;
 /// One measurement, whole: everything that a bench needs to make it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
+    /// Experiment, server and point, as one name.
+    pub name: String,
     /// Who is asked; its settings are those of this point.
     pub server: Server,
     /// The workload's name.
@@ -44,6 +46,8 @@ pub struct Job {
     pub requests: u64,
     /// Requests before these.
     pub warmup_requests: u64,
+    /// The longest packet of the network, in bytes, if it is not the usual one: only a guest's can be chosen.
+    pub mtu: Option<u32>,
     /// Ask the server for the phases of its database meanwhile.
     pub phases: bool,
     /// Draws the traffic; the same for all servers of a repeat.
@@ -69,6 +73,12 @@ impl Job {
             seed: self.seed,
             ..Load::plain(address, workload)
         })
+    }
+
+    /// The dataset of its pages.
+    #[must_use]
+    pub fn set(&self) -> &str {
+        self.settings.get("set").map_or("small", String::as_str)
     }
 
     /// Requests a second that are offered; `None` in a closed loop.

@@ -52,6 +52,10 @@ pub struct Args {
     /// Only these servers
     #[arg(long, value_name = "SERVER,..", value_delimiter = ',')]
     only: Vec<String>,
+    /// Leave in a folder where the instructions of each counted figure go: NAME.svg for a browser, NAME.folded, and the largest in
+    /// NAME.txt
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "profile")]
+    profile: Option<PathBuf>,
     /// Run servers in a network namespace of their own (needs root)
     #[arg(long)]
     namespace: bool,
@@ -157,7 +161,7 @@ fn split(args: &Args, experiments: &[Experiment]) -> (Vec<Experiment>, Vec<Exper
             match experiment.measured_by(*by) {
                 Ok(one) if *by == By::Clock => by_clock.push(one),
                 Ok(one) => counted.push(one),
-                Err(why) => eprintln!("{}: can't be counted: {why}", experiment.name),
+                Err(why) => eprintln!("{}: not measured {by}: {why}", experiment.name),
             }
         }
     }
@@ -224,7 +228,7 @@ fn count(args: &Args, setting: &Setting<'_>, experiments: &[Experiment]) -> Vec<
 fn counting_bench(args: &Args, sites: Sites) -> Box<dyn Bench> {
     match args.rehearse {
         true => Box::new(Fake::default()),
-        false => Box::new(Counted::new(sites)),
+        false => Box::new(Counted::new(sites, args.profile.clone())),
     }
 }
 

@@ -3,21 +3,25 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bench::{Bench, Job, Measured, Peer};
 use super::counting::PER_SECOND;
 use super::forms;
 use super::guests::{Guests, Key, Ready, is_timed};
+use super::phases::{Asks, Probe};
 use super::schema::Experiment;
 use super::site::Sites;
 use crate::icount::dealt::Dealt;
 use crate::icount::drive::by_load;
 use crate::icount::guest::Guest;
+use crate::icount::profile::Profile;
 use crate::icount::timed::timed;
 use crate::icount::{Slopes, slopes};
-use crate::load::{Load, Outcome, Snapshot};
+use crate::load::{Load, Outcome, Snapshot, Time};
 use crate::peers::{Failure, programs};
 use crate::workload::named;
 
@@ -27,16 +31,19 @@ const WARMING_CONNECTIONS: u32 = 8;
 /// The bench.
 pub struct Counted {
     guests: Guests,
+    /// The folder for profiles, if they are wanted.
+    profiles: Option<PathBuf>,
     /// The last one.
     guest: Option<(Key, Rc<RefCell<Ready>>)>,
 }
 
 impl Counted {
-    /// A bench whose guests serve these sites.
+    /// A bench whose guests serve these sites. In the folder it leaves where the instructions of each figure are.
     #[must_use]
-    pub fn new(sites: Sites) -> Self {
+    pub fn new(sites: Sites, profiles: Option<PathBuf>) -> Self {
         Self {
-            guests: Guests::new(sites),
+            guests: Guests::new(sites, profiles.is_some()),
+            profiles,
             guest: None,
         }
     }
@@ -70,6 +77,7 @@ impl Bench for Counted {
         };
         Ok(Box::new(CountedPeer {
             ready: ready.clone(),
+            profiles: self.profiles.clone(),
             version,
             configuration,
         }))
@@ -83,6 +91,7 @@ impl Bench for Counted {
 
 struct CountedPeer {
     ready: Rc<RefCell<Ready>>,
+    profiles: Option<PathBuf>,
     version: String,
     configuration: String,
 }
@@ -138,8 +147,25 @@ impl CountedPeer {
         warm_up(job, (&ready.guest, address), &mut run).map_err(|why| ready.guest.failure(&why))?;
         let requests =
             enough(job, &ready.guest, &mut run).map_err(|why| ready.guest.failure(&why))?;
-        let slopes = slopes(&mut ready.guest, requests, &mut run)?;
-        let measured = measured(&slopes)?;
+        let (moved_len, mut body_len) = (ready.guest.moved_len(), 0);
+        let mut counted = |requests| {
+            let outcome = run(requests)?;
+            body_len += outcome.body_bytes;
+            Ok(outcome)
+        };
+        let slopes = slopes(&mut ready.guest, requests, &mut counted)?;
+        let mut measured = measured(&slopes)?;
+        let moved_len = ready.guest.moved_len() - moved_len;
+        let moved = (
+            "moved_share".to_owned(),
+            moved_len as f64 / body_len.max(1) as f64,
+        );
+        measured.extras.extend([moved]);
+        if let Some(folder) = self.profiles.as_ref().filter(|_| !ready.copied.is_empty()) {
+            let mut run = |requests| run(requests).map(drop);
+            let profile = Profile::take(&mut ready.guest, &ready.copied, requests, &mut run)?;
+            profile.write(folder, &job.name.replace([' ', '/'], "-"))?;
+        }
         if forms::has_forms(job) {
             forms::check(address, job, &measured.outcome)?;
         }
@@ -160,9 +186,17 @@ impl CountedPeer {
             by_load(address, &job.workload, traffic, None, requests, connections)
         };
         warm_up(job, (&ready.guest, address), &mut run).map_err(|why| ready.guest.failure(&why))?;
-        let found = timed(&ready.guest, load, stop)?;
+        let mut probe = None;
+        let mut begin = |time: &Arc<dyn Time>| {
+            let asks = Asks::ByTime(Arc::downgrade(time));
+            probe = job.phases.then(|| Probe::start(address, job.set(), asks));
+        };
+        let found = timed(&ready.guest, load, &mut begin, stop);
+        let phases = probe.map(Probe::end).unwrap_or_default();
+        let found = found?;
         let mut measured = Measured {
             outcome: found.outcome,
+            extras: phases,
             ..Measured::default()
         };
         let share = ("server_cpu_share".to_owned(), found.busy_share);

@@ -49,6 +49,15 @@ pub enum Ways {
     Both,
 }
 
+impl std::fmt::Display for By {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(match self {
+            By::Clock => "by the clock",
+            By::Instructions => "by instructions",
+        })
+    }
+}
+
 impl Ways {
     /// Each way.
     #[must_use]
@@ -105,6 +114,9 @@ impl Experiment {
     /// Why it can't be.
     pub fn measured_by(&self, by: By) -> Result<Experiment, String> {
         match by {
+            By::Clock if self.sweep.parameter == Parameter::Mtu => {
+                Err("only a guest's network can have other packets".to_owned())
+            }
             By::Clock => Ok(self.clone()),
             By::Instructions => self.counted(),
         }
@@ -131,12 +143,13 @@ impl Experiment {
                 counted.load.warmup_s = counting.warmup_s;
                 counted.load.duration_s = counting.duration_s;
             }
+            // What a request costs says what can be had of them: no rate has to be searched for.
             false => {
                 counted.load.pace = PaceKind::Closed;
                 counted.load.line_bits_per_s = None;
+                counted.search = None;
             }
         }
-        counted.search = None;
         counted.workload.settings.extend(counting.settings.clone());
         if !counting.values.is_empty() {
             counted.sweep.values.clone_from(&counting.values);
@@ -155,12 +168,13 @@ impl Experiment {
         self.instructions.not.clone()
     }
 
-    /// Whether its x axis is an offered rate: then it is measured in the guest's own time.
+    /// Whether a rate is offered at each point: then it is measured in the guest's own time.
     fn is_by_rate(&self) -> bool {
-        matches!(
+        let is_swept = matches!(
             self.sweep.parameter,
             Parameter::Rate | Parameter::StaticRate
-        )
+        );
+        is_swept || self.load.rate.is_some()
     }
 }
 

@@ -37,6 +37,8 @@ const FRONTS: &str = "/fronts";
 /// Makes guests.
 pub struct Guests {
     sites: Sites,
+    /// Whether they are counted where the instructions are, too.
+    has_profile: bool,
     /// What they boot, and what counts; got when the first is needed.
     means: Option<(Kernel, PathBuf)>,
 }
@@ -52,6 +54,7 @@ pub struct Key {
     is_dynamic: bool,
     has_pages: bool,
     is_timed: bool,
+    mtu: Option<u32>,
 }
 
 /// A guest whose server answers.
@@ -64,14 +67,20 @@ pub struct Ready {
     pub version: String,
     /// How it is configured.
     pub configuration: String,
+    /// Files of this machine and what they are called there.
+    pub copied: Vec<(PathBuf, String)>,
     /// What it was booted from, until it ends.
     _image: Option<Image>,
 }
 
 impl Guests {
-    /// Those that serve these sites.
-    pub fn new(sites: Sites) -> Guests {
-        Guests { sites, means: None }
+    /// Those that serve these sites. `has_profile`: they are counted where the instructions are, too.
+    pub fn new(sites: Sites, has_profile: bool) -> Guests {
+        Guests {
+            sites,
+            has_profile,
+            means: None,
+        }
     }
 
     /// Makes what an experiment's guests need.
@@ -102,6 +111,7 @@ impl Guests {
             is_dynamic: forms::is_dynamic(job),
             has_pages: forms::has_pages(job),
             is_timed: is_timed(job),
+            mtu: job.mtu,
         }
     }
 
@@ -134,7 +144,7 @@ impl Guests {
                 has_steps: is_timed(job),
                 ..image.boot(MEMORY_MIB)
             };
-            let mut guest = Guest::boot(&boot, plugin, Network::new())?;
+            let mut guest = Guest::boot(&boot, plugin, network(job))?;
             let address = guest.wait_for(PORT)?;
             Ok(Ready {
                 guest,
@@ -144,6 +154,7 @@ impl Guests {
                     Some(&program),
                 ),
                 configuration: "lowroad image build SITE".to_owned(),
+                copied: Vec::new(),
                 _image: Some(image),
             })
         };
@@ -151,15 +162,20 @@ impl Guests {
     }
 
     fn boot_linux(&self, job: &Job) -> Result<Ready, Failure> {
-        let network = Network::new();
+        let network = network(job);
         let carried = self.carried(job)?;
         let version = carried.version.clone();
         let configuration = carried.text();
         let content = self.content(job, carried)?;
+        let copied = content.copied.iter();
+        let copied: Vec<_> = copied
+            .map(|one| (one.source.clone(), one.path.clone()))
+            .collect();
         let boot = |(kernel, plugin): &(Kernel, PathBuf)| {
             let initrd = kernel.initrd(&network, &content)?;
             let boot = Boot {
                 has_steps: is_timed(job),
+                has_profile: self.has_profile,
                 ..Boot::usual(kernel.image(), Some(initrd), MEMORY_MIB)
             };
             let mut guest = Guest::boot(&boot, plugin, network.clone())?;
@@ -169,6 +185,7 @@ impl Guests {
                 address,
                 version,
                 configuration,
+                copied,
                 _image: None,
             })
         };
@@ -254,6 +271,13 @@ impl Guests {
                 carried.command
             ),
         })
+    }
+}
+
+fn network(job: &Job) -> Network {
+    Network {
+        mtu: job.mtu,
+        ..Network::new()
     }
 }
 

@@ -1,19 +1,33 @@
 //! Paper `003`, figures 15 and 16: the phases of talking to a database, as a page of the server tells
-//! them (`phases.php`), asked ten times a second while the load is on. It knows no database.
+//! them (`phases.php`), asked now and then while the load is on. It knows no database.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Weak;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::fetch::get;
+use crate::load::Time;
 
 /// The page, by file name and text.
 pub const PAGE: (&str, &str) = ("phases.php", include_str!("phases.php"));
 
-/// Time between two questions.
+/// Time between two questions, by the clock.
 const BETWEEN: Duration = Duration::from_millis(100);
+/// The same where time is a guest's, of which less is measured.
+const BETWEEN_GUEST_NS: u64 = 25_000_000;
+/// How often is looked what time it is there.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// When it is time for the next question.
+pub enum Asks {
+    /// So often by the clock.
+    ByTheClock,
+    /// So often in the time of a guest, as long as that is in steps.
+    ByTime(Weak<dyn Time>),
+}
 
 /// Asks until it is told to end.
 pub struct Probe {
@@ -24,12 +38,13 @@ pub struct Probe {
 impl Probe {
     /// Begins to ask a server for a dataset's phases.
     #[must_use]
-    pub fn start(address: SocketAddr, set: &str) -> Self {
+    pub fn start(address: SocketAddr, set: &str, asks: Asks) -> Self {
         let (end, ended) = channel::<()>();
         let set = set.to_owned();
+        let goes_on = move |pause| ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
         let thread = std::thread::spawn(move || {
             let mut means = Means::default();
-            while ended.recv_timeout(BETWEEN) == Err(RecvTimeoutError::Timeout) {
+            while asks.wait(&goes_on) {
                 means.add(ask(address, &set).unwrap_or_default());
             }
             means
@@ -42,6 +57,27 @@ impl Probe {
     pub fn end(self) -> BTreeMap<String, f64> {
         drop(self.end);
         self.thread.join().map(Means::all).unwrap_or_default()
+    }
+}
+
+impl Asks {
+    /// Waits until the next question is due, as long as `goes_on`, which is asked after each pause. Whether it is due.
+    fn wait(&self, goes_on: &dyn Fn(Duration) -> bool) -> bool {
+        let time = match self {
+            Asks::ByTheClock => return goes_on(BETWEEN),
+            Asks::ByTime(time) => time,
+        };
+        let now_ns = || time.upgrade().map(|time| time.now_ns());
+        let Some(since_ns) = now_ns() else {
+            return false;
+        };
+        while goes_on(LOOK) {
+            match now_ns() {
+                Some(now_ns) if now_ns < since_ns + BETWEEN_GUEST_NS => {}
+                now => return now.is_some(),
+            }
+        }
+        false
     }
 }
 

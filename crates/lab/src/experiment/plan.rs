@@ -133,8 +133,10 @@ pub fn steps(experiment: &Experiment, points: &[X], extent: &Extent) -> Vec<Step
 pub fn job(experiment: &Experiment, step: &Step, extent: &Extent) -> Job {
     let scale = extent.duration_scale(experiment);
     let load = &experiment.load;
+    let server = &experiment.servers[step.server];
     let mut job = Job {
-        server: experiment.servers[step.server].clone(),
+        name: format!("{}-{}-{}", experiment.plain_name(), server.name, step.x),
+        server: server.clone(),
         workload: experiment.workload.name.clone(),
         settings: experiment.workload.settings.clone(),
         files_settings: experiment.workload.settings.clone(),
@@ -146,6 +148,7 @@ pub fn job(experiment: &Experiment, step: &Step, extent: &Extent) -> Job {
         warmup_s: load.warmup_s * scale,
         duration_s: load.duration_s * scale,
         timeout_ms: load.timeout_ms,
+        mtu: None,
         phases: wants_phases(experiment),
         requests: experiment.instructions.requests,
         warmup_requests: experiment.instructions.warmup,
@@ -178,6 +181,7 @@ fn place(job: &mut Job, load: &mut LoadSettings, parameter: &Parameter, x: &X) {
         Parameter::Rate => load.rate = Some(number),
         Parameter::StaticRate => load.static_rate = Some(number),
         Parameter::Workers => job.server.workers = (number as u32).max(1),
+        Parameter::Mtu => job.mtu = Some(number as u32),
         Parameter::Workload(key) => set(&mut job.settings, key),
         Parameter::Server(key) => set(&mut job.server.settings, key),
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::bench::{Bench, Job, Measured, Peer};
 use super::forms;
-use super::phases::Probe;
+use super::phases::{Asks, Probe};
 use super::schema::Experiment;
 use super::site::Sites;
 use crate::load::{self, Snapshot};
@@ -135,11 +135,10 @@ impl Peer for RealPeer {
         stop: &AtomicBool,
     ) -> Result<Measured, String> {
         let load = job.load(self.running.address)?;
-        let probe = job.phases.then(|| {
-            let set = job.settings.get("set").map_or("small", String::as_str);
-            Probe::start(self.running.address, set)
-        });
         let address = self.running.address;
+        let probe = job
+            .phases
+            .then(|| Probe::start(address, job.set(), Asks::ByTheClock));
         if forms::has_forms(job) {
             forms::begin(address, job)?;
         }

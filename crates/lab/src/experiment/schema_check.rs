@@ -123,7 +123,11 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
     }
     let numeric = matches!(
         sweep.parameter,
-        Parameter::Connections | Parameter::Rate | Parameter::StaticRate | Parameter::Workers
+        Parameter::Connections
+            | Parameter::Rate
+            | Parameter::StaticRate
+            | Parameter::Workers
+            | Parameter::Mtu
     );
     let all_positive = sweep
         .values

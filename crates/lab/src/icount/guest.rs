@@ -39,6 +39,8 @@ pub struct Network {
     pub guest: Ipv4Addr,
     /// Length of the network's prefix.
     pub prefix: u8,
+    /// The longest packet, if it is not the usual one.
+    pub mtu: Option<u32>,
 }
 
 impl Network {
@@ -57,6 +59,7 @@ impl Network {
             host: Ipv4Addr::from(first + 1),
             guest: Ipv4Addr::from(first + 2),
             prefix: 30,
+            mtu: None,
         }
     }
 
@@ -96,6 +99,9 @@ impl Network {
             "dev",
             name,
         ];
+        if let Some(mtu) = self.mtu {
+            run(Command::new("ip").args(["link", "set", name, "mtu", &mtu.to_string()]))?;
+        }
         run(Command::new("ip").args(["addr", "add", &address, "dev", name]))?;
         run(Command::new("ip").args(["link", "set", name, "up"]))?;
         run(Command::new("ip").args(neighbour)).map(drop)
@@ -232,6 +238,14 @@ impl Guest {
         let (plain, string_bytes) = words.split_at(8);
         let number = |word: &[u8]| u64::from_le_bytes(word.try_into().expect("eight bytes"));
         number(plain) + number(string_bytes) / STRING_STEP
+    }
+
+    /// Bytes that repeated string instructions moved so far: in the kernel, what is copied, and pages that are cleared.
+    pub fn moved_len(&self) -> u64 {
+        let mut word = [0; 8];
+        let read = self.count.read_exact_at(&mut word, 8);
+        read.expect("a page in memory");
+        u64::from_le_bytes(word)
     }
 
     /// Instructions so far, once the guest is idle: what follows an answer counts too.
@@ -400,7 +414,13 @@ fn arguments(boot: &Boot, plugin: &Path, network: &Network, initrd: Option<&File
         "-netdev",
         format!("tap,id=n0,ifname={},{tap}", network.name),
     );
-    add("-device", format!("{},netdev=n0,mac={MAC}", boot.device));
+    // The guest takes it from its card.
+    let mtu = network.mtu.map(|mtu| format!(",host_mtu={mtu}"));
+    let mtu = mtu.unwrap_or_default();
+    add(
+        "-device",
+        format!("{},netdev=n0,mac={MAC}{mtu}", boot.device),
+    );
     add("-plugin", plugin.display().to_string());
     arguments
 }

@@ -30,14 +30,21 @@ pub struct Timed {
     pub busy_share: f64,
 }
 
-/// Makes a run in the guest's time.
+/// Makes a run in the guest's time. `begin` is told of that, for who asks beside; the guest runs freely again once nobody has
+/// it any more.
 ///
 /// # Errors
 /// The guest can't be stopped, or the run can't begin.
-pub fn timed(guest: &Guest, mut load: Load, stop: &AtomicBool) -> Result<Timed, String> {
+pub fn timed(
+    guest: &Guest,
+    mut load: Load,
+    begin: &mut dyn FnMut(&Arc<dyn Time>),
+    stop: &AtomicBool,
+) -> Result<Timed, String> {
     let before = guest.counted_at_rest();
-    let time = Arc::new(guest.in_steps()?);
+    let time: Arc<dyn Time> = Arc::new(guest.in_steps()?);
     let began_ns = time.now_ns();
+    begin(&time);
     load.time = Some(time.clone());
     let outcome = load::run(&load, &mut |_| {}, stop).map_err(|error| error.to_string())?;
     let busy = (guest.counted() - before) as f64;
@@ -113,7 +120,7 @@ fn of_server(work: &Work<'_>, rates: &[f64]) -> Result<(), String> {
                 timeout: TIMEOUT,
                 ..load
             };
-            let found = timed(guest, load, &AtomicBool::new(false))?;
+            let found = timed(guest, load, &mut |_| {}, &AtomicBool::new(false))?;
             progress("");
             println!("{}", line(server, (mode, size), rate, &found));
         }

@@ -127,7 +127,7 @@ impl Profile {
         some.map(line).collect()
     }
 
-    /// Writes `NAME.folded` and the picture `NAME.svg`.
+    /// Writes `NAME.folded`, the picture `NAME.svg`, and the largest in `NAME.txt`.
     ///
     /// # Errors
     /// A file can't be written.
@@ -138,6 +138,7 @@ impl Profile {
         };
         std::fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
         write("folded", self.folded())?;
+        write("txt", self.text() + "\n")?;
         write("svg", flame::draw(name, &self.symbols))
     }
 }

@@ -81,11 +81,16 @@ impl Symbols {
 
     /// Where a file of the guest is on this machine.
     fn here(&self, path: &str) -> PathBuf {
-        let same = |(_, there): &&(PathBuf, String)| {
-            there.trim_start_matches('/') == path.trim_start_matches('/')
-        };
-        let found = self.copied.iter().find(same);
-        found.map_or_else(|| path.into(), |(source, _)| source.clone())
+        let path = path.trim_start_matches('/');
+        // What is copied is a file, or a folder with it.
+        let found = self.copied.iter().find_map(|(source, there)| {
+            let rest = path.strip_prefix(there.trim_start_matches('/'))?;
+            match rest.strip_prefix('/') {
+                Some(rest) => Some(source.join(rest)),
+                None => rest.is_empty().then(|| source.clone()),
+            }
+        });
+        found.unwrap_or_else(|| Path::new("/").join(path))
     }
 }
 
