@@ -191,6 +191,7 @@ fn every_key_of_the_process_is_read() {
         user: Some("www-data".into()),
         group: Some("www".into()),
         cache_len_max: 64 << 20,
+        is_cache_chosen: true,
         cache_object_len_max: 4096,
         disk_cache: Some("/var/cache/lowroad".into()),
         disk_cache_len_max: 100 << 30,

@@ -42,6 +42,7 @@ mod listeners;
 mod listing;
 mod load;
 mod manual;
+mod memory;
 mod mime;
 mod new;
 mod outcome;

@@ -39,6 +39,7 @@ use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
 use crate::load::Loader;
+use crate::memory;
 use crate::outcome::{Outcome, Post};
 use crate::programs::applications::Applications;
 use crate::programs::build::Programs;
@@ -251,7 +252,7 @@ fn prepare(
     let sites = Sites::new(&config, (&listeners, &tls), &opened, None)
         .map_err(|error| error.to_string())?;
     let modules = opened.modules();
-    let store = SharedStore::new(config.server.cache_len_max)
+    let store = SharedStore::new(memory::cache_len(&config.server))
         .map_err(|error| format!("no memory for the cache: {error}"))?;
     let store = Arc::new(store.before(tier));
     programs.drop_changed(store.clone(), changes.clone());
@@ -588,7 +589,7 @@ fn announce(running: &Running) {
         let line = format!("serving {what}{listing} at {}\n", urls.join(" "));
         lines.push_str(&line);
     }
-    let cache_mb = running.config.server.cache_len_max >> 20;
+    let cache_mb = memory::cache_len(&running.config.server) >> 20;
     let count = running.workers.len();
     let workers = if count == 1 {
         "1 worker".into()

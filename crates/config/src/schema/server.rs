@@ -19,6 +19,8 @@ pub struct Server {
     ///
     /// Memory: this many bytes in all, taken page by page as they are used.
     pub cache_len_max: u64,
+    /// Somebody chose `cache_len_max`. Else a server takes less on a machine with little memory.
+    pub is_cache_chosen: bool,
     /// The largest stored response in bytes, at most a quarter of the cache. Default 1 MiB, or a
     /// quarter of the cache where that is less. Key `cache_object`.
     pub cache_object_len_max: u64,
@@ -77,6 +79,7 @@ impl Default for Server {
             user: None,
             group: None,
             cache_len_max,
+            is_cache_chosen: false,
             cache_object_len_max: Server::cache_object_default(cache_len_max),
             disk_cache: None,
             ticket_keys: None,

@@ -82,9 +82,9 @@ struct Server {
     /// Connections accepted per wake-up: one, all, or a number
     #[arg(long, value_name = "N", default_value = "32")]
     accept: String,
-    /// Memory for stored responses; 0 for none
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
-    cache: String,
+    /// Memory for stored responses; 0 for none [default: 256M, or a quarter of the memory if less]
+    #[arg(long, value_name = "SIZE")]
+    cache: Option<String>,
     /// Answer hot small responses in the kernel's soft interrupt: auto, off, or an interface
     #[arg(long, value_name = "WHERE", default_value = "off")]
     softirq: String,
@@ -196,14 +196,14 @@ impl Server {
                 self.accept
             )
         })?;
-        config.server.cache_len_max = value::size(&self.cache).map_err(|allowed| {
-            format!(
-                "--cache {}: not understood (allowed: {allowed})",
-                self.cache
-            )
-        })?;
-        config.server.cache_object_len_max =
-            config::Server::cache_object_default(config.server.cache_len_max);
+        if let Some(text) = &self.cache {
+            config.server.cache_len_max = value::size(text).map_err(|allowed| {
+                format!("--cache {text}: not understood (allowed: {allowed})")
+            })?;
+            config.server.is_cache_chosen = true;
+            config.server.cache_object_len_max =
+                config::Server::cache_object_default(config.server.cache_len_max);
+        }
         config.server.softirq = value::softirq(&self.softirq).map_err(|refused| {
             format!(
                 "--softirq {}: not understood (allowed: {refused})",

@@ -115,9 +115,9 @@ pub struct Attach {
     /// listens there is their origin, unchanged, and has its port back at once if they die
     #[arg(long)]
     pub worker: bool,
-    /// Memory of these workers for stored responses; 0 for none
-    #[arg(long, value_name = "SIZE", default_value = "256M", requires = "worker", value_parser = size)]
-    pub cache: u64,
+    /// Memory of these workers for stored responses; 0 for none [default: 256M, or a quarter of the memory if less]
+    #[arg(long, value_name = "SIZE", requires = "worker", value_parser = size)]
+    pub cache: Option<u64>,
     /// Only this process of those that --worker makes
     #[arg(long, hide = true, requires = "worker", value_enum)]
     pub part: Option<Part>,
