@@ -72,6 +72,7 @@ impl Place {
                 ("srv/long".into(), long.clone()),
             ],
             command: "lowroad run -c /etc/lowroad.toml &".into(),
+            ..Content::default()
         };
         let network = Network::new();
         let initrd = kernel.initrd(&network, &content).expect("an archive");

@@ -48,6 +48,8 @@ pub struct Job {
     pub warmup_requests: u64,
     /// The longest packet of the network, in bytes, if it is not the usual one: only a guest's can be chosen.
     pub mtu: Option<u32>,
+    /// Memory of a guest whose site is on a disk.
+    pub memory_mib: Option<u32>,
     /// Ask the server for the phases of its database meanwhile.
     pub phases: bool,
     /// Draws the traffic; the same for all servers of a repeat.

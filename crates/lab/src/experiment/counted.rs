@@ -130,11 +130,15 @@ impl CountedPeer {
         let address = ready.address;
         let workload = named(&job.workload, &job.settings, &address.to_string())?;
         let workload = Dealt::of(workload);
+        let is_on_disk = job.memory_mib.is_some();
         let mut run = |requests: u64| {
             if stop.load(Ordering::Relaxed) {
                 return Err("stopped".to_owned());
             }
-            let traffic = workload.from_start();
+            let traffic = match is_on_disk {
+                false => workload.from_start(),
+                true => workload.onward(),
+            };
             by_load(
                 address,
                 &job.workload,
@@ -145,15 +149,20 @@ impl CountedPeer {
             )
         };
         warm_up(job, (&ready.guest, address), &mut run).map_err(|why| ready.guest.failure(&why))?;
-        let requests =
-            enough(job, &ready.guest, &mut run).map_err(|why| ready.guest.failure(&why))?;
         let (moved_len, mut body_len) = (ready.guest.moved_len(), 0);
         let mut counted = |requests| {
             let outcome = run(requests)?;
             body_len += outcome.body_bytes;
             Ok(outcome)
         };
-        let slopes = slopes(&mut ready.guest, requests, &mut counted)?;
+        let slopes = match is_on_disk {
+            false => {
+                let requests = enough(job, &ready.guest, &mut counted)
+                    .map_err(|why| ready.guest.failure(&why))?;
+                slopes(&mut ready.guest, requests, &mut counted)?
+            }
+            true => straight(&mut ready.guest, job.requests, &mut counted)?,
+        };
         let mut measured = measured(&slopes)?;
         let moved_len = ready.guest.moved_len() - moved_len;
         let moved = (
@@ -162,8 +171,9 @@ impl CountedPeer {
         );
         measured.extras.extend([moved]);
         if let Some(folder) = self.profiles.as_ref().filter(|_| !ready.copied.is_empty()) {
+            let asked = slopes.long.requests;
             let mut run = |requests| run(requests).map(drop);
-            let profile = Profile::take(&mut ready.guest, &ready.copied, requests, &mut run)?;
+            let profile = Profile::take(&mut ready.guest, &ready.copied, asked, &mut run)?;
             profile.write(folder, &job.name.replace([' ', '/'], "-"))?;
         }
         if forms::has_forms(job) {
@@ -248,7 +258,8 @@ fn warm_up(
         }
     }
     tried?;
-    match programs::needs_lowroad(&job.server.peer) {
+    // What goes on and on costs something else each time.
+    match programs::needs_lowroad(&job.server.peer) && job.memory_mib.is_none() {
         true => settle(guest, job.warmup_requests.max(1), run),
         false => Ok(()),
     }
@@ -277,6 +288,22 @@ fn settle(
         (counted, last) = (now, cost);
     }
     Ok(())
+}
+
+/// One long run, of requests that were not made before: asked for a second time, their files would be in memory.
+fn straight(
+    guest: &mut Guest,
+    requests: u64,
+    run: &mut dyn FnMut(u64) -> Result<Outcome, String>,
+) -> Result<Slopes<Outcome>, String> {
+    let before = guest.counted_at_rest();
+    let long = run(requests).map_err(|why| guest.failure(&why))?;
+    let counted = guest.counted_at_rest() - before;
+    Ok(Slopes {
+        instructions: vec![counted as f64 / requests as f64],
+        short: Outcome::default(),
+        long,
+    })
 }
 
 /// The figures, as if 10^9 instructions were a second.

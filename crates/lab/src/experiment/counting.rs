@@ -84,6 +84,9 @@ pub struct Counting {
     pub warmup_s: f64,
     /// Such seconds that are counted.
     pub duration_s: f64,
+    /// The site is on a disk, and this is the guest's memory beside its programs. Servers have the processes that the file says
+    /// then, since one that waits for a disk lets others go on.
+    pub memory_mib: Option<u32>,
     /// Simulated clients, where the sweep does not say.
     pub connections: Option<u32>,
     /// Fewer points than by the clock.
@@ -100,6 +103,7 @@ impl Default for Counting {
             warmup: 300,
             warmup_s: 0.1,
             duration_s: 0.5,
+            memory_mib: None,
             connections: None,
             values: Vec::new(),
             settings: BTreeMap::new(),
@@ -156,8 +160,10 @@ impl Experiment {
             counted.sweep.relative_to_capacity.clear();
         }
         // A guest has one processor. Where a process serves one connection, its number is that of the clients.
-        for server in &mut counted.servers {
-            server.workers = 1;
+        if counting.memory_mib.is_none() {
+            for server in &mut counted.servers {
+                server.workers = 1;
+            }
         }
         Ok(counted)
     }
@@ -210,6 +216,15 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
         assert_eq!(counted.servers[0].workers, 1);
         assert_eq!(counted.workload.settings["set"], "small");
         assert_eq!(counted.workload.settings["size"], "64");
+    }
+
+    #[test]
+    fn where_a_disk_is_waited_for_the_processes_count() {
+        let small = FILE.replace("values = [8, 64],", "memory_mib = 128,");
+        let experiment = Experiment::parse("one", &small).expect("a good file");
+        let counted = experiment.measured_by(By::Instructions).expect("countable");
+        assert_eq!(counted.instructions.memory_mib, Some(128));
+        assert_eq!(counted.servers[0].workers, 4);
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub struct Key {
     workers: u32,
     processes: u32,
     site: PathBuf,
+    memory_mib: Option<u32>,
     is_dynamic: bool,
     has_pages: bool,
     is_timed: bool,
@@ -108,6 +109,7 @@ impl Guests {
             workers: job.server.workers,
             processes: processes(job),
             site: self.sites.folder(&job.workload, &job.files_settings),
+            memory_mib: job.memory_mib,
             is_dynamic: forms::is_dynamic(job),
             has_pages: forms::has_pages(job),
             is_timed: is_timed(job),
@@ -130,6 +132,10 @@ impl Guests {
     fn boot_image(&self, job: &Job) -> Result<Ready, Failure> {
         if forms::is_dynamic(job) || forms::has_pages(job) {
             let text = "the image's pages are counted by `lowroad-lab icount --paper 003`";
+            return Err(Failure::Absent(format!("{IMAGE}: {text}")));
+        }
+        if job.memory_mib.is_some() {
+            let text = "the image has its files in memory: it serves none that are more";
             return Err(Failure::Absent(format!("{IMAGE}: {text}")));
         }
         let program = own(None).map_err(Failure::NotInstalled)?;
@@ -171,12 +177,20 @@ impl Guests {
         let copied: Vec<_> = copied
             .map(|one| (one.source.clone(), one.path.clone()))
             .collect();
+        let is_on_disk = job.memory_mib.is_some();
+        let disk = is_on_disk.then(|| self.sites.disk(&job.workload, &job.files_settings));
+        let disk = disk.transpose().map_err(Failure::Broken)?;
         let boot = |(kernel, plugin): &(Kernel, PathBuf)| {
             let initrd = kernel.initrd(&network, &content)?;
             let boot = Boot {
                 has_steps: is_timed(job),
                 has_profile: self.has_profile,
-                ..Boot::usual(kernel.image(), Some(initrd), MEMORY_MIB)
+                disk,
+                ..Boot::usual(
+                    kernel.image(),
+                    Some(initrd),
+                    job.memory_mib.unwrap_or(MEMORY_MIB),
+                )
             };
             let mut guest = Guest::boot(&boot, plugin, network.clone())?;
             let address = guest.wait_for(PORT)?;
@@ -246,7 +260,11 @@ impl Guests {
             source,
             path: path.to_owned(),
         };
-        let mut all = vec![copied(folder.join("site"), SITE)];
+        let is_on_disk = job.memory_mib.is_some();
+        let mut all = Vec::new();
+        if !is_on_disk {
+            all.push(copied(folder.join("site"), SITE));
+        }
         if forms::is_dynamic(job) {
             all.push(copied(folder.join("specweb99-data"), DATA));
         }
@@ -265,6 +283,7 @@ impl Guests {
             generated: files
                 .map(|(path, text)| (path, text.into_bytes()))
                 .collect(),
+            disk: is_on_disk.then_some(SITE),
             // Where configurations say that errors go; and programs that are not root write what they have to.
             command: format!(
                 "ln -sf /proc/self/fd/2 /dev/stderr\n[ -d {DATA} ] && chmod -R a+rwX {DATA}\n{database}{}",

@@ -152,6 +152,7 @@ pub fn job(experiment: &Experiment, step: &Step, extent: &Extent) -> Job {
         phases: wants_phases(experiment),
         requests: experiment.instructions.requests,
         warmup_requests: experiment.instructions.warmup,
+        memory_mib: experiment.instructions.memory_mib,
         seed: 1 + u64::from(step.repeat),
     };
     let mut load = load.clone();

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use super::phases;
 use super::schema::Experiment;
+use crate::icount::disk;
 use crate::peers::{Failure, fronts};
 use crate::workload::files;
 
@@ -82,6 +83,20 @@ impl Sites {
         let _others_wait = self.making.lock().expect("nobody panics with it");
         fronts::build(&built).map_err(Failure::NotInstalled)?;
         Ok(built)
+    }
+
+    /// The site of a file set that was made, as a disk.
+    ///
+    /// # Errors
+    /// A program is missing, or there is no room.
+    pub fn disk(
+        &self,
+        workload: &str,
+        settings: &BTreeMap<String, String>,
+    ) -> Result<PathBuf, String> {
+        let folder = self.folder(workload, settings);
+        let _others_wait = self.making.lock().expect("nobody panics with it");
+        disk::of_folder(&folder.join("site"), &folder.join("site.ext4"))
     }
 
     /// The folder of a file set: experiments whose sets are equal share it.

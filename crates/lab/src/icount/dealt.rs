@@ -9,12 +9,17 @@ use crate::workload::{Answer, Expected, Opening, Session, Wants, Workload};
 /// The connections of a workload.
 pub struct Dealt {
     workload: Arc<dyn Workload>,
+    /// The first that [`Dealt::onward`] has not dealt.
+    next: Arc<AtomicU64>,
 }
 
 impl Dealt {
     /// Those of this workload.
     pub fn of(workload: Arc<dyn Workload>) -> Dealt {
-        Dealt { workload }
+        Dealt {
+            workload,
+            next: Arc::default(),
+        }
     }
 
     /// All of them, from the first on.
@@ -22,6 +27,14 @@ impl Dealt {
         Arc::new(Hand {
             workload: self.workload.clone(),
             next: Arc::default(),
+        })
+    }
+
+    /// Those that come after all that were dealt so before.
+    pub fn onward(&self) -> Arc<dyn Workload> {
+        Arc::new(Hand {
+            workload: self.workload.clone(),
+            next: self.next.clone(),
         })
     }
 }
@@ -115,5 +128,7 @@ mod tests {
         assert_eq!(one, other);
         let distinct: std::collections::BTreeSet<_> = one.iter().collect();
         assert!(distinct.len() > 1, "not all the same");
+        let halves = [&[0, 1, 2][..], &[3, 0, 1]].map(|order| asked(&*dealt.onward(), order));
+        assert_eq!(one, halves.concat());
     }
 }

@@ -125,8 +125,10 @@ pub struct Boot {
     pub device: String,
     /// Processors.
     pub cpus: u32,
-    /// Memory; a guest whose file system needs more gets more.
+    /// Memory. A guest whose file system needs more gets more; one with a disk has it beside that file system.
     pub memory_mib: u32,
+    /// An image that is its disk, not to be written to.
+    pub disk: Option<PathBuf>,
     /// Whether it is counted where the instructions are, too.
     pub has_profile: bool,
     /// Whether it can be stopped.
@@ -143,6 +145,7 @@ impl Boot {
             device: "virtio-net-pci".into(),
             cpus: 1,
             memory_mib,
+            disk: None,
             has_profile: false,
             has_steps: false,
         }
@@ -397,15 +400,20 @@ fn arguments(boot: &Boot, plugin: &Path, network: &Network, initrd: Option<&File
     let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
     add("-smp", boot.cpus.to_string());
-    let needed_mib = least_memory_mib(boot.initrd.as_ref().map_or(0, Vec::len));
-    add("-m", boot.memory_mib.max(needed_mib).to_string());
+    add("-m", memory_mib(boot).to_string());
     add("-kernel", boot.kernel.display().to_string());
     let more = network.fill_in(&boot.append);
     match initrd {
         Some(initrd) => {
             add("-initrd", path(initrd));
             let line = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable";
-            add("-append", format!("{line} {more}"));
+            // The usual root, a tmpfs, takes no more than half of the memory: too little beside a disk for large programs.
+            let root = if boot.disk.is_some() {
+                " rootfstype=ramfs"
+            } else {
+                ""
+            };
+            add("-append", format!("{line}{root} {more}"));
         }
         None => add("-append", more),
     }
@@ -421,8 +429,25 @@ fn arguments(boot: &Boot, plugin: &Path, network: &Network, initrd: Option<&File
         "-device",
         format!("{},netdev=n0,mac={MAC}{mtu}", boot.device),
     );
+    if let Some(disk) = &boot.disk {
+        // By this machine's page cache: how long its own disk takes is nothing of the guest's.
+        let how = "if=none,id=d0,format=raw,readonly=on,cache=unsafe,aio=threads";
+        // In QEMU's options a comma is written twice.
+        let file = disk.display().to_string().replace(',', ",,");
+        add("-drive", format!("file={file},{how}"));
+        add("-device", "virtio-blk-pci,drive=d0".into());
+    }
     add("-plugin", plugin.display().to_string());
     arguments
+}
+
+fn memory_mib(boot: &Boot) -> u32 {
+    let archive_len = boot.initrd.as_ref().map_or(0, Vec::len);
+    match boot.disk {
+        None => boot.memory_mib.max(least_memory_mib(archive_len)),
+        // So that what is left for the disk's pages is the same whatever programs are there.
+        Some(_) => boot.memory_mib + (archive_len >> 20) as u32 + 1,
+    }
 }
 
 /// What a guest needs whose archive has `archive_len` bytes: the kernel unpacks it into a file

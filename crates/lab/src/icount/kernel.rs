@@ -31,6 +31,9 @@ const MODULES: [&str; 15] = [
     "net/tls/tls",
 ];
 
+/// What a disk needs. Loaded only where there is one.
+const DISK_MODULE: &str = "drivers/block/virtio_blk";
+
 /// A kernel that is ready to boot.
 #[derive(Debug)]
 pub struct Kernel {
@@ -54,6 +57,8 @@ pub struct Content {
     pub copied: Vec<Copied>,
     /// Generated files: path and content.
     pub generated: Vec<(String, Vec<u8>)>,
+    /// Where its disk is mounted, if it has one.
+    pub disk: Option<&'static str>,
     /// Run by its shell once the network is up.
     pub command: String,
 }
@@ -121,7 +126,8 @@ impl Kernel {
     /// When it isn't to be had; says what to do.
     pub fn new() -> Result<Kernel, String> {
         // What is kept of the packages may be of a time with other modules.
-        let kept = crc32fast::hash(MODULES.join(" ").as_bytes());
+        let modules: Vec<&str> = modules().collect();
+        let kept = crc32fast::hash(modules.join(" ").as_bytes());
         let folder = made(&cache()?.join(format!("guest-{kept:08x}")), fetch)?;
         Ok(Kernel { folder })
     }
@@ -169,7 +175,8 @@ impl Kernel {
         for Copied { source, path } in &content.copied {
             archive.copy(source, path)?;
         }
-        let init = init(network, &network.fill_in(&content.command));
+        let command = network.fill_in(&content.command);
+        let init = init(network, content.disk, &command);
         archive.program("init", init.as_bytes());
         Ok(archive.finish())
     }
@@ -193,8 +200,8 @@ const ETC: [(&str, &str); 4] = [
 pub const READY: &str = "ICOUNT-READY";
 
 /// The first process. The server's output goes to a file, as a slow console would count.
-fn init(network: &Network, command: &str) -> String {
-    let modules = MODULES.map(|module| module.rsplit('/').next().expect("a name"));
+fn init(network: &Network, disk: Option<&str>, command: &str) -> String {
+    let modules = MODULES.map(name_of);
     format!(
         "#!/bin/busybox sh\n\
          /bin/busybox --install -s /bin\n\
@@ -203,6 +210,7 @@ fn init(network: &Network, command: &str) -> String {
          mkdir -p /dev/pts /dev/shm /sys/fs/bpf /sys/fs/cgroup; mount -t tmpfs tmp /tmp\n\
          mount -t tmpfs shm /dev/shm; mount -t bpf bpf /sys/fs/bpf; mount -t cgroup2 cg /sys/fs/cgroup\n\
          for m in {modules}; do insmod /modules/$m.ko; done\n\
+         {disk}\
          sysctl -q -w net.ipv6.conf.all.disable_ipv6=1\n\
          sysctl -q -w net.core.somaxconn=4096 net.ipv4.tcp_syncookies=1 net.core.bpf_jit_kallsyms=1\n\
          ip link set lo up; ip addr add {guest}/{prefix} dev eth0; ip link set eth0 up\n\
@@ -212,9 +220,26 @@ fn init(network: &Network, command: &str) -> String {
          while read -r line; do eval \"$line\"; done\n\
          exec sleep 1000000\n",
         modules = modules.join(" "),
+        disk = disk.map_or_else(String::new, mounting),
         guest = network.guest,
         prefix = network.prefix,
     )
+}
+
+fn mounting(path: &str) -> String {
+    let module = name_of(DISK_MODULE);
+    format!(
+        "insmod /modules/{module}.ko; mkdir -p {path}; mount -t ext4 -o ro,noatime /dev/vda {path}\n"
+    )
+}
+
+/// Those that are kept of the kernel's package.
+fn modules() -> impl Iterator<Item = &'static str> {
+    MODULES.into_iter().chain([DISK_MODULE])
+}
+
+fn name_of(module: &str) -> &str {
+    module.rsplit('/').next().expect("a name")
 }
 
 /// Downloads and unpacks the packages and leaves in `folder` what is needed of them.
@@ -257,8 +282,8 @@ fn keep(folder: &Path, unpacked: &Path, release: &str) -> Result<(), String> {
         &folder.join("vmlinuz"),
     )?;
     create(&folder.join("modules"))?;
-    for module in MODULES {
-        let name = module.rsplit('/').next().expect("a name");
+    for module in modules() {
+        let name = name_of(module);
         let packed = format!("lib/modules/{release}/kernel/{module}.ko.xz");
         let output = Command::new(&busybox)
             .args(["xz", "-dc"])
@@ -346,9 +371,19 @@ mod tests {
     #[test]
     fn init_fills_in_the_addresses_and_ends_the_command_in_any_form() {
         let network = Network::new();
-        let text = init(&network, &network.fill_in("serve {guest} & # a comment"));
+        let command = network.fill_in("serve {guest} & # a comment");
+        let text = init(&network, None, &command);
         assert!(text.contains(&format!("(serve {} & # a comment\n)", network.guest)));
         assert!(text.contains("for m in failover net_failover virtio_net"));
+        assert!(!text.contains("virtio_blk") && !text.contains("vda"));
+    }
+
+    #[test]
+    fn a_disk_is_mounted_before_the_server_starts() {
+        let text = init(&Network::new(), Some("/srv"), "serve");
+        let mounted = text.find("/dev/vda /srv\n").expect("a mount");
+        assert!(text.find("virtio_blk.ko").expect("its driver") < mounted);
+        assert!(mounted < text.find("(serve\n)").expect("a command"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 pub mod cli;
 pub mod dealt;
+pub mod disk;
 pub mod drive;
 pub mod guest;
 pub mod image;

@@ -193,6 +193,7 @@ fn content(carried: carried::Carried) -> Content {
         generated: generated.chain(files).collect(),
         // Where configurations say that errors go.
         command: format!("ln -sf /proc/self/fd/2 /dev/stderr\n{}", carried.command),
+        ..Content::default()
     }
 }
 

@@ -1,0 +1,114 @@
+//! A folder as a disk for guests: an ext4 image, made once. Knows no guest and no server.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::kernel::{made, run};
+use crate::peers::programs;
+
+/// Of the file system.
+const BLOCK_LEN: u64 = 4096;
+/// Names the file system and seeds the order of its folders: the same each time.
+const ID: &str = "5f1c1f0a-0c7d-4d5e-9f57-6c6f77726f61";
+
+/// What is in a folder.
+#[derive(Debug, Default, PartialEq)]
+struct Size {
+    /// Files and folders.
+    files: u64,
+    /// Their bytes, in whole blocks.
+    bytes: u64,
+}
+
+/// The image of a folder, made if it is not there. A folder that changed since needs another name.
+///
+/// # Errors
+/// A program is missing, there is no room, or the folder can't be read.
+pub fn of_folder(folder: &Path, image: &Path) -> Result<PathBuf, String> {
+    made(image, |image| {
+        let Some(program) = programs::find("mke2fs") else {
+            return Err("mke2fs is missing, which makes a guest's disk: install e2fsprogs".into());
+        };
+        let size = size(folder)?;
+        let features = ["-t", "ext4", "-b", "4096", "-m", "0", "-O", "^has_journal"];
+        let same = format!("root_owner=0:0,lazy_itable_init=0,hash_seed={ID}");
+        let mut command = Command::new(program);
+        command.args(["-q", "-F", "-U", ID, "-E", &same]);
+        command.args(features);
+        command.args(["-N", &(size.files + 64).to_string(), "-d"]);
+        run(command
+            .arg(folder)
+            .arg(image)
+            .arg(format!("{}k", disk_len(&size) >> 10)))
+        .map(drop)
+    })
+}
+
+/// Room for all, and for what the file system keeps beside it.
+fn disk_len(size: &Size) -> u64 {
+    const LEAST: u64 = 8 << 20;
+    LEAST + size.bytes + size.bytes / 16 + size.files * 512
+}
+
+fn size(folder: &Path) -> Result<Size, String> {
+    let unreadable = |why| format!("{}: {why}", folder.display());
+    let mut all = Size {
+        files: 1,
+        bytes: BLOCK_LEN,
+    };
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let found = fs::metadata(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+        let one = match found.is_dir() {
+            true => size(&path)?,
+            false => Size {
+                files: 1,
+                bytes: found.len().next_multiple_of(BLOCK_LEN),
+            },
+        };
+        all.files += one.files;
+        all.bytes += one.bytes;
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_testkit::Folder;
+
+    #[test]
+    fn what_is_in_a_folder_is_counted_in_blocks() {
+        let folder = Folder::new();
+        fs::create_dir(folder.path().join("inner")).expect("a folder");
+        fs::write(folder.path().join("inner/one"), b"1").expect("a file");
+        fs::write(folder.path().join("two"), vec![0; 5000]).expect("a file");
+        let found = size(folder.path()).expect("readable");
+        let expected = Size {
+            files: 4,
+            bytes: 5 * BLOCK_LEN,
+        };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_folder_becomes_an_image_that_has_its_files() {
+        if programs::find("mke2fs").is_none() {
+            return lowroad_testkit::skip("a folder becomes an image", "no mke2fs");
+        }
+        let folder = Folder::new();
+        let site = folder.path().join("site");
+        fs::create_dir(&site).expect("a folder");
+        fs::write(site.join("page.html"), vec![b'x'; 3 << 20]).expect("a file");
+        let image = of_folder(&site, &folder.path().join("site.ext4")).expect("an image");
+        let bytes = fs::read(&image).expect("readable");
+        // The magic number of a superblock.
+        assert_eq!(bytes[1024 + 0x38..][..2], [0x53, 0xef]);
+        assert!(bytes.windows(9).any(|name| name == b"page.html"));
+        // It is made once.
+        fs::write(&image, b"kept").expect("writable");
+        of_folder(&site, &image).expect("there");
+        assert_eq!(fs::read(&image).expect("readable"), b"kept");
+    }
+}
