@@ -139,14 +139,8 @@ impl CountedPeer {
                 false => workload.from_start(),
                 true => workload.onward(),
             };
-            by_load(
-                address,
-                &job.workload,
-                traffic,
-                None,
-                requests,
-                job.connections,
-            )
+            let (target, connections) = ((address, None), job.connections);
+            by_load(target, &job.workload, traffic, requests, connections, stop)
         };
         warm_up(job, (&ready.guest, address), &mut run).map_err(|why| ready.guest.failure(&why))?;
         let (moved_len, mut body_len) = (ready.guest.moved_len(), 0);
@@ -193,7 +187,8 @@ impl CountedPeer {
         let traffic = Dealt::of(load.workload.clone()).from_start();
         let mut run = |requests: u64| {
             let (traffic, connections) = (traffic.clone(), WARMING_CONNECTIONS);
-            by_load(address, &job.workload, traffic, None, requests, connections)
+            let target = (address, None);
+            by_load(target, &job.workload, traffic, requests, connections, stop)
         };
         warm_up(job, (&ready.guest, address), &mut run).map_err(|why| ready.guest.failure(&why))?;
         let mut probe = None;

@@ -150,13 +150,15 @@ pub fn drive(
         return by_command(address, command, requests, connections);
     }
     let (workload, tls) = asked.traffic(address)?;
+    let target = (address, tls);
+    let stop = AtomicBool::new(false);
     by_load(
-        address,
+        target,
         &asked.label(),
         workload,
-        tls,
         requests,
         connections,
+        &stop,
     )
     .map(drop)
 }
@@ -171,17 +173,17 @@ fn urls(address: SocketAddr, mut spec: UrlSpec, mode: Mode) -> Result<Urls, Stri
     Urls::new(vec![spec], &host, version, per_connection, false)
 }
 
-/// Makes `requests` requests of a workload.
+/// Makes `requests` requests of a workload, unless `stop` is set.
 ///
 /// # Errors
 /// As for [`drive`].
 pub fn by_load(
-    address: SocketAddr,
+    (address, tls): (SocketAddr, Option<Tls>),
     what: &str,
     workload: Arc<dyn Workload>,
-    tls: Option<Tls>,
     requests: u64,
     connections: u32,
+    stop: &AtomicBool,
 ) -> Result<Outcome, String> {
     let mut load = Load::plain(address, workload);
     load.target.tls = tls;
@@ -192,7 +194,7 @@ pub fn by_load(
         timeout: PATIENCE,
         ..load
     };
-    let outcome = load::run(&load, &mut |_| {}, &AtomicBool::new(false));
+    let outcome = load::run(&load, &mut |_| {}, stop);
     let outcome = outcome.map_err(|error| error.to_string())?;
     if outcome.requests == requests && outcome.errors == 0 {
         return Ok(outcome);
