@@ -16,6 +16,14 @@ pub fn cache_len(server: &Server) -> u64 {
     }
 }
 
+/// Bytes of the largest stored response: a quarter of the cache at most, where there is one.
+pub fn object_len(server: &Server) -> u64 {
+    match cache_len(server) {
+        0 => server.cache_object_len_max,
+        len => server.cache_object_len_max.min(len / 4),
+    }
+}
+
 /// Bytes of memory that there are in all; `None` where the system does not say.
 fn here_len() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok();

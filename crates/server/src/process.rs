@@ -256,7 +256,7 @@ fn prepare(
         .map_err(|error| format!("no memory for the cache: {error}"))?;
     let store = Arc::new(store.before(tier));
     programs.drop_changed(store.clone(), changes.clone());
-    let object_len_max = config.server.cache_object_len_max;
+    let object_len_max = memory::object_len(&config.server);
     let watcher = Watcher::start(changes.clone());
     let loader = Loader::new(store.clone(), watcher, changes.clone(), object_len_max);
     Ok(Running {
