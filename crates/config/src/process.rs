@@ -30,7 +30,7 @@ pub(crate) fn server(section: Section<'_>, lacking: &[Feature]) -> Server {
         user: account(&section, "user"),
         group: account(&section, "group"),
         cache_len_max,
-        is_cache_chosen: section.item("cache").is_some(),
+        is_cache_chosen: !section.is_without("cache"),
         cache_object_len_max: cache_object(&section, cache_len_max),
         disk_cache: section.item("disk_cache").and_then(|item| item.path()),
         disk_cache_len_max: section.size(

@@ -156,6 +156,9 @@ pub fn job(experiment: &Experiment, step: &Step, extent: &Extent) -> Job {
         seed: 1 + u64::from(step.repeat),
     };
     let mut load = load.clone();
+    // What is searched for begins somewhere: what its server needs depends on what is asked for.
+    let start = experiment.search.as_ref().map(|search| search.start);
+    load.rate = load.rate.or(start);
     place(&mut job, &mut load, &experiment.sweep.parameter, &step.x);
     offer(&mut job, &load);
     job
