@@ -62,7 +62,7 @@ impl View {
             fetcher: running.fetcher.clone(),
             limits: crate::limits::settings(&running.config, &running.listeners, running.fd_limit)
                 .http,
-            object_len_max: crate::memory::object_len(&running.config.server),
+            object_len_max: running.config.server.cache_object_len_max,
             logger: running.logger.clone(),
         }
     }

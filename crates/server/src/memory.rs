@@ -7,20 +7,15 @@ use lowroad_config::Server;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Bytes for stored responses: what was chosen, or the default, but no more of that than a quarter of the memory. It can't be
-/// given back to the kernel as files in its cache can.
-pub fn cache_len(server: &Server) -> u64 {
-    match here_len() {
-        Some(len) if !server.is_cache_chosen => server.cache_len_max.min(len / 4),
-        _ => server.cache_len_max,
+/// Makes a cache that nobody chose no larger than a quarter of the memory. The kernel can't take it back as it can the files that it
+/// keeps itself.
+pub fn fit_cache(server: &mut Server) {
+    if server.is_cache_chosen {
+        return;
     }
-}
-
-/// Bytes of the largest stored response: a quarter of the cache at most, where there is one.
-pub fn object_len(server: &Server) -> u64 {
-    match cache_len(server) {
-        0 => server.cache_object_len_max,
-        len => server.cache_object_len_max.min(len / 4),
+    if let Some(len) = here_len() {
+        server.cache_len_max = server.cache_len_max.min(len / 4);
+        server.cache_object_len_max = server.cache_object_len_max.min(server.cache_len_max / 4);
     }
 }
 
@@ -86,16 +81,18 @@ mod tests {
 
     #[test]
     fn what_was_chosen_stays() {
-        let chosen = Server {
-            cache_len_max: 1 << 50,
-            is_cache_chosen: true,
-            ..Server::default()
+        let fitted = |is_cache_chosen| {
+            let mut server = Server {
+                cache_len_max: 1 << 50,
+                is_cache_chosen,
+                ..Server::default()
+            };
+            fit_cache(&mut server);
+            server
         };
-        assert_eq!(cache_len(&chosen), 1 << 50);
-        let unchosen = Server {
-            cache_len_max: 1 << 50,
-            ..Server::default()
-        };
-        assert!(cache_len(&unchosen) < 1 << 50);
+        assert_eq!(fitted(true).cache_len_max, 1 << 50);
+        let unchosen = fitted(false);
+        assert!(unchosen.cache_len_max < 1 << 50);
+        assert!(unchosen.cache_object_len_max <= unchosen.cache_len_max / 4);
     }
 }

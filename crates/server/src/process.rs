@@ -76,10 +76,11 @@ pub enum News {
 /// # Errors
 /// When it can't start: what is wrong, and what to do about it.
 pub fn run(
-    config: Config,
+    mut config: Config,
     source: Option<PathBuf>,
     mut front: Option<Front>,
 ) -> Result<(), String> {
+    memory::fit_cache(&mut config.server);
     // While there is one thread.
     secrets::take(&config);
     let logs = Logs::open(&config)?;
@@ -252,11 +253,11 @@ fn prepare(
     let sites = Sites::new(&config, (&listeners, &tls), &opened, None)
         .map_err(|error| error.to_string())?;
     let modules = opened.modules();
-    let store = SharedStore::new(memory::cache_len(&config.server))
+    let store = SharedStore::new(config.server.cache_len_max)
         .map_err(|error| format!("no memory for the cache: {error}"))?;
     let store = Arc::new(store.before(tier));
     programs.drop_changed(store.clone(), changes.clone());
-    let object_len_max = memory::object_len(&config.server);
+    let object_len_max = config.server.cache_object_len_max;
     let watcher = Watcher::start(changes.clone());
     let loader = Loader::new(store.clone(), watcher, changes.clone(), object_len_max);
     Ok(Running {
@@ -589,7 +590,7 @@ fn announce(running: &Running) {
         let line = format!("serving {what}{listing} at {}\n", urls.join(" "));
         lines.push_str(&line);
     }
-    let cache_mb = memory::cache_len(&running.config.server) >> 20;
+    let cache_mb = running.config.server.cache_len_max >> 20;
     let count = running.workers.len();
     let workers = if count == 1 {
         "1 worker".into()

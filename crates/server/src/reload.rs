@@ -17,6 +17,7 @@ use crate::answer::Command;
 use crate::features;
 use crate::limits;
 use crate::listeners::Opened;
+use crate::memory;
 use crate::programs::applications::Changed;
 use crate::programs::modules::Catalog;
 use crate::running::{Running, keep_applications, lock};
@@ -51,8 +52,10 @@ pub fn reload(
     };
     let loaded = lowroad_config::load(source, features::LACKING)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect());
-    let applied: Result<Before, Vec<String>> =
-        loaded.and_then(|config| apply(running, config, is_over).map_err(|text| vec![text]));
+    let applied: Result<Before, Vec<String>> = loaded.and_then(|mut config| {
+        memory::fit_cache(&mut config.server);
+        apply(running, config, is_over).map_err(|text| vec![text])
+    });
     let done = match applied {
         Ok(before) => {
             let text = format!("reload {number}: {} is in force", source.display());

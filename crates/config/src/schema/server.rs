@@ -63,6 +63,13 @@ impl Server {
     /// A smaller disk cache would hold too few large responses, in bytes.
     pub const DISK_CACHE_LEN_MIN: u64 = 64 << 20;
 
+    /// Takes a cache of this length, and responses as large as is usual for it.
+    pub fn choose_cache(&mut self, len_max: u64) {
+        self.cache_len_max = len_max;
+        self.cache_object_len_max = Server::cache_object_default(len_max);
+        self.is_cache_chosen = true;
+    }
+
     /// The largest stored response when none is named: 1 MiB, or a quarter of a smaller cache.
     pub fn cache_object_default(cache_len_max: u64) -> u64 {
         (1 << 20).min(cache_len_max / 4)

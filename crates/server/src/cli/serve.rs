@@ -197,12 +197,10 @@ impl Server {
             )
         })?;
         if let Some(text) = &self.cache {
-            config.server.cache_len_max = value::size(text).map_err(|allowed| {
+            let len = value::size(text).map_err(|allowed| {
                 format!("--cache {text}: not understood (allowed: {allowed})")
             })?;
-            config.server.is_cache_chosen = true;
-            config.server.cache_object_len_max =
-                config::Server::cache_object_default(config.server.cache_len_max);
+            config.server.choose_cache(len);
         }
         config.server.softirq = value::softirq(&self.softirq).map_err(|refused| {
             format!(

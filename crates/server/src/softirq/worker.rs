@@ -106,9 +106,7 @@ fn config(args: &Attach, places: &[Place]) -> Config {
         ..Config::default()
     };
     if let Some(len) = args.cache {
-        config.server.cache_len_max = len;
-        config.server.is_cache_chosen = true;
-        config.server.cache_object_len_max = config::Server::cache_object_default(len);
+        config.server.choose_cache(len);
     }
     config.server.drain_timeout_ms = u64::from(args.drain) * 1_000;
     config.log.access = args.log.as_deref().map(|format| AccessLog {
