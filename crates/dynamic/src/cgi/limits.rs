@@ -35,10 +35,12 @@ pub fn limit(command: &mut Command, limits: Limits) {
         command.uid(user).gid(group);
     }
     let set = move || {
-        lower(Resource::Core, both(0))?;
+        lower(Resource::Core, both(Some(0)))?;
         lower(Resource::As, both(limit_of(limits.memory_len_max)))?;
         lower(Resource::Cpu, both(limit_of(limits.cpu_s_max)))?;
-        lower(Resource::Nproc, both(limit_of(limits.processes_max)))?;
+        if limits.processes_max > 0 {
+            lower(Resource::Nproc, both(Some(limits.processes_max)))?;
+        }
         if let Some(descriptors) = limits.descriptors {
             lower(Resource::Nofile, descriptors)?;
         }
@@ -76,8 +78,7 @@ fn limit_of(configured: u64) -> Option<u64> {
     (configured > 0).then_some(configured)
 }
 
-fn both(limit: impl Into<Option<u64>>) -> Rlimit {
-    let limit = limit.into();
+fn both(limit: Option<u64>) -> Rlimit {
     Rlimit {
         current: limit,
         maximum: limit,
@@ -98,8 +99,8 @@ mod tests {
         // SAFETY: system calls with numbers and nothing else, in a child that is about to become another program.
         unsafe {
             command.pre_exec(|| {
-                lower(Resource::Nproc, both(500))?;
-                lower(Resource::Nofile, both(100))?;
+                lower(Resource::Nproc, both(Some(500)))?;
+                lower(Resource::Nofile, both(Some(100)))?;
                 Ok(())
             });
         }
@@ -111,11 +112,11 @@ mod tests {
                 cpu_s_max: 0,
                 processes_max: 4096,
                 user: is_root.then_some((NOBODY, NOBODY)),
-                descriptors: Some(both(1000)),
+                descriptors: Some(both(Some(1000))),
                 ends_with_parent: false,
             },
         );
-        let output = command.output().expect("the shell runs");
+        let output = command.output().expect("grep runs");
         let output = String::from_utf8_lossy(&output.stdout);
         let hard: Vec<&str> = output
             .lines()
