@@ -164,16 +164,27 @@ impl CountedPeer {
             moved_len as f64 / body_len.max(1) as f64,
         );
         measured.extras.extend([moved]);
-        if let Some(folder) = self.profiles.as_ref().filter(|_| !ready.copied.is_empty()) {
-            let asked = slopes.long.requests;
-            let mut run = |requests| run(requests).map(drop);
-            let profile = Profile::take(&mut ready.guest, &ready.copied, asked, &mut run)?;
-            profile.write(folder, &job.name.replace([' ', '/'], "-"))?;
-        }
+        self.profile(job, ready, slopes.long.requests, &mut run)?;
         if forms::has_forms(job) {
             forms::check(address, job, &measured.outcome)?;
         }
         Ok(measured)
+    }
+
+    /// Leaves where the instructions are, if that is wanted. An image tells no symbols.
+    fn profile(
+        &self,
+        job: &Job,
+        ready: &mut Ready,
+        requests: u64,
+        run: &mut dyn FnMut(u64) -> Result<Outcome, String>,
+    ) -> Result<(), String> {
+        let Some(folder) = self.profiles.as_ref().filter(|_| !ready.copied.is_empty()) else {
+            return Ok(());
+        };
+        let mut run = |requests| run(requests).map(drop);
+        let profile = Profile::take(&mut ready.guest, &ready.copied, requests, &mut run)?;
+        profile.write(folder, &job.name.replace([' ', '/'], "-"))
     }
 
     /// Measures in the guest's own time.

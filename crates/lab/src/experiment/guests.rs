@@ -69,7 +69,7 @@ pub struct Ready {
     /// How it is configured.
     pub configuration: String,
     /// Files of this machine and what they are called there.
-    pub copied: Vec<(PathBuf, String)>,
+    pub copied: Vec<Copied>,
     /// What it was booted from, until it ends.
     _image: Option<Image>,
 }
@@ -173,10 +173,6 @@ impl Guests {
         let version = carried.version.clone();
         let configuration = carried.text();
         let content = self.content(job, carried)?;
-        let copied = content.copied.iter();
-        let copied: Vec<_> = copied
-            .map(|one| (one.source.clone(), one.path.clone()))
-            .collect();
         let is_on_disk = job.memory_mib.is_some();
         let disk = is_on_disk.then(|| self.sites.disk(&job.workload, &job.files_settings));
         let disk = disk.transpose().map_err(Failure::Broken)?;
@@ -199,7 +195,7 @@ impl Guests {
                 address,
                 version,
                 configuration,
-                copied,
+                copied: content.copied.clone(),
                 _image: None,
             })
         };

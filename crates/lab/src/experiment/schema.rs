@@ -342,6 +342,9 @@ impl Experiment {
         if self.by == By::Instructions {
             let counting = (self.instructions.requests, self.instructions.warmup);
             text += &serde_json::to_string(&counting).expect("plain data");
+            if let Some(memory_mib) = self.instructions.memory_mib {
+                text += &format!("{memory_mib} MiB");
+            }
         }
         format!("{:08x}", crc32fast::hash(text.as_bytes()))
     }

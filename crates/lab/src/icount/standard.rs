@@ -293,18 +293,13 @@ impl Work<'_> {
         if self.server.is_image {
             return Err("--profile: an image tells no symbols".into());
         }
-        let copied = self.server.content(
+        let content = self.server.content(
             program,
             self.plan.lowroad.as_deref(),
             &Network::new(),
             false,
         )?;
-        let copied: Vec<(PathBuf, String)> = copied
-            .copied
-            .into_iter()
-            .map(|one| (one.source, one.path))
-            .collect();
-        let profile = Profile::take(guest, &copied, self.plan.traffic.requests, run)?;
+        let profile = Profile::take(guest, &content.copied, self.plan.traffic.requests, run)?;
         let what = column.title().replace(' ', "-");
         let name = format!("{}-{what}", self.server.name);
         profile.write(folder, &name)?;

@@ -140,13 +140,8 @@ pub(super) fn nginx(plan: &mut Plan, run: &Run<'_>) {
 pub(super) fn lowroad(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
     let binary = programs::lowroad(run.settings.text("binary"))?;
     origin(plan, run);
-    plan.file("lowroad.toml", run.fill(ACCELERATE, &[]));
-    plan.start(&[
-        &binary.display().to_string(),
-        "run",
-        "-c",
-        &run.path("lowroad.toml"),
-    ]);
+    let binary = binary.display().to_string();
+    servers::configured_lowroad(plan, run, &binary, run.fill(ACCELERATE, &[]));
     Ok(())
 }
 

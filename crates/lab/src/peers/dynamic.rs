@@ -3,6 +3,7 @@
 
 use super::job::Step;
 use super::plan::{Plan, Run};
+use super::servers::configured_lowroad;
 
 const CONFIG: &str = include_str!("../../peers/lowroad-dynamic.toml");
 
@@ -56,8 +57,7 @@ pub fn lowroad(plan: &mut Plan, run: &Run<'_>, name: &str, binary: &str) -> Resu
         ("pattern", level.pattern),
         ("target", &level.target),
     ];
-    plan.file("lowroad.toml", run.fill(CONFIG, &more));
-    plan.start(&[binary, "run", "-c", &run.path("lowroad.toml")]);
+    configured_lowroad(plan, run, binary, run.fill(CONFIG, &more));
     Ok(())
 }
 

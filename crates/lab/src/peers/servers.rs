@@ -188,14 +188,15 @@ fn pages(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
         }
         address => format!("{account}@{address}/lowroad_lab"),
     };
-    plan.file("lowroad.toml", run.fill(PAGES, &[("database", &url)]));
-    plan.start(&[
-        &binary.display().to_string(),
-        "run",
-        "-c",
-        &run.path("lowroad.toml"),
-    ]);
+    let binary = binary.display().to_string();
+    configured_lowroad(plan, run, &binary, run.fill(PAGES, &[("database", &url)]));
     Ok(())
+}
+
+/// A Lowroad with this configuration.
+pub(super) fn configured_lowroad(plan: &mut Plan, run: &Run<'_>, binary: &str, config: String) {
+    plan.file("lowroad.toml", config);
+    plan.start(&[binary, "run", "-c", &run.path("lowroad.toml")]);
 }
 
 fn howl(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {

@@ -6,9 +6,10 @@ mod parts;
 mod symbols;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::guest::Guest;
+use super::kernel::Copied;
 use super::table::thousands;
 use symbols::Symbols;
 
@@ -41,7 +42,7 @@ impl Profile {
     /// A request failed, or the guest did not tell its symbols; says which.
     pub fn take(
         guest: &mut Guest,
-        copied: &[(PathBuf, String)],
+        copied: &[Copied],
         requests: u64,
         run: &mut dyn FnMut(u64) -> Result<(), String>,
     ) -> Result<Profile, String> {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::super::guest::Guest;
+use super::super::kernel::Copied;
 
 /// Where the kernel's addresses begin.
 const KERNEL_BEGIN: u64 = 0xffff_8000_0000_0000;
@@ -18,7 +19,7 @@ pub struct Symbols {
     kernel: Table<(String, String)>,
     maps: Vec<Map>,
     /// Files of this machine by their path in the guest.
-    copied: Vec<(PathBuf, String)>,
+    copied: Vec<Copied>,
     /// By path in the guest.
     programs: RefCell<HashMap<String, Program>>,
 }
@@ -47,7 +48,7 @@ impl Symbols {
     ///
     /// # Errors
     /// It does not answer.
-    pub fn of(guest: &mut Guest, copied: &[(PathBuf, String)]) -> Result<Symbols, String> {
+    pub fn of(guest: &mut Guest, copied: &[Copied]) -> Result<Symbols, String> {
         let kernel = guest.output_of("cat /proc/kallsyms")?;
         let maps = guest.output_of("cat /proc/[0-9]*/maps")?;
         Ok(Symbols {
@@ -83,13 +84,18 @@ impl Symbols {
     fn here(&self, path: &str) -> PathBuf {
         let path = path.trim_start_matches('/');
         // What is copied is a file, or a folder with it.
-        let found = self.copied.iter().find_map(|(source, there)| {
-            let rest = path.strip_prefix(there.trim_start_matches('/'))?;
-            match rest.strip_prefix('/') {
-                Some(rest) => Some(source.join(rest)),
-                None => rest.is_empty().then(|| source.clone()),
-            }
-        });
+        let found = self.copied.iter().find_map(
+            |Copied {
+                 source,
+                 path: there,
+             }| {
+                let rest = path.strip_prefix(there.trim_start_matches('/'))?;
+                match rest.strip_prefix('/') {
+                    Some(rest) => Some(source.join(rest)),
+                    None => rest.is_empty().then(|| source.clone()),
+                }
+            },
+        );
         found.unwrap_or_else(|| Path::new("/").join(path))
     }
 }
