@@ -171,6 +171,13 @@ mod tests {
 
     const IDLE_MS_MAX: u64 = 2_000;
 
+    /// A new one is heard from and kept, and used for another request.
+    fn used_again(idle: &mut Idle<&'static str>, of: Use, now_ms: u64) -> (&'static str, Use) {
+        idle.heard(of.number);
+        assert_eq!(idle.put(0, of, "a", now_ms), Ok(()));
+        idle.take(0).expect("it was kept")
+    }
+
     #[test]
     fn a_worker_takes_its_own_and_else_anothers() {
         let (mut idle, now) = (Idle::new(2), 1000);
@@ -214,9 +221,7 @@ mod tests {
         let (mut idle, now) = (Idle::new(1), 1000);
         let a = idle.begin(now);
         let _waits = idle.begin(now);
-        idle.heard(a.number);
-        assert_eq!(idle.put(0, a, "a", now), Ok(()));
-        let (connection, a) = idle.take(0).expect("it was kept");
+        let (connection, a) = used_again(&mut idle, a, now);
         assert_eq!(idle.put(0, a, connection, now + UNHEARD_MS), Err("a"));
     }
 
@@ -226,9 +231,7 @@ mod tests {
         let (mut idle, now) = (Idle::new(1), 1000);
         let a = idle.begin(now);
         let _takes_longer = idle.begin(now);
-        idle.heard(a.number);
-        assert_eq!(idle.put(0, a, "a", now), Ok(()));
-        let (connection, a) = idle.take(0).expect("it was kept");
+        let (connection, a) = used_again(&mut idle, a, now);
         assert_eq!(idle.put(0, a, connection, now + 1), Ok(()));
     }
 
