@@ -141,9 +141,19 @@ pub fn age_ms(times: &Times<'_>, received: &Received) -> u64 {
         .at_unix_secs
         .saturating_sub(dated(times, received.at_unix_secs));
     // An Age that is no number is ignored (§5.1).
-    let said_secs = times.age.and_then(first_number).unwrap_or(0);
-    let corrected_ms = (said_secs * 1000).saturating_add(received.delay_ms);
+    let said_ms = times.age.and_then(first_number).map_or(0, said_ms);
+    let corrected_ms = said_ms.saturating_add(received.delay_ms);
     apparent_secs.saturating_mul(1000).max(corrected_ms)
+}
+
+/// What an Age stands for. Caches cut theirs to whole seconds, so on average what is behind them is half a second older. A
+/// worker whose clock is behind that of the one who stored it (by less than that) then doesn't say less than the origin did.
+fn said_ms(secs: u64) -> u64 {
+    const CUT_MS: u64 = 500;
+    match secs {
+        0 => 0,
+        _ => (secs * 1000).saturating_add(CUT_MS),
+    }
 }
 
 /// Date; a response without a valid one is as old as its arrival.
@@ -269,8 +279,9 @@ mod tests {
         };
         assert_eq!(age(Once::Absent, None), 1500);
         assert_eq!(age(Once::Value(&date), None), 7000);
-        assert_eq!(age(Once::Value(&date), Some(b"6")), 7500);
-        assert_eq!(age(Once::Value(&date), Some(b"9, 1")), 10_500);
+        assert_eq!(age(Once::Value(&date), Some(b"6")), 8000);
+        assert_eq!(age(Once::Value(&date), Some(b"9, 1")), 11_000);
+        assert_eq!(age(Once::Absent, Some(b"0")), 1500);
         assert_eq!(age(Once::Value(&date), Some(b"old")), 7000);
         let ahead = date::format(NOW + 50);
         assert_eq!(age(Once::Value(&ahead), None), 1500);
