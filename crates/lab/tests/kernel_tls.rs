@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_lab::icount::guest::{Boot, Guest, Network};
+use lowroad_lab::icount::boot::Boot;
+use lowroad_lab::icount::guest::{Guest, Network};
 use lowroad_lab::icount::kernel::{Content, Copied, Kernel, plugin};
 use lowroad_testkit::skip;
 use rustls::crypto::aws_lc_rs::{cipher_suite as suite, default_provider};
@@ -75,8 +76,8 @@ impl Place {
             ..Content::default()
         };
         let network = Network::new();
-        let initrd = kernel.initrd(&network, &content).expect("an archive");
-        let boot = Boot::usual(kernel.image(), Some(initrd), 512);
+        let system = kernel.system(&network, &content).expect("an archive");
+        let boot = Boot::usual(kernel.image(), Some(system), 512);
         let plugin = plugin().expect("the plugin");
         let mut guest = Guest::boot(&boot, &plugin, network).expect("a guest");
         let address = guest.wait_for(443).expect("the server");

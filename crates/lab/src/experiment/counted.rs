@@ -131,6 +131,7 @@ impl CountedPeer {
         let workload = named(&job.workload, &job.settings, &address.to_string())?;
         let workload = Dealt::of(workload);
         let is_on_disk = job.memory_mib.is_some();
+        let life = ready.guest.life();
         let mut run = |requests: u64| {
             if stop.load(Ordering::Relaxed) {
                 return Err("stopped".to_owned());
@@ -140,7 +141,10 @@ impl CountedPeer {
                 true => workload.onward(),
             };
             let (target, connections) = ((address, None), job.connections);
-            by_load(target, &job.workload, traffic, requests, connections, stop)
+            let run = |halt: &AtomicBool| {
+                by_load(target, &job.workload, traffic, requests, connections, halt)
+            };
+            life.watch(stop, run)
         };
         warm_up(job, (&ready.guest, address), &mut run).map_err(|why| ready.guest.failure(&why))?;
         let (moved_len, mut body_len) = (ready.guest.moved_len(), 0);
@@ -196,10 +200,14 @@ impl CountedPeer {
             ..job.load(address)?
         };
         let traffic = Dealt::of(load.workload.clone()).from_start();
+        let life = ready.guest.life();
         let mut run = |requests: u64| {
             let (traffic, connections) = (traffic.clone(), WARMING_CONNECTIONS);
             let target = (address, None);
-            by_load(target, &job.workload, traffic, requests, connections, stop)
+            let run = |halt: &AtomicBool| {
+                by_load(target, &job.workload, traffic, requests, connections, halt)
+            };
+            life.watch(stop, run)
         };
         warm_up(job, (&ready.guest, address), &mut run).map_err(|why| ready.guest.failure(&why))?;
         let mut probe = None;
@@ -209,7 +217,7 @@ impl CountedPeer {
         };
         let found = timed(&ready.guest, load, &mut begin, stop);
         let phases = probe.map(Probe::end).unwrap_or_default();
-        let found = found?;
+        let found = found.map_err(|why| ready.guest.failure(&why))?;
         let mut measured = Measured {
             outcome: found.outcome,
             extras: phases,

@@ -10,7 +10,8 @@ use super::database::{self, Database};
 use super::forms;
 use super::schema::Experiment;
 use super::site::Sites;
-use crate::icount::guest::{Boot, Guest, Network};
+use crate::icount::boot::Boot;
+use crate::icount::guest::{Guest, Network};
 use crate::icount::image::Image;
 use crate::icount::kernel::{Content, Copied, Kernel, plugin};
 use crate::icount::needs;
@@ -177,14 +178,14 @@ impl Guests {
         let disk = is_on_disk.then(|| self.sites.disk(&job.workload, &job.files_settings));
         let disk = disk.transpose().map_err(Failure::Broken)?;
         let boot = |(kernel, plugin): &(Kernel, PathBuf)| {
-            let initrd = kernel.initrd(&network, &content)?;
+            let system = kernel.system(&network, &content)?;
             let boot = Boot {
                 has_steps: is_timed(job),
                 has_profile: self.has_profile,
                 disk,
                 ..Boot::usual(
                     kernel.image(),
-                    Some(initrd),
+                    Some(system),
                     job.memory_mib.unwrap_or(MEMORY_MIB),
                 )
             };

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 
+use super::boot::{Boot, System};
 use super::drive::{Asked, Mode};
-use super::guest::{Boot, Guest, Network};
+use super::guest::{Guest, Network};
 use super::kernel::{Content, Copied, Kernel, plugin};
 use super::mix::Mix;
 use super::standard::{self, Plan};
@@ -343,16 +344,16 @@ fn linux(args: &Options, mix: Option<&Mix>) -> Result<(Boot, Network), String> {
             .ok_or("--file without --cmd: what is the guest to run?")?,
         ..Content::default()
     };
-    let initrd = kernel.initrd(&network, &content)?;
-    Ok((boot(args, kernel.image(), Some(initrd)), network))
+    let system = kernel.system(&network, &content)?;
+    Ok((boot(args, kernel.image(), Some(system)), network))
 }
 
-fn boot(args: &Options, kernel: PathBuf, initrd: Option<Vec<u8>>) -> Boot {
+fn boot(args: &Options, kernel: PathBuf, system: Option<System>) -> Boot {
     Boot {
         append: args.append.clone(),
         device: args.device.clone(),
         cpus: args.cpus,
-        ..Boot::usual(kernel, initrd, args.mem)
+        ..Boot::usual(kernel, system, args.mem)
     }
 }
 

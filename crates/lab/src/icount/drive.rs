@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::life::Life;
 use crate::load::{self, Load, Offered, Outcome, Tls};
 use crate::workload::urls::{UrlSpec, Urls};
 use crate::workload::{PerConnection, Version, Workload};
@@ -139,9 +140,9 @@ impl Asked {
 /// Makes `requests` requests, as many at a time as there are `connections`.
 ///
 /// # Errors
-/// When a connection breaks, an answer is wrong, or nothing comes any more; says which.
+/// When a connection breaks, an answer is wrong, nothing comes any more, or the guest ends; says which.
 pub fn drive(
-    address: SocketAddr,
+    (life, address): (&Life, SocketAddr),
     asked: &Asked,
     requests: u64,
     connections: u32,
@@ -151,16 +152,11 @@ pub fn drive(
     }
     let (workload, tls) = asked.traffic(address)?;
     let target = (address, tls);
-    let stop = AtomicBool::new(false);
-    by_load(
-        target,
-        &asked.label(),
-        workload,
-        requests,
-        connections,
-        &stop,
-    )
-    .map(drop)
+    let run = |halt: &AtomicBool| {
+        let label = asked.label();
+        by_load(target, &label, workload, requests, connections, halt)
+    };
+    life.watch(&AtomicBool::new(false), run).map(drop)
 }
 
 fn urls(address: SocketAddr, mut spec: UrlSpec, mode: Mode) -> Result<Urls, String> {
@@ -239,8 +235,12 @@ mod tests {
         let address = ADDRESS.parse().expect("an address");
         let asked = |text: &str| Asked::Command(text.to_owned());
         let right = "test {n} = 7 && test {c} = 3 && test {url} = http://127.0.0.1:80";
-        assert_eq!(drive(address, &asked(right), 7, 3), Ok(()));
-        let why = drive(address, &asked("echo no luck; exit 4"), 7, 3).expect_err("a failure");
+        let mut other = Command::new("true").spawn().expect("a process");
+        let life = Life::of(&other).expect("a descriptor");
+        other.wait().expect("an end");
+        let target = (&life, address);
+        assert_eq!(drive(target, &asked(right), 7, 3), Ok(()));
+        let why = drive(target, &asked("echo no luck; exit 4"), 7, 3).expect_err("a failure");
         assert!(why.contains("no luck") && why.contains('4'), "{why}");
     }
 }

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread::sleep;
@@ -15,8 +15,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::kernel::{READY, run};
+use super::boot::{Boot, Media, arguments, disk_len};
+use super::kernel::{BOOTED, READY, START, run};
+use super::life::Life;
 use super::steps::{GuestTime, Steps};
+use super::{monitor, saved};
 
 /// How long a guest may take to boot.
 const BOOT: Duration = Duration::from_secs(300);
@@ -26,7 +29,7 @@ const LISTEN: Duration = Duration::from_secs(20);
 const STEP: Duration = Duration::from_millis(10);
 /// Bytes moved by a repeated string instruction that count as one instruction.
 const STRING_STEP: u64 = 16;
-const MAC: &str = "52:54:00:12:34:56";
+pub(super) const MAC: &str = "52:54:00:12:34:56";
 
 /// Names and addresses of a guest's network.
 #[derive(Clone, Debug)]
@@ -112,49 +115,10 @@ impl Network {
     }
 }
 
-/// What to boot.
-#[derive(Debug)]
-pub struct Boot {
-    /// A kernel, or a bare image that QEMU can start (PVH or multiboot).
-    pub kernel: PathBuf,
-    /// Its file system; `None` for a bare image.
-    pub initrd: Option<Vec<u8>>,
-    /// More words on its command line.
-    pub append: String,
-    /// The network card.
-    pub device: String,
-    /// Processors.
-    pub cpus: u32,
-    /// Memory. A guest whose file system needs more gets more; one with a disk has it beside that file system.
-    pub memory_mib: u32,
-    /// An image that is its disk, not to be written to.
-    pub disk: Option<PathBuf>,
-    /// Whether it is counted where the instructions are, too.
-    pub has_profile: bool,
-    /// Whether it can be stopped.
-    pub has_steps: bool,
-}
-
-impl Boot {
-    /// One processor and the usual card, counted and no more.
-    pub fn usual(kernel: PathBuf, initrd: Option<Vec<u8>>, memory_mib: u32) -> Boot {
-        Boot {
-            kernel,
-            initrd,
-            append: String::new(),
-            device: "virtio-net-pci".into(),
-            cpus: 1,
-            memory_mib,
-            disk: None,
-            has_profile: false,
-            has_steps: false,
-        }
-    }
-}
-
 /// A guest that runs. Dropping it ends it.
 pub struct Guest {
     qemu: Child,
+    life: Life,
     /// What its console showed.
     console: File,
     /// What QEMU said.
@@ -169,32 +133,65 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts QEMU. The guest boots meanwhile: see [`Guest::wait_for`].
+    /// Starts QEMU. The guest boots meanwhile, or goes on where another had booted: see [`Guest::wait_for`].
     ///
     /// # Errors
     /// When QEMU does not start; says why.
     pub fn boot(boot: &Boot, plugin: &Path, network: Network) -> Result<Guest, String> {
+        let state = saved::state(boot, plugin, &network)?;
+        let mut guest = Guest::start(boot, plugin, network, state.as_deref())?;
+        if boot.system.is_some() {
+            if state.is_none() {
+                guest.wait_until_booted()?;
+            }
+            guest.tell(START)?;
+        }
+        Ok(guest)
+    }
+
+    /// Starts QEMU, and no more. With `state` the guest goes on from there.
+    ///
+    /// # Errors
+    /// When QEMU does not start; says why.
+    pub(super) fn start(
+        boot: &Boot,
+        plugin: &Path,
+        network: Network,
+        state: Option<&Path>,
+    ) -> Result<Guest, String> {
         let count = in_memory(&[0; 4096])?;
         let profile = boot.has_profile.then(|| in_memory(b"")).transpose()?;
         let steps = boot.has_steps.then(|| Steps::new(&network.name));
         let steps = steps.transpose()?;
         let (console, said) = (in_memory(b"")?, in_memory(b"")?);
-        let initrd = boot.initrd.as_deref().map(in_memory).transpose()?;
+        let files = boot.system.as_ref().map(|system| {
+            let disk = in_memory(&system.content)?;
+            let len = disk_len(system.content.len()) as u64;
+            disk.set_len(len)
+                .map_err(|why| format!("a file in memory: {why}"))?;
+            Ok::<_, String>([in_memory(&system.base)?, disk])
+        });
+        let files = files.transpose()?;
+        let media = files.as_ref().map(|[base, content]| Media {
+            base: path(base),
+            content: path(content),
+        });
         let copy = |file: &File| file.try_clone().map_err(|why| format!("descriptor: {why}"));
         // setpriv: QEMU gets a KILL when the thread that started it ends, however that happens.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
-            .args(arguments(boot, plugin, &network, initrd.as_ref()))
+            .args(arguments(boot, plugin, &network, media.as_ref()))
+            .args(state.iter().flat_map(|file| monitor::goes_on(file)))
             .env("INSN_FILE", path(&count))
             .envs(profile.as_ref().map(|file| ("INSN_PROFILE", path(file))))
             .envs(steps.iter().flat_map(Steps::environment))
-            .args(steps.iter().flat_map(Steps::arguments))
             .stdin(Stdio::piped())
             .stdout(copy(&console)?)
             .stderr(copy(&said)?);
         let qemu = command.spawn().map_err(|why| format!("setpriv: {why}"))?;
         let mut guest = Guest {
+            life: Life::of(&qemu).map_err(|why| format!("QEMU: {why}"))?,
             qemu,
             console,
             said,
@@ -202,7 +199,7 @@ impl Guest {
             profile,
             steps,
             network,
-            linux: boot.initrd.is_some(),
+            linux: boot.system.is_some(),
         };
         guest.until(BOOT, "no network device from QEMU", |guest| {
             guest.network.exists()
@@ -212,6 +209,21 @@ impl Guest {
         // runs, which the first counted instruction shows.
         guest.until(BOOT, "QEMU does not begin", |guest| guest.counted() > 0)?;
         Ok(guest)
+    }
+
+    /// Waits until it takes commands.
+    pub(super) fn wait_until_booted(&mut self) -> Result<(), String> {
+        self.until(BOOT, "the guest does not come up", |guest| {
+            text(&guest.console).contains(BOOTED)
+        })
+    }
+
+    /// Has its shell do something.
+    fn tell(&mut self, command: &str) -> Result<(), String> {
+        let stdin = self.qemu.stdin.as_mut().filter(|_| self.linux);
+        let stdin = stdin.ok_or_else(|| format!("{command}: the guest has no shell"))?;
+        let told = stdin.write_all(format!("{command}\n").as_bytes());
+        told.map_err(|why| format!("{command}: {why}"))
     }
 
     /// Waits until something accepts connections at `port`.
@@ -231,6 +243,11 @@ impl Guest {
             TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
         })?;
         Ok(address)
+    }
+
+    /// Tells when it ends.
+    pub fn life(&self) -> Life {
+        self.life.clone()
     }
 
     /// Instructions so far; repeated string instructions by the bytes that they moved.
@@ -299,10 +316,8 @@ impl Guest {
         let failed = |why: std::io::Error| format!("{command}: {why}");
         let listener = TcpListener::bind((self.network.host, 0)).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
-        let line = format!("{command} 2>/dev/null | nc {} {port}\n", self.network.host);
-        let stdin = self.qemu.stdin.as_mut().filter(|_| self.linux);
-        let stdin = stdin.ok_or_else(|| format!("{command}: the guest has no shell"))?;
-        stdin.write_all(line.as_bytes()).map_err(failed)?;
+        let line = format!("{command} 2>/dev/null | nc {} {port}", self.network.host);
+        self.tell(&line)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let end = Instant::now() + LISTEN;
         let mut stream = loop {
@@ -348,9 +363,8 @@ impl Guest {
             Instant::now() + Duration::from_secs(5),
         );
         // Written so that the shell's echo of the command isn't taken for its output.
-        let ask = format!("cat /tmp/*.log; echo {END} | tr a-z A-Z\n").replace(END, "icount-end");
-        let stdin = self.qemu.stdin.as_mut().filter(|_| self.linux)?;
-        stdin.write_all(ask.as_bytes()).ok()?;
+        let ask = format!("cat /tmp/*.log; echo {END} | tr a-z A-Z").replace(END, "icount-end");
+        self.tell(&ask).ok()?;
         while Instant::now() < end {
             let shown = text(&self.console).get(from..)?.to_owned();
             if shown.contains(END) {
@@ -391,72 +405,6 @@ impl Drop for Guest {
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
-}
-
-fn arguments(boot: &Boot, plugin: &Path, network: &Network, initrd: Option<&File>) -> Vec<String> {
-    // A nanosecond is an instruction: so a timer's ticks cost the same whatever else the machine does.
-    let words = "-M q35 -cpu max -accel tcg,thread=single -icount shift=0 -display none -serial stdio \
-                 -monitor none -no-reboot";
-    let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
-    let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
-    add("-smp", boot.cpus.to_string());
-    add("-m", memory_mib(boot).to_string());
-    add("-kernel", boot.kernel.display().to_string());
-    let more = network.fill_in(&boot.append);
-    match initrd {
-        Some(initrd) => {
-            add("-initrd", path(initrd));
-            let line = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable";
-            // The usual root, a tmpfs, takes no more than half of the memory: too little beside a disk for large programs.
-            let root = if boot.disk.is_some() {
-                " rootfstype=ramfs"
-            } else {
-                ""
-            };
-            add("-append", format!("{line}{root} {more}"));
-        }
-        None => add("-append", more),
-    }
-    let tap = "script=no,downscript=no,vhost=off";
-    add(
-        "-netdev",
-        format!("tap,id=n0,ifname={},{tap}", network.name),
-    );
-    // The guest takes it from its card.
-    let mtu = network.mtu.map(|mtu| format!(",host_mtu={mtu}"));
-    let mtu = mtu.unwrap_or_default();
-    add(
-        "-device",
-        format!("{},netdev=n0,mac={MAC}{mtu}", boot.device),
-    );
-    if let Some(disk) = &boot.disk {
-        // By this machine's page cache: how long its own disk takes is nothing of the guest's.
-        let how = "if=none,id=d0,format=raw,readonly=on,cache=unsafe,aio=threads";
-        // In QEMU's options a comma is written twice.
-        let file = disk.display().to_string().replace(',', ",,");
-        add("-drive", format!("file={file},{how}"));
-        add("-device", "virtio-blk-pci,drive=d0".into());
-    }
-    add("-plugin", plugin.display().to_string());
-    arguments
-}
-
-fn memory_mib(boot: &Boot) -> u32 {
-    let archive_len = boot.initrd.as_ref().map_or(0, Vec::len);
-    match boot.disk {
-        None => boot.memory_mib.max(least_memory_mib(archive_len)),
-        // So that what is left for the disk's pages is the same whatever programs are there.
-        Some(_) => boot.memory_mib + (archive_len >> 20) as u32 + 1,
-    }
-}
-
-/// What a guest needs whose archive has `archive_len` bytes: the kernel unpacks it into a file
-/// system that may take half of what is left beside the archive. Without the room the kernel says
-/// only that it can't mount its root.
-fn least_memory_mib(archive_len: usize) -> u32 {
-    const OF_THE_KERNEL_MIB: u32 = 128;
-    let archive_mib = u32::try_from(archive_len >> 20).unwrap_or(u32::MAX / 4);
-    OF_THE_KERNEL_MIB + 3 * archive_mib
 }
 
 /// A file without a name, that ends with its last descriptor.

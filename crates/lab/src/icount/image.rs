@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::guest::Boot;
+use super::boot::Boot;
 use super::kernel::run;
 
 /// Its own address and ours, on the command line; the network of [`super::guest::Network::new`] is a /30.

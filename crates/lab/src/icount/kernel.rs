@@ -5,9 +5,11 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::archive::Archive;
+use super::boot::System;
 use super::guest::Network;
-use super::initrd::Archive;
 
 /// Source of the plugin that counts instructions.
 const PLUGIN: &str = include_str!("../../icount/insn.c");
@@ -31,7 +33,7 @@ const MODULES: [&str; 15] = [
     "net/tls/tls",
 ];
 
-/// What a disk needs. Loaded only where there is one.
+/// What disks need. Loaded once the guest has booted: until then nobody has looked how large they are.
 const DISK_MODULE: &str = "drivers/block/virtio_blk";
 
 /// A kernel that is ready to boot.
@@ -142,11 +144,19 @@ impl Kernel {
         fs::read_to_string(self.folder.join("release")).unwrap_or_default()
     }
 
-    /// The file system of a guest.
+    /// The files of a guest.
     ///
     /// # Errors
     /// When something that is to be copied can't be read.
-    pub fn initrd(&self, network: &Network, content: &Content) -> Result<Vec<u8>, String> {
+    pub fn system(&self, network: &Network, content: &Content) -> Result<System, String> {
+        Ok(System {
+            base: self.base()?,
+            content: archive_of(network, content)?,
+        })
+    }
+
+    /// What all guests have.
+    fn base(&self) -> Result<Vec<u8>, String> {
         let mut archive = Archive::default();
         for folder in [
             "proc",
@@ -169,17 +179,26 @@ impl Kernel {
         if let Ok(library) = fs::read(unwinder) {
             archive.program(unwinder, &library);
         }
-        for (path, bytes) in &content.generated {
-            archive.file(path, bytes);
-        }
-        for Copied { source, path } in &content.copied {
-            archive.copy(source, path)?;
-        }
-        let command = network.fill_in(&content.command);
-        let init = init(network, content.disk, &command);
-        archive.program("init", init.as_bytes());
+        archive.program("init", init().as_bytes());
         Ok(archive.finish())
     }
+}
+
+/// What one guest has.
+fn archive_of(network: &Network, content: &Content) -> Result<Vec<u8>, String> {
+    let mut archive = Archive::default();
+    for (path, bytes) in &content.generated {
+        archive.file(path, bytes);
+    }
+    for Copied { source, path } in &content.copied {
+        archive.copy(source, path)?;
+    }
+    let command = network.fill_in(&content.command);
+    let now_unix_s = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_unix_s = now_unix_s.map_or(0, |since| since.as_secs());
+    let start = start(network, content.disk, &command, now_unix_s);
+    archive.file("start", start.as_bytes());
+    Ok(archive.finish())
 }
 
 /// The users that servers change to, and the name that they know themselves by.
@@ -196,11 +215,18 @@ const ETC: [(&str, &str); 4] = [
     ),
 ];
 
+/// What the console shows when the guest takes commands.
+pub const BOOTED: &str = "ICOUNT-BOOTED";
+
 /// What the console shows when the server has been started.
 pub const READY: &str = "ICOUNT-READY";
 
-/// The first process. The server's output goes to a file, as a slow console would count.
-fn init(network: &Network, disk: Option<&str>, command: &str) -> String {
+/// What a guest does that has booted: it unpacks its content, and starts its server.
+pub const START: &str =
+    "insmod /modules/virtio_blk.ko; cpio -idu < /dev/vda 2> /tmp/unpacked; . /start";
+
+/// The first process, which does what the console says.
+fn init() -> String {
     let modules = MODULES.map(name_of);
     format!(
         "#!/bin/busybox sh\n\
@@ -210,27 +236,35 @@ fn init(network: &Network, disk: Option<&str>, command: &str) -> String {
          mkdir -p /dev/pts /dev/shm /sys/fs/bpf /sys/fs/cgroup; mount -t tmpfs tmp /tmp\n\
          mount -t tmpfs shm /dev/shm; mount -t bpf bpf /sys/fs/bpf; mount -t cgroup2 cg /sys/fs/cgroup\n\
          for m in {modules}; do insmod /modules/$m.ko; done\n\
-         {disk}\
          sysctl -q -w net.ipv6.conf.all.disable_ipv6=1\n\
          sysctl -q -w net.core.somaxconn=4096 net.ipv4.tcp_syncookies=1 net.core.bpf_jit_kallsyms=1\n\
-         ip link set lo up; ip addr add {guest}/{prefix} dev eth0; ip link set eth0 up\n\
+         ip link set lo up\n\
          ulimit -n 65536; ulimit -l unlimited\n\
-         ({command}\n) >/tmp/server.log 2>&1\n\
-         echo {READY}\n\
+         echo {BOOTED}\n\
          while read -r line; do eval \"$line\"; done\n\
          exec sleep 1000000\n",
         modules = modules.join(" "),
+    )
+}
+
+/// What is of one guest. Its clock may be of the time when another booted. The server's output goes to a file, as a slow
+/// console would count.
+fn start(network: &Network, disk: Option<&str>, command: &str, now_unix_s: u64) -> String {
+    format!(
+        "date -s @{now_unix_s} >/dev/null; echo 1 >/proc/sys/vm/drop_caches\n\
+         {disk}\
+         ip addr add {guest}/{prefix} dev eth0; ip link set eth0 up\n\
+         ({command}\n) >/tmp/server.log 2>&1\n\
+         echo {READY}\n",
         disk = disk.map_or_else(String::new, mounting),
         guest = network.guest,
         prefix = network.prefix,
     )
 }
 
+/// The disk that comes behind the content's.
 fn mounting(path: &str) -> String {
-    let module = name_of(DISK_MODULE);
-    format!(
-        "insmod /modules/{module}.ko; mkdir -p {path}; mount -t ext4 -o ro,noatime /dev/vda {path}\n"
-    )
+    format!("mkdir -p {path}; mount -t ext4 -o ro,noatime /dev/vdb {path}\n")
 }
 
 /// Those that are kept of the kernel's package.
@@ -369,20 +403,19 @@ mod tests {
     }
 
     #[test]
-    fn init_fills_in_the_addresses_and_ends_the_command_in_any_form() {
+    fn what_starts_fills_in_the_addresses_and_ends_the_command_in_any_form() {
         let network = Network::new();
         let command = network.fill_in("serve {guest} & # a comment");
-        let text = init(&network, None, &command);
+        let text = start(&network, None, &command, 7);
         assert!(text.contains(&format!("(serve {} & # a comment\n)", network.guest)));
-        assert!(text.contains("for m in failover net_failover virtio_net"));
-        assert!(!text.contains("virtio_blk") && !text.contains("vda"));
+        assert!(!text.contains("vdb"));
+        assert!(init().contains("for m in failover net_failover virtio_net"));
     }
 
     #[test]
     fn a_disk_is_mounted_before_the_server_starts() {
-        let text = init(&Network::new(), Some("/srv"), "serve");
-        let mounted = text.find("/dev/vda /srv\n").expect("a mount");
-        assert!(text.find("virtio_blk.ko").expect("its driver") < mounted);
+        let text = start(&Network::new(), Some("/srv"), "serve", 7);
+        let mounted = text.find("/dev/vdb /srv\n").expect("a mount");
         assert!(mounted < text.find("(serve\n)").expect("a command"));
     }
 

@@ -2,19 +2,23 @@
 //! interrupt, TCP, system calls, server. They are counted, not timed, so the figure is nearly the
 //! same whatever else the machine does.
 
+pub mod archive;
+pub mod boot;
 pub mod cli;
 pub mod dealt;
 pub mod disk;
 pub mod drive;
 pub mod guest;
 pub mod image;
-pub mod initrd;
 pub mod kernel;
+pub mod life;
 pub mod mix;
+pub mod monitor;
 pub mod needs;
 pub mod origin;
 pub mod paper;
 pub mod profile;
+pub mod saved;
 pub mod servers;
 pub mod standard;
 pub mod steps;
@@ -52,7 +56,8 @@ pub fn measure(
     asked: &Asked,
     traffic: Traffic,
 ) -> Result<f64, String> {
-    let mut run = |requests| drive(address, asked, requests, traffic.connections);
+    let life = guest.life();
+    let mut run = |requests| drive((&life, address), asked, requests, traffic.connections);
     run(traffic.warmup.max(1)).map_err(|why| guest.failure(&why))?;
     slopes(guest, traffic.requests, &mut run)?.middle()
 }

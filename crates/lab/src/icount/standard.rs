@@ -8,8 +8,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
+use super::boot::Boot;
 use super::drive::{Asked, drive};
-use super::guest::{Boot, Guest, Network};
+use super::guest::{Guest, Network};
 use super::image::Image;
 use super::kernel::{Kernel, plugin};
 use super::mix::Mix;
@@ -214,11 +215,11 @@ impl Work<'_> {
         content
             .copied
             .extend(self.plan.mix.as_ref().map(Mix::site).transpose()?);
-        let initrd = self.kernel.initrd(network, &content)?;
+        let system = self.kernel.system(network, &content)?;
         let boot = Boot {
             has_profile: self.plan.profile.is_some(),
             has_steps: self.plan.has_steps,
-            ..Boot::usual(self.kernel.image(), Some(initrd), MEMORY_MIB)
+            ..Boot::usual(self.kernel.image(), Some(system), MEMORY_MIB)
         };
         Guest::boot(&boot, self.plugin, network.clone())
     }
@@ -273,8 +274,14 @@ impl Work<'_> {
             (Column::Mix(name), None) => return Err(format!("no workload {name}")),
         };
         let figure = measure(guest, address, &asked, self.plan.traffic)?;
+        let life = guest.life();
         self.profile(guest, program, column, &mut |requests| {
-            drive(address, &asked, requests, self.plan.traffic.connections)
+            drive(
+                (&life, address),
+                &asked,
+                requests,
+                self.plan.traffic.connections,
+            )
         })?;
         Ok(figure.round() as u64)
     }

@@ -3,11 +3,9 @@
 //! by either side, has arrived. Knows no requests.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
+use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::guest::path;
+use super::monitor::Monitor;
 use crate::load::Time;
 
 /// The longest step. Answers are seen at its end, so times are exact to this.
@@ -33,7 +32,7 @@ const STOP_AT_OFFSET: u64 = 16;
 pub struct Steps {
     go: (PipeReader, PipeWriter),
     stopped: (PipeReader, PipeWriter),
-    monitor: String,
+    device: String,
 }
 
 impl Steps {
@@ -46,7 +45,7 @@ impl Steps {
         Ok(Steps {
             go: pipe().map_err(failed)?,
             stopped: pipe().map_err(failed)?,
-            monitor: format!("lowroad-lab-{device}"),
+            device: device.to_owned(),
         })
     }
 
@@ -56,17 +55,6 @@ impl Steps {
         [
             ("INSN_GO", of(self.go.0.as_fd())),
             ("INSN_STOPPED", of(self.stopped.1.as_fd())),
-        ]
-    }
-
-    /// QEMU's arguments.
-    pub fn arguments(&self) -> [String; 4] {
-        let name = &self.monitor;
-        [
-            "-chardev".into(),
-            format!("socket,id=steps,path={name},abstract=on,server=on,wait=off"),
-            "-mon".into(),
-            "chardev=steps,mode=control".into(),
         ]
     }
 
@@ -84,7 +72,7 @@ impl Steps {
                 count: count.try_clone()?,
                 go: self.go.1.try_clone()?,
                 stopped: self.stopped.0.try_clone()?,
-                monitor: Monitor::connect(&self.monitor)?,
+                monitor: Monitor::connect(&self.device)?,
                 state: State::Halted,
                 counted: 0,
                 skipped_ns: 0,
@@ -223,40 +211,6 @@ impl Stepping {
     fn stop_at(&mut self, counted: u64) -> io::Result<()> {
         self.count
             .write_all_at(&counted.to_ne_bytes(), STOP_AT_OFFSET)
-    }
-}
-
-/// QEMU's monitor (QMP).
-struct Monitor(BufReader<UnixStream>);
-
-impl Monitor {
-    fn connect(name: &str) -> io::Result<Monitor> {
-        let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut monitor = Monitor(BufReader::new(stream));
-        monitor.line()?;
-        monitor.ask("qmp_capabilities")?;
-        Ok(monitor)
-    }
-
-    /// Comes back when QEMU's loop has turned.
-    fn turn(&mut self) -> io::Result<()> {
-        self.ask("query-name")
-    }
-
-    fn ask(&mut self, command: &str) -> io::Result<()> {
-        let asked = format!("{{\"execute\":\"{command}\"}}\n");
-        self.0.get_mut().write_all(asked.as_bytes())?;
-        while !self.line()?.starts_with("{\"return\"") {}
-        Ok(())
-    }
-
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        match self.0.read_line(&mut line)? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ => Ok(line),
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! instructions, so latencies are the same on any machine, however busy.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::drive::{Asked, Mode, drive};
@@ -46,7 +46,12 @@ pub fn timed(
     let began_ns = time.now_ns();
     begin(&time);
     load.time = Some(time.clone());
-    let outcome = load::run(&load, &mut |_| {}, stop).map_err(|error| error.to_string())?;
+    let run = |halt: &AtomicBool| load::run(&load, &mut |_| {}, halt);
+    let outcome = guest.life().watch(stop, run);
+    let outcome = outcome.map_err(|error| error.to_string())?;
+    if outcome.interrupted && !stop.load(Relaxed) {
+        return Err("it ended while it was asked".into());
+    }
     let busy = (guest.counted() - before) as f64;
     let passed_ns = (time.now_ns() - began_ns) as f64;
     Ok(Timed {
@@ -103,7 +108,8 @@ fn of_server(work: &Work<'_>, rates: &[f64]) -> Result<(), String> {
         let address = guest.wait_for(server.port(column))?;
         let asked = Asked::Page(super::standard::path(size), mode);
         let (warmup, connections) = (plan.traffic.warmup, plan.traffic.connections);
-        drive(address, &asked, warmup, connections).map_err(|why| guest.failure(&why))?;
+        drive((&guest.life(), address), &asked, warmup, connections)
+            .map_err(|why| guest.failure(&why))?;
         for &rate in rates {
             progress(&format!("{}: {rate} a second", server.name));
             let (workload, tls) = asked.traffic(address)?;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::super::guest::{Boot, Guest, Network};
+use super::super::boot::Boot;
+use super::super::guest::{Guest, Network};
 use super::super::image::Image;
 use super::super::kernel::{Content, Copied, Kernel};
 use super::super::servers::own;
@@ -151,8 +152,8 @@ fn linux(
     };
     let carried = carried::carried(&job).map_err(|why| why.to_string())?;
     let version = carried.version.clone();
-    let initrd = materials.kernel.initrd(network, &content(carried))?;
-    let boot = Boot::usual(materials.kernel.image(), Some(initrd), MEMORY_MIB);
+    let system = materials.kernel.system(network, &content(carried))?;
+    let boot = Boot::usual(materials.kernel.image(), Some(system), MEMORY_MIB);
     Ok((boot, version))
 }
 

@@ -1,4 +1,4 @@
-//! The guest's file system in memory: an archive in cpio's `newc` form, put together from programs
+//! A guest's files: an archive in cpio's `newc` form, put together from programs
 //! with the libraries that they need, folders and generated files. Knows neither QEMU nor servers.
 //! The form: the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 

@@ -1,0 +1,203 @@
+//! What a guest boots, as QEMU's command line. Starts nothing.
+
+use std::path::{Path, PathBuf};
+
+use super::guest::{MAC, Network};
+use super::monitor;
+
+/// The network card, unless another is asked for.
+const DEVICE: &str = "virtio-net-pci";
+/// The disk's sectors.
+const SECTOR_LEN: usize = 512;
+
+/// What to boot.
+#[derive(Clone, Debug)]
+pub struct Boot {
+    /// A kernel, or a bare image that QEMU can start (PVH or multiboot).
+    pub kernel: PathBuf,
+    /// What a kernel finds; `None` for a bare image.
+    pub system: Option<System>,
+    /// More words on its command line.
+    pub append: String,
+    /// The network card.
+    pub device: String,
+    /// Processors.
+    pub cpus: u32,
+    /// Memory. A guest whose files need more gets more; one with a disk has it beside those files.
+    pub memory_mib: u32,
+    /// An image that is its disk, not to be written to.
+    pub disk: Option<PathBuf>,
+    /// Whether it is counted where the instructions are, too.
+    pub has_profile: bool,
+    /// Whether it can be stopped.
+    pub has_steps: bool,
+}
+
+/// A guest's files.
+#[derive(Clone, Debug, Default)]
+pub struct System {
+    /// What is the same for all: an archive that the kernel unpacks.
+    pub base: Vec<u8>,
+    /// What its server needs: an archive on a disk, that is unpacked once it has booted. See [`super::kernel::START`].
+    pub content: Vec<u8>,
+}
+
+impl Boot {
+    /// One processor and the usual card, counted and no more.
+    pub fn usual(kernel: PathBuf, system: Option<System>, memory_mib: u32) -> Boot {
+        Boot {
+            kernel,
+            system,
+            append: String::new(),
+            device: DEVICE.into(),
+            cpus: 1,
+            memory_mib,
+            disk: None,
+            has_profile: false,
+            has_steps: false,
+        }
+    }
+
+    /// Whether others boot the same, and differ only in their content.
+    pub fn is_usual(&self, network: &Network) -> bool {
+        let is_plain = self.append.is_empty() && self.device == DEVICE && self.cpus == 1;
+        self.system.is_some() && is_plain && self.disk.is_none() && network.mtu.is_none()
+    }
+
+    /// The guest's memory.
+    pub fn memory_mib(&self) -> u32 {
+        let content_len = self
+            .system
+            .as_ref()
+            .map_or(0, |system| system.content.len());
+        match self.disk {
+            // There are few sizes, so that many guests boot the same.
+            None => {
+                let least = self.memory_mib.max(least_memory_mib(content_len));
+                least.next_power_of_two()
+            }
+            // So that what is left for the disk's pages is the same whatever programs are there.
+            Some(_) => self.memory_mib + (content_len >> 20) as u32 + 1,
+        }
+    }
+}
+
+/// What a guest needs whose content has `content_len` bytes: it unpacks it into a file system that may take half of the
+/// memory.
+fn least_memory_mib(content_len: usize) -> u32 {
+    const OF_THE_KERNEL_MIB: u32 = 128;
+    let content_mib = u32::try_from(content_len >> 20).unwrap_or(u32::MAX / 4);
+    OF_THE_KERNEL_MIB + 3 * content_mib
+}
+
+/// Where QEMU reads a [`System`].
+#[derive(Default)]
+pub struct Media {
+    /// The archive that the kernel unpacks.
+    pub base: String,
+    /// The disk with the rest.
+    pub content: String,
+}
+
+/// How long a disk is that has so much: whole sectors.
+pub fn disk_len(content_len: usize) -> usize {
+    content_len.next_multiple_of(SECTOR_LEN).max(SECTOR_LEN)
+}
+
+/// QEMU's arguments.
+pub fn arguments(
+    boot: &Boot,
+    plugin: &Path,
+    network: &Network,
+    media: Option<&Media>,
+) -> Vec<String> {
+    // A nanosecond is an instruction: so a timer's ticks cost the same whatever else the machine does. Without cmpxchg16b,
+    // after which QEMU 7.2 has wrong flags: an interrupt there saves them, and the kernel stops when it gets them back.
+    let words = "-M q35 -cpu max,-cx16 -accel tcg,thread=single -icount shift=0 -display none -serial stdio \
+                 -monitor none -no-reboot";
+    let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
+    let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
+    add("-smp", boot.cpus.to_string());
+    add("-m", boot.memory_mib().to_string());
+    add("-kernel", boot.kernel.display().to_string());
+    let more = network.fill_in(&boot.append);
+    match media {
+        Some(Media { base, .. }) => {
+            add("-initrd", base.clone());
+            let line = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable";
+            // The usual root, a tmpfs, takes no more than half of the memory: too little beside a disk for large programs.
+            let root = if boot.disk.is_some() {
+                " rootfstype=ramfs"
+            } else {
+                ""
+            };
+            add("-append", format!("{line}{root} {more}"));
+        }
+        None => add("-append", more),
+    }
+    let tap = "script=no,downscript=no,vhost=off";
+    add(
+        "-netdev",
+        format!("tap,id=n0,ifname={},{tap}", network.name),
+    );
+    // The guest takes it from its card.
+    let mtu = network.mtu.map(|mtu| format!(",host_mtu={mtu}"));
+    let mtu = mtu.unwrap_or_default();
+    add(
+        "-device",
+        format!("{},netdev=n0,mac={MAC}{mtu}", boot.device),
+    );
+    // By this machine's page cache: how long its own disk takes is nothing of the guest's.
+    let mut disk = |id: &str, file: &str| {
+        // In QEMU's options a comma is written twice.
+        let file = file.replace(',', ",,");
+        let how = "if=none,format=raw,readonly=on,file.locking=off,cache=unsafe,aio=threads";
+        add("-drive", format!("file={file},id={id},{how}"));
+        add("-device", format!("virtio-blk-pci,drive={id}"));
+    };
+    if let Some(Media { content, .. }) = media {
+        disk("content", content);
+    }
+    if let Some(image) = &boot.disk {
+        disk("site", &image.display().to_string());
+    }
+    add("-plugin", plugin.display().to_string());
+    arguments.extend(monitor::arguments(&network.name));
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_len(content_len: usize) -> Boot {
+        let system = System {
+            content: vec![0; content_len],
+            ..System::default()
+        };
+        Boot::usual("vmlinuz".into(), Some(system), 512)
+    }
+
+    #[test]
+    fn there_are_few_sizes_of_memory() {
+        assert_eq!(of_len(1 << 20).memory_mib(), 512);
+        assert_eq!(of_len(100 << 20).memory_mib(), 512);
+        assert_eq!(of_len(200 << 20).memory_mib(), 1024);
+    }
+
+    #[test]
+    fn beside_a_disk_memory_is_what_is_said() {
+        let boot = Boot {
+            memory_mib: 128,
+            disk: Some("site.img".into()),
+            ..of_len(7 << 20)
+        };
+        assert_eq!(boot.memory_mib(), 128 + 7 + 1);
+        assert!(!boot.is_usual(&Network::new()));
+    }
+
+    #[test]
+    fn a_disk_has_whole_sectors() {
+        assert_eq!((disk_len(0), disk_len(513)), (512, 1024));
+    }
+}

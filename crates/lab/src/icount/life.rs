@@ -1,0 +1,92 @@
+//! Whether a guest lives while it is asked. When one ends, so does its network: what was meant for it would go to whoever has
+//! its address elsewhere. Knows no requests.
+
+use std::io::{self, PipeReader, pipe};
+use std::os::fd::OwnedFd;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// How soon somebody's wish to stop is seen.
+const STOP_SEEN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
+
+/// Tells when a guest ends.
+#[derive(Clone)]
+pub struct Life(Arc<OwnedFd>);
+
+impl Life {
+    /// That of QEMU.
+    ///
+    /// # Errors
+    /// There are no descriptors.
+    pub fn of(qemu: &Child) -> io::Result<Life> {
+        let pid = Pid::from_child(qemu);
+        Ok(Life(Arc::new(pidfd_open(pid, PidfdFlags::empty())?)))
+    }
+
+    /// Does something that ends early when what it gets is set: once `stop` is set, or the guest has ended.
+    pub fn watch<T>(&self, stop: &AtomicBool, run: impl FnOnce(&AtomicBool) -> T) -> T {
+        let halt = AtomicBool::new(false);
+        let Ok((is_done, done)) = pipe() else {
+            return run(stop);
+        };
+        thread::scope(|scope| {
+            let halt = &halt;
+            scope.spawn(move || self.wait(&is_done, stop, halt));
+            let result = run(halt);
+            drop(done);
+            result
+        })
+    }
+
+    fn wait(&self, is_done: &PipeReader, stop: &AtomicBool, halt: &AtomicBool) {
+        loop {
+            let mut fds = [
+                PollFd::new(is_done, PollFlags::IN),
+                PollFd::new(&self.0, PollFlags::IN),
+            ];
+            let _ = poll(&mut fds, Some(&STOP_SEEN));
+            let [is_done, has_ended] = fds.map(|fd| !fd.revents().is_empty());
+            if is_done {
+                return;
+            }
+            if has_ended || stop.load(Relaxed) {
+                halt.store(true, Relaxed);
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn what_is_under_way_halts_when_the_other_ends() {
+        let mut command = Command::new("cat");
+        let mut child = command.stdin(Stdio::piped()).spawn().expect("cat");
+        let life = Life::of(&child).expect("a descriptor");
+        let stop = AtomicBool::new(false);
+        let lives = life.watch(&stop, |halt| halt.load(Relaxed));
+        assert!(!lives);
+        life.watch(&stop, |halt| {
+            drop(child.stdin.take());
+            while !halt.load(Relaxed) {
+                thread::yield_now();
+            }
+        });
+        child.wait().expect("an end");
+        stop.store(true, Relaxed);
+        life.watch(&stop, |halt| while !halt.load(Relaxed) {});
+    }
+}

@@ -1,0 +1,125 @@
+//! QEMU's monitor (QMP). Each guest has one, at a name that no file has. Knows nothing of what is run in the guest.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// No answer takes longer, or the guest has died.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// QEMU's arguments, for the guest with this network device.
+pub fn arguments(device: &str) -> [String; 4] {
+    let name = name(device);
+    [
+        "-chardev".into(),
+        format!("socket,id=qmp,path={name},abstract=on,server=on,wait=off"),
+        "-mon".into(),
+        "chardev=qmp,mode=control".into(),
+    ]
+}
+
+fn name(device: &str) -> String {
+    format!("lowroad-lab-{device}")
+}
+
+/// The monitor of a guest.
+pub struct Monitor(BufReader<UnixStream>);
+
+impl Monitor {
+    /// That of the guest with this network device.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn connect(device: &str) -> io::Result<Monitor> {
+        let address = SocketAddr::from_abstract_name(name(device))?;
+        let stream = UnixStream::connect_addr(&address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut monitor = Monitor(BufReader::new(stream));
+        monitor.line()?;
+        monitor.ask("{\"execute\":\"qmp_capabilities\"}")?;
+        Ok(monitor)
+    }
+
+    /// Comes back when QEMU's loop has turned.
+    ///
+    /// # Errors
+    /// The guest has died.
+    pub fn turn(&mut self) -> io::Result<()> {
+        self.ask("{\"execute\":\"query-name\"}").map(drop)
+    }
+
+    /// Writes the guest's state to a file, for [`goes_on`]. The guest stands still from then on.
+    ///
+    /// # Errors
+    /// The state can't be written.
+    pub fn save(&mut self, file: &Path) -> io::Result<()> {
+        const STEP: Duration = Duration::from_millis(10);
+        const BYTES_PER_S: u64 = 1 << 34;
+        let parameters = format!(
+            "{{\"execute\":\"migrate-set-parameters\",\"arguments\":{{\"max-bandwidth\":{BYTES_PER_S}}}}}"
+        );
+        self.ask(&parameters)?;
+        let to = quoted(file).replace('\\', "\\\\").replace('"', "\\\"");
+        self.ask(&format!(
+            "{{\"execute\":\"migrate\",\"arguments\":{{\"uri\":\"exec:cat > {to}\"}}}}"
+        ))?;
+        loop {
+            let said = self.ask("{\"execute\":\"query-migrate\"}")?;
+            let has = |status: &str| said.contains(&format!("\"status\": \"{status}\""));
+            if has("completed") {
+                return Ok(());
+            }
+            if has("failed") || has("cancelled") {
+                return Err(io::Error::other(said));
+            }
+            sleep(STEP);
+        }
+    }
+
+    /// Gives the answer to a command; its form is QMP's.
+    fn ask(&mut self, command: &str) -> io::Result<String> {
+        self.0
+            .get_mut()
+            .write_all(format!("{command}\n").as_bytes())?;
+        loop {
+            let line = self.line()?;
+            if line.starts_with("{\"return\"") {
+                return Ok(line);
+            }
+            if line.starts_with("{\"error\"") {
+                return Err(io::Error::other(line));
+            }
+        }
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        match self.0.read_line(&mut line)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(line),
+        }
+    }
+}
+
+/// QEMU's arguments for a guest that goes on where another was saved.
+pub fn goes_on(file: &Path) -> [String; 2] {
+    ["-incoming".into(), format!("exec:cat {}", quoted(file))]
+}
+
+/// For a shell.
+fn quoted(file: &Path) -> String {
+    format!("'{}'", file.display().to_string().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_a_name_as_it_is() {
+        assert_eq!(quoted(Path::new("/a b/c's")), r"'/a b/c'\''s'");
+    }
+}

@@ -1,0 +1,81 @@
+//! Guests that have booted, on files: booting takes an emulated machine ten seconds, going on takes a fifth of one. What is saved
+//! is a guest that waits for its content; all guests that boot the same go on from there. Knows no servers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use super::boot::{Boot, Media, System, arguments};
+use super::guest::{Guest, Network};
+use super::kernel::{cache, made, run};
+use super::monitor::Monitor;
+
+/// One is made at a time.
+static MAKING: Mutex<()> = Mutex::new(());
+
+/// Where the state of a guest is that has booted this; `None` if it is not worth a file.
+///
+/// # Errors
+/// It can't be made.
+pub fn state(boot: &Boot, plugin: &Path, network: &Network) -> Result<Option<PathBuf>, String> {
+    let Some(system) = boot.system.as_ref().filter(|_| boot.is_usual(network)) else {
+        return Ok(None);
+    };
+    let empty = Boot {
+        system: Some(System {
+            base: system.base.clone(),
+            content: Vec::new(),
+        }),
+        memory_mib: boot.memory_mib(),
+        has_profile: false,
+        has_steps: false,
+        ..boot.clone()
+    };
+    let path = cache()?.join(format!("{}{:08x}", prefix(&empty), key(&empty)?));
+    let _one = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    made(&path, |file| save(&empty, plugin, file)).map(Some)
+}
+
+fn prefix(boot: &Boot) -> String {
+    format!("booted-{}-", boot.memory_mib())
+}
+
+/// What a state depends on: QEMU, how it is called, and the files.
+fn key(boot: &Boot) -> Result<u32, String> {
+    let version = run(Command::new("qemu-system-x86_64").arg("--version"))?;
+    let network = Network {
+        name: String::new(),
+        ..Network::new()
+    };
+    let called = arguments(boot, Path::new(""), &network, Some(&Media::default()));
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(version.as_bytes());
+    sum.update(called.join(" ").as_bytes());
+    let base = boot.system.as_ref().map(|system| system.base.as_slice());
+    sum.update(base.unwrap_or_default());
+    Ok(sum.finalize())
+}
+
+fn save(boot: &Boot, plugin: &Path, file: &Path) -> Result<(), String> {
+    forget(boot, file);
+    let network = Network::new();
+    let mut guest = Guest::start(boot, plugin, network.clone(), None)?;
+    guest.wait_until_booted()?;
+    guest.counted_at_rest();
+    let saved = Monitor::connect(&network.name).and_then(|mut monitor| monitor.save(file));
+    saved.map_err(|why| guest.failure(&format!("{}: {why}", file.display())))
+}
+
+/// Removes what was saved with another kernel, or by another version.
+fn forget(boot: &Boot, file: &Path) {
+    let (prefix, own) = (prefix(boot), file.file_name());
+    let entries = file.parent().and_then(|folder| fs::read_dir(folder).ok());
+    for entry in entries.into_iter().flatten().filter_map(Result::ok) {
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with(&prefix) && Some(name.as_os_str()) != own {
+            // Who goes on from it has read it, or has it open.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
