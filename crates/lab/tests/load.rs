@@ -200,6 +200,32 @@ fn connections_carry_as_many_requests_as_they_should() {
     }
 }
 
+/// A server with one process for each connection has no more of them than clients go.
+#[test]
+fn who_has_no_more_to_ask_makes_room() {
+    let one_at_a_time = Mutex::new(());
+    let address = serve(move |mut stream| {
+        let _one = one_at_a_time.lock();
+        while head(&mut stream).is_some() {
+            let answer = answer("hello");
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    });
+    let sessions = urls(
+        vec![UrlSpec::get("/")],
+        Version::Http11,
+        PerConnection::Fixed(10),
+    );
+    let found = outcome(&Load {
+        workload: sessions,
+        requests: Some(44),
+        ..load(address)
+    });
+    assert_eq!((found.requests, found.errors), (44, 0));
+}
+
 #[test]
 fn pipelined_answers_belong_to_their_requests() {
     let address = serve(|mut stream| {

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::amount::{Amount, Wanted};
 use super::bench::{Bench, Job, Measured, Peer};
 use super::counting::PER_SECOND;
 use super::forms;
@@ -146,7 +147,8 @@ impl CountedPeer {
             };
             life.watch(stop, run)
         };
-        warm_up(job, (&ready.guest, address), &mut run).map_err(|why| ready.guest.failure(&why))?;
+        let each = warm_up(job, (&ready.guest, address), &mut run);
+        let each = each.map_err(|why| ready.guest.failure(&why))?;
         let (moved_len, mut body_len) = (ready.guest.moved_len(), 0);
         let mut counted = |requests| {
             let outcome = run(requests)?;
@@ -155,9 +157,8 @@ impl CountedPeer {
         };
         let slopes = match is_on_disk {
             false => {
-                let requests = enough(job, &ready.guest, &mut counted)
-                    .map_err(|why| ready.guest.failure(&why))?;
-                slopes(&mut ready.guest, requests, &mut counted)?
+                let Amount { short, rounds } = Wanted::by(job).amount(each);
+                slopes(&mut ready.guest, (short, rounds), &mut counted)?
             }
             true => straight(&mut ready.guest, job.requests, &mut counted)?,
         };
@@ -229,54 +230,36 @@ impl CountedPeer {
     }
 }
 
-/// Requests that make a figure, so many at least that even a short run has all connections. Where all are for the same
-/// file, they are as many as take some work: what comes together differs from one run to the next. Of a mix all servers are
-/// asked for the same part.
-fn enough(
-    job: &Job,
-    guest: &Guest,
-    run: &mut dyn FnMut(u64) -> Result<Outcome, String>,
-) -> Result<u64, String> {
-    const OF_A_MIX: u64 = 2400;
-    let least = job.requests.max(u64::from(job.connections) * 12);
-    if !job.settings.contains_key("size") {
-        return Ok(least.max(OF_A_MIX));
-    }
-    const WORK: f64 = 3e8; // two seconds, some
-    const MOST: f64 = 6000.0;
-    let tried = u64::from(job.connections).max(20);
-    let before = guest.counted_at_rest();
-    run(tried)?;
-    let each = (guest.counted_at_rest() - before) as f64 / tried as f64;
-    let by_work = (WORK / each.max(1.0)).min(MOST) as u64;
-    Ok(by_work.max(least))
-}
-
-/// Who listens may be busy yet with what comes after, as with loading programs into the kernel, which takes an emulated
-/// one seconds.
+/// Gives what a request costs, roughly. Who listens may be busy yet with what comes after, as with loading programs into the
+/// kernel, which takes an emulated one seconds.
 fn warm_up(
     job: &Job,
     (guest, address): (&Guest, SocketAddr),
     run: &mut dyn FnMut(u64) -> Result<Outcome, String>,
-) -> Result<(), String> {
+) -> Result<f64, String> {
     const TRIES: u32 = 3;
+    let wanted = Wanted::by(job);
     let mut tried = Ok(());
     for _ in 0..TRIES {
         tried = match forms::has_forms(job) {
             true => forms::begin(address, job),
             false => Ok(()),
         };
-        tried = tried.and_then(|()| run(job.warmup_requests.max(1)).map(drop));
+        tried = tried.and_then(|()| run(wanted.trial()).map(drop));
         if tried.is_ok() {
             break;
         }
     }
     tried?;
+    let before = guest.counted_at_rest();
+    run(wanted.trial())?;
+    let each = (guest.counted_at_rest() - before) as f64 / wanted.trial() as f64;
+    run(wanted.warmup(each))?;
     // What goes on and on costs something else each time.
-    match programs::needs_lowroad(&job.server.peer) && job.memory_mib.is_none() {
-        true => settle(guest, job.warmup_requests.max(1), run),
-        false => Ok(()),
+    if programs::needs_lowroad(&job.server.peer) && job.memory_mib.is_none() {
+        settle(guest, wanted.warmup(each), run)?;
     }
+    Ok(each)
 }
 
 /// Asks for the same again and again until that costs the same twice: a level below learns what is asked for, by and by, and

@@ -99,7 +99,7 @@ impl Default for Counting {
     fn default() -> Self {
         Self {
             not: None,
-            requests: 360,
+            requests: 180,
             warmup: 300,
             warmup_s: 0.1,
             duration_s: 0.5,

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::amount::lasting_s;
 use super::bench::Job;
 use super::counting::By;
 use super::schema::{Experiment, LoadSettings, PaceKind, Parameter, Server, X};
@@ -160,7 +161,7 @@ pub fn job(experiment: &Experiment, step: &Step, extent: &Extent) -> Job {
     let start = experiment.search.as_ref().map(|search| search.start);
     load.rate = load.rate.or(start);
     place(&mut job, &mut load, &experiment.sweep.parameter, &step.x);
-    offer(&mut job, &load);
+    offer(experiment.by, &mut job, &load);
     job
 }
 
@@ -191,8 +192,9 @@ fn place(job: &mut Job, load: &mut LoadSettings, parameter: &Parameter, x: &X) {
     }
 }
 
-/// Sets a job's pace, and the dynamic share where static requests are offered beside.
-fn offer(job: &mut Job, load: &LoadSettings) {
+/// Sets a job's pace, and the dynamic share where static requests are offered beside. In a guest, fast rates are counted for a
+/// shorter time.
+fn offer(by: By, job: &mut Job, load: &LoadSettings) {
     let dynamic = load.rate.unwrap_or(0.0);
     let total = dynamic + load.static_rate.unwrap_or(0.0);
     job.pace = match load.pace {
@@ -200,6 +202,9 @@ fn offer(job: &mut Job, load: &LoadSettings) {
         PaceKind::Requests => Pace::Requests(total),
         PaceKind::Connections => Pace::Connections(total),
     };
+    if by == By::Instructions && load.pace != PaceKind::Closed {
+        job.duration_s = lasting_s(total, job.duration_s);
+    }
     if let (Some(key), true) = (&load.share_setting, total > 0.0) {
         job.settings
             .insert(key.clone(), format!("{:.3}", dynamic / total * 100.0));
@@ -215,7 +220,7 @@ pub fn at_rate(experiment: &Experiment, step: &Step, extent: &Extent, rate: f64)
         load.static_rate = step.x.number();
     }
     load.rate = Some(rate);
-    offer(&mut job, &load);
+    offer(experiment.by, &mut job, &load);
     job
 }
 

@@ -42,7 +42,7 @@ pub struct Traffic {
     pub warmup: u64,
 }
 
-/// Slopes of which the median is taken: on a busy machine one may be far off.
+/// Slopes of which the median is taken, an odd number: on a busy machine one may be far off.
 const ROUNDS: u64 = 3;
 
 /// Instructions that one more request costs: the slope between a short and a long run, three times
@@ -59,7 +59,8 @@ pub fn measure(
     let life = guest.life();
     let mut run = |requests| drive((&life, address), asked, requests, traffic.connections);
     run(traffic.warmup.max(1)).map_err(|why| guest.failure(&why))?;
-    slopes(guest, traffic.requests, &mut run)?.middle()
+    let short = (traffic.requests / (4 * ROUNDS)).max(1);
+    slopes(guest, (short, ROUNDS), &mut run)?.middle()
 }
 
 /// Slopes between short runs and long ones.
@@ -83,23 +84,22 @@ impl<T> Slopes<T> {
     }
 }
 
-/// Makes pairs of short and long runs: `requests` in all.
+/// Makes so many pairs of a run of `short` requests and one three times as long.
 ///
 /// # Errors
 /// Those of `run`; with what the guest said.
 pub fn slopes<T>(
     guest: &mut Guest,
-    requests: u64,
+    (short, rounds): (u64, u64),
     run: &mut dyn FnMut(u64) -> Result<T, String>,
 ) -> Result<Slopes<T>, String> {
-    let short = (requests / (4 * ROUNDS)).max(1);
     let mut counted = |requests| {
         let brought = run(requests).map_err(|why| guest.failure(&why))?;
         Ok::<(u64, T), String>((guest.counted_at_rest(), brought))
     };
     let (mut before, mut last) = (counted(1)?.0, None);
     let mut instructions = Vec::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         let (between, of_short) = counted(short)?;
         let (after, of_long) = counted(3 * short)?;
         instructions.push(slope([before, between, after], short));

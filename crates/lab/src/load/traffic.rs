@@ -175,14 +175,17 @@ impl Worker<'_> {
         }
     }
 
-    /// Closed loop: asks until the pipeline is full.
+    /// Closed loop: asks until the pipeline is full. Whom no requests are left for goes, since others may wait for its place
+    /// at the server.
     fn fill(&mut self, at: u32) {
-        let mut asked = false;
+        let (mut asked, mut is_over) = (false, false);
         while let Some(link) = &mut self.clients[at as usize].link
             && link.takes(self.load.pipeline)
         {
             let due_ns = link.due_ns.take();
             if !self.take_quota() {
+                let link = self.clients[at as usize].link.as_ref();
+                is_over = link.is_some_and(|link| link.pending.is_empty());
                 break;
             }
             self.ask(at, due_ns.unwrap_or(self.now_ns));
@@ -190,6 +193,9 @@ impl Worker<'_> {
         }
         if asked {
             self.flush(at);
+        }
+        if is_over {
+            self.close(at);
         }
     }
 
