@@ -192,13 +192,22 @@ pub fn by_load(
     };
     let outcome = load::run(&load, &mut |_| {}, stop);
     let outcome = outcome.map_err(|error| error.to_string())?;
-    if outcome.requests == requests && outcome.errors == 0 {
+    if is_right(&outcome, requests) {
         return Ok(outcome);
     }
     Err(format!(
         "{} of {requests} requests for {what} done: {:?} {:?}",
         outcome.requests, outcome.errors_by_kind, outcome.statuses
     ))
+}
+
+/// Whether all were answered, but for a few that crossed with the server's end of a connection that it took for idle
+/// (RFC 9112 section 9.5): Apache's event MPM ends those when it has much to do.
+fn is_right(outcome: &Outcome, requests: u64) -> bool {
+    const FEW: u64 = 200; // one in so many
+    let closed = outcome.errors_by_kind.get("closed").copied();
+    let closed = closed.unwrap_or(0);
+    outcome.errors == closed && outcome.requests + closed == requests && closed * FEW <= requests
 }
 
 fn by_command(
@@ -229,6 +238,23 @@ mod tests {
     use super::*;
 
     const ADDRESS: &str = "127.0.0.1:80";
+
+    #[test]
+    fn few_requests_may_cross_with_the_end_of_their_connection() {
+        let outcome = |requests, closed: u64, resets: u64| Outcome {
+            requests,
+            errors: closed + resets,
+            errors_by_kind: [("closed", closed), ("reset", resets)]
+                .map(|(kind, count)| (kind.to_owned(), count))
+                .into(),
+            ..Outcome::default()
+        };
+        assert!(is_right(&outcome(1000, 0, 0), 1000));
+        assert!(is_right(&outcome(995, 5, 0), 1000));
+        assert!(!is_right(&outcome(994, 6, 0), 1000));
+        assert!(!is_right(&outcome(999, 0, 1), 1000));
+        assert!(!is_right(&outcome(999, 0, 0), 1000));
+    }
 
     #[test]
     fn a_command_is_told_what_to_do_and_its_failure_is_told() {

@@ -24,7 +24,7 @@ use super::{monitor, saved};
 /// How long a guest may take to boot.
 const BOOT: Duration = Duration::from_secs(300);
 /// How long its server may take to listen then.
-const LISTEN: Duration = Duration::from_secs(20);
+const LISTEN: Duration = Duration::from_secs(60);
 /// How often is looked for something that the guest can't tell.
 const STEP: Duration = Duration::from_millis(10);
 /// Bytes moved by a repeated string instruction that count as one instruction.
