@@ -201,16 +201,21 @@ impl CountedPeer {
             ..job.load(address)?
         };
         let traffic = Dealt::of(load.workload.clone()).from_start();
+        let warming = Job {
+            connections: WARMING_CONNECTIONS,
+            ..job.clone()
+        };
         let life = ready.guest.life();
         let mut run = |requests: u64| {
-            let (traffic, connections) = (traffic.clone(), WARMING_CONNECTIONS);
+            let (traffic, connections) = (traffic.clone(), warming.connections);
             let target = (address, None);
             let run = |halt: &AtomicBool| {
                 by_load(target, &job.workload, traffic, requests, connections, halt)
             };
             life.watch(stop, run)
         };
-        warm_up(job, (&ready.guest, address), &mut run).map_err(|why| ready.guest.failure(&why))?;
+        warm_up(&warming, (&ready.guest, address), &mut run)
+            .map_err(|why| ready.guest.failure(&why))?;
         let mut probe = None;
         let mut begin = |time: &Arc<dyn Time>| {
             let asks = Asks::ByTime(Arc::downgrade(time));
