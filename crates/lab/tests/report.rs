@@ -184,6 +184,18 @@ fn small_ratios_are_said_the_other_way_round() {
 }
 
 #[test]
+fn where_a_small_ratio_lies_is_said_the_other_way_round_too() {
+    let study = study(vec![
+        record("nginx", 8.0, 0, figures(100_000.0, 0)),
+        record("nginx", 8.0, 1, figures(90_000.0, 0)),
+        record("lowroad", 8.0, 0, figures(50.0, 0)),
+        record("lowroad", 8.0, 1, figures(40.0, 0)),
+    ]);
+    let said = sentence(&study.shown()[0]);
+    assert!(said.contains(" of nginx (1800 to 2500)"), "{said}");
+}
+
+#[test]
 fn ten_repeats_give_an_interval() {
     let repeats = |server: &'static str, first: f64| {
         (0..10).map(move |repeat| {

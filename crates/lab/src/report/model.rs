@@ -120,6 +120,17 @@ impl Ratio {
     pub fn may_be_one(&self) -> bool {
         self.low <= 1.0 && self.high >= 1.0
     }
+
+    /// The ratio of the other to the one.
+    #[must_use]
+    pub fn inverse(&self) -> Ratio {
+        Ratio {
+            times: 1.0 / self.times,
+            low: 1.0 / self.high,
+            high: 1.0 / self.low,
+            confident: self.confident,
+        }
+    }
 }
 
 /// Student's t for 95 % on both sides: the least degree of freedom of the two is on the safe side.

@@ -141,11 +141,12 @@ fn times(shown: &Shown<'_>, own: &Point, other: &Point, name: &str) -> String {
         return format!("compared with the {theirs} of {name}");
     }
     let ratio = own.y.ratio(&other.y);
-    let doubt = doubt(&ratio, own, other);
     if ratio.times < 0.1 {
-        let factor = number(1.0 / ratio.times);
+        let ratio = ratio.inverse();
+        let (factor, doubt) = (number(ratio.times), doubt(&ratio, own, other));
         return format!("{factor} times less than the {theirs} of {name}{doubt}");
     }
+    let doubt = doubt(&ratio, own, other);
     format!(
         "{} times the {theirs} of {name}{doubt}",
         number(ratio.times)
