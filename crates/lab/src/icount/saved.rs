@@ -69,13 +69,41 @@ fn save(boot: &Boot, plugin: &Path, file: &Path) -> Result<(), String> {
 
 /// Removes what was saved with another kernel, or by another version.
 fn forget(boot: &Boot, file: &Path) {
-    let (prefix, own) = (prefix(boot), file.file_name());
+    let prefix = prefix(boot);
     let entries = file.parent().and_then(|folder| fs::read_dir(folder).ok());
     for entry in entries.into_iter().flatten().filter_map(Result::ok) {
-        let name = entry.file_name();
-        if name.to_string_lossy().starts_with(&prefix) && Some(name.as_os_str()) != own {
-            // Who goes on from it has read it, or has it open.
-            let _ = fs::remove_file(entry.path());
+        let name = entry.path();
+        // Another program may be making the same, or one of its own: that has an extension.
+        let is_whole = name.extension().is_none() && name.file_stem() != file.file_stem();
+        if is_whole && entry.file_name().to_string_lossy().starts_with(&prefix) {
+            // Who goes on from it has it open, or finds that it is gone and makes it anew the next time.
+            let _ = fs::remove_file(name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_others_saved_and_finished_is_removed() {
+        let folder = std::env::temp_dir().join(format!("lowroad-saved-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let names = [
+            "booted-512-00000001",
+            "booted-512-00000002",
+            "booted-512-00000002.new-7",
+            "booted-512-00000003.new-8",
+            "booted-1024-00000004",
+        ];
+        for name in names {
+            fs::write(folder.join(name), "").expect("a file");
+        }
+        let boot = Boot::usual("vmlinuz".into(), None, 512);
+        forget(&boot, &folder.join("booted-512-00000002.new-9"));
+        let left = names.map(|name| folder.join(name).exists());
+        assert_eq!(left, [false, true, true, true, true]);
+        fs::remove_dir_all(&folder).expect("removed");
     }
 }
