@@ -141,11 +141,8 @@ impl CountedPeer {
                 false => workload.from_start(),
                 true => workload.onward(),
             };
-            let (target, connections) = ((address, None), job.connections);
-            let run = |halt: &AtomicBool| {
-                by_load(target, &job.workload, traffic, requests, connections, halt)
-            };
-            life.watch(stop, run)
+            let (target, connections) = ((&life, address, None), job.connections);
+            by_load(target, &job.workload, traffic, requests, connections, stop)
         };
         let each = warm_up(job, (&ready.guest, address), &mut run);
         let each = each.map_err(|why| ready.guest.failure(&why))?;
@@ -208,11 +205,8 @@ impl CountedPeer {
         let life = ready.guest.life();
         let mut run = |requests: u64| {
             let (traffic, connections) = (traffic.clone(), warming.connections);
-            let target = (address, None);
-            let run = |halt: &AtomicBool| {
-                by_load(target, &job.workload, traffic, requests, connections, halt)
-            };
-            life.watch(stop, run)
+            let target = (&life, address, None);
+            by_load(target, &job.workload, traffic, requests, connections, stop)
         };
         warm_up(&warming, (&ready.guest, address), &mut run)
             .map_err(|why| ready.guest.failure(&why))?;

@@ -1,6 +1,7 @@
 //! What a guest boots, as QEMU's command line. Starts nothing.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::guest::{MAC, Network};
 use super::monitor;
@@ -11,7 +12,7 @@ const DEVICE: &str = "virtio-net-pci";
 const SECTOR_LEN: usize = 512;
 
 /// What to boot.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Boot {
     /// A kernel, or a bare image that QEMU can start (PVH or multiboot).
     pub kernel: PathBuf,
@@ -34,11 +35,11 @@ pub struct Boot {
 }
 
 /// A guest's files.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct System {
     /// What is the same for all: an archive that the kernel unpacks.
-    pub base: Vec<u8>,
-    /// What its server needs: an archive on a disk, that is unpacked once it has booted. See [`super::kernel::START`].
+    pub base: Arc<[u8]>,
+    /// What its server needs: an archive on a disk, that is unpacked once it has booted. See [`super::kernel::starting`].
     pub content: Vec<u8>,
 }
 

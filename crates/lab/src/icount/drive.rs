@@ -151,12 +151,9 @@ pub fn drive(
         return by_command(address, command, requests, connections);
     }
     let (workload, tls) = asked.traffic(address)?;
-    let target = (address, tls);
-    let run = |halt: &AtomicBool| {
-        let label = asked.label();
-        by_load(target, &label, workload, requests, connections, halt)
-    };
-    life.watch(&AtomicBool::new(false), run).map(drop)
+    let (target, stop) = ((life, address, tls), AtomicBool::new(false));
+    let label = asked.label();
+    by_load(target, &label, workload, requests, connections, &stop).map(drop)
 }
 
 fn urls(address: SocketAddr, mut spec: UrlSpec, mode: Mode) -> Result<Urls, String> {
@@ -174,7 +171,7 @@ fn urls(address: SocketAddr, mut spec: UrlSpec, mode: Mode) -> Result<Urls, Stri
 /// # Errors
 /// As for [`drive`].
 pub fn by_load(
-    (address, tls): (SocketAddr, Option<Tls>),
+    (life, address, tls): (&Life, SocketAddr, Option<Tls>),
     what: &str,
     workload: Arc<dyn Workload>,
     requests: u64,
@@ -190,7 +187,7 @@ pub fn by_load(
         timeout: PATIENCE,
         ..load
     };
-    let outcome = load::run(&load, &mut |_| {}, stop);
+    let outcome = life.watch(stop, |halt| load::run(&load, &mut |_| {}, halt));
     let outcome = outcome.map_err(|error| error.to_string())?;
     if is_right(&outcome, requests) {
         return Ok(outcome);

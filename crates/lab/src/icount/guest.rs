@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::boot::{Boot, Media, arguments, disk_len};
-use super::kernel::{BOOTED, READY, START, run};
+use super::kernel::{BOOTED, READY, run, starting};
 use super::life::Life;
 use super::steps::{GuestTime, Steps};
 use super::{monitor, saved};
@@ -144,7 +144,7 @@ impl Guest {
             if state.is_none() {
                 guest.wait_until_booted()?;
             }
-            guest.tell(START)?;
+            guest.tell(&starting())?;
         }
         Ok(guest)
     }

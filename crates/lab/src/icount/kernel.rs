@@ -5,6 +5,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::archive::Archive;
@@ -41,6 +42,8 @@ const DISK_MODULE: &str = "drivers/block/virtio_blk";
 pub struct Kernel {
     /// The folder with `vmlinuz`, `busybox` and `modules/`.
     folder: PathBuf,
+    /// See [`System::base`].
+    base: Arc<[u8]>,
 }
 
 /// A file or folder of this machine for the guest.
@@ -131,7 +134,8 @@ impl Kernel {
         let modules: Vec<&str> = modules().collect();
         let kept = crc32fast::hash(modules.join(" ").as_bytes());
         let folder = made(&cache()?.join(format!("guest-{kept:08x}")), fetch)?;
-        Ok(Kernel { folder })
+        let base = base_of(&folder)?.into();
+        Ok(Kernel { folder, base })
     }
 
     /// The image.
@@ -150,38 +154,38 @@ impl Kernel {
     /// When something that is to be copied can't be read.
     pub fn system(&self, network: &Network, content: &Content) -> Result<System, String> {
         Ok(System {
-            base: self.base()?,
+            base: self.base.clone(),
             content: archive_of(network, content)?,
         })
     }
+}
 
-    /// What all guests have.
-    fn base(&self) -> Result<Vec<u8>, String> {
-        let mut archive = Archive::default();
-        for folder in [
-            "proc",
-            "sys",
-            "dev",
-            "tmp",
-            "run",
-            "var/log/nginx",
-            "var/lib/nginx",
-        ] {
-            archive.folder(folder);
-        }
-        for (path, text) in ETC {
-            archive.file(path, text.as_bytes());
-        }
-        archive.copy(&self.folder.join("busybox"), "bin/busybox")?;
-        archive.copy(&self.folder.join("modules"), "modules")?;
-        // Loaded at run time by whoever ends a thread: `ldd` does not tell.
-        let unwinder = "/lib/x86_64-linux-gnu/libgcc_s.so.1";
-        if let Ok(library) = fs::read(unwinder) {
-            archive.program(unwinder, &library);
-        }
-        archive.program("init", init().as_bytes());
-        Ok(archive.finish())
+/// What all guests have.
+fn base_of(kernel: &Path) -> Result<Vec<u8>, String> {
+    let mut archive = Archive::default();
+    for folder in [
+        "proc",
+        "sys",
+        "dev",
+        "tmp",
+        "run",
+        "var/log/nginx",
+        "var/lib/nginx",
+    ] {
+        archive.folder(folder);
     }
+    for (path, text) in ETC {
+        archive.file(path, text.as_bytes());
+    }
+    archive.copy(&kernel.join("busybox"), "bin/busybox")?;
+    archive.copy(&kernel.join("modules"), "modules")?;
+    // Loaded at run time by whoever ends a thread: `ldd` does not tell.
+    let unwinder = "/lib/x86_64-linux-gnu/libgcc_s.so.1";
+    if let Ok(library) = fs::read(unwinder) {
+        archive.program(unwinder, &library);
+    }
+    archive.program("init", init().as_bytes());
+    Ok(archive.finish())
 }
 
 /// What one guest has.
@@ -222,8 +226,10 @@ pub const BOOTED: &str = "ICOUNT-BOOTED";
 pub const READY: &str = "ICOUNT-READY";
 
 /// What a guest does that has booted: it unpacks its content, and starts its server.
-pub const START: &str =
-    "insmod /modules/virtio_blk.ko; cpio -idu < /dev/vda 2> /tmp/unpacked; . /start";
+pub fn starting() -> String {
+    let module = name_of(DISK_MODULE);
+    format!("insmod /modules/{module}.ko; cpio -idu < /dev/vda 2> /tmp/unpacked; . /start")
+}
 
 /// The first process, which does what the console says.
 fn init() -> String {

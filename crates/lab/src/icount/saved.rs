@@ -22,16 +22,11 @@ pub fn state(boot: &Boot, plugin: &Path, network: &Network) -> Result<Option<Pat
     let Some(system) = boot.system.as_ref().filter(|_| boot.is_usual(network)) else {
         return Ok(None);
     };
-    let empty = Boot {
-        system: Some(System {
-            base: system.base.clone(),
-            content: Vec::new(),
-        }),
-        memory_mib: boot.memory_mib(),
-        has_profile: false,
-        has_steps: false,
-        ..boot.clone()
+    let system = System {
+        base: system.base.clone(),
+        content: Vec::new(),
     };
+    let empty = Boot::usual(boot.kernel.clone(), Some(system), boot.memory_mib());
     let path = cache()?.join(format!("{}{:08x}", prefix(&empty), key(&empty)?));
     let _one = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     made(&path, |file| save(&empty, plugin, file)).map(Some)
@@ -52,7 +47,7 @@ fn key(boot: &Boot) -> Result<u32, String> {
     let mut sum = crc32fast::Hasher::new();
     sum.update(version.as_bytes());
     sum.update(called.join(" ").as_bytes());
-    let base = boot.system.as_ref().map(|system| system.base.as_slice());
+    let base = boot.system.as_ref().map(|system| &*system.base);
     sum.update(base.unwrap_or_default());
     Ok(sum.finalize())
 }
