@@ -23,6 +23,8 @@ use super::{monitor, saved};
 
 /// How long a guest may take to boot.
 const BOOT: Duration = Duration::from_secs(300);
+/// How long it may take until it goes on where another had booted.
+const GO_ON: Duration = Duration::from_secs(30);
 /// How long its server may take to listen then.
 const LISTEN: Duration = Duration::from_secs(60);
 /// How often is looked for something that the guest can't tell.
@@ -139,7 +141,8 @@ impl Guest {
     /// When QEMU does not start; says why.
     pub fn boot(boot: &Boot, plugin: &Path, network: Network) -> Result<Guest, String> {
         let state = saved::state(boot, plugin, &network)?;
-        let mut guest = Guest::start(boot, plugin, network, state.as_deref())?;
+        let begun = Guest::start(boot, plugin, network, state.as_deref());
+        let mut guest = begun.map_err(|why| saved::failure(why, state.as_deref()))?;
         if boot.system.is_some() {
             if state.is_none() {
                 guest.wait_until_booted()?;
@@ -207,7 +210,8 @@ impl Guest {
         guest.network.up()?;
         // The machine is set up only after the network device: what QEMU reads must stay until it
         // runs, which the first counted instruction shows.
-        guest.until(BOOT, "QEMU does not begin", |guest| guest.counted() > 0)?;
+        let patience = state.map_or(BOOT, |_| GO_ON);
+        guest.until(patience, "QEMU does not begin", |guest| guest.counted() > 0)?;
         Ok(guest)
     }
 

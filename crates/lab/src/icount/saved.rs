@@ -32,6 +32,16 @@ pub fn state(boot: &Boot, plugin: &Path, network: &Network) -> Result<Option<Pat
     made(&path, |file| save(&empty, plugin, file)).map(Some)
 }
 
+/// The text for a guest that does not go on from a state. That may have been cut, as by a full disk: it is removed.
+pub fn failure(why: String, state: Option<&Path>) -> String {
+    let Some(file) = state else {
+        return why;
+    };
+    let _ = fs::remove_file(file);
+    let file = file.display();
+    format!("{why}\nthe saved guest {file} is removed: the next run makes it anew")
+}
+
 fn prefix(boot: &Boot) -> String {
     format!("booted-{}-", boot.memory_mib())
 }
