@@ -84,6 +84,57 @@ fn outcome(load: &Load) -> Outcome {
 }
 
 #[test]
+fn so_many_connections_ask_for_all_that_they_have() {
+    let address = always(answer("hello"));
+    let workload = urls(
+        vec![UrlSpec::get("/")],
+        Version::Http11,
+        PerConnection::Fixed(3),
+    );
+    let found = outcome(&Load {
+        connections: 4,
+        openings: Some(6),
+        workload,
+        ..load_without_end(address)
+    });
+    assert_eq!(
+        (found.connections, found.requests, found.errors),
+        (6, 18, 0)
+    );
+    assert!(!found.interrupted);
+}
+
+#[test]
+fn who_ends_connections_early_does_not_keep_a_run_from_ending() {
+    let address = serve(|mut stream| {
+        let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\na";
+        if head(&mut stream).is_some() {
+            let _ = stream.write_all(last.as_bytes());
+        }
+    });
+    let workload = urls(
+        vec![UrlSpec::get("/")],
+        Version::Http11,
+        PerConnection::Fixed(3),
+    );
+    let found = outcome(&Load {
+        openings: Some(6),
+        workload,
+        ..load_without_end(address)
+    });
+    assert_eq!((found.connections, found.requests), (6, 6));
+}
+
+/// As [`load`], for an hour.
+fn load_without_end(address: SocketAddr) -> Load {
+    Load {
+        requests: None,
+        duration: Duration::from_secs(3600),
+        ..load(address)
+    }
+}
+
+#[test]
 fn exactly_as_many_as_asked_for_are_made() {
     let counter = Arc::new(AtomicU64::new(0));
     let counted = counter.clone();

@@ -256,6 +256,7 @@ fn load_of(args: &Args, urls: &[String]) -> anyhow::Result<Load> {
         ramp: args.ramp,
         duration: args.duration,
         requests: args.requests,
+        openings: None,
         timeout: args.timeout,
         seed: args.seed,
         time: None,

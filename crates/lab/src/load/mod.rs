@@ -109,6 +109,8 @@ pub struct Load {
     pub duration: Duration,
     /// Ends after so many counted answers, if that comes earlier.
     pub requests: Option<u64>,
+    /// Ends once so many connections were opened and are done, if that comes earlier.
+    pub openings: Option<u64>,
     /// How long a connection, or an answer's next bytes, may take.
     pub timeout: Duration,
     /// Draws the traffic.
@@ -116,6 +118,9 @@ pub struct Load {
     /// What time it is; `None` for this machine's.
     pub time: Option<Arc<dyn Time>>,
 }
+
+/// The traffic that is drawn unless another is asked for.
+pub const SEED: u64 = 1;
 
 impl Load {
     /// The plainest: a client without TLS that asks again as soon as it has its answer, for ten seconds.
@@ -136,8 +141,9 @@ impl Load {
             ramp: Duration::ZERO,
             duration: Duration::from_secs(10),
             requests: None,
+            openings: None,
             timeout: Duration::from_secs(10),
-            seed: 1,
+            seed: SEED,
             time: None,
         }
     }

@@ -52,11 +52,14 @@ pub fn run(
             let worker = Worker::new(load, &shared, tls.clone(), &share, live.clone())
                 .map_err(|error| Error::Machine(format!("no epoll to be had: {error}")))?;
             let cpu = pinned_to(&load.cpus, number);
+            let teller = thread::current();
             let spawned = thread::Builder::new()
                 .name(format!("load-{number}"))
                 .spawn_scoped(scope, move || {
                     pin(cpu);
-                    worker.run()
+                    let counted = worker.run();
+                    teller.unpark();
+                    counted
                 });
             match spawned {
                 Ok(handle) => handles.push(handle),
@@ -138,6 +141,7 @@ fn plan(load: &Load) -> Shared {
     Shared {
         stop: AtomicBool::new(false),
         quota: load.requests.map(AtomicU64::new),
+        openings: load.openings.map(AtomicU64::new),
         begin_ns,
         count_ns,
         end_ns: count_ns.saturating_add(load.duration.as_nanos() as u64),

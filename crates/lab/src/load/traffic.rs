@@ -44,7 +44,7 @@ impl Worker<'_> {
     }
 
     pub(crate) fn connect(&mut self, at: u32, due_ns: Option<u64>) {
-        if self.is_dry() {
+        if self.is_dry() || !self.take_opening() {
             return;
         }
         let addresses = &self.load.target.addresses;

@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     pub stop: AtomicBool,
     /// Requests that may still be made, if they are limited.
     pub quota: Option<AtomicU64>,
+    /// Connections that may be opened yet.
+    pub openings: Option<AtomicU64>,
     pub begin_ns: u64,
     /// Counting begins.
     pub count_ns: u64,
@@ -191,6 +193,7 @@ impl<'l> Worker<'l> {
         self.now_ns >= self.shared.end_ns
             || self.shared.stop.load(Relaxed)
             || (self.dry && self.clients.iter().all(Client::is_quiet))
+            || (!self.may_open() && self.clients.iter().all(|client| client.link.is_none()))
     }
 
     fn timeout(&mut self, sweep_ns: u64) -> Timespec {
@@ -319,6 +322,20 @@ impl<'l> Worker<'l> {
         let taken = quota.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
         self.dry = taken.is_err();
         !self.dry
+    }
+
+    fn may_open(&self) -> bool {
+        let openings = self.shared.openings.as_ref();
+        openings.is_none_or(|left| left.load(Relaxed) > 0)
+    }
+
+    /// Takes one connection of those that may be opened.
+    pub(crate) fn take_opening(&self) -> bool {
+        let openings = self.shared.openings.as_ref();
+        openings.is_none_or(|left| {
+            let taken = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+            taken.is_ok()
+        })
     }
 
     /// Gives back requests that were taken and not made after all.
