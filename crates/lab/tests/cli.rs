@@ -180,3 +180,55 @@ fn ctrl_c_ends_it_with_the_figures_so_far() {
     assert_eq!(child.wait().expect("its end").code(), Some(130));
     assert!(figures.contains("right answers in"), "{figures}");
 }
+
+/// Two experiments, computed, as counted ones are: several servers at a time.
+fn rehearse(folder: &Folder, results: &str) -> Output {
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let experiments = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
+    lab(&[
+        "run",
+        "002-figure-4",
+        "002-figure-2",
+        "--experiments",
+        experiments,
+        "--measure",
+        "instructions",
+        "--rehearse",
+        "--jobs",
+        "3",
+        "--results",
+        &path(results),
+        "--data",
+        &path("data"),
+    ])
+}
+
+#[test]
+fn servers_that_are_counted_side_by_side_share_their_results() {
+    let folder = Folder::new();
+    let first = rehearse(&folder, "results");
+    assert!(first.status.success(), "{}", errors_of(&first));
+    let said = errors_of(&first);
+    let measured = said
+        .lines()
+        .filter(|line| line.contains("(repeat "))
+        .count();
+    let all = said.lines().find_map(|line| line.split_once("[ 1/"));
+    let all = all.and_then(|(_, rest)| rest.split(']').next()?.parse().ok());
+    assert!(
+        measured > 10 && all.is_some_and(|all: usize| all >= measured),
+        "{said}"
+    );
+    for name in ["002-figure-4", "002-figure-2"] {
+        let file = folder
+            .path()
+            .join(format!("results/{name}-by-instructions.jsonl"));
+        let text = std::fs::read_to_string(file).expect("results");
+        assert!(text.lines().count() > 5, "{text}");
+    }
+    let again = errors_of(&rehearse(&folder, "results"));
+    assert!(
+        !again.contains("requests/10"),
+        "nothing is measured twice: {again}"
+    );
+}

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -13,10 +13,11 @@ use super::counted::Counted;
 use super::counting::{By, Ways};
 use super::fake::Fake;
 use super::plan::Extent;
-use super::progress::{Named, Progress, Stderr};
+use super::progress::Stderr;
 use super::real::Real;
 use super::runner::{self, End, Setting};
 use super::schema::Experiment;
+use super::several;
 use super::site::Sites;
 use crate::peers::Place;
 
@@ -37,7 +38,7 @@ pub struct Args {
     /// By the clock, on this machine, or by instructions, in guests that count them [default: what the file says]
     #[arg(long, value_name = "HOW")]
     measure: Option<Ways>,
-    /// Experiments that are counted at a time
+    /// Servers that are counted at a time, each on a processor of its own
     #[arg(long, value_name = "N", default_value_t = jobs(), value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
     /// Multiplies all durations
@@ -119,26 +120,23 @@ fn measure(args: &Args, experiments: &[Experiment]) -> anyhow::Result<ExitCode> 
         fresh: args.fresh,
         stop: &stop,
     };
-    let stop_of = |ended: &[Ended]| ended.contains(&Ended::Stopped);
-    let mut ended = Vec::new();
+    let stop_of = |ends: &[Ended]| ends.contains(&Ended::Stopped);
+    let mut ends = Vec::new();
     let (by_clock, counted) = split(args, experiments);
     let mut bench = bench(args);
     for experiment in &by_clock {
-        if stop_of(&ended) {
+        if stop_of(&ends) {
             break;
         }
         eprintln!("{}: {}", experiment.name, experiment.title);
-        ended.push(one(
-            experiment,
-            &setting,
-            &mut *bench,
-            &mut Stderr::default(),
-        ));
+        let mut progress = Stderr::default();
+        let end = runner::run(experiment, &setting, &mut *bench, &mut progress);
+        ends.push(ended(experiment, end));
     }
-    if !stop_of(&ended) {
-        ended.extend(count(args, &setting, &counted));
+    if !stop_of(&ends) {
+        ends.extend(count(args, &setting, &counted));
     }
-    if stop_of(&ended) {
+    if stop_of(&ends) {
         let same = match args.fresh {
             true => "the same command without --fresh",
             false => "the same command",
@@ -146,7 +144,7 @@ fn measure(args: &Args, experiments: &[Experiment]) -> anyhow::Result<ExitCode> 
         eprintln!("stopped; what is whole is kept, and {same} goes on from there");
         return Ok(ExitCode::from(130));
     }
-    Ok(match ended.contains(&Ended::Failed) {
+    Ok(match ends.contains(&Ended::Failed) {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     })
@@ -177,13 +175,9 @@ enum Ended {
     Stopped,
 }
 
-fn one(
-    experiment: &Experiment,
-    setting: &Setting<'_>,
-    bench: &mut dyn Bench,
-    progress: &mut dyn Progress,
-) -> Ended {
-    match runner::run(experiment, setting, bench, progress) {
+/// Tells how an experiment ended.
+fn ended(experiment: &Experiment, end: Result<End, String>) -> Ended {
+    match end {
         Ok(End::Whole { broken: 0 }) => Ended::Whole,
         Ok(End::Whole { broken }) => {
             eprintln!(
@@ -200,29 +194,14 @@ fn one(
     }
 }
 
-/// Counts some experiments, several at a time.
+/// Counts some experiments, several servers at a time.
 fn count(args: &Args, setting: &Setting<'_>, experiments: &[Experiment]) -> Vec<Ended> {
-    let (waiting, ended) = (Mutex::new(experiments.iter()), Mutex::new(Vec::new()));
-    let next = || waiting.lock().expect("nobody panics with it").next();
-    let jobs = (args.jobs as usize).min(experiments.len());
     let sites = Sites::new(data(args));
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                let mut bench = counting_bench(args, sites.clone());
-                while let Some(experiment) = next() {
-                    let mut progress = Named::new(&experiment.name);
-                    progress.line(&experiment.title);
-                    let end = one(experiment, setting, &mut *bench, &mut progress);
-                    ended.lock().expect("nobody panics with it").push(end);
-                    if end == Ended::Stopped {
-                        break;
-                    }
-                }
-            });
-        }
-    });
-    ended.into_inner().expect("nobody panicked with it")
+    let bench = || counting_bench(args, sites.clone());
+    let ends = several::run(experiments, setting, args.jobs as usize, &bench);
+    let ends = experiments.iter().zip(ends);
+    ends.map(|(experiment, end)| ended(experiment, end))
+        .collect()
 }
 
 fn counting_bench(args: &Args, sites: Sites) -> Box<dyn Bench> {
@@ -232,9 +211,10 @@ fn counting_bench(args: &Args, sites: Sites) -> Box<dyn Bench> {
     }
 }
 
-/// Two guests at once give the figures of one (docs/performance.md).
+/// A guest takes a processor, and up to a GiB of memory.
 fn jobs() -> u32 {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(2) as u32)
+    const MOST: usize = 4;
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST) as u32)
 }
 
 /// Servers run in other folders than this.

@@ -13,6 +13,7 @@ pub mod fake;
 pub(crate) mod fetch;
 mod forms;
 mod guests;
+pub mod kept;
 pub mod machine;
 pub mod measure;
 pub mod phases;
@@ -23,6 +24,7 @@ pub mod results;
 pub mod runner;
 pub mod schema;
 mod schema_check;
+mod several;
 mod site;
 pub mod units;
 

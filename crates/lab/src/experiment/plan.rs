@@ -60,7 +60,7 @@ impl Extent {
         }
     }
 
-    fn wants(&self, server: &Server) -> bool {
+    pub(super) fn wants(&self, server: &Server) -> bool {
         self.only.is_empty() || self.only.contains(&server.name)
     }
 }
@@ -97,6 +97,12 @@ fn rounded(rate: f64) -> f64 {
     let rate = (rate / unit).round() * unit;
     // Without the tail that the power of ten leaves.
     (rate * 1000.0).round() / 1000.0
+}
+
+/// How many measurements there are.
+#[must_use]
+pub fn count(experiment: &Experiment, extent: &Extent) -> usize {
+    steps(experiment, &points(experiment, None, extent), extent).len()
 }
 
 /// All measurements in their order.

@@ -2,6 +2,8 @@
 //! line that is rewritten within it.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
 
 use super::units::{number, span};
 use crate::load::Snapshot;
@@ -70,8 +72,53 @@ impl Progress for Named {
     fn passing(&mut self, _text: &str) {}
 }
 
-/// Where in an experiment a measurement stands.
-#[derive(Clone, Copy, Debug)]
+/// How far a run is. Shared by all who measure.
+#[derive(Debug)]
+pub struct Counter {
+    all: usize,
+    begun: AtomicUsize,
+    measured: AtomicUsize,
+    since: Instant,
+    /// Seconds of a measurement, before one is known.
+    expected_s: f64,
+}
+
+impl Counter {
+    /// For so many measurements; `expected_s` is what one takes, roughly.
+    #[must_use]
+    pub fn new(all: usize, expected_s: f64) -> Self {
+        Self {
+            all,
+            begun: AtomicUsize::new(0),
+            measured: AtomicUsize::new(0),
+            since: Instant::now(),
+            expected_s,
+        }
+    }
+
+    /// The place of the next, which is measured now or was found.
+    #[must_use]
+    pub fn next(&self) -> Place {
+        let number = self.begun.fetch_add(1, Relaxed) + 1;
+        let each_s = match self.measured.load(Relaxed) {
+            0 => self.expected_s,
+            measured => self.since.elapsed().as_secs_f64() / measured as f64,
+        };
+        Place {
+            number,
+            all: self.all,
+            left_s: each_s * self.all.saturating_sub(number) as f64,
+        }
+    }
+
+    /// One was measured.
+    pub fn measured(&self) {
+        self.measured.fetch_add(1, Relaxed);
+    }
+}
+
+/// Where in a run a measurement stands.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
     /// Measurements made or found, this one included.
     pub number: usize,

@@ -3,13 +3,12 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::bench::{Bench, Job, Measured};
-use super::machine::Machine;
+use super::kept::{Attempt, Kept};
 use super::plan::{self, Extent, Step};
-use super::progress::{self, Place, Progress};
-use super::results::{self, Found, Key, Record, Role, Stored, Why, Writer};
+use super::progress::{self, Counter, Place, Progress};
+use super::results::{self, Found, Role, Why};
 use super::schema::{Experiment, X};
 use super::{capacity, units};
 use crate::load::Pace;
@@ -48,21 +47,23 @@ pub fn run(
     bench: &mut dyn Bench,
     progress: &mut dyn Progress,
 ) -> Result<End, String> {
-    let path = results::path(setting.results, &experiment.name);
-    if setting.fresh
-        && let Some(aside) = results::put_aside(&path)?
-    {
-        progress.line(&format!(
-            "what was measured before is now in {}",
-            aside.display()
-        ));
-    }
-    let stored = results::read(&path)?;
-    for note in &stored.notes {
-        progress.line(&format!("{}: {note}", path.display()));
-    }
-    comparable(experiment, setting.extent, bench.pretends(), &stored)
-        .map_err(|problem| format!("{}: {problem}", path.display()))?;
+    let kept = Kept::open(experiment, setting, bench.pretends(), progress)?;
+    let expected_s = plan::expected_s(experiment, setting.extent);
+    let counter = Counter::new(plan::count(experiment, setting.extent), expected_s);
+    measure(experiment, setting, (&kept, &counter), bench, progress)
+}
+
+/// Measures what is missing of one experiment, or of those of its servers that are wanted.
+///
+/// # Errors
+/// With a text for the user; what was measured before stays.
+pub fn measure(
+    experiment: &Experiment,
+    setting: &Setting<'_>,
+    (kept, counter): (&Kept<'_>, &Counter),
+    bench: &mut dyn Bench,
+    progress: &mut dyn Progress,
+) -> Result<End, String> {
     let mut making = |share: f64| {
         let percent = share * 100.0;
         progress.passing(&format!(
@@ -77,57 +78,21 @@ pub fn run(
     let mut run = Run {
         experiment,
         setting,
+        kept,
+        counter,
         bench,
         progress,
-        writer: Writer::open(&path, stored.whole_len)?,
-        stored,
-        machine: Machine::this(),
-        not_there: Vec::new(),
     };
     run.all()
-}
-
-/// Whether what is stored was measured in the same way.
-fn comparable(
-    experiment: &Experiment,
-    extent: &Extent,
-    pretends: bool,
-    stored: &Stored,
-) -> Result<(), String> {
-    let scale = extent.duration_scale(experiment);
-    for record in stored.records.values() {
-        let Some(server) = experiment.server(&record.server) else {
-            continue;
-        };
-        if record.pretended != pretends {
-            return Err(
-                "holds a rehearsal's figures beside measured ones; use --fresh to begin \
-                        anew, or another folder with --results"
-                    .into(),
-            );
-        }
-        if record.fingerprint != experiment.fingerprint(server, scale) {
-            return Err(format!(
-                "{} was measured with other settings (the experiment's file, --scale or --quick \
-                 changed); use --fresh to begin anew (what is there is kept beside it), or \
-                 another folder with --results",
-                record.server
-            ));
-        }
-    }
-    Ok(())
 }
 
 struct Run<'a> {
     experiment: &'a Experiment,
     setting: &'a Setting<'a>,
+    kept: &'a Kept<'a>,
+    counter: &'a Counter,
     bench: &'a mut dyn Bench,
     progress: &'a mut dyn Progress,
-    writer: Writer,
-    stored: Stored,
-    machine: Machine,
-    /// Servers that can't be started here: they are recorded once.
-    not_there: Vec<usize>,
 }
 
 impl Run<'_> {
@@ -139,24 +104,14 @@ impl Run<'_> {
         };
         let points = plan::points(self.experiment, capacity_per_s, self.setting.extent);
         let steps = plan::steps(self.experiment, &points, self.setting.extent);
-        let mut pace = TimeLeft::new(plan::expected_s(self.experiment, self.setting.extent));
-        for (index, step) in steps.iter().enumerate() {
+        for step in &steps {
             if self.setting.stop.load(Ordering::Relaxed) {
                 return Ok(End::Stopped);
             }
-            if self.is_done(step) {
+            let place = self.counter.next();
+            if self.kept.is_done(step) {
                 continue;
             }
-            let missing = steps[index + 1..]
-                .iter()
-                .filter(|step| !self.is_done(step))
-                .count();
-            let place = Place {
-                number: index + 1,
-                all: steps.len(),
-                left_s: pace.left_s(missing),
-            };
-            let began = Instant::now();
             let job = plan::job(self.experiment, step, self.setting.extent);
             let mut attempt = self.attempt(&job, Some(step), place);
             for _ in 0..STARVED_TRIES {
@@ -169,30 +124,15 @@ impl Run<'_> {
             if is_cut(&attempt.found) {
                 return Ok(End::Stopped);
             }
-            pace.took(began.elapsed());
+            self.counter.measured();
             self.tell(step, place, &attempt.found);
-            self.keep(Role::Point, &step.x, step.repeat, step.server, attempt)?;
+            self.kept
+                .keep(Role::Point, &step.x, step.repeat, step.server, attempt)?;
         }
+        let broken = steps.iter().filter(|step| !self.kept.is_done(step));
         Ok(End::Whole {
-            broken: self.broken(&steps),
+            broken: broken.count(),
         })
-    }
-
-    /// Measurements of these that servers which are here could not give.
-    fn broken(&self, steps: &[Step]) -> usize {
-        let missing = steps.iter().filter(|step| !self.is_done(step));
-        missing.count()
-    }
-
-    fn is_done(&self, step: &Step) -> bool {
-        let server = &self.experiment.servers[step.server].name;
-        let key = results::key(Role::Point, server, &step.x, step.repeat);
-        self.not_there.contains(&step.server) || self.has(&key).is_some()
-    }
-
-    /// What is stored under a key, if it has figures: what failed is tried again.
-    fn has(&self, key: &Key) -> Option<&Measured> {
-        self.stored.records.get(key)?.measured()
     }
 
     /// The capacity that the sweep is relative to, stored or measured now.
@@ -209,15 +149,11 @@ impl Run<'_> {
             .position(|server| server.name == job.server.name);
         let index = index.expect("the reference is a server");
         let x = X::Text("capacity".into());
-        if let Some(measured) = self.has(&results::key(Role::Reference, &job.server.name, &x, 0)) {
+        let key = results::key(Role::Reference, &job.server.name, &x, 0);
+        if let Some(measured) = self.kept.figures(&key) {
             return Ok(Reference::Found(measured.outcome.requests_per_s));
         }
-        let place = Place {
-            number: 0,
-            all: 0,
-            left_s: 0.0,
-        };
-        let attempt = self.attempt(&job, None, place);
+        let attempt = self.attempt(&job, None, Place::default());
         if is_cut(&attempt.found) {
             return Ok(Reference::Stopped);
         }
@@ -241,7 +177,7 @@ impl Run<'_> {
             "capacity of {}: {shown} requests/s",
             job.server.name
         ));
-        self.keep(Role::Reference, &x, 0, index, attempt)?;
+        self.kept.keep(Role::Reference, &x, 0, index, attempt)?;
         Ok(Reference::Found(rate))
     }
 
@@ -298,65 +234,12 @@ impl Run<'_> {
         };
         self.progress.line(&format!("{begin}  {end}"));
     }
-
-    fn keep(
-        &mut self,
-        role: Role,
-        x: &X,
-        repeat: u32,
-        server_index: usize,
-        attempt: Attempt,
-    ) -> Result<(), String> {
-        let server = &self.experiment.servers[server_index];
-        let gone = matches!(&attempt.found, Found::Failed { why, .. } if *why != Why::Broken);
-        if gone {
-            self.not_there.push(server_index);
-        }
-        let scale = self.setting.extent.duration_scale(self.experiment);
-        let record = Record {
-            experiment: self.experiment.name.clone(),
-            fingerprint: self.experiment.fingerprint(server, scale),
-            role,
-            server: server.name.clone(),
-            x: x.clone(),
-            repeat,
-            found: attempt.found,
-            version: attempt.version,
-            configuration: attempt.configuration,
-            unix_s: now_unix_s(),
-            machine: self.machine.clone(),
-            pretended: self.bench.pretends(),
-        };
-        self.writer.append(&record)?;
-        self.stored.records.insert(record.key(), record);
-        Ok(())
-    }
 }
 
 enum Reference {
     NotNeeded,
     Found(f64),
     Stopped,
-}
-
-struct Attempt {
-    found: Found,
-    version: String,
-    configuration: String,
-}
-
-impl Default for Attempt {
-    fn default() -> Self {
-        let found = Found::Failed {
-            why: Why::Broken,
-            text: "not tried".into(),
-        };
-        Self {
-            found,
-            version: String::new(),
-            configuration: String::new(),
-        }
-    }
 }
 
 /// How often a point is measured once more because others had the processors.
@@ -409,37 +292,6 @@ fn figures(experiment: &Experiment, measured: &Measured) -> String {
         shown.push(format!("{} errors", measured.outcome.errors));
     }
     shown.join("  ")
-}
-
-/// The time left, from what measurements took so far.
-struct TimeLeft {
-    each_s: f64,
-    known: u32,
-}
-
-impl TimeLeft {
-    fn new(expected_s: f64) -> Self {
-        Self {
-            each_s: expected_s,
-            known: 0,
-        }
-    }
-
-    fn took(&mut self, time: Duration) {
-        let weight = 1.0 / f64::from(self.known + 1);
-        self.each_s += (time.as_secs_f64() - self.each_s) * weight.max(0.1);
-        self.known += 1;
-    }
-
-    fn left_s(&self, missing: usize) -> f64 {
-        self.each_s * missing as f64
-    }
-}
-
-fn now_unix_s() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]

@@ -1,0 +1,185 @@
+//! The results of one experiment while it is measured, by one or by several at a time. Knows no bench.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::bench::Measured;
+use super::machine::Machine;
+use super::plan::{Extent, Step};
+use super::progress::Progress;
+use super::results::{self, Found, Key, Record, Role, Stored, Why, Writer};
+use super::runner::Setting;
+use super::schema::{Experiment, X};
+
+/// What was found for one point.
+pub struct Attempt {
+    /// Figures, or why there are none.
+    pub found: Found,
+    /// The server's version.
+    pub version: String,
+    /// The server's configuration.
+    pub configuration: String,
+}
+
+impl Default for Attempt {
+    fn default() -> Self {
+        let found = Found::Failed {
+            why: Why::Broken,
+            text: "not tried".into(),
+        };
+        Self {
+            found,
+            version: String::new(),
+            configuration: String::new(),
+        }
+    }
+}
+
+/// Results, as far as there are some. More are appended to their file.
+pub struct Kept<'a> {
+    experiment: &'a Experiment,
+    fingerprint_scale: f64,
+    machine: Machine,
+    pretended: bool,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    writer: Writer,
+    stored: Stored,
+    /// Servers that can't be started here: they are recorded once.
+    not_there: Vec<usize>,
+}
+
+impl<'a> Kept<'a> {
+    /// Reads what there is. `pretended`: what is kept is computed, not measured.
+    ///
+    /// # Errors
+    /// With a text for the user: something can't be read or written, or was measured in another way.
+    pub fn open(
+        experiment: &'a Experiment,
+        setting: &Setting<'_>,
+        pretended: bool,
+        progress: &mut dyn Progress,
+    ) -> Result<Kept<'a>, String> {
+        let path = results::path(setting.results, &experiment.name);
+        if setting.fresh
+            && let Some(aside) = results::put_aside(&path)?
+        {
+            let aside = aside.display();
+            progress.line(&format!("what was measured before is now in {aside}"));
+        }
+        let stored = results::read(&path)?;
+        for note in &stored.notes {
+            progress.line(&format!("{}: {note}", path.display()));
+        }
+        comparable(experiment, setting.extent, pretended, &stored)
+            .map_err(|problem| format!("{}: {problem}", path.display()))?;
+        let writer = Writer::open(&path, stored.whole_len)?;
+        Ok(Kept {
+            experiment,
+            fingerprint_scale: setting.extent.duration_scale(experiment),
+            machine: Machine::this(),
+            pretended,
+            inner: Mutex::new(Inner {
+                writer,
+                stored,
+                not_there: Vec::new(),
+            }),
+        })
+    }
+
+    /// What is stored under a key, if it has figures: what failed is tried again.
+    #[must_use]
+    pub fn figures(&self, key: &Key) -> Option<Measured> {
+        self.inner().stored.records.get(key)?.measured().cloned()
+    }
+
+    /// Whether nothing is left to do for a step.
+    #[must_use]
+    pub fn is_done(&self, step: &Step) -> bool {
+        let server = &self.experiment.servers[step.server].name;
+        let key = results::key(Role::Point, server, &step.x, step.repeat);
+        let inner = self.inner();
+        let record = inner.stored.records.get(&key);
+        inner.not_there.contains(&step.server) || record.and_then(Record::measured).is_some()
+    }
+
+    /// Keeps what was found.
+    ///
+    /// # Errors
+    /// The disk is full, say.
+    pub fn keep(
+        &self,
+        role: Role,
+        x: &X,
+        repeat: u32,
+        server_index: usize,
+        attempt: Attempt,
+    ) -> Result<(), String> {
+        let server = &self.experiment.servers[server_index];
+        let gone = matches!(&attempt.found, Found::Failed { why, .. } if *why != Why::Broken);
+        let record = Record {
+            experiment: self.experiment.name.clone(),
+            fingerprint: self.experiment.fingerprint(server, self.fingerprint_scale),
+            role,
+            server: server.name.clone(),
+            x: x.clone(),
+            repeat,
+            found: attempt.found,
+            version: attempt.version,
+            configuration: attempt.configuration,
+            unix_s: now_unix_s(),
+            machine: self.machine.clone(),
+            pretended: self.pretended,
+        };
+        let mut inner = self.inner();
+        if gone {
+            inner.not_there.push(server_index);
+        }
+        inner.writer.append(&record)?;
+        inner.stored.records.insert(record.key(), record);
+        Ok(())
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether what is stored was measured in the same way.
+fn comparable(
+    experiment: &Experiment,
+    extent: &Extent,
+    pretends: bool,
+    stored: &Stored,
+) -> Result<(), String> {
+    let scale = extent.duration_scale(experiment);
+    for record in stored.records.values() {
+        let Some(server) = experiment.server(&record.server) else {
+            continue;
+        };
+        if record.pretended != pretends {
+            return Err(
+                "holds a rehearsal's figures beside measured ones; use --fresh to begin \
+                        anew, or another folder with --results"
+                    .into(),
+            );
+        }
+        if record.fingerprint != experiment.fingerprint(server, scale) {
+            return Err(format!(
+                "{} was measured with other settings (the experiment's file, --scale or --quick \
+                 changed); use --fresh to begin anew (what is there is kept beside it), or \
+                 another folder with --results",
+                record.server
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn now_unix_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,157 @@
+//! Counts experiments, several servers at a time: each has a guest of its own, and a processor. Knows no guests.
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::bench::Bench;
+use super::kept::Kept;
+use super::plan::{self, Extent};
+use super::progress::{Counter, Named, Progress};
+use super::runner::{self, End, Setting};
+use super::schema::Experiment;
+
+/// One experiment, with what is known of it.
+struct Open<'e> {
+    experiment: &'e Experiment,
+    kept: Kept<'e>,
+    ends: Mutex<Vec<Result<End, String>>>,
+}
+
+/// What is measured in one go.
+struct Unit<'e> {
+    open: &'e Open<'e>,
+    extent: Extent,
+    is_first: bool,
+}
+
+/// Runs experiments, with so many measurements at a time; `bench` makes a bench for each of those who measure. How each
+/// experiment ended is in their order.
+pub fn run(
+    experiments: &[Experiment],
+    setting: &Setting<'_>,
+    jobs: usize,
+    bench: &(dyn Fn() -> Box<dyn Bench> + Sync),
+) -> Vec<Result<End, String>> {
+    let pretends = bench().pretends();
+    let open = |experiment| {
+        let kept = Kept::open(
+            experiment,
+            setting,
+            pretends,
+            &mut Named::new(&experiment.name),
+        );
+        kept.map(|kept| Open {
+            experiment,
+            kept,
+            ends: Mutex::default(),
+        })
+    };
+    let opened: Vec<Result<Open<'_>, String>> = experiments.iter().map(open).collect();
+    let units: Vec<Unit<'_>> = opened
+        .iter()
+        .flatten()
+        .flat_map(|open| units(open, setting.extent))
+        .collect();
+    let count = |unit: &Unit<'_>| plan::count(unit.open.experiment, &unit.extent);
+    let counter = Counter::new(units.iter().map(count).sum(), EXPECTED_S);
+    let waiting = Mutex::new(units.iter());
+    let next = || waiting.lock().expect("nobody panics with it").next();
+    thread::scope(|scope| {
+        for number in 0..jobs.min(units.len()) {
+            let (next, counter) = (&next, &counter);
+            scope.spawn(move || {
+                stay(number);
+                let mut bench = bench();
+                while let Some(unit) = next() {
+                    if setting.stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    unit.run(setting, counter, &mut *bench);
+                }
+            });
+        }
+    });
+    let is_stopped = setting.stop.load(Ordering::Relaxed);
+    let end = |open: Result<Open<'_>, String>| open.and_then(|open| open.end(is_stopped));
+    opened.into_iter().map(end).collect()
+}
+
+/// Seconds of a measurement, before one is known.
+const EXPECTED_S: f64 = 3.0;
+
+/// Each server apart, but where what is asked of all depends on what one can do.
+fn units<'e>(open: &'e Open<'e>, extent: &Extent) -> Vec<Unit<'e>> {
+    let unit = |extent: Extent, is_first| Unit {
+        open,
+        extent,
+        is_first,
+    };
+    if !open.experiment.sweep.relative_to_capacity.is_empty() {
+        return vec![unit(extent.clone(), true)];
+    }
+    let servers = open.experiment.servers.iter();
+    let servers = servers.filter(|server| extent.wants(server)).enumerate();
+    let only = |name: &String| Extent {
+        only: vec![name.clone()],
+        ..extent.clone()
+    };
+    servers
+        .map(|(at, server)| unit(only(&server.name), at == 0))
+        .collect()
+}
+
+impl Unit<'_> {
+    fn run(&self, setting: &Setting<'_>, counter: &Counter, bench: &mut dyn Bench) {
+        let Open {
+            experiment,
+            kept,
+            ends,
+        } = self.open;
+        let mut progress = Named::new(&experiment.name);
+        if self.is_first {
+            progress.line(&experiment.title);
+        }
+        let setting = Setting {
+            extent: &self.extent,
+            ..*setting
+        };
+        let end = runner::measure(experiment, &setting, (kept, counter), bench, &mut progress);
+        ends.lock().expect("nobody panics with it").push(end);
+    }
+}
+
+impl Open<'_> {
+    /// How it ended, by how its units did.
+    fn end(self, is_stopped: bool) -> Result<End, String> {
+        let ends = self.ends.into_inner().expect("nobody panicked with it");
+        let mut all = 0;
+        for end in ends {
+            match end? {
+                End::Whole { broken } => all += broken,
+                End::Stopped => return Ok(End::Stopped),
+            }
+        }
+        match is_stopped {
+            true => Ok(End::Stopped),
+            false => Ok(End::Whole { broken: all }),
+        }
+    }
+}
+
+/// Keeps this thread, and all that it starts, on one processor: a guest that is stopped and its client take turns, and waking
+/// another processor takes longer than a turn.
+fn stay(number: usize) {
+    let Ok(allowed) = sched_getaffinity(None) else {
+        return;
+    };
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|cpu| allowed.is_set(*cpu))
+        .collect();
+    let mut one = CpuSet::new();
+    one.set(cpus[number % cpus.len()]);
+    // Without it all is slower, and the same.
+    let _ = sched_setaffinity(None, &one);
+}
