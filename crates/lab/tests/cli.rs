@@ -232,3 +232,28 @@ fn servers_that_are_counted_side_by_side_share_their_results() {
         "nothing is measured twice: {again}"
     );
 }
+
+#[test]
+fn two_runs_are_compared_point_by_point() {
+    let folder = Folder::new();
+    for results in ["one", "other"] {
+        assert!(rehearse(&folder, results).status.success());
+    }
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let experiments = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
+    let compare = |other: &str| {
+        let results = path("one");
+        let other = path(other);
+        let from = ["report", "--experiments", experiments, "--results"];
+        lab(&[&from[..], &[&results, "--against", &other]].concat())
+    };
+    let output = compare("other");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        text.contains("others: ") && text.contains("points are within 3 %"),
+        "{text}"
+    );
+    let nothing = compare("nowhere");
+    assert!(!nothing.status.success());
+    assert!(errors_of(&nothing).contains("no point in common"));
+}

@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::instructions::{self, Counts};
 use super::model::Study;
-use super::{claims, html, levels, markdown};
+use super::{against, claims, html, levels, markdown};
 use crate::experiment::cli::all_in;
 use crate::experiment::counting::By;
 use crate::experiment::results;
@@ -31,6 +31,9 @@ pub struct Args {
     /// The picture of what each level is worth, to write beside the summary
     #[arg(long, value_name = "FILE", default_value = "levels.svg")]
     picture: PathBuf,
+    /// Write no report: compare with another folder of results, point by point
+    #[arg(long, value_name = "DIR")]
+    against: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -39,6 +42,9 @@ pub struct Args {
 /// With a text for the user.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (studies, mut problems) = studies(&args.experiments, &args.results)?;
+    if let Some(other) = &args.against {
+        return compare(args, &studies, other);
+    }
     let rows = instructions::read(&args.results).unwrap_or_else(|problem| {
         problems.push(problem);
         Vec::new()
@@ -74,6 +80,22 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         args.markdown.display(),
         experiments.count()
     );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn compare(args: &Args, here: &[Study], folder: &Path) -> anyhow::Result<ExitCode> {
+    let (there, problems) = studies(&args.experiments, folder)?;
+    for problem in &problems {
+        eprintln!("{problem}");
+    }
+    let pairs = against::pairs(here, &there);
+    anyhow::ensure!(
+        !pairs.is_empty(),
+        "{} and {} have no point in common",
+        args.results.display(),
+        folder.display()
+    );
+    print!("{}", against::text(&pairs));
     Ok(ExitCode::SUCCESS)
 }
 

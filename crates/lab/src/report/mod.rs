@@ -3,6 +3,7 @@
 //! `model` makes figures of records, `sentence` and `beside` say what they show, `chart` draws, and
 //! `html` and `markdown` set the page. None of them measures or writes results.
 
+pub mod against;
 pub mod beside;
 pub mod chart;
 pub mod claims;

@@ -1,0 +1,107 @@
+//! Two runs of the same experiments: how far each point of one is from that of the other. Pure.
+
+use super::chart::x_name;
+use super::model::{Shown, Study};
+
+/// Closer than this two runs are called the same.
+const SAME: f64 = 0.03;
+
+/// One point, measured twice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pair {
+    /// Experiment, figure, server and x.
+    pub name: String,
+    /// What was found here and there, with unit.
+    pub values: [String; 2],
+    /// How much more, or less if negative, was found here, as a share of the other.
+    pub more: f64,
+    /// It is a time: near saturation that depends on little things.
+    pub is_time: bool,
+}
+
+/// The points that both have.
+#[must_use]
+pub fn pairs(here: &[Study], there: &[Study]) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for study in here {
+        let twin = there
+            .iter()
+            .find(|twin| twin.experiment.name == study.experiment.name);
+        let shown = twin.map(Study::shown).unwrap_or_default();
+        for (one, other) in study.shown().iter().zip(&shown) {
+            of_figure(one, other, &mut pairs);
+        }
+    }
+    pairs
+}
+
+fn of_figure(one: &Shown<'_>, other: &Shown<'_>, pairs: &mut Vec<Pair>) {
+    let unit = one.unit();
+    for series in &one.series {
+        let Some(twin) = other.series(&series.server) else {
+            continue;
+        };
+        for point in &series.points {
+            let Some(again) = twin.at(&point.x) else {
+                continue;
+            };
+            let [now, then] = [point.y.median, again.y.median];
+            let place = x_name(one, &point.x);
+            pairs.push(Pair {
+                name: format!(
+                    "{}, {}: {}, {place}",
+                    one.experiment.name, one.figure.title, series.server
+                ),
+                values: [now, then].map(|value| unit.show(value)),
+                more: (now - then) / then.abs().max(f64::MIN_POSITIVE),
+                is_time: one.figure.measure.lower_is_better(),
+            });
+        }
+    }
+}
+
+/// The points that are not the same, the farthest first, and how many are.
+#[must_use]
+pub fn text(pairs: &[Pair]) -> String {
+    let is_same = |pair: &&Pair| pair.more.abs() <= SAME;
+    let mut apart: Vec<&Pair> = pairs.iter().filter(|pair| !is_same(pair)).collect();
+    apart.sort_by(|a, b| b.more.abs().total_cmp(&a.more.abs()));
+    let mut lines: Vec<String> = apart.iter().map(|pair| line(pair)).collect();
+    for (name, is_time) in [("times", true), ("others", false)] {
+        let of = pairs.iter().filter(|pair| pair.is_time == is_time);
+        let (all, same) = (of.clone().count(), of.filter(is_same).count());
+        lines.push(format!("{name}: {same} of {all} points are within 3 %"));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn line(pair: &Pair) -> String {
+    let [now, then] = &pair.values;
+    let percent = pair.more * 100.0;
+    format!("{percent:+7.1} %  {}: {now}, {then} there", pair.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_farthest_is_first_and_all_are_counted() {
+        let pair = |name: &str, more, is_time| Pair {
+            name: name.to_owned(),
+            values: ["1".to_owned(), "2".to_owned()],
+            more,
+            is_time,
+        };
+        let pairs = [
+            pair("same", 0.03, false),
+            pair("near", -0.04, false),
+            pair("far", 0.5, true),
+        ];
+        assert_eq!(
+            text(&pairs),
+            "  +50.0 %  far: 1, 2 there\n   -4.0 %  near: 1, 2 there\ntimes: 0 of 1 points are within 3 %\n\
+             others: 1 of 2 points are within 3 %\n"
+        );
+    }
+}
