@@ -4,24 +4,13 @@
 use super::bench::Job;
 
 /// Instructions of a figure, where all requests are for the same file.
-const WORK: f64 = 1.5e8;
-/// Those of a warm-up.
-const WARMUP_WORK: f64 = 1e8;
+const WORK: f64 = 1e8;
 /// Most requests of a figure for one file.
-const MOST: f64 = 6000.0;
-/// Requests of a figure of a mix: all servers are asked for the same part of it.
-const OF_A_MIX: u64 = 2400;
-/// Runs of a pair: a short one, and one three times as long.
-const PAIR: u64 = 4;
-
-/// Pairs of a short and a long run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Amount {
-    /// Requests of the short run.
-    pub short: u64,
-    /// How many pairs: an odd number.
-    pub rounds: u64,
-}
+const MOST: f64 = 4000.0;
+/// Requests of a figure of a mix: all servers are asked for the same part of it,
+const OF_A_MIX: u64 = 800;
+/// but those for whom that would be more instructions than these.
+const MIX_WORK: f64 = 4e8;
 
 /// What the amounts depend on.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +20,7 @@ pub struct Wanted {
     is_of_one_file: bool,
     /// Requests of a figure, at least.
     least: u64,
-    /// Requests before these.
+    /// Requests before these, at least; of one file at most.
     warmup: u64,
 }
 
@@ -48,43 +37,45 @@ impl Wanted {
 
     /// Requests that tell roughly what one costs.
     pub fn trial(self) -> u64 {
-        self.connections.max(20)
+        20
     }
 
-    /// Requests before a figure, if one costs `each` instructions.
+    /// Requests before a figure, if one costs `each` instructions. Of a mix, all that will be asked for.
     pub fn warmup(self, each: f64) -> u64 {
-        let most = match self.is_of_one_file {
-            true => (WARMUP_WORK / each.max(1.0)) as u64,
-            false => u64::MAX,
-        };
-        self.warmup.min(most).max(1)
+        match self.is_of_one_file {
+            true => self.warmup.min(as_many(each)).max(1),
+            false => self.warmup.max(self.requests(each)),
+        }
     }
 
-    /// What makes a figure, if a request costs `each`. Even a short run has all connections.
-    pub fn amount(self, each: f64) -> Amount {
-        const ROUNDS: u64 = 3;
+    /// Requests of a figure, if one costs `each`.
+    pub fn requests(self, each: f64) -> u64 {
         let requests = match self.is_of_one_file {
-            true => (WORK / each.max(1.0)).min(MOST) as u64,
-            false => OF_A_MIX,
+            true => as_many(each),
+            false => OF_A_MIX.min((MIX_WORK / each.max(1.0)) as u64),
         };
-        let requests = requests.max(self.least);
-        let short = |rounds: u64| (requests / (PAIR * rounds)).max(self.connections).max(1);
-        // With many connections, short runs are long.
-        let rounds = match PAIR * ROUNDS * short(ROUNDS) > 2 * requests {
-            true => 1,
-            false => ROUNDS,
-        };
-        Amount {
-            short: short(rounds),
-            rounds,
-        }
+        requests.max(self.least)
+    }
+
+    /// Connections for so many requests, at least: while a third of them is answered all clients are there.
+    pub fn connections(self, requests: u64) -> u64 {
+        requests.min(self.connections + self.connections / 2)
     }
 }
 
-/// Seconds of the guest's that are counted, of at most `most_s`, at a rate.
-pub fn lasting_s(rate_per_s: f64, most_s: f64) -> f64 {
-    const REQUESTS: f64 = 1000.0;
-    most_s.min(REQUESTS / rate_per_s.max(1.0))
+fn as_many(each: f64) -> u64 {
+    (WORK / each.max(1.0)).min(MOST) as u64
+}
+
+/// Seconds of the guest's before counting and of counting, of at most so many, at a rate.
+pub fn lasting_s(rate_per_s: f64, (before_s, counted_s): (f64, f64)) -> (f64, f64) {
+    const BEFORE: f64 = 100.0;
+    const COUNTED: f64 = 400.0;
+    let as_long = |requests: f64| requests / rate_per_s.max(1.0);
+    (
+        before_s.min(as_long(BEFORE)),
+        counted_s.min(as_long(COUNTED)),
+    )
 }
 
 #[cfg(test)]
@@ -100,30 +91,32 @@ mod tests {
         }
     }
 
-    fn of(short: u64, rounds: u64) -> Amount {
-        Amount { short, rounds }
-    }
-
     #[test]
     fn one_file_is_asked_for_as_often_as_takes_the_work() {
         let wanted = wanted(16, true);
-        assert_eq!(wanted.amount(50_000.0), of(250, 3));
-        assert_eq!(wanted.amount(1e6), of(16, 3));
+        assert_eq!(
+            (wanted.requests(50_000.0), wanted.requests(1e6)),
+            (2000, 180)
+        );
         assert_eq!((wanted.warmup(50_000.0), wanted.warmup(1e6)), (300, 100));
     }
 
     #[test]
     fn of_a_mix_all_servers_get_the_same() {
         for each in [20_000.0, 500_000.0] {
-            assert_eq!(wanted(100, false).amount(each), of(200, 3));
-            assert_eq!(wanted(100, false).warmup(each), 300);
+            assert_eq!(wanted(100, false).requests(each), 800);
+            assert_eq!(wanted(100, false).warmup(each), 800);
         }
-        assert_eq!(wanted(700, false).amount(50_000.0), of(700, 1));
+        assert_eq!(
+            wanted(100, false).requests(2e6),
+            200,
+            "who starts a process each time"
+        );
     }
 
     #[test]
     fn fast_rates_are_counted_for_a_shorter_time() {
-        assert_eq!(lasting_s(100.0, 0.5), 0.5);
-        assert_eq!(lasting_s(4000.0, 0.5), 0.25);
+        assert_eq!(lasting_s(100.0, (0.1, 0.5)), (0.1, 0.5));
+        assert_eq!(lasting_s(4000.0, (0.1, 0.5)), (0.025, 0.1));
     }
 }

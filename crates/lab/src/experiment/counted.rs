@@ -2,32 +2,30 @@
 //! serves all points of its server that come one after another.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::amount::{Amount, Wanted};
 use super::bench::{Bench, Job, Measured, Peer};
+use super::clients::{Clients, done};
 use super::counting::PER_SECOND;
 use super::forms;
 use super::guests::{Guests, Key, Ready, is_timed};
 use super::phases::{Asks, Probe};
 use super::schema::Experiment;
 use super::site::Sites;
-use crate::icount::dealt::Dealt;
-use crate::icount::drive::by_load;
-use crate::icount::guest::Guest;
+use crate::icount::Slopes;
 use crate::icount::profile::Profile;
 use crate::icount::timed::timed;
-use crate::icount::{Slopes, slopes};
 use crate::load::{Load, Outcome, Snapshot, Time};
-use crate::peers::{Failure, programs};
+use crate::peers::Failure;
 use crate::workload::named;
 
 /// Connections that warm a server up for what is due at fixed times.
 const WARMING_CONNECTIONS: u32 = 8;
+/// How long clients take, at most, until they see an answer, where it is no question of time: an instruction is a nanosecond.
+const STEP_NS: u64 = 200_000;
 
 /// The bench.
 pub struct Counted {
@@ -129,44 +127,14 @@ impl CountedPeer {
     fn count(&self, job: &Job, stop: &AtomicBool) -> Result<Measured, String> {
         let ready = &mut *self.ready.borrow_mut();
         let address = ready.address;
-        let workload = named(&job.workload, &job.settings, &address.to_string())?;
-        let workload = Dealt::of(workload);
-        let is_on_disk = job.memory_mib.is_some();
-        let life = ready.guest.life();
-        let mut run = |requests: u64| {
-            if stop.load(Ordering::Relaxed) {
-                return Err("stopped".to_owned());
-            }
-            let traffic = match is_on_disk {
-                false => workload.from_start(),
-                true => workload.onward(),
-            };
-            let (target, connections) = ((&life, address, None), job.connections);
-            by_load(target, &job.workload, traffic, requests, connections, stop)
-        };
-        let each = warm_up(job, (&ready.guest, address), &mut run);
-        let each = each.map_err(|why| ready.guest.failure(&why))?;
-        let (moved_len, mut body_len) = (ready.guest.moved_len(), 0);
-        let mut counted = |requests| {
-            let outcome = run(requests)?;
-            body_len += outcome.body_bytes;
-            Ok(outcome)
-        };
-        let slopes = match is_on_disk {
-            false => {
-                let Amount { short, rounds } = Wanted::by(job).amount(each);
-                slopes(&mut ready.guest, (short, rounds), &mut counted)?
-            }
-            true => straight(&mut ready.guest, job.requests, &mut counted)?,
-        };
-        let mut measured = measured(&slopes)?;
-        let moved_len = ready.guest.moved_len() - moved_len;
-        let moved = (
-            "moved_share".to_owned(),
-            moved_len as f64 / body_len.max(1) as f64,
-        );
-        measured.extras.extend([moved]);
-        self.profile(job, ready, slopes.long.requests, &mut run)?;
+        let clients = Clients::of(job, ready, stop)?;
+        if forms::has_forms(job) {
+            forms::begin(address, job)?;
+        }
+        let found = in_steps(job, ready, &clients);
+        // The guest runs freely again, and can say why.
+        let measured = found.map_err(|why| ready.guest.failure(&why))?;
+        self.profile(job, ready, &clients)?;
         if forms::has_forms(job) {
             forms::check(address, job, &measured.outcome)?;
         }
@@ -174,17 +142,14 @@ impl CountedPeer {
     }
 
     /// Leaves where the instructions are, if that is wanted. An image tells no symbols.
-    fn profile(
-        &self,
-        job: &Job,
-        ready: &mut Ready,
-        requests: u64,
-        run: &mut dyn FnMut(u64) -> Result<Outcome, String>,
-    ) -> Result<(), String> {
+    fn profile(&self, job: &Job, ready: &mut Ready, clients: &Clients<'_>) -> Result<(), String> {
+        /// So many that most symbols of a request are among them.
+        const REQUESTS: u64 = 600;
         let Some(folder) = self.profiles.as_ref().filter(|_| !ready.copied.is_empty()) else {
             return Ok(());
         };
-        let mut run = |requests| run(requests).map(drop);
+        let requests = REQUESTS.max(u64::from(job.connections));
+        let mut run = |requests| clients.ask(requests, None).map(|made| made.requests);
         let profile = Profile::take(&mut ready.guest, &ready.copied, requests, &mut run)?;
         profile.write(folder, &job.name.replace([' ', '/'], "-"))
     }
@@ -197,27 +162,26 @@ impl CountedPeer {
             threads: 1,
             ..job.load(address)?
         };
-        let traffic = Dealt::of(load.workload.clone()).from_start();
         let warming = Job {
             connections: WARMING_CONNECTIONS,
             ..job.clone()
         };
-        let life = ready.guest.life();
-        let mut run = |requests: u64| {
-            let (traffic, connections) = (traffic.clone(), warming.connections);
-            let target = (&life, address, None);
-            by_load(target, &job.workload, traffic, requests, connections, stop)
+        let clients = Clients::of(&warming, ready, stop)?;
+        let Ready { guest, warmed, .. } = ready;
+        let mut run = |requests| {
+            let brought = clients.ask(requests, None)?;
+            Ok(done(guest.counted_at_rest(), brought))
         };
-        warm_up(&warming, (&ready.guest, address), &mut run)
-            .map_err(|why| ready.guest.failure(&why))?;
+        let warm = warmed.up(&warming, &mut run);
+        warm.map_err(|why| guest.failure(&why))?;
         let mut probe = None;
         let mut begin = |time: &Arc<dyn Time>| {
             let asks = Asks::ByTime(Arc::downgrade(time));
             probe = job.phases.then(|| Probe::start(address, job.set(), asks));
         };
-        let found = timed(&ready.guest, load, &mut begin, stop);
+        let found = timed(guest, load, &mut begin, stop);
         let phases = probe.map(Probe::end).unwrap_or_default();
-        let found = found.map_err(|why| ready.guest.failure(&why))?;
+        let found = found.map_err(|why| guest.failure(&why))?;
         let mut measured = Measured {
             outcome: found.outcome,
             extras: phases,
@@ -229,77 +193,28 @@ impl CountedPeer {
     }
 }
 
-/// Gives what a request costs, roughly. Who listens may be busy yet with what comes after, as with loading programs into the
-/// kernel, which takes an emulated one seconds.
-fn warm_up(
-    job: &Job,
-    (guest, address): (&Guest, SocketAddr),
-    run: &mut dyn FnMut(u64) -> Result<Outcome, String>,
-) -> Result<f64, String> {
-    const TRIES: u32 = 3;
-    let wanted = Wanted::by(job);
-    let mut tried = Ok(());
-    for _ in 0..TRIES {
-        tried = match forms::has_forms(job) {
-            true => forms::begin(address, job),
-            false => Ok(()),
-        };
-        tried = tried.and_then(|()| run(wanted.trial()).map(drop));
-        if tried.is_ok() {
-            break;
-        }
-    }
-    tried?;
-    let before = guest.counted_at_rest();
-    run(wanted.trial())?;
-    let each = (guest.counted_at_rest() - before) as f64 / wanted.trial() as f64;
-    run(wanted.warmup(each))?;
-    // What goes on and on costs something else each time.
-    if programs::needs_lowroad(&job.server.peer) && job.memory_mib.is_none() {
-        settle(guest, wanted.warmup(each), run)?;
-    }
-    Ok(each)
-}
-
-/// Asks for the same again and again until that costs the same twice: a level below learns what is asked for, by and by, and
-/// learning costs, too.
-fn settle(
-    guest: &Guest,
-    requests: u64,
-    run: &mut dyn FnMut(u64) -> Result<Outcome, String>,
-) -> Result<(), String> {
-    /// Whether it still learns then is seen by the repeats.
-    const ROUNDS_MAX: u32 = 12;
-    /// That is what runs differ by.
-    const SAME: f64 = 0.02;
-    let mut counted = guest.counted_at_rest();
-    let mut last = 0.0;
-    for _ in 0..ROUNDS_MAX {
-        run(requests)?;
-        let now = guest.counted_at_rest();
-        let cost = (now - counted) as f64;
-        if (cost - last).abs() < SAME * last {
-            break;
-        }
-        (counted, last) = (now, cost);
-    }
-    Ok(())
-}
-
-/// One long run, of requests that were not made before: asked for a second time, their files would be in memory.
-fn straight(
-    guest: &mut Guest,
-    requests: u64,
-    run: &mut dyn FnMut(u64) -> Result<Outcome, String>,
-) -> Result<Slopes<Outcome>, String> {
-    let before = guest.counted_at_rest();
-    let long = run(requests).map_err(|why| guest.failure(&why))?;
-    let counted = guest.counted_at_rest() - before;
-    Ok(Slopes {
-        instructions: vec![counted as f64 / requests as f64],
-        short: Outcome::default(),
-        long,
-    })
+/// Counts, in a guest that runs in steps: how busy this machine is makes no difference then.
+fn in_steps(job: &Job, ready: &mut Ready, clients: &Clients<'_>) -> Result<Measured, String> {
+    let Ready { guest, warmed, .. } = ready;
+    guest.counted_at_rest();
+    let time = Arc::new(guest.in_steps(STEP_NS)?);
+    let mut run = |requests| {
+        let brought = clients.ask(requests, Some(time.clone()))?;
+        time.rest()?;
+        Ok(done(guest.counted(), brought))
+    };
+    let each = warmed.up(job, &mut run)?;
+    let (before, moved_len, mut body_len) = (guest.counted(), guest.moved_len(), 0);
+    let mut counted = |requests| {
+        let done = run(requests)?;
+        body_len += done.brought.body_bytes;
+        Ok(done)
+    };
+    let mut measured = measured(&clients.count(before, each, &mut counted)?)?;
+    let moved_len = (guest.moved_len() - moved_len) as f64;
+    let moved = ("moved_share".to_owned(), moved_len / body_len.max(1) as f64);
+    measured.extras.extend([moved]);
+    Ok(measured)
 }
 
 /// The figures, as if 10^9 instructions were a second.

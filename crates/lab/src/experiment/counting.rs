@@ -12,7 +12,7 @@ use super::units::Unit;
 
 /// Instructions that stand for a second.
 pub const PER_SECOND: f64 = 1e9;
-/// Repeats: new guests for each server.
+/// Repeats, by the same guest.
 const REPEATS: u32 = 2;
 
 /// What takes the place of a second.

@@ -10,6 +10,7 @@ use super::database::{self, Database};
 use super::forms;
 use super::schema::Experiment;
 use super::site::Sites;
+use super::warm::Warmed;
 use crate::icount::boot::Boot;
 use crate::icount::guest::{Guest, Network};
 use crate::icount::image::Image;
@@ -55,7 +56,6 @@ pub struct Key {
     memory_mib: Option<u32>,
     is_dynamic: bool,
     has_pages: bool,
-    is_timed: bool,
     mtu: Option<u32>,
 }
 
@@ -69,6 +69,8 @@ pub struct Ready {
     pub version: String,
     /// How it is configured.
     pub configuration: String,
+    /// What the server was asked before figures were made of it.
+    pub warmed: Warmed,
     /// Files of this machine and what they are called there.
     pub copied: Vec<Copied>,
     /// What it was booted from, until it ends.
@@ -113,7 +115,6 @@ impl Guests {
             memory_mib: job.memory_mib,
             is_dynamic: forms::is_dynamic(job),
             has_pages: forms::has_pages(job),
-            is_timed: is_timed(job),
             mtu: job.mtu,
         }
     }
@@ -148,7 +149,7 @@ impl Guests {
         let boot = || {
             let image = Image::of_folder(&program, &site)?;
             let boot = Boot {
-                has_steps: is_timed(job),
+                has_steps: true,
                 ..image.boot(MEMORY_MIB)
             };
             let mut guest = Guest::boot(&boot, plugin, network(job))?;
@@ -161,6 +162,7 @@ impl Guests {
                     Some(&program),
                 ),
                 configuration: "lowroad image build SITE".to_owned(),
+                warmed: Warmed::default(),
                 copied: Vec::new(),
                 _image: Some(image),
             })
@@ -180,7 +182,7 @@ impl Guests {
         let boot = |(kernel, plugin): &(Kernel, PathBuf)| {
             let system = kernel.system(&network, &content)?;
             let boot = Boot {
-                has_steps: is_timed(job),
+                has_steps: true,
                 has_profile: self.has_profile,
                 disk,
                 ..Boot::usual(
@@ -196,6 +198,7 @@ impl Guests {
                 address,
                 version,
                 configuration,
+                warmed: Warmed::default(),
                 copied: content.copied.clone(),
                 _image: None,
             })

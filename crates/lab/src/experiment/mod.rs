@@ -6,6 +6,7 @@ pub mod axis;
 pub mod bench;
 pub mod capacity;
 pub mod cli;
+mod clients;
 mod counted;
 pub mod counting;
 mod database;
@@ -27,6 +28,7 @@ mod schema_check;
 mod several;
 mod site;
 pub mod units;
+mod warm;
 
 pub use bench::{Bench, Measured, Peer};
 pub use measure::Measure;

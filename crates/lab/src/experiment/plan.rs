@@ -110,24 +110,27 @@ pub fn count(experiment: &Experiment, extent: &Extent) -> usize {
 pub fn steps(experiment: &Experiment, points: &[X], extent: &Extent) -> Vec<Step> {
     let wanted = |index: &usize| extent.wants(&experiment.servers[*index]);
     let servers: Vec<usize> = (0..experiment.servers.len()).filter(wanted).collect();
+    let step = |repeat: u32, server: usize, x: &X| Step {
+        repeat,
+        x: x.clone(),
+        server,
+    };
     let mut steps = Vec::new();
-    for repeat in 0..extent.repeats(experiment) {
-        let mut order = servers.clone();
-        order.rotate_left(repeat as usize % servers.len().max(1));
-        let step = |server: &usize, x: &X| Step {
-            repeat,
-            x: x.clone(),
-            server: *server,
-        };
-        match experiment.by {
-            By::Clock => {
+    match experiment.by {
+        By::Clock => {
+            for repeat in 0..extent.repeats(experiment) {
+                let mut order = servers.clone();
+                order.rotate_left(repeat as usize % servers.len().max(1));
                 for x in points {
-                    steps.extend(order.iter().map(|server| step(server, x)));
+                    steps.extend(order.iter().map(|server| step(repeat, *server, x)));
                 }
             }
-            By::Instructions => {
-                for server in &order {
-                    steps.extend(points.iter().map(|x| step(server, x)));
+        }
+        // A guest is needed once.
+        By::Instructions => {
+            for server in servers {
+                for repeat in 0..extent.repeats(experiment) {
+                    steps.extend(points.iter().map(|x| step(repeat, server, x)));
                 }
             }
         }
@@ -209,7 +212,8 @@ fn offer(by: By, job: &mut Job, load: &LoadSettings) {
         PaceKind::Connections => Pace::Connections(total),
     };
     if by == By::Instructions && load.pace != PaceKind::Closed {
-        job.duration_s = lasting_s(total, job.duration_s);
+        let most = (job.warmup_s, job.duration_s);
+        (job.warmup_s, job.duration_s) = lasting_s(total, most);
     }
     if let (Some(key), true) = (&load.share_setting, total > 0.0) {
         job.settings

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::drive::Quota;
 use crate::workload::{Answer, Expected, Opening, Session, Wants, Workload};
 
 /// The connections of a workload.
@@ -28,6 +29,32 @@ impl Dealt {
             workload: self.workload.clone(),
             next: Arc::default(),
         })
+    }
+
+    /// Whether its connections have no end. `seed` is the load's.
+    pub fn is_endless(&self, seed: u64) -> bool {
+        self.workload.session(0, seed).open().requests == u64::MAX
+    }
+
+    /// Connections from `first` on, at least so many, that have at least so many requests. `seed` is the load's.
+    pub fn quota(&self, first: u64, (connections, requests): (u64, u64), seed: u64) -> Quota {
+        if self.is_endless(seed) {
+            return Quota::Requests(requests);
+        }
+        let (mut count, mut all) = (0, 0);
+        while count < connections || all < requests {
+            let opening = self.workload.session(first + count, seed).open();
+            (count, all) = (count + 1, all + opening.requests);
+        }
+        Quota::Connections {
+            count,
+            requests: all,
+        }
+    }
+
+    /// The connection that [`Dealt::onward`] deals next.
+    pub fn next(&self) -> u64 {
+        self.next.load(Relaxed)
     }
 
     /// Those that come after all that were dealt so before.
@@ -103,7 +130,8 @@ impl Session for Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::named;
+    use crate::workload::urls::{UrlSpec, Urls};
+    use crate::workload::{PerConnection, Version, named};
 
     /// What some clients ask for, as their connections come in this order.
     fn asked(workload: &dyn Workload, order: &[u64]) -> Vec<Vec<u8>> {
@@ -130,5 +158,35 @@ mod tests {
         assert!(distinct.len() > 1, "not all the same");
         let halves = [&[0, 1, 2][..], &[3, 0, 1]].map(|order| asked(&*dealt.onward(), order));
         assert_eq!(one, halves.concat());
+    }
+
+    #[test]
+    fn a_quota_is_made_of_whole_connections() {
+        let settings = [("dirs".to_owned(), "3".to_owned())].into();
+        let dealt = Dealt::of(named("specweb99", &settings, "host").expect("known"));
+        let Quota::Connections { count, requests } = dealt.quota(0, (5, 50), 1) else {
+            panic!("they have an end");
+        };
+        let openings = (0..count).map(|number| dealt.workload.session(number, 1).open().requests);
+        assert_eq!(openings.sum::<u64>(), requests);
+        assert!(count >= 5 && requests >= 50);
+        let Quota::Connections { count, .. } = dealt.quota(0, (100, 1), 1) else {
+            panic!("they have an end");
+        };
+        assert_eq!(count, 100);
+    }
+
+    #[test]
+    fn connections_without_an_end_are_no_measure() {
+        let spec = UrlSpec::get("/");
+        let endless = Urls::new(
+            vec![spec],
+            "host",
+            Version::Http11,
+            PerConnection::Unlimited,
+            false,
+        );
+        let dealt = Dealt::of(Arc::new(endless.expect("right URLs")));
+        assert_eq!(dealt.quota(0, (5, 50), 1), Quota::Requests(50));
     }
 }

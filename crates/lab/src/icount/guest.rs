@@ -164,7 +164,7 @@ impl Guest {
     ) -> Result<Guest, String> {
         let count = in_memory(&[0; 4096])?;
         let profile = boot.has_profile.then(|| in_memory(b"")).transpose()?;
-        let steps = boot.has_steps.then(|| Steps::new(&network.name));
+        let steps = boot.has_steps.then(|| Steps::new(&network));
         let steps = steps.transpose()?;
         let (console, said) = (in_memory(b"")?, in_memory(b"")?);
         let files = boot.system.as_ref().map(|system| {
@@ -288,13 +288,14 @@ impl Guest {
         }
     }
 
-    /// Stops the guest: from now on its time goes on only while somebody waits for it, an instruction a nanosecond.
+    /// Stops the guest: from now on its time goes on only while somebody waits for it, an instruction a nanosecond, by steps of
+    /// `step_ns` at most.
     ///
     /// # Errors
     /// It was not booted so that it can be stopped, or does not stop.
-    pub fn in_steps(&self) -> Result<GuestTime, String> {
+    pub fn in_steps(&self, step_ns: u64) -> Result<GuestTime, String> {
         let steps = self.steps.as_ref().ok_or("the guest can't be stopped")?;
-        steps.begin(&self.count)
+        steps.begin(&self.count, step_ns)
     }
 
     /// Instructions so far by the address of their block; nothing without a profile.

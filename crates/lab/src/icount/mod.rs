@@ -44,6 +44,8 @@ pub struct Traffic {
 
 /// Slopes of which the median is taken, an odd number: on a busy machine one may be far off.
 const ROUNDS: u64 = 3;
+/// Runs of a pair: a short one, and one three times as long.
+pub const PAIR: u64 = 4;
 
 /// Instructions that one more request costs: the slope between a short and a long run, three times
 /// as long, so that what is not of a request cancels out. The median of several.
@@ -57,10 +59,19 @@ pub fn measure(
     traffic: Traffic,
 ) -> Result<f64, String> {
     let life = guest.life();
-    let mut run = |requests| drive((&life, address), asked, requests, traffic.connections);
-    run(traffic.warmup.max(1)).map_err(|why| guest.failure(&why))?;
-    let short = (traffic.requests / (4 * ROUNDS)).max(1);
-    slopes(guest, (short, ROUNDS), &mut run)?.middle()
+    let mut run = |requests| {
+        let done = drive((&life, address), asked, requests, traffic.connections);
+        done.map_err(|why| guest.failure(&why))?;
+        Ok(Done {
+            total: guest.counted_at_rest(),
+            requests,
+            brought: (),
+        })
+    };
+    run(traffic.warmup.max(1))?;
+    let before = run(1)?.total;
+    let short = (traffic.requests / (PAIR * ROUNDS)).max(1);
+    slopes(before, (short, ROUNDS), &mut run)?.middle()
 }
 
 /// Slopes between short runs and long ones.
@@ -84,27 +95,34 @@ impl<T> Slopes<T> {
     }
 }
 
-/// Makes so many pairs of a run of `short` requests and one three times as long.
+/// A run that was made.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// The guest's instructions since it began.
+    pub total: u64,
+    /// Requests that were made.
+    pub requests: u64,
+    /// What it brought.
+    pub brought: T,
+}
+
+/// Makes so many pairs of a run of `short` requests and one three times as long. `run` makes as many or some more; `before` are the
+/// guest's instructions now.
 ///
 /// # Errors
-/// Those of `run`; with what the guest said.
+/// Those of `run`.
 pub fn slopes<T>(
-    guest: &mut Guest,
+    mut before: u64,
     (short, rounds): (u64, u64),
-    run: &mut dyn FnMut(u64) -> Result<T, String>,
+    run: &mut dyn FnMut(u64) -> Result<Done<T>, String>,
 ) -> Result<Slopes<T>, String> {
-    let mut counted = |requests| {
-        let brought = run(requests).map_err(|why| guest.failure(&why))?;
-        Ok::<(u64, T), String>((guest.counted_at_rest(), brought))
-    };
-    let (mut before, mut last) = (counted(1)?.0, None);
-    let mut instructions = Vec::new();
+    let (mut instructions, mut last) = (Vec::new(), None);
     for _ in 0..rounds {
-        let (between, of_short) = counted(short)?;
-        let (after, of_long) = counted(3 * short)?;
-        instructions.push(slope([before, between, after], short));
-        before = after;
-        last = Some((of_short, of_long));
+        let one = run(short)?;
+        let other = run(3 * short)?;
+        instructions.push(slope(before, &one, &other));
+        before = other.total;
+        last = Some((one.brought, other.brought));
     }
     let (short, long) = last.expect("there are rounds");
     Ok(Slopes {
@@ -126,10 +144,11 @@ fn plausible(slope: f64) -> Result<f64, String> {
     }
 }
 
-/// `points`: totals before the short run, between it and the long one, and after that.
-fn slope(points: [u64; 3], requests: u64) -> f64 {
-    let [before, between, after] = points.map(|count| count as f64);
-    ((after - between) - (between - before)) / (2 * requests) as f64
+/// Between a short run, `before` which there were so many instructions, and a long one that came next.
+fn slope<T>(before: u64, short: &Done<T>, long: &Done<T>) -> f64 {
+    let [before, between, after] = [before, short.total, long.total].map(|count| count as f64);
+    let requests = long.requests as f64 - short.requests as f64;
+    ((after - between) - (between - before)) / requests.max(1.0)
 }
 
 /// Of an odd number of figures.
@@ -152,8 +171,14 @@ mod tests {
     #[test]
     fn what_is_no_requests_cancels_out() {
         // 5 for a run, 7 for a request
-        let points = [1000, 1000 + 5 + 7 * 10, 1000 + 5 + 7 * 10 + 5 + 7 * 30];
-        assert!((slope(points, 10) - 7.0).abs() < 1e-9);
+        let done = |before: u64, requests: u64| Done {
+            total: before + 5 + 7 * requests,
+            requests,
+            brought: (),
+        };
+        let short = done(1000, 10);
+        let long = done(short.total, 31);
+        assert!((slope(1000, &short, &long) - 7.0).abs() < 1e-9);
     }
 
     #[test]

@@ -276,12 +276,8 @@ impl Work<'_> {
         let figure = measure(guest, address, &asked, self.plan.traffic)?;
         let life = guest.life();
         self.profile(guest, program, column, &mut |requests| {
-            drive(
-                (&life, address),
-                &asked,
-                requests,
-                self.plan.traffic.connections,
-            )
+            let connections = self.plan.traffic.connections;
+            drive((&life, address), &asked, requests, connections).map(|()| requests)
         })?;
         Ok(figure.round() as u64)
     }
@@ -292,7 +288,7 @@ impl Work<'_> {
         guest: &mut Guest,
         program: &Path,
         column: Column,
-        run: &mut dyn FnMut(u64) -> Result<(), String>,
+        run: &mut dyn FnMut(u64) -> Result<u64, String>,
     ) -> Result<(), String> {
         let Some(folder) = &self.plan.profile else {
             return Ok(());

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,40 +13,42 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::guest::path;
+use super::guest::{Network, path};
 use super::monitor::Monitor;
 use crate::load::Time;
 
-/// The longest step. Answers are seen at its end, so times are exact to this.
-const STEP_NS: u64 = 20_000;
 /// How often the monitor is asked until what was sent has arrived: the first answer shows that QEMU's loop has turned, and
 /// what it found may have left it more to do.
 const TURNS: u32 = 2;
 /// A guest that was sent something wakes within this. Only then does its idleness count as time.
 const WAKES: Duration = Duration::from_millis(2);
+/// Who does not rest by then does not rest at all.
+const REST_NS: u64 = 1_000_000_000;
 /// No step takes longer, or the guest has died.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Where the plugin looks for the next stop.
 const STOP_AT_OFFSET: u64 = 16;
+/// Nobody listens there (RFC 863).
+const DISCARD_PORT: u16 = 9;
 
 /// What a guest needs so that it can be stopped.
 pub struct Steps {
     go: (PipeReader, PipeWriter),
     stopped: (PipeReader, PipeWriter),
-    device: String,
+    network: Network,
 }
 
 impl Steps {
-    /// For the guest with this network device.
+    /// For the guest with this network.
     ///
     /// # Errors
     /// There are no descriptors.
-    pub fn new(device: &str) -> Result<Steps, String> {
+    pub fn new(network: &Network) -> Result<Steps, String> {
         let failed = |why: io::Error| format!("a pipe: {why}");
         Ok(Steps {
             go: pipe().map_err(failed)?,
             stopped: pipe().map_err(failed)?,
-            device: device.to_owned(),
+            network: network.clone(),
         })
     }
 
@@ -58,11 +61,12 @@ impl Steps {
         ]
     }
 
-    /// Stops the guest, whose instructions are in `count`. Its time goes on only while somebody waits for it.
+    /// Stops the guest, whose instructions are in `count`. Its time goes on only while somebody waits for it, by steps of `step_ns`
+    /// at most: at their ends answers are seen.
     ///
     /// # Errors
     /// The guest does not stop, or its monitor does not answer.
-    pub fn begin(&self, count: &File) -> Result<GuestTime, String> {
+    pub fn begin(&self, count: &File, step_ns: u64) -> Result<GuestTime, String> {
         let failed = |why: io::Error| format!("the guest can't be stopped: {why}");
         let all = || {
             // What let it go after the last run may not have been needed.
@@ -72,12 +76,14 @@ impl Steps {
                 count: count.try_clone()?,
                 go: self.go.1.try_clone()?,
                 stopped: self.stopped.0.try_clone()?,
-                monitor: Monitor::connect(&self.device)?,
+                monitor: Monitor::connect(&self.network.name)?,
+                step_ns,
                 state: State::Halted,
                 counted: 0,
                 skipped_ns: 0,
             };
             guest.stop_at(0)?;
+            self.wake()?;
             guest.await_stop()?;
             Ok(guest)
         };
@@ -87,12 +93,32 @@ impl Steps {
             guest: Mutex::new(guest),
         })
     }
+
+    /// Sends the guest something: who has nothing at all to do may sleep for long.
+    fn wake(&self) -> io::Result<()> {
+        let socket = UdpSocket::bind((self.network.host, 0))?;
+        let sent = socket.send_to(&[], (self.network.guest, DISCARD_PORT));
+        sent.map(drop)
+    }
 }
 
 /// The time of a guest that is stopped. Dropped, it lets the guest run freely.
 pub struct GuestTime {
     now_ns: AtomicU64,
     guest: Mutex<Stepping>,
+}
+
+impl GuestTime {
+    /// Lets time pass until the guest has nothing to do: what follows an answer counts too.
+    ///
+    /// # Errors
+    /// The guest has died.
+    pub fn rest(&self) -> Result<(), String> {
+        let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
+        let rested = guest.rest();
+        self.now_ns.store(guest.now_ns(), Relaxed);
+        rested.map_err(|why| format!("the guest does not come to rest: {why}"))
+    }
 }
 
 impl Time for GuestTime {
@@ -132,6 +158,7 @@ struct Stepping {
     go: PipeWriter,
     stopped: PipeReader,
     monitor: Monitor,
+    step_ns: u64,
     state: State,
     counted: u64,
     /// Time in which it had nothing to do.
@@ -157,7 +184,7 @@ impl Stepping {
             }
             match self.state {
                 State::Stopped => {
-                    let step_ns = STEP_NS.min(until_ns - self.now_ns());
+                    let step_ns = self.step_ns.min(until_ns - self.now_ns());
                     self.go_on(self.counted + step_ns)?;
                     idle_since = None;
                 }
@@ -174,6 +201,16 @@ impl Stepping {
                 }
             }
         }
+    }
+
+    fn rest(&mut self) -> io::Result<()> {
+        let end = self.counted + REST_NS;
+        self.settle()?;
+        while self.state == State::Stopped && self.counted < end {
+            self.go_on(self.counted + self.step_ns)?;
+            self.settle()?;
+        }
+        Ok(())
     }
 
     /// Has what is under way arrive, on either side.

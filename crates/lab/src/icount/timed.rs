@@ -13,6 +13,8 @@ use super::standard::{Plan, Work, progress};
 use super::table::{Column, size_text};
 use crate::load::{self, Load, Outcome, Pace, Time};
 
+/// The longest step: times are exact to this.
+const STEP_NS: u64 = 20_000;
 /// Before counting begins, of the guest's time.
 const WARMUP: Duration = Duration::from_millis(100);
 /// What is counted.
@@ -42,7 +44,7 @@ pub fn timed(
     stop: &AtomicBool,
 ) -> Result<Timed, String> {
     let before = guest.counted_at_rest();
-    let time: Arc<dyn Time> = Arc::new(guest.in_steps()?);
+    let time: Arc<dyn Time> = Arc::new(guest.in_steps(STEP_NS)?);
     let began_ns = time.now_ns();
     begin(&time);
     load.time = Some(time.clone());

@@ -36,7 +36,7 @@ struct Counted {
 }
 
 impl Profile {
-    /// Counts while `run` makes so many requests. `copied` says which file of this machine is where in the guest.
+    /// Counts while `run` makes so many requests or more, and says how many. `copied` says which file of this machine is where in the guest.
     ///
     /// # Errors
     /// A request failed, or the guest did not tell its symbols; says which.
@@ -44,12 +44,12 @@ impl Profile {
         guest: &mut Guest,
         copied: &[Copied],
         requests: u64,
-        run: &mut dyn FnMut(u64) -> Result<(), String>,
+        run: &mut dyn FnMut(u64) -> Result<u64, String>,
     ) -> Result<Profile, String> {
         let symbols = Symbols::of(guest, copied)?;
         guest.counted_at_rest();
         let before: HashMap<u64, u64> = guest.blocks().collect();
-        run(requests).map_err(|why| guest.failure(&why))?;
+        let requests = run(requests).map_err(|why| guest.failure(&why))?;
         guest.counted_at_rest();
         let mut by_symbol: HashMap<(String, String), u64> = HashMap::new();
         for (address, count) in guest.blocks() {
