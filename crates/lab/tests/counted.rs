@@ -1,5 +1,7 @@
-//! An experiment by instructions, small and for real: two servers in guests, whose order must come out right.
+//! An experiment by instructions, small and for real: two servers in guests, which must get the same work, and whose order must
+//! come out right.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -8,21 +10,21 @@ use lowroad_testkit::{Folder, skip};
 
 /// A process for each connection costs more than an event loop: on any machine, with any version.
 const FILE: &str = r#"
-title = "Small files: an event loop and processes"
-paper = "002"
-figure = "figure 3"
+title = "Static files: an event loop and processes"
+paper = "000"
+figure = "figure 2"
 question = "Which costs more?"
 measure = "instructions"
-workload = { name = "webstone", settings = { size = "64" } }
-sweep = { parameter = "none", label = "file size", values = ["64 B"] }
+workload = { name = "specweb99", settings = { dirs = "1", dynamic = "0" } }
+sweep = { parameter = "none", label = "mix", values = ["static"] }
 load = { pace = "closed", connections = 8 }
 server = [{ name = "nginx", peer = "nginx" }, { name = "apache", peer = "apache-prefork" }]
-draw = [{ figure = "figure 3", title = "t", measure = "requests_per_s", subject = "nginx", against = "apache" }]
+draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s", subject = "nginx", against = "apache" }]
 "#;
 
 #[test]
-fn two_servers_come_out_in_the_right_order() {
-    let test = "counted: two servers come out in the right order";
+fn two_servers_get_the_same_work_and_come_out_in_the_right_order() {
+    let test = "counted: two servers get the same work and come out in the right order";
     if let Err(why) = lowroad_lab::icount::needs::check() {
         return skip(test, &why);
     }
@@ -55,6 +57,14 @@ fn two_servers_come_out_in_the_right_order() {
         };
     }
     assert!(output.status.success(), "{said}");
+    let measured = stored
+        .records
+        .values()
+        .filter_map(|record| record.measured());
+    let work: BTreeSet<_> = measured
+        .map(|it| (it.outcome.requests, it.outcome.connections))
+        .collect();
+    assert_eq!(work.len(), 1, "requests and connections: {work:?}");
     let most = nginx.iter().copied().fold(0.0, f64::max);
     let least = apache.iter().copied().fold(f64::INFINITY, f64::min);
     assert!(most < least, "nginx {nginx:?}, Apache {apache:?}");

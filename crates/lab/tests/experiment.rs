@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use lowroad_lab::experiment::counting::By;
 use lowroad_lab::experiment::fake::Fake;
 use lowroad_lab::experiment::plan::{self, Extent};
 use lowroad_lab::experiment::progress::Progress;
@@ -272,6 +273,37 @@ fn repeats_are_outermost_and_servers_rotate() {
     ];
     let expected: Vec<_> = expected.map(|(r, x, s)| (r, x.to_owned(), s)).to_vec();
     assert_eq!(order, expected);
+}
+
+#[test]
+fn a_counted_server_is_measured_in_one_go_and_at_points_of_its_own() {
+    let text = SMALL.replace("peer = \"nginx\"", "peer = \"nginx\"\nalso = [1100]");
+    let experiment = Experiment::parse("small", &text).expect("a good file");
+    let counted = experiment.measured_by(By::Instructions).expect("countable");
+    let order = |experiment: &Experiment| {
+        let extent = Extent::default();
+        let points = plan::points(experiment, None, &extent);
+        let steps = plan::steps(experiment, &points, &extent);
+        let place = |step: plan::Step| (step.server, step.repeat, step.x.to_string());
+        steps.into_iter().map(place).collect::<Vec<_>>()
+    };
+    let found = order(&counted);
+    let own = |server, repeat, x: &str| (server, repeat, x.to_owned());
+    assert_eq!(
+        found[..8],
+        [
+            own(0, 0, "8"),
+            own(0, 0, "64"),
+            own(0, 0, "1100"),
+            own(0, 1, "8"),
+            own(0, 1, "64"),
+            own(0, 1, "1100"),
+            own(1, 0, "8"),
+            own(1, 0, "64"),
+        ]
+    );
+    let by_clock = order(&experiment);
+    assert!(by_clock.iter().all(|(_, _, x)| x != "1100"));
 }
 
 #[test]

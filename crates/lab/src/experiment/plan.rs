@@ -129,8 +129,13 @@ pub fn steps(experiment: &Experiment, points: &[X], extent: &Extent) -> Vec<Step
         // A guest is needed once.
         By::Instructions => {
             for server in servers {
+                let also = match extent.quick {
+                    true => &[],
+                    false => experiment.servers[server].also.as_slice(),
+                };
                 for repeat in 0..extent.repeats(experiment) {
-                    steps.extend(points.iter().map(|x| step(repeat, server, x)));
+                    let points = points.iter().chain(also);
+                    steps.extend(points.map(|x| step(repeat, server, x)));
                 }
             }
         }

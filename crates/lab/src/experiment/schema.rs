@@ -115,6 +115,9 @@ pub struct Server {
     pub settings: BTreeMap<String, String>,
     /// What it stands for in the paper.
     pub stands_for: Option<String>,
+    /// Points of its own beside the sweep's, where instructions are counted: those that the paper compares it at.
+    #[serde(default)]
+    pub also: Vec<X>,
 }
 
 /// A server of the paper that can't be had.

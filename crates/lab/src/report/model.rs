@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::plan::{Extent, points, steps};
+use crate::experiment::plan::{Extent, Step, points, steps};
 use crate::experiment::results::{Found, Key, Record, Role, Why};
 use crate::experiment::schema::{Experiment, Figure, X};
 use crate::experiment::units::Unit;
@@ -377,7 +377,9 @@ impl Study {
             true => experiment.sweep.relative_to_capacity.len() * experiment.repeats as usize,
             false => {
                 let points = points(experiment, None, &extent);
-                steps(experiment, &points, &extent).len() / experiment.servers.len()
+                let steps = steps(experiment, &points, &extent);
+                let own = |step: &&Step| experiment.servers[step.server].name == series.server;
+                steps.iter().filter(own).count()
             }
         };
         let measured = self
