@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -189,6 +190,8 @@ impl Guest {
             .env("INSN_FILE", path(&count))
             .envs(profile.as_ref().map(|file| ("INSN_PROFILE", path(file))))
             .envs(steps.iter().flat_map(Steps::environment))
+            // What ends the lab at a terminal is not for it: it would wait there for a guest that is stopped.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(copy(&console)?)
             .stderr(copy(&said)?);
@@ -295,7 +298,7 @@ impl Guest {
     /// It was not booted so that it can be stopped, or does not stop.
     pub fn in_steps(&self, step_ns: u64) -> Result<GuestTime, String> {
         let steps = self.steps.as_ref().ok_or("the guest can't be stopped")?;
-        steps.begin(&self.count, step_ns)
+        steps.begin((self.pid(), &self.life), &self.count, step_ns)
     }
 
     /// Instructions so far by the address of their block; nothing without a profile.

@@ -2,7 +2,7 @@
 //! its address elsewhere. Knows no requests.
 
 use std::io::{self, PipeReader, pipe};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,6 +29,11 @@ impl Life {
     pub fn of(qemu: &Child) -> io::Result<Life> {
         let pid = Pid::from_child(qemu);
         Ok(Life(Arc::new(pidfd_open(pid, PidfdFlags::empty())?)))
+    }
+
+    /// Readable once it has ended.
+    pub fn ended(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Does something that ends early when what it gets is set: once `stop` is set, or the guest has ended.

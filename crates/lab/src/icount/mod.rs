@@ -18,6 +18,7 @@ pub mod needs;
 pub mod origin;
 pub mod paper;
 pub mod profile;
+mod quiet;
 pub mod saved;
 pub mod servers;
 pub mod standard;

@@ -43,14 +43,6 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Comes back when QEMU's loop has turned.
-    ///
-    /// # Errors
-    /// The guest has died.
-    pub fn turn(&mut self) -> io::Result<()> {
-        self.ask("{\"execute\":\"query-name\"}").map(drop)
-    }
-
     /// Writes the guest's state to a file, for [`goes_on`]. The guest stands still from then on.
     ///
     /// # Errors

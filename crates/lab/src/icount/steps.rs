@@ -1,6 +1,6 @@
 //! A guest in steps. Each of its instructions is a nanosecond of its time, which stands still while the client looks and sends. So
-//! what a request waits for is the same on any machine. The plugin stops the guest; QEMU's monitor says when what was sent,
-//! by either side, has arrived. Knows no requests.
+//! what a request waits for is the same on any machine. The plugin stops the guest; once QEMU's
+//! main loop waits, what was sent by either side has arrived. Knows no requests.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
@@ -14,12 +14,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::guest::{Network, path};
-use super::monitor::Monitor;
+use super::life::Life;
+use super::quiet::MainLoop;
 use crate::load::Time;
 
-/// How often the monitor is asked until what was sent has arrived: the first answer shows that QEMU's loop has turned, and
-/// what it found may have left it more to do.
-const TURNS: u32 = 2;
 /// A guest that was sent something wakes within this. Only then does its idleness count as time.
 const WAKES: Duration = Duration::from_millis(2);
 /// Who does not rest by then does not rest at all.
@@ -61,12 +59,17 @@ impl Steps {
         ]
     }
 
-    /// Stops the guest, whose instructions are in `count`. Its time goes on only while somebody waits for it, by steps of `step_ns`
+    /// Stops the guest of this process, whose instructions are in `count`. Its time goes on only while somebody waits for it, by steps of `step_ns`
     /// at most: at their ends answers are seen.
     ///
     /// # Errors
-    /// The guest does not stop, or its monitor does not answer.
-    pub fn begin(&self, count: &File, step_ns: u64) -> Result<GuestTime, String> {
+    /// The guest does not stop, or has died.
+    pub fn begin(
+        &self,
+        (process, life): (u32, &Life),
+        count: &File,
+        step_ns: u64,
+    ) -> Result<GuestTime, String> {
         let failed = |why: io::Error| format!("the guest can't be stopped: {why}");
         let all = || {
             // What let it go after the last run may not have been needed.
@@ -76,7 +79,8 @@ impl Steps {
                 count: count.try_clone()?,
                 go: self.go.1.try_clone()?,
                 stopped: self.stopped.0.try_clone()?,
-                monitor: Monitor::connect(&self.network.name)?,
+                main_loop: MainLoop::of(process)?,
+                life: life.clone(),
                 step_ns,
                 state: State::Halted,
                 counted: 0,
@@ -157,7 +161,8 @@ struct Stepping {
     count: File,
     go: PipeWriter,
     stopped: PipeReader,
-    monitor: Monitor,
+    main_loop: MainLoop,
+    life: Life,
     step_ns: u64,
     state: State,
     counted: u64,
@@ -206,18 +211,24 @@ impl Stepping {
     fn rest(&mut self) -> io::Result<()> {
         let end = self.counted + REST_NS;
         self.settle()?;
-        while self.state == State::Stopped && self.counted < end {
-            self.go_on(self.counted + self.step_ns)?;
+        while self.counted < end {
+            match self.state {
+                State::Stopped => self.go_on(self.counted + self.step_ns)?,
+                // What came last wakes it.
+                State::Halted if !is_ready(self.stopped.as_fd(), WAKES)? => break,
+                State::Halted => {}
+            }
             self.settle()?;
         }
-        Ok(())
+        match self.state {
+            State::Halted => Ok(()),
+            State::Stopped => Err(io::Error::other("it works on and on")),
+        }
     }
 
     /// Has what is under way arrive, on either side.
     fn settle(&mut self) -> io::Result<()> {
-        for _ in 0..TURNS {
-            self.monitor.turn()?;
-        }
+        self.main_loop.settle()?;
         while is_ready(self.stopped.as_fd(), Duration::ZERO)? {
             self.await_stop()?;
         }
@@ -231,7 +242,8 @@ impl Stepping {
 
     /// Waits until it stops or halts.
     fn await_stop(&mut self) -> io::Result<()> {
-        if !is_ready(self.stopped.as_fd(), PATIENCE)? {
+        is_ready_or(self.stopped.as_fd(), self.life.ended(), PATIENCE)?;
+        if !is_ready(self.stopped.as_fd(), Duration::ZERO)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let mut word = [0; 8];

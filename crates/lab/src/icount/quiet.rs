@@ -1,0 +1,83 @@
+//! Whether QEMU's main loop has nothing to do. It moves packets between the guest and its network; once it waits for what comes
+//! next, all that was sent by either side has arrived. Knows nothing of the guest.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use rustix::thread::sched_yield;
+
+/// The number of the system call in which QEMU's main loop waits, ppoll (x86-64).
+const PPOLL: &[u8] = b"271 ";
+/// It is never busy for longer, or it has died.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// So often in turn it has to wait: others may have had to go on with what it left, as the kernel with packets.
+const QUIET: u32 = 2;
+/// So often it is asked before the clock is.
+const LOOKS: u32 = 1000;
+
+/// The main loop of a QEMU: the system call that its first thread is in (proc_pid_syscall(5)).
+pub struct MainLoop(File);
+
+impl MainLoop {
+    /// That of a process.
+    ///
+    /// # Errors
+    /// There is no such process, or the kernel does not tell.
+    pub fn of(process: u32) -> io::Result<MainLoop> {
+        let main_loop = MainLoop(File::open(format!("/proc/{process}/syscall"))?);
+        main_loop.waits()?;
+        Ok(main_loop)
+    }
+
+    /// Lets it run until it waits.
+    ///
+    /// # Errors
+    /// It has died.
+    pub fn settle(&self) -> io::Result<()> {
+        let mut end = None;
+        loop {
+            let mut quiet = 0;
+            for _ in 0..LOOKS {
+                quiet = if self.waits()? { quiet + 1 } else { 0 };
+                if quiet == QUIET {
+                    return Ok(());
+                }
+                sched_yield();
+            }
+            if Instant::now() > *end.get_or_insert_with(|| Instant::now() + PATIENCE) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    fn waits(&self) -> io::Result<bool> {
+        let mut text = [0; PPOLL.len()];
+        let len = self.0.read_at(&mut text, 0)?;
+        match &text[..len] {
+            [] | [b'-', ..] => Err(io::ErrorKind::UnexpectedEof.into()),
+            text => Ok(*text == *PPOLL),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn who_has_ended_is_no_loop_that_waits() {
+        let mut child = Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("cat");
+        let main_loop = MainLoop::of(child.id()).expect("root");
+        child.kill().expect("killed");
+        assert!(main_loop.settle().is_err(), "before it is waited for");
+        child.wait().expect("an end");
+        assert!(main_loop.settle().is_err());
+    }
+}
