@@ -293,13 +293,13 @@ fn a_counted_server_is_measured_in_one_go_and_at_points_of_its_own() {
         found[..8],
         [
             own(0, 0, "8"),
-            own(0, 0, "64"),
-            own(0, 0, "1100"),
             own(0, 1, "8"),
+            own(0, 0, "64"),
             own(0, 1, "64"),
+            own(0, 0, "1100"),
             own(0, 1, "1100"),
             own(1, 0, "8"),
-            own(1, 0, "64"),
+            own(1, 1, "8"),
         ]
     );
     let by_clock = order(&experiment);

@@ -59,7 +59,10 @@ impl Wanted {
 
     /// Connections for so many requests, at least: while a third of them is answered all clients are there.
     pub fn connections(self, requests: u64) -> u64 {
-        requests.min(self.connections + self.connections / 2)
+        match requests <= self.trial() {
+            true => requests,
+            false => self.connections + self.connections / 2,
+        }
     }
 }
 

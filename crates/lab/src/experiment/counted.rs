@@ -129,7 +129,8 @@ impl CountedPeer {
         let address = ready.address;
         let clients = Clients::of(job, ready, stop)?;
         if forms::has_forms(job) {
-            forms::begin(address, job)?;
+            let begun = forms::begin(address, job).or_else(|_| forms::begin(address, job));
+            begun.map_err(|why| ready.guest.failure(&why))?;
         }
         let found = in_steps(job, ready, &clients);
         // The guest runs freely again, and can say why.
@@ -198,6 +199,7 @@ fn in_steps(job: &Job, ready: &mut Ready, clients: &Clients<'_>) -> Result<Measu
     let Ready { guest, warmed, .. } = ready;
     guest.counted_at_rest();
     let time = Arc::new(guest.in_steps(STEP_NS)?);
+    time.rest()?;
     let mut run = |requests| {
         let brought = clients.ask(requests, Some(time.clone()))?;
         time.rest()?;

@@ -110,7 +110,10 @@ impl Guests {
             peer: job.server.peer.clone(),
             settings: job.server.settings.clone(),
             workers: job.server.workers,
-            processes: processes(job),
+            processes: match table::takes(&job.server.peer, "processes") {
+                true => processes(job),
+                false => 0,
+            },
             site: self.sites.folder(&job.workload, &job.files_settings),
             memory_mib: job.memory_mib,
             is_dynamic: forms::is_dynamic(job),

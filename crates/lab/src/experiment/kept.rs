@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::bench::Measured;
 use super::machine::Machine;
-use super::plan::{Extent, Step};
+use super::plan::{self, Extent, Step};
 use super::progress::Progress;
 use super::results::{self, Found, Key, Record, Role, Stored, Why, Writer};
 use super::runner::Setting;
@@ -103,6 +103,14 @@ impl<'a> Kept<'a> {
         let inner = self.inner();
         let record = inner.stored.records.get(&key);
         inner.not_there.contains(&step.server) || record.and_then(Record::measured).is_some()
+    }
+
+    /// Measurements that are not there yet. Of rates that are relative to a capacity, which is not known, all are missing.
+    #[must_use]
+    pub fn missing(&self, extent: &Extent) -> usize {
+        let points = plan::points(self.experiment, None, extent);
+        let steps = plan::steps(self.experiment, &points, extent);
+        steps.iter().filter(|step| !self.is_done(step)).count()
     }
 
     /// Keeps what was found.

@@ -126,16 +126,16 @@ pub fn steps(experiment: &Experiment, points: &[X], extent: &Extent) -> Vec<Step
                 }
             }
         }
-        // A guest is needed once.
+        // A guest is needed once, even if not for all points.
         By::Instructions => {
             for server in servers {
                 let also = match extent.quick {
                     true => &[],
                     false => experiment.servers[server].also.as_slice(),
                 };
-                for repeat in 0..extent.repeats(experiment) {
-                    let points = points.iter().chain(also);
-                    steps.extend(points.map(|x| step(repeat, server, x)));
+                for x in points.iter().chain(also) {
+                    let repeats = 0..extent.repeats(experiment);
+                    steps.extend(repeats.map(|repeat| step(repeat, server, x)));
                 }
             }
         }

@@ -77,6 +77,7 @@ impl Progress for Named {
 pub struct Counter {
     all: usize,
     begun: AtomicUsize,
+    missing: AtomicUsize,
     measured: AtomicUsize,
     since: Instant,
     /// Seconds of a measurement, before one is known.
@@ -84,22 +85,29 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// For so many measurements; `expected_s` is what one takes, roughly.
+    /// For so many measurements, of which so many are not there yet; `expected_s` is what one takes, roughly.
     #[must_use]
-    pub fn new(all: usize, expected_s: f64) -> Self {
+    pub fn new(all: usize, missing: usize, expected_s: f64) -> Self {
         Self {
             all,
             begun: AtomicUsize::new(0),
+            missing: AtomicUsize::new(missing),
             measured: AtomicUsize::new(0),
             since: Instant::now(),
             expected_s,
         }
     }
 
-    /// The place of the next, which is measured now or was found.
+    /// Passes one that was found.
+    pub fn pass(&self) {
+        self.begun.fetch_add(1, Relaxed);
+    }
+
+    /// The place of the next, which is measured now.
     #[must_use]
     pub fn next(&self) -> Place {
         let number = self.begun.fetch_add(1, Relaxed) + 1;
+        let missing = self.missing.fetch_sub(1, Relaxed).saturating_sub(1);
         let each_s = match self.measured.load(Relaxed) {
             0 => self.expected_s,
             measured => self.since.elapsed().as_secs_f64() / measured as f64,
@@ -107,7 +115,7 @@ impl Counter {
         Place {
             number,
             all: self.all,
-            left_s: each_s * self.all.saturating_sub(number) as f64,
+            left_s: each_s * missing as f64,
         }
     }
 

@@ -49,7 +49,8 @@ pub fn run(
 ) -> Result<End, String> {
     let kept = Kept::open(experiment, setting, bench.pretends(), progress)?;
     let expected_s = plan::expected_s(experiment, setting.extent);
-    let counter = Counter::new(plan::count(experiment, setting.extent), expected_s);
+    let all = plan::count(experiment, setting.extent);
+    let counter = Counter::new(all, kept.missing(setting.extent), expected_s);
     measure(experiment, setting, (&kept, &counter), bench, progress)
 }
 
@@ -108,10 +109,11 @@ impl Run<'_> {
             if self.setting.stop.load(Ordering::Relaxed) {
                 return Ok(End::Stopped);
             }
-            let place = self.counter.next();
             if self.kept.is_done(step) {
+                self.counter.pass();
                 continue;
             }
+            let place = self.counter.next();
             let job = plan::job(self.experiment, step, self.setting.extent);
             let mut attempt = self.attempt(&job, Some(step), place);
             for _ in 0..STARVED_TRIES {

@@ -12,6 +12,7 @@ use super::plan::{self, Extent};
 use super::progress::{Counter, Named, Progress};
 use super::runner::{self, End, Setting};
 use super::schema::Experiment;
+use crate::peers::system::raise_descriptors;
 
 /// One experiment, with what is known of it.
 struct Open<'e> {
@@ -35,6 +36,8 @@ pub fn run(
     jobs: usize,
     bench: &(dyn Fn() -> Box<dyn Bench> + Sync),
 ) -> Vec<Result<End, String>> {
+    // Each of those who measure would see to its own connections only.
+    raise_descriptors();
     let pretends = bench().pretends();
     let open = |experiment| {
         let kept = Kept::open(
@@ -56,7 +59,12 @@ pub fn run(
         .flat_map(|open| units(open, setting.extent))
         .collect();
     let count = |unit: &Unit<'_>| plan::count(unit.open.experiment, &unit.extent);
-    let counter = Counter::new(units.iter().map(count).sum(), EXPECTED_S);
+    let missing = |unit: &Unit<'_>| unit.open.kept.missing(&unit.extent);
+    let (all, missing) = (
+        units.iter().map(count).sum(),
+        units.iter().map(missing).sum(),
+    );
+    let counter = Counter::new(all, missing, EXPECTED_S);
     let waiting = Mutex::new(units.iter());
     let next = || waiting.lock().expect("nobody panics with it").next();
     thread::scope(|scope| {

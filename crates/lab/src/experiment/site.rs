@@ -115,9 +115,14 @@ impl Sites {
 fn write_programs(folder: &Path) -> Result<(), String> {
     let write = || {
         std::fs::create_dir_all(folder)?;
-        PROGRAMS
-            .iter()
-            .try_for_each(|(name, text)| std::fs::write(folder.join(name), text))
+        PROGRAMS.iter().try_for_each(|(name, text)| {
+            // Others may be reading it.
+            let path = folder.join(name);
+            match std::fs::read(&path).is_ok_and(|known| known == text.as_bytes()) {
+                true => Ok(()),
+                false => std::fs::write(path, text),
+            }
+        })
     };
     write().map_err(|error: std::io::Error| format!("{}: {error}", folder.display()))
 }

@@ -29,13 +29,16 @@ impl Warmed {
     pub fn up(&mut self, job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
         // Of a set that is larger than memory, what was asked for last is there.
         let known = self.costs.iter().find(|(of, _)| *of == job.settings);
+        let known = known.map(|(_, each)| *each);
         let known = known.filter(|_| job.memory_mib.is_none());
         let each = match known {
-            Some((_, each)) if job.connections <= self.connections => *each,
-            Some((_, each)) => run(Wanted::by(job).warmup(*each)).map(|_| *each)?,
+            Some(each) if job.connections <= self.connections => each,
+            Some(each) => run(Wanted::by(job).warmup(each)).map(|_| each)?,
             None => warm_up(job, run)?,
         };
-        self.costs.push((job.settings.clone(), each));
+        if known.is_none() {
+            self.costs.push((job.settings.clone(), each));
+        }
         self.connections = self.connections.max(job.connections);
         Ok(each)
     }
@@ -64,6 +67,11 @@ fn warm_up(job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
                 break;
             }
         }
+    }
+    // It may cost less by now, and then more is asked for.
+    let all = wanted.warmup(each);
+    if all > requests {
+        each = cost(all)?;
     }
     Ok(each)
 }

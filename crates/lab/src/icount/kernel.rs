@@ -5,7 +5,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::archive::Archive;
@@ -100,12 +100,42 @@ pub fn plugin() -> Result<PathBuf, String> {
     })
 }
 
+/// What this program makes just now.
+static MAKING: (Mutex<Vec<PathBuf>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
+
+/// The right to make a file.
+struct Making<'p>(&'p Path);
+
+impl<'p> Making<'p> {
+    /// Waits until nobody else makes it.
+    fn begin(path: &'p Path) -> Making<'p> {
+        let (making, ended) = &MAKING;
+        let guard = making.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_made = |all: &mut Vec<PathBuf>| all.iter().any(|one| one == path);
+        let guard = ended.wait_while(guard, is_made);
+        guard
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(path.to_owned());
+        Making(path)
+    }
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        let (making, ended) = &MAKING;
+        let mut guard = making.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.retain(|one| one != self.0);
+        ended.notify_all();
+    }
+}
+
 /// What is at `path`, made by `make` under another name first: whoever finds it finds it whole,
 /// even if two programs make it at once.
 pub(crate) fn made(
     path: &Path,
     make: impl FnOnce(&Path) -> Result<(), String>,
 ) -> Result<PathBuf, String> {
+    let _others_wait = Making::begin(path);
     if !path.exists() {
         let new = path.with_extension(format!("new-{}", std::process::id()));
         let _ = fs::remove_dir_all(&new);

@@ -1,6 +1,7 @@
 //! Guests that have booted, on files: booting takes an emulated machine ten seconds, going on takes a fifth of one. What is saved
 //! is a guest that waits for its content; all guests that boot the same go on from there. Knows no servers.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,9 +11,6 @@ use super::boot::{Boot, Media, System, arguments};
 use super::guest::{Guest, Network};
 use super::kernel::{cache, made, run};
 use super::monitor::Monitor;
-
-/// One is made at a time.
-static MAKING: Mutex<()> = Mutex::new(());
 
 /// Where the state of a guest is that has booted this; `None` if it is not worth a file.
 ///
@@ -28,7 +26,6 @@ pub fn state(boot: &Boot, plugin: &Path, network: &Network) -> Result<Option<Pat
     };
     let empty = Boot::usual(boot.kernel.clone(), Some(system), boot.memory_mib());
     let path = cache()?.join(format!("{}{:08x}", prefix(&empty), key(&empty)?));
-    let _one = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     made(&path, |file| save(&empty, plugin, file)).map(Some)
 }
 
@@ -48,7 +45,7 @@ fn prefix(boot: &Boot) -> String {
 
 /// What a state depends on: QEMU, how it is called, and the files.
 fn key(boot: &Boot) -> Result<u32, String> {
-    let version = run(Command::new("qemu-system-x86_64").arg("--version"))?;
+    let version = qemu_version()?;
     let network = Network {
         name: String::new(),
         ..Network::new()
@@ -62,6 +59,15 @@ fn key(boot: &Boot) -> Result<u32, String> {
     Ok(sum.finalize())
 }
 
+fn qemu_version() -> Result<String, String> {
+    static KNOWN: Mutex<Option<String>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.is_none() {
+        *known = Some(run(Command::new("qemu-system-x86_64").arg("--version"))?);
+    }
+    Ok(known.clone().unwrap_or_default())
+}
+
 fn save(boot: &Boot, plugin: &Path, file: &Path) -> Result<(), String> {
     forget(boot, file);
     let network = Network::new();
@@ -72,19 +78,28 @@ fn save(boot: &Boot, plugin: &Path, file: &Path) -> Result<(), String> {
     saved.map_err(|why| guest.failure(&format!("{}: {why}", file.display())))
 }
 
-/// Removes what was saved with another kernel, or by another version.
+/// Removes what was saved with another kernel, or by another version, and what somebody who ended meanwhile left half done.
 fn forget(boot: &Boot, file: &Path) {
     let prefix = prefix(boot);
     let entries = file.parent().and_then(|folder| fs::read_dir(folder).ok());
     for entry in entries.into_iter().flatten().filter_map(Result::ok) {
         let name = entry.path();
         // Another program may be making the same, or one of its own: that has an extension.
-        let is_whole = name.extension().is_none() && name.file_stem() != file.file_stem();
-        if is_whole && entry.file_name().to_string_lossy().starts_with(&prefix) {
+        let is_old = match name.extension() {
+            None => name.file_stem() != file.file_stem(),
+            Some(maker) => has_ended(maker),
+        };
+        if is_old && entry.file_name().to_string_lossy().starts_with(&prefix) {
             // Who goes on from it has it open, or finds that it is gone and makes it anew the next time.
             let _ = fs::remove_file(name);
         }
     }
+}
+
+/// Whether who makes a file with this extension is gone; see [`made`].
+fn has_ended(maker: &OsStr) -> bool {
+    let process = maker.to_str().and_then(|name| name.strip_prefix("new-"));
+    process.is_some_and(|id| !Path::new("/proc").join(id).exists())
 }
 
 #[cfg(test)]
@@ -92,14 +107,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_others_saved_and_finished_is_removed() {
+    fn only_what_nobody_needs_is_removed() {
         let folder = std::env::temp_dir().join(format!("lowroad-saved-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
+        let living = format!("booted-512-00000003.new-{}", std::process::id());
         let names = [
             "booted-512-00000001",
             "booted-512-00000002",
-            "booted-512-00000002.new-7",
-            "booted-512-00000003.new-8",
+            living.as_str(),
+            "booted-512-00000003.new-99999999",
             "booted-1024-00000004",
         ];
         for name in names {
@@ -108,7 +124,7 @@ mod tests {
         let boot = Boot::usual("vmlinuz".into(), None, 512);
         forget(&boot, &folder.join("booted-512-00000002.new-9"));
         let left = names.map(|name| folder.join(name).exists());
-        assert_eq!(left, [false, true, true, true, true]);
+        assert_eq!(left, [false, true, true, false, true]);
         fs::remove_dir_all(&folder).expect("removed");
     }
 }

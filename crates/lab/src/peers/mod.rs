@@ -19,7 +19,7 @@ mod php;
 mod plan;
 pub(crate) mod programs;
 mod servers;
-mod system;
+pub(crate) mod system;
 pub mod table;
 
 use std::collections::BTreeMap;

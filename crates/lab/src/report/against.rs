@@ -2,6 +2,7 @@
 
 use super::chart::x_name;
 use super::model::{Shown, Study};
+use crate::experiment::units::Unit;
 
 /// Closer than this two runs are called the same.
 const SAME: f64 = 0.03;
@@ -13,7 +14,7 @@ pub struct Pair {
     pub name: String,
     /// What was found here and there, with unit.
     pub values: [String; 2],
-    /// How much more, or less if negative, was found here, as a share of the other.
+    /// How much more, or less if negative, was found here, as a share of the other; a hundred times at most.
     pub more: f64,
     /// It is a time: near saturation that depends on little things.
     pub is_time: bool,
@@ -53,8 +54,11 @@ fn of_figure(one: &Shown<'_>, other: &Shown<'_>, pairs: &mut Vec<Pair>) {
                     one.experiment.name, one.figure.title, series.server
                 ),
                 values: [now, then].map(|value| unit.show(value)),
-                more: (now - then) / then.abs().max(f64::MIN_POSITIVE),
-                is_time: one.figure.measure.lower_is_better(),
+                more: match now == then {
+                    true => 0.0,
+                    false => (now - then) / then.abs().max(now.abs() / 100.0),
+                },
+                is_time: unit == Unit::Microseconds,
             });
         }
     }

@@ -43,7 +43,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (studies, mut problems) = studies(&args.experiments, &args.results)?;
     if let Some(other) = &args.against {
-        return compare(args, &studies, other);
+        return compare(args, (&studies, problems), other);
     }
     let rows = instructions::read(&args.results).unwrap_or_else(|problem| {
         problems.push(problem);
@@ -83,8 +83,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn compare(args: &Args, here: &[Study], folder: &Path) -> anyhow::Result<ExitCode> {
-    let (there, problems) = studies(&args.experiments, folder)?;
+fn compare(
+    args: &Args,
+    (here, mut problems): (&[Study], Vec<String>),
+    folder: &Path,
+) -> anyhow::Result<ExitCode> {
+    let (there, more) = studies(&args.experiments, folder)?;
+    problems.extend(more);
     for problem in &problems {
         eprintln!("{problem}");
     }
