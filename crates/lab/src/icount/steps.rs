@@ -20,8 +20,8 @@ use crate::load::Time;
 
 /// A guest that was sent something wakes within this. Only then does its idleness count as time.
 const WAKES: Duration = Duration::from_millis(2);
-/// Who does not rest by then does not rest at all.
-const REST_NS: u64 = 1_000_000_000;
+/// Who does not rest by then does not rest at all: loading programs into the kernel takes three seconds.
+const REST_NS: u64 = 10_000_000_000;
 /// No step takes longer, or the guest has died.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Where the plugin looks for the next stop.
