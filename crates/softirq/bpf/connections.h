@@ -10,6 +10,14 @@ static __always_inline __u16 seen_at(__u64 now_ns)
 	return now_ns >> 30;
 }
 
+/* Units of `seen` from then to now. The clock of one processor may be a tick behind that of another, which
+ * has written the next unit already: that is no time at all, not the longest. */
+static __always_inline __u16 units_since(__u16 now, __u16 then)
+{
+	__u16 units = now - then;
+	return units == 0xffff ? 0 : units;
+}
+
 static __always_inline __u32 tag_of(const struct segment *segment)
 {
 	return segment->hash >> 32 | 1;
@@ -89,7 +97,7 @@ static __always_inline int needs_place(const struct connection *connection)
  * by the time they idle. Those that live are worth 0x10000 at least, those that need their place more. */
 static __always_inline __u32 worth(const struct connection *connection, __u16 now, __u32 idle)
 {
-	__u16 age = now - connection->seen;
+	__u16 age = units_since(now, connection->seen);
 	if (!connection->tag)
 		return 0;
 	if (needs_place(connection))

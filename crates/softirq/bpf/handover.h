@@ -22,7 +22,7 @@ static __always_inline int wait_for_listener(const struct segment *segment, stru
 
 	if (!connection->answer)
 		connection->answer = NO_LISTENER | now;
-	if ((__u16)(now - (__u16)connection->answer) >= LISTENER_WAIT) {
+	if (units_since(now, connection->answer) >= LISTENER_WAIT) {
 		count(reason_tcp_no_listener);
 		return 0;
 	}

@@ -187,7 +187,7 @@ static __always_inline void answer_kept(struct __sk_buff *skb, const struct segm
 {
 	__s32 beyond = segment->seq + segment->payload_len - connection->socket_snd;
 	struct control *control = steering();
-	__u16 age = seen_at(coarse_now_ns()) - connection->seen;
+	__u16 age = units_since(seen_at(coarse_now_ns()), connection->seen);
 	/* Of a client that was not heard of for so long nobody knows whether it lives. */
 	int is_stale = !control || age > control->idle;
 

@@ -16,7 +16,7 @@ use lowroad_wire::width::index;
 type Places = [(u32, u16); 4];
 
 /// With it, the place that goes, and whether a live connection is lost by that.
-const CASES: [(Places, usize, bool); 11] = [
+const CASES: [(Places, usize, bool); 12] = [
     // What nobody needs.
     (
         [(STATE_OPEN, 0), (STATE_DONE, 9), (0, 0), (STATE_KERNEL, 9)],
@@ -108,6 +108,17 @@ const CASES: [(Places, usize, bool); 11] = [
         0,
         true,
     ),
+    // Who was heard of by a processor whose clock is ahead is not idle.
+    (
+        [
+            (STATE_OPEN, AHEAD),
+            (STATE_OPEN, 5),
+            (STATE_CLOSING, 20),
+            (STATE_HANDED, AHEAD),
+        ],
+        2,
+        true,
+    ),
     // What has a socket with other numbers goes last, unless it is idle for too long.
     (
         [
@@ -131,12 +142,15 @@ const CASES: [(Places, usize, bool); 11] = [
     ),
 ];
 
+/// An age: one unit to come.
+const AHEAD: u16 = u16::MAX;
+
 /// With a state: the socket's numbers are behind.
 const SHIFTED: u32 = 0x100;
 
 /// Fills every bucket: which two are looked at follows from a secret.
 fn fill(bench: &Bench, places: &Places) {
-    let now = u16::try_from(lowroad_softirq::now_ns() >> 30 & 0xffff).expect("masked");
+    let now = u16::try_from(unit_begun() >> 30 & 0xffff).expect("masked");
     let fresh = (STATE_OPEN, 0);
     let way = std::array::from_fn(|way| {
         let (state, age) = *places.get(way).unwrap_or(&fresh);
@@ -150,6 +164,17 @@ fn fill(bench: &Bench, places: &Places) {
     });
     for index in 0..bench.buckets() {
         bench.set_bucket(index, &connection_bucket { way });
+    }
+}
+
+/// The time in ns, when the programs' clock, which is some ticks behind, is in the same unit.
+fn unit_begun() -> u64 {
+    loop {
+        let now_ns = lowroad_softirq::now_ns();
+        if now_ns % (1 << 30) > 50_000_000 {
+            return now_ns;
+        }
+        std::thread::yield_now();
     }
 }
 
