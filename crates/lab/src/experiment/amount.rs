@@ -70,14 +70,15 @@ fn as_many(each: f64) -> u64 {
     (WORK / each.max(1.0)).min(MOST) as u64
 }
 
-/// Seconds of the guest's before counting and of counting, of at most so many, at a rate.
-pub fn lasting_s(rate_per_s: f64, (before_s, counted_s): (f64, f64)) -> (f64, f64) {
+/// Seconds of the guest's before counting and of counting, of at most so many, at a rate. A search asks for more: a few
+/// requests decide.
+pub fn lasting_s(rate_per_s: f64, (before_s, counted_s): (f64, f64), searches: bool) -> (f64, f64) {
     const BEFORE: f64 = 100.0;
-    const COUNTED: f64 = 400.0;
+    let counted = if searches { 1000.0 } else { 400.0 };
     let as_long = |requests: f64| requests / rate_per_s.max(1.0);
     (
         before_s.min(as_long(BEFORE)),
-        counted_s.min(as_long(COUNTED)),
+        counted_s.min(as_long(counted)),
     )
 }
 
@@ -119,7 +120,8 @@ mod tests {
 
     #[test]
     fn fast_rates_are_counted_for_a_shorter_time() {
-        assert_eq!(lasting_s(100.0, (0.1, 0.5)), (0.1, 0.5));
-        assert_eq!(lasting_s(4000.0, (0.1, 0.5)), (0.025, 0.1));
+        assert_eq!(lasting_s(100.0, (0.1, 0.5), false), (0.1, 0.5));
+        assert_eq!(lasting_s(4000.0, (0.1, 0.5), false), (0.025, 0.1));
+        assert_eq!(lasting_s(4000.0, (0.1, 0.5), true), (0.025, 0.25));
     }
 }

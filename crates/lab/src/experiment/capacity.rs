@@ -1,13 +1,14 @@
 //! The search for a server's capacity: the highest offered rate that it sustains.
 //!
-//! Sustained is a rate of which 95 % at least are answered, with fewer than 1 % errors, and 99 of 100 within the time
-//! that the experiment allows: otherwise a queue that grows slowly would pass. The rate is doubled until it is not, then the gap is halved. It knows no servers: a probe is a function.
+//! Sustained is a rate at which 95 % at least of the requests are answered, with fewer than 1 % errors, and 99 of 100 within
+//! the time that the experiment allows: otherwise a queue that grows slowly would pass. The rate is doubled until it is not,
+//! then the gap is halved. It knows no servers: a probe is a function.
 
 use super::bench::Measured;
 use super::measure::errors_share;
 use super::schema::Search;
 
-/// Share of the offered rate that must be answered.
+/// Share of the requests that must be answered.
 const ANSWERED_LEAST: f64 = 0.95;
 /// The class of dynamic requests in paper `003`'s mix.
 const DYNAMIC: &str = "dynamic";
@@ -16,20 +17,18 @@ const ERRORS_BELOW: f64 = 0.01;
 /// The gap at the end, as a share of the capacity.
 const RESOLUTION: f64 = 0.04;
 
-/// Whether a rate was sustained: of all that was offered 95 % were answered and no more than 5 % were
-/// left over, and of the dynamic requests, where static ones go beside them, 95 % too.
+/// Whether a rate was sustained: of all requests 95 % were answered, and of the dynamic ones too, where static ones go beside
+/// them. Intervals and classes are drawn: what counts are the requests that there were, not those that the rate promises.
 #[must_use]
-pub fn sustained(rate_per_s: f64, latency_max_ms: u64, measured: &Measured) -> bool {
+pub fn sustained(latency_max_ms: u64, measured: &Measured) -> bool {
     let outcome = &measured.outcome;
-    // What was offered may be more than what is searched for: static requests beside dynamic ones.
-    let offered_per_s = outcome.offered_per_s.unwrap_or(rate_per_s);
-    let offered = offered_per_s * outcome.duration_s;
-    let dynamic = outcome.classes.iter().find(|class| class.name == DYNAMIC);
-    let least = ANSWERED_LEAST * rate_per_s * outcome.duration_s;
-    outcome.requests as f64 >= ANSWERED_LEAST * offered
-        && outcome.unfinished as f64 <= (1.0 - ANSWERED_LEAST) * offered
-        && (offered_per_s <= rate_per_s
-            || dynamic.is_none_or(|class| class.requests as f64 >= least))
+    let answered = |requests, errors, unfinished| {
+        let asked: u64 = requests + errors + unfinished;
+        requests as f64 >= ANSWERED_LEAST * asked as f64
+    };
+    let mut dynamic = outcome.classes.iter().filter(|class| class.name == DYNAMIC);
+    answered(outcome.requests, outcome.errors, outcome.unfinished)
+        && dynamic.all(|class| answered(class.requests, class.errors, class.unfinished))
         && errors_share(outcome) < ERRORS_BELOW
         && outcome.latency_us.p99 <= latency_max_ms * 1000
 }
@@ -58,7 +57,7 @@ pub fn search<E>(
         if measured.outcome.interrupted {
             return Ok(measured);
         }
-        match sustained(rate, latency_max_ms, &measured) {
+        match sustained(latency_max_ms, &measured) {
             true => good = Some((rate, measured)),
             false if good.is_none() && rate <= least => return Ok(found(0.0, measured)),
             false => bad = Some(rate),
@@ -90,6 +89,7 @@ fn found(rate: f64, mut measured: Measured) -> Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::outcome::Class;
 
     /// A server that answers up to `capacity` and fails beyond it.
     fn server(capacity: f64, probes: &mut Vec<f64>, rate: f64) -> Result<Measured, String> {
@@ -114,9 +114,26 @@ mod tests {
     fn a_queue_that_grows_is_not_sustained() {
         let mut measured = server(1e6, &mut Vec::new(), 100.0).expect("no failure");
         measured.outcome.duration_s = 2.0;
-        assert!(sustained(100.0, 500, &measured));
+        assert!(sustained(500, &measured));
         measured.outcome.latency_us.p99 = 500_001;
-        assert!(!sustained(100.0, 500, &measured));
+        assert!(!sustained(500, &measured));
+    }
+
+    #[test]
+    fn dynamic_requests_are_judged_by_those_that_were_drawn() {
+        let class = |name: &str, requests, unfinished| Class {
+            name: name.to_owned(),
+            requests,
+            unfinished,
+            ..Class::default()
+        };
+        let mut measured = Measured::default();
+        measured.outcome.requests = 1000;
+        // A tenth was promised, a twentieth was drawn.
+        measured.outcome.classes = vec![class("static", 950, 0), class(DYNAMIC, 50, 2)];
+        assert!(sustained(500, &measured));
+        measured.outcome.classes = vec![class("static", 950, 0), class(DYNAMIC, 50, 3)];
+        assert!(!sustained(500, &measured));
     }
 
     fn capacity(capacity: f64, start: f64, max: f64) -> (f64, usize) {

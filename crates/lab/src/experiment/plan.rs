@@ -175,7 +175,7 @@ pub fn job(experiment: &Experiment, step: &Step, extent: &Extent) -> Job {
     let start = experiment.search.as_ref().map(|search| search.start);
     load.rate = load.rate.or(start);
     place(&mut job, &mut load, &experiment.sweep.parameter, &step.x);
-    offer(experiment.by, &mut job, &load);
+    offer(experiment, &mut job, &load);
     job
 }
 
@@ -208,7 +208,7 @@ fn place(job: &mut Job, load: &mut LoadSettings, parameter: &Parameter, x: &X) {
 
 /// Sets a job's pace, and the dynamic share where static requests are offered beside. In a guest, fast rates are counted for a
 /// shorter time.
-fn offer(by: By, job: &mut Job, load: &LoadSettings) {
+fn offer(experiment: &Experiment, job: &mut Job, load: &LoadSettings) {
     let dynamic = load.rate.unwrap_or(0.0);
     let total = dynamic + load.static_rate.unwrap_or(0.0);
     job.pace = match load.pace {
@@ -216,9 +216,9 @@ fn offer(by: By, job: &mut Job, load: &LoadSettings) {
         PaceKind::Requests => Pace::Requests(total),
         PaceKind::Connections => Pace::Connections(total),
     };
-    if by == By::Instructions && load.pace != PaceKind::Closed {
+    if experiment.by == By::Instructions && load.pace != PaceKind::Closed {
         let most = (job.warmup_s, job.duration_s);
-        (job.warmup_s, job.duration_s) = lasting_s(total, most);
+        (job.warmup_s, job.duration_s) = lasting_s(total, most, experiment.search.is_some());
     }
     if let (Some(key), true) = (&load.share_setting, total > 0.0) {
         job.settings
@@ -235,7 +235,7 @@ pub fn at_rate(experiment: &Experiment, step: &Step, extent: &Extent, rate: f64)
         load.static_rate = step.x.number();
     }
     load.rate = Some(rate);
-    offer(experiment.by, &mut job, &load);
+    offer(experiment, &mut job, &load);
     job
 }
 

@@ -168,7 +168,7 @@ impl Worker<'_> {
         let limited = self.shared.quota.is_some();
         let early = limited && pending.sent_ns < self.shared.count_ns;
         if self.now_ns >= self.shared.end_ns {
-            self.tally.unfinished += 1;
+            self.tally.unfinished(pending.expected.class);
         } else if counting && !early {
             self.count(&pending, whole, wrong);
         }

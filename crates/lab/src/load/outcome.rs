@@ -55,6 +55,9 @@ pub struct Class {
     pub requests: u64,
     /// Wrong answers, and requests that got none.
     pub errors: u64,
+    /// Requests that were under way when time was up.
+    #[serde(default)]
+    pub unfinished: u64,
     /// Bytes of bodies.
     pub body_bytes: u64,
     /// Latencies.

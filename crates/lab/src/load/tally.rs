@@ -148,6 +148,7 @@ impl Default for Clocked {
 pub(crate) struct ClassTally {
     pub requests: u64,
     pub errors: u64,
+    pub unfinished: u64,
     pub body_bytes: u64,
     pub latency: Clocked,
 }
@@ -207,6 +208,12 @@ impl Tally {
         self.errors[kind as usize] += 1;
     }
 
+    /// A request of this class was under way when time was up.
+    pub(crate) fn unfinished(&mut self, class: u8) {
+        self.unfinished += 1;
+        self.classes[usize::from(class)].unfinished += 1;
+    }
+
     /// Notes an error before counting began.
     pub(crate) fn early_error(&mut self, kind: ErrorKind) {
         self.early_errors[kind as usize] += 1;
@@ -251,6 +258,7 @@ impl Tally {
         for (class, more) in self.classes.iter_mut().zip(&other.classes) {
             class.requests += more.requests;
             class.errors += more.errors;
+            class.unfinished += more.unfinished;
             class.body_bytes += more.body_bytes;
             class.latency.add(&more.latency);
         }
@@ -308,6 +316,7 @@ impl Tally {
             name: name.clone(),
             requests: class.requests,
             errors: class.errors,
+            unfinished: class.unfinished,
             body_bytes: class.body_bytes,
             latency_us: class.latency.times(),
         });

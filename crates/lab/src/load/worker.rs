@@ -162,7 +162,7 @@ impl<'l> Worker<'l> {
             self.tally.adopt_early_errors();
         }
         self.publish();
-        self.tally.unfinished += self.unfinished();
+        self.count_unfinished();
         let bytes = self.clients.iter().map(|client| client.counted_bytes);
         (self.tally, bytes.collect(), self.now_ns)
     }
@@ -281,22 +281,23 @@ impl<'l> Worker<'l> {
         })
     }
 
-    /// Requests that are under way, or due and not sent, of those of the time that is over: what was sent or due
+    /// Counts requests that are under way, or due and not sent, of those of the time that is over: what was sent or due
     /// afterwards is of no run.
-    fn unfinished(&mut self) -> u64 {
+    fn count_unfinished(&mut self) {
         let end_ns = self.shared.end_ns;
         let links = self
             .clients
             .iter()
             .filter_map(|client| client.link.as_ref());
         let pending = links.flat_map(|link| &link.pending);
-        let mut count = pending.filter(|one| one.sent_ns < end_ns).count() as u64;
+        for one in pending.filter(|one| one.sent_ns < end_ns) {
+            self.tally.unfinished(one.expected.class);
+        }
         while !self.dry
             && let Some(due_ns) = self.next_due()
         {
-            count += u64::from(due_ns < end_ns);
+            self.tally.unfinished += u64::from(due_ns < end_ns);
         }
-        count
     }
 
     pub(crate) fn set_free(&mut self, at: u32) {
