@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 use lowroad_lab::experiment::counting::By;
@@ -145,6 +146,11 @@ fn errors_name_line_and_key() {
     );
     let values = of("values = [8, 64]", "values = [8, \"many\"]");
     assert!(values.contains("line 15: values"), "{values}");
+    let also = of(
+        "peer = \"nginx\"",
+        "peer = \"nginx\"\nalso = [1100, \"many\"]",
+    );
+    assert!(also.contains("line 23: also"), "{also}");
     let capacity = of("\"requests_per_s\"", "\"capacity\"");
     assert!(capacity.contains("[search]"), "{capacity}");
     let repeats = of("repeats = 2", "repeats = 0");
@@ -350,6 +356,53 @@ fn runs_and_records() {
     let first = stored.records.values().next().expect("records");
     assert!(first.pretended && !first.machine.kernel.is_empty() && first.unix_s > 0);
     assert!(place.lines.0[0].contains("[ 1/12]"), "{}", place.lines.0[0]);
+}
+
+/// A small disk of its own, for as long as it is had.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn new(folder: &Path, len: &str) -> Option<Disk> {
+        std::fs::create_dir_all(folder).expect("a folder");
+        let disk = Disk(folder.to_owned());
+        disk.mount(&format!("size={len}")).then_some(disk)
+    }
+
+    fn grow(&self, len: &str) {
+        assert!(self.mount(&format!("remount,size={len}")), "a larger disk");
+    }
+
+    fn mount(&self, options: &str) -> bool {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]);
+        let done = mount.arg(&self.0).output();
+        done.is_ok_and(|done| done.status.success())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_whole_lines() {
+    const NAME: &str = "a_full_disk_leaves_whole_lines";
+    let mut place = Place::new(NAME);
+    // The first result is shorter than a page, two are longer.
+    let Some(disk) = Disk::new(&place.folder, "4k") else {
+        return lowroad_testkit::skip(NAME, "no disk may be mounted here");
+    };
+    let why = place.run(&small(), &mut Fake::default());
+    assert!(why.is_err_and(|why| why.contains("No space left")));
+    let text = std::fs::read(place.file()).expect("results");
+    assert!(text.ends_with(b"\n"), "half a line is there");
+    disk.grow("1m");
+    let mut again = Fake::default();
+    let whole = Ok(End::Whole { broken: 0 });
+    assert_eq!(place.run(&small(), &mut again), whole);
+    assert!(place.stored().notes.is_empty() && again.started.len() < 8);
 }
 
 #[test]

@@ -182,6 +182,7 @@ pub fn parse(text: &[u8]) -> Result<Stored, String> {
 pub struct Writer {
     file: File,
     path: PathBuf,
+    whole_len: u64,
 }
 
 impl Writer {
@@ -202,7 +203,7 @@ impl Writer {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
@@ -211,24 +212,34 @@ impl Writer {
         let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         rustix::fs::flock(&file, lock)
             .map_err(|_| io::Error::other("another run is writing there"))?;
-        file.set_len(whole_len)?;
-        file.seek(SeekFrom::End(0))?;
-        Ok(Self {
+        let mut writer = Self {
             file,
             path: path.to_owned(),
-        })
+            whole_len,
+        };
+        writer.cut()?;
+        Ok(writer)
     }
 
-    /// Appends a record by one write.
+    /// Appends a record: whole, or not at all.
     ///
     /// # Errors
     /// When the disk is full, say.
     pub fn append(&mut self, record: &Record) -> Result<(), String> {
         let mut line = serde_json::to_vec(record).expect("plain data");
         line.push(b'\n');
-        self.file
-            .write_all(&line)
-            .map_err(|error| format!("{}: {error}", self.path.display()))
+        let appended = self.file.write_all(&line);
+        match appended {
+            Ok(()) => self.whole_len += line.len() as u64,
+            // A part of the line may be there; what is appended next must not follow it.
+            Err(_) => drop(self.cut()),
+        }
+        appended.map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+
+    fn cut(&mut self) -> io::Result<u64> {
+        self.file.set_len(self.whole_len)?;
+        self.file.seek(SeekFrom::End(0))
     }
 }
 

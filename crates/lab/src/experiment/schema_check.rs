@@ -1,7 +1,7 @@
 //! What the types of an experiment file can't say: names that must exist, numbers that must make
 //! sense. Each problem names its key and how to mend it.
 
-use super::schema::{Experiment, Figure, PaceKind, Parameter};
+use super::schema::{Experiment, Figure, PaceKind, Parameter, X};
 
 /// What is wrong, and a piece of text that stands on the line.
 pub struct Problem {
@@ -129,12 +129,17 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
             | Parameter::Workers
             | Parameter::Mtu
     );
-    let all_positive = sweep
-        .values
-        .iter()
-        .all(|x| x.number().is_some_and(|n| n >= 0.0));
-    if numeric && !all_positive {
-        return wrong("values", "must be numbers, 0 or more, for this parameter");
+    let all_positive = |values: &[X]| {
+        let mut values = values.iter();
+        values.all(|x| x.number().is_some_and(|number| number >= 0.0))
+    };
+    let needed = "must be numbers, 0 or more, for this parameter";
+    if numeric && !all_positive(&sweep.values) {
+        return wrong("values", needed);
+    }
+    let mut servers = experiment.servers.iter();
+    if numeric && !servers.all(|server| all_positive(&server.also)) {
+        return wrong("also", needed);
     }
     if sweep.parameter == Parameter::None && sweep.values.len() != 1 {
         return wrong("values", "must be one name for parameter = \"none\"");
