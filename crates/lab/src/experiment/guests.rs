@@ -309,11 +309,13 @@ pub fn is_timed(job: &Job) -> bool {
 }
 
 /// Processes where each serves one connection: as many as there are clients, and some for who else asks, which is the level
-/// before the server.
+/// before the server, or whom several workers keep connections to.
 fn processes(job: &Job) -> u32 {
+    let clients = job.connections.clamp(1, PROCESSES_MAX);
     let others = match programs::needs_lowroad(&job.server.peer) {
         true => LEVEL_CONNECTIONS,
+        false if job.server.workers > 1 => clients,
         false => 0,
     };
-    job.connections.clamp(1, PROCESSES_MAX) + others
+    clients + others
 }

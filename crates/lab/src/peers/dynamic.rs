@@ -71,14 +71,19 @@ pub fn start_fastcgi(plan: &mut Plan, run: &Run<'_>) -> String {
     socket
 }
 
-/// The part of nginx's configuration outside the server: it keeps as many connections as there are
-/// processes, or their number would not matter.
+/// The part of nginx's configuration outside the server: how many connections each of its workers keeps.
 pub fn nginx_upstream(run: &Run<'_>, socket: &str) -> String {
-    let connections = run
-        .settings
-        .number("processes")
-        .div_ceil(u64::from(run.workers.max(1)));
-    format!("upstream specweb99 {{ server unix:{socket}; keepalive {connections}; }}")
+    let kept = kept_by_each(run.settings.number("processes"), run.workers.into());
+    format!("upstream specweb99 {{ server unix:{socket}; keepalive {kept}; }}")
+}
+
+/// A program has its connection for as long as that is kept, even if nobody asks. One worker uses what it keeps first, so it
+/// may keep them all; of several, those that are idle must leave enough for the others.
+fn kept_by_each(processes: u64, workers: u64) -> u64 {
+    match workers {
+        0 | 1 => processes,
+        _ => (processes / 2 / workers).max(1),
+    }
 }
 
 fn front(run: &Run<'_>, name: &str) -> String {
@@ -170,6 +175,14 @@ mod tests {
     use super::*;
     use crate::peers::table::{Settings, named};
     use std::path::Path;
+
+    #[test]
+    fn idle_workers_keep_half_of_the_programs_at_most() {
+        assert_eq!(kept_by_each(50, 1), 50);
+        for workers in [2, 8, 16] {
+            assert!(kept_by_each(100, workers) * workers <= 50);
+        }
+    }
 
     #[test]
     fn configurations_are_ones_that_lowroad_takes() {
