@@ -136,7 +136,8 @@ const APACHE_PREFORK: Server = Server {
 
 /// Attaches our level to the port of the server that runs by then. The files are new, so that their times say nothing
 /// of freshness.
-const ATTACH: &str = "lowroad attach 80 --interface eth0 --ttl 600 &";
+const ATTACH: &str = "lowroad attach 80 --interface eth0 --ttl 600 > /attached &
+until grep -q attached /attached; do usleep 10000; done";
 
 const APACHE_COMMON: (&str, &str) = (
     "etc/apache-common.conf",

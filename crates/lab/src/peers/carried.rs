@@ -28,6 +28,8 @@ const SQUID_FILES: &[&str] = &[
 const TRAFFIC_SERVER_PAGES: &str = "/etc/trafficserver/body_factory";
 /// The peer's own folder there.
 const FOLDER: &str = "/lab";
+/// What a program has said that is waited for.
+const SAID: &str = "/lab/said";
 
 /// What another machine needs to run a peer.
 #[derive(Debug, Default)]
@@ -166,20 +168,16 @@ fn rename(plan: &mut Plan, from: &str, to: &str) {
         *text = text.replace(from, to);
     }
     for step in &mut plan.steps {
-        if let Step::Start(words) | Step::Run(words, _) = step {
-            for word in words {
-                *word = word.replace(from, to);
-            }
+        for word in step.words_mut().into_iter().flatten() {
+            *word = word.replace(from, to);
         }
     }
 }
 
 /// The programs of the steps, and the shared objects that configurations name.
 fn needed(plan: &Plan) -> BTreeMap<PathBuf, String> {
-    let programs = plan.steps.iter().filter_map(|step| match step {
-        Step::Start(words) | Step::Run(words, _) => words.first(),
-        Step::Await(_) | Step::AwaitPort(_) => None,
-    });
+    let words = plan.steps.iter().filter_map(Step::words);
+    let programs = words.filter_map(|words| words.first());
     let texts = plan.files.iter().map(|(_, text)| text.as_str());
     let objects = texts.flat_map(shared_objects).map(PathBuf::from);
     // A program without a path is one that every machine has; what is in a folder that was moved comes with that.
@@ -208,6 +206,10 @@ fn shared_objects(text: &str) -> impl Iterator<Item = &str> {
 fn shell(steps: &[Step]) -> String {
     let step = |step: &Step| match step {
         Step::Start(words) => format!("{} &\n", quoted(words)),
+        Step::StartUntil(words, text) => format!(
+            "{} > {SAID} &\nuntil grep -q '{text}' {SAID}; do usleep 10000; done\n",
+            quoted(words)
+        ),
         Step::Run(words, None) => format!("{}\n", quoted(words)),
         Step::Run(words, Some(input)) => format!("{} < '{}'\n", quoted(words), input.display()),
         Step::Await(socket) => format!(
@@ -250,10 +252,13 @@ mod tests {
             Step::Start(words("/usr/sbin/php-fpm -F")),
             Step::Await("/lab/php.sock".into()),
             Step::AwaitPort(([0, 0, 0, 0], 80).into()),
+            Step::StartUntil(words("/bin/ours attach"), "is ready".to_owned()),
         ];
         let expected = "'mkdir' '/a'\n'/usr/sbin/php-fpm' '-F' &\n\
                         until [ -S '/lab/php.sock' ]; do usleep 10000; done\n\
-                        until grep -q ':0050 [0-9A-F:]* 0A ' /proc/net/tcp; do usleep 10000; done\n";
+                        until grep -q ':0050 [0-9A-F:]* 0A ' /proc/net/tcp; do usleep 10000; done\n\
+                        '/bin/ours' 'attach' > /lab/said &\n\
+                        until grep -q 'is ready' /lab/said; do usleep 10000; done\n";
         assert_eq!(shell(&steps), expected);
     }
 

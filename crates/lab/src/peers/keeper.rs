@@ -149,14 +149,21 @@ impl Keeper {
         for step in &job.steps {
             match step {
                 Step::Start(argv) => self.start(argv, None).map(|_| ())?,
+                Step::StartUntil(argv, text) => {
+                    self.start(argv, None)?;
+                    let output = self.folder.join(OUTPUT);
+                    let has_said = || holds(&output, text);
+                    self.wait_until(&has_said, &format!("{} is not ready", argv[0]))?;
+                }
                 Step::Run(argv, input) => self.run(argv, input.as_deref())?,
                 Step::Await(socket) => {
                     let answers = || UnixStream::connect(socket).is_ok();
-                    self.wait_until(&answers, &socket.display().to_string())?;
+                    let lacks = format!("nobody answers on {}", socket.display());
+                    self.wait_until(&answers, &lacks)?;
                 }
                 Step::AwaitPort(address) => {
                     let answers = || TcpStream::connect_timeout(address, LOOK).is_ok();
-                    self.wait_until(&answers, &address.to_string())?;
+                    self.wait_until(&answers, &format!("nobody answers on {address}"))?;
                 }
             }
         }
@@ -223,11 +230,12 @@ impl Keeper {
         }
     }
 
-    fn wait_until(&mut self, answers: &dyn Fn() -> bool, place: &str) -> Result<(), End> {
+    /// Waits until something is so; `lacks` is said if it never is.
+    fn wait_until(&mut self, is_so: &dyn Fn() -> bool, lacks: &str) -> Result<(), End> {
         let end = Instant::now() + STEP_MAX;
-        while !answers() {
+        while !is_so() {
             if Instant::now() > end {
-                return Err(End::Failed(format!("nobody answers on {place}")));
+                return Err(End::Failed(lacks.to_owned()));
             }
             self.step_on(Some(LOOK))?;
         }
@@ -318,6 +326,12 @@ impl Keeper {
             self.wait(false, Some(LOOK));
         }
     }
+}
+
+/// Whether a program has said this.
+fn holds(output: &Path, text: &str) -> bool {
+    let said = std::fs::read(output).unwrap_or_default();
+    String::from_utf8_lossy(&said).contains(text)
 }
 
 #[cfg(test)]

@@ -174,7 +174,8 @@ fn attach(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
         _ => words.extend(["--interface", "eth0"]),
     }
     plan.steps.push(Step::AwaitPort(run.address));
-    plan.start(&words);
+    // It loads programs into the kernel first, which takes seconds where that is emulated.
+    plan.start_until(&words, "attached to port");
     Ok(())
 }
 
