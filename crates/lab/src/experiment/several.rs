@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::bench::Bench;
 use super::kept::Kept;
@@ -12,7 +12,7 @@ use super::plan::{self, Extent};
 use super::progress::{Counter, Named, Progress};
 use super::runner::{self, End, Setting};
 use super::schema::Experiment;
-use crate::peers::system::raise_descriptors;
+use crate::peers::system::{pin, raise_descriptors};
 
 /// One experiment, with what is known of it.
 struct Open<'e> {
@@ -158,8 +158,6 @@ fn stay(number: usize) {
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
         .filter(|cpu| allowed.is_set(*cpu))
         .collect();
-    let mut one = CpuSet::new();
-    one.set(cpus[number % cpus.len()]);
     // Without it all is slower, and the same.
-    let _ = sched_setaffinity(None, &one);
+    let _ = pin(&[cpus[number % cpus.len()]]);
 }

@@ -1,6 +1,7 @@
 //! A run from its beginning to its figures: checks, threads, what is told meanwhile.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use super::tally::{Clocked, Tally};
 use super::tls;
 use super::worker::{Live, Share, Shared, Worker};
 use super::{Error, Load, Outcome, Pace, Snapshot};
+use crate::peers::system::pin;
 
 /// How often it is looked whether somebody wants the end.
 const TICK: Duration = Duration::from_millis(50);
@@ -44,6 +46,8 @@ pub fn run(
     let cpu_before_ns = cpu_ns();
     let counted = thread::scope(|scope| {
         let mut handles = Vec::new();
+        // Nothing is sent: it is closed once all workers have ended.
+        let (working, worked) = channel::<()>();
         for (number, live) in (0..threads).zip(&lives) {
             let share = Share {
                 thread: number,
@@ -52,13 +56,14 @@ pub fn run(
             let worker = Worker::new(load, &shared, tls.clone(), &share, live.clone())
                 .map_err(|error| Error::Machine(format!("no epoll to be had: {error}")))?;
             let cpu = pinned_to(&load.cpus, number);
-            let teller = thread::current();
+            let working = working.clone();
             let spawned = thread::Builder::new()
                 .name(format!("load-{number}"))
                 .spawn_scoped(scope, move || {
-                    pin(cpu);
+                    // Without it the thread runs wherever the kernel likes.
+                    let _ = pin(cpu.as_slice());
                     let counted = worker.run();
-                    teller.unpark();
+                    drop(working);
                     counted
                 });
             match spawned {
@@ -69,9 +74,9 @@ pub fn run(
                 }
             }
         }
+        drop(working);
         let mut teller = Teller::new(load, &shared, &lives);
-        while handles.iter().any(|handle| !handle.is_finished()) {
-            thread::park_timeout(TICK);
+        while worked.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
             if stop.load(Relaxed) {
                 shared.stop.store(true, Relaxed);
             }
@@ -152,15 +157,6 @@ fn plan(load: &Load) -> Shared {
 fn pinned_to(cpus: &[usize], thread: u32) -> Option<usize> {
     let at = thread as usize % cpus.len().max(1);
     cpus.get(at).copied()
-}
-
-fn pin(cpu: Option<usize>) {
-    if let Some(cpu) = cpu {
-        let mut set = rustix::thread::CpuSet::new();
-        set.set(cpu);
-        // Without it the thread runs wherever the kernel likes.
-        let _ = rustix::thread::sched_setaffinity(None, &set);
-    }
 }
 
 fn cpu_ns() -> u64 {

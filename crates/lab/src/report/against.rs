@@ -1,11 +1,8 @@
 //! Two runs of the same experiments: how far each point of one is from that of the other. Pure.
 
 use super::chart::x_name;
-use super::model::{Shown, Study};
+use super::model::{SAME, Shown, Study};
 use crate::experiment::units::Unit;
-
-/// Closer than this two runs are called the same.
-const SAME: f64 = 0.03;
 
 /// One point, measured twice.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,7 +95,7 @@ mod tests {
             is_time,
         };
         let pairs = [
-            pair("same", 0.03, false),
+            pair("same", SAME, false),
             pair("near", -0.04, false),
             pair("far", 0.5, true),
         ];

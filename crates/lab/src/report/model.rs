@@ -8,6 +8,9 @@ use crate::experiment::results::{Found, Key, Record, Role, Why};
 use crate::experiment::schema::{Experiment, Figure, X};
 use crate::experiment::units::Unit;
 
+/// Figures that differ by this share count as the same: what repeats of one may differ by.
+pub const SAME: f64 = 0.03;
+
 /// An experiment with its results.
 #[derive(Debug)]
 pub struct Study {

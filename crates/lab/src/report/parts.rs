@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::model::{Series, Shown, Study};
+use super::model::{SAME, Series, Shown, Study};
 use crate::experiment::Record;
 use crate::experiment::counting::By;
 use crate::experiment::schema::{Figure, PaceKind, Parameter};
@@ -131,7 +131,7 @@ fn by_instructions(study: &Study) -> Vec<String> {
         study.experiment.workload.name,
         settings(study),
         pace(study),
-        counted(repeats(study), "guest"),
+        counted(repeats(study), "repeat"),
     )]
 }
 
@@ -143,7 +143,6 @@ fn repeats(study: &Study) -> u32 {
 
 /// Repeats of counts that lie further apart than they should.
 fn far_apart(study: &Study) -> Vec<String> {
-    const MOST: f64 = 0.03;
     if study.experiment.by == By::Clock {
         return Vec::new();
     }
@@ -152,7 +151,7 @@ fn far_apart(study: &Study) -> Vec<String> {
         return Vec::new();
     };
     let points = |series: &Series| {
-        let far = series.points.iter().filter(|point| point.y.apart() > MOST);
+        let far = series.points.iter().filter(|point| point.y.apart() > SAME);
         let named = far.map(|point| {
             let apart = number(point.y.apart() * 100.0);
             format!("{} at {}: {apart} %", series.server, point.x)

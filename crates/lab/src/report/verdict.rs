@@ -1,7 +1,7 @@
 //! What the papers claim in ratios, ours beside it, and what has become of the claim. Pure.
 
 use super::beside::{Table, ours_name, ratio, times};
-use super::model::{Shown, Study};
+use super::model::{SAME, Shown, Study};
 use crate::experiment::counting::By;
 use crate::experiment::schema::PaperRatio;
 
@@ -17,9 +17,6 @@ pub enum Verdict {
     /// There is nothing to say it by.
     Untested(String),
 }
-
-/// Ratios that differ from 1 by no more count as 1: what repeats may differ by.
-const SAME: f64 = 0.03;
 
 impl Verdict {
     /// What our ratio says of the paper's. A paper's ratio near 1 says that two are alike, or that a difference is small:

@@ -1,6 +1,7 @@
 //! What a paper says of its servers, and whether instructions bear it out today. Pure.
 
 use super::figure::{Figure, find};
+use crate::report::model::SAME;
 
 /// A server and a load.
 pub type At = (&'static str, &'static str);
@@ -51,9 +52,6 @@ pub enum Verdict {
     /// It does not hold.
     Fails,
 }
-
-/// Work may differ by this share and count as the same: what repeats of one figure may differ by.
-const SAME: f64 = 0.03;
 
 impl Claim {
     /// Our factor: the work of `over` by that of `of`; `None` where one of them has no figure.

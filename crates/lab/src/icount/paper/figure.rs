@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Repeats that lie further apart than this, as a share of their middle, are marked.
-const APART: f64 = 0.03;
+use crate::report::model::SAME;
 
 /// Instructions of the whole machine for one more request, or why there are none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -68,7 +67,7 @@ impl Figure {
 
     /// Whether a repeat differs too much to be one.
     pub fn is_doubtful(&self) -> bool {
-        self.spread().is_some_and(|spread| spread > APART)
+        self.spread().is_some_and(|spread| spread > SAME)
     }
 }
 
