@@ -1,7 +1,7 @@
 //! Experiment files, and the runner on a bench that computes: order, resuming, half-written lines,
 //! Ctrl-C, capacity. No server runs and nothing is measured.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -310,6 +310,29 @@ fn a_counted_server_is_measured_in_one_go_and_at_points_of_its_own() {
     );
     let by_clock = order(&experiment);
     assert!(by_clock.iter().all(|(_, _, x)| x != "1100"));
+}
+
+#[test]
+fn counts_that_do_not_agree_are_repeated() {
+    let mut place = Place::new("counts_that_do_not_agree");
+    let counted = small().measured_by(By::Instructions).expect("countable");
+    let mut bench = Fake {
+        learns: true,
+        ..Fake::default()
+    };
+    let whole = Ok(End::Whole { broken: 0 });
+    assert_eq!(place.run(&counted, &mut bench), whole);
+    let records = results::read(&results::path(&place.folder, &counted.name));
+    let records = records.expect("results").records;
+    let mut repeats = BTreeMap::new();
+    for record in records.values().filter(|it| it.measured().is_some()) {
+        let point = (record.server.clone(), record.x.to_string());
+        *repeats.entry(point).or_insert(0) += 1;
+    }
+    assert!(repeats.values().all(|count| (3..=5).contains(count)));
+    let mut again = Fake::default();
+    assert_eq!(place.run(&counted, &mut again), whole);
+    assert!(again.started.is_empty(), "all is there");
 }
 
 #[test]

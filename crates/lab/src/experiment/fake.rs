@@ -25,6 +25,8 @@ pub struct Fake {
     pub stop_after: Option<usize>,
     /// A server that does not start.
     pub broken: Option<String>,
+    /// Servers answer half as many at first.
+    pub learns: bool,
 }
 
 impl Bench for Fake {
@@ -61,6 +63,7 @@ impl Bench for Fake {
             ),
             request_us,
             noise,
+            learns: self.learns,
             interrupts: self
                 .stop_after
                 .is_some_and(|after| self.started.len() > after),
@@ -82,6 +85,7 @@ struct FakePeer {
     request_us: f64,
     noise: Random,
     interrupts: bool,
+    learns: bool,
 }
 
 impl Peer for FakePeer {
@@ -108,7 +112,10 @@ impl Peer for FakePeer {
         }
         let bytes = body_bytes(job);
         let capacity = self.capacity_per_s(job, bytes);
-        let noise = 1.0 + (self.noise.unit() - 0.5) * 0.06;
+        let mut noise = 1.0 + (self.noise.unit() - 0.5) * 0.06;
+        if self.learns && job.seed == 1 {
+            noise /= 2.0;
+        }
         let mut measured = Measured {
             outcome: outcome(job, capacity * noise, bytes),
             ..Measured::default()

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::agree;
 use super::bench::Measured;
 use super::machine::Machine;
 use super::plan::{self, Extent, Step};
@@ -103,6 +104,24 @@ impl<'a> Kept<'a> {
         let inner = self.inner();
         let record = inner.stored.records.get(&key);
         inner.not_there.contains(&step.server) || record.and_then(Record::measured).is_some()
+    }
+
+    /// The step after this, if the repeats of its point don't agree: what the experiment's first figure shows of them.
+    #[must_use]
+    pub fn another(&self, step: &Step) -> Option<Step> {
+        let server = &self.experiment.servers[step.server].name;
+        let measure = &self.experiment.figures.first()?.measure;
+        let value = |repeat| {
+            let key = results::key(Role::Point, server, &step.x, repeat);
+            self.figures(&key)
+                .and_then(|measured| measure.value(&measured))
+        };
+        let values: Option<Vec<f64>> = (0..=step.repeat).map(value).collect();
+        let wanted = agree::wants_another(&values?);
+        wanted.then(|| Step {
+            repeat: step.repeat + 1,
+            ..step.clone()
+        })
     }
 
     /// Measurements that are not there yet. Of rates that are relative to a capacity, which is not known, all are missing.

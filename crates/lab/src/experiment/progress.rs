@@ -75,7 +75,7 @@ impl Progress for Named {
 /// How far a run is. Shared by all who measure.
 #[derive(Debug)]
 pub struct Counter {
-    all: usize,
+    all: AtomicUsize,
     begun: AtomicUsize,
     missing: AtomicUsize,
     measured: AtomicUsize,
@@ -89,13 +89,19 @@ impl Counter {
     #[must_use]
     pub fn new(all: usize, missing: usize, expected_s: f64) -> Self {
         Self {
-            all,
+            all: AtomicUsize::new(all),
             begun: AtomicUsize::new(0),
             missing: AtomicUsize::new(missing),
             measured: AtomicUsize::new(0),
             since: Instant::now(),
             expected_s,
         }
+    }
+
+    /// There is one more than was known, which may be there already.
+    pub fn expect_another(&self, is_missing: bool) {
+        self.all.fetch_add(1, Relaxed);
+        self.missing.fetch_add(is_missing.into(), Relaxed);
     }
 
     /// Passes one that was found.
@@ -114,7 +120,7 @@ impl Counter {
         };
         Place {
             number,
-            all: self.all,
+            all: self.all.load(Relaxed),
             left_s: each_s * missing as f64,
         }
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bench::{Bench, Job, Measured};
+use super::counting::By;
 use super::kept::{Attempt, Kept};
 use super::plan::{self, Extent, Step};
 use super::progress::{self, Counter, Place, Progress};
@@ -105,36 +106,58 @@ impl Run<'_> {
         };
         let points = plan::points(self.experiment, capacity_per_s, self.setting.extent);
         let steps = plan::steps(self.experiment, &points, self.setting.extent);
-        for step in &steps {
-            if self.setting.stop.load(Ordering::Relaxed) {
-                return Ok(End::Stopped);
-            }
-            if self.kept.is_done(step) {
-                self.counter.pass();
-                continue;
-            }
-            let place = self.counter.next();
-            let job = plan::job(self.experiment, step, self.setting.extent);
-            let mut attempt = self.attempt(&job, Some(step), place);
-            for _ in 0..STARVED_TRIES {
-                if !is_starved(&job, &attempt.found) {
-                    break;
+        let mut broken = 0;
+        for step in steps {
+            let mut next = Some(step);
+            while let Some(step) = next {
+                if !self.step(&step)? {
+                    return Ok(End::Stopped);
                 }
-                self.progress.line("  others had the processors: once more");
-                attempt = self.attempt(&job, Some(step), place);
+                broken += usize::from(!self.kept.is_done(&step));
+                next = self.another(&step);
             }
-            if is_cut(&attempt.found) {
-                return Ok(End::Stopped);
-            }
-            self.counter.measured();
-            self.tell(step, place, &attempt.found);
-            self.kept
-                .keep(Role::Point, &step.x, step.repeat, step.server, attempt)?;
         }
-        let broken = steps.iter().filter(|step| !self.kept.is_done(step));
-        Ok(End::Whole {
-            broken: broken.count(),
-        })
+        Ok(End::Whole { broken })
+    }
+
+    /// Measures a point, unless it is; whether the run goes on.
+    fn step(&mut self, step: &Step) -> Result<bool, String> {
+        if self.setting.stop.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        if self.kept.is_done(step) {
+            self.counter.pass();
+            return Ok(true);
+        }
+        let place = self.counter.next();
+        let job = plan::job(self.experiment, step, self.setting.extent);
+        let mut attempt = self.attempt(&job, Some(step), place);
+        for _ in 0..STARVED_TRIES {
+            if !is_starved(&job, &attempt.found) {
+                break;
+            }
+            self.progress.line("  others had the processors: once more");
+            attempt = self.attempt(&job, Some(step), place);
+        }
+        if is_cut(&attempt.found) {
+            return Ok(false);
+        }
+        self.counter.measured();
+        self.tell(step, place, &attempt.found);
+        self.kept
+            .keep(Role::Point, &step.x, step.repeat, step.server, attempt)?;
+        Ok(true)
+    }
+
+    /// After the last repeat that was planned, one more where those of a count don't agree. What is searched for is found only
+    /// to a few per cent.
+    fn another(&self, step: &Step) -> Option<Step> {
+        let experiment = self.experiment;
+        let is_last = step.repeat + 1 >= self.setting.extent.repeats(experiment);
+        let counts = experiment.by == By::Instructions && experiment.search.is_none();
+        let another = (is_last && counts).then(|| self.kept.another(step))??;
+        self.counter.expect_another(!self.kept.is_done(&another));
+        Some(another)
     }
 
     /// The capacity that the sweep is relative to, stored or measured now.

@@ -131,8 +131,16 @@ fn by_instructions(study: &Study) -> Vec<String> {
         study.experiment.workload.name,
         settings(study),
         pace(study),
-        counted(repeats(study), "repeat"),
+        repeated(study.experiment.repeats, repeats(study)),
     )]
+}
+
+/// Where repeats don't agree there are more than were planned.
+fn repeated(planned: u32, most: u32) -> String {
+    match most > planned {
+        true => format!("{planned} to {most} repeats"),
+        false => counted(most, "repeat"),
+    }
 }
 
 /// Repeats that there are: the file's number may not have been reached.
