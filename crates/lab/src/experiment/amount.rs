@@ -4,13 +4,13 @@
 use super::bench::Job;
 
 /// Instructions of a figure, where all requests are for the same file.
-const WORK: f64 = 1e8;
+const WORK: f64 = 6e7;
 /// Most requests of a figure for one file.
 const MOST: f64 = 4000.0;
 /// Requests of a figure of a mix: all servers are asked for the same part of it,
-const OF_A_MIX: u64 = 800;
+const OF_A_MIX: u64 = 500;
 /// but those for whom that would be more instructions than these.
-const MIX_WORK: f64 = 4e8;
+const MIX_WORK: f64 = 2e8;
 
 /// What the amounts depend on.
 #[derive(Clone, Copy, Debug)]
@@ -100,19 +100,19 @@ mod tests {
         let wanted = wanted(16, true);
         assert_eq!(
             (wanted.requests(50_000.0), wanted.requests(1e6)),
-            (2000, 180)
+            (1200, 180)
         );
-        assert_eq!((wanted.warmup(50_000.0), wanted.warmup(1e6)), (300, 100));
+        assert_eq!((wanted.warmup(50_000.0), wanted.warmup(1e6)), (300, 60));
     }
 
     #[test]
     fn of_a_mix_all_servers_get_the_same() {
-        for each in [20_000.0, 500_000.0] {
-            assert_eq!(wanted(100, false).requests(each), 800);
-            assert_eq!(wanted(100, false).warmup(each), 800);
+        for each in [20_000.0, 250_000.0] {
+            assert_eq!(wanted(100, false).requests(each), 500);
+            assert_eq!(wanted(100, false).warmup(each), 500);
         }
         assert_eq!(
-            wanted(100, false).requests(2e6),
+            wanted(100, false).requests(1e6),
             200,
             "who starts a process each time"
         );

@@ -7,7 +7,6 @@ use super::amount::Wanted;
 use super::bench::Job;
 use crate::icount::Done;
 use crate::load::Outcome;
-use crate::peers::programs;
 
 /// Makes at least so many requests, until the guest rests.
 pub type Run<'r> = dyn FnMut(u64) -> Result<Done<Outcome>, String> + 'r;
@@ -59,7 +58,7 @@ fn warm_up(job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
     let requests = wanted.warmup(roughly);
     let mut each = cost(requests)?;
     // What goes on and on costs something else each time.
-    if programs::needs_lowroad(&job.server.peer) && job.memory_mib.is_none() {
+    if learns(&job.server.peer) && job.memory_mib.is_none() {
         for _ in 1..ROUNDS_MAX {
             let last = each;
             each = cost(requests)?;
@@ -74,6 +73,11 @@ fn warm_up(job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
         each = cost(all)?;
     }
     Ok(each)
+}
+
+/// Whether a peer has a level that learns what is asked for.
+fn learns(peer: &str) -> bool {
+    peer.ends_with("-softirq") || peer == "lowroad-accelerate"
 }
 
 /// Whether a level below has learned what is asked for: it learns by and by, and learning costs, too.
