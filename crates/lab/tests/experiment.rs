@@ -330,6 +330,11 @@ fn counts_that_do_not_agree_are_repeated() {
         *repeats.entry(point).or_insert(0) += 1;
     }
     assert!(repeats.values().all(|count| (3..=5).contains(count)));
+    let all = repeats.values().sum::<i32>();
+    let last = place.lines.0.last().expect("a line of each");
+    let of_the_absent = 4;
+    let end = format!("/{}]", all + of_the_absent);
+    assert!(last.contains(&end), "{all} and {of_the_absent}: {last}");
     let mut again = Fake::default();
     assert_eq!(place.run(&counted, &mut again), whole);
     assert!(again.started.is_empty(), "all is there");

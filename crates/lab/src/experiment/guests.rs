@@ -308,8 +308,8 @@ pub fn is_timed(job: &Job) -> bool {
     job.pace != Pace::Closed
 }
 
-/// Processes where each serves one connection: as many as there are clients, and some for who else asks, which is the level
-/// before the server, or whom several workers keep connections to.
+/// Processes where each serves one connection: as many as there are clients, and some for others that hold connections: the
+/// level before the server, and idle workers.
 fn processes(job: &Job) -> u32 {
     let clients = job.connections.clamp(1, PROCESSES_MAX);
     let others = match programs::needs_lowroad(&job.server.peer) {

@@ -75,9 +75,9 @@ fn warm_up(job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
     Ok(each)
 }
 
-/// Whether a peer has a level that learns what is asked for.
+/// Whether a peer has a level that learns what is asked for, or memory for modules that is touched by and by.
 fn learns(peer: &str) -> bool {
-    peer.ends_with("-softirq") || peer == "lowroad-accelerate"
+    peer.ends_with("-softirq") || ["lowroad-accelerate", "lowroad-wasm"].contains(&peer)
 }
 
 /// Whether a level below has learned what is asked for: it learns by and by, and learning costs, too.

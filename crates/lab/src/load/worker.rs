@@ -293,6 +293,12 @@ impl<'l> Worker<'l> {
         for one in pending.filter(|one| one.sent_ns < end_ns) {
             self.tally.unfinished(one.expected.class);
         }
+        // Those whose connection is not made yet.
+        let due = self
+            .clients
+            .iter()
+            .filter_map(|client| client.link.as_ref()?.due_ns);
+        self.tally.unfinished += due.filter(|due_ns| *due_ns < end_ns).count() as u64;
         while !self.dry
             && let Some(due_ns) = self.next_due()
         {

@@ -30,6 +30,8 @@ const TRAFFIC_SERVER_PAGES: &str = "/etc/trafficserver/body_factory";
 const FOLDER: &str = "/lab";
 /// What a program has said that is waited for.
 const SAID: &str = "/lab/said";
+/// If it has ended instead, the machine shows why and ends, too: without the program it would be another peer.
+pub const OR_END: &str = "kill -0 $! || { cat /tmp/*.log > /dev/console; poweroff -f; }";
 
 /// What another machine needs to run a peer.
 #[derive(Debug, Default)]
@@ -207,7 +209,7 @@ fn shell(steps: &[Step]) -> String {
     let step = |step: &Step| match step {
         Step::Start(words) => format!("{} &\n", quoted(words)),
         Step::StartUntil(words, text) => format!(
-            "{} > {SAID} &\nuntil grep -q '{text}' {SAID}; do usleep 10000; done\n",
+            "{} > {SAID} &\nuntil grep -q '{text}' {SAID}; do {OR_END}; usleep 10000; done\n",
             quoted(words)
         ),
         Step::Run(words, None) => format!("{}\n", quoted(words)),
@@ -258,8 +260,8 @@ mod tests {
                         until [ -S '/lab/php.sock' ]; do usleep 10000; done\n\
                         until grep -q ':0050 [0-9A-F:]* 0A ' /proc/net/tcp; do usleep 10000; done\n\
                         '/bin/ours' 'attach' > /lab/said &\n\
-                        until grep -q 'is ready' /lab/said; do usleep 10000; done\n";
-        assert_eq!(shell(&steps), expected);
+                        until grep -q 'is ready' /lab/said; do OR_END; usleep 10000; done\n";
+        assert_eq!(shell(&steps), expected.replace("OR_END", OR_END));
     }
 
     #[test]

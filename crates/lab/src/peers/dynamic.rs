@@ -64,7 +64,7 @@ pub fn lowroad(plan: &mut Plan, run: &Run<'_>, name: &str, binary: &str) -> Resu
 /// Starts the FastCGI program; where it listens.
 pub fn start_fastcgi(plan: &mut Plan, run: &Run<'_>) -> String {
     let socket = run.path("specweb99.sock");
-    let processes = run.settings.number("processes").to_string();
+    let processes = programs(run).to_string();
     plan.start(&[&front(run, "specweb99-fastcgi"), &socket, &processes]);
     plan.steps
         .push(Step::Await(run.folder.join("specweb99.sock")));
@@ -73,8 +73,17 @@ pub fn start_fastcgi(plan: &mut Plan, run: &Run<'_>) -> String {
 
 /// The part of nginx's configuration outside the server: how many connections each of its workers keeps.
 pub fn nginx_upstream(run: &Run<'_>, socket: &str) -> String {
-    let kept = kept_by_each(run.settings.number("processes"), run.workers.into());
+    let kept = kept_by_each(programs(run), run.workers.into());
     format!("upstream specweb99 {{ server unix:{socket}; keepalive {kept}; }}")
+}
+
+/// Processes of the FastCGI program: two at least for each of several workers.
+fn programs(run: &Run<'_>) -> u64 {
+    let wanted = run.settings.number("processes");
+    match u64::from(run.workers) {
+        0 | 1 => wanted,
+        workers => wanted.max(2 * workers),
+    }
 }
 
 /// A program has its connection for as long as that is kept, even if nobody asks. One worker uses what it keeps first, so it
@@ -82,7 +91,7 @@ pub fn nginx_upstream(run: &Run<'_>, socket: &str) -> String {
 fn kept_by_each(processes: u64, workers: u64) -> u64 {
     match workers {
         0 | 1 => processes,
-        _ => (processes / 2 / workers).max(1),
+        _ => processes / 2 / workers,
     }
 }
 
@@ -179,8 +188,9 @@ mod tests {
     #[test]
     fn idle_workers_keep_half_of_the_programs_at_most() {
         assert_eq!(kept_by_each(50, 1), 50);
-        for workers in [2, 8, 16] {
-            assert!(kept_by_each(100, workers) * workers <= 50);
+        for (programs, workers) in [(100, 2), (100, 8), (100, 16), (32, 16)] {
+            let kept = kept_by_each(programs, workers);
+            assert!(kept > 0 && kept * workers <= programs / 2);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Two runs of the same experiments: how far each point of one is from that of the other. Pure.
 
 use super::chart::x_name;
-use super::model::{SAME, Shown, Study};
-use crate::experiment::units::Unit;
+use super::model::{Shown, Study};
+use crate::experiment::units::{SAME, Unit};
 
 /// One point, measured twice.
 #[derive(Clone, Debug, PartialEq)]

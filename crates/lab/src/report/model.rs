@@ -8,9 +8,6 @@ use crate::experiment::results::{Found, Key, Record, Role, Why};
 use crate::experiment::schema::{Experiment, Figure, X};
 use crate::experiment::units::Unit;
 
-/// Figures that differ by this share count as the same: what repeats of one may differ by.
-pub const SAME: f64 = 0.03;
-
 /// An experiment with its results.
 #[derive(Debug)]
 pub struct Study {
@@ -64,17 +61,12 @@ impl Spread {
     }
 
     /// The ratio of the means of two, and where it lies with 95 % confidence (Welch's interval of the logarithms); with
-    /// fewer than three repeats of one, from the least ratio to the greatest.
+    /// fewer than three repeats of one, as [`Spread::range`].
     #[must_use]
     pub fn ratio(&self, other: &Self) -> Ratio {
         let times = self.median / other.median;
         if self.count < 3 || other.count < 3 {
-            return Ratio {
-                times,
-                low: self.low / other.high,
-                high: self.high / other.low,
-                confident: false,
-            };
+            return self.range(other);
         }
         let part = |spread: &Self| spread.log_variance / spread.count as f64;
         let freedom = self.count.min(other.count) - 1;
@@ -85,6 +77,18 @@ impl Spread {
             low: (middle - half).exp(),
             high: (middle + half).exp(),
             confident: true,
+        }
+    }
+
+    /// The ratio of the means of two, from the least to the greatest. For counts: that there are more than two repeats depends
+    /// on what they were, so nothing can be said of confidence.
+    #[must_use]
+    pub fn range(&self, other: &Self) -> Ratio {
+        Ratio {
+            times: self.median / other.median,
+            low: self.low / other.high,
+            high: self.high / other.low,
+            confident: false,
         }
     }
 
@@ -387,7 +391,8 @@ impl Study {
         };
         let measured = self
             .of(&series.server)
-            .filter(|record| record.measured().is_some())
+            // More of one point make up for none of another.
+            .filter(|record| record.measured().is_some() && record.repeat < experiment.repeats)
             .count();
         let failed = self.of(&series.server).find_map(failure);
         let why = failed.map_or(String::new(), |text| {

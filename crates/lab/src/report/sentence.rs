@@ -3,6 +3,7 @@
 
 use super::chart::x_name;
 use super::model::{Point, Ratio, Series, Shown};
+use crate::experiment::counting::By;
 use crate::experiment::units::number;
 
 /// The sentence.
@@ -140,7 +141,7 @@ fn times(shown: &Shown<'_>, own: &Point, other: &Point, name: &str) -> String {
     if other.y.median <= 0.0 || own.y.median <= 0.0 {
         return format!("compared with the {theirs} of {name}");
     }
-    let ratio = own.y.ratio(&other.y);
+    let ratio = ratio_of(shown, own, other);
     if ratio.times < 0.1 {
         let ratio = ratio.inverse();
         let (factor, doubt) = (number(ratio.times), doubt(&ratio, own, other));
@@ -151,6 +152,13 @@ fn times(shown: &Shown<'_>, own: &Point, other: &Point, name: &str) -> String {
         "{} times the {theirs} of {name}{doubt}",
         number(ratio.times)
     )
+}
+
+fn ratio_of(shown: &Shown<'_>, own: &Point, other: &Point) -> Ratio {
+    match shown.experiment.by {
+        By::Clock => own.y.ratio(&other.y),
+        By::Instructions => own.y.range(&other.y),
+    }
 }
 
 /// Where the ratio lies, and whether the difference may be chance; nothing of single measurements.
@@ -207,7 +215,7 @@ fn leader(shown: &Shown<'_>, subject: &Series, against: &Series) -> String {
     }
     if first.server == subject.server {
         let second = best(shown, lower, &[&subject.server]);
-        let doubt = second.map_or("", |second| same(subject, second));
+        let doubt = second.map_or("", |second| same(shown, subject, second));
         return match shown.series.len() {
             0..3 => String::new(),
             all => format!("; it is the fastest of {all}{doubt}"),
@@ -221,14 +229,14 @@ fn leader(shown: &Shown<'_>, subject: &Series, against: &Series) -> String {
         first.server,
         show(shown, point),
         place(shown, point),
-        same(first, subject)
+        same(shown, first, subject)
     )
 }
 
 /// Whether the bests of two may be the same.
-fn same(one: &Series, other: &Series) -> &'static str {
+fn same(shown: &Shown<'_>, one: &Series, other: &Series) -> &'static str {
     match (one.best(false), other.best(false)) {
-        (Some(one), Some(other)) if one.y.count > 1 && one.y.ratio(&other.y).may_be_one() => {
+        (Some(one), Some(other)) if one.y.count > 1 && ratio_of(shown, one, other).may_be_one() => {
             " (no more than the repeats differ among themselves)"
         }
         _ => "",

@@ -1,9 +1,10 @@
 //! What the papers claim in ratios, ours beside it, and what has become of the claim. Pure.
 
 use super::beside::{Table, ours_name, ratio, times};
-use super::model::{SAME, Shown, Study};
+use super::model::{Shown, Study};
 use crate::experiment::counting::By;
 use crate::experiment::schema::PaperRatio;
+use crate::experiment::units::SAME;
 
 /// What has become of a claim.
 #[derive(Clone, Debug, PartialEq)]

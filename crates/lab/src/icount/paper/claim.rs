@@ -1,7 +1,7 @@
 //! What a paper says of its servers, and whether instructions bear it out today. Pure.
 
 use super::figure::{Figure, find};
-use crate::report::model::SAME;
+use crate::experiment::units::SAME;
 
 /// A server and a load.
 pub type At = (&'static str, &'static str);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::model::SAME;
+use crate::experiment::units::SAME;
 
 /// Instructions of the whole machine for one more request, or why there are none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
