@@ -7,3 +7,26 @@ pub fn now_ns() -> u64 {
     // Neither is less than 0: the clock begins at boot.
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
+
+/// Units of `seen`, 2^30 ns each, from then to now, as `units_since` in `bpf/connections.h`: whoever reads the clock, then the
+/// table, may find what was seen in the next unit already.
+#[must_use]
+pub(crate) fn units_since(now_ns: u64, seen: u16) -> u16 {
+    // The low bits: units wrap as the programs' do.
+    let units = ((now_ns >> 30) as u16).wrapping_sub(seen);
+    if units == u16::MAX { 0 } else { units }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ahead_is_new() {
+        let now_ns = 7 << 30;
+        assert_eq!(units_since(now_ns, 4), 3);
+        assert_eq!(units_since(now_ns, 8), 0);
+        assert_eq!(units_since(now_ns, 9), 0xfffe, "that is long ago");
+        assert_eq!(units_since(0x1_0001 << 30, 0xffff), 2, "units wrap");
+    }
+}

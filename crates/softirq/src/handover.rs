@@ -10,6 +10,7 @@ use std::net::SocketAddrV6;
 
 use lowroad_wire::width::index;
 
+use crate::clock::units_since;
 use crate::error::Error;
 use crate::layout;
 use crate::level::Level;
@@ -112,10 +113,9 @@ fn counts(level: &Level) -> Result<Counts, Error> {
 
 /// Connections that were handed up and were heard of of late.
 fn look_through(level: &Level, now_ns: u64) -> Vec<Seen> {
-    let now = now_ns >> 30;
     let mut found = Vec::new();
     for way in level.entries() {
-        let age = u32::from((now as u16).wrapping_sub(way.seen));
+        let age = u32::from(units_since(now_ns, way.seen));
         let state = u32::from(way.state);
         let is_handed = state == layout::STATE_HANDED;
         // Those that the kernel had from the start have no handshake of ours.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV6;
 
-use crate::clock::now_ns;
+use crate::clock::{now_ns, units_since};
 use crate::layout::{self, CONNECTION_WAYS, connection};
 
 use super::Level;
@@ -32,7 +32,7 @@ impl Level {
     /// The same, only those to some of the ports.
     #[must_use]
     pub fn connections_at(&self, is_meant: impl Fn(u16) -> bool) -> Connections {
-        let now = now_ns() >> 30;
+        let now_ns = now_ns();
         let idle = self.control().idle;
         let mut found = Connections {
             places: self.connections.len() * CONNECTION_WAYS as usize,
@@ -43,7 +43,7 @@ impl Level {
                 continue;
             }
             found.kept += usize::from(needs_place(&way));
-            if u32::from((now as u16).wrapping_sub(way.seen)) > idle {
+            if u32::from(units_since(now_ns, way.seen)) > idle {
                 continue;
             }
             match u32::from(way.state) {
