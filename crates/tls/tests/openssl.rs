@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
+};
+
 use lowroad_tls::authority::Authority;
 use lowroad_tls::certificates::{Certificates, Files, Store, read};
 use lowroad_tls::{
@@ -259,37 +263,34 @@ fn a_version_that_is_too_old_is_refused() {
     );
 }
 
+/// A client's certificate, which is its own authority, and its key. It is valid since 1975, as all that `rcgen` makes: one that is
+/// valid from now on is not if the machine's clock is set back.
+fn alice(folder: &Path) -> (PathBuf, PathBuf) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name = DistinguishedName::new();
+    for (kind, name) in [
+        (DnType::OrganizationName, "Example, Inc."),
+        (DnType::CommonName, "Alice"),
+    ] {
+        params.distinguished_name.push(kind, name);
+    }
+    let address = SanType::Rfc822Name("alice@example.org".try_into().unwrap());
+    params.subject_alt_names.push(address);
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let pair = KeyPair::generate().unwrap();
+    let cert = params.self_signed(&pair).unwrap();
+    let (file, key_file) = (folder.join("alice.pem"), folder.join("alice.key"));
+    std::fs::write(&file, cert.pem()).unwrap();
+    std::fs::write(&key_file, pair.serialize_pem()).unwrap();
+    (file, key_file)
+}
+
 #[test]
 fn client_certificates_are_asked_for() {
     let place = Place::new("clients");
     let mut settings = place.settings();
-    // Any authority that signs for clients: OpenSSL makes one here.
-    let (cert, key) = (
-        place.folder.join("alice.pem"),
-        place.folder.join("alice.key"),
-    );
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-        ])
-        .args(["-subj", "/O=Example, Inc./CN=Alice", "-days", "2"])
-        .args([
-            "-addext",
-            "extendedKeyUsage=clientAuth",
-            "-addext",
-            "basicConstraints=critical,CA:FALSE",
-        ])
-        .args(["-addext", "subjectAltName=email:alice@example.org"])
-        .args([Path::new("-out"), &cert, Path::new("-keyout"), &key])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let (cert, key) = alice(&place.folder);
     settings.clients = ClientCertificates::Require(std::fs::read(&cert).unwrap());
     let acceptor = Acceptor::new(&settings).unwrap();
     let arguments = [
