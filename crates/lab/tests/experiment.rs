@@ -151,6 +151,8 @@ fn errors_name_line_and_key() {
         "peer = \"nginx\"\nalso = [1100, \"many\"]",
     );
     assert!(also.contains("line 23: also"), "{also}");
+    let endless = of("values = [8, 64]", "values = [8, inf]");
+    assert!(endless.contains("line 15: values"), "{endless}");
     let capacity = of("\"requests_per_s\"", "\"capacity\"");
     assert!(capacity.contains("[search]"), "{capacity}");
     let repeats = of("repeats = 2", "repeats = 0");

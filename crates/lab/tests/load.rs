@@ -391,6 +391,22 @@ fn resets_and_refusals() {
 }
 
 #[test]
+fn connections_that_are_not_made_in_time_are_unfinished() {
+    let full = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    // Nobody accepts, and the queue takes one.
+    rustix::net::listen(&full, 0).expect("a shorter queue");
+    let found = outcome(&Load {
+        pace: Pace::Connections(200.0),
+        connections: 200,
+        requests: None,
+        duration: Duration::from_millis(500),
+        ..load(full.local_addr().expect("its address"))
+    });
+    assert_eq!((found.requests, found.errors), (0, 0));
+    assert!((99..=101).contains(&found.unfinished), "{found:?}");
+}
+
+#[test]
 fn an_endless_body_ends_with_the_run() {
     let address = serve(|mut stream| {
         head(&mut stream);

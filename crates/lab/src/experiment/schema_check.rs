@@ -131,7 +131,10 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
     );
     let all_positive = |values: &[X]| {
         let mut values = values.iter();
-        values.all(|x| x.number().is_some_and(|number| number >= 0.0))
+        values.all(|x| {
+            x.number()
+                .is_some_and(|number| number >= 0.0 && number.is_finite())
+        })
     };
     let needed = "must be numbers, 0 or more, for this parameter";
     if numeric && !all_positive(&sweep.values) {

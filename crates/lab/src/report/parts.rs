@@ -145,7 +145,10 @@ fn repeated(planned: u32, most: u32) -> String {
 
 /// Repeats that there are: the file's number may not have been reached.
 fn repeats(study: &Study) -> u32 {
-    let repeats = study.records.values().map(|record| record.repeat + 1);
+    let repeats = study
+        .records
+        .values()
+        .map(|record| record.repeat.saturating_add(1));
     repeats.max().unwrap_or(0)
 }
 
