@@ -1,9 +1,20 @@
-//! Whether the repeats of a counted point agree, or another one is worth its time. Pure.
+//! What the repeats of a point say: their median, and whether they agree or another one is worth its time. Pure.
 
-use super::units::SAME;
-
+/// Figures that differ by this share count as the same: what repeats of one may differ by.
+pub const SAME: f64 = 0.03;
 /// How often a point is measured at most.
 const MOST: usize = 5;
+
+/// The middle of what is sorted; of an even number, between the two in the middle. `None` of nothing.
+#[must_use]
+pub fn median(sorted: &[f64]) -> Option<f64> {
+    let half = sorted.len() / 2;
+    let upper = *sorted.get(half)?;
+    Some(match sorted.len() % 2 {
+        0 => f64::midpoint(sorted[half - 1], upper),
+        _ => upper,
+    })
+}
 
 /// Whether one more repeat is wanted: the middle of those that there are stands alone. A server that still learned in the first,
 /// or whose threads once took turns in another order, does not move the middle of three.
@@ -16,10 +27,8 @@ pub fn wants_another(repeats: &[f64]) -> bool {
 fn agree(repeats: &[f64]) -> bool {
     let mut sorted = repeats.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let at = sorted.len() / 2;
-    let middle = match sorted.len() % 2 {
-        0 => f64::midpoint(sorted[at - 1], sorted[at]),
-        _ => sorted[at],
+    let Some(middle) = median(&sorted) else {
+        return true;
     };
     let bound = SAME * middle.abs();
     if let [low, high] = sorted[..] {

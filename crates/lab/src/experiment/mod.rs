@@ -1,7 +1,7 @@
 //! Experiments: files that say which servers, which workload, which sweep, and the runner that
 //! measures them. How requests are made and how servers are started is behind [`bench::Bench`].
 
-mod agree;
+pub mod agree;
 mod amount;
 pub mod axis;
 pub mod bench;

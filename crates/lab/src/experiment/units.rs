@@ -1,8 +1,5 @@
 //! Numbers for people: units with their prefixes, as few digits as say something.
 
-/// Figures that differ by this share count as the same: what repeats of one may differ by.
-pub const SAME: f64 = 0.03;
-
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {

@@ -283,6 +283,18 @@ fn init() -> String {
     )
 }
 
+/// Where all says what starts in a guest.
+const LOG: &str = "/tmp/server.log";
+
+/// For its shell: waits until the program that was started last, in the background, has said this. If that has ended, the guest
+/// shows why, and ends too: without the program it would be another server.
+pub fn until_said(text: &str) -> String {
+    format!(
+        "until grep -q '{text}' {LOG}; do \
+         kill -0 $! || {{ cat {LOG} > /dev/console; poweroff -f; }}; usleep 10000; done"
+    )
+}
+
 /// What is of one guest. Its clock may be of the time when another booted. The server's output goes to a file, as a slow
 /// console would count.
 fn start(network: &Network, disk: Option<&str>, command: &str, now_unix_s: u64) -> String {
@@ -290,7 +302,7 @@ fn start(network: &Network, disk: Option<&str>, command: &str, now_unix_s: u64) 
         "date -s @{now_unix_s} >/dev/null; echo 1 >/proc/sys/vm/drop_caches\n\
          {disk}\
          ip addr add {guest}/{prefix} dev eth0; ip link set eth0 up\n\
-         ({command}\n) >/tmp/server.log 2>&1\n\
+         ({command}\n) >{LOG} 2>&1\n\
          echo {READY}\n",
         disk = disk.map_or_else(String::new, mounting),
         guest = network.guest,

@@ -9,9 +9,8 @@ use std::process::Command;
 
 use super::drive::{Mode, NAME};
 use super::guest::{Network, in_memory};
-use super::kernel::{Content, Copied, cache, made, run};
+use super::kernel::{Content, Copied, cache, made, run, until_said};
 use super::table::Column;
-use crate::peers::carried::OR_END;
 use crate::peers::programs::find as program;
 
 /// A server that can be measured.
@@ -137,8 +136,9 @@ const APACHE_PREFORK: Server = Server {
 
 /// Attaches our level to the port of the server that runs by then. The files are new, so that their times say nothing
 /// of freshness.
-const ATTACH: &str = "lowroad attach 80 --interface eth0 --ttl 600 > /attached &
-until grep -q 'attached to port' /attached; do {or_end}; usleep 10000; done";
+const ATTACH: &str = "lowroad attach 80 --interface eth0 --ttl 600 &";
+/// What it says once it answers.
+pub const ATTACHED: &str = "attached to port";
 
 const APACHE_COMMON: (&str, &str) = (
     "etc/apache-common.conf",
@@ -369,8 +369,7 @@ impl Server {
             ..Content::default()
         };
         if self.level {
-            let attach = ATTACH.replace("{or_end}", OR_END);
-            content.command = format!("{}\n{attach}", self.command);
+            content.command = format!("{}\n{ATTACH}\n{}", self.command, until_said(ATTACHED));
             content.copied.push(Copied {
                 source: own(lowroad)?,
                 path: "usr/bin/lowroad".into(),

@@ -10,6 +10,7 @@ use super::life::ORIGIN_PORT;
 use super::plan::{Plan, Run};
 use super::table::{Settings, listed};
 use super::{Failure, php, programs, servers};
+use crate::icount::kernel::until_said;
 use crate::icount::servers::compiled_vcl;
 
 /// Where Debian has lighttpd's modules, some of which it loads by itself.
@@ -28,10 +29,6 @@ const SQUID_FILES: &[&str] = &[
 const TRAFFIC_SERVER_PAGES: &str = "/etc/trafficserver/body_factory";
 /// The peer's own folder there.
 const FOLDER: &str = "/lab";
-/// What a program has said that is waited for.
-const SAID: &str = "/lab/said";
-/// If it has ended instead, the machine shows why and ends, too: without the program it would be another peer.
-pub const OR_END: &str = "kill -0 $! || { cat /tmp/*.log > /dev/console; poweroff -f; }";
 
 /// What another machine needs to run a peer.
 #[derive(Debug, Default)]
@@ -170,16 +167,20 @@ fn rename(plan: &mut Plan, from: &str, to: &str) {
         *text = text.replace(from, to);
     }
     for step in &mut plan.steps {
-        for word in step.words_mut().into_iter().flatten() {
-            *word = word.replace(from, to);
+        if let Step::Start(words) | Step::Run(words, _) = step {
+            for word in words {
+                *word = word.replace(from, to);
+            }
         }
     }
 }
 
 /// The programs of the steps, and the shared objects that configurations name.
 fn needed(plan: &Plan) -> BTreeMap<PathBuf, String> {
-    let words = plan.steps.iter().filter_map(Step::words);
-    let programs = words.filter_map(|words| words.first());
+    let programs = plan.steps.iter().filter_map(|step| match step {
+        Step::Start(words) | Step::Run(words, _) => words.first(),
+        Step::Await(_) | Step::AwaitPort(_) | Step::AwaitSaid(_) => None,
+    });
     let texts = plan.files.iter().map(|(_, text)| text.as_str());
     let objects = texts.flat_map(shared_objects).map(PathBuf::from);
     // A program without a path is one that every machine has; what is in a folder that was moved comes with that.
@@ -208,10 +209,6 @@ fn shared_objects(text: &str) -> impl Iterator<Item = &str> {
 fn shell(steps: &[Step]) -> String {
     let step = |step: &Step| match step {
         Step::Start(words) => format!("{} &\n", quoted(words)),
-        Step::StartUntil(words, text) => format!(
-            "{} > {SAID} &\nuntil grep -q '{text}' {SAID}; do {OR_END}; usleep 10000; done\n",
-            quoted(words)
-        ),
         Step::Run(words, None) => format!("{}\n", quoted(words)),
         Step::Run(words, Some(input)) => format!("{} < '{}'\n", quoted(words), input.display()),
         Step::Await(socket) => format!(
@@ -223,6 +220,7 @@ fn shell(steps: &[Step]) -> String {
             "until grep -q ':{:04X} [0-9A-F:]* 0A ' /proc/net/tcp; do usleep 10000; done\n",
             address.port()
         ),
+        Step::AwaitSaid(text) => format!("{}\n", until_said(text)),
     };
     steps.iter().map(step).collect()
 }
@@ -254,14 +252,17 @@ mod tests {
             Step::Start(words("/usr/sbin/php-fpm -F")),
             Step::Await("/lab/php.sock".into()),
             Step::AwaitPort(([0, 0, 0, 0], 80).into()),
-            Step::StartUntil(words("/bin/ours attach"), "is ready".to_owned()),
+            Step::Start(words("/bin/ours attach")),
+            Step::AwaitSaid("is ready".to_owned()),
         ];
         let expected = "'mkdir' '/a'\n'/usr/sbin/php-fpm' '-F' &\n\
                         until [ -S '/lab/php.sock' ]; do usleep 10000; done\n\
                         until grep -q ':0050 [0-9A-F:]* 0A ' /proc/net/tcp; do usleep 10000; done\n\
-                        '/bin/ours' 'attach' > /lab/said &\n\
-                        until grep -q 'is ready' /lab/said; do OR_END; usleep 10000; done\n";
-        assert_eq!(shell(&steps), expected.replace("OR_END", OR_END));
+                        '/bin/ours' 'attach' &\n\
+                        until grep -q 'is ready' /tmp/server.log; do \
+                        kill -0 $! || { cat /tmp/server.log > /dev/console; poweroff -f; }; \
+                        usleep 10000; done\n";
+        assert_eq!(shell(&steps), expected);
     }
 
     #[test]

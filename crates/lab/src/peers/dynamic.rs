@@ -159,7 +159,7 @@ fn fastcgi_target(run: &Run<'_>, socket: &str) -> String {
     format!(
         "fastcgi = \"unix:{socket}\"\nscript = \"{SCRIPT}\"\nconnections = {}\n\
          env = {{ SPECWEB99_DATA = \"{}\" }}\n",
-        run.settings.number("processes").min(4096),
+        programs(run).min(4096),
         run.settings.text("specweb99_data")
     )
 }

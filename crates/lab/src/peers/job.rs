@@ -30,8 +30,6 @@ pub struct Job {
 pub enum Step {
     /// Starts a program that stays.
     Start(Vec<String>),
-    /// Starts a program that stays, and waits until it has said this to standard output.
-    StartUntil(Vec<String>, String),
     /// Runs a program to its end, which has to be a good one; its input is the file's, if one is
     /// given.
     Run(Vec<String>, Option<PathBuf>),
@@ -39,24 +37,8 @@ pub enum Step {
     Await(PathBuf),
     /// Waits until somebody answers at an address.
     AwaitPort(SocketAddr),
-}
-
-impl Step {
-    /// The program that it starts, with its arguments.
-    pub fn words(&self) -> Option<&Vec<String>> {
-        match self {
-            Step::Start(words) | Step::StartUntil(words, _) | Step::Run(words, _) => Some(words),
-            Step::Await(_) | Step::AwaitPort(_) => None,
-        }
-    }
-
-    /// The same, to change them.
-    pub fn words_mut(&mut self) -> Option<&mut Vec<String>> {
-        match self {
-            Step::Start(words) | Step::StartUntil(words, _) | Step::Run(words, _) => Some(words),
-            Step::Await(_) | Step::AwaitPort(_) => None,
-        }
-    }
+    /// Waits until the program that was started last has said this.
+    AwaitSaid(String),
 }
 
 /// What the keeper says.

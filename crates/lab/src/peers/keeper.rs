@@ -149,12 +149,6 @@ impl Keeper {
         for step in &job.steps {
             match step {
                 Step::Start(argv) => self.start(argv, None).map(|_| ())?,
-                Step::StartUntil(argv, text) => {
-                    self.start(argv, None)?;
-                    let output = self.folder.join(OUTPUT);
-                    let has_said = || holds(&output, text);
-                    self.wait_until(&has_said, &format!("{} is not ready", argv[0]))?;
-                }
                 Step::Run(argv, input) => self.run(argv, input.as_deref())?,
                 Step::Await(socket) => {
                     let answers = || UnixStream::connect(socket).is_ok();
@@ -164,6 +158,11 @@ impl Keeper {
                 Step::AwaitPort(address) => {
                     let answers = || TcpStream::connect_timeout(address, LOOK).is_ok();
                     self.wait_until(&answers, &format!("nobody answers on {address}"))?;
+                }
+                Step::AwaitSaid(text) => {
+                    let output = self.folder.join(OUTPUT);
+                    let has_said = || holds(&output, text);
+                    self.wait_until(&has_said, &format!("nobody has said {text:?}"))?;
                 }
             }
         }

@@ -49,12 +49,6 @@ impl Plan {
         self.steps.push(Step::Start(owned(words)));
     }
 
-    /// Adds a program that stays, and is ready when it has said so.
-    pub fn start_until(&mut self, words: &[&str], said: &str) {
-        let step = Step::StartUntil(owned(words), said.to_owned());
-        self.steps.push(step);
-    }
-
     /// Adds a program that is to end well.
     pub fn run(&mut self, words: &[&str], input: Option<PathBuf>) {
         self.steps.push(Step::Run(owned(words), input));
@@ -64,7 +58,7 @@ impl Plan {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for step in &self.steps {
-            if let Some(words) = step.words() {
+            if let Step::Start(words) | Step::Run(words, _) = step {
                 text.push_str(&format!("$ {}\n", words.join(" ")));
             }
         }

@@ -12,6 +12,7 @@ use super::plan::{Plan, Run};
 use super::programs;
 use super::system;
 use super::table::{Peer, Settings};
+use crate::icount::servers::ATTACHED;
 
 const NGINX: &str = include_str!("../../peers/nginx.conf");
 const NGINX_FASTCGI: &str = include_str!("../../peers/nginx-fastcgi.part");
@@ -174,8 +175,9 @@ fn attach(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
         _ => words.extend(["--interface", "eth0"]),
     }
     plan.steps.push(Step::AwaitPort(run.address));
+    plan.start(&words);
     // It loads programs into the kernel first, which takes seconds where that is emulated.
-    plan.start_until(&words, "attached to port");
+    plan.steps.push(Step::AwaitSaid(ATTACHED.to_owned()));
     Ok(())
 }
 

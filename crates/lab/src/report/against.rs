@@ -2,7 +2,8 @@
 
 use super::chart::x_name;
 use super::model::{Shown, Study};
-use crate::experiment::units::{SAME, Unit};
+use crate::experiment::agree::SAME;
+use crate::experiment::units::Unit;
 
 /// One point, measured twice.
 #[derive(Clone, Debug, PartialEq)]

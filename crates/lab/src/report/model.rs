@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::experiment::agree::median;
 use crate::experiment::plan::{Extent, Step, points, steps};
 use crate::experiment::results::{Found, Key, Record, Role, Why};
 use crate::experiment::schema::{Experiment, Figure, X};
@@ -42,11 +43,7 @@ impl Spread {
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (low, high) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
-        let median = match values.len() % 2 {
-            0 => f64::midpoint(values[middle - 1], values[middle]),
-            _ => values[middle],
-        };
+        let median = median(&values)?;
         let logs: Vec<f64> = values.iter().map(|value| value.max(1e-9).ln()).collect();
         let log_mean = logs.iter().sum::<f64>() / logs.len() as f64;
         let squares: f64 = logs.iter().map(|log| (log - log_mean).powi(2)).sum();

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use super::model::{Series, Shown, Study};
 use crate::experiment::Record;
+use crate::experiment::agree::SAME;
 use crate::experiment::counting::By;
 use crate::experiment::schema::{Figure, PaceKind, Parameter};
-use crate::experiment::units::{SAME, number};
+use crate::experiment::units::number;
 
 /// Experiments with figures, and the others by name, each with the reason if there is one. What was counted or timed is
 /// not without a measurement.

@@ -2,9 +2,9 @@
 
 use super::beside::{Table, ours_name, ratio, times};
 use super::model::{Shown, Study};
+use crate::experiment::agree::SAME;
 use crate::experiment::counting::By;
 use crate::experiment::schema::PaperRatio;
-use crate::experiment::units::SAME;
 
 /// What has become of a claim.
 #[derive(Clone, Debug, PartialEq)]

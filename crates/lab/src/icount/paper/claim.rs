@@ -1,7 +1,7 @@
 //! What a paper says of its servers, and whether instructions bear it out today. Pure.
 
 use super::figure::{Figure, find};
-use crate::experiment::units::SAME;
+use crate::experiment::agree::SAME;
 
 /// A server and a load.
 pub type At = (&'static str, &'static str);

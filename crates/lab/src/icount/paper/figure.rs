@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::units::SAME;
+use crate::experiment::agree::{SAME, median};
 
 /// Instructions of the whole machine for one more request, or why there are none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,15 +47,12 @@ impl Figure {
 
     /// The middle of the repeats; `None` where one failed, as its answer may have been wrong.
     pub fn middle(&self) -> Option<f64> {
-        let mut sorted = self.instructions.clone();
-        sorted.sort_unstable();
-        let half = sorted.len() / 2;
-        match sorted.len() {
-            _ if self.failure.is_some() => None,
-            0 => None,
-            len if len % 2 == 1 => Some(sorted[half] as f64),
-            _ => Some(f64::midpoint(sorted[half - 1] as f64, sorted[half] as f64)),
+        if self.failure.is_some() {
+            return None;
         }
+        let mut sorted: Vec<f64> = self.instructions.iter().map(|it| *it as f64).collect();
+        sorted.sort_by(f64::total_cmp);
+        median(&sorted)
     }
 
     /// The greatest less the least, as a share of the middle.
