@@ -24,6 +24,8 @@ pub struct Job {
     pub workload: String,
     /// The workload's settings at this point.
     pub settings: BTreeMap<String, String>,
+    /// The same without what follows from a rate: a server that was warmed up for these is warm.
+    pub warm_settings: BTreeMap<String, String>,
     /// The workload's settings that the file set is made by: those of the file, without the sweep.
     pub files_settings: BTreeMap<String, String>,
     /// When requests are made.
@@ -151,6 +153,11 @@ pub trait Bench {
     /// # Errors
     /// When it is not there, or does not answer.
     fn start(&mut self, job: &Job) -> Result<Box<dyn Peer>, Failure>;
+
+    /// Which server a job needs: those of one text are served by one, if they come one after another.
+    fn place(&self, _job: &Job) -> Option<String> {
+        None
+    }
 
     /// Checks a workload's name and settings.
     ///

@@ -82,6 +82,10 @@ impl Bench for Counted {
         }))
     }
 
+    fn place(&self, job: &Job) -> Option<String> {
+        Some(format!("{:?}", self.guests.key(job)))
+    }
+
     fn check(&self, experiment: &Experiment) -> Result<(), String> {
         let workload = &experiment.workload;
         named(&workload.name, &workload.settings, "127.0.0.1").map(drop)

@@ -46,7 +46,7 @@ pub struct Guests {
 }
 
 /// What makes a guest fit for a job.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Key {
     peer: String,
     settings: BTreeMap<String, String>,

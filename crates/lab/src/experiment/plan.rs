@@ -154,6 +154,7 @@ pub fn job(experiment: &Experiment, step: &Step, extent: &Extent) -> Job {
         server: server.clone(),
         workload: experiment.workload.name.clone(),
         settings: experiment.workload.settings.clone(),
+        warm_settings: BTreeMap::new(),
         files_settings: experiment.workload.settings.clone(),
         pace: Pace::Closed,
         connections: load.connections,
@@ -175,6 +176,7 @@ pub fn job(experiment: &Experiment, step: &Step, extent: &Extent) -> Job {
     let start = experiment.search.as_ref().map(|search| search.start);
     load.rate = load.rate.or(start);
     place(&mut job, &mut load, &experiment.sweep.parameter, &step.x);
+    job.warm_settings.clone_from(&job.settings);
     offer(experiment, &mut job, &load);
     job
 }

@@ -1,4 +1,5 @@
-//! Counts experiments, several servers at a time: each has a guest of its own, and a processor. Knows no guests.
+//! Counts experiments, several servers at a time: each has a guest of its own, and a processor. What needs the same guest, in
+//! several experiments, comes one after another. Knows no guests.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -38,7 +39,8 @@ pub fn run(
 ) -> Vec<Result<End, String>> {
     // Each of those who measure would see to its own connections only.
     raise_descriptors();
-    let pretends = bench().pretends();
+    let first = bench();
+    let pretends = first.pretends();
     let open = |experiment| {
         let kept = Kept::open(
             experiment,
@@ -65,19 +67,22 @@ pub fn run(
         units.iter().map(missing).sum(),
     );
     let counter = Counter::new(all, missing, EXPECTED_S);
-    let waiting = Mutex::new(units.iter());
+    let groups = grouped(&units, &|unit| unit.place(&*first));
+    let waiting = Mutex::new(groups.iter());
     let next = || waiting.lock().expect("nobody panics with it").next();
     thread::scope(|scope| {
-        for number in 0..jobs.min(units.len()) {
+        for number in 0..jobs.min(groups.len()) {
             let (next, counter) = (&next, &counter);
             scope.spawn(move || {
                 stay(number);
                 let mut bench = bench();
-                while let Some(unit) = next() {
-                    if setting.stop.load(Ordering::Relaxed) {
-                        return;
+                while let Some(group) = next() {
+                    for unit in group {
+                        if setting.stop.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        unit.run(setting, counter, &mut *bench);
                     }
-                    unit.run(setting, counter, &mut *bench);
                 }
             });
         }
@@ -111,7 +116,29 @@ fn units<'e>(open: &'e Open<'e>, extent: &Extent) -> Vec<Unit<'e>> {
         .collect()
 }
 
+/// Those that have one place together, in the order of the first of each.
+fn grouped<'u, U>(units: &'u [U], place: &dyn Fn(&U) -> Option<String>) -> Vec<Vec<&'u U>> {
+    let mut groups: Vec<(Option<String>, Vec<&U>)> = Vec::new();
+    for unit in units {
+        let at = place(unit);
+        match groups.iter_mut().find(|(of, _)| at.is_some() && *of == at) {
+            Some((_, group)) => group.push(unit),
+            None => groups.push((at, vec![unit])),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
 impl Unit<'_> {
+    /// Where it begins.
+    fn place(&self, bench: &dyn Bench) -> Option<String> {
+        let experiment = self.open.experiment;
+        let points = plan::points(experiment, None, &self.extent);
+        let steps = plan::steps(experiment, &points, &self.extent);
+        let job = plan::job(experiment, steps.first()?, &self.extent);
+        bench.place(&job)
+    }
+
     fn run(&self, setting: &Setting<'_>, counter: &Counter, bench: &mut dyn Bench) {
         let Open {
             experiment,
@@ -160,4 +187,23 @@ fn stay(number: usize) {
         .collect();
     // Without it all is slower, and the same.
     let _ = pin(&[cpus[number % cpus.len()]]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_one_place_comes_together() {
+        let units = ["a1", "b1", "-1", "a2", "-2", "b2"];
+        let place = |unit: &&str| Some(unit[..1].to_owned()).filter(|at| at != "-");
+        let groups = grouped(&units, &place);
+        let expected = [
+            vec![&"a1", &"a2"],
+            vec![&"b1", &"b2"],
+            vec![&"-1"],
+            vec![&"-2"],
+        ];
+        assert_eq!(groups, expected);
+    }
 }

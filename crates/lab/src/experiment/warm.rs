@@ -14,7 +14,7 @@ pub type Run<'r> = dyn FnMut(u64) -> Result<Done<Outcome>, String> + 'r;
 /// What a server was asked.
 #[derive(Debug, Default)]
 pub struct Warmed {
-    /// By settings of the workload, what a request costs, roughly.
+    /// By settings of the workload, but those that follow from a rate, what a request costs, roughly.
     costs: Vec<(BTreeMap<String, String>, f64)>,
     /// Most connections at a time.
     connections: u32,
@@ -27,7 +27,7 @@ impl Warmed {
     /// Those of `run`.
     pub fn up(&mut self, job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
         // Of a set that is larger than memory, what was asked for last is there.
-        let known = self.costs.iter().find(|(of, _)| *of == job.settings);
+        let known = self.costs.iter().find(|(of, _)| *of == job.warm_settings);
         let known = known.map(|(_, each)| *each);
         let known = known.filter(|_| job.memory_mib.is_none());
         let each = match known {
@@ -36,7 +36,7 @@ impl Warmed {
             None => warm_up(job, run)?,
         };
         if known.is_none() {
-            self.costs.push((job.settings.clone(), each));
+            self.costs.push((job.warm_settings.clone(), each));
         }
         self.connections = self.connections.max(job.connections);
         Ok(each)
