@@ -60,9 +60,11 @@ impl Bench for Counted {
 
     fn start(&mut self, job: &Job) -> Result<Box<dyn Peer>, Failure> {
         let key = self.guests.key(job);
-        let runs =
-            |(of, ready): &(Key, Rc<RefCell<Ready>>)| *of == key && ready.borrow_mut().guest.runs();
-        let kept = self.guest.take().filter(runs);
+        let fits = |(of, ready): &(Key, Rc<RefCell<Ready>>)| {
+            let ready = &mut *ready.borrow_mut();
+            *of == key && !ready.has_failed && ready.guest.runs()
+        };
+        let kept = self.guest.take().filter(fits);
         let (_, ready) = match kept {
             Some(kept) => self.guest.insert(kept),
             None => {
@@ -123,6 +125,7 @@ impl Peer for CountedPeer {
             cut.outcome.interrupted = true;
             return Ok(cut);
         }
+        self.ready.borrow_mut().has_failed = measured.is_err();
         measured
     }
 }

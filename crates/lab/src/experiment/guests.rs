@@ -71,6 +71,8 @@ pub struct Ready {
     pub configuration: String,
     /// What the server was asked before figures were made of it.
     pub warmed: Warmed,
+    /// A measurement failed: its server may not be what it was.
+    pub has_failed: bool,
     /// Files of this machine and what they are called there.
     pub copied: Vec<Copied>,
     /// What it was booted from, until it ends.
@@ -166,6 +168,7 @@ impl Guests {
                 ),
                 configuration: "lowroad image build SITE".to_owned(),
                 warmed: Warmed::default(),
+                has_failed: false,
                 copied: Vec::new(),
                 _image: Some(image),
             })
@@ -202,6 +205,7 @@ impl Guests {
                 version,
                 configuration,
                 warmed: Warmed::default(),
+                has_failed: false,
                 copied: content.copied.clone(),
                 _image: None,
             })
