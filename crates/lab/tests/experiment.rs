@@ -153,6 +153,11 @@ fn errors_name_line_and_key() {
     assert!(also.contains("line 23: also"), "{also}");
     let endless = of("values = [8, 64]", "values = [8, inf]");
     assert!(endless.contains("line 15: values"), "{endless}");
+    let counted = of("[load]", "[instructions]\nvalues = [8, inf]\n[load]");
+    assert!(
+        counted.contains("line 17: [instructions]: values must be numbers"),
+        "{counted}"
+    );
     let capacity = of("\"requests_per_s\"", "\"capacity\"");
     assert!(capacity.contains("[search]"), "{capacity}");
     let repeats = of("repeats = 2", "repeats = 0");

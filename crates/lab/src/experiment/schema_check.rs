@@ -140,6 +140,9 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
     if numeric && !all_positive(&sweep.values) {
         return wrong("values", needed);
     }
+    if numeric && !all_positive(&experiment.instructions.values) {
+        return Problem::new("[instructions]", "instructions", format!("values {needed}"));
+    }
     let mut servers = experiment.servers.iter();
     if numeric && !servers.all(|server| all_positive(&server.also)) {
         return wrong("also", needed);
