@@ -7,10 +7,12 @@ use super::bench::Job;
 const WORK: f64 = 6e7;
 /// Most requests of a figure for one file.
 const MOST: f64 = 4000.0;
+/// Most requests before it.
+const WARMUP_OF_ONE_FILE: u64 = 300;
 /// Requests of a figure of a mix: all servers are asked for the same part of it,
-const OF_A_MIX: u64 = 500;
+const OF_A_MIX: u64 = 400;
 /// but those for whom that would be more instructions than these.
-const MIX_WORK: f64 = 2e8;
+const MIX_WORK: f64 = 1.6e8;
 
 /// What the amounts depend on.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +22,8 @@ pub struct Wanted {
     is_of_one_file: bool,
     /// Requests of a figure, at least.
     least: u64,
-    /// Requests before these, at least; of one file at most.
-    warmup: u64,
+    /// Requests before these, at least.
+    warmup: Option<u64>,
 }
 
 impl Wanted {
@@ -42,10 +44,11 @@ impl Wanted {
 
     /// Requests before a figure, if one costs `each` instructions. Of a mix, all that will be asked for.
     pub fn warmup(self, each: f64) -> u64 {
-        match self.is_of_one_file {
-            true => self.warmup.min(as_many(each)).max(1),
-            false => self.warmup.max(self.requests(each)),
-        }
+        let usual = match self.is_of_one_file {
+            true => as_many(each).clamp(1, WARMUP_OF_ONE_FILE),
+            false => self.requests(each),
+        };
+        usual.max(self.warmup.unwrap_or(0))
     }
 
     /// Requests of a figure, if one costs `each`.
@@ -91,7 +94,7 @@ mod tests {
             connections,
             is_of_one_file,
             least: 180,
-            warmup: 300,
+            warmup: None,
         }
     }
 
@@ -108,14 +111,17 @@ mod tests {
     #[test]
     fn of_a_mix_all_servers_get_the_same() {
         for each in [20_000.0, 250_000.0] {
-            assert_eq!(wanted(100, false).requests(each), 500);
-            assert_eq!(wanted(100, false).warmup(each), 500);
+            assert_eq!(wanted(100, false).requests(each), 400);
+            assert_eq!(wanted(100, false).warmup(each), 400);
         }
-        assert_eq!(
-            wanted(100, false).requests(1e6),
-            200,
-            "who starts a process each time"
-        );
+        let starts_processes = wanted(100, false);
+        assert_eq!(starts_processes.requests(800_000.0), 200);
+        assert_eq!(starts_processes.warmup(6e6), 180);
+        let more = Wanted {
+            warmup: Some(8000),
+            ..starts_processes
+        };
+        assert_eq!(more.warmup(6e6), 8000, "that is what its file asks for");
     }
 
     #[test]

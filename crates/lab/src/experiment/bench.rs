@@ -47,7 +47,7 @@ pub struct Job {
     /// Requests of which a figure is made, where they are counted and not the time.
     pub requests: u64,
     /// Requests before these.
-    pub warmup_requests: u64,
+    pub warmup_requests: Option<u64>,
     /// The longest packet of the network, in bytes, if it is not the usual one: only a guest's can be chosen.
     pub mtu: Option<u32>,
     /// Memory of a guest whose site is on a disk.

@@ -2,7 +2,7 @@
 //!
 //! Sustained is a rate at which 95 % at least of the requests are answered, with fewer than 1 % errors, and 99 of 100 within
 //! the time that the experiment allows: otherwise a queue that grows slowly would pass. The rate is doubled until it is not,
-//! then the gap is halved. It knows no servers: a probe is a function.
+//! then the gap is halved. Whoever knows roughly where it is begins there. It knows no servers: a probe is a function.
 
 use super::bench::Measured;
 use super::measure::errors_share;
@@ -16,8 +16,12 @@ const UNDER_WAY: u64 = 2;
 const DYNAMIC: &str = "dynamic";
 /// Share of errors that must not be reached.
 const ERRORS_BELOW: f64 = 0.01;
-/// The gap at the end, as a share of the capacity.
+/// The gap at the end, as a share of the capacity,
 const RESOLUTION: f64 = 0.04;
+/// which is not looked into for what rounding adds to it.
+const GAP: f64 = RESOLUTION * 1.001;
+/// What a rate is multiplied or divided by while nothing is known beyond it.
+const FAR: f64 = 2.0;
 
 /// Whether a rate was sustained: of all requests 95 % were answered, and of the dynamic ones too, where static ones go beside
 /// them. Classes are drawn, so of each what counts are the requests that there were, not those that its rate promises.
@@ -35,7 +39,7 @@ pub fn sustained(latency_max_ms: u64, measured: &Measured) -> bool {
         && outcome.latency_us.p99 <= latency_max_ms * 1000
 }
 
-/// Looks for the highest sustained rate between `start` and `max`; `probe` measures at a rate.
+/// Looks for the highest sustained rate between `start` and `max`, or near what was found before; `probe` measures at a rate.
 /// Found is the measurement at that rate with its `capacity_per_s`. When not even a 64th of `start`
 /// is sustained, the capacity is 0 and the measurement is that of the lowest rate tried.
 ///
@@ -43,6 +47,7 @@ pub fn sustained(latency_max_ms: u64, measured: &Measured) -> bool {
 /// Those of `probe`.
 pub fn search<E>(
     limits: &Search,
+    before: Option<f64>,
     probe: &mut dyn FnMut(f64) -> Result<Measured, E>,
 ) -> Result<Measured, E> {
     let Search {
@@ -53,7 +58,10 @@ pub fn search<E>(
     let least = start / 64.0;
     let mut good: Option<(f64, Measured)> = None;
     let mut bad = None;
-    let mut rate = start;
+    let before = before.filter(|rate| (least..max).contains(rate));
+    let mut rate = before.unwrap_or(start);
+    // Just beyond what was found before is the other end of the gap, if it is as it was.
+    let mut factor = before.map_or(FAR, |_| 1.0 / (1.0 - RESOLUTION));
     loop {
         let measured = probe(rate)?;
         if measured.outcome.interrupted {
@@ -64,21 +72,22 @@ pub fn search<E>(
             false if good.is_none() && rate <= least => return Ok(found(0.0, measured)),
             false => bad = Some(rate),
         }
-        match next(good.as_ref().map(|(rate, _)| *rate), bad, max) {
+        match next(good.as_ref().map(|(rate, _)| *rate), bad, max, factor) {
             Some(rate_next) => rate = rate_next.max(least),
             None => break,
         }
+        factor = FAR;
     }
     let (rate, measured) = good.expect("a search ends with a good rate or returned before");
     Ok(found(rate, measured))
 }
 
 /// The rate to try next; `None` when the gap is small enough.
-fn next(good: Option<f64>, bad: Option<f64>, max: f64) -> Option<f64> {
+fn next(good: Option<f64>, bad: Option<f64>, max: f64, factor: f64) -> Option<f64> {
     match (good, bad) {
-        (Some(good), Some(bad)) => (bad - good > RESOLUTION * bad).then_some((good + bad) / 2.0),
-        (Some(good), None) => (good < max).then_some((good * 2.0).min(max)),
-        (None, Some(bad)) => Some(bad / 2.0),
+        (Some(good), Some(bad)) => (bad - good > GAP * bad).then_some((good + bad) / 2.0),
+        (Some(good), None) => (good < max).then_some((good * factor).min(max)),
+        (None, Some(bad)) => Some(bad / factor),
         (None, None) => None,
     }
 }
@@ -144,8 +153,12 @@ mod tests {
     }
 
     fn capacity(capacity: f64, start: f64, max: f64) -> (f64, usize) {
+        after(None, capacity, start, max)
+    }
+
+    fn after(before: Option<f64>, capacity: f64, start: f64, max: f64) -> (f64, usize) {
         let mut probes = Vec::new();
-        let found = search(&limits(start, max), &mut |rate| {
+        let found = search(&limits(start, max), before, &mut |rate| {
             server(capacity, &mut probes, rate)
         });
         (
@@ -170,6 +183,27 @@ mod tests {
     }
 
     #[test]
+    fn what_was_found_before_is_looked_at_first() {
+        let (found, probes) = capacity(6000.0, 1000.0, 1e6);
+        assert!(probes > 5);
+        let again = |real| after(Some(found), real, 1000.0, 1e6);
+        assert_eq!(again(6000.0), (found, 2));
+        for real in [2000.0, 5800.0, 6300.0, 30_000.0] {
+            let (other, probes) = again(real);
+            assert!(
+                other <= real * 1.01 && other > real * 0.94,
+                "{other} of {real}"
+            );
+            assert!(probes < 12, "{probes} probes");
+        }
+        assert_eq!(
+            after(Some(0.0), 0.0, 1000.0, 5000.0),
+            capacity(0.0, 1000.0, 5000.0)
+        );
+        assert_eq!(after(Some(5000.0), 1e9, 1000.0, 5000.0).0, 5000.0);
+    }
+
+    #[test]
     fn stops_at_the_highest_rate_and_at_nothing() {
         assert_eq!(capacity(1e9, 1000.0, 5000.0).0, 5000.0);
         assert_eq!(capacity(0.0, 1000.0, 5000.0).0, 0.0);
@@ -177,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_failing_probe_ends_it() {
-        let found = search(&limits(1.0, 2.0), &mut |_| Err("no"));
+        let found = search(&limits(1.0, 2.0), None, &mut |_| Err("no"));
         assert_eq!(found, Err("no"));
     }
 }

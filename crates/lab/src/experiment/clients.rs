@@ -34,7 +34,7 @@ impl<'j> Clients<'j> {
         let workload = named(&job.workload, &job.settings, &address.to_string())?;
         Ok(Clients {
             job,
-            traffic: Dealt::of(workload),
+            traffic: Dealt::of(workload, load::SEED),
             life: ready.guest.life(),
             address,
             stop,
@@ -57,7 +57,7 @@ impl<'j> Clients<'j> {
             Some(_) => (self.traffic.onward(), self.traffic.next()),
         };
         let least = (Wanted::by(self.job).connections(requests), requests);
-        let quota = self.traffic.quota(first, least, load::SEED);
+        let quota = self.traffic.quota(first, least);
         let (what, connections) = (&self.job.workload, self.job.connections);
         by_load(target, what, traffic, quota, connections, self.stop)
     }
@@ -73,7 +73,7 @@ impl<'j> Clients<'j> {
         run: &mut Run<'_>,
     ) -> Result<Slopes<Outcome>, String> {
         let requests = Wanted::by(self.job).requests(each);
-        match self.traffic.is_endless(load::SEED) {
+        match self.traffic.is_endless() {
             // What opening connections costs is no part of it.
             true => slopes(before, ((requests / PAIR).max(1), 1), run),
             false => straight(before, requests, run),

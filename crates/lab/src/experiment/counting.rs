@@ -78,8 +78,9 @@ pub struct Counting {
     pub not: Option<String>,
     /// Requests of which a figure is made, at least.
     pub requests: u64,
-    /// Requests before: caches fill, and a level that learns has learned.
-    pub warmup: u64,
+    /// Requests before, at least: caches fill, and a level that learns has learned. Unless it is given, as many as a figure is made
+    /// of, or fewer where all are for one file.
+    pub warmup: Option<u64>,
     /// Seconds before counting begins, of the guest's own time, where rates are offered.
     pub warmup_s: f64,
     /// Such seconds that are counted.
@@ -100,7 +101,7 @@ impl Default for Counting {
         Self {
             not: None,
             requests: 180,
-            warmup: 300,
+            warmup: None,
             warmup_s: 0.1,
             duration_s: 0.5,
             memory_mib: None,

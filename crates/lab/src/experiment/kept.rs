@@ -96,6 +96,14 @@ impl<'a> Kept<'a> {
         self.inner().stored.records.get(key)?.measured().cloned()
     }
 
+    /// What a search found in the first repeat of a step.
+    #[must_use]
+    pub fn first_capacity(&self, step: &Step) -> Option<f64> {
+        let server = &self.experiment.servers[step.server].name;
+        let key = results::key(Role::Point, server, &step.x, 0);
+        self.figures(&key)?.capacity_per_s
+    }
+
     /// Whether nothing is left to do for a step.
     #[must_use]
     pub fn is_done(&self, step: &Step) -> bool {

@@ -234,7 +234,12 @@ impl Run<'_> {
             (Some(search), Some(step)) => {
                 let (experiment, extent) = (self.experiment, self.setting.extent);
                 let mut probe = |rate| measure(&plan::at_rate(experiment, step, extent, rate));
-                capacity::search(search, &mut probe)
+                // A machine drifts; a guest does not.
+                let before = match experiment.by {
+                    By::Clock => None,
+                    By::Instructions => self.kept.first_capacity(step),
+                };
+                capacity::search(search, before, &mut probe)
             }
             _ => measure(job),
         };

@@ -67,9 +67,9 @@ fn warm_up(job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
             }
         }
     }
-    // It may cost less by now, and then more is asked for.
+    // It may cost far less by now, and then far more is asked for.
     let all = wanted.warmup(each);
-    if all > requests {
+    if all > 2 * requests {
         each = cost(all)?;
     }
     Ok(each)

@@ -1,24 +1,37 @@
 //! A workload's connections, dealt in one order to whoever connects next: so many connections ask for the same whatever
-//! they wait for, and a short run asks for the beginning of a long one. Knows no guests.
+//! they wait for, and a short run asks for the beginning of a long one, which is like the whole. Knows no guests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::drive::Quota;
+use super::even::{self, even};
 use crate::workload::{Answer, Expected, Opening, Session, Wants, Workload};
+
+/// So many connections are in an order that is even; few figures need more.
+const EVEN: usize = 1000;
 
 /// The connections of a workload.
 pub struct Dealt {
-    workload: Arc<dyn Workload>,
+    order: Arc<Order>,
     /// The first that [`Dealt::onward`] has not dealt.
     next: Arc<AtomicU64>,
 }
 
 impl Dealt {
-    /// Those of this workload.
-    pub fn of(workload: Arc<dyn Workload>) -> Dealt {
+    /// Those of this workload, drawn by `seed`.
+    pub fn of(workload: Arc<dyn Workload>, seed: u64) -> Dealt {
+        let is_mix = workload.classes().len() > 1;
+        let even = match is_mix && !is_endless(&*workload, seed) {
+            true => even(&*workload, EVEN, seed),
+            false => Vec::new(),
+        };
         Dealt {
-            workload,
+            order: Arc::new(Order {
+                workload,
+                seed,
+                even,
+            }),
             next: Arc::default(),
         }
     }
@@ -26,24 +39,24 @@ impl Dealt {
     /// All of them, from the first on.
     pub fn from_start(&self) -> Arc<dyn Workload> {
         Arc::new(Hand {
-            workload: self.workload.clone(),
+            order: self.order.clone(),
             next: Arc::default(),
         })
     }
 
-    /// Whether its connections have no end. `seed` is the load's.
-    pub fn is_endless(&self, seed: u64) -> bool {
-        self.workload.session(0, seed).open().requests == u64::MAX
+    /// Whether its connections have no end.
+    pub fn is_endless(&self) -> bool {
+        is_endless(&*self.order.workload, self.order.seed)
     }
 
-    /// Connections from `first` on, at least so many, that have at least so many requests. `seed` is the load's.
-    pub fn quota(&self, first: u64, (connections, requests): (u64, u64), seed: u64) -> Quota {
-        if self.is_endless(seed) {
+    /// Connections from `first` on, at least so many, that have at least so many requests.
+    pub fn quota(&self, first: u64, (connections, requests): (u64, u64)) -> Quota {
+        if self.is_endless() {
             return Quota::Requests(requests);
         }
         let (mut count, mut all) = (0, 0);
         while count < connections || all < requests {
-            let opening = self.workload.session(first + count, seed).open();
+            let opening = self.order.session(first + count).open();
             (count, all) = (count + 1, all + opening.requests);
         }
         Quota::Connections {
@@ -60,29 +73,52 @@ impl Dealt {
     /// Those that come after all that were dealt so before.
     pub fn onward(&self) -> Arc<dyn Workload> {
         Arc::new(Hand {
-            workload: self.workload.clone(),
+            order: self.order.clone(),
             next: self.next.clone(),
         })
     }
 }
 
-struct Hand {
+fn is_endless(workload: &dyn Workload, seed: u64) -> bool {
+    workload.session(0, seed).open().requests == u64::MAX
+}
+
+struct Order {
     workload: Arc<dyn Workload>,
+    seed: u64,
+    /// The first connections' numbers in the workload; those of others follow each other.
+    even: Vec<u64>,
+}
+
+impl Order {
+    /// The connection at this place.
+    fn session(&self, at: u64) -> Box<dyn Session> {
+        let count = self.even.len();
+        let number = match self.even.get(at as usize) {
+            Some(number) => *number,
+            None if count == 0 => at,
+            None => even::after(count) + (at - count as u64),
+        };
+        self.workload.session(number, self.seed)
+    }
+}
+
+struct Hand {
+    order: Arc<Order>,
     /// The connection that is dealt next.
     next: Arc<AtomicU64>,
 }
 
 impl Workload for Hand {
     fn classes(&self) -> &[String] {
-        self.workload.classes()
+        self.order.workload.classes()
     }
 
-    fn session(&self, number: u64, seed: u64) -> Box<dyn Session> {
+    fn session(&self, _number: u64, _seed: u64) -> Box<dyn Session> {
         Box::new(Client {
-            current: self.workload.session(number, seed),
-            workload: self.workload.clone(),
+            current: self.order.session(0),
+            order: self.order.clone(),
             next: self.next.clone(),
-            seed,
         })
     }
 }
@@ -90,15 +126,13 @@ impl Workload for Hand {
 /// A client: for each connection it is another.
 struct Client {
     current: Box<dyn Session>,
-    workload: Arc<dyn Workload>,
+    order: Arc<Order>,
     next: Arc<AtomicU64>,
-    seed: u64,
 }
 
 impl Session for Client {
     fn open(&mut self) -> Opening {
-        let number = self.next.fetch_add(1, Relaxed);
-        self.current = self.workload.session(number, self.seed);
+        self.current = self.order.session(self.next.fetch_add(1, Relaxed));
         self.current.open()
     }
 
@@ -150,7 +184,7 @@ mod tests {
     fn connections_ask_for_the_same_whoever_has_them() {
         let settings = [("dirs".to_owned(), "3".to_owned())].into();
         let workload = named("specweb99", &settings, "host").expect("known");
-        let dealt = Dealt::of(workload);
+        let dealt = Dealt::of(workload, 1);
         let one = asked(&*dealt.from_start(), &[0, 1, 2, 3, 0, 1]);
         let other = asked(&*dealt.from_start(), &[3, 3, 0, 1, 1, 2]);
         assert_eq!(one, other);
@@ -163,14 +197,14 @@ mod tests {
     #[test]
     fn a_quota_is_made_of_whole_connections() {
         let settings = [("dirs".to_owned(), "3".to_owned())].into();
-        let dealt = Dealt::of(named("specweb99", &settings, "host").expect("known"));
-        let Quota::Connections { count, requests } = dealt.quota(0, (5, 50), 1) else {
+        let dealt = Dealt::of(named("specweb99", &settings, "host").expect("known"), 1);
+        let Quota::Connections { count, requests } = dealt.quota(0, (5, 50)) else {
             panic!("they have an end");
         };
-        let openings = (0..count).map(|number| dealt.workload.session(number, 1).open().requests);
+        let openings = (0..count).map(|at| dealt.order.session(at).open().requests);
         assert_eq!(openings.sum::<u64>(), requests);
         assert!(count >= 5 && requests >= 50);
-        let Quota::Connections { count, .. } = dealt.quota(0, (100, 1), 1) else {
+        let Quota::Connections { count, .. } = dealt.quota(0, (100, 1)) else {
             panic!("they have an end");
         };
         assert_eq!(count, 100);
@@ -186,7 +220,7 @@ mod tests {
             PerConnection::Unlimited,
             false,
         );
-        let dealt = Dealt::of(Arc::new(endless.expect("right URLs")));
-        assert_eq!(dealt.quota(0, (5, 50), 1), Quota::Requests(50));
+        let dealt = Dealt::of(Arc::new(endless.expect("right URLs")), 1);
+        assert_eq!(dealt.quota(0, (5, 50)), Quota::Requests(50));
     }
 }

@@ -8,6 +8,7 @@ pub mod cli;
 pub mod dealt;
 pub mod disk;
 pub mod drive;
+mod even;
 pub mod guest;
 pub mod image;
 pub mod kernel;
