@@ -4,15 +4,15 @@
 use super::bench::Job;
 
 /// Instructions of a figure, where all requests are for the same file.
-const WORK: f64 = 6e7;
+const WORK: f64 = 5e7;
 /// Most requests of a figure for one file.
 const MOST: f64 = 4000.0;
 /// Most requests before it.
 const WARMUP_OF_ONE_FILE: u64 = 300;
 /// Requests of a figure of a mix: all servers are asked for the same part of it,
-const OF_A_MIX: u64 = 400;
+const OF_A_MIX: u64 = 320;
 /// but those for whom that would be more instructions than these.
-const MIX_WORK: f64 = 1.6e8;
+const MIX_WORK: f64 = 1.28e8;
 
 /// What the amounts depend on.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ fn as_many(each: f64) -> u64 {
 /// requests decide.
 pub fn lasting_s(rate_per_s: f64, (before_s, counted_s): (f64, f64), searches: bool) -> (f64, f64) {
     const BEFORE: f64 = 100.0;
-    let counted = if searches { 1000.0 } else { 400.0 };
+    let counted = if searches { 600.0 } else { 400.0 };
     let as_long = |requests: f64| requests / rate_per_s.max(1.0);
     (
         before_s.min(as_long(BEFORE)),
@@ -103,19 +103,19 @@ mod tests {
         let wanted = wanted(16, true);
         assert_eq!(
             (wanted.requests(50_000.0), wanted.requests(1e6)),
-            (1200, 180)
+            (1000, 180)
         );
-        assert_eq!((wanted.warmup(50_000.0), wanted.warmup(1e6)), (300, 60));
+        assert_eq!((wanted.warmup(50_000.0), wanted.warmup(1e6)), (300, 50));
     }
 
     #[test]
     fn of_a_mix_all_servers_get_the_same() {
         for each in [20_000.0, 250_000.0] {
-            assert_eq!(wanted(100, false).requests(each), 400);
-            assert_eq!(wanted(100, false).warmup(each), 400);
+            assert_eq!(wanted(100, false).requests(each), 320);
+            assert_eq!(wanted(100, false).warmup(each), 320);
         }
         let starts_processes = wanted(100, false);
-        assert_eq!(starts_processes.requests(800_000.0), 200);
+        assert_eq!(starts_processes.requests(640_000.0), 200);
         assert_eq!(starts_processes.warmup(6e6), 180);
         let more = Wanted {
             warmup: Some(8000),
@@ -128,6 +128,6 @@ mod tests {
     fn fast_rates_are_counted_for_a_shorter_time() {
         assert_eq!(lasting_s(100.0, (0.1, 0.5), false), (0.1, 0.5));
         assert_eq!(lasting_s(4000.0, (0.1, 0.5), false), (0.025, 0.1));
-        assert_eq!(lasting_s(4000.0, (0.1, 0.5), true), (0.025, 0.25));
+        assert_eq!(lasting_s(4000.0, (0.1, 0.5), true), (0.025, 0.15));
     }
 }

@@ -176,7 +176,8 @@ impl Experiment {
     }
 
     /// Whether a rate is offered at each point: then it is measured in the guest's own time.
-    fn is_by_rate(&self) -> bool {
+    #[must_use]
+    pub fn is_by_rate(&self) -> bool {
         let is_swept = matches!(
             self.sweep.parameter,
             Parameter::Rate | Parameter::StaticRate

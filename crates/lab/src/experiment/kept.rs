@@ -125,7 +125,11 @@ impl<'a> Kept<'a> {
                 .and_then(|measured| measure.value(&measured))
         };
         let values: Option<Vec<f64>> = (0..=step.repeat).map(value).collect();
-        let wanted = agree::wants_another(&values?);
+        let most = match self.experiment.is_by_rate() {
+            true => agree::MOST_TIMES,
+            false => agree::MOST_COUNTS,
+        };
+        let wanted = agree::wants_another(&values?, most);
         wanted.then(|| Step {
             repeat: step.repeat + 1,
             ..step.clone()

@@ -60,9 +60,9 @@ impl Boot {
     }
 
     /// Whether others boot the same, and differ only in their content.
-    pub fn is_usual(&self, network: &Network) -> bool {
+    pub fn is_usual(&self) -> bool {
         let is_plain = self.append.is_empty() && self.device == DEVICE && self.cpus == 1;
-        self.system.is_some() && is_plain && self.disk.is_none() && network.mtu.is_none()
+        self.system.is_some() && is_plain && self.disk.is_none()
     }
 
     /// The guest's memory.
@@ -196,7 +196,7 @@ mod tests {
             ..of_len(7 << 20)
         };
         assert_eq!(boot.memory_mib(), 128 + 7 + 1);
-        assert!(!boot.is_usual(&Network::new()));
+        assert!(!boot.is_usual());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::monitor::Monitor;
 /// # Errors
 /// It can't be made.
 pub fn state(boot: &Boot, plugin: &Path, network: &Network) -> Result<Option<PathBuf>, String> {
-    let Some(system) = boot.system.as_ref().filter(|_| boot.is_usual(network)) else {
+    let Some(system) = boot.system.as_ref().filter(|_| boot.is_usual()) else {
         return Ok(None);
     };
     let system = System {
@@ -25,8 +25,9 @@ pub fn state(boot: &Boot, plugin: &Path, network: &Network) -> Result<Option<Pat
         content: Vec::new(),
     };
     let empty = Boot::usual(boot.kernel.clone(), Some(system), boot.memory_mib());
-    let path = cache()?.join(format!("{}{:08x}", prefix(&empty), key(&empty)?));
-    made(&path, |file| save(&empty, plugin, file)).map(Some)
+    let mtu = network.mtu;
+    let path = cache()?.join(format!("{}{:08x}", prefix(&empty, mtu), key(&empty, mtu)?));
+    made(&path, |file| save(&empty, mtu, plugin, file)).map(Some)
 }
 
 /// The text for a guest that does not go on from a state. That may have been cut, as by a full disk: it is removed.
@@ -39,15 +40,17 @@ pub fn failure(why: String, state: Option<&Path>) -> String {
     format!("{why}\nthe saved guest {file} is removed: the next run makes it anew")
 }
 
-fn prefix(boot: &Boot) -> String {
-    format!("booted-{}-", boot.memory_mib())
+fn prefix(boot: &Boot, mtu: Option<u32>) -> String {
+    let mtu = mtu.map(|mtu| format!("mtu-{mtu}-")).unwrap_or_default();
+    format!("booted-{mtu}{}-", boot.memory_mib())
 }
 
 /// What a state depends on: QEMU, how it is called, and the files.
-fn key(boot: &Boot) -> Result<u32, String> {
+fn key(boot: &Boot, mtu: Option<u32>) -> Result<u32, String> {
     let version = qemu_version()?;
     let network = Network {
         name: String::new(),
+        mtu,
         ..Network::new()
     };
     let called = arguments(boot, Path::new(""), &network, Some(&Media::default()));
@@ -68,9 +71,12 @@ fn qemu_version() -> Result<String, String> {
     Ok(known.clone().unwrap_or_default())
 }
 
-fn save(boot: &Boot, plugin: &Path, file: &Path) -> Result<(), String> {
-    forget(boot, file);
-    let network = Network::new();
+fn save(boot: &Boot, mtu: Option<u32>, plugin: &Path, file: &Path) -> Result<(), String> {
+    forget(&prefix(boot, mtu), file);
+    let network = Network {
+        mtu,
+        ..Network::new()
+    };
     let mut guest = Guest::start(boot, plugin, network.clone(), None)?;
     guest.wait_until_booted()?;
     guest.counted_at_rest();
@@ -79,8 +85,7 @@ fn save(boot: &Boot, plugin: &Path, file: &Path) -> Result<(), String> {
 }
 
 /// Removes what was saved with another kernel, or by another version, and what somebody who ended meanwhile left half done.
-fn forget(boot: &Boot, file: &Path) {
-    let prefix = prefix(boot);
+fn forget(prefix: &str, file: &Path) {
     let entries = file.parent().and_then(|folder| fs::read_dir(folder).ok());
     for entry in entries.into_iter().flatten().filter_map(Result::ok) {
         let name = entry.path();
@@ -89,7 +94,7 @@ fn forget(boot: &Boot, file: &Path) {
             None => name.file_stem() != file.file_stem(),
             Some(maker) => has_ended(maker),
         };
-        if is_old && entry.file_name().to_string_lossy().starts_with(&prefix) {
+        if is_old && entry.file_name().to_string_lossy().starts_with(prefix) {
             // Who goes on from it has it open, or finds that it is gone and makes it anew the next time.
             let _ = fs::remove_file(name);
         }
@@ -117,14 +122,18 @@ mod tests {
             living.as_str(),
             "booted-512-00000003.new-99999999",
             "booted-1024-00000004",
+            "booted-mtu-9000-512-00000005",
         ];
         for name in names {
             fs::write(folder.join(name), "").expect("a file");
         }
         let boot = Boot::usual("vmlinuz".into(), None, 512);
-        forget(&boot, &folder.join("booted-512-00000002.new-9"));
+        forget(
+            &prefix(&boot, None),
+            &folder.join("booted-512-00000002.new-9"),
+        );
         let left = names.map(|name| folder.join(name).exists());
-        assert_eq!(left, [false, true, true, false, true]);
+        assert_eq!(left, [false, true, true, false, true, true]);
         fs::remove_dir_all(&folder).expect("removed");
     }
 }
