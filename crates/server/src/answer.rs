@@ -4,6 +4,8 @@
 //! trusted; which encoding; then `respond` writes it. What is not in memory is fetched by a helper
 //! and the request goes on when it is there.
 
+mod ask;
+mod asked;
 mod guarded;
 mod inner;
 mod lookup;
@@ -36,11 +38,12 @@ use crate::outcome::Outcome;
 use crate::programs::routes::{self, NoRoute};
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
+use asked::{Asked, Pending, Waiting, WaitsFor, made};
 use guarded::Stopped;
-use lookup::{Asked, Lookup, Pending, Waiting, WaitsFor, made};
+use lookup::Lookup;
 
+pub use asked::Decision;
 pub use inner::Inner;
-pub use lookup::Decision;
 pub use offer::Offer;
 pub use world::{Fetched, Recalling, Step, World};
 

@@ -11,8 +11,9 @@ use lowroad_dynamic::{Failure, Fields};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 
+use super::asked::{Asked, Decision, made};
 use super::guarded::{self, Stopped};
-use super::lookup::{Asked, Decision, Lookup, made};
+use super::lookup::Lookup;
 use super::world::{Step, World};
 use super::{admitted, decoded, may_have};
 use crate::dynamic::elsewhere::{self, Elsewhere};

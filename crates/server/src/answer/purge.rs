@@ -8,7 +8,7 @@ use lowroad_config::Prefix;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
 
-use super::lookup::{Asked, Decision, WaitsFor, made};
+use super::asked::{Asked, Decision, WaitsFor, made};
 use super::world::World;
 use crate::dynamic::invalidating::target_of;
 use crate::dynamic::purge::{self, Meant};

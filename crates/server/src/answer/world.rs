@@ -10,7 +10,7 @@ use lowroad_engine::{Exchange, ExchangeId};
 
 use lowroad_http::request::Request;
 
-use super::lookup::Asked;
+use super::asked::Asked;
 use crate::classes::{Chosen, Class};
 use crate::clock;
 use crate::dynamic::calls::{Call, Called, Calls};

@@ -5,50 +5,45 @@
 //! the first response, and read it with the first if it is stored. If it is not, they are put to the program at once, and
 //! the next ones do not wait. Where responses are known to vary, only requests for the same variant are equal.
 
+mod request;
+mod task;
+
 use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lowroad_cache::cache_status::Answered;
 use lowroad_cache::request::Asked;
 use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::interims::{Interims, PostInterim};
-use lowroad_dynamic::request::{Alias, Extra, Head};
-use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as ProgramRequest};
+use lowroad_dynamic::{Answering, Begun, Failure};
 use lowroad_engine::stream::Next;
 use lowroad_engine::{Exchange, ExchangeId, Local};
-use lowroad_http::conditional::may_differ;
-use lowroad_http::request::{Request, Target};
-use lowroad_http::status::Status;
+use lowroad_http::request::Request;
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 
 use crate::answer::Inner;
 use crate::changes::Changes;
 use crate::classes::Chosen;
 use crate::clock;
-use crate::dynamic::invalidating::{Changed, target_of};
+use crate::dynamic::invalidating::Changed;
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::{Key, Wants};
 use crate::dynamic::storing::{Stored, Storing, Way};
 use crate::dynamic::validating::{self, Stale};
 use crate::fetch::Fetcher;
-use crate::guard::passwords::Credentials;
-use crate::outcome::{Outcome, Post, Waiter};
+use crate::outcome::{Outcome, Post};
 use crate::programs::counts::one;
 use crate::programs::routes::{Route, Waits};
 use crate::sites::Site;
-use crate::store::makings::{Makings, Role, Ticket};
+use crate::store::makings::{Role, Ticket};
 use crate::store::object::Kind;
 use crate::store::seen::Since;
 use crate::store::validity::Use;
 use crate::store::{Object, ObjectArc, SharedStore};
-
-/// How long equal requests wait for the head of the first response, before each is put to the program.
-const SHARED_WAIT: Duration = Duration::from_secs(5);
+use request::{Conditions, request_of};
+use task::{Due, Running, Shared, Task, forget_changed, store};
 
 /// One worker's way to the programs.
 pub struct Calls {
@@ -429,303 +424,8 @@ fn why(call: &Call<'_>, key: &Key, now_ms: u64) -> Answered {
     }
 }
 
-/// The conditions of a request as its program gets it (RFC 9110 §13.1).
-enum Conditions {
-    AsSent,
-    /// These field lines.
-    Instead(Vec<u8>),
-}
-
 /// Whether what is stored for a call has parts of what it wants whole.
 fn completes(call: &Call<'_>, stale: &Object) -> bool {
     let is_whole = call.key.as_ref().is_some_and(Key::is_whole);
     is_whole && matches!(stale.kind, Kind::Parts(_))
-}
-
-/// Stores a response if it may be, and tells those who wait for it.
-#[expect(
-    clippy::result_large_err,
-    reason = "it goes on at once, and a box is an allocation a call"
-)]
-fn store(
-    storing: Option<Storing>,
-    reply: Reply,
-    path: &[u8],
-    lines: &[u8],
-    shared: Option<Shared>,
-) -> Result<Stored, Reply> {
-    // What is to be answered instead is not its own response.
-    let storing = storing.filter(|it| it.route.elsewhere(&reply.response).is_none());
-    let stored = match storing {
-        Some(storing) => storing.store(reply, path, lines),
-        None => Err(reply),
-    };
-    if let Some(shared) = shared {
-        shared.over(stored.as_ref().ok());
-    }
-    stored
-}
-
-/// An answer being made.
-struct Task {
-    answering: Answering,
-    objects: Arc<SiteObjects>,
-    storing: Option<Storing>,
-    /// Decoded path, where the response may be stored; else empty.
-    path: Box<[u8]>,
-    /// Field lines, the same.
-    lines: Box<[u8]>,
-    /// What is stored already.
-    stale: Option<Stale>,
-    /// What the request may change.
-    changed: Option<Changed>,
-    waits: Waits,
-    route: Arc<Route>,
-    shared: Option<Shared>,
-    executor: Executor,
-}
-
-impl Task {
-    async fn run(mut self: Box<Self>) -> Outcome {
-        let answer = self.answer().await;
-        self.outcome(answer)
-    }
-
-    async fn answer(&mut self) -> Result<Reply, Failure> {
-        let mut answer = pin!(async {
-            let response = (&mut self.answering).await?;
-            self.objects.complete(response).await
-        });
-        let Some(others) = &mut self.shared else {
-            return answer.await;
-        };
-        match self.executor.timeout(SHARED_WAIT, &mut answer).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                others.release();
-                answer.await
-            }
-        }
-    }
-
-    /// What comes of an answer for who waits for it.
-    fn outcome(self: Box<Self>, answer: Result<Reply, Failure>) -> Outcome {
-        let Task {
-            waits,
-            shared,
-            objects,
-            ..
-        } = *self;
-        drop(waits);
-        if answer.is_err() {
-            one(&self.route.counts.failed);
-        }
-        if let Ok(reply) = &answer {
-            forget_changed(self.changed.as_ref(), reply, &objects.store);
-        }
-        let stale = self.stale.as_ref();
-        if let (Some(stale), Some(storing), Ok(reply)) = (stale, &self.storing, &answer) {
-            stale.hear_head(reply, storing, (&self.path, &self.lines));
-        }
-        if let (Some(storing), Ok(reply)) = (&self.storing, &answer)
-            && storing.is_misled(reply)
-        {
-            return Outcome::Alone;
-        }
-        if stale.is_some_and(|stale| stale.is_mistaken(&answer)) {
-            // It is asked again without conditions; who waits for it asks for itself, too.
-            return Outcome::Alone;
-        }
-        let stored = self.stale.and_then(|stale| {
-            let request = (&*self.path, &*self.lines);
-            stale.outcome(&answer, self.storing.as_ref(), request)
-        });
-        if let Some(stored) = stored {
-            if let Some(shared) = shared {
-                shared.over(Some(&stored));
-            }
-            return Outcome::Stored(stored);
-        }
-        match answer {
-            Ok(reply) => match store(self.storing, reply, &self.path, &self.lines, shared) {
-                Ok(stored) => Outcome::Stored(stored),
-                Err(reply) => Outcome::Reply(Ok(Box::new(reply))),
-            },
-            Err(failure) => Outcome::Reply(Err(failure)),
-        }
-    }
-}
-
-/// Those who wait for the response to an equal request.
-struct Shared {
-    makings: Arc<Makings<Waiter>>,
-    /// Until they were told.
-    ticket: Option<Ticket>,
-    hash: u64,
-}
-
-impl Shared {
-    /// The response is there, and stored as this, or not at all. What is stored only to be validated answers nobody else:
-    /// their own requests have to be (RFC 9111 §4).
-    fn over(mut self, stored: Option<&Stored>) {
-        let stored = stored.filter(|stored| stored.is_for_others());
-        self.makings.mark(self.hash, stored.is_some());
-        match stored {
-            Some(stored) => self.tell(|| Outcome::Stored(stored.for_other())),
-            None => self.tell(|| Outcome::Alone),
-        }
-    }
-
-    /// It takes too long. The next ones do not wait, either.
-    fn release(&mut self) {
-        self.makings.mark(self.hash, false);
-        self.tell(|| Outcome::Alone);
-    }
-
-    fn tell(&mut self, outcome: impl Fn() -> Outcome) {
-        let waiting = self.ticket.take().map(|ticket| self.makings.end(&ticket));
-        for (post, id) in waiting.into_iter().flatten() {
-            post(id, outcome());
-        }
-    }
-}
-
-impl Drop for Shared {
-    /// It failed, perhaps for something in the request that others have not; or it was given up, by a worker's end.
-    fn drop(&mut self) {
-        self.tell(|| Outcome::Alone);
-    }
-}
-
-/// Forgets what a request has changed, unless it failed.
-fn forget_changed(changed: Option<&Changed>, reply: &Reply, store: &SharedStore) {
-    if let Some(changed) = changed {
-        changed.forget(reply.status(), &reply.response.fields, store);
-    }
-}
-
-/// An answer that somebody waits for, and gets even if making it panics.
-struct Due {
-    post: Post,
-    id: ExchangeId,
-    is: bool,
-}
-
-impl Drop for Due {
-    fn drop(&mut self) {
-        if self.is {
-            let failure = Failure::new(Status::INTERNAL_ERROR, "its task ended without an answer");
-            (self.post)(self.id, Outcome::Reply(Err(failure)));
-        }
-    }
-}
-
-/// A call that is given up when nobody waits for it any more.
-struct Running(AbortHandle);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// The request as programs see it.
-fn request_of(
-    call: &Call<'_>,
-    exchange: &mut Exchange,
-    conditions: &Conditions,
-    objects: Arc<dyn Objects>,
-    interims: Interims,
-) -> ProgramRequest {
-    let request = call.request;
-    let (raw_path, query) = match (call.inner, request.target) {
-        (Some(inner), _) => (inner.path(), inner.query()),
-        (None, Target::Origin { path, query, .. }) => (path, query),
-        (None, _) => (call.path, None),
-    };
-    let host = request.authority.unwrap_or_default();
-    let other_lines;
-    let lines = if names_host_in_target(request) {
-        other_lines = lines_with_host(request, host);
-        &other_lines[..]
-    } else {
-        request.lines()
-    };
-    let own_conditions;
-    let lines = match conditions {
-        Conditions::Instead(instead) if !instead.is_empty() || may_differ(request) => {
-            own_conditions = validating::lines_with(lines, instead);
-            &own_conditions[..]
-        }
-        _ => lines,
-    };
-    ProgramRequest {
-        method: request.method,
-        version: exchange.protocol,
-        head: Head::new((raw_path, query), call.path, host, lines),
-        peer: exchange.peer,
-        peer_port: exchange.peer_port,
-        local: call.local,
-        secured: exchange.secured.clone(),
-        root: call.site.folder(call.host),
-        objects,
-        body: Body {
-            len: exchange.body_len,
-            stream: exchange.body.take(),
-        },
-        interims,
-        extra: extra_of(call),
-    }
-}
-
-/// What few programs ask for.
-fn extra_of(call: &Call<'_>) -> Extra {
-    let alias = call.site.alias(call.path).map(|(alias, folder, _)| Alias {
-        path_len: alias.path.len(),
-        folder: folder.clone(),
-    });
-    let shown = call.is_user.then(|| Credentials::of(call.request));
-    Extra {
-        alias,
-        asked_target: call.inner.and_then(|_| target_of(call.request)),
-        user: shown.flatten().map(|shown| shown.user.into()),
-    }
-}
-
-/// Whether the target is in absolute-form: then Host does not count (RFC 9112 §3.2.2), and may say
-/// something else.
-fn names_host_in_target(request: &Request<'_>) -> bool {
-    request.raw_target().first() != Some(&b'/')
-}
-
-/// The field lines with this Host in the place of what was sent.
-fn lines_with_host(request: &Request<'_>, host: &[u8]) -> Vec<u8> {
-    let mut lines = [b"Host: ", host, b"\r\n"].concat();
-    let fields = request.fields();
-    for (name, value) in fields.filter(|(name, _)| !name.eq_ignore_ascii_case(b"host")) {
-        lines.extend_from_slice(name);
-        lines.extend_from_slice(b": ");
-        lines.extend_from_slice(value);
-        lines.extend_from_slice(b"\r\n");
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lowroad_http::h1::parse;
-    use lowroad_http::limits::Limits;
-
-    #[test]
-    fn a_host_in_the_target_is_the_one_that_counts() {
-        let head = b"GET http://good/x HTTP/1.1\r\nA: b\r\nHost: evil\r\nC: d\r\n\r\n";
-        let Ok(Some(head)) = parse(head, &Limits::default()) else {
-            panic!("it is a request");
-        };
-        let request = head.request;
-        assert!(names_host_in_target(&request));
-        let lines = lines_with_host(&request, request.authority.unwrap_or_default());
-        assert_eq!(lines, b"Host: good\r\nA: b\r\nC: d\r\n");
-    }
 }

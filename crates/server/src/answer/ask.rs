@@ -1,0 +1,391 @@
+//! What a program or an origin is asked, unless what is stored of it is the answer. Knows no files.
+
+use std::sync::Arc;
+
+use lowroad_cache::vary::Selecting;
+use lowroad_dynamic::Failure;
+use lowroad_http::method::Method;
+use lowroad_http::status::Status;
+
+use super::asked::{Asked, Decision, Turn, WaitsFor, made};
+use super::inner;
+use super::lookup::Lookup;
+use super::world::{Recalling, Step, World};
+use crate::access::Outcome as Logged;
+use crate::dynamic::calls::{Call, Called};
+use crate::dynamic::reply::Reply;
+use crate::dynamic::reuse::{Facts, Key, Wants};
+use crate::dynamic::storing::{Stored, Way};
+use crate::programs::routes::Route;
+use crate::respond::Responder;
+use crate::store::object::Kind;
+use crate::store::validity::Use;
+use crate::store::{Entry, ObjectArc};
+
+/// What is stored for a request, and how it may be used.
+type Found = (ObjectArc, Use);
+
+impl<W: World> Lookup<'_, W> {
+    /// Answers with what a program answered before, or puts the request to it; `path` may be that of a folder's index
+    /// file.
+    pub fn ask(
+        &mut self,
+        asked: &Asked<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        self.world.note(Step::Route(route));
+        self.ask_in_turn(asked, path, route, Turn::First, to)
+    }
+
+    /// The same, where the disk may have been asked.
+    pub fn ask_in_turn(
+        &mut self,
+        asked: &Asked<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        turn: Turn,
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        // The key is copied only for who needs more than to look it up.
+        let facts = self.facts_of(asked, route, to);
+        let entry = self.entry_of(facts, route);
+        let found = entry.as_ref().and_then(|entry| found(entry, route, to));
+        if let Some((object, Use::Fresh)) = found
+            && let Kind::Representation(whole) = &object.kind
+        {
+            self.world.note(Step::Reused(route, object));
+            let status = to.hit(asked.at(), object, whole, route);
+            return Decision::Answered(status, Logged::Hit);
+        }
+        if found.is_none() && self.recall(asked, route, facts, turn, to) {
+            let (route, path) = (route.clone(), path.into());
+            return asked.wait(to, WaitsFor::Disk { route, path, turn });
+        }
+        let found = found.map(|(object, now)| (object.clone(), now));
+        self.ask_further(asked, (path, route), (facts, entry.as_ref(), found), to)
+    }
+
+    /// The same where what is stored is not simply the answer.
+    #[inline(never)]
+    fn ask_further(
+        &mut self,
+        asked: &Asked<'_>,
+        (path, route): (&[u8], &Arc<Route>),
+        (facts, entry, found): (Option<Facts>, Option<&Entry>, Option<Found>),
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        if let Some((object, now)) = &found {
+            let stored = Stored::of_store(object, Way::Hit);
+            if is_usable(*now)
+                && let Some(decision) =
+                    self.reuse(asked, (path, route), stored, logged_of(*now), to)
+            {
+                if let Decision::Answered(..) = decision {
+                    self.world.note(Step::Reused(route, object));
+                    if *now == Use::StaleWhileRevalidate {
+                        let key = facts.map(|facts| facts.key(self.key));
+                        self.refresh(asked, (path, route), (key, object), to);
+                    }
+                }
+                return decision;
+            }
+            if *now == Use::Unusable {
+                return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
+            }
+        }
+        if found.is_none() && facts.is_some() && route.asked(to.request).only_if_cached {
+            return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
+        }
+        let key = facts.map(|facts| facts.key(self.key));
+        self.world.note(Step::Unused(key.as_ref(), found.as_ref()));
+        let selecting = entry.and_then(Entry::selecting);
+        let key = key.map(|key| key.of_variant(selecting, to.request));
+        let stale = found
+            .map(|(object, _)| object)
+            .or_else(|| to_complete(entry?, (facts, route), to));
+        self.call(asked, path, route, (key, stale), to)
+    }
+
+    /// Has a fresh response made of what was just used stale: by a GET for all of it, whatever this request is.
+    fn refresh(
+        &self,
+        asked: &Asked<'_>,
+        (path, route): (&[u8], &Arc<Route>),
+        (key, stale): (Option<Key>, &ObjectArc),
+        to: &mut Responder<'_, '_>,
+    ) {
+        let mut whole = to.request.clone();
+        whole.method = Method::Get;
+        let stored = (key.map(Key::of_whole), Some(stale.clone()));
+        let call = Call {
+            request: &whole,
+            asked: route.asked(&whole),
+            ..self.call_of(asked, path, route, stored, to)
+        };
+        self.world.refresh(&call, to.exchange);
+    }
+
+    /// Has what the disk may have for a request brought into memory; its key's bytes were put together just now.
+    fn recall(
+        &self,
+        asked: &Asked<'_>,
+        route: &Route,
+        facts: Option<Facts>,
+        turn: Turn,
+        to: &Responder<'_, '_>,
+    ) -> bool {
+        let Some(facts) = facts.filter(|_| route.is_origin && turn != Turn::Over) else {
+            return false;
+        };
+        let recalling = Recalling {
+            site: asked.site,
+            key: self.key,
+            hash: facts.hash,
+            request: to.request,
+            is_for_lines: turn == Turn::ForFields,
+        };
+        let is_recalled = self.world.recall(&recalling, to.exchange.id);
+        if is_recalled {
+            route.begin_storing();
+        }
+        is_recalled
+    }
+
+    fn call_of<'c>(
+        &self,
+        asked: &'c Asked<'c>,
+        path: &'c [u8],
+        route: &'c Arc<Route>,
+        (key, stale): (Option<Key>, Option<ObjectArc>),
+        to: &Responder<'c, '_>,
+    ) -> Call<'c> {
+        Call {
+            site: asked.site,
+            host: asked.host,
+            path,
+            inner: asked.inner.map(|inner| &**inner),
+            local: self.sites.address(to.exchange.listener),
+            over_tls: to.exchange.secured.is_some(),
+            request: to.request,
+            route,
+            key,
+            asked: route.asked(to.request),
+            is_user: asked.is_user,
+            stale,
+            class: self
+                .sites
+                .classes
+                .as_ref()
+                .map(|classes| classes.choose(to.request, asked.path, to.exchange.peer)),
+        }
+    }
+
+    /// Puts a request to the program of a route; with a key, others may share what comes of it. What is stored but stale
+    /// may turn out to hold still.
+    pub fn call(
+        &mut self,
+        asked: &Asked<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        stored: (Option<Key>, Option<ObjectArc>),
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        let is_variant = stored.0.as_ref().is_some_and(|key| !key.variant.is_empty());
+        let call = self.call_of(asked, path, route, stored, to);
+        match self.world.call(&call, to.exchange) {
+            Called::Runs(work) => asked.wait_for_program(to, (work, is_variant), path, route),
+            Called::Stored(stored) => self.stored(asked, (path, route), (stored, is_variant), to),
+            Called::Over(reply) => self.replied(asked, route, reply, to),
+        }
+    }
+
+    /// Puts a request to the program that has waited for another's response. What comes of it may be stored, too.
+    pub fn call_alone(
+        &mut self,
+        asked: &Asked<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        let facts = self.facts_of(asked, route, to);
+        let key = facts.map(|facts| Key {
+            has_waited: true,
+            ..facts.key(self.key)
+        });
+        let entry = self.entry_of(facts, route);
+        let found = entry.as_ref().and_then(|entry| found(entry, route, to));
+        // What is stored may stand in if the origin fails.
+        let stale = found.map(|(object, _)| object.clone());
+        let stale = stale.filter(|object| object.representation().is_some());
+        self.call(asked, path, route, (key, stale), to)
+    }
+
+    /// What is stored for a program's key whose bytes were put together just now.
+    fn entry_of(&self, facts: Option<Facts>, route: &Route) -> Option<Entry> {
+        let facts = facts.filter(|_| route.is_storing())?;
+        self.world.find_kept(facts.hash, self.key)
+    }
+
+    /// Under what the response of a program would be stored.
+    fn key_of(&mut self, asked: &Asked<'_>, route: &Route, to: &Responder<'_, '_>) -> Option<Key> {
+        let facts = self.facts_of(asked, route, to)?;
+        Some(facts.key(self.key))
+    }
+
+    /// The same without the key's bytes, which lie where keys are put together.
+    fn facts_of(
+        &mut self,
+        asked: &Asked<'_>,
+        route: &Route,
+        to: &Responder<'_, '_>,
+    ) -> Option<Facts> {
+        let world = self.world;
+        let has_body = to.exchange.body_len != Some(0);
+        let request = (to.request, has_body);
+        let hash = |key: &[u8]| world.hash(key);
+        // What a program leads to depends on what it says each time.
+        if route.keeps_nothing || asked.inner.is_some_and(|inner| inner.is_of_program()) {
+            return None;
+        }
+        let secured = to.exchange.secured.as_ref();
+        if !route.is_origin && secured.is_some_and(|it| it.client.is_some()) {
+            // A program is told who the client is, and need not say that its response depends on it.
+            return None;
+        }
+        let site = (asked.site.id, secured.is_some());
+        Facts::of(request, route.is_origin, site, self.key, hash)
+    }
+
+    /// Answers with what a program's response has become in the store.
+    pub fn stored(
+        &mut self,
+        asked: &Asked<'_>,
+        (path, route): (&[u8], &Arc<Route>),
+        (stored, is_variant): (Stored, bool),
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        let object = stored.object.clone();
+        let selecting = object.selecting();
+        let takes = |selecting: &Selecting| selecting.takes(to.request.fields());
+        if stored.way.is_own() || selecting.is_none_or(takes) {
+            let logged = Logged::of(stored.way, route.is_origin);
+            let reused = self.reuse(asked, (path, route), stored, logged, to);
+            // It was too long before this one came to it.
+            return reused.unwrap_or_else(|| self.call_alone(asked, path, route, to));
+        }
+        if is_variant {
+            return self.call_alone(asked, path, route, to);
+        }
+        // It is for others; now it is known what variants there are.
+        let key = self.key_of(asked, route, to);
+        let key = key.map(|key| key.of_variant(selecting, to.request));
+        self.call(asked, path, route, (key, None), to)
+    }
+
+    /// Answers with a program's response from the store, or waits until that can begin; `None` if it is not to be had any
+    /// more.
+    fn reuse(
+        &self,
+        asked: &Asked<'_>,
+        (path, route): (&[u8], &Arc<Route>),
+        stored: Stored,
+        logged: Logged,
+        to: &mut Responder<'_, '_>,
+    ) -> Option<Decision> {
+        let begins = match to.request.method {
+            Method::Head => Some(stored),
+            _ => self.world.wait(stored, to.exchange.id),
+        };
+        match begins {
+            Some(stored) => Some(Decision::Answered(
+                to.reuse(asked.at(), stored, route)?,
+                logged,
+            )),
+            None => Some(asked.wait_for_program(to, (Box::new(()), true), path, route)),
+        }
+    }
+
+    /// Answers with what a program has answered.
+    pub fn replied(
+        &mut self,
+        asked: &Asked<'_>,
+        route: &Route,
+        reply: Result<Reply, Failure>,
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        if let Ok(reply) = &reply
+            && let Some(elsewhere) = route.elsewhere(&reply.response)
+        {
+            let led = (elsewhere, &reply.response.fields);
+            return inner::follow(self, asked, route, led, to);
+        }
+        let status = match reply {
+            Ok(reply) => to.reply(asked.at(), route, reply),
+            Err(failure) => to.failed(asked.at(), route, &failure, self.logger),
+        };
+        let logged = match route.is_origin {
+            true => Logged::Passed,
+            false => Logged::Program,
+        };
+        Decision::Answered(status, logged)
+    }
+}
+
+/// What is stored for a request, and how it may be used.
+#[inline]
+fn found<'e>(
+    entry: &'e Entry,
+    route: &Route,
+    to: &Responder<'_, '_>,
+) -> Option<(&'e ObjectArc, Use)> {
+    let object = entry.selected(to.request.fields())?;
+    let is_ready = match &object.kind {
+        Kind::Representation(_) => true,
+        Kind::Parts(partial) => partial.answers(to.request, to.exchange.unix_s),
+        _ => route.spools.is_some(),
+    };
+    is_ready.then(|| {
+        let (validity, now_ms) = (&object.validity, to.exchange.now_ms);
+        // Most requests say nothing to caches, and what is stored for them is fresh.
+        let now = match !to.request.concerns_caches() && validity.holds(now_ms) {
+            true => Use::Fresh,
+            false => validity.use_for(&route.asked(to.request), now_ms),
+        };
+        match &object.kind {
+            // Of the whole nobody knows whether it is wanted.
+            Kind::Parts(_) if now == Use::StaleWhileRevalidate => (object, Use::Validate),
+            _ => (object, now),
+        }
+    })
+}
+
+/// What is stored in parts of what a request wants whole, if one more completes it.
+fn to_complete(
+    entry: &Entry,
+    (facts, route): (Option<Facts>, &Route),
+    to: &Responder<'_, '_>,
+) -> Option<ObjectArc> {
+    facts.filter(|facts| facts.wants == Wants::Whole)?;
+    let object = entry.selected(to.request.fields())?;
+    let Kind::Parts(partial) = &object.kind else {
+        return None;
+    };
+    let asked = route.asked(to.request);
+    let is_fresh = object.validity.use_for(&asked, to.exchange.now_ms) == Use::Fresh;
+    (is_fresh && partial.gap().is_some()).then(|| object.clone())
+}
+
+/// Whether a stored response is the answer.
+fn is_usable(now: Use) -> bool {
+    matches!(now, Use::Fresh | Use::Stale | Use::StaleWhileRevalidate)
+}
+
+/// How a response from the store is called in the log.
+fn logged_of(now: Use) -> Logged {
+    match now {
+        Use::Fresh => Logged::Hit,
+        _ => Logged::Stale,
+    }
+}

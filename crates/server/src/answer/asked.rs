@@ -1,0 +1,213 @@
+//! A request whose site is known, what was decided about it, and what it waits for. Looks nothing up.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use lowroad_engine::stream::Receiver;
+use lowroad_http::request::OwnedRequest;
+use lowroad_http::status::Status;
+
+use super::guarded::Passing;
+use super::inner::Inner;
+use crate::access::Outcome as Logged;
+use crate::guard::{self, Rule};
+use crate::programs::routes::Route;
+use crate::respond::Responder;
+use crate::sites::{At, Site};
+use crate::tier::Recalled;
+
+/// What the decision came to.
+pub enum Decision {
+    /// The answer was written.
+    Answered(Status, Logged),
+    /// It will be possible later.
+    Deferred(Box<Pending>),
+}
+
+/// A request that waits.
+pub struct Pending {
+    /// Its head: fields decide what exactly is sent.
+    pub request: OwnedRequest,
+    /// All that was decided about it.
+    pub waiting: Waiting,
+}
+
+/// What was decided about a request that waits.
+pub struct Waiting {
+    /// See [`lowroad_engine::Exchange`].
+    pub body_len: Option<u64>,
+    /// The client and its port, whoever its connection comes from.
+    pub peer: (IpAddr, u16),
+    /// The site.
+    pub site: Arc<Site>,
+    /// See [`Asked`].
+    pub host: Box<[u8]>,
+    /// Decoded.
+    pub path: Box<[u8]>,
+    /// See [`Asked`].
+    pub is_for_files: bool,
+    /// The same.
+    pub is_fallback: bool,
+    /// The same.
+    pub inner: Option<Arc<Inner>>,
+    pub is_user: bool,
+    /// What for.
+    pub waits_for: WaitsFor,
+}
+
+/// What a request waits for.
+pub enum WaitsFor {
+    /// A helper, that loads what is not in memory. The body may be for a program, if there is no file.
+    File {
+        /// The request's.
+        body: Option<Receiver>,
+    },
+    /// A program.
+    Program {
+        /// Tells it by a drop that nobody waits any more.
+        _work: Box<dyn Send>,
+        /// It is known which variant it asks for.
+        is_variant: bool,
+        /// Its route.
+        route: Arc<Route>,
+        /// What it is asked for, decoded: the path, or that of its folder's index file.
+        path: Box<[u8]>,
+    },
+    /// Somebody who verifies the password that it shows.
+    Password {
+        /// The request's; for a program, perhaps.
+        body: Option<Receiver>,
+        /// The number of the rule that wants it.
+        rule: usize,
+    },
+    /// Word that a purge outlives the process.
+    Purge,
+    /// A helper, that looks on the disk for what is not in memory.
+    Disk {
+        /// The route of the program that is asked if there is nothing.
+        route: Arc<Route>,
+        /// As for a program.
+        path: Box<[u8]>,
+        /// Which look it is.
+        turn: Turn,
+    },
+    /// The end of a body that nobody wants.
+    Body,
+}
+
+/// How often the disk was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Never: equal requests wait for one look together.
+    First,
+    /// Once, and what is there varies: what came may be for another's fields.
+    ForFields,
+    /// Often enough.
+    Over,
+}
+
+impl Turn {
+    /// The next, after this one gave that.
+    pub fn next(self, recalled: Recalled) -> Turn {
+        match self {
+            Turn::First if recalled.varies => Turn::ForFields,
+            _ => Turn::Over,
+        }
+    }
+}
+
+/// What a request is for, once its site is known.
+pub struct Asked<'a> {
+    /// The site.
+    pub site: &'a Arc<Site>,
+    /// The normalised host name, where each has a folder of its own; else empty.
+    pub host: &'a [u8],
+    /// Decoded.
+    pub path: &'a [u8],
+    /// As it came.
+    pub query: Option<&'a [u8]>,
+    /// It is a path that a file may have: no slash in it was encoded.
+    pub is_for_files: bool,
+    /// There is no file for what was asked for, and this path stands in.
+    pub is_fallback: bool,
+    /// How it was come to, if it is not the target that the client sent.
+    pub inner: Option<&'a Arc<Inner>>,
+    /// A rule of the site has found the password right that the request shows.
+    pub is_user: bool,
+}
+
+impl Asked<'_> {
+    /// Which site's rules count, and for what.
+    pub fn at(&self) -> At<'_> {
+        At {
+            site: self.site,
+            path: self.path,
+        }
+    }
+
+    /// The same for the rules of the site.
+    pub fn passing(&self) -> Passing<'_> {
+        Passing {
+            at: self.at(),
+            before: self.inner.map(|inner| inner.before()),
+        }
+    }
+
+    /// What stands in where there is no file, by a rule of the site.
+    pub fn fallback(&self, to: &Responder<'_, '_>) -> Option<(&Rule, &str)> {
+        let guard = self.site.guard.as_ref().filter(|_| !self.is_fallback)?;
+        guard.fallback(guard::Facts {
+            path: self.path,
+            method: to.request.method,
+            peer: to.exchange.peer,
+        })
+    }
+
+    /// Keeps what was decided until it can be gone on with.
+    pub fn wait(&self, to: &Responder<'_, '_>, waits_for: WaitsFor) -> Decision {
+        let waiting = Waiting {
+            body_len: to.exchange.body_len,
+            peer: (to.exchange.peer, to.exchange.peer_port),
+            site: self.site.clone(),
+            host: self.host.into(),
+            path: self.path.into(),
+            is_for_files: self.is_for_files,
+            is_fallback: self.is_fallback,
+            inner: self.inner.cloned(),
+            is_user: self.is_user,
+            waits_for,
+        };
+        Decision::Deferred(Box::new(Pending {
+            request: OwnedRequest::copy_of(to.request),
+            waiting,
+        }))
+    }
+
+    /// The same until somebody has verified the password that a rule wants, which has this number.
+    pub fn wait_for_password(&self, to: &mut Responder<'_, '_>, rule: usize) -> Decision {
+        let body = to.exchange.body.take();
+        self.wait(to, WaitsFor::Password { body, rule })
+    }
+
+    /// The same for what comes of a program's work.
+    pub fn wait_for_program(
+        &self,
+        to: &Responder<'_, '_>,
+        (work, is_variant): (Box<dyn Send>, bool),
+        path: &[u8],
+        route: &Arc<Route>,
+    ) -> Decision {
+        let waits_for = WaitsFor::Program {
+            _work: work,
+            is_variant,
+            route: route.clone(),
+            path: path.into(),
+        };
+        self.wait(to, waits_for)
+    }
+}
+
+/// An answer that was made for this request.
+pub fn made(status: Status) -> Decision {
+    Decision::Answered(status, Logged::Made)
+}

@@ -1,0 +1,124 @@
+//! A request as its program gets it. Asks nobody.
+
+use std::sync::Arc;
+
+use lowroad_dynamic::interims::Interims;
+use lowroad_dynamic::request::{Alias, Extra, Head};
+use lowroad_dynamic::{Body, Objects, Request as ProgramRequest};
+use lowroad_engine::Exchange;
+use lowroad_http::conditional::may_differ;
+use lowroad_http::request::{Request, Target};
+
+use super::Call;
+use crate::dynamic::invalidating::target_of;
+use crate::dynamic::validating;
+use crate::guard::passwords::Credentials;
+
+/// The conditions of a request as its program gets it (RFC 9110 §13.1).
+pub enum Conditions {
+    /// The client's.
+    AsSent,
+    /// These field lines.
+    Instead(Vec<u8>),
+}
+
+/// The request as programs see it.
+pub fn request_of(
+    call: &Call<'_>,
+    exchange: &mut Exchange,
+    conditions: &Conditions,
+    objects: Arc<dyn Objects>,
+    interims: Interims,
+) -> ProgramRequest {
+    let request = call.request;
+    let (raw_path, query) = match (call.inner, request.target) {
+        (Some(inner), _) => (inner.path(), inner.query()),
+        (None, Target::Origin { path, query, .. }) => (path, query),
+        (None, _) => (call.path, None),
+    };
+    let host = request.authority.unwrap_or_default();
+    let other_lines;
+    let lines = if names_host_in_target(request) {
+        other_lines = lines_with_host(request, host);
+        &other_lines[..]
+    } else {
+        request.lines()
+    };
+    let own_conditions;
+    let lines = match conditions {
+        Conditions::Instead(instead) if !instead.is_empty() || may_differ(request) => {
+            own_conditions = validating::lines_with(lines, instead);
+            &own_conditions[..]
+        }
+        _ => lines,
+    };
+    ProgramRequest {
+        method: request.method,
+        version: exchange.protocol,
+        head: Head::new((raw_path, query), call.path, host, lines),
+        peer: exchange.peer,
+        peer_port: exchange.peer_port,
+        local: call.local,
+        secured: exchange.secured.clone(),
+        root: call.site.folder(call.host),
+        objects,
+        body: Body {
+            len: exchange.body_len,
+            stream: exchange.body.take(),
+        },
+        interims,
+        extra: extra_of(call),
+    }
+}
+
+/// What few programs ask for.
+fn extra_of(call: &Call<'_>) -> Extra {
+    let alias = call.site.alias(call.path).map(|(alias, folder, _)| Alias {
+        path_len: alias.path.len(),
+        folder: folder.clone(),
+    });
+    let shown = call.is_user.then(|| Credentials::of(call.request));
+    Extra {
+        alias,
+        asked_target: call.inner.and_then(|_| target_of(call.request)),
+        user: shown.flatten().map(|shown| shown.user.into()),
+    }
+}
+
+/// Whether the target is in absolute-form: then Host does not count (RFC 9112 §3.2.2), and may say
+/// something else.
+fn names_host_in_target(request: &Request<'_>) -> bool {
+    request.raw_target().first() != Some(&b'/')
+}
+
+/// The field lines with this Host in the place of what was sent.
+fn lines_with_host(request: &Request<'_>, host: &[u8]) -> Vec<u8> {
+    let mut lines = [b"Host: ", host, b"\r\n"].concat();
+    let fields = request.fields();
+    for (name, value) in fields.filter(|(name, _)| !name.eq_ignore_ascii_case(b"host")) {
+        lines.extend_from_slice(name);
+        lines.extend_from_slice(b": ");
+        lines.extend_from_slice(value);
+        lines.extend_from_slice(b"\r\n");
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_http::h1::parse;
+    use lowroad_http::limits::Limits;
+
+    #[test]
+    fn a_host_in_the_target_is_the_one_that_counts() {
+        let head = b"GET http://good/x HTTP/1.1\r\nA: b\r\nHost: evil\r\nC: d\r\n\r\n";
+        let Ok(Some(head)) = parse(head, &Limits::default()) else {
+            panic!("it is a request");
+        };
+        let request = head.request;
+        assert!(names_host_in_target(&request));
+        let lines = lines_with_host(&request, request.authority.unwrap_or_default());
+        assert_eq!(lines, b"Host: good\r\nA: b\r\nC: d\r\n");
+    }
+}
