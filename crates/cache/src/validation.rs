@@ -134,7 +134,7 @@ pub fn selected(stored: &[Validators<'_>], asked: usize, by: Validators<'_>) -> 
     stored.get(asked).map(|_| asked)
 }
 
-/// The fields of a stored response after a 304, or after a response to HEAD that [`head_freshens`]: each field of the new
+/// The fields of a stored response after a 304, or after a response to HEAD that is about it ([`HeadSays::Same`]): each field of the new
 /// one takes the place of all lines of that name (§3.2).
 pub fn merged<'f>(stored: &[Line<'f>], new: &[Line<'f>], left_out: &[Box<[u8]>]) -> Vec<Line<'f>> {
     let named = |name: &[u8]| {
@@ -170,17 +170,35 @@ fn of_connection(fields: &[Line<'_>], name: &[u8]) -> bool {
         .any(|option| option.trim_ascii().eq_ignore_ascii_case(name))
 }
 
-/// Whether the response to HEAD is about the stored response, so that it freshens it: validators and length, where it
-/// has them, are the same (§4.3.5). Otherwise the stored one is stale.
+/// What the response to HEAD says of a stored response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadSays {
+    /// It is about the stored one, whose fields it freshens.
+    Same,
+    /// There is another one by now: the stored one is stale.
+    Other,
+    /// Nothing: without a validator two of the same length can't be told from each other.
+    Nothing,
+}
+
+/// Compares a stored response with that to HEAD (§4.3.5). That has to have all validators of the stored one, and one at least,
+/// though the RFC does not ask for it: fields of one response would stand before the body of another.
 #[must_use]
-pub fn head_freshens(stored: &[Line<'_>], head: &[Line<'_>]) -> bool {
+pub fn head_says(stored: &[Line<'_>], head: &[Line<'_>]) -> HeadSays {
     let value = |of: &[Line<'_>], name: &[u8]| {
         let line = of.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         line.map(|(_, value)| value.trim_ascii().to_vec())
     };
-    [&b"etag"[..], b"last-modified", b"content-length"]
-        .iter()
-        .all(|name| value(head, name).is_none_or(|new| value(stored, name) == Some(new)))
+    let both = |name: &[u8]| (value(stored, name), value(head, name));
+    let is_other_len = matches!(both(b"content-length"), (stored, new @ Some(_)) if stored != new);
+    let validators = [both(b"etag"), both(b"last-modified")];
+    if is_other_len || validators.iter().any(|(stored, new)| stored != new) {
+        return HeadSays::Other;
+    }
+    match validators.iter().any(|(stored, _)| stored.is_some()) {
+        true => HeadSays::Same,
+        false => HeadSays::Nothing,
+    }
 }
 
 /// Whether a date validates strongly: it is at least a second older than the response that it came with (RFC 9110
@@ -250,8 +268,22 @@ mod tests {
     #[test]
     fn head_freshens_what_it_agrees_with() {
         let stored: [Line<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
-        assert!(head_freshens(&stored, &[(b"etag", b"\"a\"")]));
-        assert!(!head_freshens(&stored, &[(b"content-length", b"6")]));
-        assert!(!head_freshens(&stored, &[(b"last-modified", b"x")]));
+        let says = |head: &[Line<'_>]| head_says(&stored, head);
+        assert_eq!(says(&[(b"etag", b"\"a\"")]), HeadSays::Same);
+        assert_eq!(says(&[(b"content-length", b"6")]), HeadSays::Other);
+        let dated: [Line<'_>; 2] = [(b"etag", b"\"a\""), (b"last-modified", b"x")];
+        assert_eq!(says(&dated), HeadSays::Other);
+    }
+
+    #[test]
+    fn head_without_a_validator_freshens_nothing() {
+        let tagged: [Line<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
+        let head: [Line<'_>; 1] = [(b"content-length", b"5")];
+        assert_eq!(head_says(&tagged, &head), HeadSays::Other);
+        assert_eq!(head_says(&tagged[1..], &head), HeadSays::Nothing);
+        assert_eq!(
+            head_says(&tagged[1..], &[(b"content-length", b"6")]),
+            HeadSays::Other
+        );
     }
 }

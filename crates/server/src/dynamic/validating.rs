@@ -2,7 +2,7 @@
 //! it is used since no better is to be had. Knows neither who asks nor how a request gets to its origin.
 
 use lowroad_cache::request::Asked;
-use lowroad_cache::validation::{self, Validators};
+use lowroad_cache::validation::{self, HeadSays, Validators};
 use lowroad_dynamic::{Failure, Fields};
 use lowroad_http::fields::{Known, Lines, Name};
 use lowroad_http::h1::BodyLen;
@@ -109,9 +109,13 @@ impl Stale {
         if is_made || reply.status() != Status::OK || representation.head.status() != Status::OK {
             return;
         }
-        let is_same = is_same(representation, reply);
         let renewed = || renew(storing, &self.object, &reply.response.fields, request);
-        if !is_same || renewed().is_none() {
+        let is_over = match head_says(representation, reply) {
+            HeadSays::Same => renewed().is_none(),
+            HeadSays::Other => true,
+            HeadSays::Nothing => false,
+        };
+        if is_over {
             storing.forget(&self.object);
         }
     }
@@ -146,8 +150,8 @@ impl Stale {
     }
 }
 
-/// Whether the response to HEAD is about what is stored.
-fn is_same(representation: &Representation, reply: &Reply) -> bool {
+/// What the response to HEAD says of what is stored.
+fn head_says(representation: &Representation, reply: &Reply) -> HeadSays {
     let stored = representation.head.all(representation.bytes()).fields();
     let stored: Vec<_> = stored.map(|(name, value)| (name_of(name), value)).collect();
     let news = reply.response.fields.iter();
@@ -156,7 +160,10 @@ fn is_same(representation: &Representation, reply: &Reply) -> bool {
         BodyLen::Known(len) => len == representation.len(),
         BodyLen::None | BodyLen::Unknown => true,
     };
-    has_len && validation::head_freshens(&stored, &news)
+    match has_len {
+        true => validation::head_says(&stored, &news),
+        false => HeadSays::Other,
+    }
 }
 
 /// A stored response as the origin says that it is now (RFC 9111 §3.2, §4.3.4).
