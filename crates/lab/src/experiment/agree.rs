@@ -2,10 +2,10 @@
 
 /// Figures that differ by this share count as the same: what repeats of one may differ by.
 pub const SAME: f64 = 0.03;
-/// How often a count is repeated at most,
-pub const MOST_COUNTS: usize = 5;
-/// and times at a rate: these differ by what happens to come together, and more repeats would say nothing else.
-pub const MOST_TIMES: usize = 3;
+/// How often a point is counted at most.
+pub const COUNTED_MOST: usize = 5;
+/// How often a point is timed at most, at a rate. Times differ by what happens to come together; more repeats would say the same.
+pub const TIMED_MOST: usize = 3;
 
 /// The middle of what is sorted; of an even number, between the two in the middle. `None` of nothing.
 #[must_use]
@@ -18,7 +18,7 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
     })
 }
 
-/// Whether one more repeat is wanted, of `most`: the middle of those that there are stands alone. A server that still learned in the first,
+/// Whether one more repeat is wanted, if `most` are allowed: the middle of those that there are stands alone. A server that still learned in the first,
 /// or whose threads once took turns in another order, does not move the middle of three.
 #[must_use]
 pub fn wants_another(repeats: &[f64], most: usize) -> bool {
@@ -47,28 +47,28 @@ mod tests {
     #[test]
     fn two_that_agree_are_enough() {
         assert!(
-            !wants_another(&[100.0], MOST_COUNTS),
+            !wants_another(&[100.0], COUNTED_MOST),
             "that is what was planned"
         );
-        assert!(!wants_another(&[100.0, 102.0], MOST_COUNTS));
-        assert!(!wants_another(&[0.0, 0.0], MOST_COUNTS));
+        assert!(!wants_another(&[100.0, 102.0], COUNTED_MOST));
+        assert!(!wants_another(&[0.0, 0.0], COUNTED_MOST));
         assert!(
-            wants_another(&[100.0, 103.09], MOST_COUNTS),
+            wants_another(&[100.0, 103.09], COUNTED_MOST),
             "as the report says"
         );
     }
 
     #[test]
     fn of_more_the_middle_one_has_company() {
-        assert!(!wants_another(&[110.0, 100.0, 101.0], MOST_COUNTS));
-        assert!(wants_another(&[110.0, 100.0, 105.0], MOST_COUNTS));
-        assert!(!wants_another(&[110.0, 100.0, 105.0], MOST_TIMES));
+        assert!(!wants_another(&[110.0, 100.0, 101.0], COUNTED_MOST));
+        assert!(wants_another(&[110.0, 100.0, 105.0], COUNTED_MOST));
+        assert!(!wants_another(&[110.0, 100.0, 105.0], TIMED_MOST));
         assert!(
-            wants_another(&[110.0, 100.0, 105.0, 104.0], MOST_COUNTS),
+            wants_another(&[110.0, 100.0, 105.0, 104.0], COUNTED_MOST),
             "two of four"
         );
         assert!(
-            !wants_another(&[120.0, 100.0, 110.0, 105.0, 115.0], MOST_COUNTS),
+            !wants_another(&[120.0, 100.0, 110.0, 105.0, 115.0], COUNTED_MOST),
             "enough"
         );
     }

@@ -14,6 +14,21 @@ const OF_A_MIX: u64 = 320;
 /// but those for whom that would be more instructions than these.
 const MIX_WORK: f64 = 1.28e8;
 
+/// Requests that are counted at a rate,
+const OF_A_RATE: f64 = 400.0;
+/// and at each that a search tries.
+const OF_A_SEARCH: f64 = 600.0;
+/// What results depend on: those of other amounts are not gone on with. The last is the order in which connections are dealt.
+pub const AMOUNTS: [f64; 7] = [
+    WORK,
+    MOST,
+    OF_A_MIX as f64,
+    MIX_WORK,
+    OF_A_RATE,
+    OF_A_SEARCH,
+    2.0,
+];
+
 /// What the amounts depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
@@ -77,7 +92,7 @@ fn as_many(each: f64) -> u64 {
 /// requests decide.
 pub fn lasting_s(rate_per_s: f64, (before_s, counted_s): (f64, f64), searches: bool) -> (f64, f64) {
     const BEFORE: f64 = 100.0;
-    let counted = if searches { 600.0 } else { 400.0 };
+    let counted = if searches { OF_A_SEARCH } else { OF_A_RATE };
     let as_long = |requests: f64| requests / rate_per_s.max(1.0);
     (
         before_s.min(as_long(BEFORE)),

@@ -46,7 +46,7 @@ pub struct Job {
     pub timeout_ms: u64,
     /// Requests of which a figure is made, where they are counted and not the time.
     pub requests: u64,
-    /// Requests before these.
+    /// Requests before these, at least, if the experiment's file says so.
     pub warmup_requests: Option<u64>,
     /// The longest packet of the network, in bytes, if it is not the usual one: only a guest's can be chosen.
     pub mtu: Option<u32>,

@@ -16,9 +16,9 @@ const UNDER_WAY: u64 = 2;
 const DYNAMIC: &str = "dynamic";
 /// Share of errors that must not be reached.
 const ERRORS_BELOW: f64 = 0.01;
-/// The gap at the end, as a share of the capacity,
+/// The gap at the end, as a share of the capacity.
 const RESOLUTION: f64 = 0.04;
-/// which is not looked into for what rounding adds to it.
+/// A little more, so that rounding does not open the gap again.
 const GAP: f64 = RESOLUTION * 1.001;
 /// What a rate is multiplied or divided by while nothing is known beyond it.
 const FAR: f64 = 2.0;
@@ -58,7 +58,7 @@ pub fn search<E>(
     let least = start / 64.0;
     let mut good: Option<(f64, Measured)> = None;
     let mut bad = None;
-    let before = before.filter(|rate| (least..max).contains(rate));
+    let before = before.filter(|rate| (least..=max).contains(rate));
     let mut rate = before.unwrap_or(start);
     // Just beyond what was found before is the other end of the gap, if it is as it was.
     let mut factor = before.map_or(FAR, |_| 1.0 / (1.0 - RESOLUTION));
@@ -200,7 +200,7 @@ mod tests {
             after(Some(0.0), 0.0, 1000.0, 5000.0),
             capacity(0.0, 1000.0, 5000.0)
         );
-        assert_eq!(after(Some(5000.0), 1e9, 1000.0, 5000.0).0, 5000.0);
+        assert_eq!(after(Some(5000.0), 1e9, 1000.0, 5000.0), (5000.0, 1));
     }
 
     #[test]

@@ -126,8 +126,8 @@ impl<'a> Kept<'a> {
         };
         let values: Option<Vec<f64>> = (0..=step.repeat).map(value).collect();
         let most = match self.experiment.is_by_rate() {
-            true => agree::MOST_TIMES,
-            false => agree::MOST_COUNTS,
+            true => agree::TIMED_MOST,
+            false => agree::COUNTED_MOST,
         };
         let wanted = agree::wants_another(&values?, most);
         wanted.then(|| Step {
@@ -207,7 +207,7 @@ fn comparable(
         }
         if record.fingerprint != experiment.fingerprint(server, scale) {
             return Err(format!(
-                "{} was measured with other settings (the experiment's file, --scale or --quick \
+                "{} was measured with other settings (the experiment's file, --scale, --quick or the lab \
                  changed); use --fresh to begin anew (what is there is kept beside it), or \
                  another folder with --results",
                 record.server

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::amount::AMOUNTS;
 use super::counting::{By, Counting, Ways};
 use super::measure::Measure;
 
@@ -345,6 +346,7 @@ impl Experiment {
         if self.by == By::Instructions {
             let counting = (self.instructions.requests, self.instructions.warmup);
             text += &serde_json::to_string(&counting).expect("plain data");
+            text += &serde_json::to_string(&AMOUNTS).expect("plain data");
             if let Some(memory_mib) = self.instructions.memory_mib {
                 text += &format!("{memory_mib} MiB");
             }

@@ -8,7 +8,7 @@ use super::drive::Quota;
 use super::even::{self, even};
 use crate::workload::{Answer, Expected, Opening, Session, Wants, Workload};
 
-/// So many connections are in an order that is even; few figures need more.
+/// So many connections are in an order that is even; those after them come as they are drawn.
 const EVEN: usize = 1000;
 
 /// The connections of a workload.
@@ -93,13 +93,16 @@ struct Order {
 impl Order {
     /// The connection at this place.
     fn session(&self, at: u64) -> Box<dyn Session> {
+        self.workload.session(self.number(at), self.seed)
+    }
+
+    fn number(&self, at: u64) -> u64 {
         let count = self.even.len();
-        let number = match self.even.get(at as usize) {
+        match self.even.get(at as usize) {
             Some(number) => *number,
             None if count == 0 => at,
             None => even::after(count) + (at - count as u64),
-        };
-        self.workload.session(number, self.seed)
+        }
     }
 }
 
@@ -192,6 +195,21 @@ mod tests {
         assert!(distinct.len() > 1, "not all the same");
         let halves = [&[0, 1, 2][..], &[3, 0, 1]].map(|order| asked(&*dealt.onward(), order));
         assert_eq!(one, halves.concat());
+    }
+
+    #[test]
+    fn nothing_is_dealt_twice() {
+        let settings = [("dirs".to_owned(), "3".to_owned())].into();
+        let dealt = Dealt::of(named("specweb99", &settings, "host").expect("known"), 1);
+        let mut numbers: Vec<u64> = (0..3 * EVEN as u64)
+            .map(|at| dealt.order.number(at))
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 3 * EVEN);
+        let settings = [("size".to_owned(), "64".to_owned())].into();
+        let dealt = Dealt::of(named("webstone", &settings, "host").expect("known"), 1);
+        assert_eq!([0, 1, 2000].map(|at| dealt.order.number(at)), [0, 1, 2000]);
     }
 
     #[test]

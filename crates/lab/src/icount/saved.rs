@@ -123,6 +123,7 @@ mod tests {
             "booted-512-00000003.new-99999999",
             "booted-1024-00000004",
             "booted-mtu-9000-512-00000005",
+            "booted-mtu-9000-512-00000006",
         ];
         for name in names {
             fs::write(folder.join(name), "").expect("a file");
@@ -132,8 +133,13 @@ mod tests {
             &prefix(&boot, None),
             &folder.join("booted-512-00000002.new-9"),
         );
-        let left = names.map(|name| folder.join(name).exists());
-        assert_eq!(left, [false, true, true, false, true, true]);
+        let left = || names.map(|name| folder.join(name).exists());
+        assert_eq!(left(), [false, true, true, false, true, true, true]);
+        forget(
+            &prefix(&boot, Some(9000)),
+            &folder.join("booted-mtu-9000-512-00000006.new-9"),
+        );
+        assert_eq!(left(), [false, true, true, false, true, false, true]);
         fs::remove_dir_all(&folder).expect("removed");
     }
 }

@@ -50,6 +50,7 @@ pub struct Waiting {
     pub is_fallback: bool,
     /// The same.
     pub inner: Option<Arc<Inner>>,
+    /// The same.
     pub is_user: bool,
     /// What for.
     pub waits_for: WaitsFor,

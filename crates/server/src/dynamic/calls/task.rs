@@ -50,8 +50,11 @@ pub fn store(
 
 /// An answer being made.
 pub struct Task {
+    /// The program, at it.
     pub answering: Answering,
+    /// What its site has.
     pub objects: Arc<SiteObjects>,
+    /// How its response is stored, if it may be.
     pub storing: Option<Storing>,
     /// Decoded path, where the response may be stored; else empty.
     pub path: Box<[u8]>,
@@ -61,14 +64,18 @@ pub struct Task {
     pub stale: Option<Stale>,
     /// What the request may change.
     pub changed: Option<Changed>,
+    /// Counts those who wait.
     pub waits: Waits,
+    /// Where the request goes.
     pub route: Arc<Route>,
+    /// Those who wait for the same.
     pub shared: Option<Shared>,
+    /// Where it is made.
     pub executor: Executor,
 }
 
 impl Task {
-    /// Until it is there.
+    /// Makes it, and gives what came of it.
     pub async fn run(mut self: Box<Self>) -> Outcome {
         let answer = self.answer().await;
         self.outcome(answer)
@@ -141,9 +148,11 @@ impl Task {
 
 /// Those who wait for the response to an equal request.
 pub struct Shared {
+    /// Where they wait.
     pub makings: Arc<Makings<Waiter>>,
     /// Until they were told.
     pub ticket: Option<Ticket>,
+    /// Of the key of what they wait for.
     pub hash: u64,
 }
 
@@ -189,8 +198,11 @@ pub fn forget_changed(changed: Option<&Changed>, reply: &Reply, store: &SharedSt
 
 /// An answer that somebody waits for, and gets even if making it panics.
 pub struct Due {
+    /// How it gets there.
     pub post: Post,
+    /// Who waits.
     pub id: ExchangeId,
+    /// Whether it has yet to come.
     pub is: bool,
 }
 

@@ -21,9 +21,9 @@ const STUCK: Duration = Duration::from_secs(5);
 
 /// A body on its way into the store.
 pub struct Fill {
-    /// What it takes.
+    /// What storing it needs.
     pub storing: Storing,
-    /// It, as long as it comes.
+    /// What readers find while it comes.
     pub object: ObjectArc,
     /// What the disk would be told, until it was.
     pub for_disk: Option<ForDisk>,
