@@ -342,6 +342,8 @@ fn a_head_that_differs_ends_what_is_stored() {
         "ETag: W/\"a\"\r\n",
         "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
         "ETag: \"a\"\r\nCache-Control: no-store\r\n",
+        // A version without a tag may be as long.
+        "Content-Length: 4\r\nCache-Control: max-age=90\r\n",
     ] {
         let (text, _, count) = around_a_head(fields);
         assert_eq!((&*text, count), ("different", 3), "{fields}");
@@ -352,8 +354,7 @@ fn a_head_that_differs_ends_what_is_stored() {
 fn a_head_that_is_the_same_freshens_what_is_stored() {
     for fields in [
         "Content-Length: 4\r\nETag: \"a\"\r\nX-A: 2\r\nX-B: 2\r\nCache-Control: max-age=90\r\n",
-        "Content-Length: 4\r\nX-A: 2\r\nX-B: 2\r\nCache-Control: max-age=90\r\n",
-        "X-A: 2\r\nX-B: 2\r\nCache-Control: max-age=90\r\n",
+        "ETag: \"a\"\r\nX-A: 2\r\nX-B: 2\r\nCache-Control: max-age=90\r\n",
     ] {
         let (text, got, count) = around_a_head(fields);
         assert_eq!((&*text, count), ("body", 2), "{fields}");
