@@ -10,7 +10,7 @@ use super::database::{self, Database};
 use super::forms;
 use super::schema::Experiment;
 use super::site::Sites;
-use super::warm::Warmed;
+use super::warm::{Warmed, learns};
 use crate::icount::boot::Boot;
 use crate::icount::guest::{Guest, Network};
 use crate::icount::image::Image;
@@ -50,6 +50,8 @@ pub struct Guests {
 pub struct Key {
     peer: String,
     settings: BTreeMap<String, String>,
+    /// The experiment's traffic, where it makes a difference what was asked before.
+    traffic: Option<BTreeMap<String, String>>,
     workers: u32,
     processes: u32,
     site: PathBuf,
@@ -111,6 +113,8 @@ impl Guests {
         Key {
             peer: job.server.peer.clone(),
             settings: job.server.settings.clone(),
+            // A level that has learned that little comes twice looks no further.
+            traffic: learns(&job.server.peer).then(|| job.files_settings.clone()),
             workers: job.server.workers,
             processes: match table::takes(&job.server.peer, "processes") {
                 true => processes(job),

@@ -76,7 +76,7 @@ fn warm_up(job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
 }
 
 /// Whether a peer has a level that learns what is asked for, or memory for modules that is touched by and by.
-fn learns(peer: &str) -> bool {
+pub fn learns(peer: &str) -> bool {
     peer.ends_with("-softirq") || ["lowroad-accelerate", "lowroad-wasm"].contains(&peer)
 }
 
