@@ -18,8 +18,8 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
     })
 }
 
-/// Whether one more repeat is wanted, if `most` are allowed: the middle of those that there are stands alone. A server that still learned in the first,
-/// or whose threads once took turns in another order, does not move the middle of three.
+/// Whether one more repeat is wanted, if `most` are allowed: the middle of those that there are stands alone. A server that
+/// still learned in the first, or whose threads once took turns in another order, does not move the middle of three.
 #[must_use]
 pub fn wants_another(repeats: &[f64], most: usize) -> bool {
     (2..most).contains(&repeats.len()) && !agree(repeats)

@@ -18,7 +18,9 @@ const MIX_WORK: f64 = 1.28e8;
 const OF_A_RATE: f64 = 400.0;
 /// and at each that a search tries.
 const OF_A_SEARCH: f64 = 600.0;
-/// What results depend on: those of other amounts are not gone on with. The last is the order in which connections are dealt.
+/// Of the order in which connections are dealt: another order is another number.
+const ORDER_VERSION: f64 = 2.0;
+/// What results depend on: those of other amounts are not gone on with.
 pub const AMOUNTS: [f64; 7] = [
     WORK,
     MOST,
@@ -26,7 +28,7 @@ pub const AMOUNTS: [f64; 7] = [
     MIX_WORK,
     OF_A_RATE,
     OF_A_SEARCH,
-    2.0,
+    ORDER_VERSION,
 ];
 
 /// What the amounts depend on.

@@ -113,7 +113,7 @@ impl Guests {
         Key {
             peer: job.server.peer.clone(),
             settings: job.server.settings.clone(),
-            // A level that has learned that little comes twice looks no further.
+            // Its figures would depend on what another experiment asked it before.
             traffic: learns(&job.server.peer).then(|| job.files_settings.clone()),
             workers: job.server.workers,
             processes: match table::takes(&job.server.peer, "processes") {

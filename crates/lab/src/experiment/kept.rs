@@ -96,32 +96,32 @@ impl<'a> Kept<'a> {
         self.inner().stored.records.get(key)?.measured().cloned()
     }
 
+    /// The key of a repeat of a step's point.
+    fn point(&self, step: &Step, repeat: u32) -> Key {
+        let server = &self.experiment.servers[step.server].name;
+        results::key(Role::Point, server, &step.x, repeat)
+    }
+
     /// What a search found in the first repeat of a step.
     #[must_use]
     pub fn first_capacity(&self, step: &Step) -> Option<f64> {
-        let server = &self.experiment.servers[step.server].name;
-        let key = results::key(Role::Point, server, &step.x, 0);
-        self.figures(&key)?.capacity_per_s
+        self.figures(&self.point(step, 0))?.capacity_per_s
     }
 
     /// Whether nothing is left to do for a step.
     #[must_use]
     pub fn is_done(&self, step: &Step) -> bool {
-        let server = &self.experiment.servers[step.server].name;
-        let key = results::key(Role::Point, server, &step.x, step.repeat);
         let inner = self.inner();
-        let record = inner.stored.records.get(&key);
+        let record = inner.stored.records.get(&self.point(step, step.repeat));
         inner.not_there.contains(&step.server) || record.and_then(Record::measured).is_some()
     }
 
     /// The step after this, if the repeats of its point don't agree: what the experiment's first figure shows of them.
     #[must_use]
     pub fn another(&self, step: &Step) -> Option<Step> {
-        let server = &self.experiment.servers[step.server].name;
         let measure = &self.experiment.figures.first()?.measure;
         let value = |repeat| {
-            let key = results::key(Role::Point, server, &step.x, repeat);
-            self.figures(&key)
+            self.figures(&self.point(step, repeat))
                 .and_then(|measured| measure.value(&measured))
         };
         let values: Option<Vec<f64>> = (0..=step.repeat).map(value).collect();
