@@ -110,22 +110,25 @@ func main() {
 	}
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		for _, protocol := range []string{"HTTP/2.0", "HTTP/1.1"} {
-			config := &tls.Config{
-				RootCAs: roots, MinVersion: version, MaxVersion: version,
-				ClientSessionCache: tls.NewLRUClientSessionCache(8),
+			dialing := func(sessions tls.ClientSessionCache) *http.Client {
+				return &http.Client{Transport: &http.Transport{
+					DialContext: dial, ForceAttemptHTTP2: protocol == "HTTP/2.0",
+					TLSClientConfig: &tls.Config{
+						RootCAs: roots, MinVersion: version, MaxVersion: version,
+						ClientSessionCache: sessions,
+					},
+				}}
 			}
-			transport := &http.Transport{
-				DialContext: dial, TLSClientConfig: config,
-				ForceAttemptHTTP2: protocol == "HTTP/2.0",
+			visit(dialing(nil), protocol, large)
+			// One connection after the other: a dial that Go gives up, because another came first, takes the
+			// session out of the cache.
+			sessions := tls.NewLRUClientSessionCache(8)
+			for _, resumed := range []bool{false, true} {
+				response, err := dialing(sessions).Get("https://a.example/small")
+				check(string(body(response, err)) == "hello", "small")
+				check(response.TLS.Version == version, response.TLS.Version)
+				check(response.TLS.DidResume == resumed, resumed, version, protocol)
 			}
-			client := &http.Client{Transport: transport}
-			visit(client, protocol, large)
-			transport.CloseIdleConnections()
-			response, err := client.Get("https://a.example/small")
-			check(string(body(response, err)) == "hello", "small")
-			check(response.TLS.Version == version, response.TLS.Version)
-			check(response.TLS.DidResume, "not resumed", version, protocol)
-			transport.CloseIdleConnections()
 		}
 	}
 	fmt.Println("done")
