@@ -177,12 +177,13 @@ pub enum HeadSays {
     Same,
     /// There is another one by now: the stored one is stale.
     Other,
-    /// Nothing: without a validator two of the same length can't be told from each other.
+    /// Nothing: it lacks what tells one version from another.
     Nothing,
 }
 
-/// Compares a stored response with that to HEAD (§4.3.5). That has to have all validators of the stored one, and one at least,
-/// though the RFC does not ask for it: fields of one response would stand before the body of another.
+/// Compares a stored response with that to HEAD (§4.3.5). To freshen it, that has to have the strong tag of the stored one, or
+/// all its validators, and one at least, though the RFC does not ask for it: fields of one response would stand before the body
+/// of another.
 #[must_use]
 pub fn head_says(stored: &[Line<'_>], head: &[Line<'_>]) -> HeadSays {
     let value = |of: &[Line<'_>], name: &[u8]| {
@@ -190,12 +191,18 @@ pub fn head_says(stored: &[Line<'_>], head: &[Line<'_>]) -> HeadSays {
         line.map(|(_, value)| value.trim_ascii().to_vec())
     };
     let both = |name: &[u8]| (value(stored, name), value(head, name));
-    let is_other_len = matches!(both(b"content-length"), (stored, new @ Some(_)) if stored != new);
-    let validators = [both(b"etag"), both(b"last-modified")];
-    if is_other_len || validators.iter().any(|(stored, new)| stored != new) {
+    let (validators, len) = (
+        [both(b"etag"), both(b"last-modified")],
+        both(b"content-length"),
+    );
+    let mut said = validators.iter().chain([&len]);
+    if said.any(|(stored, new)| new.is_some() && stored != new) {
         return HeadSays::Other;
     }
-    match validators.iter().any(|(stored, _)| stored.is_some()) {
+    let has_strong_tag = matches!(&validators[0], (_, Some(tag)) if !tag.starts_with(b"W/"));
+    let has_all = validators.iter().any(|(stored, _)| stored.is_some())
+        && validators.iter().all(|(stored, new)| stored == new);
+    match has_strong_tag || has_all {
         true => HeadSays::Same,
         false => HeadSays::Nothing,
     }
@@ -279,8 +286,14 @@ mod tests {
     fn head_without_a_validator_freshens_nothing() {
         let tagged: [Line<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
         let head: [Line<'_>; 1] = [(b"content-length", b"5")];
-        assert_eq!(head_says(&tagged, &head), HeadSays::Other);
+        assert_eq!(head_says(&tagged, &head), HeadSays::Nothing);
         assert_eq!(head_says(&tagged[1..], &head), HeadSays::Nothing);
+        let dated: [Line<'_>; 2] = [tagged[0], (b"last-modified", b"x")];
+        assert_eq!(head_says(&dated, &dated[1..]), HeadSays::Nothing);
+        assert_eq!(head_says(&dated, &dated[..1]), HeadSays::Same);
+        let weak: [Line<'_>; 2] = [(b"etag", b"W/\"a\""), dated[1]];
+        assert_eq!(head_says(&weak, &weak[..1]), HeadSays::Nothing);
+        assert_eq!(head_says(&weak, &weak), HeadSays::Same);
         assert_eq!(
             head_says(&tagged[1..], &[(b"content-length", b"6")]),
             HeadSays::Other
