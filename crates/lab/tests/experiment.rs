@@ -158,6 +158,42 @@ fn errors_name_line_and_key() {
         counted.contains("line 17: [instructions]: values must be numbers"),
         "{counted}"
     );
+    for (line, bound) in [
+        ("requests = 0", "requests: must be 1 to"),
+        ("requests = 18446744073709551615", "requests: must be 1 to"),
+        ("warmup = 18446744073709551615", "warmup: must be at most"),
+    ] {
+        let asked = of("[load]", &format!("[instructions]\n{line}\n[load]"));
+        assert!(asked.contains(&format!("line 18: {bound}")), "{asked}");
+    }
+    let by_mtu = |changes: [(&str, &str); 2]| {
+        let changes = [("\"connections\"", "\"mtu\""), ("[8, 64]", "[1500, 65521]")]
+            .into_iter()
+            .chain(changes);
+        problem(|text| {
+            let mut text = text.to_owned();
+            for (from, to) in changes.clone() {
+                text = text.replacen(from, to, 1);
+            }
+            text
+        })
+    };
+    for (wrong, place) in [
+        (("65521]", "65522]"), "line 15: values: must be whole"),
+        (("1500", "67"), "line 15: values: must be whole"),
+        (("1500", "1500.5"), "line 15: values: must be whole"),
+        (
+            ("[load]", "[instructions]\nvalues = [67]\n[load]"),
+            "line 17: [instructions]: values must be whole",
+        ),
+        (
+            ("peer = \"nginx\"", "peer = \"nginx\"\nalso = [1e9]"),
+            "line 23: also: must be whole",
+        ),
+    ] {
+        let mtu = by_mtu([("", ""), wrong]);
+        assert!(mtu.contains(place), "{mtu}");
+    }
     let capacity = of("\"requests_per_s\"", "\"capacity\"");
     assert!(capacity.contains("[search]"), "{capacity}");
     let repeats = of("repeats = 2", "repeats = 0");

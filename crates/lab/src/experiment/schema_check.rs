@@ -42,6 +42,11 @@ pub fn problem(experiment: &Experiment) -> Option<Problem> {
         .or_else(|| figures(experiment))
 }
 
+/// Most requests of a figure, and before it. A guest is asked for 100 s of its time at most: 10^6 instructions for each.
+const COUNTED_MAX: u64 = 100_000;
+/// A network's MTU, in bytes: IPv4 needs 68 (RFC 791), and a tap device takes no more than 65,521.
+const MTU: std::ops::RangeInclusive<f64> = 68.0..=65521.0;
+
 fn numbers(experiment: &Experiment) -> Option<Problem> {
     let load = &experiment.load;
     let wrong = |key, text: &str| Problem::new(key, key, text.to_owned());
@@ -62,6 +67,15 @@ fn numbers(experiment: &Experiment) -> Option<Problem> {
     }
     if load.timeout_ms == 0 {
         return wrong("timeout_ms", "must be 1 or more");
+    }
+    let counting = &experiment.instructions;
+    if !(1..=COUNTED_MAX).contains(&counting.requests) {
+        let text = format!("must be 1 to {COUNTED_MAX}");
+        return Problem::new("requests", "requests =", text);
+    }
+    if counting.warmup.is_some_and(|warmup| warmup > COUNTED_MAX) {
+        let text = format!("must be at most {COUNTED_MAX}");
+        return Problem::new("warmup", "warmup =", text);
     }
     let search = experiment.search.as_ref()?;
     (!(search.start > 0.0 && search.max >= search.start && search.max.is_finite()))
@@ -147,6 +161,11 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
     if numeric && !servers.all(|server| all_positive(&server.also)) {
         return wrong("also", needed);
     }
+    if sweep.parameter == Parameter::Mtu
+        && let Some(problem) = mtu(experiment)
+    {
+        return Some(problem);
+    }
     if sweep.parameter == Parameter::None && sweep.values.len() != 1 {
         return wrong("values", "must be one name for parameter = \"none\"");
     }
@@ -161,6 +180,28 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
                 "shares must be more than 0 and at most 10".into(),
             )
         })?
+}
+
+/// Of packets that no network has.
+fn mtu(experiment: &Experiment) -> Option<Problem> {
+    let is_one = |x: &X| {
+        let number = x.number();
+        number.is_some_and(|number| MTU.contains(&number) && number.fract() == 0.0)
+    };
+    let all = |values: &[X]| values.iter().all(is_one);
+    let needed = format!(
+        "must be whole numbers of {} to {} bytes",
+        MTU.start(),
+        MTU.end()
+    );
+    if !all(&experiment.sweep.values) {
+        return Problem::new("values", "values", needed);
+    }
+    if !all(&experiment.instructions.values) {
+        return Problem::new("[instructions]", "instructions", format!("values {needed}"));
+    }
+    let mut servers = experiment.servers.iter();
+    (!servers.all(|server| all(&server.also))).then(|| Problem::new("also", "also", needed))?
 }
 
 fn pace(experiment: &Experiment) -> Option<Problem> {
