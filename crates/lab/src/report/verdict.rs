@@ -21,7 +21,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// What our ratio says of the paper's. A paper's ratio near 1 says that two are alike, or that a difference is small:
-    /// it holds if ours is as near to 1.
+    /// it holds if ours is as near to 1, or what repeats may differ by farther.
     #[must_use]
     pub fn of(paper: f64, ours: f64) -> Verdict {
         const SMALL: f64 = 1.05;
@@ -30,7 +30,7 @@ impl Verdict {
             false => (paper, ours),
         };
         if paper < SMALL {
-            let bound = paper.max(1.0 + SAME);
+            let bound = paper * (1.0 + SAME);
             return match (1.0 / bound..=bound).contains(&ours) {
                 true => Verdict::Holds,
                 false => Verdict::Fails,
@@ -158,6 +158,8 @@ mod tests {
             (1.0, 1.02, Verdict::Holds),
             (1.0, 1.4, Verdict::Fails),
             (1.04, 0.97, Verdict::Holds),
+            (1.03, 1.04, Verdict::Holds),
+            (1.03, 1.07, Verdict::Fails),
             (1.04, 0.5, Verdict::Fails),
             (0.5, 0.4, Verdict::Holds),
             (0.5, 0.8, Verdict::Less),
