@@ -13,19 +13,22 @@ const WARMUP_OF_ONE_FILE: u64 = 300;
 const OF_A_MIX: u64 = 320;
 /// but those for whom that would be more instructions than these.
 const MIX_WORK: f64 = 1.28e8;
+/// Before it, so many times as many: by then a server has done what it does only once.
+const MIXES_BEFORE: u64 = 2;
 
 /// Requests that are counted at a rate,
-const OF_A_RATE: f64 = 400.0;
+const OF_A_RATE: f64 = 300.0;
 /// and at each that a search tries.
 const OF_A_SEARCH: f64 = 600.0;
 /// Of the order in which connections are dealt: another order is another number.
-const ORDER_VERSION: f64 = 2.0;
+const ORDER_VERSION: f64 = 3.0;
 /// What results depend on: those of other amounts are not gone on with.
-pub const AMOUNTS: [f64; 7] = [
+pub const AMOUNTS: [f64; 8] = [
     WORK,
     MOST,
     OF_A_MIX as f64,
     MIX_WORK,
+    MIXES_BEFORE as f64,
     OF_A_RATE,
     OF_A_SEARCH,
     ORDER_VERSION,
@@ -59,11 +62,11 @@ impl Wanted {
         20
     }
 
-    /// Requests before a figure, if one costs `each` instructions. Of a mix, all that will be asked for.
+    /// Requests before a figure, if one costs `each` instructions. Of a mix, all that will be asked for are among them.
     pub fn warmup(self, each: f64) -> u64 {
         let usual = match self.is_of_one_file {
             true => as_many(each).clamp(1, WARMUP_OF_ONE_FILE),
-            false => self.requests(each),
+            false => self.least.max(MIXES_BEFORE * of_a_mix(each)),
         };
         usual.max(self.warmup.unwrap_or(0))
     }
@@ -72,7 +75,7 @@ impl Wanted {
     pub fn requests(self, each: f64) -> u64 {
         let requests = match self.is_of_one_file {
             true => as_many(each),
-            false => OF_A_MIX.min((MIX_WORK / each.max(1.0)) as u64),
+            false => of_a_mix(each),
         };
         requests.max(self.least)
     }
@@ -84,6 +87,10 @@ impl Wanted {
             false => self.connections + self.connections / 2,
         }
     }
+}
+
+fn of_a_mix(each: f64) -> u64 {
+    OF_A_MIX.min((MIX_WORK / each.max(1.0)) as u64)
 }
 
 fn as_many(each: f64) -> u64 {
@@ -129,10 +136,11 @@ mod tests {
     fn of_a_mix_all_servers_get_the_same() {
         for each in [20_000.0, 250_000.0] {
             assert_eq!(wanted(100, false).requests(each), 320);
-            assert_eq!(wanted(100, false).warmup(each), 320);
+            assert_eq!(wanted(100, false).warmup(each), 640);
         }
         let starts_processes = wanted(100, false);
         assert_eq!(starts_processes.requests(640_000.0), 200);
+        assert_eq!(starts_processes.warmup(640_000.0), 400);
         assert_eq!(starts_processes.warmup(6e6), 180);
         let more = Wanted {
             warmup: Some(8000),
@@ -144,7 +152,7 @@ mod tests {
     #[test]
     fn fast_rates_are_counted_for_a_shorter_time() {
         assert_eq!(lasting_s(100.0, (0.1, 0.5), false), (0.1, 0.5));
-        assert_eq!(lasting_s(4000.0, (0.1, 0.5), false), (0.025, 0.1));
+        assert_eq!(lasting_s(4000.0, (0.1, 0.5), false), (0.025, 0.075));
         assert_eq!(lasting_s(4000.0, (0.1, 0.5), true), (0.025, 0.15));
     }
 }

@@ -8,12 +8,11 @@ use super::amount::Wanted;
 use super::bench::Job;
 use super::guests::Ready;
 use super::warm::Run;
-use crate::icount::dealt::Dealt;
+use crate::icount::dealt::{Dealt, EVEN, EVEN_ONWARD, Orders};
 use crate::icount::drive::{Target, by_load};
 use crate::icount::life::Life;
 use crate::icount::{Done, PAIR, Slopes, slopes};
-use crate::load::{self, Outcome, Time};
-use crate::workload::named;
+use crate::load::{Outcome, Time};
 
 /// Those who ask a job's server.
 pub struct Clients<'j> {
@@ -29,12 +28,22 @@ impl<'j> Clients<'j> {
     ///
     /// # Errors
     /// The workload or its settings are unknown.
-    pub fn of(job: &'j Job, ready: &Ready, stop: &'j AtomicBool) -> Result<Clients<'j>, String> {
+    pub fn of(
+        job: &'j Job,
+        ready: &Ready,
+        orders: &mut Orders,
+        stop: &'j AtomicBool,
+    ) -> Result<Clients<'j>, String> {
         let address = ready.address;
-        let workload = named(&job.workload, &job.settings, &address.to_string())?;
+        let in_order = match job.memory_mib {
+            None => EVEN,
+            Some(_) => EVEN_ONWARD,
+        };
+        let host = (&*address.to_string(), in_order);
+        let traffic = orders.dealt(&job.workload, &job.settings, host)?;
         Ok(Clients {
             job,
-            traffic: Dealt::of(workload, load::SEED),
+            traffic,
             life: ready.guest.life(),
             address,
             stop,

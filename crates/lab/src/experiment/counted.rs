@@ -16,6 +16,7 @@ use super::phases::{Asks, Probe};
 use super::schema::Experiment;
 use super::site::Sites;
 use crate::icount::Slopes;
+use crate::icount::dealt::Orders;
 use crate::icount::profile::Profile;
 use crate::icount::timed::timed;
 use crate::load::{Load, Outcome, Snapshot, Time};
@@ -32,6 +33,7 @@ pub struct Counted {
     guests: Guests,
     /// The folder for profiles, if they are wanted.
     profiles: Option<PathBuf>,
+    orders: Rc<RefCell<Orders>>,
     /// The last one.
     guest: Option<(Key, Rc<RefCell<Ready>>)>,
 }
@@ -43,6 +45,7 @@ impl Counted {
         Self {
             guests: Guests::new(sites, profiles.is_some()),
             profiles,
+            orders: Rc::default(),
             guest: None,
         }
     }
@@ -79,6 +82,7 @@ impl Bench for Counted {
         Ok(Box::new(CountedPeer {
             ready: ready.clone(),
             profiles: self.profiles.clone(),
+            orders: self.orders.clone(),
             version,
             configuration,
         }))
@@ -97,6 +101,7 @@ impl Bench for Counted {
 struct CountedPeer {
     ready: Rc<RefCell<Ready>>,
     profiles: Option<PathBuf>,
+    orders: Rc<RefCell<Orders>>,
     version: String,
     configuration: String,
 }
@@ -134,7 +139,7 @@ impl CountedPeer {
     fn count(&self, job: &Job, stop: &AtomicBool) -> Result<Measured, String> {
         let ready = &mut *self.ready.borrow_mut();
         let address = ready.address;
-        let clients = Clients::of(job, ready, stop)?;
+        let clients = Clients::of(job, ready, &mut self.orders.borrow_mut(), stop)?;
         if forms::has_forms(job) {
             let begun = forms::begin(address, job).or_else(|_| forms::begin(address, job));
             begun.map_err(|why| ready.guest.failure(&why))?;
@@ -174,7 +179,7 @@ impl CountedPeer {
             connections: WARMING_CONNECTIONS,
             ..job.clone()
         };
-        let clients = Clients::of(&warming, ready, stop)?;
+        let clients = Clients::of(&warming, ready, &mut self.orders.borrow_mut(), stop)?;
         let Ready { guest, warmed, .. } = ready;
         let mut run = |requests| {
             let brought = clients.ask(requests, None)?;

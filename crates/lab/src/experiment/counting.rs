@@ -78,8 +78,8 @@ pub struct Counting {
     pub not: Option<String>,
     /// Requests of which a figure is made, at least.
     pub requests: u64,
-    /// Requests before, at least: caches fill, and a level that learns has learned. Unless it is given, as many as a figure is made
-    /// of, or fewer where all are for one file.
+    /// Requests before, at least: caches fill, and a level that learns has learned. Unless it is given, twice as many as of a mix,
+    /// or 300 at most of one file.
     pub warmup: Option<u64>,
     /// Seconds before counting begins, of the guest's own time, where rates are offered.
     pub warmup_s: f64,

@@ -27,35 +27,51 @@ impl Warmed {
     /// Those of `run`.
     pub fn up(&mut self, job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
         // Of a set that is larger than memory, what was asked for last is there.
-        let known = self.costs.iter().find(|(of, _)| *of == job.warm_settings);
-        let known = known.map(|(_, each)| *each);
+        let known = self
+            .costs
+            .iter()
+            .position(|(of, _)| *of == job.warm_settings);
         let known = known.filter(|_| job.memory_mib.is_none());
         let each = match known {
-            Some(each) if job.connections <= self.connections => each,
-            Some(each) => run(Wanted::by(job).warmup(each)).map(|_| each)?,
-            None => warm_up(job, run)?,
+            Some(at) if job.connections <= self.connections => self.costs[at].1,
+            Some(at) => {
+                let before = run(Wanted::by(job).trial())?.total;
+                let kept = &mut self.costs[at].1;
+                *kept = settle(job, (before, *kept), run)?;
+                *kept
+            }
+            None => {
+                let each = warm_up(job, run)?;
+                self.costs.push((job.warm_settings.clone(), each));
+                each
+            }
         };
-        if known.is_none() {
-            self.costs.push((job.warm_settings.clone(), each));
-        }
         self.connections = self.connections.max(job.connections);
         Ok(each)
     }
 }
 
 fn warm_up(job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
+    let wanted = Wanted::by(job);
+    let before = first(wanted.trial(), run)?.total;
+    let done = run(wanted.trial())?;
+    let roughly = (done.total - before) as f64 / done.requests as f64;
+    settle(job, (done.total, roughly), run)
+}
+
+/// Asks until a server that learns has learned, and others once, if there were so many instructions `before`, and a request costs
+/// `roughly` so many; how many it costs then.
+fn settle(job: &Job, (mut before, roughly): (u64, f64), run: &mut Run<'_>) -> Result<f64, String> {
     /// Whether it still learns then is seen by the repeats.
     const ROUNDS_MAX: u32 = 13;
     let wanted = Wanted::by(job);
-    let mut before = first(wanted.trial(), run)?.total;
+    let requests = wanted.warmup(roughly);
     let mut cost = |requests| {
         let done = run(requests)?;
         let cost = (done.total - before) as f64 / done.requests as f64;
         before = done.total;
         Ok::<f64, String>(cost)
     };
-    let roughly = cost(wanted.trial())?;
-    let requests = wanted.warmup(roughly);
     let mut each = cost(requests)?;
     // What goes on and on costs something else each time.
     if learns(&job.server.peer) && job.memory_mib.is_none() {
@@ -99,4 +115,104 @@ fn first(requests: u64, run: &mut Run<'_>) -> Result<Done<Outcome>, String> {
         tried = run(requests);
     }
     tried
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::axis::X;
+    use super::super::plan::{self, Extent, Step};
+    use super::super::schema::Experiment;
+    use super::*;
+
+    const FILE: &str = r#"
+title = "a mix"
+paper = "000"
+figure = "figure 2"
+question = "What is it asked?"
+[workload]
+name = "specweb99"
+[sweep]
+parameter = "connections"
+label = "clients"
+values = [10]
+[load]
+pace = "closed"
+[[server]]
+name = "server"
+peer = "PEER"
+[[draw]]
+figure = "figure 2"
+title = "requests"
+measure = "requests_per_s"
+"#;
+
+    fn job(peer: &str, connections: u32) -> Job {
+        let experiment = Experiment::parse("mix", &FILE.replace("PEER", peer));
+        let step = Step {
+            repeat: 0,
+            x: X::Number(connections.into()),
+            server: 0,
+        };
+        plan::job(&experiment.expect("right"), &step, &Extent::default())
+    }
+
+    /// A server that was asked for nothing yet.
+    #[derive(Default)]
+    struct Server {
+        warmed: Warmed,
+        total: f64,
+    }
+
+    impl Server {
+        /// What it is asked for so many clients, if a request costs so much in each run, and from the last on; and what comes out.
+        fn up(&mut self, peer: &str, clients: u32, costs: &[f64]) -> (Vec<u64>, f64) {
+            let mut asked = Vec::new();
+            let mut run = |requests| {
+                let cost = costs.get(asked.len()).or(costs.last());
+                self.total += cost.expect("it is asked") * requests as f64;
+                asked.push(requests);
+                Ok(Done {
+                    total: self.total as u64,
+                    requests,
+                    brought: Outcome::default(),
+                })
+            };
+            let each = self.warmed.up(&job(peer, clients), &mut run);
+            (asked, each.expect("answers"))
+        }
+    }
+
+    #[test]
+    fn most_servers_are_asked_once() {
+        let mut server = Server::default();
+        let first = server.up("nginx", 10, &[9e4, 5e4, 4e4]);
+        assert_eq!(first, (vec![20, 20, 640], 4e4));
+        assert_eq!(server.up("nginx", 10, &[]), (vec![], 4e4));
+        let more = server.up("nginx", 30, &[5e4]);
+        assert_eq!(more, (vec![20, 640], 5e4));
+        for clients in [30, 10] {
+            let known = server.up("nginx", clients, &[]);
+            assert_eq!(known, (vec![], 5e4), "{clients}");
+        }
+    }
+
+    #[test]
+    fn who_learns_is_asked_until_it_costs_the_same() {
+        let mut server = Server::default();
+        let peer = "apache-softirq";
+        let (asked, each) = server.up(peer, 10, &[9e4, 9e4, 9e4, 7e4, 5e4, 5.05e4]);
+        assert_eq!((asked.len(), each), (6, 5.05e4));
+        let (asked, each) = server.up(peer, 30, &[9e4, 9e4, 14e4, 5e4]);
+        assert_eq!((asked.len(), each), (5, 5e4));
+        assert_eq!(server.up(peer, 30, &[]), (vec![], 5e4));
+        let endless: Vec<f64> = (0..100).map(|at| 1e4 + 1e3 * f64::from(at)).collect();
+        let (asked, _) = server.up(peer, 60, &endless);
+        assert_eq!(asked.len(), 14, "13 rounds, and what was before");
+    }
+
+    #[test]
+    fn a_cheap_server_that_began_dear_is_asked_for_all() {
+        let (asked, each) = Server::default().up("nginx", 10, &[6e6, 6e6, 2e4, 1e4]);
+        assert_eq!((asked, each), (vec![20, 20, 180, 640], 1e4));
+    }
 }

@@ -1,15 +1,61 @@
 //! A workload's connections, dealt in one order to whoever connects next: so many connections ask for the same whatever
 //! they wait for, and a short run asks for the beginning of a long one, which is like the whole. Knows no guests.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::drive::Quota;
 use super::even::{self, even};
-use crate::workload::{Answer, Expected, Opening, Session, Wants, Workload};
+use crate::load::SEED;
+use crate::workload::{Answer, Expected, Opening, Session, Wants, Workload, named};
 
-/// So many connections are in an order that is even; those after them come as they are drawn.
-const EVEN: usize = 1000;
+/// So many connections are in an order that is even, if figures begin at the first; those after them come as they are drawn.
+pub const EVEN: usize = 1000;
+/// So many if each run of a measurement goes on where the one before it ended.
+pub const EVEN_ONWARD: usize = 6000;
+
+/// Orders that were made: one of 1,000 takes a quarter of a second, and most measurements need one that is there.
+#[derive(Default)]
+pub struct Orders(Vec<(Kind, Arc<[u64]>)>);
+
+/// A workload's name and its settings, and how many connections are in order.
+type Kind = (String, BTreeMap<String, String>, usize);
+
+impl Orders {
+    /// The connections of a workload of this name, for a server at `host`; the first `count` in an order that is even.
+    ///
+    /// # Errors
+    /// The workload or its settings are unknown.
+    pub fn dealt(
+        &mut self,
+        name: &str,
+        settings: &BTreeMap<String, String>,
+        (host, count): (&str, usize),
+    ) -> Result<Dealt, String> {
+        let workload = named(name, settings, host)?;
+        let is_it = |(of, _): &&(Kind, _)| of.0 == name && of.1 == *settings && of.2 == count;
+        let even = match self.0.iter().find(is_it) {
+            Some((_, even)) => even.clone(),
+            None => {
+                let even = order_of(&*workload, count, SEED);
+                let kind = (name.to_owned(), settings.clone(), count);
+                self.0.push((kind, even.clone()));
+                even
+            }
+        };
+        Ok(Dealt::in_order(workload, SEED, even))
+    }
+}
+
+/// The first connections of a workload in an order that is even; nothing if they come as they are drawn.
+fn order_of(workload: &dyn Workload, count: usize, seed: u64) -> Arc<[u64]> {
+    let is_mix = workload.classes().len() > 1;
+    match is_mix && !is_endless(workload, seed) {
+        true => even(workload, count, seed).into(),
+        false => Arc::default(),
+    }
+}
 
 /// The connections of a workload.
 pub struct Dealt {
@@ -19,13 +65,7 @@ pub struct Dealt {
 }
 
 impl Dealt {
-    /// Those of this workload, drawn by `seed`.
-    pub fn of(workload: Arc<dyn Workload>, seed: u64) -> Dealt {
-        let is_mix = workload.classes().len() > 1;
-        let even = match is_mix && !is_endless(&*workload, seed) {
-            true => even(&*workload, EVEN, seed),
-            false => Vec::new(),
-        };
+    fn in_order(workload: Arc<dyn Workload>, seed: u64, even: Arc<[u64]>) -> Dealt {
         Dealt {
             order: Arc::new(Order {
                 workload,
@@ -87,7 +127,7 @@ struct Order {
     workload: Arc<dyn Workload>,
     seed: u64,
     /// The first connections' numbers in the workload; those of others follow each other.
-    even: Vec<u64>,
+    even: Arc<[u64]>,
 }
 
 impl Order {
@@ -168,7 +208,13 @@ impl Session for Client {
 mod tests {
     use super::*;
     use crate::workload::urls::{UrlSpec, Urls};
-    use crate::workload::{PerConnection, Version, named};
+    use crate::workload::{PerConnection, Version};
+
+    fn dealt(name: &str, setting: (&str, &str)) -> Dealt {
+        let settings = [(setting.0.to_owned(), setting.1.to_owned())].into();
+        let dealt = Orders::default().dealt(name, &settings, ("host", EVEN));
+        dealt.expect("known")
+    }
 
     /// What some clients ask for, as their connections come in this order.
     fn asked(workload: &dyn Workload, order: &[u64]) -> Vec<Vec<u8>> {
@@ -185,9 +231,7 @@ mod tests {
 
     #[test]
     fn connections_ask_for_the_same_whoever_has_them() {
-        let settings = [("dirs".to_owned(), "3".to_owned())].into();
-        let workload = named("specweb99", &settings, "host").expect("known");
-        let dealt = Dealt::of(workload, 1);
+        let dealt = dealt("specweb99", ("dirs", "3"));
         let one = asked(&*dealt.from_start(), &[0, 1, 2, 3, 0, 1]);
         let other = asked(&*dealt.from_start(), &[3, 3, 0, 1, 1, 2]);
         assert_eq!(one, other);
@@ -199,23 +243,36 @@ mod tests {
 
     #[test]
     fn nothing_is_dealt_twice() {
-        let settings = [("dirs".to_owned(), "3".to_owned())].into();
-        let dealt = Dealt::of(named("specweb99", &settings, "host").expect("known"), 1);
-        let mut numbers: Vec<u64> = (0..3 * EVEN as u64)
-            .map(|at| dealt.order.number(at))
-            .collect();
+        let order = dealt("specweb99", ("dirs", "3")).order;
+        let mut numbers: Vec<u64> = (0..3 * EVEN as u64).map(|at| order.number(at)).collect();
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), 3 * EVEN);
-        let settings = [("size".to_owned(), "64".to_owned())].into();
-        let dealt = Dealt::of(named("webstone", &settings, "host").expect("known"), 1);
-        assert_eq!([0, 1, 2000].map(|at| dealt.order.number(at)), [0, 1, 2000]);
+        let order = dealt("webstone", ("size", "64")).order;
+        assert_eq!([0, 1, 2000].map(|at| order.number(at)), [0, 1, 2000]);
+    }
+
+    #[test]
+    fn an_order_is_made_once() {
+        let settings = |dirs: &str| [("dirs".to_owned(), dirs.to_owned())].into();
+        let mut orders = Orders::default();
+        let mut even = |dirs, host| {
+            let dealt = orders.dealt("specweb99", &settings(dirs), (host, 10));
+            dealt.expect("known").order.even.clone()
+        };
+        let (first, again, other) = (even("3", "one"), even("3", "another"), even("4", "one"));
+        assert!(Arc::ptr_eq(&first, &again));
+        assert!(!Arc::ptr_eq(&first, &other));
+        assert!(
+            orders
+                .dealt("specweb99", &settings("none"), ("one", 10))
+                .is_err()
+        );
     }
 
     #[test]
     fn a_quota_is_made_of_whole_connections() {
-        let settings = [("dirs".to_owned(), "3".to_owned())].into();
-        let dealt = Dealt::of(named("specweb99", &settings, "host").expect("known"), 1);
+        let dealt = dealt("specweb99", ("dirs", "3"));
         let Quota::Connections { count, requests } = dealt.quota(0, (5, 50)) else {
             panic!("they have an end");
         };
@@ -238,7 +295,8 @@ mod tests {
             PerConnection::Unlimited,
             false,
         );
-        let dealt = Dealt::of(Arc::new(endless.expect("right URLs")), 1);
+        let endless = Arc::new(endless.expect("right URLs"));
+        let dealt = Dealt::in_order(endless, 1, Arc::default());
         assert_eq!(dealt.quota(0, (5, 50)), Quota::Requests(50));
     }
 }
