@@ -191,17 +191,21 @@ pub fn head_says(stored: &[Line<'_>], head: &[Line<'_>]) -> HeadSays {
         line.map(|(_, value)| value.trim_ascii().to_vec())
     };
     let both = |name: &[u8]| (value(stored, name), value(head, name));
-    let (validators, len) = (
-        [both(b"etag"), both(b"last-modified")],
-        both(b"content-length"),
-    );
-    let mut said = validators.iter().chain([&len]);
-    if said.any(|(stored, new)| new.is_some() && stored != new) {
+    let compared = [b"etag", &b"last-modified"[..], b"content-length"].map(both);
+    if compared
+        .iter()
+        .any(|(stored, new)| new.is_some() && stored != new)
+    {
         return HeadSays::Other;
     }
-    let has_strong_tag = matches!(&validators[0], (_, Some(tag)) if !tag.starts_with(b"W/"));
-    let has_all = validators.iter().any(|(stored, _)| stored.is_some())
-        && validators.iter().all(|(stored, new)| stored == new);
+    let (ours, theirs) = (
+        Validators::of(stored.iter().copied()),
+        Validators::of(head.iter().copied()),
+    );
+    let has_strong_tag = theirs.strong().is_some() && ours.strong() == theirs.strong();
+    let has_all = !ours.is_empty()
+        && ours == theirs
+        && compared[..2].iter().all(|(stored, new)| stored == new);
     match has_strong_tag || has_all {
         true => HeadSays::Same,
         false => HeadSays::Nothing,
@@ -294,6 +298,13 @@ mod tests {
         let weak: [Line<'_>; 2] = [(b"etag", b"W/\"a\""), dated[1]];
         assert_eq!(head_says(&weak, &weak[..1]), HeadSays::Nothing);
         assert_eq!(head_says(&weak, &weak), HeadSays::Same);
+        let twice: [Line<'_>; 2] = [tagged[0], (b"etag", b"\"b\"")];
+        assert_eq!(head_says(&dated, &twice), HeadSays::Nothing);
+        assert_eq!(head_says(&tagged, &twice), HeadSays::Nothing);
+        let unquoted: [Line<'_>; 2] = [(b"etag", b"a"), dated[1]];
+        for part in [&unquoted[..1], &unquoted[1..]] {
+            assert_eq!(head_says(&unquoted, part), HeadSays::Nothing);
+        }
         assert_eq!(
             head_says(&tagged[1..], &[(b"content-length", b"6")]),
             HeadSays::Other

@@ -355,6 +355,8 @@ fn a_head_without_the_validator_says_nothing_of_what_is_stored() {
     for fields in [
         "Content-Length: 4\r\nX-A: 2\r\nCache-Control: max-age=90\r\n",
         "X-A: 2\r\nCache-Control: max-age=90\r\n",
+        // Two tags are none.
+        "ETag: \"a\"\r\nETag: \"b\"\r\nX-A: 2\r\nCache-Control: max-age=90\r\n",
     ] {
         let (text, got, count) = around_a_head(fields);
         assert_eq!((&*text, count), ("body", 2), "{fields}");
