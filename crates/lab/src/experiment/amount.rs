@@ -13,7 +13,7 @@ const WARMUP_OF_ONE_FILE: u64 = 300;
 const OF_A_MIX: u64 = 320;
 /// but those for whom that would be more instructions than these.
 const MIX_WORK: f64 = 1.28e8;
-/// Before it, so many times as many: by then a server has done what it does only once.
+/// A mix is asked for so many times before it is counted: by then a server has done what it does only once.
 const MIXES_BEFORE: u64 = 2;
 
 /// Requests that are counted at a rate,

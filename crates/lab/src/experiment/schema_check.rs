@@ -143,28 +143,23 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
             | Parameter::Workers
             | Parameter::Mtu
     );
-    let all_positive = |values: &[X]| {
-        let mut values = values.iter();
-        values.all(|x| {
-            x.number()
-                .is_some_and(|number| number >= 0.0 && number.is_finite())
-        })
-    };
-    let needed = "must be numbers, 0 or more, for this parameter";
-    if numeric && !all_positive(&sweep.values) {
-        return wrong("values", needed);
+    if numeric {
+        let is_positive = |number: f64| number >= 0.0 && number.is_finite();
+        let needed = "must be numbers, 0 or more, for this parameter";
+        if let Some(problem) = unfit(experiment, is_positive, needed) {
+            return Some(problem);
+        }
     }
-    if numeric && !all_positive(&experiment.instructions.values) {
-        return Problem::new("[instructions]", "instructions", format!("values {needed}"));
-    }
-    let mut servers = experiment.servers.iter();
-    if numeric && !servers.all(|server| all_positive(&server.also)) {
-        return wrong("also", needed);
-    }
-    if sweep.parameter == Parameter::Mtu
-        && let Some(problem) = mtu(experiment)
-    {
-        return Some(problem);
+    if sweep.parameter == Parameter::Mtu {
+        let is_one = |number: f64| MTU.contains(&number) && number.fract() == 0.0;
+        let needed = format!(
+            "must be whole numbers of {} to {} bytes",
+            MTU.start(),
+            MTU.end()
+        );
+        if let Some(problem) = unfit(experiment, is_one, &needed) {
+            return Some(problem);
+        }
     }
     if sweep.parameter == Parameter::None && sweep.values.len() != 1 {
         return wrong("values", "must be one name for parameter = \"none\"");
@@ -182,26 +177,18 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
         })?
 }
 
-/// Of packets that no network has.
-fn mtu(experiment: &Experiment) -> Option<Problem> {
-    let is_one = |x: &X| {
-        let number = x.number();
-        number.is_some_and(|number| MTU.contains(&number) && number.fract() == 0.0)
-    };
-    let all = |values: &[X]| values.iter().all(is_one);
-    let needed = format!(
-        "must be whole numbers of {} to {} bytes",
-        MTU.start(),
-        MTU.end()
-    );
+/// The first place with a point that does not fit.
+fn unfit(experiment: &Experiment, fits: impl Fn(f64) -> bool, needed: &str) -> Option<Problem> {
+    let all = |values: &[X]| values.iter().all(|x| x.number().is_some_and(&fits));
     if !all(&experiment.sweep.values) {
-        return Problem::new("values", "values", needed);
+        return Problem::new("values", "values", needed.to_owned());
     }
     if !all(&experiment.instructions.values) {
         return Problem::new("[instructions]", "instructions", format!("values {needed}"));
     }
     let mut servers = experiment.servers.iter();
-    (!servers.all(|server| all(&server.also))).then(|| Problem::new("also", "also", needed))?
+    (!servers.all(|server| all(&server.also)))
+        .then(|| Problem::new("also", "also", needed.to_owned()))?
 }
 
 fn pace(experiment: &Experiment) -> Option<Problem> {
