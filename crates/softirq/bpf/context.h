@@ -4,8 +4,8 @@
 
 #include "maps.h"
 
-/* On frames of ours between programs at TC; nothing else sets these. What the kernel is given as if a
- * client had sent it; what a client is sent; what the kernel is given once more. */
+/* Marks on frames between the programs at TC: a segment injected towards the kernel as if a client had sent it; an
+ * answer; a segment that comes in once more. All levels use the same marks, each on frames of its ports (is_marked). */
 #define TC_INDEX_INJECTED 0x4c57
 #define TC_INDEX_ANSWER 0x4c58
 #define TC_INDEX_REPEATED 0x4c59
@@ -133,7 +133,7 @@ static __always_inline int frame_reply(context *ctx)
 	return bpf_redirect(ctx->ifindex, 0);
 }
 
-/* The program that looks at what goes out knows it for ours. */
+/* The program at egress passes it. */
 static __always_inline void frame_is_answer(context *ctx)
 {
 	ctx->tc_index = TC_INDEX_ANSWER;

@@ -76,10 +76,10 @@ static __always_inline int inject_reset(struct __sk_buff *skb, const struct segm
 	return inject(skb, segment, seq, 0, FLAG_RST);
 }
 
-/* Whether the frame is one of these, which passes. */
+/* Whether the frame is a segment that this level has injected. Removes its mark, which ends here. */
 static __always_inline int is_injected(struct __sk_buff *skb)
 {
-	if (skb->tc_index != TC_INDEX_INJECTED)
+	if (!is_marked(skb, TC_INDEX_INJECTED, TCP_DEST_AT))
 		return 0;
 	skb->tc_index = 0;
 	return 1;

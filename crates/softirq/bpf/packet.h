@@ -53,6 +53,32 @@ static __always_inline int is_in(const __u64 *ports, __u16 port)
 	return ports[(port >> 6) & 1023] >> (port & 63) & 1;
 }
 
+#ifndef TIER_XDP
+
+/* Offsets of the two ports in the TCP header. */
+#define TCP_SOURCE_AT 0
+#define TCP_DEST_AT 2
+
+/* Whether this level has put the mark on the frame. Several levels may share an interface, and use the same marks;
+ * a port has one level, and `port_at` is where the frame has that of this machine. Marked frames have no IP options. */
+static __always_inline int is_marked(struct __sk_buff *skb, __u32 mark, __u32 port_at)
+{
+	void *begin = frame_begin(skb), *end = frame_end(skb), *tcp = begin + V4_TCP_AT;
+	struct control *control = steering();
+	struct ethhdr *eth = begin;
+
+	if (skb->tc_index != mark || !control || tcp + TCP_LEN > end)
+		return 0;
+	if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		tcp = begin + V6_TCP_AT;
+		if (tcp + TCP_LEN > end)
+			return 0;
+	}
+	return is_in(control->ports, bpf_ntohs(*(__u16 *)(tcp + port_at)));
+}
+
+#endif
+
 /* The coarse clock as each processor has read it last. */
 struct clock {
 	__u64 jiffies;

@@ -128,11 +128,11 @@ int lowroad_marked(struct __sk_buff *skb)
 	return mark == META_HAND_OVER || skb->tc_index == TC_INDEX_REPEATED ? on_handed(skb) : TCX_NEXT;
 }
 
-/* At TC egress, with both tiers. What this level sends from TC comes by here too. */
+/* At TC egress, with both tiers. Answers that this level sends from TC come by here too. */
 SEC("tc")
 int lowroad_out(struct __sk_buff *skb)
 {
-	if (skb->tc_index == TC_INDEX_ANSWER) {
+	if (is_marked(skb, TC_INDEX_ANSWER, TCP_SOURCE_AT)) {
 		skb->tc_index = 0;
 		return TCX_NEXT;
 	}

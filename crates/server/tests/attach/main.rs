@@ -17,6 +17,7 @@ mod ends;
 mod handover;
 mod learning;
 mod loading;
+mod levels;
 mod lossy;
 mod own;
 mod privacy;

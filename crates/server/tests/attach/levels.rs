@@ -1,0 +1,103 @@
+//! Several levels on one interface, each with a port: attached and detached in any order under load, each answers the
+//! clients of its port, and none touches the frames of another's. At TC, as veth has it; beside a level in native XDP
+//! they stand in a guest (`crates/lab/tests/levels.rs`).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use lowroad_testkit::net::draws::Draws;
+use lowroad_testkit::net::{Check, Site, WebServer};
+
+use crate::attached::{Attached, get, servers};
+use crate::cables::Cable;
+use crate::skipped;
+
+const PORTS: [u16; 3] = [80, 81, 82];
+
+/// Pages that fit one segment, that take several, and that no level answers.
+const LENS: [usize; 4] = [900, 200, 3900, 40_000];
+
+/// How often all levels come and go.
+const ROUNDS: usize = 2;
+
+/// Requests the pages at one port over both families until `is_over`, and expects right answers.
+fn load(cable: &Cable, site: &Site, port: u16, is_over: &AtomicBool) {
+    let mut seed = u64::from(port);
+    while !is_over.load(Ordering::Relaxed) {
+        for address in servers(port) {
+            let mut check = Check::new(seed, address, &site.pages);
+            check.clients = 4;
+            check.requests_per_connection = 1..8;
+            check.hot_percent = 60.0;
+            let report = cable.client.enter(|| check.run());
+            assert!(report.is_clean(), "port {port}: {report:#?}");
+            seed += 1;
+        }
+    }
+}
+
+/// Sets a flag when it is dropped, so that the threads of a scope end after a panic, too.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Expects that each level answers its clients.
+fn all_answer(cable: &Cable, levels: &[(u16, Attached)], path: &str) {
+    for (port, attached) in levels {
+        for address in servers(*port) {
+            let response = attached.warm(&cable.client, address, &get(path));
+            assert_eq!(response.status, 200, "{address}");
+        }
+    }
+}
+
+/// Attaches and detaches three levels in orders that `seed` draws.
+fn levels_come_and_go(test: &str, seed: u64) {
+    if skipped(test, &["nginx"]) {
+        return;
+    }
+    let cable = Cable::new();
+    let site = Site::new(seed, &LENS);
+    let [first, others @ ..] = PORTS;
+    let others = others.map(|port| format!("listen {port}; listen [::]:{port};"));
+    let _nginx = WebServer::nginx(&cable.server, &site, first, &others.concat()).expect("nginx");
+    let path = site.pages[0].path.as_str();
+    let mut draws = Draws::new(seed, 0);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = Over(&is_over);
+        for port in PORTS {
+            let (cable, site, is_over) = (&cable, &site, &is_over);
+            scope.spawn(move || load(cable, site, port, is_over));
+        }
+        for _ in 0..ROUNDS {
+            let mut ports = PORTS.to_vec();
+            let mut levels = Vec::new();
+            while !ports.is_empty() {
+                let port = ports.remove(draws.below(ports.len()));
+                let attached = Attached::start(&cable.server, port, &["--ttl", "60"]);
+                levels.push((port, attached));
+                all_answer(&cable, &levels, path);
+            }
+            while !levels.is_empty() {
+                let (_, mut attached) = levels.remove(draws.below(levels.len()));
+                attached.detach(&[]);
+                all_answer(&cable, &levels, path);
+            }
+        }
+    });
+}
+
+#[test]
+fn three_levels_come_and_go() {
+    levels_come_and_go("three_levels_come_and_go", 701);
+}
+
+#[test]
+fn three_levels_come_and_go_in_other_orders() {
+    levels_come_and_go("three_levels_come_and_go_in_other_orders", 702);
+}
