@@ -118,13 +118,35 @@ static __always_inline void set_v4(struct tuple *tuple, __u32 client_be, __u32 l
 	tuple->local_be[3] = local_be;
 }
 
-enum parsed { PARSED, NOT_OURS, NOT_PLAIN };
+static __always_inline __u16 fold(__u64 sum)
+{
+	__u32 low = sum, high = sum >> 32;
+
+	low += high;
+	if (low < high)
+		low++;
+	/* Both halves are added to each other; the carry of the lower comes round into the upper. */
+	low += low << 16 | low >> 16;
+	return low >> 16;
+}
+
+static __always_inline __u64 words_of(const void *begin, int count)
+{
+	const __u32 *words = begin;
+	__u64 sum = 0;
+	for (int i = 0; i < count; i++)
+		sum += words[i];
+	return sum;
+}
+
+enum parsed { PARSED, NOT_OURS, NOT_PLAIN, WRONG_SUM };
 
 /* Reads Ethernet, IP and TCP. What it takes is plain: no fragment, no IP options, no tags. */
 static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len,
 					 const struct control *control, struct segment *segment)
 {
 	struct tcphdr *tcp;
+	__u64 header_sum = 0xffff;
 	__u32 ip_len;
 	__u16 protocol;
 
@@ -142,6 +164,7 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 		if (!is_in(control->ports, bpf_ntohs(tcp->dest)))
 			return NOT_OURS;
 		set_v4(&segment->tuple, ip->saddr, ip->daddr);
+		header_sum = words_of(ip, 5);
 		segment->tcp_at = V4_TCP_AT;
 		segment->is_v6 = 0;
 		ip_len = ETH_HLEN + bpf_ntohs(ip->tot_len);
@@ -174,6 +197,9 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 	/* Frames may be filled up behind the segment. */
 	if (tcp->doff < 5 || ip_len < segment->payload_at || ip_len > segment->frame_len)
 		return NOT_PLAIN;
+	/* RFC 1122 §3.2.1.2: no answer to such. IPv6 headers have no checksum. */
+	if (fold(header_sum) != 0xffff)
+		return WRONG_SUM;
 	segment->payload_len = ip_len - segment->payload_at;
 	segment->hash = hash_of(&segment->tuple, control);
 	segment->payload_hash = 0;
@@ -181,27 +207,6 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 	segment->is_pieced = 0;
 	segment->now_ns = coarse_now_ns();
 	return PARSED;
-}
-
-static __always_inline __u16 fold(__u64 sum)
-{
-	__u32 low = sum, high = sum >> 32;
-
-	low += high;
-	if (low < high)
-		low++;
-	/* Both halves are added to each other; the carry of the lower comes round into the upper. */
-	low += low << 16 | low >> 16;
-	return low >> 16;
-}
-
-static __always_inline __u64 words_of(const void *begin, int count)
-{
-	const __u32 *words = begin;
-	__u64 sum = 0;
-	for (int i = 0; i < count; i++)
-		sum += words[i];
-	return sum;
 }
 
 /* What goes back. */

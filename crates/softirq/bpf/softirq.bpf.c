@@ -39,6 +39,8 @@ static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 
 		return on_segment(ctx, control, &segment);
 	case NOT_PLAIN:
 		return pass(reason_pass_fragment);
+	case WRONG_SUM:
+		return pass(reason_drop_sum);
 	default:
 		on_foreign(ctx, begin, end, &segment);
 		return pass(reason_pass_other);

@@ -187,17 +187,14 @@ SEPARATE int on_flight(context *ctx, struct segment *segment ARG, struct connect
 	return reset(ctx, segment, connection, reason_tcp_gone);
 }
 
-/* RFC 5961 §3.2: a reset is believed at the number that we have acknowledged last, which is before a
- * request whose answer is under way; or where it acknowledges that answer, or a part of a flight. */
+/* RFC 5961 §3.2: a reset is believed at the number that the client is to send next. That is rcv_nxt, and, while an
+ * answer is under way whose request is not acknowledged yet, the number that we have acknowledged last. */
 static __always_inline int on_reset(context *ctx, const struct segment *segment,
 				    struct connection *connection)
 {
 	__u32 beside = segment->seq - acknowledged_to(connection);
 
-	if (!beside ||
-	    (segment->seq == connection->rcv_nxt && segment->flags & FLAG_ACK &&
-	     (segment->ack == connection->snd_nxt ||
-	      (is_flight(connection) && acknowledged_part(segment, connection) <= under_way(connection)))))
+	if (!beside || segment->seq == connection->rcv_nxt)
 		connection->state = STATE_OVER;
 	else if (beside < WINDOW)
 		return acknowledge(ctx, segment, connection, reason_tcp_challenge);

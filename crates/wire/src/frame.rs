@@ -122,6 +122,13 @@ impl<'f> Segment<'f> {
         })
     }
 
+    /// Whether the checksum of the IPv4 header is right. IPv6 headers have none.
+    #[must_use]
+    pub fn has_right_header_sum(&self) -> bool {
+        let header = &self.heads[ETHERNET_LEN..];
+        !self.tuple.local.is_ipv4() || Sum::default().bytes(header).checksum() == 0
+    }
+
     /// Whether the TCP checksum is right.
     #[must_use]
     pub fn has_right_sum(&self) -> bool {

@@ -42,7 +42,11 @@ impl<T: Table> Responder<T> {
         }
         let verdict = match Segment::parse(frame) {
             Ok(segment) if world.is_served(segment.tuple.local_port) => {
-                return self.segment(world, &segment);
+                match segment.has_right_header_sum() {
+                    true => return self.segment(world, &segment),
+                    // RFC 1122 §3.2.1.2: no answer to such; the kernel drops it.
+                    false => Verdict::Pass(Reason::DropSum),
+                }
             }
             Ok(_) | Err(NotTaken::Other) => Verdict::Pass(Reason::PassOther),
             Err(NotTaken::NotPlain) => Verdict::Pass(Reason::PassFragment),

@@ -46,6 +46,8 @@ pub struct Sent {
     pub payload: Vec<u8>,
     /// The TCP checksum is wrong.
     pub bad_sum: bool,
+    /// The checksum of the IPv4 header is wrong.
+    pub bad_header_sum: bool,
     /// The IPv4 header says that more fragments follow.
     pub is_fragment: bool,
     /// The IPv4 header has an option.
@@ -137,7 +139,7 @@ impl Sent {
         ]);
         ip.extend(&addresses);
         ip.extend(options);
-        let check = !folded(sum(&ip));
+        let check = !folded(sum(&ip)) ^ u16::from(self.bad_header_sum);
         ip[10..12].copy_from_slice(&check.to_be_bytes());
         (addresses, ip)
     }

@@ -166,6 +166,7 @@ impl Client {
                 _ if option(word, &mut sent.options) => {}
                 _ => match word {
                     "badsum" => sent.bad_sum = true,
+                    "badheader" => sent.bad_header_sum = true,
                     "fragment" => sent.is_fragment = true,
                     "here" => sent.is_from_here = true,
                     "elsewhere" => sent.is_for_others = true,

@@ -145,18 +145,14 @@ impl<T: Table> Responder<T> {
         }
     }
 
-    /// RFC 5961 §3.2: a reset is believed at the number that we have acknowledged last, which is before a
-    /// request whose answer is under way; or where it acknowledges that answer, or a part of a flight.
+    /// RFC 5961 §3.2: a reset is believed at the number that the client is to send next. That is `rcv_nxt`, and,
+    /// while an answer is under way whose request is not acknowledged yet, the number acknowledged last.
     pub(super) fn on_reset(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let (_, edge, _) = connection.acknowledged();
-        let is_known = segment.ack == connection.snd_nxt || connection.is_of_flight(segment.ack);
-        let acknowledges = segment.flags & ACK != 0 && is_known;
         match segment.seq.wrapping_sub(edge) {
+            _ if segment.seq == connection.rcv_nxt => connection.state = ConnectionState::Over,
             0 => connection.state = ConnectionState::Over,
-            _ if acknowledges && segment.seq == connection.rcv_nxt => {
-                connection.state = ConnectionState::Over;
-            }
             beside if beside < u32::from(WINDOW) => {
                 return acknowledge(world, segment, connection, Reason::TcpChallenge);
             }
