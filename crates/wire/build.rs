@@ -10,7 +10,13 @@ use std::path::PathBuf;
 
 const HEADER: &str = "../softirq/bpf/shared.h";
 /// What their names begin with.
-const WANTED: [&str; 4] = ["KEY_", "CLASS_", "RESPONSE_MAX", "PARTS_MAX"];
+const WANTED: [&str; 5] = [
+    "KEY_",
+    "CLASS_",
+    "RESPONSE_MAX",
+    "PARTS_MAX",
+    "TIMESTAMPS_LEN",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let header = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join(HEADER);

@@ -92,7 +92,11 @@ fn answered_by(guest: &mut Guest, addresses: &[SocketAddr], levels: usize) {
     loop {
         addresses.iter().for_each(|address| get(*address));
         let after = hits(guest);
-        if after.iter().zip(&before).all(|(after, before)| after > before) {
+        if after
+            .iter()
+            .zip(&before)
+            .all(|(after, before)| after > before)
+        {
             return;
         }
         assert!(Instant::now() < end, "{before:?}, then {after:?}");

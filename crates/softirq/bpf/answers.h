@@ -66,8 +66,8 @@ static __always_inline int has_window(const struct segment *segment, const struc
 static __always_inline __u32 cut_for(const struct control *control, const struct segment *segment,
 				     const struct connection *connection)
 {
-	return segment->is_v6 || connection->mss < RESPONSE_MAX || control->mtu < RESPONSE_MAX + 40 ? RESPONSE_MAX_V6
-												    : RESPONSE_MAX;
+	__u32 mss = RESPONSE_MAX + TIMESTAMPS_LEN;
+	return segment->is_v6 || connection->mss < mss || control->mtu < mss + 40 ? RESPONSE_MAX_V6 : RESPONSE_MAX;
 }
 
 static __always_inline __u32 parts_of(__u32 len, __u32 cut)
@@ -80,8 +80,9 @@ static __always_inline __u32 parts_for(const struct control *control, const stru
 				       const struct connection *connection, const struct response *response,
 				       struct choice *choice, int is_head)
 {
-	__u32 limit = segment->is_v6 ? RESPONSE_MAX_V6 : RESPONSE_MAX, mss = connection->mss;
-	__u32 room = control->mtu - (segment->is_v6 ? 60 : 40);
+	__u32 limit = segment->is_v6 ? RESPONSE_MAX_V6 : RESPONSE_MAX;
+	__u32 mss = connection->mss - segment->reply_options_len;
+	__u32 room = control->mtu - (segment->is_v6 ? 60 : 40) - segment->reply_options_len;
 	__u32 cut = cut_for(control, segment, connection), parts;
 
 	choice->cut = cut;

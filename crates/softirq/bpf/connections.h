@@ -80,6 +80,13 @@ static __always_inline int is_shifted(const struct connection *connection)
 	return connection->state == STATE_KERNEL && (connection->socket_rcv | connection->socket_snd);
 }
 
+/* What is sent to the segment's client carries the timestamps of its connection. */
+static __always_inline void set_reply_options(struct segment *segment, const struct connection *connection)
+{
+	segment->reply_options_len = connection->has_timestamps ? TIMESTAMPS_LEN : 0;
+	segment->clock_offset = connection->clock_offset;
+}
+
 static __always_inline int is_live(const struct connection *connection)
 {
 	return connection->state == STATE_OPEN || connection->state == STATE_CLOSING;

@@ -140,21 +140,41 @@ static __always_inline void count_wrong_cookie(struct control *control, const st
 
 #define LINUX_OPTIONS_LEN 20
 
-/* Whether the options are those of a Linux, in its order: MSS, SACK, time stamps, scale. Then they are read by words. */
-static __always_inline int has_linux_options(context *ctx, const struct segment *syn, struct abilities *can)
+/* The options, if they are those of Linux in its order: MSS, SACK, timestamps, scale. They are read by words. */
+static __always_inline const __u32 *linux_options(context *ctx, const struct segment *syn)
 {
-	const __u8 *at = frame_begin(ctx) + (syn->tcp_at & 0x3f) + TCP_LEN;
-	const __u32 *words = (const __u32 *)at;
+	const __u32 *words = frame_begin(ctx) + (syn->tcp_at & 0x3f) + TCP_LEN;
 
 	if (syn->payload_at - syn->tcp_at != TCP_LEN + LINUX_OPTIONS_LEN ||
-	    (void *)at + LINUX_OPTIONS_LEN > frame_end(ctx))
+	    (void *)words + LINUX_OPTIONS_LEN > frame_end(ctx))
 		return 0;
 	if ((words[0] & bpf_htonl(0xffff0000)) != bpf_htonl(0x02040000) || words[1] != bpf_htonl(0x0402080a) ||
 	    (words[4] & bpf_htonl(0xffffff00)) != bpf_htonl(0x01030300))
 		return 0;
-	can->mss = bpf_ntohl(words[0]);
-	can->options = OPTION_SACK | (at[19] > 14 ? 14 : at[19]);
-	return 1;
+	return words;
+}
+
+/* The TSval of a SYN; negative: it has none. */
+SEPARATE __s64 timestamp_of(context *ctx, const struct segment *syn ARG)
+{
+	__u8 bytes[44] = {};
+	__u32 len = syn->payload_at - syn->tcp_at - TCP_LEN, at = 0;
+	const __u32 *words = linux_options(ctx, syn);
+
+	if (words)
+		return bpf_ntohl(words[2]);
+	OPAQUE(len);
+	if (len == 0 || len > 40 || frame_load(ctx, syn->tcp_at + TCP_LEN, bytes, len))
+		return -1;
+#pragma unroll
+	for (int i = 0; i < 12; i++) {
+		if (at + 10 > len || at > 30 || bytes[at] == 0)
+			break;
+		if (bytes[at] == 8)
+			return (__u32)bytes[at + 2] << 24 | bytes[at + 3] << 16 | bytes[at + 4] << 8 | bytes[at + 5];
+		at += bytes[at] == 1 ? 1 : bytes[at + 1];
+	}
+	return -1;
 }
 
 /* Reads the options of a SYN (RFC 9293 §3.2, RFC 7323, RFC 2018). */
@@ -162,9 +182,16 @@ SEPARATE int read_abilities(context *ctx, const struct segment *syn ARG, struct 
 {
 	__u8 bytes[44] = {};
 	__u32 len = syn->payload_at - syn->tcp_at - TCP_LEN, at = 0;
+	const __u32 *words = linux_options(ctx, syn);
+
 	can->mss = 536;
 	can->options = OPTION_SCALE_NONE;
-	if (!len || has_linux_options(ctx, syn, can))
+	if (words) {
+		__u32 scale = bpf_ntohl(words[4]) & 0xff;
+		can->mss = bpf_ntohl(words[0]);
+		can->options = OPTION_SACK | (scale > 14 ? 14 : scale);
+	}
+	if (!len || words)
 		return 0;
 	OPAQUE(len);
 	if (len == 0 || len > 40 || frame_load(ctx, syn->tcp_at + TCP_LEN, bytes, len))

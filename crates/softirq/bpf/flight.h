@@ -175,6 +175,13 @@ static __always_inline int on_flight_timer(struct recovery *known, struct connec
 	return 2;
 }
 
+/* Whether it has options besides timestamps, which nearly always are SACK blocks. */
+static __always_inline int has_more_options(const struct segment *segment)
+{
+	__u32 timestamps_len = segment->has_timestamps ? TIMESTAMPS_LEN : 0;
+	return segment->payload_at != segment->tcp_at + TCP_LEN + timestamps_len;
+}
+
 /* It says how much it has. */
 static __always_inline int on_flight_ack(struct recovery *known, const struct segment *segment,
 					 struct connection *connection, __u32 part, __u32 cut)
@@ -194,7 +201,7 @@ static __always_inline int on_flight_ack(struct recovery *known, const struct se
 		return known->phase == PHASE_NONE ? 0 : known->phase == PHASE_FAST ? 1 : 2;
 	}
 	/* Without SACK a client that has room again says nothing else. */
-	if (segment->payload_at == segment->tcp_at + TCP_LEN && segment->window != known->window) {
+	if (!has_more_options(segment) && segment->window != known->window) {
 		known->window = segment->window;
 		return 0;
 	}

@@ -64,6 +64,7 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 		.snd_wscale = connection->options & OPTION_SCALE_MASK,
 		.wscale_ok = 1,
 		.sack_ok = !!(connection->options & OPTION_SACK),
+		.tstamp_ok = connection->has_timestamps,
 	};
 	struct bpf_sock *sk;
 	struct tcp_sock *listener, *tcp;
@@ -103,6 +104,11 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 		bpf_sk_release(sk);
 		count(reason_drop_early);
 		return -1;
+	}
+	if (attrs.tstamp_ok) {
+		attrs.rcv_tsval = bpf_ntohl(segment->tsval_be);
+		/* With this the socket's clock goes on where ours ends. */
+		attrs.rcv_tsecr = now_ms() + connection->clock_offset;
 	}
 	listener = bpf_skc_to_tcp_sock(sk);
 	if (listener && bpf_ksym_exists(bpf_sk_assign_tcp_reqsk))

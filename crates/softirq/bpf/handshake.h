@@ -263,36 +263,72 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	return SYN_TAKEN | can.mss << 8 | can.options;
 }
 
-/* Sends the SYN-ACK. Its options are no longer than the SYN's: MSS, SACK if permitted, scale if offered. */
-static __always_inline int send_syn_ack(context *ctx, const struct control *control, const struct segment *syn,
-					const struct handshake *what)
+/* MSS; SACK permitted, timestamps; scale. */
+#define SYN_OPTION_WORDS_MAX 5
+
+/* Whether the client's SYN has timestamps, and the SYN-ACK room to agree to them. */
+static __always_inline int agrees_to_timestamps(context *ctx, const struct control *control, const struct segment *syn,
+						__u32 *tsval_be)
 {
-	const struct abilities *can = &what->can;
+	__s64 tsval;
+
+	if (control->settings & SETTING_NO_TIMESTAMPS || syn->payload_at - syn->tcp_at < TCP_LEN + 4 * SYN_OPTION_WORDS_MAX)
+		return 0;
+	tsval = timestamp_of(ctx, syn);
+	*tsval_be = bpf_htonl((__u32)tsval);
+	return tsval >= 0;
+}
+
+/* Writes the options of the SYN-ACK, no longer than those of the SYN: how many bytes. */
+static __always_inline __u32 choose_syn_options(context *ctx, const struct control *control, const struct segment *syn,
+						const struct abilities *can, __u32 *options)
+{
 	__u32 room = syn->payload_at - syn->tcp_at - TCP_LEN;
-	__u32 options[3] = {}, len = room >= 12 ? 12 : room & ~3;
-	__u32 sack = can->options & OPTION_SACK ? bpf_htonl(0x01010402) : NO_OPERATIONS;
 	__u32 scale = (can->options & OPTION_SCALE_MASK) == OPTION_SCALE_NONE
 			      ? NO_OPERATIONS : bpf_htonl(0x01030300 | WINDOW_SCALE);
 	__u32 mss = control->mtu - (syn->is_v6 ? 60 : 40), most = syn->is_v6 ? 1440 : 1460;
+	int has_sack = can->options & OPTION_SACK;
+
+	if (room < 4)
+		return 0;
+	options[0] = bpf_htonl(0x02040000 | (mss < most ? mss & 0xffff : most));
+	if (agrees_to_timestamps(ctx, control, syn, options + 3)) {
+		options[1] = bpf_htonl((has_sack ? 0x04020000 : 0x01010000) | 0x080a);
+		/* Each connection has another clock, so that none tells how long this machine runs. */
+		options[2] = bpf_get_prandom_u32();
+		options[4] = scale;
+		return 20;
+	}
+	/* What is not sent is 0, so that it adds nothing to the sum. */
+	options[3] = 0;
+	if (room < 8)
+		return 4;
+	options[1] = has_sack ? bpf_htonl(0x01010402) : NO_OPERATIONS;
+	if (room >= 12) {
+		options[2] = scale;
+		return 12;
+	}
+	if (scale != NO_OPERATIONS)
+		options[1] = scale;
+	return 8;
+}
+
+/* Sends the SYN-ACK. */
+static __always_inline int send_syn_ack(context *ctx, const struct control *control, const struct segment *syn,
+					const struct handshake *what)
+{
+	__u32 options[SYN_OPTION_WORDS_MAX] = {}, len = choose_syn_options(ctx, control, syn, &what->can, options);
 	struct answer answer = {
 		.seq = what->isn, .ack = syn->seq + 1, .flags = FLAG_SYN | FLAG_ACK, .window = WINDOW, .options_len = len,
 	};
 	__u32 size = syn->tcp_at + TCP_LEN + len;
 
-	if (len)
-		options[0] = bpf_htonl(0x02040000 | (mss < most ? mss & 0xffff : most));
-	if (len == 12) {
-		options[1] = sack;
-		options[2] = scale;
-	} else if (len == 8) {
-		options[1] = scale == NO_OPERATIONS ? sack : scale;
-	}
-	answer.sum = fold(words_of(options, 3));
+	answer.sum = fold(words_of(options, SYN_OPTION_WORDS_MAX));
 	if (size < FRAME_MIN && syn->frame_len >= FRAME_MIN)
 		size = FRAME_MIN;
 	if (frame_resize(ctx, syn->frame_len, size))
 		return drop(reason_drop_no_room);
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < SYN_OPTION_WORDS_MAX; i++) {
 		__u32 *to = frame_begin(ctx) + (syn->tcp_at & 0x3f) + TCP_LEN + 4 * i;
 		if (4 * i < len && (void *)(to + 1) <= frame_end(ctx))
 			*to = options[i];
@@ -303,13 +339,15 @@ static __always_inline int send_syn_ack(context *ctx, const struct control *cont
 }
 
 /* `taken`: as on_syn gives it back. */
-SEPARATE int answer_syn(context *ctx, const struct segment *syn ARG, __u32 taken)
+SEPARATE int answer_syn(context *ctx, struct segment *syn ARG, __u32 taken)
 {
 	struct control *control = steering();
 	struct handshake what;
 
 	if (!control)
 		return pass(reason_pass_syn_off);
+	/* Another connection of this tuple, which is over, has no say in this one. */
+	syn->reply_options_len = 0;
 	int is_known = find_half_open(syn, control, &what);
 	/* Else one that is forged would displace that of the client (RFC 5961 §4, as Linux does it). */
 	if (is_known && what.client_isn != syn->seq && is_young(syn)) {
@@ -351,6 +389,10 @@ SEPARATE int open_connection(const struct segment *segment ARG, const struct abi
 	connection->snd_nxt = segment->ack;
 	connection->mss = can->mss;
 	connection->options = can->options;
+	/* Clients send them from the first segment after the SYN on if the SYN-ACK had them, and never otherwise. */
+	connection->has_timestamps = segment->has_timestamps;
+	/* The clock goes on from the SYN-ACK, which the client repeats. */
+	connection->clock_offset = bpf_ntohl(segment->tsecr_be) - now_ms();
 	connection->handshake = handshake_of(segment);
 	connection->state = STATE_OPEN;
 	/* Last: from now on it is found. */

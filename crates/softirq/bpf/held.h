@@ -110,12 +110,12 @@ SEPARATE int hold(context *ctx, const struct segment *segment ARG,
 	return failed;
 }
 
-/* Writes the headers over those of the frame, but for the checksum of TCP. */
+/* Writes the headers over those of the frame, but for the checksum of TCP. Timestamps stay. */
 static __always_inline int write_held_headers(context *ctx, const struct segment *segment)
 {
 	void *begin = frame_begin(ctx), *end = frame_end(ctx);
 	struct tcphdr *tcp = begin + V4_TCP_AT;
-	__u16 tcp_len = TCP_LEN + segment->payload_len;
+	__u16 header_len = segment->payload_at - segment->tcp_at, tcp_len = header_len + segment->payload_len;
 
 	if (begin + V4_TCP_AT + TCP_LEN > end)
 		return -1;
@@ -132,7 +132,7 @@ static __always_inline int write_held_headers(context *ctx, const struct segment
 		ip->payload_len = bpf_htons(tcp_len);
 	}
 	tcp->seq = bpf_htonl(segment->seq);
-	((__u8 *)tcp)[12] = TCP_LEN << 2;
+	((__u8 *)tcp)[12] = header_len << 2;
 	((__u8 *)tcp)[13] = segment->flags;
 	tcp->check = 0;
 	tcp->urg_ptr = 0;
@@ -176,7 +176,7 @@ SEPARATE int take_held(context *ctx, struct segment *segment ARG, const struct c
 		segment->seq = held->seq;
 		segment->flags = FLAG_ACK | (held->len ? FLAG_PSH : 0) | (held->has_fin ? FLAG_FIN : 0);
 		segment->payload_len = held->len;
-		segment->payload_at = segment->tcp_at + TCP_LEN;
+		segment->payload_at = segment->tcp_at + TCP_LEN + (segment->has_timestamps ? TIMESTAMPS_LEN : 0);
 		segment->payload_hash = 0;
 		if (held->len)
 			segment->frame_len = segment->payload_at + held->len;

@@ -45,6 +45,13 @@ SEPARATE int shift_sack(struct __sk_buff *skb, const struct segment *segment ARG
 
 	if (bpf_skb_load_bytes(skb, at, &begin, 4))
 		return -1;
+	if (begin == bpf_htonl(TIMESTAMPS_BEGIN)) {
+		at += TIMESTAMPS_LEN;
+		if (at + 4 > segment->payload_at)
+			return 0;
+		if (bpf_skb_load_bytes(skb, at, &begin, 4))
+			return -1;
+	}
 	begin = bpf_ntohl(begin);
 	words = ((begin & 0xff) - 2) / 4;
 	if ((begin & ~0xffu) != SACK_BEGIN || words == 0 || words > SACK_WORDS_MAX ||

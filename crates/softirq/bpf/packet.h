@@ -39,7 +39,16 @@ struct segment {
 	__u8 summed;
 	/* It was held in pieces, of which the first alone would not be known for its request (held.h). */
 	__u8 is_pieced;
-	__u8 spare[3];
+	/* It has timestamps where all stacks write them. */
+	__u8 has_timestamps;
+	/* Bytes of timestamps in what is sent to its connection's client. */
+	__u8 reply_options_len;
+	__u8 spare;
+	/* As on the wire: the client's clock, and ours as the client has last seen it. */
+	__u32 tsval_be;
+	__u32 tsecr_be;
+	/* Of its connection. */
+	__u32 clock_offset;
 };
 
 /* Half of the address that was asked, as on the wire. */
@@ -139,6 +148,29 @@ static __always_inline __u64 words_of(const void *begin, int count)
 	return sum;
 }
 
+/* NOP, NOP, timestamps: so all stacks write them (RFC 7323 appendix A). */
+#define TIMESTAMPS_BEGIN 0x0101080a
+
+static __always_inline void read_timestamps(const struct tcphdr *tcp, void *end, struct segment *segment)
+{
+	const __u32 *options = (void *)tcp + TCP_LEN;
+
+	segment->has_timestamps = 0;
+	if (tcp->doff < (TCP_LEN + TIMESTAMPS_LEN) / 4 || (void *)(options + 3) > end ||
+	    options[0] != bpf_htonl(TIMESTAMPS_BEGIN))
+		return;
+	segment->has_timestamps = 1;
+	segment->tsval_be = options[1];
+	segment->tsecr_be = options[2];
+}
+
+/* Of the clock that the kernel's sockets have, too: the same connection may have both, one after the other, and its
+ * client takes no timestamp from the past. */
+static __always_inline __u32 now_ms(void)
+{
+	return bpf_ktime_get_ns() / 1000000;
+}
+
 enum parsed { PARSED, NOT_OURS, NOT_PLAIN, WRONG_SUM };
 
 /* Reads Ethernet, IP and TCP. What it takes is plain: no fragment, no IP options, no tags. */
@@ -202,6 +234,8 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 		return WRONG_SUM;
 	segment->payload_len = ip_len - segment->payload_at;
 	segment->hash = hash_of(&segment->tuple, control);
+	read_timestamps(tcp, end, segment);
+	segment->reply_options_len = 0;
 	segment->payload_hash = 0;
 	segment->summed = 0;
 	segment->is_pieced = 0;
@@ -219,7 +253,7 @@ struct answer {
 	/* As it stands in the header. */
 	__u16 window;
 	__u8 flags;
-	/* Bytes of TCP options, which are already in place. */
+	/* Bytes of a SYN-ACK's options, which are already in place. */
 	__u8 options_len;
 	/* The frame goes to the client already. */
 	__u8 is_turned;
@@ -257,9 +291,10 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 					 const struct answer *answer)
 {
 	void *begin = frame_begin(ctx), *end = frame_end(ctx);
-	__u16 tcp_len = TCP_LEN + answer->options_len + answer->payload_len;
+	__u32 options_len = answer->options_len + segment->reply_options_len;
+	__u16 tcp_len = TCP_LEN + options_len + answer->payload_len;
 	__u32 *words, header[4];
-	__u64 sum;
+	__u64 sum, sum_of_options = 0;
 
 	if (begin + V4_TCP_AT + TCP_LEN > end)
 		return -1;
@@ -288,18 +323,25 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 	header[0] = (__u32)segment->tuple.client_port_be << 16 | segment->tuple.local_port_be;
 	header[1] = bpf_htonl(answer->seq);
 	header[2] = bpf_htonl(answer->ack);
-	header[3] = (__u32)bpf_htons(answer->window) << 16 | (__u32)answer->flags << 8 |
-		    (TCP_LEN + answer->options_len) << 2;
+	header[3] = (__u32)bpf_htons(answer->window) << 16 | (__u32)answer->flags << 8 | (TCP_LEN + options_len) << 2;
 	words[0] = header[0];
 	words[1] = header[1];
 	words[2] = header[2];
 	words[3] = header[3];
+	if (segment->reply_options_len) {
+		if ((void *)(words + 8) > end)
+			return -1;
+		words[5] = bpf_htonl(TIMESTAMPS_BEGIN);
+		words[6] = bpf_htonl(now_ms() + segment->clock_offset);
+		words[7] = segment->has_timestamps ? segment->tsval_be : 0;
+		sum_of_options = words_of(words + 5, 3);
+	}
 	/* A packet that came so goes out so: the kernel adds the rest, or a device. */
 	if (segment->summed == CHECKSUM_PARTIAL) {
 		words[4] = fold(sum);
 		return 0;
 	}
-	sum += (__u64)header[0] + header[1] + header[2] + header[3] + answer->sum;
+	sum += (__u64)header[0] + header[1] + header[2] + header[3] + sum_of_options + answer->sum;
 	words[4] = (__u16)~fold(sum);
 	return 0;
 }
@@ -316,7 +358,7 @@ static __always_inline __u16 window_for(__u8 options)
 /* Sends a segment without data. */
 SEPARATE int send_bare(context *ctx, const struct segment *segment ARG, const struct answer *answer ARG)
 {
-	__u32 len = segment->tcp_at + TCP_LEN;
+	__u32 len = segment->tcp_at + TCP_LEN + segment->reply_options_len;
 	if (len < FRAME_MIN && segment->frame_len >= FRAME_MIN)
 		len = FRAME_MIN;
 	if (frame_resize(ctx, segment->frame_len, len) || write_headers(ctx, segment, answer)) {

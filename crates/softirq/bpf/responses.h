@@ -110,7 +110,7 @@ static __always_inline int write_response(context *ctx, const struct control *co
 					  const struct segment *segment, const struct response *response,
 					  struct answer *answer, __u32 from, __u32 len)
 {
-	__u32 at = segment->tcp_at + TCP_LEN;
+	__u32 at = segment->tcp_at + TCP_LEN + segment->reply_options_len;
 	__u32 date_at = from ? 0 : response->date_at, age_at = from ? 0 : response->age_at;
 	const void *bytes = stored_bytes(response, from);
 

@@ -7,12 +7,14 @@
 #include <linux/types.h>
 
 /* Part of the name of the folder of pinned maps: raise it when a type below changes. */
-#define LAYOUT_VERSION 8
+#define LAYOUT_VERSION 9
 
-/* What one segment carries of a response (Ethernet 1500, no options). */
-#define RESPONSE_MAX 1460
-/* IPv6 routers do not fragment, and their complaints would not find a socket: 1280 - 60 (RFC 8200 §5). */
-#define RESPONSE_MAX_V6 1220
+/* TCP's timestamps with what aligns them (RFC 7323 appendix A). */
+#define TIMESTAMPS_LEN 12
+/* What one segment carries of a response (Ethernet 1500, timestamps). */
+#define RESPONSE_MAX 1448
+/* IPv6 routers do not fragment, and their complaints would not find a socket: 1280 - 60 - 12 (RFC 8200 §5). */
+#define RESPONSE_MAX_V6 1208
 /* Segments of an answer: as many as the kernel sends at first (RFC 6928). */
 #define PARTS_MAX 10
 /* The same at TC where the connection stays open: more cost more there than the kernel takes for them
@@ -154,11 +156,15 @@ struct connection {
 	__u16 handshake;
 	/* What has become of the kernel's socket while the connection is ours: SOCKET_. Written at egress, too. */
 	__u8 socket;
-	__u8 spare[3];
+	/* Both sides send timestamps (RFC 7323). */
+	__u8 has_timestamps;
+	__u8 spare[2];
 	/* What the socket expects next, and what it sends next, while it waits; while the kernel has the connection,
 	 * by how much the client's numbers are ahead of that. */
 	__u32 socket_rcv;
 	__u32 socket_snd;
+	/* What our timestamps are ahead of CLOCK_MONOTONIC in milliseconds. */
+	__u32 clock_offset;
 };
 
 /* With eight, two choices and half the places taken, nobody is turned away (measured: none of 10^6; with
@@ -211,6 +217,7 @@ enum mode {
 #define SETTING_LEARN 8
 #define SETTING_NO_SACK 32 /* the kernel would not take over a connection that has it */
 #define SETTING_NO_SCALE 64
+#define SETTING_NO_TIMESTAMPS 1024
 #define SETTING_DENY 16 /* the map of denied prefixes is not empty */
 #define SETTING_ADMIT 128 /* only clients that the kernel has let in are answered */
 #define SETTING_STAY_UP 512 /* what was handed up stays up */

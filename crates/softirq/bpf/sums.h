@@ -15,6 +15,12 @@ static __always_inline __s64 sum_of_header(context *ctx, const struct segment *s
 		return -1;
 	sum = words_of(at, 5);
 	at += TCP_LEN;
+	/* Nearly always these are all options, and they are in a register. */
+	if (segment->has_timestamps) {
+		sum += (__u64)bpf_htonl(TIMESTAMPS_BEGIN) + segment->tsval_be + segment->tsecr_be;
+		at += TIMESTAMPS_LEN;
+		left -= TIMESTAMPS_LEN;
+	}
 	for (int i = 0; i < 10 && left > TCP_LEN; i++, at += 4, left -= 4) {
 		OPAQUE(end);
 		if (at + 4 > end)

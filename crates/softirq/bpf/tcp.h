@@ -413,6 +413,8 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		if (!is_next_request(segment, connection))
 			return pass_to_socket(ctx, segment, connection);
 	}
+	if (connection)
+		set_reply_options(segment, connection);
 	segment->summed = frame_summed(ctx);
 	if (segment->summed != CHECKSUM_UNNECESSARY && segment->summed != CHECKSUM_PARTIAL &&
 	    !has_right_sum(ctx, control, segment))
@@ -438,6 +440,8 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		connection = find(segment);
 	if (!connection)
 		return VERDICT_DROP;
+	/* It may be another connection by now, in the same place. */
+	set_reply_options(segment, connection);
 	if (connection->seen != now)
 		connection->seen = now;
 	if (connection->state == STATE_HANDED) {

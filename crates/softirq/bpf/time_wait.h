@@ -24,34 +24,11 @@ struct tcp_timewait_sock {
 
 #ifndef TIER_XDP
 
-/* The TSval of a SYN; negative: it has none. */
-SEPARATE __s64 timestamp_of(struct __sk_buff *skb, const struct segment *syn ARG)
-{
-	__u32 len = syn->payload_at - syn->tcp_at - TCP_LEN, at = 0;
-	struct scratch *scratch = scratch_memory();
-	__u8 *bytes;
-
-	if (!scratch || !len || len > 40 ||
-	    bpf_skb_load_bytes(skb, syn->tcp_at + TCP_LEN, scratch->head, len))
-		return -1;
-	bytes = scratch->head;
-	for (int i = 0; i < 12; i++) {
-		if (at + 10 > len || at > 40 || bytes[at] == 0)
-			break;
-		if (bytes[at] == 8)
-			return (__u32)bytes[at + 2] << 24 | bytes[at + 3] << 16 | bytes[at + 4] << 8 |
-			       bytes[at + 5];
-		at += bytes[at] == 1 ? 1 : bytes[at + 1];
-	}
-	return -1;
-}
-
 #define NOT_REOPENED (1ull << 32)
 
 /* The number that the kernel expects on a connection in TIME_WAIT in whose place a SYN may begin a new
  * one: its number is above all of the old, and so is its time, if the old one had times. That its time
- * alone is above is not enough here, since connections of ours have none, by which old segments could
- * be told. */
+ * alone is above is not enough here, since no segment is dropped here for an old time. */
 SEPARATE __u64 reopened_at(struct __sk_buff *skb, const struct segment *syn ARG, __s64 timestamp)
 {
 	struct bpf_sock *sk = socket_of(skb, syn);

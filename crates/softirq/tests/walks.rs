@@ -118,6 +118,8 @@ struct Guess {
     acks: Vec<u32>,
     /// Whether it asks for what takes several segments, above all.
     wants_long: bool,
+    /// Whether its segments have timestamps, whatever its SYN had.
+    has_timestamps: bool,
     /// The request that was answered last in several segments.
     flight: Option<Flight>,
 }
@@ -323,6 +325,9 @@ fn learn(step: &Step, came: &[Received], guess: &mut Guess) {
     });
 }
 
+/// As all stacks write them, the client's clock first.
+const TIMESTAMPS: &[u8] = &[1, 1, 8, 10, 0, 0, 1, 2, 0, 0, 3, 4];
+
 /// What changes between segments. The program has the latest of the settings only.
 const ACTS: [&str; 15] = [
     "mode drain",
@@ -372,6 +377,7 @@ impl Walks<'_> {
         });
         let (mut guess, mut history) = (Guess::default(), Vec::new());
         guess.wants_long = self.draws.once_in(2);
+        guess.has_timestamps = self.draws.once_in(2);
         let changes = self.draws.once_in(4);
         let more = if guess.wants_long { 20 } else { 0 };
         for at in 0..2 + more + self.draws.below(14) {
@@ -385,6 +391,9 @@ impl Walks<'_> {
             }
             let mut step = step(&mut self.draws, &mut guess, is_v6, port, at);
             step.sent.bad_sum = self.draws.once_in(15);
+            if guess.has_timestamps && step.sent.flags & SYN == 0 && !self.draws.once_in(20) {
+                step.sent.options = [TIMESTAMPS, &step.sent.options].concat();
+            }
             let [(program, came), (rules, _)] = sides.each_mut().map(|side| side.take(&step));
             history.push(format!("{step:?}\n   -> {program}"));
             // Another program drops it, which is not tried here.

@@ -8,13 +8,14 @@ use crate::connection::{Connection, ConnectionState, UnderWay};
 use crate::flight::{Flight, PARTS_MAX};
 use crate::frame::{ACK, FIN, PSH, Segment, URG, len_of};
 use crate::key;
+use crate::options::TIMESTAMPS_LEN;
 use crate::reason::Reason;
 use crate::reply::Reply;
 use crate::shared;
 use crate::width::{index, lower, sequence};
 use crate::world::{Admitted, Mode, Stored, World};
 
-/// What of a response goes into one segment of Ethernet.
+/// What of a response goes into one segment of Ethernet, beside timestamps.
 const RESPONSE_LEN_MAX: usize = index(shared::RESPONSE_MAX);
 /// IPv6's routers do not fragment (RFC 8200 §5).
 const RESPONSE_LEN_MAX_V6: usize = index(shared::RESPONSE_MAX_V6);
@@ -106,6 +107,8 @@ struct Path {
     is_v6: bool,
     mtu: usize,
     mss: usize,
+    /// Bytes of TCP options in each segment.
+    options_len: usize,
 }
 
 impl Path {
@@ -114,19 +117,25 @@ impl Path {
             is_v6: segment.tuple.local.is_ipv6(),
             mtu: world.mtu(),
             mss: usize::from(connection.can.mss),
+            options_len: connection.reply_options_len(),
         }
     }
 
-    /// What the client and the path take.
-    fn room(&self) -> usize {
+    /// TCP options and data that the client and the path take.
+    fn segment_len_max(&self) -> usize {
         let heads = if self.is_v6 { HEADS_LEN_V6 } else { HEADS_LEN };
         self.mtu.saturating_sub(heads).min(self.mss)
+    }
+
+    /// Data that they take.
+    fn room(&self) -> usize {
+        self.segment_len_max().saturating_sub(self.options_len)
     }
 
     /// What each segment of a longer answer carries: one size for all whose path is not the usual one, so
     /// that the sums of all parts can be had beforehand.
     fn cut(&self) -> usize {
-        match !self.is_v6 && self.room() >= RESPONSE_LEN_MAX {
+        match !self.is_v6 && self.segment_len_max() >= RESPONSE_LEN_MAX + TIMESTAMPS_LEN {
             true => RESPONSE_LEN_MAX,
             false => RESPONSE_LEN_MAX_V6,
         }
@@ -235,6 +244,7 @@ fn filled_in(stored: &Stored<'_>, len: usize, date: &[u8; 29], now_ns: u64) -> V
 
 /// One of the answer's segments; `seq` is the number of the answer's first byte.
 pub(crate) fn write_part(
+    world: &impl World,
     answer: &Answer,
     index: usize,
     segment: &Segment<'_>,
@@ -248,12 +258,13 @@ pub(crate) fn write_part(
         None => (rest, true),
     };
     let fin = if answer.closes { FIN } else { 0 };
+    let options = connection.reply_options(world, segment);
     let reply = Reply {
         seq: seq.wrapping_add(sequence(from)),
         ack,
         flags: ACK | if is_last { PSH | fin } else { 0 },
         window: connection.own_window(),
-        options: &[],
+        options: &options,
         payload: bytes,
     };
     reply.write(segment)

@@ -4,9 +4,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::flight::{Recovery, WITHHELD};
-use crate::frame::{ACK, Tuple};
-use crate::options::{Abilities, WINDOW_SCALE};
-use crate::width::sequence;
+use crate::frame::{ACK, Segment, Tuple};
+use crate::options::{Abilities, TIMESTAMPS_LEN, Timestamps, WINDOW_SCALE};
+use crate::width::{lower, sequence};
+use crate::world::World;
 
 /// Advertised to clients: as much as a new socket of Linux advertises by default.
 pub const WINDOW: u16 = 64_240;
@@ -53,6 +54,8 @@ pub struct Connection {
     pub snd_nxt: u32,
     /// What the client can do.
     pub can: Abilities,
+    /// If both sides send timestamps: by how many milliseconds ours are ahead of the clock.
+    pub clock_offset: Option<u32>,
     /// The answer that is under way.
     pub under_way: Option<UnderWay>,
     /// How often it was sent for less than its request.
@@ -124,12 +127,28 @@ impl Connection {
                 scale: None,
                 sack: false,
             },
+            clock_offset: None,
             under_way: None,
             parts: 0,
             recovery: Recovery::default(),
             handshake: 0,
             no_listener_since_ns: None,
         }
+    }
+
+    /// The options of a segment that answers this one.
+    pub(crate) fn reply_options(&self, world: &impl World, segment: &Segment<'_>) -> Vec<u8> {
+        let echo = Timestamps::read(segment.options).map_or(0, |theirs| theirs.value);
+        let timestamps = self.clock_offset.map(|offset| Timestamps {
+            value: now_ms(world).wrapping_add(offset),
+            echo,
+        });
+        timestamps.map_or(Vec::new(), |timestamps| timestamps.write().to_vec())
+    }
+
+    /// Bytes of such options.
+    pub(crate) fn reply_options_len(&self) -> usize {
+        self.clock_offset.map_or(0, |_| TIMESTAMPS_LEN)
     }
 
     /// The window for a segment to the client, as it stands in the header.
@@ -145,6 +164,11 @@ pub(crate) fn own_window(can: &Abilities) -> u16 {
         Some(_) => WINDOW >> WINDOW_SCALE,
         None => WINDOW,
     }
+}
+
+/// The clock of timestamps.
+pub(crate) fn now_ms(world: &impl World) -> u32 {
+    lower(world.now_ns() / 1_000_000)
 }
 
 /// A SYN that was answered.

@@ -70,7 +70,7 @@ pub(crate) struct Said {
     pub(crate) has_fin: bool,
     /// As in the header.
     pub(crate) window: u16,
-    /// TCP options.
+    /// TCP options besides timestamps.
     pub(crate) has_options: bool,
 }
 

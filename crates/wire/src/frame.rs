@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::checksum::Sum;
+use crate::options::Timestamps;
 use crate::width::sequence;
 
 /// FIN.
@@ -154,9 +155,13 @@ impl<'f> Segment<'f> {
         self.flags & (SYN | ACK | RST) == ACK
     }
 
-    /// The frame with another segment of the same client: ports and window stay.
+    /// The frame with another segment of the same client: ports, window and timestamps stay.
     pub(crate) fn with(&self, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
-        let tcp_len = u16::try_from(TCP_LEN + payload.len()).expect("within a packet");
+        let options = Timestamps::read(self.options).map(Timestamps::write);
+        let options = options.as_ref().map_or([].as_slice(), |option| option);
+        let header_len = TCP_LEN + options.len();
+        let tcp_len = u16::try_from(header_len + payload.len()).expect("within a packet");
+        let words = u8::try_from(header_len / 4).expect("short");
         let mut frame = self.heads.to_vec();
         if self.tuple.local.is_ipv4() {
             let ip = &mut frame[ETHERNET_LEN..];
@@ -169,8 +174,9 @@ impl<'f> Segment<'f> {
         }
         let mut tcp = self.tcp[..TCP_LEN].to_vec();
         tcp[4..8].copy_from_slice(&seq.to_be_bytes());
-        tcp[12..14].copy_from_slice(&[0x50, flags]);
+        tcp[12..14].copy_from_slice(&[words << 4, flags]);
         tcp[16..].fill(0);
+        tcp.extend(options);
         tcp.extend(payload);
         let checksum = pseudo_header(&self.tuple, tcp_len).bytes(&tcp).checksum();
         tcp[16..18].copy_from_slice(&checksum.to_be_bytes());

@@ -4,11 +4,11 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use crate::connection::{Connection, ConnectionState, HalfOpen, Table, WINDOW, own_window};
+use crate::connection::{Connection, ConnectionState, HalfOpen, Table, WINDOW, now_ms, own_window};
 use crate::cookie;
 use crate::flight::Recovery;
 use crate::frame::{ACK, FIN, RST, SYN, Segment};
-use crate::options::{self, Abilities};
+use crate::options::{self, Abilities, Timestamps};
 use crate::reason::Reason;
 use crate::reply::Reply;
 use crate::world::{Admitted, Mode, Socket, TimeWait, World};
@@ -46,12 +46,17 @@ pub(crate) fn on_syn(
     }
     let isn = remember(world, table, syn, can);
     let own_mss = if is_v6(syn) { 1440 } else { 1460 };
+    // Each connection has another clock, so that none tells how long this machine runs.
+    let timestamps = options::timestamp(syn.options).map(|echo| Timestamps {
+        value: world.random(),
+        echo,
+    });
     let reply = Reply {
         seq: isn,
         ack: syn.seq.wrapping_add(1),
         flags: SYN | ACK,
         window: WINDOW,
-        options: &can.answer(own_mss, syn.options.len()),
+        options: &can.answer(own_mss, syn.options.len(), timestamps),
         payload: &[],
     };
     Ok((Reason::TcpSyn, reply.write(syn)))
@@ -139,7 +144,7 @@ fn acceptable(
 
 /// Whether a SYN may begin a new connection in the place of this one (RFC 9293 §3.10.7.4, RFC 6191): its
 /// number is above all of the old, and so is its time, if the old one had times. That its time alone is
-/// above is not enough here, since connections of ours have none, by which old segments could be told.
+/// above is not enough here, since no segment is dropped here for an old time.
 fn is_reopening(syn: &Segment<'_>, old: &TimeWait) -> bool {
     let is_after = |new: u32, old: u32| new.wrapping_sub(old).cast_signed() > 0;
     let times = old.ts_recent.zip(options::timestamp(syn.options));
@@ -169,7 +174,11 @@ pub(crate) enum Relation {
 
 /// Only the very next after the SYN completes a handshake: what has overtaken others would make a request
 /// of what is the middle of one.
-pub(crate) fn relation(table: &mut impl Table, segment: &Segment<'_>) -> Relation {
+pub(crate) fn relation(
+    world: &impl World,
+    table: &mut impl Table,
+    segment: &Segment<'_>,
+) -> Relation {
     let Some(known) = table.recall(&segment.tuple) else {
         return Relation::None;
     };
@@ -188,19 +197,24 @@ pub(crate) fn relation(table: &mut impl Table, segment: &Segment<'_>) -> Relatio
         return Relation::Overtakes;
     }
     table.forget(&segment.tuple);
-    match open(table, segment, known.can) {
+    match open(world, table, segment, known.can) {
         true => Relation::Completes,
         false => Relation::None,
     }
 }
 
 /// Makes the segment's connection, the first of whose segments it is; false if there is no room.
-fn open(table: &mut impl Table, segment: &Segment<'_>, can: Abilities) -> bool {
+fn open(world: &impl World, table: &mut impl Table, segment: &Segment<'_>, can: Abilities) -> bool {
+    // Clients send timestamps from here on if the SYN-ACK had them, and never otherwise. The clock goes on from
+    // the SYN-ACK, which the client repeats.
+    let clock_offset = Timestamps::read(segment.options)
+        .map(|timestamps| timestamps.echo.wrapping_sub(now_ms(world)));
     let connection = Connection {
         state: ConnectionState::Open,
         rcv_nxt: segment.seq,
         snd_nxt: segment.ack,
         can,
+        clock_offset,
         under_way: None,
         parts: 0,
         recovery: Recovery::default(),
@@ -230,7 +244,7 @@ pub(crate) fn open_by_cookie(
         doubts.count(now_ns);
         return Err(Reason::DropCookie);
     };
-    match open(table, segment, can) {
+    match open(world, table, segment, can) {
         true => Ok(()),
         false => Err(Reason::PassUnknown),
     }

@@ -3,6 +3,9 @@
 
 use alloc::vec::Vec;
 
+use crate::shared;
+use crate::width::index;
+
 /// What everybody takes (RFC 9293 §3.7.1).
 pub const MSS_DEFAULT: u16 = 536;
 /// Ours.
@@ -17,6 +20,44 @@ const MSS: u8 = 2;
 const SCALE: u8 = 3;
 const SACK: u8 = 4;
 const TIMESTAMPS: u8 = 8;
+
+/// The timestamps option with what aligns it.
+pub const TIMESTAMPS_LEN: usize = index(shared::TIMESTAMPS_LEN);
+/// Options up to the first timestamp, as all stacks write them (RFC 7323 appendix A).
+const TIMESTAMPS_BEGIN: [u8; 4] = [NOP, NOP, TIMESTAMPS, 10];
+
+/// The timestamps of a segment (RFC 7323 §3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timestamps {
+    /// The clock of the sender.
+    pub value: u32,
+    /// The clock of the receiver as the sender has last seen it.
+    pub echo: u32,
+}
+
+impl Timestamps {
+    /// From the options of a segment, where they stand as all stacks write them.
+    #[must_use]
+    pub fn read(options: &[u8]) -> Option<Timestamps> {
+        let rest = options.strip_prefix(&TIMESTAMPS_BEGIN)?;
+        let (value, rest) = rest.split_first_chunk()?;
+        let (echo, _) = rest.split_first_chunk()?;
+        Some(Timestamps {
+            value: u32::from_be_bytes(*value),
+            echo: u32::from_be_bytes(*echo),
+        })
+    }
+
+    /// The option.
+    #[must_use]
+    pub fn write(self) -> [u8; TIMESTAMPS_LEN] {
+        let mut option = [0; TIMESTAMPS_LEN];
+        option[..4].copy_from_slice(&TIMESTAMPS_BEGIN);
+        option[4..8].copy_from_slice(&self.value.to_be_bytes());
+        option[8..].copy_from_slice(&self.echo.to_be_bytes());
+        option
+    }
+}
 
 /// What a client can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +101,14 @@ impl Abilities {
         self
     }
 
-    /// The options of the SYN-ACK, no longer than those of the SYN.
+    /// The options of the SYN-ACK, no longer than those of the SYN; `timestamps` if the SYN has them.
     #[must_use]
-    pub fn answer(&self, own_mss: u16, options_len: usize) -> Vec<u8> {
+    pub fn answer(
+        &self,
+        own_mss: u16,
+        options_len: usize,
+        timestamps: Option<Timestamps>,
+    ) -> Vec<u8> {
         let [high, low] = own_mss.to_be_bytes();
         let sack = if self.sack {
             [NOP, NOP, SACK, 2]
@@ -74,6 +120,16 @@ impl Abilities {
             None => [NOP; 4],
         };
         let mut words = Vec::from([[MSS, 4, high, low]]);
+        if let Some(timestamps) = timestamps.filter(|_| options_len >= 20) {
+            let mut option = timestamps.write();
+            if self.sack {
+                // In the place of what aligns them.
+                option[..2].copy_from_slice(&[SACK, 2]);
+            }
+            words.extend(option.as_chunks().0);
+            words.push(scale);
+            return words.concat();
+        }
         match options_len {
             0..4 => words.clear(),
             4..8 => {}
@@ -163,6 +219,22 @@ mod tests {
     }
 
     #[test]
+    fn timestamps_are_read_as_they_are_written() {
+        let timestamps = Timestamps {
+            value: 0x0102_0304,
+            echo: 5,
+        };
+        let mut option = timestamps.write().to_vec();
+        assert_eq!(Timestamps::read(&option), Some(timestamps));
+        assert_eq!(timestamp(&option), Some(timestamps.value));
+        option.extend([NOP, NOP, 5, 10]);
+        assert_eq!(Timestamps::read(&option), Some(timestamps));
+        for len in 0..TIMESTAMPS_LEN {
+            assert_eq!(Timestamps::read(&option[..len]), None);
+        }
+    }
+
+    #[test]
     fn what_is_agreed_is_said() {
         for len in (0..=40).step_by(4) {
             for (scale, sack) in [
@@ -177,7 +249,7 @@ mod tests {
                     sack,
                 }
                 .within(len);
-                let said = agreed.answer(1460, len);
+                let said = agreed.answer(1460, len, None);
                 assert!(said.len() <= len && said.len().is_multiple_of(4));
                 let read = Abilities::read(&said).expect("well-formed");
                 assert_eq!(
@@ -185,6 +257,15 @@ mod tests {
                     (agreed.scale.is_some(), agreed.sack)
                 );
                 assert_eq!(read.mss, if len == 0 { 536 } else { 1460 });
+                let timestamps = Timestamps { value: 7, echo: 9 };
+                let said = agreed.answer(1460, len, Some(timestamps));
+                assert!(said.len() <= len && said.len().is_multiple_of(4));
+                assert_eq!(timestamp(&said), (len >= 20).then_some(7));
+                let read = Abilities::read(&said).expect("well-formed");
+                assert_eq!(
+                    (read.scale.is_some(), read.sack),
+                    (agreed.scale.is_some(), agreed.sack)
+                );
             }
         }
     }

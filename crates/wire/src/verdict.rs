@@ -64,12 +64,13 @@ pub(crate) fn bare(
     reason: Reason,
     (seq, ack, flags): (u32, u32, u8),
 ) -> Verdict {
+    let options = connection.reply_options(world, segment);
     let reply = Reply {
         seq,
         ack,
         flags,
         window: connection.own_window(),
-        options: &[],
+        options: &options,
         payload: &[],
     };
     replied(world, reason, reply.write(segment))

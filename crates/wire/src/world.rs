@@ -115,6 +115,8 @@ pub trait World {
     fn end_time_wait(&mut self, tuple: &Tuple) -> bool;
     /// The secret for the cookies of a minute; may change every 64.
     fn cookie_key(&self, minute: u64) -> [u64; 2];
+    /// A number that no client can guess.
+    fn random(&self) -> u32;
     /// The value of Date.
     fn date(&self) -> [u8; 29];
     /// Whether anything is published, or is learned from what is asked for, and answering it is worth it.

@@ -7,7 +7,9 @@ use sim::client::{Client, Habits};
 use sim::world::{REQUEST, REQUEST_CLOSE, Values};
 use sim::{Course, Link, Run};
 
-const TEN_PARTS: usize = 10 * 1460 - 100;
+/// Bytes of an answer in a segment.
+const CUT: usize = 1448;
+const TEN_PARTS: usize = 10 * CUT - 100;
 
 /// One connection: so many requests for a response of so many bytes.
 #[derive(Clone, Copy, Debug)]
@@ -50,11 +52,11 @@ fn take(case: Case, link: Link) -> Result<Course, String> {
 
 #[test]
 fn on_a_good_link_it_comes_at_once() {
-    for len in [1461, 2920, 2921, 4380, TEN_PARTS, 14_600] {
+    for len in [CUT + 1, 2 * CUT, 2 * CUT + 1, 3 * CUT, TEN_PARTS, 10 * CUT] {
         for closes in [false, true] {
             let case = Case { len, closes, ..ONE };
             let course = take(case, Link::good(1)).expect("all of it");
-            assert_eq!(course.sent, len.div_ceil(1460), "{case:?}");
+            assert_eq!(course.sent, len.div_ceil(CUT), "{case:?}");
             assert!(course.took_ms <= 100, "{case:?}: {course:?}");
         }
     }

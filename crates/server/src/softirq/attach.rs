@@ -230,7 +230,6 @@ fn say_ready(args: &Attach) {
         say_to_server(ATTACHED, &text);
         return;
     }
-    say::note("connections have no TCP timestamps from now on, see docs/softirq.md");
     // Whoever does not read it does not need it.
     let _ = say::out(format_args!("{text}\n"));
     // Whoever waits for our readiness is told; where nobody does, that is fine.

@@ -1,9 +1,10 @@
 //! Real clients before a real Apache: what they get is right, and this level answers what it can.
 
 use lowroad_testkit::Folder;
-use lowroad_testkit::net::{Manglings, Path, SERVER, Site, WebServer, starts};
+use lowroad_testkit::net::{Manglings, Page, Path, SERVER, Site, WebServer, starts};
 
-use crate::attached::{Attached, one, server_v4, servers};
+use crate::attached::{Attached, get, one, server_v4, servers};
+use crate::cables::Cable;
 use crate::skipped;
 
 /// A redirect, compression, a lifetime for everything but a page of private things.
@@ -234,5 +235,39 @@ fn both_families_and_local_clients_are_served() {
         assert_eq!(response.text(), TEXT.repeat(20));
         let response = attached.warm(&net.path.server, address, request);
         assert_eq!(response.text(), TEXT.repeat(20));
+    }
+}
+
+#[test]
+fn a_client_that_closes_first_reuses_its_ports() {
+    let test = "a_client_that_closes_first_reuses_its_ports";
+    if skipped(test, &["nginx"]) {
+        return;
+    }
+    let cable = Cable::new();
+    let site = Site::new(502, &[900, 40_000]);
+    let _nginx = WebServer::nginx(&cable.server, &site, 80, "").expect("nginx");
+    let attached = Attached::start(&cable.server, 80, &["--ttl", "60"]);
+    for address in servers(80) {
+        attached.warm(&cable.client, address, &get(&site.pages[0].path));
+    }
+    // Without timestamps a port in TIME_WAIT is not reused, and there are fewer ports than connections.
+    for (name, value) in [
+        ("tcp_tw_reuse", "1"),
+        ("tcp_tw_reuse_delay", "1"),
+        ("ip_local_port_range", "40000 40019"),
+    ] {
+        let name = format!("ipv4/{name}");
+        cable.client.set(&name, value).expect("a parameter");
+    }
+    for address in servers(80) {
+        let hits = attached.count("answer_hit");
+        for _ in 0..50 {
+            for page in &site.pages {
+                let response = cable.client.enter(|| one(address, &get(&page.path)));
+                assert_eq!(Page::of(&page.path, &response.body), *page);
+            }
+        }
+        assert!(attached.count("answer_hit") >= hits + 50, "{address}");
     }
 }

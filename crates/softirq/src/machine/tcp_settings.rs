@@ -16,6 +16,8 @@ pub struct TcpSettings {
     pub sack: Option<u32>,
     /// `net.ipv4.tcp_window_scaling`
     pub scaling: Option<u32>,
+    /// `net.ipv4.tcp_timestamps`
+    pub timestamps: Option<u32>,
     /// `net.netfilter.nf_conntrack_tcp_loose`: 0, connections whose SYN was not seen are invalid to
     /// the firewall.
     pub loose: Option<u32>,
@@ -35,6 +37,7 @@ impl TcpSettings {
             cookies: number("ipv4/tcp_syncookies"),
             sack: number("ipv4/tcp_sack"),
             scaling: number("ipv4/tcp_window_scaling"),
+            timestamps: number("ipv4/tcp_timestamps"),
             loose: number("netfilter/nf_conntrack_tcp_loose"),
             rfc1337: number("ipv4/tcp_rfc1337"),
             are_tracked: number("netfilter/nf_conntrack_count").is_some_and(|count| count > 0),
@@ -51,6 +54,10 @@ impl TcpSettings {
         let keeps = self.are_tracked || self.rfc1337.is_some_and(|value| value != 0);
         when(self.sack == Some(0), layout::SETTING_NO_SACK)
             | when(self.scaling == Some(0), layout::SETTING_NO_SCALE)
+            | when(
+                self.timestamps == Some(0),
+                layout::SETTING_NO_TIMESTAMPS,
+            )
             | when(keeps, layout::SETTING_KEEP_TIME_WAIT)
             // Whose numbers are translated could not be ended with the level.
             | when(self.no_destroy, layout::SETTING_STAY_UP)
@@ -60,6 +67,7 @@ impl TcpSettings {
 /// All settings of the level that come from the kernel's.
 pub const BITS: u32 = layout::SETTING_NO_SACK
     | layout::SETTING_NO_SCALE
+    | layout::SETTING_NO_TIMESTAMPS
     | layout::SETTING_KEEP_TIME_WAIT
     | layout::SETTING_STAY_UP;
 

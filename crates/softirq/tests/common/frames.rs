@@ -225,9 +225,45 @@ pub fn receive(reply: &[u8], asked: &[u8]) -> Result<Received, String> {
         seq: be32(reply, tcp_at + 4),
         ack: be32(reply, tcp_at + 8),
         window: be16(reply, tcp_at + 14),
-        options: reply[tcp_at + 20..data_at].to_vec(),
+        options: checked_options(&reply[tcp_at + 20..data_at], reply[tcp_at + 13], asked)?,
         payload: reply[data_at..ip_end].to_vec(),
     })
+}
+
+/// The options, where our timestamp is 1 and what it repeats is 0 if that is the client's.
+fn checked_options(options: &[u8], flags: u8, asked: &[u8]) -> Result<Vec<u8>, String> {
+    let mut checked = options.to_vec();
+    let tcp_at = if asked[12] == 0x86 { 54 } else { 34 };
+    let asked_end = tcp_at + usize::from(asked[tcp_at + 12] >> 4) * 4;
+    let value = timestamps_at(&asked[tcp_at + 20..asked_end]).map(|at| tcp_at + 20 + at);
+    let Some(at) = timestamps_at(options) else {
+        return Ok(checked);
+    };
+    let value = value.map_or([0; 4].as_slice(), |at| &asked[at..at + 4]);
+    let echo = &checked[at + 4..at + 8];
+    // A SYN of a connection that lives has its timestamps elsewhere than other segments.
+    let is_challenge = asked[tcp_at + 13] & SYN != 0 && flags & SYN == 0;
+    if echo != value && !(is_challenge && echo == [0; 4]) {
+        return Err(format!(
+            "timestamps {options:02x?}, and not those of the segment"
+        ));
+    }
+    checked[at..at + 8].copy_from_slice(&[0, 0, 0, 1, 0, 0, 0, 0]);
+    Ok(checked)
+}
+
+/// Where the values of the timestamps begin.
+fn timestamps_at(options: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(kind) = options.get(at) {
+        at += match kind {
+            0 => return None,
+            1 => 1,
+            8 if options.len() >= at + 10 => return Some(at + 2),
+            _ => usize::from(*options.get(at + 1)?).max(1),
+        };
+    }
+    None
 }
 
 fn be16(bytes: &[u8], at: usize) -> u16 {

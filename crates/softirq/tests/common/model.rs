@@ -146,6 +146,9 @@ impl World for Values {
         let admitted = self.admitted.get_or_insert_default();
         admitted.insert(entrance(tuple));
     }
+    fn random(&self) -> u32 {
+        0
+    }
     fn rules(&self) -> u32 {
         self.rules
     }

@@ -144,12 +144,12 @@ pub const RESPONSES: &[Response] = &[
     response("Two", b"\x00\x00\x50\x01/2\x02h", 2000),
     response("Three", b"\x00\x00\x50\x01/3\x02h", 3400),
     response("Four", b"\x00\x00\x50\x01/4\x02h", 4600),
-    response("Nine", b"\x00\x00\x50\x01/9\x02h", 12_000),
+    response("Nine", b"\x00\x00\x50\x01/9\x02h", 11_800),
     response("Ten", b"\x00\x00\x50\x01/10\x02h", 14_000),
     response("Two_close", b"\x01\x00\x50\x01/2\x02h", 2001),
     response("Three_close", b"\x01\x00\x50\x01/3\x02h", 3401),
     response("Four_close", b"\x01\x00\x50\x01/4\x02h", 4601),
-    response("Nine_close", b"\x01\x00\x50\x01/9\x02h", 12_001),
+    response("Nine_close", b"\x01\x00\x50\x01/9\x02h", 11_801),
     response("Ten_close", b"\x01\x00\x50\x01/10\x02h", 14_001),
 ];
 

@@ -40,7 +40,7 @@ impl<T: Table> Responder<T> {
         segment: &Segment<'_>,
         known: &Connection,
     ) {
-        match handshake::relation(&mut self.table, segment) {
+        match handshake::relation(world, &mut self.table, segment) {
             Relation::Completes => world.count(Reason::TcpOpen),
             Relation::None if segment.is_plain_ack() && handshake::is_far(segment, known) => {
                 let _ = self.open_by_cookie(world, segment);
@@ -66,7 +66,7 @@ impl<T: Table> Responder<T> {
         world: &mut impl World,
         segment: &Segment<'_>,
     ) -> Result<(), Verdict> {
-        let relation = handshake::relation(&mut self.table, segment);
+        let relation = handshake::relation(world, &mut self.table, segment);
         if relation == Relation::Completes {
             world.count(Reason::TcpOpen);
             return Ok(());

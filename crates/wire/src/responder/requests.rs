@@ -9,6 +9,7 @@ use crate::connection::{Connection, ConnectionState, Table, UnderWay, WINDOW};
 use crate::flight::{self, AGAIN_MAX, Due, Recovery, Said, WITHHELD};
 use crate::frame::{FIN, Segment, len_of};
 use crate::held;
+use crate::options::{TIMESTAMPS_LEN, Timestamps};
 use crate::reason::Reason;
 use crate::verdict::{Verdict, acknowledge, counted, replied, sent};
 use crate::width::{index, sequence};
@@ -58,7 +59,7 @@ impl<T: Table> Responder<T> {
         if answer.closes {
             connection.state = ConnectionState::Closing;
         }
-        let frames = write_parts(&answer, 0..parts, segment, connection, seq);
+        let frames = write_parts(world, &answer, 0..parts, segment, connection, seq);
         sent(world, Reason::AnswerHit, frames)
     }
 
@@ -88,7 +89,14 @@ impl<T: Table> Responder<T> {
         };
         let [first, count] = [first, count].map(index);
         let (seq, ..) = connection.acknowledged();
-        let frames = write_parts(&answer, first..first + count, segment, connection, seq);
+        let frames = write_parts(
+            world,
+            &answer,
+            first..first + count,
+            segment,
+            connection,
+            seq,
+        );
         sent(world, Reason::AnswerAgain, frames)
     }
 
@@ -140,7 +148,7 @@ impl<T: Table> Responder<T> {
             Ok(answer) => {
                 let seq = connection.snd_nxt.wrapping_sub(answer.len());
                 let numbers = (seq, connection.rcv_nxt);
-                let frame = write_part(&answer, 0, segment, connection, numbers);
+                let frame = write_part(world, &answer, 0, segment, connection, numbers);
                 replied(world, Reason::AnswerAgain, frame)
             }
             Err(Reason::UpWindow) => counted(world, Verdict::Drop(Reason::UpWindow)),
@@ -151,6 +159,7 @@ impl<T: Table> Responder<T> {
 
 /// The answer, or some of its parts, as it is under way: `seq` is its first number.
 fn write_parts(
+    world: &impl World,
     answer: &Answer,
     parts: core::ops::Range<usize>,
     segment: &Segment<'_>,
@@ -160,20 +169,21 @@ fn write_parts(
     let withheld = if connection.is_flight() { WITHHELD } else { 0 };
     let ack = connection.rcv_nxt.wrapping_sub(sequence(withheld));
     parts
-        .map(|index| write_part(answer, index, segment, connection, (seq, ack)))
+        .map(|index| write_part(world, answer, index, segment, connection, (seq, ack)))
         .collect()
 }
 
 /// What the segment says of the flight under way, if it is of one that its client has not got all of.
 pub(super) fn said_of_flight(segment: &Segment<'_>, connection: &Connection) -> Option<Said> {
     let part = connection.acknowledged_part(segment.ack);
+    let timestamps_len = Timestamps::read(segment.options).map_or(0, |_| TIMESTAMPS_LEN);
     let said = Said {
         part,
         before: connection.rcv_nxt.wrapping_sub(segment.seq).cast_signed(),
         len: len_of(segment.payload).cast_signed(),
         has_fin: segment.flags & FIN != 0,
         window: segment.window,
-        has_options: !segment.options.is_empty(),
+        has_options: segment.options.len() > timestamps_len,
     };
     let is_of_it = connection.is_flight() && part < connection.under_way_len();
     (is_of_it && said.is_near(WINDOW)).then_some(said)

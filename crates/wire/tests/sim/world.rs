@@ -68,6 +68,9 @@ impl World for Values {
     fn is_admitted(&self, _: &Tuple, _: Admitted) -> bool {
         true
     }
+    fn random(&self) -> u32 {
+        0
+    }
     fn admit(&mut self, _: &Tuple) {}
     fn rules(&self) -> u32 {
         0
