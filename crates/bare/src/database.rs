@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use lowroad_mysql::{Client, Event, Limits, Login, Refused, Value};
+use lowroad_mysql::{Client, Error, Event, Limits, Login, Refused, Value};
 use lowroad_net::{Calls, Id, Piece};
 
 use crate::archive::Archive;
@@ -43,8 +43,18 @@ struct Link {
 pub struct Lost {
     /// Who has asked.
     pub asker: Asker,
+    /// Why the connection was lost.
+    pub cause: LossCause,
+}
+
+/// Why a connection with a question on it was lost.
+pub enum LossCause {
     /// The server had ended an old connection before the question came: asking again is safe and useful.
-    pub was_stale: bool,
+    Stale,
+    /// The server ended it, or could not be understood.
+    Server,
+    /// The answer is beyond a limit, so the rest of it was not waited for: the page's fault.
+    Answer(Error),
 }
 
 /// Connections to one database server.
@@ -115,7 +125,7 @@ impl Database {
         let due = |link: &Link| link.login_end_us.is_some_and(|end_us| end_us <= now_us);
         while let Some(at) = self.links.iter().position(due) {
             let link = self.links.swap_remove(at);
-            self.failed(now_us, "it does not answer");
+            self.back_off(now_us, "it does not answer");
             calls.abort(link.id);
         }
         let coming = |link: &&Link| link.login_end_us.is_some() || link.client.is_idle();
@@ -231,23 +241,16 @@ impl Database {
         if link.asker.is_some() && asker.is_none() {
             link.asker = None;
             link.is_new = false;
+            self.backoff_us = RETRY_US.0;
         }
         if is_ready {
             link.login_end_us = None;
-            self.backoff_us = RETRY_US.0;
             self.retry_us = 0;
             self.trouble = None;
         }
         if let Err(error) = taken {
-            let link = self.links.swap_remove(at);
-            let reason = refusal.unwrap_or_else(|| error.to_string());
-            self.failed(now_us, &reason);
             calls.abort(id);
-            let asker = link.asker;
-            return Err(asker.map(|asker| Lost {
-                asker,
-                was_stale: false,
-            }));
+            return Err(self.unusable(now_us, at, error, refusal));
         }
         flush(calls, &mut self.links[at]);
         Ok(())
@@ -264,12 +267,43 @@ impl Database {
     pub fn lost(&mut self, now_us: u64, id: Id) -> Option<Lost> {
         let at = self.links.iter().position(|link| link.id == id)?;
         let link = self.links.swap_remove(at);
-        match link.login_end_us {
-            Some(_) => self.failed(now_us, "the connection is refused or lost"),
-            None => self.counts[2] += 1,
+        self.ended(now_us, &link, "the connection is refused or lost");
+        let cause = match !link.is_new && !link.is_answered {
+            true => LossCause::Stale,
+            false => LossCause::Server,
+        };
+        link.asker.map(|asker| Lost { asker, cause })
+    }
+
+    /// Drops a connection whose bytes can't be used. What that means for its question, if there is one.
+    fn unusable(
+        &mut self,
+        now_us: u64,
+        at: usize,
+        error: Error,
+        refusal: Option<String>,
+    ) -> Option<Lost> {
+        let link = self.links.swap_remove(at);
+        let reason = refusal.unwrap_or_else(|| error.to_string());
+        self.ended(now_us, &link, &reason);
+        let cause = match error.is_of_answer() {
+            true => LossCause::Answer(error),
+            false => LossCause::Server,
+        };
+        link.asker.map(|asker| Lost { asker, cause })
+    }
+
+    /// A connection has ended. Only one that was of no use to any page delays the next: otherwise a visitor who asks
+    /// for what ends connections would keep all others from the database.
+    fn ended(&mut self, now_us: u64, link: &Link, reason: &str) {
+        let was_of_use = link.asker.is_some() || !link.is_new;
+        match was_of_use {
+            true => {
+                self.counts[2] += 1;
+                self.retry_us = 0;
+            }
+            false => self.back_off(now_us, reason),
         }
-        let was_stale = !link.is_new && !link.is_answered;
-        link.asker.map(|asker| Lost { asker, was_stale })
     }
 
     /// Closes all connections.
@@ -290,10 +324,12 @@ impl Database {
         if let Some(at) = self.links.iter().position(of_asker) {
             let link = self.links.swap_remove(at);
             calls.abort(link.id);
+            self.retry_us = 0;
         }
     }
 
-    fn failed(&mut self, now_us: u64, reason: &str) {
+    /// No connection came about, or none that lasted: the next try is later.
+    fn back_off(&mut self, now_us: u64, reason: &str) {
         self.counts[2] += 1;
         self.retry_us = now_us + self.backoff_us;
         self.backoff_us = (self.backoff_us * 2).min(RETRY_US.1);

@@ -442,6 +442,53 @@ fn a_page_waits_for_the_database_and_fails_without_it() {
     );
 }
 
+/// A packet of the database server.
+fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
+    let len = (payload.len() as u32).to_le_bytes();
+    [&len[..3], &[sequence], payload].concat()
+}
+
+/// The database server lets the image in.
+fn log_in(net: &mut Net, link: Id) {
+    const OK: [u8; 7] = [0, 0, 0, 2, 0, 0, 0];
+    let mut greeting = b"\x0a8.0.40\0\x01\0\0\x0001234567\0\xff\xf7\x2d\x02\0\x28\x01\x15".to_vec();
+    greeting.extend([0; 10]);
+    greeting.extend(b"890123456789\0mysql_native_password\0");
+    net.web.input(&mut net.calls, link, &packet(0, &greeting));
+    let mut sequence = 2;
+    // After the login come settings, as many as there are.
+    while net.calls.sent.remove(&link.index).is_some() {
+        net.web.input(&mut net.calls, link, &packet(sequence, &OK));
+        sequence = 1;
+    }
+}
+
+#[test]
+fn a_database_that_ends_each_login_is_not_asked_again_at_once() {
+    let mut net = Net::new("");
+    let mut now_us = 1_000_000;
+    for tries in 1..10 {
+        net.web.tick(&mut net.calls);
+        assert_eq!(net.calls.connects, tries);
+        let link = Id {
+            index: 10 + tries,
+            generation: 0,
+        };
+        log_in(&mut net, link);
+        assert!(net.calls.aborted.is_empty());
+        net.web.ended(&mut net.calls, link, End::Reset);
+        let due_us = net.web.tick(&mut net.calls).expect("another try");
+        assert_eq!(net.calls.connects, tries);
+        let wait_us = (100_000 << (tries - 1)).min(5_000_000);
+        assert_eq!(due_us, now_us + wait_us);
+        now_us = due_us;
+        net.web.set_now(Now {
+            mono_us: now_us,
+            unix_s: 784_111_800,
+        });
+    }
+}
+
 #[test]
 fn a_page_that_comes_between_two_tries_fails_with_the_next() {
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");

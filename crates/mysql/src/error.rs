@@ -25,6 +25,24 @@ pub enum Error {
     Ended,
 }
 
+impl Error {
+    /// Whether the answer to a statement is more than this client takes, or another than it can take: the fault of
+    /// the statement or of a limit, and no sign that the server is unwell.
+    pub fn is_of_answer(self) -> bool {
+        match self {
+            Error::PacketTooLong
+            | Error::TooManyColumns
+            | Error::TooManyRows
+            | Error::Unsupported(_) => true,
+            Error::Protocol(_)
+            | Error::OffersTls
+            | Error::LoginRefused
+            | Error::Dismissed
+            | Error::Ended => false,
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Error::Protocol(_) = self {

@@ -17,7 +17,7 @@ use lowroad_net::{Calls, Full, Id};
 use lowroad_page::{Page, Step};
 
 use crate::archive::{self, Archive, Entry};
-use crate::database::{self, Asker, Database, Lost};
+use crate::database::{self, Database, LossCause, Lost};
 pub use task::{Failure, Made, Visit};
 use task::{State, Task};
 use values::{from_database, to_database};
@@ -294,16 +294,23 @@ impl Pages {
 
     /// Its page asks again, if that makes sense.
     fn lose(&mut self, lost: &Lost) {
-        let asker: Asker = lost.asker;
+        let asker = lost.asker;
         let task = &mut self.tasks[asker];
-        if lost.was_stale && !task.is_repeated {
-            task.is_repeated = true;
-            task.state = State::Wants;
-            self.wanting.push_front(asker);
-        } else {
-            task.state = State::Fails(Failure::NoDatabase);
-            self.ready.push_back(asker);
-        }
+        let failure = match &lost.cause {
+            LossCause::Stale if !task.is_repeated => {
+                task.is_repeated = true;
+                task.state = State::Wants;
+                return self.wanting.push_front(asker);
+            }
+            LossCause::Stale | LossCause::Server => Failure::NoDatabase,
+            LossCause::Answer(error) => {
+                let name = self.pages[task.page].0.name;
+                self.trouble = Some(format!("{name}: {error}"));
+                Failure::Page
+            }
+        };
+        task.state = State::Fails(failure);
+        self.ready.push_back(asker);
     }
 
     /// A visitor that waits until its page can be begun has gone.

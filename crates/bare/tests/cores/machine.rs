@@ -83,6 +83,12 @@ pub fn long() -> &'static [u8] {
 const PAGE: &str = "{% set all = query(\"SELECT a, b FROM t WHERE b < ?\", request.params.n or 100) %}\
     {% for one in all %}<li>{{ one.a }} {{ one.b }}{% endfor %}";
 
+/// Of more rows than the image takes, and of a longer row.
+const MANY: &str =
+    "{% for one in query(\"SELECT a, b FROM many WHERE b < ?\", 1) %}{{ one.a }}{% endfor %}";
+const WIDE: &str =
+    "{% for one in query(\"SELECT a, b FROM wide WHERE b < ?\", 1) %}{{ one.a }}{% endfor %}";
+
 fn site(long: &[u8]) -> Archive {
     let mut builder = Builder::new();
     builder.file(&[b"/"], file(b"<p>Hello")).expect("a file");
@@ -90,6 +96,12 @@ fn site(long: &[u8]) -> Archive {
     builder
         .page(b"/page.lrp", "page.lrp", PAGE)
         .expect("a page");
+    for (path, name, text) in [
+        (&b"/many.lrp"[..], "many.lrp", MANY),
+        (b"/wide.lrp", "wide.lrp", WIDE),
+    ] {
+        builder.page(path, name, text).expect("a page");
+    }
     builder.setting("database.address", "10.0.0.3:3306");
     builder.setting("database.user", "u");
     builder.setting("status.from", "10.0.0.0/24");

@@ -68,6 +68,28 @@ fn everybody_is_answered_whichever_core_gets_the_question() {
     }
 }
 
+/// A visitor whose page asks for too much of the database gets 500, and the others as much as without it.
+#[test]
+fn a_page_that_asks_for_too_much_fails_alone() {
+    const GREEDY: usize = 4;
+    for seed in 1..=3 {
+        let made = |greedy: usize| {
+            let count = [1, 2][seed as usize % 2];
+            let mut network = Network::new(seed, count, Kind::Static, Weather::default());
+            network.ask_too_much(greedy);
+            network.run(5 * S);
+            network.pages_behind(GREEDY)
+        };
+        let ([without, _], [with, refused]) = (made(0), made(GREEDY));
+        assert_eq!(refused, 0, "seed {seed}");
+        assert!(without > 50, "seed {seed}: {without}");
+        assert!(
+            with * 100 >= without * 95,
+            "seed {seed}: {with} pages beside greedy visitors, {without} without"
+        );
+    }
+}
+
 /// Before the question for the status itself.
 fn answers_of(network: &Network) -> u64 {
     network.answers().0

@@ -9,7 +9,7 @@ use lowroad_net::{Address, Calls, Received, Service, Settings, Stack};
 use crate::frames::{Random, packet};
 use crate::liar::Liar;
 use crate::machine::{Kind, Machine, SERVER, SERVER_MAC, Wire, long};
-use crate::visitor::Visitor;
+use crate::visitor::{FAILS, Visitor};
 
 const DATABASE: u32 = 0x0a00_0003;
 const DHCP: u32 = 0x0a00_00fe;
@@ -138,6 +138,21 @@ impl Network {
             may_connect: true,
             is_dhcp: kind == Kind::Dhcp,
         }
+    }
+
+    /// The first visitors want pages only, and all of which the database's answer is too large.
+    pub fn ask_too_much(&mut self, count: usize) {
+        for Peer { user, .. } in self.visitors.iter_mut().take(count) {
+            user.sites = vec![("/many.lrp", FAILS), ("/wide.lrp", FAILS)];
+        }
+    }
+
+    /// Pages of the visitors behind the first `skipped`: made, and refused.
+    pub fn pages_behind(&self, skipped: usize) -> [u64; 2] {
+        let users = self.visitors.iter().skip(skipped).map(|peer| &peer.user);
+        users.fold([0; 2], |[made, refused], user| {
+            [made + user.pages[0], refused + user.pages[1]]
+        })
     }
 
     pub fn now_us(&self) -> u64 {

@@ -42,7 +42,17 @@ fn column(name: &str, kind: u8) -> Vec<u8> {
 
 const EOF: [u8; 5] = [0xfe, 0, 0, 2, 0];
 
-fn rows(random: &mut Random, count: usize) -> Vec<u8> {
+/// One more row than the image takes.
+const MANY_ROWS: usize = 10_001;
+/// One byte more than it takes of a row.
+const WIDE_LEN: usize = 60_001;
+
+/// Statements by what is in their text; the numbers that they get.
+const SOME: u8 = 1;
+const MANY: u8 = 2;
+const WIDE: u8 = 3;
+
+fn rows(lens: impl Iterator<Item = usize>) -> Vec<u8> {
     let mut seq = 1;
     let mut out = Vec::new();
     let mut put = |payload: &[u8], out: &mut Vec<u8>| {
@@ -53,9 +63,12 @@ fn rows(random: &mut Random, count: usize) -> Vec<u8> {
     put(&column("a", 3), &mut out);
     put(&column("b", 253), &mut out);
     put(&EOF, &mut out);
-    for _ in 0..count {
-        let len = random.below(250);
-        let mut row = vec![0, 0, 7, 0, 0, 0, len as u8];
+    for len in lens {
+        let mut row = vec![0, 0, 7, 0, 0, 0];
+        match len {
+            0..=250 => row.push(len as u8),
+            _ => row.extend([0xfd, len as u8, (len >> 8) as u8, (len >> 16) as u8]),
+        }
         row.extend(vec![b'<'; len]);
         put(&row, &mut out);
     }
@@ -63,12 +76,25 @@ fn rows(random: &mut Random, count: usize) -> Vec<u8> {
     out
 }
 
+/// Fewer than `count_end`.
+fn some_rows(random: &mut Random, count_end: usize) -> Vec<u8> {
+    let count = random.below(count_end);
+    rows((0..count).map(|_| random.below(250)))
+}
+
 impl Liar {
-    fn answer(&mut self, command: u8, seq: u8) -> Vec<u8> {
+    /// `text` follows the command.
+    fn answer(&mut self, command: u8, seq: u8, text: &[u8]) -> Vec<u8> {
         let random = &mut self.random;
+        let has = |word: &[u8]| text.windows(word.len()).any(|part| part == word);
         match command {
             0x16 => {
-                let mut out = packet(1, &[0, 1, 0, 0, 0, 2, 0, 1, 0, 0, 0, 0]);
+                let number = match () {
+                    () if has(b"many") => MANY,
+                    () if has(b"wide") => WIDE,
+                    () => SOME,
+                };
+                let mut out = packet(1, &[0, number, 0, 0, 0, 2, 0, 1, 0, 0, 0, 0]);
                 out.extend(packet(2, &column("?", 253)));
                 out.extend(packet(3, &EOF));
                 out.extend(packet(4, &column("a", 3)));
@@ -78,8 +104,11 @@ impl Liar {
             }
             0x17 => {
                 self.statements += 1;
-                let count = random.below(20);
-                rows(random, count)
+                match text.first() {
+                    Some(&MANY) => rows(std::iter::repeat_n(0, MANY_ROWS)),
+                    Some(&WIDE) => rows(std::iter::once(WIDE_LEN)),
+                    _ => some_rows(random, 20),
+                }
             }
             0x19 => Vec::new(),
             _ => packet(seq.wrapping_add(1), &OK),
@@ -107,7 +136,7 @@ impl Liar {
                 ]),
             ),
             4 => vec![0xff; random.below(3000)],
-            5 => rows(random, 400),
+            5 => rows((0..400).map(|_| random.below(250))),
             6 => {
                 let len = random.below(60_000);
                 [&[0xff, 0xff, random.next() as u8, 1][..], &vec![7; len]].concat()
@@ -141,7 +170,8 @@ impl Service for Liar {
             let len = usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16;
             // The answer to the greeting is the only one with another number.
             let command = if *seq == 0 { *command } else { 0 };
-            let mut answer = self.answer(command, *seq);
+            let text = bytes.get(at + 5..at + 4 + len).unwrap_or_default();
+            let mut answer = self.answer(command, *seq, text);
             if self.random.is(self.lies) {
                 answer = self.lie(answer);
             }

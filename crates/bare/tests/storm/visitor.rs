@@ -2,6 +2,9 @@
 
 use lowroad_net::{Calls, End, Id, Opened, Piece, Service};
 
+/// Wanted of a page that can't be made.
+pub const FAILS: &[u8] = b"500";
+
 pub struct Visitor {
     /// Whom it talks on.
     pub id: Option<Id>,
@@ -52,7 +55,8 @@ impl Visitor {
 
     /// Whether a page is waited for, which may take its time.
     pub fn asks_page(&self) -> bool {
-        self.is_open && self.sites[self.asks].1.is_empty()
+        let wanted = self.sites[self.asks].1;
+        self.is_open && (wanted.is_empty() || wanted == FAILS)
     }
 
     fn ask(&mut self, calls: &mut impl Calls, id: Id) {
@@ -92,6 +96,7 @@ impl Visitor {
                 assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {head}");
                 self.status = String::from_utf8_lossy(body).into_owned();
             }
+            FAILS => assert!(head.starts_with("HTTP/1.1 500 "), "{path}: {head}"),
             [] => self.pages[usize::from(!head.starts_with("HTTP/1.1 200 "))] += 1,
             _ => {
                 assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {head}");
