@@ -1,5 +1,6 @@
 //! Libraries with a process of their own: what a module breaks there, it breaks alone. Its requests
-//! under way get 502, and it is started again.
+//! under way get 502. A spare process, which was started before, takes its place; where there is none yet, new calls
+//! wait for one.
 //!
 //! The process runs the same code over its own calls (`separate/serve.rs`); after each event it
 //! sends what the module said, which is said again to the call here. Nothing is asked back and
@@ -7,17 +8,20 @@
 
 mod frame;
 mod process;
+mod restart;
 mod serve;
+mod supervise;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_http::status::Status;
 use lowroad_http::version::Version;
 use lowroad_module::{Event, Host, Next, Sent};
 use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot, watch};
 
 use super::call::Call;
 use super::identity::Identity;
@@ -31,29 +35,51 @@ pub use serve::serve;
 /// A library in a process of its own.
 pub struct SeparateCode(Arc<Shared>);
 
-/// What the calls, and who looks after the process, know of it.
+/// What calls and the supervisor of the processes share.
 pub(in crate::module) struct Shared {
     identity: Arc<Identity>,
     library: PathBuf,
     workers: usize,
     response_len_max: usize,
     command: Spawn,
-    connection: Mutex<Option<Arc<Connection>>>,
+    service: watch::Sender<Service>,
     last_call: AtomicU64,
-    ended: AtomicBool,
+    /// The module is not used any more.
+    ended: Notify,
+}
+
+/// Whether there is a process that takes calls.
+#[derive(Clone)]
+enum Service {
+    /// This one does.
+    Up(Arc<Connection>),
+    /// One is being started: calls wait for it.
+    Starting,
+    /// The last one could not be started, and the next try is later: calls fail at once.
+    Down,
 }
 
 impl Shared {
-    fn connect(&self, connection: Option<Arc<Connection>>) {
-        *self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = connection;
+    /// The process that takes calls, as soon as there is one other than `dead`.
+    async fn connection(&self, dead: Option<Arc<Connection>>) -> Result<Arc<Connection>, Failure> {
+        let is_dead =
+            |it: &Arc<Connection>| dead.as_ref().is_some_and(|dead| Arc::ptr_eq(it, dead));
+        let mut service = self.service.subscribe();
+        let known = service.wait_for(|service| match service {
+            Service::Up(connection) => !is_dead(connection),
+            Service::Starting => false,
+            Service::Down => true,
+        });
+        match known.await.as_deref() {
+            Ok(Service::Up(connection)) => Ok(connection.clone()),
+            _ => Err(self.down()),
+        }
     }
 
-    fn connection(&self) -> Option<Arc<Connection>> {
-        let connection = self.connection.lock();
-        connection.unwrap_or_else(PoisonError::into_inner).clone()
+    fn down(&self) -> Failure {
+        let name = &self.identity.name;
+        let detail = format!("module {name}: its process does not start; it is tried again soon");
+        Failure::new(Status::SERVICE_UNAVAILABLE, detail)
     }
 }
 
@@ -76,23 +102,22 @@ impl SeparateCode {
             workers,
             response_len_max: Limits::default().response_len_max,
             command: Box::new(command),
-            connection: Mutex::new(None),
+            service: watch::Sender::new(Service::Starting),
             last_call: AtomicU64::new(0),
-            ended: AtomicBool::new(false),
+            ended: Notify::new(),
         });
         let process = Process::start(&shared)?;
-        runtime.spawn(process::supervise(Arc::downgrade(&shared), Some(process)));
+        let connection = process.connection.clone();
+        shared.service.send_replace(Service::Up(connection));
+        runtime.spawn(supervise::supervise(shared.clone(), process));
         Ok(SeparateCode(shared))
     }
 }
 
-/// Nobody uses the module any more: its process ends.
+/// The module is not used any more: its processes end.
 impl Drop for SeparateCode {
     fn drop(&mut self) {
-        self.0.ended.store(true, Relaxed);
-        if let Some(connection) = self.0.connection() {
-            connection.kill();
-        }
+        self.0.ended.notify_one();
     }
 }
 
@@ -101,12 +126,13 @@ impl Code for SeparateCode {
 
     fn instance(&self, worker: usize, call: Call) -> Result<Remote, Failure> {
         let shared = &self.0;
-        let Some(connection) = shared.connection() else {
-            let name = &shared.identity.name;
-            let detail = format!("module {name}: its process is being started");
-            return Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail));
+        let connection = match &*shared.service.borrow() {
+            Service::Up(connection) => Some(connection.clone()),
+            Service::Starting => None,
+            Service::Down => return Err(shared.down()),
         };
         Ok(Remote {
+            shared: shared.clone(),
             connection,
             number: shared.last_call.fetch_add(1, Relaxed),
             worker: worker % shared.workers,
@@ -117,9 +143,10 @@ impl Code for SeparateCode {
     }
 }
 
-/// A call that a process has.
+/// A call that a process has, or will have once it is there.
 pub struct Remote {
-    connection: Arc<Connection>,
+    shared: Arc<Shared>,
+    connection: Option<Arc<Connection>>,
     number: u64,
     worker: usize,
     call: Call,
@@ -136,16 +163,17 @@ impl Instance for Remote {
 
     /// The module is stuck, and with it all other calls of its worker.
     fn late(&mut self) {
-        if self.asked {
-            self.connection.kill();
+        if let Some(connection) = self.connection.as_ref().filter(|_| self.asked) {
+            connection.kill();
         }
     }
 
     async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
         let message = self.message(event);
+        let reply = self.ask(event, &message).await?;
         self.waits = true;
         self.asked = true;
-        let reply = match self.connection.ask(self.number, &message) {
+        let reply = match reply {
             Some(reply) => reply.await.ok(),
             None => None,
         };
@@ -164,6 +192,26 @@ impl Instance for Remote {
 }
 
 impl Remote {
+    /// Sends an event. The first one goes to the next process where it finds the last one dead: that has seen nothing
+    /// of the call. `None`: the process is dead that has the call.
+    async fn ask(
+        &mut self,
+        event: Event,
+        message: &ToModule,
+    ) -> Result<Option<oneshot::Receiver<Box<Handled>>>, Failure> {
+        loop {
+            let dead = match &self.connection {
+                Some(connection) => match connection.ask(self.number, message) {
+                    Some(reply) => return Ok(Some(reply)),
+                    None if event != Event::Request || !connection.is_closed() => return Ok(None),
+                    None => self.connection.take(),
+                },
+                None => None,
+            };
+            self.connection = Some(self.shared.connection(dead).await?);
+        }
+    }
+
     fn message(&mut self, event: Event) -> ToModule {
         let (call, worker) = (self.number, self.worker);
         if event == Event::Request {
@@ -219,9 +267,11 @@ impl Remote {
             call.fetch(target);
         }
         // By the ticket, a call that waits hears too of the death of the process.
-        if self.waits && call.held.is_none() {
-            let ticket = call.ticket().number();
-            self.connection.ticket(self.number, ticket);
+        if self.waits
+            && call.held.is_none()
+            && let Some(connection) = &self.connection
+        {
+            connection.ticket(self.number, call.ticket().number());
         }
         call.body_held = handled.body_held;
         good
@@ -236,6 +286,9 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
+        let Some(connection) = &self.connection else {
+            return;
+        };
         let (event, number) = Event::Gone.to_numbers();
         let gone = ToModule::Event {
             call: self.number,
@@ -245,8 +298,7 @@ impl Drop for Remote {
             status: 0,
             bytes: Vec::new(),
         };
-        self.connection
-            .forget(self.number, self.waits.then_some(&gone));
+        connection.forget(self.number, self.waits.then_some(&gone));
     }
 }
 

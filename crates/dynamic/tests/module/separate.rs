@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use lowroad_dynamic::module::separate::{SeparateCode, serve};
-use lowroad_dynamic::module::{Identity, Limits};
+use lowroad_dynamic::module::{Identity, Limits, Running};
 use lowroad_dynamic::{Begun, Content, Handler};
 use lowroad_engine::stream::Next;
 use lowroad_http::status::Status;
 
-use crate::support::{answer, identity, request, scratch, separate, text};
+use crate::support::{answer, compile, identity, request, scratch, separate, settings, text};
 
 const SERVES: &str = "LOWROAD_TEST_SERVES";
 
@@ -72,6 +72,52 @@ async fn a_crash_is_502_for_its_requests_and_nothing_else() {
         .expect("it had a call there");
     assert_eq!(failure.status, Status::BAD_GATEWAY);
     works_again(&identity, &handler).await;
+}
+
+/// However often a request crashes the module, the next call is answered: by the spare, or by a process that it waits for.
+#[tokio::test]
+async fn a_request_that_crashes_it_costs_no_later_call() {
+    let (identity, handler) = separate(Limits::default());
+    for crashes in 1..=12 {
+        let failure = answer(&handler, "/crash").await.err().expect("it crashes");
+        assert_eq!(failure.status, Status::BAD_GATEWAY, "{}", failure.detail);
+        assert_eq!(identity.counts.crashes.load(Relaxed), crashes);
+        assert_eq!(text(&handler, "/version").await, "1");
+    }
+}
+
+#[tokio::test]
+async fn a_module_that_does_not_start_any_more_fails_at_once_until_it_does() {
+    let (path, away) = (scratch("separate-gone.so"), scratch("separate-away.so"));
+    compile("features.c", &path, &[]);
+    let identity = identity("features", settings());
+    let runtime = tokio::runtime::Handle::current();
+    let code = SeparateCode::open(&path, &identity, 1, &runtime, command).expect("it starts");
+    let handler: Arc<dyn Handler> = Arc::new(Running::new(
+        Arc::new(code),
+        identity.clone(),
+        Limits::default(),
+    ));
+    std::fs::rename(&path, &away).expect("it is moved");
+    // The process, the spare, and one that was being started.
+    let mut crashes = 0;
+    let failure = loop {
+        let failure = answer(&handler, "/crash").await.err().expect("it crashes");
+        if failure.status == Status::SERVICE_UNAVAILABLE {
+            break failure;
+        }
+        crashes += 1;
+        assert!(crashes <= 3, "{}", failure.detail);
+    };
+    assert!(
+        failure.detail.contains("does not start"),
+        "{}",
+        failure.detail
+    );
+    std::fs::rename(&away, &path).expect("it is moved");
+    while answer(&handler, "/version").await.is_err() {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

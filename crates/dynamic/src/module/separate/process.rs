@@ -1,38 +1,30 @@
-//! The process of a module as the server has it: started, talked to, and started again when it dies.
+//! A process of a module as the server has it: started, and talked to until it dies.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lowroad_module::Level;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::super::counts::one;
 use super::super::tickets;
 use super::Shared;
 use super::frame::{self, Handled, ToModule, ToServer};
 
 /// How long a process may take to start, in milliseconds.
 const START_MS_MAX: u64 = 10_000;
-/// The wait before a process that died is started again, in milliseconds: doubled each time that it
-/// dies early.
-const RESTART_MS_MIN: u64 = 50;
-const RESTART_MS_MAX: u64 = 5_000;
-/// A process that lived so long did not die early, in milliseconds.
-const LIVED_MS: u64 = 10_000;
-
 /// A process and the way to it.
 pub struct Process {
     child: Child,
     socket: UnixStream,
-    connection: Arc<Connection>,
+    /// Its calls.
+    pub connection: Arc<Connection>,
     /// What is to be sent; taken by who sends it.
     frames: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
 }
@@ -60,10 +52,7 @@ impl Process {
             frames: Some(frames),
         };
         match process.greet(shared) {
-            Ok(Ok(())) => {
-                shared.connect(Some(process.connection.clone()));
-                Ok(process)
-            }
+            Ok(Ok(())) => Ok(process),
             Ok(Err(problem)) => Err(problem),
             Err(error) => Err(text(error)),
         }
@@ -109,6 +98,8 @@ pub struct Connection {
 #[derive(Default)]
 struct Pending {
     closed: bool,
+    /// It had a call.
+    was_asked: bool,
     replies: HashMap<u64, oneshot::Sender<Box<Handled>>>,
     /// Our tickets for calls that wait.
     tickets: HashMap<u64, u64>,
@@ -124,10 +115,24 @@ impl Connection {
         if state.closed {
             return None;
         }
+        // Its end of the frames is gone before the process is found dead.
+        if self.out.send(frame).is_err() {
+            state.closed = true;
+            return None;
+        }
+        state.was_asked = true;
         state.replies.insert(call, sender);
-        drop(state);
-        self.out.send(frame).ok()?;
         Some(receiver)
+    }
+
+    /// Whether the process is known to be dead.
+    pub fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
+    /// Whether it had any call.
+    pub fn was_asked(&self) -> bool {
+        self.state().was_asked
     }
 
     /// A call is over.
@@ -177,7 +182,7 @@ impl Connection {
     }
 
     /// The process died: all calls hear of it.
-    fn close(&self) {
+    pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
         // Who waits for one of these sees it dropped.
@@ -190,41 +195,8 @@ impl Connection {
     }
 }
 
-/// Keeps a process running as long as somebody uses the module.
-pub async fn supervise(shared: Weak<Shared>, mut process: Option<Process>) {
-    let mut wait_ms = RESTART_MS_MIN;
-    loop {
-        let began = Instant::now();
-        let ran = process.is_some();
-        if let Some(process) = process.take() {
-            run(&shared, process).await;
-        }
-        let Some(alive) = shared
-            .upgrade()
-            .filter(|shared| !shared.ended.load(Relaxed))
-        else {
-            return;
-        };
-        if ran {
-            one(&alive.identity.counts.crashes);
-            let line = "its process died; it is started again";
-            alive.identity.log(Level::Error, line);
-        }
-        wait_ms = match began.elapsed() > Duration::from_millis(LIVED_MS) {
-            true => RESTART_MS_MIN,
-            false => (wait_ms * 2).min(RESTART_MS_MAX),
-        };
-        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-        let started = tokio::task::spawn_blocking(move || {
-            let started = Process::start(&alive);
-            started.map_err(|problem| alive.identity.log(Level::Error, &problem))
-        });
-        process = started.await.ok().and_then(Result::ok);
-    }
-}
-
-/// Talks to a process until it dies, or nobody uses the module any more.
-async fn run(shared: &Weak<Shared>, mut process: Process) {
+/// Talks to a process until it dies or is to be ended, and gives it back then.
+pub async fn run(shared: Arc<Shared>, mut process: Process) -> Process {
     let connection = process.connection.clone();
     if let (Ok(socket), Some(mut frames)) = (stream(&process), process.frames.take()) {
         let (mut from, mut to) = socket.into_split();
@@ -237,20 +209,15 @@ async fn run(shared: &Weak<Shared>, mut process: Process) {
         };
         tokio::select! {
             () = write => {}
-            _ = read(shared, &connection, &mut from) => {}
+            _ = read(&shared, &connection, &mut from) => {}
             () = connection.kill.notified() => {}
         }
     }
-    if let Some(shared) = shared.upgrade() {
-        shared.connect(None);
-    }
-    connection.close();
-    // Waits for the process, which was killed: not for long, but not here.
-    let _ = tokio::task::spawn_blocking(move || drop(process)).await;
+    process
 }
 
 async fn read(
-    shared: &Weak<Shared>,
+    shared: &Shared,
     connection: &Connection,
     from: &mut OwnedReadHalf,
 ) -> io::Result<()> {
@@ -259,11 +226,7 @@ async fn read(
         from.read_exact(&mut len).await?;
         let mut bytes = vec![0; frame::len_of(len)?];
         from.read_exact(&mut bytes).await?;
-        let message = frame::decode(&bytes)?;
-        let Some(shared) = shared.upgrade() else {
-            return Ok(());
-        };
-        connection.take(&shared, message);
+        connection.take(shared, frame::decode(&bytes)?);
     }
 }
 

@@ -1,0 +1,76 @@
+//! When the next process of a module is started. Knows neither processes nor clocks.
+
+/// The wait after a process that could not be started, in milliseconds: doubled each time in a row.
+const WAIT_MS_MIN: u64 = 50;
+const WAIT_MS_MAX: u64 = 5_000;
+/// A process that lived so long could be started, in milliseconds.
+const LIVED_MS: u64 = 10_000;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessEnd {
+    /// It did not start.
+    NotStarted,
+    /// It died before it had a call, after so many milliseconds.
+    Unasked {
+        /// How long it lived.
+        lived_ms: u64,
+    },
+    /// It died after it had a call.
+    Asked,
+}
+
+/// The back-off of a module. A process that had a call was able to start, so its death delays nothing: otherwise a
+/// request that crashes the module would keep all others from it.
+#[derive(Debug)]
+pub struct Restart {
+    next_ms: u64,
+}
+
+impl Restart {
+    /// Nothing has failed yet.
+    pub fn new() -> Restart {
+        Restart {
+            next_ms: WAIT_MS_MIN,
+        }
+    }
+
+    /// How long to wait after a process that ended so, in milliseconds.
+    pub fn wait_ms(&mut self, end: ProcessEnd) -> u64 {
+        let is_well = match end {
+            ProcessEnd::NotStarted => false,
+            ProcessEnd::Unasked { lived_ms } => lived_ms >= LIVED_MS,
+            ProcessEnd::Asked => true,
+        };
+        if is_well {
+            self.next_ms = WAIT_MS_MIN;
+            return 0;
+        }
+        let wait_ms = self.next_ms;
+        self.next_ms = (wait_ms * 2).min(WAIT_MS_MAX);
+        wait_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_process_that_can_not_start_delays_the_next() {
+        let mut restart = Restart::new();
+        for _ in 0..1_000 {
+            assert_eq!(restart.wait_ms(ProcessEnd::Asked), 0);
+        }
+        let early = ProcessEnd::Unasked { lived_ms: 9_999 };
+        let ends = [ProcessEnd::NotStarted, early];
+        let waits = (0..9).map(|at| restart.wait_ms(ends[at % 2]));
+        let waits: Vec<_> = waits.collect();
+        assert_eq!(waits, [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+        let late = ProcessEnd::Unasked { lived_ms: 10_000 };
+        for well in [ProcessEnd::Asked, late] {
+            assert_eq!(restart.wait_ms(well), 0);
+            assert_eq!(restart.wait_ms(ProcessEnd::NotStarted), 50);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Keeps two processes of a module: one that has the calls, and a spare that takes its place when it dies. Knows no calls.
+
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lowroad_module::Level;
+use tokio::time::{Sleep, sleep};
+
+use super::super::counts::one;
+use super::process::{Connection, Process, run};
+use super::restart::{ProcessEnd, Restart};
+use super::{Service, Shared};
+
+/// Keeps processes running until the module is not used any more; `first` has the calls.
+pub async fn supervise(shared: Arc<Shared>, first: Process) {
+    let mut processes = Processes {
+        active: Some(LiveProcess::new(&shared, first)),
+        spare: None,
+        starting: Some(start(shared.clone())),
+        retry: None,
+        restart: Restart::new(),
+        shared: shared.clone(),
+    };
+    loop {
+        tokio::select! {
+            () = shared.ended.notified() => return,
+            dead = end_of(&mut processes.active) => {
+                processes.replace_active(&dead);
+                bury(dead);
+            }
+            dead = end_of(&mut processes.spare) => {
+                processes.replace_spare(&dead);
+                bury(dead);
+            }
+            started = start_of(&mut processes.starting) => processes.take_started(started),
+            () = end_of_wait(&mut processes.retry) => {
+                processes.start_after(0);
+                processes.show();
+            }
+        }
+    }
+}
+
+type Talking = Pin<Box<dyn Future<Output = Process> + Send>>;
+type Starting = Pin<Box<dyn Future<Output = Result<Process, String>> + Send>>;
+
+struct Processes {
+    shared: Arc<Shared>,
+    active: Option<LiveProcess>,
+    spare: Option<LiveProcess>,
+    /// The next one: it is started, or waits until it may be.
+    starting: Option<Starting>,
+    retry: Option<Pin<Box<Sleep>>>,
+    restart: Restart,
+}
+
+/// A process that is talked to.
+struct LiveProcess {
+    connection: Arc<Connection>,
+    talking: Talking,
+    began: Instant,
+}
+
+/// A process that died.
+struct DeadProcess {
+    process: Process,
+    began: Instant,
+}
+
+impl LiveProcess {
+    fn new(shared: &Arc<Shared>, process: Process) -> LiveProcess {
+        LiveProcess {
+            connection: process.connection.clone(),
+            talking: Box::pin(run(shared.clone(), process)),
+            began: Instant::now(),
+        }
+    }
+}
+
+impl Processes {
+    /// Gives the calls to the spare, and ends those of the dead process once new ones cannot get there any more.
+    fn replace_active(&mut self, dead: &DeadProcess) {
+        self.active = self.spare.take();
+        if self.starting.is_none() {
+            // A spare may fail only for as long as another process is there: some modules want something for themselves.
+            self.retry = None;
+            self.start_next(end(dead));
+        }
+        self.show();
+        self.close(dead);
+    }
+
+    fn replace_spare(&mut self, dead: &DeadProcess) {
+        self.start_next(end(dead));
+        self.close(dead);
+    }
+
+    fn take_started(&mut self, started: Result<Process, String>) {
+        match started {
+            Ok(process) => {
+                let live = LiveProcess::new(&self.shared, process);
+                match &self.active {
+                    Some(_) => self.spare = Some(live),
+                    None => {
+                        self.active = Some(live);
+                        self.start_after(0);
+                    }
+                }
+            }
+            Err(problem) => {
+                self.shared.identity.log(Level::Error, &problem);
+                self.start_next(ProcessEnd::NotStarted);
+            }
+        }
+        self.show();
+    }
+
+    /// Starts another process after one that ended so.
+    fn start_next(&mut self, after: ProcessEnd) {
+        let wait_ms = self.restart.wait_ms(after);
+        self.start_after(wait_ms);
+    }
+
+    /// Starts another process, at once or later.
+    fn start_after(&mut self, wait_ms: u64) {
+        match wait_ms {
+            0 => self.starting = Some(start(self.shared.clone())),
+            _ => self.retry = Some(Box::pin(sleep(Duration::from_millis(wait_ms)))),
+        }
+    }
+
+    /// Lets calls know which process is theirs.
+    fn show(&self) {
+        let service = match (&self.active, &self.retry) {
+            (Some(active), _) => Service::Up(active.connection.clone()),
+            (None, Some(_)) => Service::Down,
+            (None, None) => Service::Starting,
+        };
+        self.shared.service.send_replace(service);
+    }
+
+    fn close(&self, dead: &DeadProcess) {
+        let identity = &self.shared.identity;
+        one(&identity.counts.crashes);
+        identity.log(Level::Error, "its process died; it is started again");
+        dead.process.connection.close();
+    }
+}
+
+fn end(dead: &DeadProcess) -> ProcessEnd {
+    match dead.process.connection.was_asked() {
+        true => ProcessEnd::Asked,
+        false => ProcessEnd::Unasked {
+            lived_ms: u64::try_from(dead.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        },
+    }
+}
+
+fn start(shared: Arc<Shared>) -> Starting {
+    Box::pin(async move {
+        let started = tokio::task::spawn_blocking(move || Process::start(&shared));
+        started.await.unwrap_or_else(|error| Err(error.to_string()))
+    })
+}
+
+/// Waits for the end of a process, which was killed: not for long, but not on the runtime.
+fn bury(dead: DeadProcess) {
+    tokio::task::spawn_blocking(move || drop(dead.process));
+}
+
+/// Until this process dies, if there is one.
+async fn end_of(live: &mut Option<LiveProcess>) -> DeadProcess {
+    let Some(talked_to) = live else {
+        return pending().await;
+    };
+    let process = talked_to.talking.as_mut().await;
+    let began = talked_to.began;
+    *live = None;
+    DeadProcess { process, began }
+}
+
+async fn start_of(starting: &mut Option<Starting>) -> Result<Process, String> {
+    let Some(begun) = starting else {
+        return pending().await;
+    };
+    let started = begun.await;
+    *starting = None;
+    started
+}
+
+async fn end_of_wait(retry: &mut Option<Pin<Box<Sleep>>>) {
+    let Some(wait) = retry else {
+        return pending().await;
+    };
+    wait.as_mut().await;
+    *retry = None;
+}
