@@ -64,6 +64,10 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
         if is_asked {
             match wire::hear(&spawning.socket, &mut buffer) {
                 Some(Heard::Start(id, order)) => spawning.start(id, order, 0)?,
+                Some(Heard::Incomplete(id)) => {
+                    let news = News::NotStarted(Errno::MFILE.raw_os_error());
+                    spawning.tell(id, news)?;
+                }
                 Some(Heard::Of(ToSpawner::Signal(id, signal))) => spawning.signal(id, signal),
                 Some(Heard::Of(ToSpawner::Release(id, kill))) => spawning.release(id, kill)?,
                 None => return Ok(()),

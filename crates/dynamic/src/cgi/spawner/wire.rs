@@ -82,6 +82,8 @@ pub struct ToServer {
 pub enum Heard {
     /// Start this program, to be called by this number.
     Start(u64, Order),
+    /// An order for this number, without its pipes: this process may have no more descriptors.
+    Incomplete(u64),
     /// Something about one that was started.
     Of(ToSpawner),
 }
@@ -93,6 +95,9 @@ pub fn make_room(socket: &OwnedFd) -> rustix::io::Result<()> {
 }
 
 /// Sends an order; waits for room.
+///
+/// # Errors
+/// `MSGSIZE`: it is longer than the other end takes.
 pub fn send_order(socket: &OwnedFd, id: u64, order: &Order) -> rustix::io::Result<()> {
     let mut bytes = Vec::with_capacity(256 + order.environment.0.len());
     bytes.push(b'o');
@@ -101,6 +106,9 @@ pub fn send_order(socket: &OwnedFd, id: u64, order: &Order) -> rustix::io::Resul
     put_bytes(&mut bytes, order.file.as_os_str().as_bytes());
     put_bytes(&mut bytes, order.folder.as_os_str().as_bytes());
     bytes.extend_from_slice(&order.environment.0);
+    if bytes.len() > MESSAGE_LEN_MAX {
+        return Err(Errno::MSGSIZE);
+    }
     let ends: [BorrowedFd<'_>; 3] = [0, 1, 2].map(|at: usize| order.ends[at].as_fd());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -178,7 +186,10 @@ pub fn hear(socket: &OwnedFd, buffer: &mut [u8]) -> Option<Heard> {
     }
     let bytes = buffer.get(..received.bytes)?;
     match bytes.first()? {
-        b'o' => order(&bytes[1..], ends.try_into().ok()?),
+        b'o' => match ends.try_into() {
+            Ok(ends) => order(&bytes[1..], ends),
+            Err(_) => take_u64(&mut &bytes[1..]).map(Heard::Incomplete),
+        },
         _ => {
             let (kind, id, number) = read_short(bytes)?;
             Some(Heard::Of(match kind {
@@ -373,5 +384,43 @@ mod tests {
         }
         drop(ours);
         assert!(hear(&other, &mut buffer).is_none());
+    }
+
+    /// What can't be sent or received whole is refused by itself; the link goes on.
+    #[test]
+    fn an_order_that_is_too_long_or_incomplete_ends_nothing() {
+        let flags = SocketFlags::CLOEXEC;
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (ours, other) = pair.expect("a pair");
+        make_room(&ours).expect("room");
+        let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("a file"));
+        let mut environment = Environment::default();
+        environment.put(b"A", &vec![b'x'; MESSAGE_LEN_MAX]);
+        let long = Order {
+            file: "/a/b".into(),
+            folder: "/a".into(),
+            environment,
+            limits: Limits {
+                memory_len_max: 1,
+                cpu_s_max: 2,
+                processes_max: 3,
+                user: None,
+                descriptors: None,
+                ends_with_parent: true,
+            },
+            ends: [null(), null(), null()],
+        };
+        assert_eq!(send_order(&ours, 7, &long), Err(Errno::MSGSIZE));
+        // As it arrives where there is no room for descriptors.
+        let mut bytes = vec![b'o'];
+        bytes.extend_from_slice(&8_u64.to_ne_bytes());
+        send_packet(&ours, &bytes, &mut Default::default(), true).expect("room");
+        let mut buffer = vec![0; 4096];
+        assert!(matches!(
+            hear(&other, &mut buffer),
+            Some(Heard::Incomplete(8))
+        ));
+        send(&ours, ToSpawner::Release(9, true), false).expect("room");
+        assert!(matches!(hear(&other, &mut buffer), Some(Heard::Of(_))));
     }
 }
