@@ -9,13 +9,17 @@
 
 mod choose;
 mod circuit;
+mod clients;
 mod hash;
 mod member;
 mod settings;
 mod why;
 
+use std::net::IpAddr;
+
 use choose::Candidate;
 use circuit::{Begun, Change, Circuit, Found};
+use clients::ClientSet;
 use member::Member;
 
 pub use choose::By;
@@ -40,8 +44,16 @@ pub struct Picked {
     /// Why it.
     pub why: Why,
     begun: Begun,
+    clients: ClientSet,
     pending: bool,
     is_tunnel: bool,
+}
+
+impl Picked {
+    /// Says whose request it is: what one client's requests find does not take a member away from the others.
+    pub fn of_client(&mut self, address: IpAddr) {
+        self.clients = ClientSet::of_address(address);
+    }
 }
 
 /// What came of a request.
@@ -191,6 +203,7 @@ impl<P> Group<P> {
             member,
             why,
             begun: picked.circuit.begin(&settings.circuit, now_ms),
+            clients: ClientSet::ALL,
             pending: true,
             is_tunnel: false,
         })
@@ -226,10 +239,14 @@ impl<P> Group<P> {
         member.requests -= 1;
         member.tunnels -= u32::from(picked.is_tunnel);
         let found = member.counts.count(outcome);
+        let clients = match outcome {
+            Outcome::ConnectFailed => ClientSet::ALL,
+            _ => picked.clients,
+        };
         let circuit = &settings.circuit;
         let change = member
             .circuit
-            .end(picked.begun, found, may_open, circuit, now_ms);
+            .end(picked.begun, found, clients, may_open, circuit, now_ms);
         match change {
             Change::None => {}
             Change::Opened => member.counts.ejected += 1,

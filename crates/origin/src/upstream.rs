@@ -1,6 +1,7 @@
 //! A group that all workers share, with what bounds its retries. Whoever tries a member has an
 //! [`Attempt`], which is reported even if its request is given up. It knows nothing of requests.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::group::{Group, MemberId, NoMember, Outcome, Picked, Settings, Why};
@@ -93,6 +94,13 @@ impl<P> Upstream<P> {
 }
 
 impl<P> Attempt<P> {
+    /// Says whose request it is.
+    pub fn of_client(&mut self, address: IpAddr) {
+        if let Some(picked) = &mut self.picked {
+            picked.of_client(address);
+        }
+    }
+
     /// It has its connection and waits no more.
     pub fn connected(&mut self) {
         if let Some(picked) = &mut self.picked {

@@ -1,6 +1,10 @@
 //! What requests find out about a member: whether it is taken out, for how long, and when it is tried
 //! again. It knows nothing of the other members, nor of active checks.
 //!
+//! A client may ask for what fails and nothing else: for a page whose program is slow, or whose answer is 503 for this
+//! client alone. So failures count by clients, too: a member is taken out only if as large a share of its clients found
+//! failures as of its requests. A connection that does not come about is no client's doing, and counts for all.
+//!
 //! ```text
 //!  Closed ── too many failures ──► Open ── its time is over, a trial ──► HalfOpen
 //!    ▲                              ▲                                    │    │
@@ -8,6 +12,7 @@
 //!                                   └──────────── it fails: twice as long ────┘
 //! ```
 
+use super::clients::ClientSet;
 use super::settings;
 
 /// A member's circuit.
@@ -25,8 +30,15 @@ pub struct Circuit {
 #[derive(Clone, Debug)]
 enum State {
     Closed(Window),
-    Open { until_ms: u64 },
-    HalfOpen { trials: u32 },
+    /// `by`: clients that found failures.
+    Open {
+        until_ms: u64,
+        by: ClientSet,
+    },
+    HalfOpen {
+        trials: u32,
+        by: ClientSet,
+    },
 }
 
 /// What a request takes along, so that its outcome is understood.
@@ -87,8 +99,12 @@ struct Window {
 struct Tally {
     good: u64,
     bad: u64,
-    /// How often it was absent since it answered last, well or not.
+    /// Who asked, and who of them found a failure.
+    clients: ClientSet,
+    failed: ClientSet,
+    /// How often it was absent since it answered last, well or not, and for whom.
     absent_in_a_row: u64,
+    absent: ClientSet,
 }
 
 impl Circuit {
@@ -106,8 +122,10 @@ impl Circuit {
     pub fn passage(&self, settings: &settings::Circuit, now_ms: u64) -> Passage {
         match self.state {
             State::Closed(_) => Passage::Open,
-            State::Open { until_ms } if now_ms < until_ms => Passage::Shut { until_ms },
-            State::HalfOpen { trials } if trials >= settings.trials_max.max(1) => Passage::Tried,
+            State::Open { until_ms, .. } if now_ms < until_ms => Passage::Shut { until_ms },
+            State::HalfOpen { trials, .. } if trials >= settings.trials_max.max(1) => {
+                Passage::Tried
+            }
             State::Open { .. } | State::HalfOpen { .. } => Passage::Trial,
         }
     }
@@ -117,8 +135,12 @@ impl Circuit {
         let is_trial = self.passage(settings, now_ms) == Passage::Trial;
         if is_trial {
             match &mut self.state {
-                State::HalfOpen { trials } => *trials += 1,
-                _ => self.enter(State::HalfOpen { trials: 1 }),
+                State::HalfOpen { trials, .. } => *trials += 1,
+                State::Open { by, .. } => {
+                    let by = *by;
+                    self.enter(State::HalfOpen { trials: 1, by });
+                }
+                State::Closed(_) => {}
             }
         }
         Begun {
@@ -127,12 +149,13 @@ impl Circuit {
         }
     }
 
-    /// A request ended; `found` is `None` if it says nothing of the member. `may_open` = another
+    /// A request of `clients` ended; `found` is `None` if it says nothing of the member. `may_open` = another
     /// member is left.
     pub fn end(
         &mut self,
         begun: Begun,
         found: Option<Found>,
+        clients: ClientSet,
         may_open: bool,
         settings: &settings::Circuit,
         now_ms: u64,
@@ -142,21 +165,23 @@ impl Circuit {
         }
         match (&mut self.state, found) {
             (State::Closed(window), Some(found)) => {
-                window.add(found, settings.window_ms, now_ms);
+                window.add(found, clients, settings.window_ms, now_ms);
                 if found != Found::Well && may_open && window.is_bad(settings, now_ms) {
-                    self.open(settings, now_ms);
+                    let by = window.failed();
+                    self.open(by, settings, now_ms);
                     return Change::Opened;
                 }
             }
-            (State::HalfOpen { trials }, found) if begun.is_trial => {
+            (State::HalfOpen { trials, by }, found) if begun.is_trial => {
                 *trials = trials.saturating_sub(1);
+                let by = by.union(clients);
                 match found {
                     Some(Found::Well) => {
                         self.close(now_ms);
                         return Change::Closed;
                     }
                     Some(Found::Failing | Found::Absent) => {
-                        self.open(settings, now_ms);
+                        self.open(by, settings, now_ms);
                         return Change::Opened;
                     }
                     None => {}
@@ -177,17 +202,20 @@ impl Circuit {
         !was_closed
     }
 
-    fn open(&mut self, settings: &settings::Circuit, now_ms: u64) {
+    /// Takes it out. For longer each time, unless it was a single client that found all failures.
+    fn open(&mut self, by: ClientSet, settings: &settings::Circuit, now_ms: u64) {
         let was_well = matches!(self.state, State::Closed(_))
             && now_ms.saturating_sub(self.closed_ms) >= settings.open_ms_max;
         if was_well {
             self.opened_in_a_row = 0;
         }
-        let doubled = 1_u64.checked_shl(self.opened_in_a_row.min(32));
+        let is_repeated = by.len() > 1;
+        let doublings = if is_repeated { self.opened_in_a_row } else { 0 };
+        let doubled = 1_u64.checked_shl(doublings.min(32));
         let time_ms = settings.open_ms.saturating_mul(doubled.unwrap_or(u64::MAX));
-        self.opened_in_a_row = self.opened_in_a_row.saturating_add(1);
+        self.opened_in_a_row = self.opened_in_a_row.saturating_add(is_repeated.into());
         let until_ms = now_ms.saturating_add(time_ms.min(settings.open_ms_max));
-        self.enter(State::Open { until_ms });
+        self.enter(State::Open { until_ms, by });
     }
 
     fn enter(&mut self, state: State) {
@@ -205,7 +233,7 @@ impl Window {
         }
     }
 
-    fn add(&mut self, found: Found, window_ms: u64, now_ms: u64) {
+    fn add(&mut self, found: Found, clients: ClientSet, window_ms: u64, now_ms: u64) {
         let window_ms = window_ms.max(1);
         let passed = now_ms.saturating_sub(self.start_ms) / window_ms;
         if passed > 0 {
@@ -213,21 +241,43 @@ impl Window {
             self.before = if passed == 1 { last } else { Tally::default() };
             self.start_ms += passed * window_ms;
         }
+        let now = &mut self.now;
+        now.clients = now.clients.union(clients);
         match found {
-            Found::Well => self.now.good += 1,
-            Found::Failing | Found::Absent => self.now.bad += 1,
+            Found::Well => now.good += 1,
+            Found::Failing | Found::Absent => {
+                now.bad += 1;
+                now.failed = now.failed.union(clients);
+            }
         }
         match found {
-            Found::Absent => self.now.absent_in_a_row += 1,
-            Found::Well | Found::Failing => self.now.absent_in_a_row = 0,
+            Found::Absent => {
+                now.absent_in_a_row += 1;
+                now.absent = now.absent.union(clients);
+            }
+            Found::Well | Found::Failing => {
+                now.absent_in_a_row = 0;
+                now.absent = ClientSet::default();
+            }
         }
+    }
+
+    /// Clients that found a failure.
+    fn failed(&self) -> ClientSet {
+        self.now.failed.union(self.before.failed)
+    }
+
+    /// Whether these are as large a share of the clients as must find failures.
+    fn are_many(&self, clients: ClientSet, settings: &settings::Circuit) -> bool {
+        let all = self.now.clients.union(self.before.clients);
+        clients.len() * 100 >= all.len() * settings.failure_percent
     }
 
     fn is_bad(&self, settings: &settings::Circuit, now_ms: u64) -> bool {
         let window_ms = settings.window_ms.max(1);
         // What it answered before it went away says nothing of it now.
         let is_away = self.now.absent_in_a_row >= u64::from(settings.absences_max.max(1));
-        if settings.absences_max > 0 && is_away {
+        if settings.absences_max > 0 && is_away && self.are_many(self.now.absent, settings) {
             return true;
         }
         let into_ms = now_ms.saturating_sub(self.start_ms).min(window_ms);
@@ -235,6 +285,8 @@ impl Window {
         let bad = self.now.bad + reaches(self.before.bad);
         let all = bad + self.now.good + reaches(self.before.good);
         let are_many = settings.failures_min > 0 && bad >= u64::from(settings.failures_min);
-        are_many && bad * 100 >= all * u64::from(settings.failure_percent)
+        are_many
+            && bad * 100 >= all * u64::from(settings.failure_percent)
+            && self.are_many(self.failed(), settings)
     }
 }

@@ -272,6 +272,69 @@ fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
     }
 }
 
+/// A client that finds nothing but failures takes a member out for nobody else, whatever it finds; failures of many
+/// clients do, and so do connections that do not come about.
+#[test]
+fn failures_of_one_client_take_a_member_out_only_for_itself() {
+    const FAILURES: [Outcome; 4] = [
+        Outcome::Lost,
+        Outcome::TimedOut,
+        Outcome::Malformed,
+        Outcome::ServerError,
+    ];
+    for seed in 0..200_u64 {
+        let mut drawn = hash::mix(seed);
+        let mut dice = |below: u64| {
+            drawn = hash::mix(drawn);
+            drawn % below
+        };
+        let (mut group, ids) = group(settings(Policy::RoundRobin), &[("a", 1), ("backup", 1)]);
+        let mut ask = |client: u8, outcome, now_ms| {
+            let mut picked = group.pick(None, &ids[1..], now_ms, 0).expect("a member");
+            picked.of_client([192, 0, 2, client].into());
+            group.report(picked, outcome, now_ms);
+            standing(&group, ids[0], now_ms)
+        };
+        let (bad, failure) = (dice(100) as u8, FAILURES[dice(4) as usize]);
+        let mut now_ms = dice(10_000);
+        // All have been there, then they come as they like, and the bad one most of all.
+        (100..110).for_each(|client| _ = ask(client, Outcome::Answered, now_ms));
+        for _ in 0..500 {
+            now_ms += dice(100);
+            let standing = match dice(4) {
+                0 => ask(100 + dice(10) as u8, Outcome::Answered, now_ms),
+                _ => ask(bad, failure, now_ms),
+            };
+            assert_eq!(standing, Standing::Up, "seed {seed}, {failure:?}");
+        }
+        let is_out = |standing| matches!(standing, Standing::Ejected { .. });
+        now_ms += 20_000;
+        let mut all = (0..400).map(|_| ask(100 + dice(10) as u8, failure, now_ms));
+        assert!(all.any(is_out), "seed {seed}, {failure:?}");
+        let mut alone = (0..5).map(|_| ask(bad, Outcome::ConnectFailed, now_ms + 60_000));
+        assert!(alone.any(is_out), "seed {seed}");
+    }
+}
+
+/// Where there is but one client it is nobody else's loss, but its failures do not add up to long times.
+#[test]
+fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
+    let (mut group, ids) = group(settings(Policy::RoundRobin), &[("a", 1), ("backup", 1)]);
+    let mut now_ms = 0;
+    for _ in 0..20 {
+        loop {
+            let mut picked = group.pick(None, &ids[1..], now_ms, 0).expect("a member");
+            picked.of_client([192, 0, 2, 1].into());
+            group.report(picked, Outcome::ServerError, now_ms);
+            if let Standing::Ejected { until_ms } = standing(&group, ids[0], now_ms) {
+                assert_eq!(until_ms - now_ms, 5_000);
+                now_ms = until_ms;
+                break;
+            }
+        }
+    }
+}
+
 #[test]
 fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
     let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
