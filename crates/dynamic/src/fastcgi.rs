@@ -142,17 +142,23 @@ impl FastCgiHandler {
                 },
                 server,
             )) => Box::pin(self.put_again(&asked, body, server)).await,
-            tried => tried.map_err(|(stopped, _)| stopped.failure),
+            tried => tried.map_err(|(stopped, _)| ended(stopped)),
+        };
+        let outcome = match &tried {
+            Ok(_) => Outcome::Answered,
+            Err((_, outcome)) => *outcome,
         };
         if let Some(attempt) = attempt {
-            let outcome = match &tried {
-                Ok(_) => Outcome::Answered,
-                Err(failure) => backends::outcome(failure),
-            };
             attempt.report(outcome, self.backends.local(worker).timers.now_ms());
         }
-        tried
+        tried.map_err(|(failure, _)| failure)
     }
+}
+
+/// Why a request was stopped, and what that says of the server.
+fn ended(stopped: Stopped) -> (Failure, Outcome) {
+    let outcome = backends::outcome(&stopped);
+    (stopped.failure, outcome)
 }
 
 /// A server with a connection for a request.
@@ -266,7 +272,9 @@ impl FastCgiHandler {
     async fn reach(&self, asked: &ScriptRequest) -> Result<(Reached, Option<Try>), Failure> {
         let (mut tried, mut last) = (Vec::new(), None);
         loop {
-            let (server, attempt) = match (self.backends.choose(&tried, asked.worker), last) {
+            let client = asked.request.peer;
+            let chosen = self.backends.choose(&tried, asked.worker, client);
+            let (server, attempt) = match (chosen, last) {
                 (Ok(chosen), _) => chosen,
                 (Err(_), Some(failure)) => return Err(failure),
                 (Err(none), None) => {
@@ -356,16 +364,26 @@ impl FastCgiHandler {
     }
 
     /// Puts the request to the same server once more, on a new connection: the one that had been kept was closed.
+    ///
+    /// # Errors
+    /// Why it was stopped, and what that says of the server.
     async fn put_again(
         &self,
         asked: &ScriptRequest,
         body: Gathered,
         server: Arc<Server>,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, (Failure, Outcome)> {
         let reached = self.connect(asked, server, true).await;
-        let reached = reached.map_err(|unreached| unreached.failure)?;
+        let reached = reached.map_err(|unreached| {
+            // Otherwise it has too much to do.
+            let outcome = match unreached.is_absent {
+                true => Outcome::ConnectFailed,
+                false => Outcome::Cancelled,
+            };
+            (unreached.failure, outcome)
+        })?;
         let put = self.put(asked, body, reached).await;
-        put.map_err(|(stopped, _)| stopped.failure)
+        put.map_err(|(stopped, _)| ended(stopped))
     }
 
     /// What begins the request.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use cgi_support::{Notices, ask_on, fail, fastcgi_route, fetch, get, post, runtime};
-use fastcgi_support::{Peer, Responder, local, start_local};
+use fastcgi_support::{Peer, Responder, STDOUT, end, local, record, start_local};
 use lowroad_config::{Balance, FastCgi, Symlinks, Upstream};
 use lowroad_dynamic::fastcgi::FastCgiHandler;
 use lowroad_dynamic::fastcgi::server::Servers;
@@ -102,6 +102,32 @@ fn one_that_is_not_there_is_passed_over_and_then_left_out() {
             assert!(whom.contains(&here.address.to_string()), "{whom}");
         });
     }
+}
+
+/// A script whose output is no response says nothing against the server that runs it.
+#[test]
+fn a_broken_script_takes_no_server_out() {
+    runtime().block_on(async {
+        let broken = || {
+            Responder::start(async |mut peer: Peer| {
+                while let Some((id, _)) = peer.request().await {
+                    let output = record(STDOUT, id, b"this is no head");
+                    if !peer.send(&[output, end(id, 0)].concat()).await {
+                        return;
+                    }
+                }
+            })
+        };
+        let (a, b) = (broken().await, broken().await);
+        let (handler, _) = handler(vec![at(&a), at(&b)], |_| {}).expect("addresses");
+        for _ in 0..20 {
+            let failure = fail(&handler, get(Path::new(ROOT), "/x")).await;
+            assert_eq!(failure.status, Status::BAD_GATEWAY);
+            assert!(failure.detail.contains("without a head"), "{failure:?}");
+        }
+        let status = handler.status().expect("there are several");
+        assert_eq!(status.matches(" up, 0 requests").count(), 2, "{status}");
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Which server of a route gets a request: the one that there is, or one of a group that can stand for one another. Knows
 //! neither requests nor what is spoken with servers.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use lowroad_origin::retry::{Body, Failed, Retry, Seen};
 use lowroad_origin::{Address, Attempt, Patience, Upstream};
 
 use super::server::{Server, Servers};
-use crate::Failure;
+use crate::script::talk::Stopped;
 
 /// How long a connection may take to come about where another server can be asked.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -84,7 +84,7 @@ impl Backends {
         }
     }
 
-    /// The server for a request, which is none of those that were tried.
+    /// The server for a request of a client, which is none of those that were tried.
     ///
     /// # Errors
     /// There is none.
@@ -92,6 +92,7 @@ impl Backends {
         &self,
         tried: &[MemberId],
         worker: usize,
+        client: IpAddr,
     ) -> Result<(Arc<Server>, Option<Try>), NoMember> {
         let (upstream, drawn) = match &self.members {
             Members::One(server) => return Ok((server.clone(), None)),
@@ -101,7 +102,8 @@ impl Backends {
         };
         let now_ms = self.local(worker).timers.now_ms();
         let random = drawn.fetch_add(1, Relaxed);
-        let attempt = upstream.attempt(None, tried, now_ms, random)?;
+        let mut attempt = upstream.attempt(None, tried, now_ms, random)?;
+        attempt.of_client(client);
         Ok((attempt.place.clone(), Some(attempt)))
     }
 
@@ -167,9 +169,11 @@ impl Backends {
     }
 }
 
-/// What a failure without a response says of a server.
-pub fn outcome(failure: &Failure) -> Outcome {
-    match failure.status {
+/// What it says of a server how a request was stopped there.
+pub fn outcome(stopped: &Stopped) -> Outcome {
+    match stopped.failure.status {
+        // Its script is at fault.
+        _ if stopped.is_output_bad => Outcome::Answered,
         Status::BAD_GATEWAY => Outcome::Lost,
         Status::GATEWAY_TIMEOUT => Outcome::TimedOut,
         Status::SERVICE_UNAVAILABLE => Outcome::ServerError,

@@ -202,7 +202,8 @@ impl Servers {
         });
         let now_ms = group.workers[worker % group.workers.len()].timers.now_ms();
         let random = mixed(self.random.fetch_add(1, Relaxed));
-        let attempt = group.upstream.attempt(key, tried, now_ms, random)?;
+        let mut attempt = group.upstream.attempt(key, tried, now_ms, random)?;
+        attempt.of_client(request.peer);
         Ok((attempt.place.clone(), Some(attempt)))
     }
 }

@@ -87,6 +87,8 @@ pub struct Stopped {
     pub failure: Failure,
     /// The body, if the same request may be put to another program.
     pub again: Option<Gathered>,
+    /// The program gave output that is no response: what runs it is well.
+    pub is_output_bad: bool,
 }
 
 /// How long a client that went away can stay unnoticed while the program says nothing.
@@ -124,6 +126,7 @@ pub async fn answer<P: Program>(
         program,
         empty: body.is_none(),
         feed: Feed::Untouched(body),
+        is_output_bad: false,
     };
     match talk.hear_head(&mut reply, silence).await {
         Ok(Heard::All) => {
@@ -131,6 +134,7 @@ pub async fn answer<P: Program>(
             reply.finish().map_err(|failure| Stopped {
                 failure,
                 again: None,
+                is_output_bad: true,
             })
         }
         Ok(Heard::Head) => {
@@ -157,6 +161,7 @@ struct Talk<P> {
     /// There is no body.
     empty: bool,
     feed: Feed,
+    is_output_bad: bool,
 }
 
 /// Where the request's body is.
@@ -201,10 +206,10 @@ impl<P: Program> Talk<P> {
             match turn.map_err(|_| silent(reply.who(), silence))?? {
                 Turn::Fed | Turn::Part(Part::Other) => {}
                 Turn::Part(Part::End) => {
-                    reply.look()?;
+                    self.look(reply)?;
                     return Ok(Heard::All);
                 }
-                Turn::Part(Part::Output) if reply.look()? => break,
+                Turn::Part(Part::Output) if self.look(reply)? => break,
                 Turn::Part(Part::Output) => {}
             }
         }
@@ -212,6 +217,13 @@ impl<P: Program> Talk<P> {
             true => self.hear_rest_soon(reply, silence).await,
             false => self.hear_rest_at_once(reply).await,
         }
+    }
+
+    /// Whether the head is there.
+    fn look(&mut self, reply: &mut Reply) -> Result<bool, Failure> {
+        let looked = reply.look();
+        self.is_output_bad = looked.is_err();
+        looked
     }
 
     /// Waits a moment for the end of what may be kept.
@@ -412,7 +424,11 @@ impl<P: Program> Talk<P> {
             _ if unused && self.empty => Some(Gathered::none()),
             _ => None,
         };
-        Stopped { failure, again }
+        Stopped {
+            failure,
+            again,
+            is_output_bad: self.is_output_bad,
+        }
     }
 }
 
