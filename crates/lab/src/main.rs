@@ -44,3 +44,25 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory};
+
+    use super::*;
+
+    /// The parser of options has a mark for a line break, which no help can have as words.
+    #[test]
+    fn no_help_is_broken_by_a_placeholder() {
+        fn assert_whole(command: &Command) {
+            for option in command.get_arguments() {
+                for help in [option.get_help(), option.get_long_help()] {
+                    let help = help.map(ToString::to_string).unwrap_or_default();
+                    assert!(!help.contains("{n}"), "{}: {help}", option.get_id());
+                }
+            }
+            command.get_subcommands().for_each(assert_whole);
+        }
+        assert_whole(&Cli::command());
+    }
+}

@@ -16,7 +16,7 @@ use crate::icount::guest::{Guest, Network};
 use crate::icount::image::Image;
 use crate::icount::kernel::{Content, Copied, Kernel, plugin};
 use crate::icount::needs;
-use crate::icount::servers::own;
+use crate::icount::servers::built;
 use crate::icount::table::OURS;
 use crate::load::Pace;
 use crate::peers::{Failure, carried, fronts, programs, table};
@@ -149,7 +149,7 @@ impl Guests {
             let text = "the image has its files in memory: it serves none that are more";
             return Err(Failure::Absent(format!("{IMAGE}: {text}")));
         }
-        let program = own(None).map_err(Failure::NotInstalled)?;
+        let program = built().map_err(Failure::NotInstalled)?;
         let site = self
             .sites
             .folder(&job.workload, &job.files_settings)
@@ -226,7 +226,7 @@ impl Guests {
         for known in peer.settings {
             let value = match known.name {
                 "binary" if programs::needs_lowroad(peer.name) => {
-                    let own = own(None).map_err(Failure::NotInstalled)?;
+                    let own = built().map_err(Failure::NotInstalled)?;
                     own.display().to_string()
                 }
                 "processes" => processes(job).to_string(),

@@ -116,7 +116,7 @@ struct Options {
         help_heading = "Any other configuration"
     )]
     url: Vec<String>,
-    /// Run this instead of asking: it makes exactly {n} requests over {c} connections to {url}
+    /// Run this instead of asking: it makes exactly {requests} requests over {connections} connections to {url}
     #[arg(
         long,
         value_name = "CMD",

@@ -137,7 +137,7 @@ pub enum Asked {
     Post(String, Mode, usize),
     /// The traffic of a workload; its name for messages.
     Workload(&'static str, Arc<dyn Workload>),
-    /// A command that makes exactly `{n}` requests with `{c}` connections to `{url}`.
+    /// A command that makes exactly `{requests}` requests (or `{n}`) over `{connections}` connections (or `{c}`) to `{url}`.
     Command(String),
 }
 
@@ -278,9 +278,12 @@ fn by_command(
     requests: u64,
     connections: u32,
 ) -> Result<(), String> {
+    let (requests, connections) = (requests.to_string(), connections.to_string());
     let filled = command
-        .replace("{n}", &requests.to_string())
-        .replace("{c}", &connections.to_string())
+        .replace("{requests}", &requests)
+        .replace("{n}", &requests)
+        .replace("{connections}", &connections)
+        .replace("{c}", &connections)
         .replace("{url}", &format!("http://{address}"));
     let output = Command::new("sh").args(["-c", &filled]).output();
     let output = output.map_err(|why| format!("--drive: sh: {why}"))?;
@@ -329,6 +332,8 @@ mod tests {
         let life = Life::of(&other).expect("a descriptor");
         other.wait().expect("an end");
         let target = (&life, address);
+        assert_eq!(drive(target, &asked(right), 7, 3), Ok(()));
+        let right = "test {requests} = 7 && test {connections} = 3";
         assert_eq!(drive(target, &asked(right), 7, 3), Ok(()));
         let why = drive(target, &asked("echo no luck; exit 4"), 7, 3).expect_err("a failure");
         assert!(why.contains("no luck") && why.contains('4'), "{why}");

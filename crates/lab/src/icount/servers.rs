@@ -427,22 +427,32 @@ fn loaded(folder: &str, start: &str) -> Result<Vec<Copied>, String> {
     Ok(copied.collect())
 }
 
-/// Our own server, built for release: what is built for debugging says nothing about its cost.
+/// Our own server as an option gives it, or else [`built`].
 ///
 /// # Errors
-/// It isn't built; says what to do.
+/// It isn't there; says what to do.
 pub fn own(given: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = given {
         let there = path.is_file().then(|| path.to_owned());
         return there.ok_or_else(|| format!("{}: no such file", path.display()));
     }
+    built().map_err(|why| format!("{why}, or give --lowroad PATH"))
+}
+
+/// Our own server, built for release: what is built for debugging says nothing about its cost.
+///
+/// # Errors
+/// It isn't built; says what to do.
+pub fn built() -> Result<PathBuf, String> {
     let me = env::current_exe().map_err(|why| format!("this program's path: {why}"))?;
     let beside = me.parent().and_then(Path::parent);
     let built = beside.map(|target| target.join("release/lowroad"));
     let found = built
         .filter(|path| path.is_file())
         .or_else(|| program("lowroad"));
-    found.ok_or_else(|| "not built: cargo build --release -p lowroad, or --lowroad PATH".into())
+    found.ok_or_else(|| {
+        "lowroad is not built: run cargo build --release -p lowroad, or have it in PATH".into()
+    })
 }
 
 /// Varnish compiles its configuration when it starts; this is done here, for want of a compiler

@@ -64,6 +64,11 @@ impl Column {
         }
     }
 
+    /// How wide it is: its title with a gap before it may be longer than a figure.
+    fn width(&self) -> usize {
+        FIGURE.max(self.title().len() + GAP)
+    }
+
     fn is_of(&self, row: &Row) -> bool {
         row.mode == self.mode() && row.size == self.size()
     }
@@ -78,6 +83,8 @@ pub struct Table {
 const NAME: usize = 16;
 const VERSION: usize = 10;
 const FIGURE: usize = 14;
+/// Between two titles.
+const GAP: usize = 2;
 
 impl Table {
     /// A table with a column for each size in each mode.
@@ -111,7 +118,7 @@ impl Table {
         let titles = self
             .columns
             .iter()
-            .map(|column| format!("{:>FIGURE$}", column.title()));
+            .map(|column| format!("{:>width$}", column.title(), width = column.width()));
         let mut modes: Vec<Mode> = Vec::new();
         for column in &self.columns {
             if let Column::Page(mode, _) = column
@@ -141,7 +148,7 @@ impl Table {
         let mut line = format!("{:<NAME$}{:<VERSION$}", first.server, first.version);
         for column in &self.columns {
             let figure = figure(rows, *column).map_or("-".into(), thousands);
-            let _ = write!(line, "{figure:>FIGURE$}");
+            let _ = write!(line, "{figure:>width$}", width = column.width());
         }
         let mut told: Vec<&str> = Vec::new();
         for why in rows.iter().filter_map(|row| row.failure.as_deref()) {
@@ -171,8 +178,9 @@ impl Table {
                 }
                 _ => ("-".into(), ""),
             };
-            let _ = write!(ratios, "{ratio:>FIGURE$}");
-            let _ = write!(names, "{name:>FIGURE$}");
+            let width = column.width();
+            let _ = write!(ratios, "{ratio:>width$}");
+            let _ = write!(names, "{name:>width$}");
         }
         let width = NAME + VERSION;
         let title = format!("{OURS} to the best other");
@@ -266,6 +274,40 @@ mod tests {
             row("x", Mode::Close, 1024, None),
         ];
         assert_eq!(table.line(&twice).matches("it broke").count(), 1);
+    }
+
+    #[test]
+    fn titles_stand_apart_and_figures_below_them() {
+        let modes = [
+            Mode::KeepAlive,
+            Mode::Close,
+            Mode::Tls,
+            Mode::TlsFull,
+            Mode::TlsResumed,
+        ];
+        let table = Table::new(&modes, &[64, 1024, 102_400]);
+        let rows: Vec<Row> = ["lowroad", "nginx"]
+            .iter()
+            .flat_map(|server| {
+                let columns = table.columns().iter();
+                columns.map(|column| Row {
+                    size: column.size(),
+                    mode: column.mode().into(),
+                    ..row(server, Mode::Close, 0, Some(1_234_567))
+                })
+            })
+            .collect();
+        let head = table.head();
+        let head = head.lines().last().expect("a line of titles");
+        let titles = table.columns().iter().map(Column::title);
+        for title in titles {
+            assert!(head.contains(&format!("  {title}")), "{title}: {head}");
+        }
+        let ratios = table.ratios(&rows).expect("both");
+        let lines = [table.line(&rows[..15]), table.line(&rows[15..])];
+        for line in lines.iter().map(String::as_str).chain(ratios.lines()) {
+            assert_eq!(line.len(), head.len(), "{line}\n{head}");
+        }
     }
 
     #[test]
