@@ -13,7 +13,7 @@ mod local;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lowroad_config::{self as config, ClientCertificates, Config, TlsVersion};
 use lowroad_engine::kernel_tls;
@@ -66,7 +66,9 @@ enum KernelTls {
 #[derive(Clone)]
 struct Process {
     clock: Clock,
-    tickets: Tickets,
+    /// Made with the first address at which TLS is spoken, since random numbers for keys cost 30 ms of processor time and
+    /// more; at once where their keys are kept.
+    tickets: Arc<OnceLock<Tickets>>,
     /// Keeps their keys over restarts.
     ticket_file: Option<Arc<TicketFile>>,
     faults: Arc<Faults>,
@@ -206,33 +208,46 @@ impl Shared {
 
 impl Process {
     fn new(config: &Config, logger: &Logger) -> Result<Process, String> {
-        let clock = Clock::new(unix_s());
-        let none = |error: &dyn std::fmt::Display| format!("no keys for tickets: {error}");
-        let (ticket_file, keys) = match &config.server.ticket_keys {
-            Some(path) => {
-                let opened = TicketFile::open(path, PERIOD_S_MAX, clock.unix_s());
-                let (file, keys) = opened.map_err(|why| format!("ticket_keys: {why}"))?;
-                (Some(Arc::new(file)), Ok(keys))
-            }
-            None => (None, TicketKeys::new(PERIOD_S_MAX, clock.unix_s())),
-        };
-        let keys = keys.map_err(|error| none(&error))?;
-        Ok(Process {
-            tickets: Tickets::new(keys, clock.clone()).map_err(|error| none(&error))?,
-            ticket_file,
+        let process = Process {
+            clock: Clock::new(unix_s()),
+            tickets: Arc::default(),
+            ticket_file: None,
             faults: Arc::new(Faults::new(logger.clone())),
             automatic: Arc::default(),
-            clock,
+        };
+        let Some(path) = &config.server.ticket_keys else {
+            return Ok(process);
+        };
+        let opened = TicketFile::open(path, PERIOD_S_MAX, process.clock.unix_s());
+        let (file, keys) = opened.map_err(|why| format!("ticket_keys: {why}"))?;
+        process.make_tickets(keys)?;
+        Ok(Process {
+            ticket_file: Some(Arc::new(file)),
+            ..process
         })
+    }
+
+    /// Tickets for all addresses.
+    fn tickets(&self) -> Result<Tickets, String> {
+        if let Some(tickets) = self.tickets.get() {
+            return Ok(tickets.clone());
+        }
+        let keys = TicketKeys::new(PERIOD_S_MAX, self.clock.unix_s());
+        self.make_tickets(keys.map_err(no_keys)?)
+    }
+
+    fn make_tickets(&self, keys: TicketKeys) -> Result<Tickets, String> {
+        let tickets = Tickets::new(keys, self.clock.clone()).map_err(no_keys)?;
+        Ok(self.tickets.get_or_init(|| tickets).clone())
     }
 
     /// Their period may have begun with no handshake in it.
     fn keep_ticket_keys(&self, logger: &Logger) {
-        let Some(file) = &self.ticket_file else {
+        let (Some(file), Some(tickets)) = (&self.ticket_file, self.tickets.get()) else {
             return;
         };
         self.clock.set(unix_s());
-        if let Err(error) = file.keep(&self.tickets.keys()) {
+        if let Err(error) = file.keep(&tickets.keys()) {
             logger.error(format_args!("ticket_keys can't be written: {error}"));
         }
     }
@@ -250,7 +265,7 @@ impl Offer {
         let store = Store::new(certificates::of_address(address, sites, pairs, automatic));
         let mut settings = Settings::new(store.clone(), process.clock.clone());
         settings.protocols = PROTOCOLS.map(str::to_owned).to_vec();
-        settings.tickets = Some(process.tickets.clone());
+        settings.tickets = Some(process.tickets()?);
         // The same for all sites of an address: the configuration was checked for it.
         let of_address = |site: &&config::Site| site.tls_addresses().contains(&address);
         let tls = sites.iter().find(of_address).and_then(|it| it.tls.as_ref());
@@ -290,6 +305,10 @@ impl Offer {
     }
 }
 
+fn no_keys(error: impl std::fmt::Display) -> String {
+    format!("no keys for tickets: {error}")
+}
+
 fn clients(clients: &ClientCertificates) -> Result<lowroad_tls::ClientCertificates, String> {
     let read = |path: &std::path::PathBuf| {
         std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
@@ -303,4 +322,24 @@ fn clients(clients: &ClientCertificates) -> Result<lowroad_tls::ClientCertificat
 
 fn unix_s() -> u64 {
     u64::try_from(clock::unix_ns() / 1_000_000_000).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_log::{Level, Target, Writer};
+    use std::path::Path;
+
+    /// Random numbers for keys are the most of what a start would cost.
+    #[test]
+    fn without_tls_no_keys_for_tickets_are_made() {
+        let text = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"/srv\"\n";
+        let config = config::parse(text, Path::new("lowroad.toml")).expect("a configuration");
+        let log = Writer::open(&Target::File("/dev/null".into())).expect("a log");
+        let logger = Logger::new(log.sink(), Level::Error);
+        let tls = Tls::open(&config, &logger, None).expect("nothing to open");
+        assert!(tls.0.process.tickets.get().is_none());
+        tls.0.process.tickets().expect("random numbers");
+        assert!(tls.0.process.tickets.get().is_some());
+    }
 }
