@@ -5,7 +5,7 @@ use crate::cache_control::{CacheControl, Delta, non_negative};
 use lowroad_http::date;
 
 /// The longest lifetime that is guessed from Last-Modified.
-const HEURISTIC_SECS_MAX: u64 = 24 * 3600;
+pub const HEURISTIC_SECS_MAX: u64 = 24 * 3600;
 /// The guess is the time since the last change divided by this.
 const HEURISTIC_SHARE: u64 = 10;
 

@@ -5,7 +5,8 @@
 //! bytes and chooses what to evict. RFC 9111 is the rest: [`storable`] says what may be stored, with [`freshness`],
 //! [`cache_control`] and [`request`]; [`lifetime`] how it may be used; [`vary`] and [`no_vary_search`] for which requests;
 //! [`validation`] how the origin is asked whether it holds; [`partial`] what parts of it are good for; [`invalidation`],
-//! [`groups`], [`pattern`] and [`bans`] what makes it invalid; [`cache_status`] what the client is told. None knows a clock,
+//! [`groups`], [`pattern`] and [`bans`] what makes it invalid; [`bypass`] and [`exclude`] which requests an operator keeps
+//! from it; [`cache_status`] what the client is told. None knows a clock,
 //! a thread, a file or a socket: the values are the caller's, and so are the arena's memory and the time. The first two
 //! know no HTTP either: a key is opaque bytes.
 
@@ -15,8 +16,10 @@
 extern crate alloc;
 
 pub mod bans;
+pub mod bypass;
 pub mod cache_control;
 pub mod cache_status;
+pub mod exclude;
 mod extents;
 pub mod freshness;
 mod ghost;

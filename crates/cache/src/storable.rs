@@ -6,7 +6,7 @@
 //! that would have to be validated before each use is stored, and nothing that sets a cookie.
 
 use crate::cache_control::{self, CacheControl};
-use crate::freshness::{self, Freshness, Received, Source, Times};
+use crate::freshness::{self, Freshness, HEURISTIC_SECS_MAX, Received, Source, Times};
 use crate::lifetime::Storing;
 use crate::request::Asked;
 use crate::targeted;
@@ -24,6 +24,10 @@ pub struct Policy {
     pub explicit_only: bool,
     /// The operator's lifetime for responses that give none; if it is set, nothing is guessed from Last-Modified.
     pub ttl_secs: Option<u64>,
+    /// No lifetime that is guessed from Last-Modified is longer.
+    pub guessed_secs_max: u64,
+    /// 403, 429 and 451 are stored: another client may be let in, or this one a moment later.
+    pub refusals: bool,
     /// `stale-while-revalidate` for responses that say nothing of it.
     pub stale_while_revalidate_secs: u64,
     /// `stale-if-error` for responses that say nothing of it.
@@ -61,6 +65,8 @@ impl Policy {
         validates: false,
         explicit_only: false,
         ttl_secs: None,
+        guessed_secs_max: HEURISTIC_SECS_MAX,
+        refusals: false,
         stale_while_revalidate_secs: 0,
         stale_if_error_secs: 0,
         cookies: Cookies::Never,
@@ -73,12 +79,14 @@ impl Policy {
     /// Programs: any Vary, but only lifetimes that they gave.
     pub const PROGRAM: Policy = Policy {
         explicit_only: true,
+        refusals: true,
         varies: true,
         ..Policy::STRICT
     };
     /// Origins: everything that the RFC allows.
     pub const ORIGIN: Policy = Policy {
         validates: true,
+        refusals: true,
         cookies: Cookies::Shared,
         varies: true,
         targeted: true,
@@ -389,7 +397,8 @@ fn check_vary(value: &[u8], policy: &Policy) -> Result<(), NotStorable> {
 /// Everything but time.
 fn allowed(status: u16, seen: &Seen<'_>, policy: &Policy) -> Result<(), NotStorable> {
     let control = &seen.control;
-    if !(is_plain(status) || status == 206 && policy.partial) {
+    let is_refused = is_refusal(status) && !policy.refusals;
+    if is_refused || !(is_plain(status) || status == 206 && policy.partial) {
         return Err(NotStorable::Status(status));
     }
     if control.malformed {
@@ -454,12 +463,20 @@ fn lifetime(
     if policy.explicit_only {
         return nothing();
     }
-    let guess = || freshness::heuristic(&seen.times, at_unix_secs).map(|s| (s, Source::Heuristic));
+    let guess = || {
+        let secs = freshness::heuristic(&seen.times, at_unix_secs)?;
+        Some((secs.min(policy.guessed_secs_max), Source::Heuristic))
+    };
     let given = policy
         .ttl_secs
         .map(|secs| (secs, Source::Ttl))
         .or_else(guess);
     given.map_or_else(nothing, Ok)
+}
+
+/// What depends on the client or on the moment.
+fn is_refusal(status: u16) -> bool {
+    matches!(status, 403 | 429 | 451)
 }
 
 /// Statuses whose meaning is in the response alone. The others are interim ones, or answer what is

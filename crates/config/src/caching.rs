@@ -28,6 +28,7 @@ pub(crate) fn caching(section: Section<'_>) -> Caching {
         cookies: section.choice("cookies", &cookies, default.cookies),
         request_directives: section.flag("request_directives", default.request_directives),
         status_field: section.flag("status_field", default.status_field),
+        ..default
     };
     section.finish();
     caching

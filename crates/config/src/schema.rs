@@ -21,7 +21,7 @@ mod tls;
 
 pub use acme::{Acme, AcmeAuthority, AcmeChallenge, OnDemand};
 pub use alias::Alias;
-pub use caching::{Caching, Cookies};
+pub use caching::{CacheBypass, Caching, Cookies};
 pub use class::{Class, FieldLine, Members, Rate};
 pub use limits::{Buffering, Limits};
 pub use log::{AccessLog, Format, Level, Log, LogTarget};

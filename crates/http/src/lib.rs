@@ -31,6 +31,7 @@ pub mod encoded;
 pub mod encoding;
 pub mod error_page;
 pub mod fields;
+pub mod forwarding;
 pub mod h1;
 pub mod h2;
 pub mod head;

@@ -390,7 +390,7 @@ impl Seen {
     /// What is stored for a request, or why nothing is.
     fn unused(&mut self, key: Option<&Key>, found: Option<&Object>, why: Option<NotStorable>) {
         let Some(key) = key else {
-            let stored = "no: such a request is always passed on (keep = \"never\", a body, conditions on a change, credentials, Connection)";
+            let stored = "no: such a request is always passed on (keep = \"never\", a body, conditions on a change, credentials, Connection; by `attach --worker` also Cookie, Cache-Control and excluded paths)";
             return self.more.push(("stored", stored.into()));
         };
         let (host, target) = key::parts_of_program(&key.bytes).unwrap_or_default();

@@ -18,6 +18,15 @@ struct {
 	__type(value, __u64);
 } takers SEC(".maps");
 
+/* Clients whose connections are the server's, as in the map of this name of the level below. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct prefix);
+	__type(value, __u32);
+} denied SEC(".maps");
+
 struct ends {
 	__u32 remote_be[4];
 	__u32 local_be[4];
@@ -45,6 +54,17 @@ static __always_inline int is_same(const __u32 *a, const __u32 *b)
 	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
 }
 
+/* Of the prefixes that fit a client the longest holds. */
+static __always_inline int is_denied(const struct ends *ends)
+{
+	struct prefix prefix = { .bits = 128 };
+	__u32 *says;
+
+	memcpy(prefix.address_be, ends->remote_be, sizeof(prefix.address_be));
+	says = bpf_map_lookup_elem(&denied, &prefix);
+	return says && *says == PREFIX_DENIED;
+}
+
 /* What comes from this machine is its server's: our own requests to it, which come from an address that is nobody's, and
  * those of others here, to whom it may tell more than to strangers. Nobody elsewhere can have these addresses: the
  * kernel drops such packets, or answers them to this machine. The interface would not tell: for a connection to an
@@ -69,7 +89,7 @@ int lowroad_lookup(struct bpf_sk_lookup *ctx)
 	if (ctx->protocol != IPPROTO_TCP)
 		return SK_PASS;
 	ends = ends_of(ctx);
-	if (is_from_here(&ends))
+	if (is_from_here(&ends) || is_denied(&ends))
 		return SK_PASS;
 	memcpy(asked.address_be, ends.local_be, sizeof(asked.address_be));
 	asked.port = ctx->local_port;

@@ -90,11 +90,6 @@ struct {
 } events SEC(".maps");
 
 /* IPv4 as ::ffff:0:0/96. */
-struct prefix {
-	__u32 bits;
-	__u32 address_be[4];
-};
-
 struct address {
 	__u32 be[4];
 };

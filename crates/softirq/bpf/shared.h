@@ -96,6 +96,12 @@ struct tuple {
  * last word of them, as a number. */
 #define OUTSIDER 0xcb0071fe
 
+/* Leading bits that count, and an address; IPv4 as ::ffff:a.b.c.d. */
+struct prefix {
+	__u32 bits;
+	__u32 address_be[4];
+};
+
 /* What a prefix in `denied` says; the longest that fits a client holds. */
 #define PREFIX_DENIED 1
 #define PREFIX_ALLOWED 2

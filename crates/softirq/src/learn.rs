@@ -19,7 +19,6 @@
 
 mod account;
 mod action;
-pub mod exclude;
 mod jobs;
 mod kind;
 mod outlook;
@@ -37,10 +36,10 @@ pub use self::kind::Kind;
 use self::published::{Entries, Entry};
 pub use self::verdict::{Accepted, Denial, Terms, judge};
 use crate::layout::{PARTS_MAX, RESPONSE_MAX, RESPONSE_MAX_V6};
-use crate::learn::exclude::Excluded;
 use crate::pattern::{Pattern, is_meant};
 use crate::response::FetchError;
 use crate::response::fetched::{Fetched, Validators};
+use lowroad_cache::exclude::Excluded;
 use lowroad_wire::key::{Key, KeyParts};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -246,7 +246,8 @@ impl<W: World> Lookup<'_, W> {
         let request = (to.request, has_body);
         let hash = |key: &[u8]| world.hash(key);
         // What a program leads to depends on what it says each time.
-        if route.keeps_nothing || asked.inner.is_some_and(|inner| inner.is_of_program()) {
+        let is_of_program = asked.inner.is_some_and(|inner| inner.is_of_program());
+        if route.keeps_nothing || is_of_program || route.bypasses(to.request) {
             return None;
         }
         let secured = to.exchange.secured.as_ref();

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use lowroad_cache::bypass::Bypass;
+use lowroad_cache::exclude::Excluded;
 use lowroad_cache::request::Asked;
 use lowroad_cache::storable::{Cookies, Policy};
 use lowroad_config as config;
-use lowroad_config::{Caching, Conditions, Keep, Pattern, RouteTo};
+use lowroad_config::{CacheBypass, Caching, Conditions, Keep, Pattern, RouteTo};
 use lowroad_dynamic::spool::Spools;
 use lowroad_dynamic::{Handler, Response};
 use lowroad_http::method::Method;
@@ -33,6 +35,8 @@ pub struct Route {
     pub policy: Policy,
     /// Nothing of it is kept for others.
     pub keeps_nothing: bool,
+    /// Requests that are answered by its program whatever is stored.
+    bypass: Option<Bypass>,
     /// Its responses may name what is to be answered in their place.
     leads_within: bool,
     /// What requests say to caches counts.
@@ -81,6 +85,7 @@ impl Route {
                 }
             },
             keeps_nothing: rules.keep == Keep::Never,
+            bypass: rules.caching.bypass.as_ref().map(bypass),
             leads_within: match rules.to {
                 RouteTo::Cgi(_) | RouteTo::FastCgi(_) => true,
                 RouteTo::Origin(_) => rules.internal_redirects,
@@ -120,6 +125,12 @@ impl Route {
     /// What is to be answered in place of a response of it, if that says so.
     pub fn elsewhere(&self, response: &Response) -> Option<Elsewhere> {
         self.leads_within.then(|| elsewhere::of(response))?
+    }
+
+    /// Whether a request is answered by its program, and nothing of that is stored.
+    pub fn bypasses(&self, request: &Request<'_>) -> bool {
+        let bypass = self.bypass.as_ref();
+        bypass.is_some_and(|bypass| bypass.has(request.raw_target(), request.fields()))
     }
 
     /// Whether a response of it was ever stored.
@@ -250,6 +261,8 @@ pub struct NoRoute;
 fn policy(caching: &Caching) -> Policy {
     Policy {
         ttl_secs: caching.ttl_s,
+        guessed_secs_max: caching.guessed_s_max,
+        refusals: caching.refusals,
         stale_while_revalidate_secs: caching.stale_while_revalidate_s,
         stale_if_error_secs: caching.stale_if_error_s,
         cookies: match caching.cookies {
@@ -258,6 +271,16 @@ fn policy(caching: &Caching) -> Policy {
             config::Cookies::Always => Cookies::Always,
         },
         ..Policy::ORIGIN
+    }
+}
+
+/// What an operator keeps from the store.
+fn bypass(rules: &CacheBypass) -> Bypass {
+    Bypass {
+        cookies: rules.cookies,
+        cache_control: rules.cache_control,
+        // What is no path excludes all of them rather than none.
+        excluded: Excluded::read(&rules.paths).unwrap_or_else(|_| Excluded::everything()),
     }
 }
 

@@ -30,6 +30,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use self::place::Placed;
 use super::own::words::{ATTACHED, say_to_server};
 use super::own::{self, News};
+use super::policy::AttachPolicy;
 use super::{hold, namespace, worker};
 use crate::cli::softirq::{Admit, Attach, Part, TierWanted};
 use crate::say;
@@ -64,8 +65,8 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
-    let learning = rules::learning(args)?;
-    let clients = place::clients(args)?;
+    let policy = AttachPolicy::of(args)?;
+    let learning = rules::learning_by(&policy, args);
     check_servers(&args.ports)?;
     place::check_machine()?;
     place::check_pins()?;
@@ -96,9 +97,10 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         offered: args.own.then(|| own::follow(level.clone(), news.clone())),
         news: &news,
     };
-    clients.choose(&level)?;
+    policy.clients().choose(&level)?;
     let learning = rules::behind(learning, &folder);
-    let done = serve(args, &level, learning, placed, &server);
+    let bits = settings(args, &policy);
+    let done = serve(args, &level, (learning, bits), placed, &server);
     if args.own && done.is_err() {
         // It is started again, and takes over.
         return done;
@@ -151,18 +153,14 @@ fn check_servers(ports: &[u16]) -> Result<(), String> {
 fn serve(
     args: &Attach,
     level: &Arc<Level>,
-    learning: Settings,
+    (learning, bits): (Settings, u32),
     placed: Vec<Placed>,
     server: &Server<'_>,
 ) -> Result<(), String> {
     // A daemon that was killed may have found a filter, which is looked for again soon.
     let was_admitting = level.control().settings & layout::SETTING_ADMIT;
     level
-        .prepare(
-            settings(args) | was_admitting,
-            args.idle,
-            place::least_mtu(&placed),
-        )
+        .prepare(bits | was_admitting, args.idle, place::least_mtu(&placed))
         .map_err(|error| error.to_string())?;
     level.set_ports(&args.ports);
     let writer = match args.log {
@@ -236,21 +234,13 @@ fn say_ready(args: &Attach) {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 }
 
-fn settings(args: &Attach) -> u32 {
+/// The bits of the programs' settings. In front of our own server the level answers what that would answer.
+fn settings(args: &Attach, policy: &AttachPolicy) -> u32 {
     let when = |wanted, bit| if wanted { bit } else { 0 };
     layout::SETTING_LEARN
         | TcpSettings::read().bits()
+        | policy.setting_bits()
         | when(args.log.is_some(), layout::SETTING_LOG)
-        | when(
-            args.ignore_cookies || args.own,
-            layout::SETTING_IGNORE_COOKIES,
-        )
-        | when(
-            args.ignore_cache_control || args.own,
-            layout::SETTING_IGNORE_CACHE_CONTROL,
-        )
-        | when(
-            !args.deny.is_empty() || !args.allow.is_empty(),
-            layout::SETTING_DENY,
-        )
+        | when(args.own, layout::SETTING_IGNORE_COOKIES)
+        | when(args.own, layout::SETTING_IGNORE_CACHE_CONTROL)
 }

@@ -1,12 +1,13 @@
 //! The soft-interrupt level as operators see it: put in front of a port, taken off again, looked at.
 //! What it does and how is in the crate `lowroad-softirq`.
 //!
-//! Each command is a module. Those use `attach` (the daemon's process), `own` (between a server of ours and its
+//! Each command is a module. Those use `attach` (the daemon's process), `policy` (what one `attach` promises), `own` (between a server of ours and its
 //! level) and `view` (what can be seen of a level), which know nothing of commands.
 
 mod above;
 mod advice;
 pub mod attach;
+mod clients;
 mod detach;
 mod doctor;
 mod explain;
@@ -15,6 +16,7 @@ mod json;
 mod levels;
 mod namespace;
 pub mod own;
+mod policy;
 mod purge;
 mod shares;
 mod status;

@@ -16,14 +16,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lowroad_config::{
-    self as config, AccessLog, Config, Feature, Format, LogTarget, Origin, OriginUrl, Pattern,
-    Root, Route, RouteTo,
+    self as config, AccessLog, Caching, Config, Feature, Format, LogTarget, Origin, OriginUrl,
+    Pattern, Root, Route, RouteTo,
 };
 use lowroad_softirq::machine::outsider;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use self::front::{Front, Place};
 use super::attach::origin::{asked_at, bind_outsider, is_near};
+use super::policy::AttachPolicy;
 use super::{hold, namespace};
 use crate::cli::softirq::Attach;
 use crate::{features, process, say};
@@ -39,6 +40,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A text for the user: why it can't.
 pub fn serve(args: &Attach) -> Result<(), String> {
     features::need(Feature::Programs, "--worker")?;
+    let policy = AttachPolicy::of(args)?;
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
@@ -46,7 +48,8 @@ pub fn serve(args: &Attach) -> Result<(), String> {
     let _held = hold::hold(&found::place_of(port)?)?;
     let asked = taken(port)?;
     let places = places(&asked).map_err(|error| format!("a port for the workers: {error}"))?;
-    process::run(config(args, &places), None, Some(Front::new(places)))
+    let config = config(args, &policy, &places);
+    process::run(config, None, Some(Front::new(places, policy)))
 }
 
 /// The addresses whose connections are taken: those of this machine that others can ask, and at which the server answers
@@ -100,9 +103,10 @@ fn places(asked: &[SocketAddr]) -> io::Result<Vec<Place>> {
     found.into_iter().map(place).collect()
 }
 
-fn config(args: &Attach, places: &[Place]) -> Config {
+fn config(args: &Attach, policy: &AttachPolicy, places: &[Place]) -> Config {
+    let caching = policy.caching();
     let mut config = Config {
-        sites: places.iter().map(site).collect(),
+        sites: places.iter().map(|place| site(place, &caching)).collect(),
         ..Config::default()
     };
     if let Some(len) = args.cache {
@@ -120,7 +124,7 @@ fn config(args: &Attach, places: &[Place]) -> Config {
     config
 }
 
-fn site(place: &Place) -> config::Site {
+fn site(place: &Place, caching: &Caching) -> config::Site {
     let mut origin = Origin::new(OriginUrl::Http {
         encrypted: false,
         host: place.asked.ip().to_string(),
@@ -130,7 +134,8 @@ fn site(place: &Place) -> config::Site {
     let mut site = config::site_for_folder(PathBuf::new());
     site.root = Root::None;
     site.listen = vec![place.listen];
-    let everything = Route::new(Pattern::everything(), RouteTo::Origin(Box::new(origin)));
+    let mut everything = Route::new(Pattern::everything(), RouteTo::Origin(Box::new(origin)));
+    everything.caching = caching.clone();
     site.routes.push(everything);
     site
 }

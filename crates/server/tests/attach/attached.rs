@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -68,6 +68,11 @@ impl<'n> Attached<'n> {
             said,
             level,
         }
+    }
+
+    /// Its process.
+    pub fn program(&mut self) -> &Child {
+        self.program.child()
     }
 
     /// What it has said.

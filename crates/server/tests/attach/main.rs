@@ -29,6 +29,7 @@ mod time_wait;
 mod troubles;
 mod wire;
 mod worker;
+mod worker_policy;
 
 /// A number from the environment, for runs longer than usual.
 fn setting(name: &str, default: usize) -> usize {

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -24,24 +24,32 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::attached::{get, one, place, server_v4, servers};
 use crate::skipped;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const MODULES: &str = "/usr/lib/apache2/modules";
 /// What our workers add.
 const FORWARDED: &str = "X-Forwarded-For";
 const SEED: u64 = 23;
 /// Both workers and the level, or the workers alone.
-const WITH_LEVEL: &[&str] = &["--interface", DEVICE];
-const ALONE: &[&str] = &["--tier", "none"];
+pub const WITH_LEVEL: &[&str] = &["--interface", DEVICE];
+pub const ALONE: &[&str] = &["--tier", "none"];
 
 /// A server, and whoever asks it.
-struct Line {
-    path: Path,
-    site: Site,
+pub struct Line {
+    /// The cable between them.
+    pub path: Path,
+    /// What is served.
+    pub site: Site,
     _server: WebServer,
 }
 
 impl Line {
-    fn apache(lens: &[usize]) -> Line {
+    /// Apache in front of files of these lengths.
+    pub fn apache(lens: &[usize]) -> Line {
+        Line::apache_with(lens, "")
+    }
+
+    /// The same with more directives.
+    pub fn apache_with(lens: &[usize], more: &str) -> Line {
         let path = Path::new(&Manglings::default(), 1500).expect("a path");
         let site = Site::new(SEED, lens);
         // Which address asked it, and for whom.
@@ -50,7 +58,7 @@ impl Line {
              LoadModule authz_host_module {MODULES}/mod_authz_host.so\n\
              Header set Cache-Control max-age=600\n\
              Header set Seen \"expr=%{{REMOTE_ADDR}} %{{req:{FORWARDED}}}\"\n\
-             <Location /few>\nRequire local\n</Location>\n"
+             <Location /few>\nRequire local\n</Location>\n{more}"
         );
         let server = WebServer::apache(&path.server, &site, 80, &directives).expect("Apache");
         Line {
@@ -60,7 +68,8 @@ impl Line {
         }
     }
 
-    fn nginx(lens: &[usize], directives: &str) -> Line {
+    /// nginx in front of files of these lengths.
+    pub fn nginx(lens: &[usize], directives: &str) -> Line {
         let path = Path::new(&Manglings::default(), 1500).expect("a path");
         let site = Site::new(SEED, lens);
         let server = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
@@ -76,20 +85,20 @@ impl Line {
     }
 
     /// The path of its nth file.
-    fn page(&self, n: usize) -> &str {
+    pub fn page(&self, n: usize) -> &str {
         &self.site.pages[n].path
     }
 }
 
 /// A running `lowroad attach --worker`.
-struct Workers<'n> {
+pub struct Workers<'n> {
     namespace: &'n Namespace,
     program: Program,
 }
 
 impl<'n> Workers<'n> {
     /// Waits until they have the port.
-    fn start(namespace: &'n Namespace, options: &[&str]) -> Workers<'n> {
+    pub fn start(namespace: &'n Namespace, options: &[&str]) -> Workers<'n> {
         let mut command = Command::new(PROGRAM);
         command.args(["attach", "80", "--worker", "--netns", &namespace.path()]);
         command
@@ -99,7 +108,7 @@ impl<'n> Workers<'n> {
         let program = namespace.spawn(command).expect("lowroad starts");
         let mut workers = Workers { namespace, program };
         workers.wait_for_another(None);
-        if options != ALONE {
+        if !options.contains(&"none") {
             let place = place(namespace, 80);
             wait_until("the level", || {
                 workers.must_run();
@@ -133,8 +142,31 @@ impl<'n> Workers<'n> {
         i32::try_from(pid).ok()
     }
 
+    /// Its process.
+    pub fn program(&mut self) -> &Child {
+        self.program.child()
+    }
+
+    /// Waits until the workers have had so many requests.
+    pub fn wait_for_requests(&self, count: u64) {
+        wait_until("requests", || {
+            (self.count("requests") >= count).then_some(())
+        });
+    }
+
+    /// A counter of theirs.
+    pub fn count(&self, name: &str) -> u64 {
+        let said = self.namespace.run(PROGRAM, &["status"]).expect("a server");
+        let pid = self.pid().expect("workers");
+        let at = said.find(&format!("process                {pid}, "));
+        let lines = said[at.expect("its account")..].lines();
+        let mut values = lines.filter_map(|line| line.trim().split_once(' '));
+        let value = values.find_map(|(known, value)| (known == name).then_some(value));
+        value.and_then(|text| text.trim().parse().ok()).expect(name)
+    }
+
     /// Whether a program chooses who gets connections.
-    fn has_port(&self) -> bool {
+    pub fn has_port(&self) -> bool {
         self.namespace.enter(lookup_programs) > 0
     }
 }
@@ -173,7 +205,7 @@ fn way_back(namespace: &Namespace) -> Option<String> {
 }
 
 /// What Apache saw of who asked.
-fn seen(response: &Response) -> (IpAddr, String) {
+pub fn seen(response: &Response) -> (IpAddr, String) {
     let seen = response.field("seen").expect("Apache says it");
     let (from, client) = seen.split_once(' ').unwrap_or((seen, ""));
     (from.parse().expect("an address"), client.to_owned())

@@ -2,10 +2,10 @@
 //! published.
 
 use super::Settings;
-use crate::learn::exclude;
 use crate::response::FetchError;
 use crate::response::fetched::Fetched;
 use crate::response::prepare::{self, Form, PrepareError, Prepared};
+use lowroad_cache::exclude;
 use lowroad_cache::freshness::{Freshness, Received, Source};
 use lowroad_cache::storable::{self, NotStorable};
 use lowroad_wire::key::{Class, KeyParts};
@@ -194,16 +194,8 @@ fn storable(
     received: &Received,
     settings: &Settings,
 ) -> Result<Freshness, Denial> {
-    if is_of_who_asks(stored.status) {
-        return Err(Denial::NotStorable(NotStorable::Status(stored.status)));
-    }
     storable::judge(stored.status, stored.fields(), received, settings.ttl_secs)
         .map_err(Denial::NotStorable)
-}
-
-/// Refusals: another client may be let in, or this one a moment later.
-fn is_of_who_asks(status: u16) -> bool {
-    matches!(status, 403 | 429 | 451)
 }
 
 /// For how long a response is published.

@@ -87,6 +87,6 @@ impl Level {
 }
 
 /// As the map has it.
-fn prefix_key((bits, address): &Prefix) -> Vec<u8> {
+pub(crate) fn prefix_key((bits, address): &Prefix) -> Vec<u8> {
     [bits.to_ne_bytes().as_slice(), address].concat()
 }

@@ -13,6 +13,8 @@ use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
 use lowroad_wire::width::index;
 
 use crate::error::Error;
+use crate::layout as level_layout;
+use crate::level::clients::{Prefix, prefix_key};
 
 use super::calls::owned;
 use super::load::{Aligned, last_lines, messages};
@@ -53,12 +55,17 @@ pub struct Interception {
 }
 
 impl Interception {
-    /// Intercepts connections to these addresses in the network namespace of the thread, from now on.
+    /// Intercepts connections to these addresses in the network namespace of the thread, from now on, but those of clients
+    /// with these prefixes (IPv4 as `::ffff:a.b.c.d`): denied ones, then allowed ones; the longest that fits a client holds,
+    /// a denial where both are as long.
     ///
     /// # Errors
     /// [`Error::Verifier`] with its last lines; [`Error::Usage`] when there are too many; [`Error::System`] when the
     /// kernel can't, or the process may not (CAP_BPF and CAP_NET_ADMIN).
-    pub fn start(all: &[Taken<'_>]) -> Result<Interception, Error> {
+    pub fn start(
+        all: &[Taken<'_>],
+        (denied, allowed): (&[Prefix], &[Prefix]),
+    ) -> Result<Interception, Error> {
         if all.len() > index(layout::TAKEN_MAX) {
             let (count, max) = (all.len(), layout::TAKEN_MAX);
             return Err(Error::Usage(format!(
@@ -75,7 +82,19 @@ impl Interception {
                 .update(&key(taken.asked), &socket.to_ne_bytes(), MapFlags::ANY)
                 .map_err(Error::bpf(format!("intercepting {}", taken.asked)))?;
         }
-        // The link holds the program, and that its map.
+        let clients = maps.find(|map| map.name() == "denied");
+        let clients = clients.expect("the object has it");
+        for (prefixes, says) in [
+            (allowed, level_layout::PREFIX_ALLOWED),
+            (denied, level_layout::PREFIX_DENIED),
+        ] {
+            for prefix in prefixes {
+                clients
+                    .update(&prefix_key(prefix), &says.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(Error::bpf("a prefix of clients"))?;
+            }
+        }
+        // The link holds the program, and that its maps.
         attach(&object).map(|link| Interception { _link: link })
     }
 }

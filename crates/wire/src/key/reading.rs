@@ -5,6 +5,7 @@
 
 use core::net::SocketAddr;
 
+use lowroad_http::forwarding;
 use lowroad_http::h1::{self, Head};
 use lowroad_http::{Framing, Limits, Method, Target, Version};
 
@@ -107,23 +108,11 @@ const PIECES: [(&str, u8); 4] = [
     ("If-Modified-Since", IF_MODIFIED_SINCE),
 ];
 
-/// Beginnings of names that tell a server that the client has asked for something else than the request
-/// line says, mostly over TLS: its answer may be another.
-const OF_TERMINATORS: [&str; 7] = [
-    "X-Forwar", "X-HTTP-M", "X-Method", "X-Origin", "X-Rewrit", "X-Scheme", "X-URL-Sc",
-];
-/// Of these, what only says who asks.
-const OF_CLIENTS: &str = "X-Forwarded-For";
-
 /// Each makes another response of it, or is for who holds the connection.
-const NOT_HERE: [&str; 19] = [
+const NOT_HERE: [&str; 14] = [
     "Authorization",
-    "CF-Visitor",
-    "CloudFront-Forwarded-Proto",
     "Content-Length",
     "Expect",
-    "Forwarded",
-    "Front-End-Https",
     "HTTP2-Settings",
     "If-Match",
     "If-Range",
@@ -135,7 +124,6 @@ const NOT_HERE: [&str; 19] = [
     "Trailer",
     "Transfer-Encoding",
     "Upgrade",
-    "X-Host",
 ];
 
 fn meaning(name: &[u8], value: &[u8], ignore: Ignore) -> Result<Meaning, Reason> {
@@ -156,12 +144,7 @@ fn meaning(name: &[u8], value: &[u8], ignore: Ignore) -> Result<Meaning, Reason>
         return Err(Reason::UpCookie);
     }
     let controls = (is("Cache-Control") || is("Pragma")) && !ignore.cache_control;
-    let begins = |known: &str| {
-        let start = name.get(..known.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(known.as_bytes()))
-    };
-    let of_terminator = OF_TERMINATORS.iter().any(|known| begins(known)) && !is(OF_CLIENTS);
-    if controls || of_terminator || NOT_HERE.iter().any(|known| is(known)) {
+    if controls || forwarding::tells_other_request(name) || NOT_HERE.iter().any(|known| is(known)) {
         return Err(Reason::UpField);
     }
     Ok(Meaning::Nothing)

@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::fs;
-use std::net::IpAddr;
 use std::path::Path;
 
 use lowroad_softirq::doctor;
@@ -11,7 +10,6 @@ use lowroad_softirq::error::Error;
 use lowroad_softirq::handover;
 use lowroad_softirq::layout;
 use lowroad_softirq::level::Level;
-use lowroad_softirq::level::clients::Prefix;
 use lowroad_softirq::machine::interfaces::Interface;
 use lowroad_softirq::machine::interfaces::{self, Details};
 use lowroad_softirq::machine::tcp_settings::TcpSettings;
@@ -269,99 +267,4 @@ fn has_vlans(name: &str) -> bool {
             .next()
             .is_some_and(|parent| parent.trim() == name)
     })
-}
-
-/// Which clients are answered here.
-pub struct Clients {
-    denied: Vec<Prefix>,
-    allowed: Vec<Prefix>,
-}
-
-/// Everybody.
-const EVERYBODY: Prefix = (0, [0; 16]);
-
-/// Which clients are left to the server: those of the prefixes that are denied, and, if any are allowed, all
-/// others than these. Of the prefixes that fit a client the longest holds.
-///
-/// # Errors
-/// A text for the user.
-pub fn clients(args: &Attach) -> Result<Clients, String> {
-    let mut denied = prefixes("--deny", &args.deny)?;
-    let allowed = prefixes("--allow", &args.allow)?;
-    // Who allows everybody says nothing.
-    if !allowed.is_empty() && !allowed.contains(&EVERYBODY) {
-        denied.push(EVERYBODY);
-    }
-    Ok(Clients { denied, allowed })
-}
-
-impl Clients {
-    /// Says so to the programs.
-    ///
-    /// # Errors
-    /// A text for the user.
-    pub fn choose(&self, level: &Level) -> Result<(), String> {
-        level
-            .set_clients(&self.denied, &self.allowed)
-            .map_err(|error| error.to_string())
-    }
-}
-
-fn prefixes(option: &str, texts: &[String]) -> Result<Vec<Prefix>, String> {
-    let read = |text: &String| prefix(text).map_err(|why| format!("{option} {text}: {why}"));
-    texts.iter().map(read).collect()
-}
-
-/// Leading bits that count, and an address with them; IPv4 as `::ffff:a.b.c.d`.
-fn prefix(text: &str) -> Result<Prefix, String> {
-    let bad = || "not understood (allowed: ADDRESS or ADDRESS/BITS)".to_owned();
-    let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().map_err(|_| bad())?;
-    let (bytes, begin) = match address {
-        IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), 96),
-        IpAddr::V6(address) => (address.octets(), 0),
-    };
-    let most = 128 - begin;
-    let bits = bits.unwrap_or(most);
-    if bits > most {
-        return Err(format!("an address has {most} bits, not {bits}"));
-    }
-    let bits = begin + bits;
-    // The kernel keeps them as they are given, and gives them back so: one prefix, one spelling.
-    let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-    let masked = u128::from_be_bytes(bytes) & mask;
-    Ok((bits, masked.to_be_bytes()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefixes_are_bits_and_an_address() {
-        let v4 = |a, b, c, d| {
-            std::net::Ipv4Addr::new(a, b, c, d)
-                .to_ipv6_mapped()
-                .octets()
-        };
-        assert_eq!(prefix("10.1.2.3/8"), Ok((104, v4(10, 0, 0, 0))));
-        assert_eq!(prefix("10.1.2.3"), Ok((128, v4(10, 1, 2, 3))));
-        assert_eq!(prefix("::/0"), Ok((0, [0; 16])));
-        for bad in [
-            "",
-            "x",
-            "10.0.0.0/33",
-            "::/129",
-            "10.0.0.0/4294967295",
-            "1.2.3.4/",
-        ] {
-            assert!(prefix(bad).is_err(), "{bad}");
-        }
-        let said = prefixes("--deny", &["1.2.3.4/99".to_owned()]);
-        let said = said.expect_err("too many");
-        assert_eq!(said, "--deny 1.2.3.4/99: an address has 32 bits, not 99");
-    }
 }

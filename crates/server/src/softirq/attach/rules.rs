@@ -5,19 +5,24 @@ use std::path::Path;
 
 use clap::Parser;
 use lowroad_softirq::learn::Settings;
-use lowroad_softirq::learn::exclude::Excluded;
 use lowroad_softirq::programs::links;
 
 use super::place;
 use crate::cli::softirq::Attach;
 use crate::cli::{Cli, Command};
 use crate::softirq::own;
+use crate::softirq::policy::AttachPolicy;
 
 /// By which rules a daemon with these arguments learns, whatever its programs are.
 ///
 /// # Errors
 /// A text for the user.
 pub fn learning(args: &Attach) -> Result<Settings, String> {
+    Ok(learning_by(&AttachPolicy::of(args)?, args))
+}
+
+/// The same by a policy that was read.
+pub fn learning_by(policy: &AttachPolicy, args: &Attach) -> Settings {
     let sizes = place::sizes(args);
     // What was left a moment ago is not free yet.
     let most = |all: u32| all - all / 16;
@@ -27,15 +32,9 @@ pub fn learning(args: &Attach) -> Result<Settings, String> {
         ..Settings::default()
     };
     if args.own {
-        return Ok(own::learning(room));
+        return own::learning(room);
     }
-    let excluded =
-        Excluded::and_well_known(&args.exclude).map_err(|error| format!("--exclude {error}"))?;
-    Ok(Settings {
-        ttl_secs: args.ttl,
-        excluded,
-        ..room
-    })
+    policy.learning(room)
 }
 
 /// The same with the programs in this folder: it depends on them how much they send.

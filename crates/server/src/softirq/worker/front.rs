@@ -13,6 +13,7 @@ use signal_hook::consts::SIGTERM;
 
 use crate::listeners::{Listeners, Opened};
 use crate::process::News;
+use crate::softirq::policy::AttachPolicy;
 
 /// What is written to standard input, which is a socket, when it serves.
 pub const SERVES: u8 = b's';
@@ -29,14 +30,16 @@ pub struct Place {
 /// What is to be taken, and then the program that takes it.
 pub struct Front {
     places: Vec<Place>,
+    policy: AttachPolicy,
     interception: Option<Interception>,
 }
 
 impl Front {
-    /// Of a server that listens at these places.
-    pub fn new(places: Vec<Place>) -> Front {
+    /// Of a server that listens at these places, for the clients of this policy.
+    pub fn new(places: Vec<Place>, policy: AttachPolicy) -> Front {
         Front {
             places,
+            policy,
             interception: None,
         }
     }
@@ -62,7 +65,9 @@ impl Front {
             });
             listeners.stand_for(*id, place.asked);
         }
-        let started = Interception::start(&taken).map_err(|error| error.to_string());
+        let clients = self.policy.clients();
+        let clients = (clients.denied(), clients.allowed());
+        let started = Interception::start(&taken, clients).map_err(|error| error.to_string());
         self.interception = Some(started?);
         Ok(())
     }

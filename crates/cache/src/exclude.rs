@@ -1,11 +1,14 @@
-//! Paths of which nothing is learnt: those that the server answers differently to itself, or to few.
-//! It knows nothing of keys and responses.
+//! Paths in whose responses a cache in front of somebody else's server takes no part: those that the server answers
+//! differently to itself, or to few. It knows nothing of keys and responses.
 //!
 //! Where it is in doubt, a path is excluded: that costs a hit, the opposite gives away a page. So
 //! letters are compared without case, and a target both as it is written, percent escapes decoded, and as a
 //! server may resolve it: without empty and dot segments and without parameters (`;x`).
 
-use std::fmt;
+use alloc::borrow::ToOwned;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
 
 use crate::pattern::decode_escapes;
 
@@ -75,7 +78,7 @@ impl fmt::Display for NoPath {
     }
 }
 
-impl std::error::Error for NoPath {}
+impl core::error::Error for NoPath {}
 
 impl Excluded {
     /// Takes prefixes of paths.
@@ -105,9 +108,24 @@ impl Excluded {
     /// # Errors
     /// The first that is no path.
     pub fn and_well_known(texts: &[String]) -> Result<Excluded, NoPath> {
+        Excluded::read(&Excluded::with_well_known(texts))
+    }
+
+    /// All paths.
+    #[must_use]
+    pub fn everything() -> Excluded {
+        Excluded(Vec::from([Prefix {
+            text: "/".to_owned(),
+            written: Vec::new(),
+            resolved: Vec::new(),
+        }]))
+    }
+
+    /// The prefixes of an operator, and those that are left out by default.
+    #[must_use]
+    pub fn with_well_known(texts: &[String]) -> Vec<String> {
         let known = WELL_KNOWN.iter().map(ToString::to_string);
-        let all: Vec<String> = texts.iter().cloned().chain(known).collect();
-        Excluded::read(&all)
+        texts.iter().cloned().chain(known).collect()
     }
 
     /// The prefix, as it was given, that excludes a target.

@@ -1,0 +1,69 @@
+//! Requests that an operator keeps from a shared cache: the origin answers them, and nothing of that is stored. It decides
+//! nothing of what RFC 9111 excludes already.
+
+use lowroad_http::forwarding;
+
+use crate::exclude::Excluded;
+
+/// Which requests bypass the cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bypass {
+    /// Those with Cookie.
+    pub cookies: bool,
+    /// Those with Cache-Control or Pragma.
+    pub cache_control: bool,
+    /// Those for these paths.
+    pub excluded: Excluded,
+}
+
+impl Bypass {
+    /// Whether a request bypasses the cache. Beside the operator's wishes: with credentials, and where a field that is not
+    /// part of the key says that the request was another one.
+    pub fn has<'f>(
+        &self,
+        target: &[u8],
+        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
+    ) -> bool {
+        let is_meant = |name: &[u8]| {
+            let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+            self.cookies && is("cookie")
+                || self.cache_control && (is("cache-control") || is("pragma"))
+                || is("authorization")
+                || forwarding::tells_other_request(name)
+        };
+        fields.into_iter().any(|(name, _)| is_meant(name))
+            || self.excluded.prefix_of(target).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::borrow::ToOwned;
+
+    #[test]
+    fn fields_and_paths_bypass_as_they_were_named() {
+        let all = Bypass {
+            cookies: true,
+            cache_control: true,
+            excluded: Excluded::read(&["/private".to_owned()]).expect("paths"),
+        };
+        let none = Bypass::default();
+        let has = |bypass: &Bypass, target: &str, name: &str| {
+            bypass.has(target.as_bytes(), [(name.as_bytes(), &b"x"[..])])
+        };
+        for (target, name) in [
+            ("/", "Cookie"),
+            ("/", "cache-control"),
+            ("/", "PRAGMA"),
+            ("/a/../private/x", "Accept"),
+        ] {
+            assert!(has(&all, target, name), "{target} {name}");
+            assert!(!has(&none, target, name), "{target} {name}");
+        }
+        for name in ["Authorization", "X-Forwarded-Proto"] {
+            assert!(has(&none, "/", name), "{name}");
+        }
+        assert!(!has(&all, "/public", "Accept"));
+    }
+}

@@ -1,0 +1,127 @@
+//! The policy of one `lowroad attach`: which clients, requests and responses it takes part in. Made of the command line once,
+//! and used by the level below the socket and by the workers above it, so that both keep the same promises.
+
+use lowroad_cache::exclude::Excluded;
+use lowroad_config::{CacheBypass, Caching, Cookies};
+use lowroad_softirq::layout;
+use lowroad_softirq::learn::Settings;
+
+use crate::cli::softirq::Attach;
+
+use super::clients::Clients;
+
+/// What one command says of the clients, requests and responses of the server that it attaches to.
+#[derive(Debug)]
+pub struct AttachPolicy {
+    /// The lifetime of responses without freshness information; if there is none it is guessed.
+    ttl_s: Option<u64>,
+    /// Nothing is learnt of these.
+    excluded: Excluded,
+    /// The same as texts.
+    excluded_paths: Vec<String>,
+    /// Requests with Cookie are answered, too.
+    ignores_cookies: bool,
+    /// Requests with Cache-Control or Pragma are answered, too.
+    ignores_cache_control: bool,
+    clients: Clients,
+}
+
+impl AttachPolicy {
+    /// That of a command line.
+    ///
+    /// # Errors
+    /// A text for the user: what in it is malformed.
+    pub fn of(args: &Attach) -> Result<AttachPolicy, String> {
+        let excluded_paths = Excluded::with_well_known(&args.exclude);
+        let excluded =
+            Excluded::read(&excluded_paths).map_err(|error| format!("--exclude {error}"))?;
+        Ok(AttachPolicy {
+            ttl_s: args.ttl,
+            excluded,
+            excluded_paths,
+            ignores_cookies: args.ignore_cookies,
+            ignores_cache_control: args.ignore_cache_control,
+            clients: Clients::of(&args.deny, &args.allow)?,
+        })
+    }
+
+    /// Which clients are left to the server.
+    pub fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    /// By which rules the level's daemon learns, with this room.
+    pub fn learning(&self, room: Settings) -> Settings {
+        Settings {
+            ttl_secs: self.ttl_s,
+            excluded: self.excluded.clone(),
+            ..room
+        }
+    }
+
+    /// The bits of the programs' settings.
+    pub fn setting_bits(&self) -> u32 {
+        let when = |wanted, bit| if wanted { bit } else { 0 };
+        when(self.ignores_cookies, layout::SETTING_IGNORE_COOKIES)
+            | when(
+                self.ignores_cache_control,
+                layout::SETTING_IGNORE_CACHE_CONTROL,
+            )
+            | when(!self.clients.is_everybody(), layout::SETTING_DENY)
+    }
+
+    /// How the workers store and use responses: by the terms of the level's daemon.
+    pub fn caching(&self) -> Caching {
+        Caching {
+            ttl_s: self.ttl_s,
+            guessed_s_max: Settings::default().guessed_secs_max,
+            cookies: Cookies::Never,
+            refusals: false,
+            bypass: Some(CacheBypass {
+                cookies: !self.ignores_cookies,
+                cache_control: !self.ignores_cache_control,
+                paths: self.excluded_paths.clone(),
+            }),
+            ..Caching::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn policy(options: &[&str]) -> AttachPolicy {
+        let words = [&["lowroad", "attach", "80"], options].concat();
+        match Cli::try_parse_from(words).map(|cli| cli.command) {
+            Ok(Command::Attach(args)) => AttachPolicy::of(&args).expect("a policy"),
+            _ => panic!("{options:?}"),
+        }
+    }
+
+    /// What holds of the level holds of the workers: each option is in both.
+    #[test]
+    fn the_level_and_the_workers_have_one_policy() {
+        for options in [
+            &[][..],
+            &["--ttl", "7", "--exclude", "/a", "--exclude", "/b"],
+            &["--ignore-cookies"],
+            &["--ignore-cache-control", "--deny", "10.0.0.0/8"],
+        ] {
+            let policy = policy(options);
+            let learning = policy.learning(Settings::default());
+            let (bits, caching) = (policy.setting_bits(), policy.caching());
+            let bypass = caching.bypass.expect("there is one");
+            assert_eq!(caching.ttl_s, learning.ttl_secs);
+            assert_eq!(caching.guessed_s_max, learning.guessed_secs_max);
+            assert_eq!(Excluded::read(&bypass.paths), Ok(learning.excluded));
+            let has = |bit| bits & bit != 0;
+            assert_eq!(!bypass.cookies, has(layout::SETTING_IGNORE_COOKIES));
+            let passes_over = has(layout::SETTING_IGNORE_CACHE_CONTROL);
+            assert_eq!(!bypass.cache_control, passes_over);
+            assert!(!caching.refusals && caching.cookies == Cookies::Never);
+        }
+    }
+}

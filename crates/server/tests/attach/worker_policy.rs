@@ -1,0 +1,150 @@
+//! One policy of one command: what `attach --worker` says of cookies, paths, lifetimes and clients holds of the workers as it
+//! does of the level below them.
+
+use std::net::IpAddr;
+use std::process::Command;
+
+use lowroad_testkit::Response;
+use lowroad_testkit::net::CLIENT;
+
+use crate::attached::{one, server_v4};
+use crate::skipped;
+use crate::worker::{ALONE, Line, WITH_LEVEL, Workers, seen};
+
+/// Lets Apache say which cookie it was asked with.
+const WHO: &str = "Header set Who \"expr=%{req:Cookie}\"\n";
+
+fn ask(line: &Line, page: &str, fields: &str) -> Response {
+    let request = format!("GET {page} HTTP/1.1\r\nHost: test\r\n{fields}\r\n");
+    line.path.client.enter(|| one(server_v4(80), &request))
+}
+
+/// Whether workers answer from what they have stored, once they were asked before.
+fn is_stored(line: &Line, page: &str, fields: &str) -> bool {
+    ask(line, page, fields);
+    ask(line, page, fields).field("age").is_some()
+}
+
+/// For how many seconds a stored response holds, by the workers' own account.
+fn ttl_s(response: &Response) -> i64 {
+    let status = response.field("cache-status").expect("a Cache-Status");
+    let ttl = status
+        .split(';')
+        .find_map(|part| part.trim().strip_prefix("ttl="));
+    ttl.and_then(|text| text.parse().ok())
+        .unwrap_or_else(|| panic!("{status}"))
+}
+
+#[test]
+fn a_page_of_one_cookie_is_not_given_to_another() {
+    if skipped("a_page_of_one_cookie_is_not_given", &["apache2"]) {
+        return;
+    }
+    for options in [ALONE, WITH_LEVEL] {
+        let line = Line::apache_with(&[2_000, 30_000], WHO);
+        let _workers = Workers::start(&line.path.server, options);
+        for page in [line.page(0), line.page(1)] {
+            for cookie in ["id=a", "id=b", "id=a"] {
+                let response = ask(&line, page, &format!("Cookie: {cookie}\r\n"));
+                assert_eq!(response.field("who"), Some(cookie), "{}", response.head);
+                assert_eq!(response.field("age"), None, "{}", response.head);
+            }
+            assert!(is_stored(&line, page, ""), "without one it is everybody's");
+            let response = ask(&line, page, "Cookie: id=c\r\n");
+            assert_eq!(response.field("who"), Some("id=c"), "{}", response.head);
+        }
+    }
+}
+
+#[test]
+fn what_pages_do_not_depend_on_is_passed_over_where_the_command_says_so() {
+    if skipped("what_pages_do_not_depend_on", &["apache2"]) {
+        return;
+    }
+    let line = Line::apache_with(&[30_000], WHO);
+    let options = [ALONE, &["--ignore-cookies", "--ignore-cache-control"]].concat();
+    let _workers = Workers::start(&line.path.server, &options);
+    assert!(is_stored(&line, line.page(0), ""));
+    for fields in ["Cookie: id=a\r\n", "Cache-Control: max-age=0\r\n"] {
+        let response = ask(&line, line.page(0), fields);
+        assert!(response.field("age").is_some(), "{}", response.head);
+    }
+}
+
+#[test]
+fn requests_and_paths_that_the_level_leaves_to_the_server_the_workers_leave_too() {
+    if skipped("requests_and_paths_that_the_level_leaves", &["apache2"]) {
+        return;
+    }
+    let line = Line::apache(&[30_000]);
+    for path in ["private/a", "intern/a", "open/a"] {
+        line.site
+            .folder()
+            .file(format!("root/{path}"), [b'x'; 30_000]);
+    }
+    let options = [ALONE, &["--exclude", "/intern"]].concat();
+    let _workers = Workers::start(&line.path.server, &options);
+    assert!(is_stored(&line, "/open/a", ""));
+    for page in ["/private/a", "/intern/a", "//INTERN/a", "/server-status"] {
+        assert!(!is_stored(&line, page, ""), "{page}");
+    }
+    for fields in [
+        "Cache-Control: no-cache\r\n",
+        "Pragma: no-cache\r\n",
+        "Authorization: Basic eDp5\r\n",
+        "X-Forwarded-Proto: https\r\n",
+    ] {
+        let response = ask(&line, "/open/a", fields);
+        assert_eq!(response.field("age"), None, "{fields}: {}", response.head);
+    }
+}
+
+#[test]
+fn lifetimes_are_those_of_the_level() {
+    if skipped("lifetimes_are_those_of_the_level", &["nginx", "touch"]) {
+        return;
+    }
+    for (options, most_s) in [(&[][..], 5), (&["--ttl", "7"][..], 7)] {
+        // It says nothing of freshness, and was last changed long ago.
+        let line = Line::nginx(
+            &[30_000],
+            "location /refused { add_header Cache-Control max-age=600 always; deny all; }",
+        );
+        let file = line.site.root().join(&line.page(0)[1..]);
+        let touched = Command::new("touch")
+            .args(["-d", "2020-01-01"])
+            .arg(&file)
+            .status();
+        assert!(touched.expect("touch").success());
+        let _workers = Workers::start(&line.path.server, &[ALONE, options].concat());
+        ask(&line, line.page(0), "");
+        let again = ask(&line, line.page(0), "");
+        assert!(again.field("age").is_some(), "{}", again.head);
+        let ttl_s = ttl_s(&again);
+        assert!((0..=most_s).contains(&ttl_s), "{ttl_s}");
+        // Another client may be let in.
+        assert!(!is_stored(&line, "/refused", ""));
+    }
+}
+
+#[test]
+fn clients_that_are_denied_are_the_servers_alone() {
+    if skipped("clients_that_are_denied_are_the_servers", &["apache2"]) {
+        return;
+    }
+    let line = Line::apache(&[30_000]);
+    let client: IpAddr = CLIENT.0.into();
+    for options in [ALONE, WITH_LEVEL] {
+        for how in ["--deny", "--allow"] {
+            let prefix = match how {
+                "--deny" => format!("{client}/24"),
+                _ => "192.0.2.0/24".to_owned(),
+            };
+            let options = [options, &[how, &prefix]].concat();
+            let _workers = Workers::start(&line.path.server, &options);
+            assert!(!is_stored(&line, line.page(0), ""));
+            let response = ask(&line, line.page(0), "");
+            assert_eq!(seen(&response), (client, String::new()), "{options:?}");
+        }
+    }
+}
