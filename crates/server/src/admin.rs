@@ -22,13 +22,19 @@ const NOBODY: &str =
 /// A line of a purge that only makes stale.
 pub const SOFT: &str = "soft";
 
+/// Whether a server of this process is asked, where no socket is named.
+pub type IsAsked<'a> = &'a dyn Fn(u32) -> bool;
+
+/// All servers are.
+pub const EVERY_SERVER: IsAsked<'static> = &|_| true;
+
 /// Has all servers that may be asked purge what they keep of programs' responses: those that listen at its port, if one is
 /// given. Says what each did; none if there is no server.
-pub fn ask_to_purge(purge: &Purge) -> Vec<Purged> {
+pub fn ask_to_purge(purge: &Purge, is_asked: IsAsked<'_>) -> Vec<Purged> {
     let port = purge.port.map(|port| port.to_string()).unwrap_or_default();
     let soft = if purge.soft { SOFT } else { "" };
     let question = format!("purge\n{}\n{port}\n{soft}\n", purge.what);
-    let answers = ask(purge.admin.as_deref(), &question).unwrap_or_default();
+    let answers = ask(purge.admin.as_deref(), is_asked, &question).unwrap_or_default();
     let purged: Vec<Purged> = answers
         .iter()
         .filter_map(|text| text.parse().ok())
@@ -45,15 +51,15 @@ pub fn ask_to_purge(purge: &Purge) -> Vec<Purged> {
 ///
 /// # Errors
 /// When no running server answers for the URL.
-pub fn ask_to_explain(explain: &Explain) -> Result<(), String> {
-    explanation(explain).and_then(say::out)
+pub fn ask_to_explain(explain: &Explain, is_asked: IsAsked<'_>) -> Result<(), String> {
+    explanation(explain, is_asked).and_then(say::out)
 }
 
 /// What the running server says to `lowroad explain`.
 ///
 /// # Errors
 /// When no running server answers for the URL.
-pub fn explanation(explain: &Explain) -> Result<String, String> {
+pub fn explanation(explain: &Explain, is_asked: IsAsked<'_>) -> Result<String, String> {
     if let Some(bad) = explain.headers.iter().find(|field| !field.contains(':')) {
         return Err(format!("-H {bad}: not a field (allowed: NAME: VALUE)"));
     }
@@ -63,7 +69,7 @@ pub fn explanation(explain: &Explain) -> Result<String, String> {
         format!("http://{}", explain.url)
     };
     let question = format!("explain\n{url}\n{}\n\n", explain.headers.join("\n"));
-    let answers = ask(explain.admin.as_deref(), &question)?;
+    let answers = ask(explain.admin.as_deref(), is_asked, &question)?;
     let answer = answers.into_iter().find(|answer| answer != NOT_MINE);
     answer.ok_or_else(|| format!("no server that may be asked listens at {url}"))
 }
@@ -73,7 +79,7 @@ pub fn explanation(explain: &Explain) -> Result<String, String> {
 /// # Errors
 /// When no running server answers.
 pub fn ask_status(admin: Option<&Path>) -> Result<(), String> {
-    say::out(ask(admin, "status\n")?.concat())
+    say::out(ask(admin, EVERY_SERVER, "status\n")?.concat())
 }
 
 /// `lowroad reload`: waits until the configuration is in force.
@@ -132,13 +138,15 @@ fn answers(path: &Path) -> bool {
 
 /// What each running server that may be asked says to `lowroad status`.
 pub fn statuses() -> Vec<String> {
-    ask(None, "status\n").unwrap_or_default()
+    ask(None, EVERY_SERVER, "status\n").unwrap_or_default()
 }
 
-fn ask(admin: Option<&Path>, question: &str) -> Result<Vec<String>, String> {
+fn ask(admin: Option<&Path>, is_asked: IsAsked<'_>, question: &str) -> Result<Vec<String>, String> {
     let sockets = match admin {
         Some(path) => vec![path.to_path_buf()],
-        None => every_socket().collect(),
+        None => every_socket()
+            .filter(|path| process_of(path).is_none_or(is_asked))
+            .collect(),
     };
     let answers: Vec<String> = sockets
         .iter()
@@ -148,6 +156,13 @@ fn ask(admin: Option<&Path>, question: &str) -> Result<Vec<String>, String> {
         return Err(NOBODY.into());
     }
     Ok(answers)
+}
+
+/// The process that listens at a socket.
+fn process_of(path: &Path) -> Option<u32> {
+    let stream = UnixStream::connect(path).ok()?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+    u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
 }
 
 /// The sockets at all default places.

@@ -411,6 +411,11 @@ impl Seen {
             (None, None) => "no: nothing was asked for lately, or it is gone".into(),
         };
         self.more.push(("stored", stored));
+        if let Some(known) = found.and_then(Object::representation) {
+            let status = known.head.status();
+            let status = format!("{} {}", status.code(), status.reason());
+            self.more.push(("stored status", status));
+        }
         found.into_iter().for_each(|object| self.variant(object));
     }
 

@@ -20,7 +20,7 @@ pub struct Purge {
     /// The server's admin socket, if it is not at the default place
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
-    /// Levels of which network namespace, and no server: a path, a process's number or a name of
+    /// Levels and servers of which network namespace: a path, a process's number or a name of
     /// `ip netns`
     #[cfg(feature = "softirq")]
     #[arg(long, value_name = "NAMESPACE")]

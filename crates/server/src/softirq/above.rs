@@ -1,10 +1,9 @@
 //! The server above a level, if it is one of ours that may be asked: what it has answered itself. Of
 //! others nothing is known: their sockets do not tell requests apart.
 
-use std::fs::{self, Metadata};
 use std::net::SocketAddr;
-use std::os::linux::fs::MetadataExt;
 
+use super::namespace::is_here;
 use crate::admin;
 
 /// What a server has counted since its start, at all its ports.
@@ -51,14 +50,6 @@ fn read(text: &str, ports: &[u16]) -> Option<Above> {
     })
 }
 
-/// Whether a process has this thread's network.
-fn is_here(process: u32) -> bool {
-    let same = |a: &Metadata, b: &Metadata| a.st_dev() == b.st_dev() && a.st_ino() == b.st_ino();
-    let its = fs::metadata(format!("/proc/{process}/ns/net"));
-    let ours = fs::metadata("/proc/thread-self/ns/net");
-    its.is_ok_and(|its| ours.is_ok_and(|ours| same(&its, &ours)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,11 +70,5 @@ mod tests {
         assert_eq!(read(TEXT, &[81]), None);
         assert_eq!(read("what", &[80]), None);
         assert_eq!(read(&TEXT.replace("sent_", "other_"), &[80]), None);
-    }
-
-    #[test]
-    fn this_process_is_here() {
-        assert!(is_here(std::process::id()));
-        assert!(!is_here(0));
     }
 }

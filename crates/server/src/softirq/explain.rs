@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use lowroad_cache::freshness::Source;
+use lowroad_http::status::Status;
 use lowroad_softirq::fetch::asker::{Asker, Connect};
 use lowroad_softirq::key::Key;
 use lowroad_softirq::layout::REASONS;
@@ -37,26 +38,30 @@ const VARIANTS_MAX: usize = 8;
 /// # Errors
 /// When nobody here has anything to do with the URL: a text for the user.
 pub fn explain(args: &Explain) -> Result<(), String> {
-    if let Some(namespace) = &args.netns {
-        namespace::enter_namespace(namespace)?;
-    }
+    let is_asked: admin::IsAsked<'_> = match &args.netns {
+        Some(namespace) => {
+            namespace::enter_namespace(namespace)?;
+            &namespace::is_here
+        }
+        None => admin::EVERY_SERVER,
+    };
     if is_https(&args.url) {
         // No level sees more of it than what is encrypted.
-        return admin::ask_to_explain(args);
+        return admin::ask_to_explain(args, is_asked);
     }
     let question = Question::of(args)?;
     // Who may not open maps still gets the server's account.
     let (mut levels, _) = levels::all().unwrap_or_default();
     levels.retain(|level| level.ports().contains(&question.port));
     if levels.is_empty() {
-        return admin::ask_to_explain(args);
+        return admin::ask_to_explain(args, is_asked);
     }
     say::out(format_args!("GET {}\n", question.url))?;
     for level in levels {
         say::out(account(&Arc::new(level), &question)?)?;
     }
     // Another server has nothing to say to that, and that is no error.
-    if let Ok(text) = admin::explanation(args) {
+    if let Ok(text) = admin::explanation(args, is_asked) {
         // It begins with the URL, as we did.
         say::out(text.split_once('\n').map_or("", |(_, rest)| rest))?;
     }
@@ -230,7 +235,8 @@ fn describe(found: &Published, tried: &Tried, address: IpAddr, out: &mut String)
         Some(_) => format!("no: {}", goes_up(tried)),
     };
     line(out, "answers", &answers);
-    let what = format!("status {}, {} bytes with its head", found.status, found.len);
+    line(out, "status", &named(found.status));
+    let what = format!("{} bytes with its head", found.len);
     line(out, "published", &what);
     line(out, "at", &address.to_string());
     let left_ns = found.expires_ns.saturating_sub(lowroad_softirq::now_ns());
@@ -250,7 +256,11 @@ fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
         line(out, "answers", &format!("no: {excluded}"));
         return;
     }
-    match fetch(level, key, &settings, is_own) {
+    let (status, judged) = fetch(level, key, &settings, is_own);
+    if let Some(status) = status {
+        line(out, "status", &named(status));
+    }
+    match judged {
         Ok(accepted) => {
             line(
                 out,
@@ -258,9 +268,12 @@ fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
                 "not now: it is published when it is asked for again",
             );
             let prepared = &accepted.prepared;
-            let (status, len) = (prepared.status, prepared.bytes.len());
-            let what = format!("status {status}, {len} bytes with its head");
-            line(out, "would be published", &what);
+            let len = prepared.bytes.len();
+            line(
+                out,
+                "would be published",
+                &format!("{len} bytes with its head"),
+            );
             let fresh_s = grouped(accepted.left_ms.div_ceil(1000));
             let why = format!("{fresh_s} s, by {}", rule(accepted.source));
             line(out, "for", &why);
@@ -288,12 +301,13 @@ fn rule(source: Source) -> &'static str {
     }
 }
 
+/// Asks the server, and judges its response. With the status that it has, if there is one.
 fn fetch(
     level: &Arc<Level>,
     key: &Key,
     settings: &Settings,
     is_own: bool,
-) -> Result<Accepted, Denial> {
+) -> (Option<u16>, Result<Accepted, Denial>) {
     let connector = origin::connector(level.clone());
     let ports = Arc::new(Mutex::new(Vec::new()));
     let used = ports.clone();
@@ -318,7 +332,14 @@ fn fetch(
         settings,
         delay_ms,
     };
-    learn::judge(fetched, None, &terms)
+    let status = fetched.as_ref().ok().map(|fetched| fetched.status);
+    (status, learn::judge(fetched, None, &terms))
+}
+
+/// A status with its reason phrase.
+fn named(status: u16) -> String {
+    let reason = Status::new(status).map_or("", Status::reason);
+    format!("{status} {reason}").trim_end().to_owned()
 }
 
 /// What is published under the same URL for other requests: a browser's has more fields than ours.

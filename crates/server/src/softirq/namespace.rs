@@ -1,6 +1,7 @@
 //! The network namespace that a command is about.
 
-use std::fs;
+use std::fs::{self, Metadata};
+use std::os::linux::fs::MetadataExt;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -18,4 +19,24 @@ pub fn enter_namespace(name: &str) -> Result<(), String> {
     let network = Some(LinkNameSpaceType::Network);
     move_into_link_name_space(rustix::fd::AsFd::as_fd(&file), network)
         .map_err(|error| format!("--netns {name}: {error}"))
+}
+
+/// Whether a process is in this thread's network namespace.
+#[must_use]
+pub fn is_here(process: u32) -> bool {
+    let same = |a: &Metadata, b: &Metadata| a.st_dev() == b.st_dev() && a.st_ino() == b.st_ino();
+    let its = fs::metadata(format!("/proc/{process}/ns/net"));
+    let ours = fs::metadata("/proc/thread-self/ns/net");
+    its.is_ok_and(|its| ours.is_ok_and(|ours| same(&its, &ours)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_here() {
+        assert!(is_here(std::process::id()));
+        assert!(!is_here(0));
+    }
 }

@@ -25,9 +25,9 @@ pub fn purge(args: &Purge) -> Result<(), String> {
     let servers = match &args.netns {
         Some(namespace) => {
             namespace::enter_namespace(namespace)?;
-            Vec::new()
+            admin::ask_to_purge(args, &namespace::is_here)
         }
-        None => admin::ask_to_purge(args),
+        None => admin::ask_to_purge(args, admin::EVERY_SERVER),
     };
     let gone = purge_levels(args, &meant, &servers)?;
     let count = match gone {
@@ -48,7 +48,7 @@ fn purge_levels(args: &Purge, meant: &Meant, servers: &[Purged]) -> Result<u64, 
         if matches!(meant, Meant::Tag(_) | Meant::Group(_)) {
             return Err(format!(
                 "{}: only servers know tags and groups, and no running server that may be asked was found \
-                 (--admin PATH says where it is; with --netns none is asked)",
+                 (--admin PATH says where it is; with --netns those of other namespaces are not asked)",
                 args.what
             ));
         }

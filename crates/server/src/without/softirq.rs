@@ -110,7 +110,7 @@ pub mod worker {
 pub fn explain(args: &Explain) -> Result<(), String> {
     match args.netns {
         Some(_) => lacking("--netns"),
-        None => admin::ask_to_explain(args),
+        None => admin::ask_to_explain(args, admin::EVERY_SERVER),
     }
 }
 
@@ -122,7 +122,7 @@ pub fn status(args: &Status) -> Result<(), String> {
 /// `lowroad purge`.
 pub fn purge(args: &Purge) -> Result<(), String> {
     let _: Meant = args.what.parse()?;
-    let servers = admin::ask_to_purge(args);
+    let servers = admin::ask_to_purge(args, admin::EVERY_SERVER);
     if servers.is_empty() {
         return Err(format!(
             "{}: no server that may be asked was found",

@@ -1,15 +1,15 @@
 //! One policy of one command: what `attach --worker` says of cookies, paths, lifetimes and clients holds of the workers as it
-//! does of the level below them.
+//! does of the level below them; and so does a purge.
 
 use std::net::IpAddr;
 use std::process::Command;
 
 use lowroad_testkit::Response;
-use lowroad_testkit::net::CLIENT;
+use lowroad_testkit::net::{CLIENT, Namespace};
 
 use crate::attached::{one, server_v4};
 use crate::skipped;
-use crate::worker::{ALONE, Line, WITH_LEVEL, Workers, seen};
+use crate::worker::{ALONE, Line, PROGRAM, WITH_LEVEL, Workers, seen};
 
 /// Lets Apache say which cookie it was asked with.
 const WHO: &str = "Header set Who \"expr=%{req:Cookie}\"\n";
@@ -146,5 +146,49 @@ fn clients_that_are_denied_are_the_servers_alone() {
             let response = ask(&line, line.page(0), "");
             assert_eq!(seen(&response), (client, String::new()), "{options:?}");
         }
+    }
+}
+
+#[test]
+fn a_purge_of_a_namespace_reaches_its_workers() {
+    if skipped("a_purge_of_a_namespace_reaches_its_workers", &["apache2"]) {
+        return;
+    }
+    let line = Line::apache(&[1_000, 30_000]);
+    let _workers = Workers::start(&line.path.server, WITH_LEVEL);
+    let netns = line.path.server.path();
+    let purge = |what: &str| {
+        let arguments = ["purge", what, "--netns", &netns];
+        line.path.server.run(PROGRAM, &arguments).expect("a purge")
+    };
+    assert!(is_stored(&line, line.page(1), ""));
+    let said = purge(&format!("http://test{}", line.page(1)));
+    assert!(said.starts_with("purged at once"), "{said}");
+    let fresh = ask(&line, line.page(1), "");
+    assert_eq!(fresh.field("age"), None, "{}", fresh.head);
+    // A server of another namespace is not asked.
+    let other = Namespace::new("empty").expect("a namespace");
+    let arguments = ["purge", "all", "--netns", &other.path()];
+    assert!(other.run(PROGRAM, &arguments).is_err());
+    assert!(is_stored(&line, line.page(1), ""));
+}
+
+#[test]
+fn an_explanation_names_the_status() {
+    if skipped("an_explanation_names_the_status", &["apache2"]) {
+        return;
+    }
+    let line = Line::apache(&[1_000]);
+    let _workers = Workers::start(&line.path.server, WITH_LEVEL);
+    let netns = line.path.server.path();
+    for (page, status) in [("/missing", "404 Not Found"), (line.page(0), "200 OK")] {
+        let url = format!("http://test{page}");
+        let arguments = ["explain", &url, "--netns", &netns];
+        let said = line
+            .path
+            .server
+            .run(PROGRAM, &arguments)
+            .expect("an explanation");
+        assert!(said.contains(status), "{said}");
     }
 }
