@@ -123,6 +123,8 @@ pub enum NotStorable {
     NoLifetime,
     /// It is not fresh when it comes.
     Stale,
+    /// It gives no lifetime, and was changed so shortly before that the one guessed from that is over: it may be stored later.
+    JustChanged,
     /// The request's method is not GET.
     Method,
     /// The request has `no-store`.
@@ -150,7 +152,7 @@ impl NotStorable {
             NotStorable::Malformed => "cache-control-malformed",
             NotStorable::MustRevalidate => "must-revalidate",
             NotStorable::NoLifetime => "no-lifetime",
-            NotStorable::Stale => "stale",
+            NotStorable::Stale | NotStorable::JustChanged => "stale",
             NotStorable::Method => "method",
             NotStorable::Asked => "request-no-store",
             NotStorable::Authorization => "authorization",
@@ -193,6 +195,9 @@ impl fmt::Display for NotStorable {
             ),
             NotStorable::Stale => f.write_str(
                 "the response is not fresh when it comes (a lifetime of 0, an Expires that is past or no date, or an Age beyond it)",
+            ),
+            NotStorable::JustChanged => f.write_str(
+                "the response gives no lifetime, and was changed a moment ago: what is guessed from its age is 0 (set Cache-Control: max-age, or a ttl for such responses)",
             ),
             NotStorable::Method => f.write_str("only what answers a GET is stored"),
             NotStorable::Asked => f.write_str("the request's Cache-Control has no-store"),
@@ -260,6 +265,7 @@ pub fn decide<'a>(
     let storing = seen.storing(status, freshness, policy);
     match storing.is_useful(policy.validates && seen.has_validator) {
         true => Ok(storing),
+        false if !policy.validates && source == Source::Heuristic => Err(NotStorable::JustChanged),
         false if !policy.validates => Err(NotStorable::Stale),
         false => Err(NotStorable::NoValidator),
     }

@@ -346,7 +346,7 @@ fn what_is_too_long_is_said_at_the_start() {
     says(
         &attached,
         &format!(
-            "http://{}/ is left to the server, whoever asks: the response is 10",
+            "http://{}/ is not answered below the socket as long as it is answered so: the response is 10",
             server_v4(80)
         ),
     );

@@ -72,9 +72,10 @@ impl Denial {
 
 fn of_response(reason: &NotStorable) -> Kind {
     match reason {
-        NotStorable::NoLifetime | NotStorable::Stale | NotStorable::StatusNeedsLifetime(_) => {
-            Kind::Lifetime
-        }
+        NotStorable::NoLifetime
+        | NotStorable::Stale
+        | NotStorable::JustChanged
+        | NotStorable::StatusNeedsLifetime(_) => Kind::Lifetime,
         NotStorable::NoStore
         | NotStorable::Private
         | NotStorable::NoCache

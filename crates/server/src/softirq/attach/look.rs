@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use lowroad_cache::storable::NotStorable;
 use lowroad_softirq::fetch::asker::{Asker, Connect};
 use lowroad_softirq::key::{Class, Key, KeyParts};
 use lowroad_softirq::learn::{self, Denial, Settings, Terms};
@@ -88,6 +89,28 @@ impl Look<'_> {
             };
             learn::judge(Ok(told), None, &terms).err()
         })?;
-        Some(format!("is left to the server, whoever asks: {why}"))
+        Some(left(&why))
+    }
+}
+
+/// That a page is not answered by the level, for as long as that is true.
+fn left(why: &Denial) -> String {
+    let long = match why {
+        Denial::NotStorable(NotStorable::JustChanged) | Denial::ServerError(_) => "for now",
+        _ => "as long as it is answered so",
+    };
+    format!("is not answered below the socket {long}: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_true_for_a_moment_is_said_of_that() {
+        let changed = left(&Denial::NotStorable(NotStorable::JustChanged));
+        assert!(changed.starts_with("is not answered below the socket for now: "));
+        let private = left(&Denial::NotStorable(NotStorable::Private));
+        assert!(private.contains(" as long as it is answered so: Cache-Control has private"));
     }
 }
