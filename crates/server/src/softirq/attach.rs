@@ -70,14 +70,15 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     check_servers(&args.ports)?;
     place::check_machine()?;
     place::check_pins()?;
+    let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
+    // Before the mount is locked: it may take as long as another's connections need to end.
+    let held = hold::hold_after_end(&folder)?;
     let mounting = folder::lock_mount().map_err(|error| error.to_string())?;
     folder::mount_pins().map_err(|error| error.to_string())?;
     privileges::reduce()?;
-    let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
     for port in &args.ports {
         place::check_port(*port)?;
     }
-    let _held = hold::hold(&folder)?;
     place::check_ports_free(&args.ports, &folder)?;
     let was_there = folder.exists();
     folder::make(&folder).map_err(|error| error.to_string())?;
@@ -105,6 +106,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         // It is started again, and takes over.
         return done;
     }
+    held.begin_end(args.drain);
     drain::end(&level, args.drain);
     drain::remove(&folder)?;
     say::note("detached");

@@ -4,23 +4,41 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, Pid, PidfdFlags, fcntl_getlk, pidfd_open};
 
+use crate::say;
+
 /// Of root alone: whoever could replace a file there could make a second keeper.
 const LOCKS: &str = "/run/lowroad-softirq";
+
+/// How much longer than its connections get a process may take to end.
+const END_GRACE: Duration = Duration::from_secs(5);
+/// How often it is looked again whether somebody keeps a level of whom no more is known.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The lock. Its file goes with it.
 #[derive(Debug)]
 pub struct Held {
     path: PathBuf,
     /// Closed after the path was removed: whoever had opened it before finds out that it is no longer
-    /// the one.
-    _file: fs::File,
+    /// the one. Empty until the end begins; then it says for how many seconds connections go on.
+    file: fs::File,
+}
+
+impl Held {
+    /// Tells other processes that this one ends, and gives its connections so many seconds: they may wait for that.
+    pub fn begin_end(&self, drain_s: u32) {
+        // Without it others are told that the level is held, which is true as well.
+        let _ = self.file.write_all_at(format!("{drain_s}\n").as_bytes(), 0);
+    }
 }
 
 impl Drop for Held {
@@ -38,6 +56,90 @@ impl Drop for Held {
 /// # Errors
 /// A text for the user: who has it, or what can't be written.
 pub fn hold(folder: &Path) -> Result<Held, String> {
+    match try_to_hold(folder)? {
+        Ok(held) => Ok(held),
+        Err(taken) => Err(taken.text()),
+    }
+}
+
+/// The same, but waits for a process that has begun to end, and says so.
+///
+/// # Errors
+/// As of [`hold`].
+pub fn hold_after_end(folder: &Path) -> Result<Held, String> {
+    let mut deadline = None;
+    loop {
+        let taken = match try_to_hold(folder)? {
+            Ok(held) => return Ok(held),
+            Err(taken) => taken,
+        };
+        let Some((drain, pid)) = taken.drain.zip(taken.pid) else {
+            return Err(taken.text());
+        };
+        let deadline = *deadline.get_or_insert_with(|| {
+            let longest = drain + END_GRACE;
+            say::note(format_args!(
+                "process {pid} is detaching there; waiting for its end, {} s at most",
+                longest.as_secs()
+            ));
+            Instant::now() + longest
+        });
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(format!("{}, and does not end", taken.text()));
+        }
+        wait_for_keeper(folder, left)?;
+    }
+}
+
+/// Waits for the end of the process that keeps the level of a folder, if one does.
+fn wait_for_keeper(folder: &Path, longest: Duration) -> Result<(), String> {
+    let Some((process, _)) = keeper_itself(folder) else {
+        // It has just ended, or can't be had as a descriptor.
+        thread::sleep(LOOK_INTERVAL);
+        return Ok(());
+    };
+    let longest = Timespec::try_from(longest).expect("it is short");
+    // It can be read when the process has ended.
+    let mut ends = [PollFd::new(&process, PollFlags::IN)];
+    match poll(&mut ends, Some(&longest)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(format!("waiting for the end of a process: {error}")),
+    }
+}
+
+/// Another process has the level.
+struct Taken {
+    pid: Option<u32>,
+    /// How long its connections go on, if it has begun to end.
+    drain: Option<Duration>,
+}
+
+impl Taken {
+    fn of(file: &fs::File) -> Taken {
+        let mut text = [0; 16];
+        let len = file.read_at(&mut text, 0).unwrap_or_default();
+        let text = str::from_utf8(&text[..len]).ok();
+        let drain_s = text.and_then(|text| text.strip_suffix('\n')?.parse().ok());
+        Taken {
+            pid: holder(file).and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok()),
+            drain: drain_s.map(Duration::from_secs),
+        }
+    }
+
+    fn text(&self) -> String {
+        let what = match self.drain {
+            Some(_) => "is detaching there",
+            None => "is attached there already",
+        };
+        match self.pid {
+            Some(pid) => format!("process {pid} {what}"),
+            None => format!("another process {what}"),
+        }
+    }
+}
+
+fn try_to_hold(folder: &Path) -> Result<Result<Held, Taken>, String> {
     let path = path_of(folder);
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     loop {
@@ -55,18 +157,14 @@ pub fn hold(folder: &Path) -> Result<Held, String> {
             other => other.map_err(failed)?,
         };
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) if is_at(&file, &path) => return Ok(Held { path, _file: file }),
+            Ok(()) if is_at(&file, &path) => {
+                // What the last one has left says nothing of this one.
+                file.set_len(0).map_err(failed)?;
+                return Ok(Ok(Held { path, file }));
+            }
             // The last holder has removed it meanwhile.
             Ok(()) => {}
-            Err(Errno::AGAIN | Errno::ACCESS) => {
-                return Err(match holder(&file) {
-                    Some(pid) => {
-                        let pid = pid.as_raw_nonzero();
-                        format!("process {pid} is attached there already")
-                    }
-                    None => "another process is attached there already".to_owned(),
-                });
-            }
+            Err(Errno::AGAIN | Errno::ACCESS) => return Ok(Err(Taken::of(&file))),
             Err(error) => return Err(failed(error.into())),
         }
     }

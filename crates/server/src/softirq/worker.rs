@@ -45,11 +45,15 @@ pub fn serve(args: &Attach) -> Result<(), String> {
         namespace::enter_namespace(namespace)?;
     }
     let port = args.ports[0];
-    let _held = hold::hold(&found::place_of(port)?)?;
+    let held = hold::hold_after_end(&found::place_of(port)?)?;
     let asked = taken(port)?;
     let places = places(&asked).map_err(|error| format!("a port for the workers: {error}"))?;
     let config = config(args, &policy, &places);
-    process::run(config, None, Some(Front::new(places, policy)))
+    process::run(
+        config,
+        None,
+        Some(Front::new(places, policy, (held, args.drain))),
+    )
 }
 
 /// The addresses whose connections are taken: those of this machine that others can ask, and at which the server answers

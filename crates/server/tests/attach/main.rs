@@ -14,6 +14,7 @@ mod comeback;
 mod comeback_races;
 mod devices;
 mod ends;
+mod ends_waited;
 mod handover;
 mod learning;
 mod levels;

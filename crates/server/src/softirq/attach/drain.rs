@@ -25,7 +25,8 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
 /// A text for the user.
 pub fn take_off(folder: &Path, drain_s: u32) -> Result<(), String> {
     // Nobody attaches there meanwhile.
-    let _held = hold::hold(folder)?;
+    let held = hold::hold(folder)?;
+    held.begin_end(drain_s);
     if let Ok(level) = Level::open(folder) {
         end(&level, drain_s);
     }

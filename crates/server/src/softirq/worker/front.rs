@@ -13,6 +13,7 @@ use signal_hook::consts::SIGTERM;
 
 use crate::listeners::{Listeners, Opened};
 use crate::process::News;
+use crate::softirq::hold::Held;
 use crate::softirq::policy::AttachPolicy;
 
 /// What is written to standard input, which is a socket, when it serves.
@@ -32,15 +33,19 @@ pub struct Front {
     places: Vec<Place>,
     policy: AttachPolicy,
     interception: Option<Interception>,
+    held: Held,
+    drain_s: u32,
 }
 
 impl Front {
     /// Of a server that listens at these places, for the clients of this policy.
-    pub fn new(places: Vec<Place>, policy: AttachPolicy) -> Front {
+    pub fn new(places: Vec<Place>, policy: AttachPolicy, (held, drain_s): (Held, u32)) -> Front {
         Front {
             places,
             policy,
             interception: None,
+            held,
+            drain_s,
         }
     }
 
@@ -90,5 +95,6 @@ impl Front {
     /// New connections go to the server, from now on.
     pub fn let_go(&mut self) {
         self.interception = None;
+        self.held.begin_end(self.drain_s);
     }
 }

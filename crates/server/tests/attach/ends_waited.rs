@@ -1,0 +1,102 @@
+//! Attaching anew while what was attached ends: the new one says so and waits, and clients of the old one lose nothing.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use lowroad_softirq::layout::MODE_DRAIN;
+use lowroad_softirq::level::Level;
+use lowroad_testkit::net::servers::{UPLOAD, receipt};
+use lowroad_testkit::net::{DEVICE, Manglings, Namespace, Path, Program, Site, WebServer};
+use lowroad_testkit::{Client, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::attached::{Attached, get, place, server_v4};
+use crate::skipped;
+use crate::worker::{ALONE, Line, PROGRAM, Workers};
+
+/// What a process says that waits.
+const WAITS: &str = "is detaching there; waiting for its end";
+
+fn interrupt(child: &Child) {
+    let pid = Pid::from_child(child);
+    kill_process(pid, Signal::INT).expect("a child of ours");
+}
+
+/// Attaches, and returns once that waits for another's end.
+fn attach_and_wait(namespace: &Namespace, options: &[&str]) -> Program {
+    let mut command = Command::new(PROGRAM);
+    command.args(["attach", "80", "--netns", &namespace.path()]);
+    command.args(options).stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut program = namespace.spawn(command).expect("it starts");
+    let mut said = BufReader::new(program.child().stderr.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains(WAITS) {
+        line.clear();
+        let len = said.read_line(&mut line).expect("a line");
+        assert!(len > 0, "it ended, and did not wait");
+    }
+    // It goes on saying things.
+    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    program
+}
+
+#[test]
+fn a_level_that_ends_is_waited_for() {
+    if skipped("a_level_that_ends_is_waited_for", &["nginx"]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let site = Site::new(31, &[500]);
+    let _nginx = WebServer::nginx(&path.server, &site, 80, "expires 10m;").expect("nginx");
+    // Long enough for whatever the machine does meanwhile; it ends with the connection.
+    let mut old = Attached::start(&path.server, 80, &["--drain", "300"]);
+    let page = get(&site.pages[0].path);
+    old.warm(&path.client, server_v4(80), &page);
+    let mut client = path.client.enter(|| Client::connect(server_v4(80)));
+    client.send(&page);
+    assert_eq!(client.response().status, 200);
+    interrupt(old.program());
+    wait_until("the drain", || {
+        (old.level.control().mode == MODE_DRAIN).then_some(())
+    });
+    let mut new = attach_and_wait(&path.server, &["--interface", DEVICE]);
+    drop(client);
+    let pid = new.child().id();
+    wait_until("the new level", || {
+        let ended = new.child().try_wait().expect("a child of ours");
+        assert_eq!(ended, None, "it ended");
+        let level = Level::open(&place(&path.server, 80)).ok()?;
+        (level.control().pid == pid).then_some(())
+    });
+    let detach = ["detach", "80", "--netns", &path.server.path()];
+    path.server.run(PROGRAM, &detach).expect("detached");
+}
+
+#[test]
+fn workers_that_end_are_waited_for() {
+    if skipped("workers_that_end_are_waited_for", &["nginx"]) {
+        return;
+    }
+    let line = Line::nginx(&[2_000], "");
+    let server = &line.path.server;
+    let mut old = Workers::start(server, &[ALONE, &["--drain", "300"]].concat());
+    let mut client = line.path.client.enter(|| Client::connect(server_v4(80)));
+    client.send(format!(
+        "POST {UPLOAD} HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\n\r\nabc"
+    ));
+    // It is under way there.
+    old.wait_for_requests(1);
+    interrupt(old.program());
+    wait_until("the port", || (!old.has_port()).then_some(()));
+    let mut new = attach_and_wait(server, &[&["--worker"], ALONE].concat());
+    client.send("def");
+    assert_eq!(client.response().text(), receipt(b"abcdef"));
+    wait_until("the new workers", || {
+        let ended = new.child().try_wait().expect("a child of ours");
+        assert_eq!(ended, None, "it ended");
+        old.has_port().then_some(())
+    });
+    let detach = ["detach", "80", "--netns", &server.path()];
+    server.run(PROGRAM, &detach).expect("detached");
+}
