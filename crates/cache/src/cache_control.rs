@@ -6,8 +6,6 @@
 //! allowed and stricter; who can leave fields out looks at [`CacheControl::no_cache_bare`] and
 //! [`CacheControl::private_bare`], and at [`field_names`].
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
 use lowroad_http::fields::is_token;
 
 /// Longer times mean this many seconds (§1.2.2).
@@ -100,30 +98,20 @@ impl CacheControl {
     }
 }
 
-/// The field names, in small letters, that `private` and `no-cache` have as arguments in a line of Cache-Control. A
-/// shared cache stores the response without these fields (§5.2.2.4, §5.2.2.7).
-pub fn field_names(line: &[u8]) -> Vec<Box<[u8]>> {
-    if !line.contains(&b'=') {
-        return Vec::new();
-    }
-    let qualified = |(name, argument): (&[u8], Option<&[u8]>)| {
+/// The field names that `private` and `no-cache` have as arguments in a line of Cache-Control. A shared cache stores the
+/// response without these fields (§5.2.2.4, §5.2.2.7).
+pub fn field_names(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    // Names are arguments.
+    let line = if line.contains(&b'=') { line } else { &[] };
+    let qualified = |(name, argument): (&[u8], _)| {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        argument
-            .filter(|_| is(b"no-cache") || is(b"private"))
-            .map(<[u8]>::to_vec)
+        (is(b"no-cache") || is(b"private")).then_some(argument)?
     };
-    let mut all: Vec<Box<[u8]>> = Vec::new();
-    for argument in Directives::of(line).flatten().filter_map(qualified) {
-        let names = argument
-            .split(|b| matches!(b, b',' | b'"'))
-            .map(<[u8]>::trim_ascii);
-        all.extend(
-            names
-                .filter(|n| !n.is_empty())
-                .map(|n| n.to_ascii_lowercase().into()),
-        );
-    }
-    all
+    let arguments = Directives::of(line).flatten().filter_map(qualified);
+    let names = arguments.flat_map(|it| it.split(|b| matches!(b, b',' | b'"')));
+    names
+        .map(<[u8]>::trim_ascii)
+        .filter(|name| !name.is_empty())
 }
 
 /// Whether an argument holds no field name, so that the directive is the bare one. What is no list of names is taken so,
@@ -216,14 +204,9 @@ pub(crate) fn non_negative(digits: &[u8]) -> Option<u64> {
     Some(digits.iter().fold(0, add))
 }
 
-/// The member at the start of `list` and what follows its comma; `None` if a quote stays open.
+/// The member at the start of `list` and what follows its comma; `None` if a quote stays open. Looks at no byte behind that
+/// comma.
 fn take_member(list: &[u8]) -> Option<(&[u8], &[u8])> {
-    if !list.contains(&b'"') {
-        return Some(match list.iter().position(|b| *b == b',') {
-            Some(at) => (&list[..at], &list[at + 1..]),
-            None => (list, &[]),
-        });
-    }
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in list.iter().enumerate() {
         match byte {
@@ -279,7 +262,7 @@ mod tests {
         let all = read(&[r#"private="a, b", no-cache="Set-Cookie""#]);
         assert!(all.private && all.no_cache && !all.private_bare && !all.no_cache_bare);
         let names = field_names(br#"private="a, B", no-cache="Set-Cookie", x="y""#);
-        assert_eq!(names, [&b"a"[..], b"b", b"set-cookie"].map(Box::from));
+        assert!(names.eq([&b"a"[..], b"B", b"Set-Cookie"]));
         for bare in ["private, private=\"a\"", "private=\"\"", "private=\"a b\""] {
             assert!(read(&[bare]).private_bare, "{bare}");
         }

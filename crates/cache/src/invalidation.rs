@@ -1,6 +1,7 @@
 //! Which stored responses a request that changes something makes invalid. It knows no store: what comes out are paths with
 //! queries on the request's own origin. Read RFC 9111 §4.4 and RFC 3986 §5.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// Whether a method may change what a GET gives; that of unknown ones is not known, so they may.
@@ -31,6 +32,7 @@ pub fn invalidated<'f>(
         return Vec::new();
     }
     let mut all = Vec::from([base.target.to_vec()]);
+    let mut known = BTreeSet::from([base.target.to_vec()]);
     for (name, value) in fields {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         if !is(b"location") && !is(b"content-location") {
@@ -38,7 +40,7 @@ pub fn invalidated<'f>(
         }
         if let Some(target) = base
             .resolve(value.trim_ascii())
-            .filter(|t| !all.contains(t))
+            .filter(|target| known.insert(target.clone()))
         {
             all.push(target);
         }

@@ -4,11 +4,9 @@
 //! A response that has both `s-maxage` and a window of RFC 5861 may be used stale in that window: its author said so
 //! in as many words. `s-maxage` alone forbids stale use, as `must-revalidate` does in any case.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
 use crate::freshness::Freshness;
 use crate::request::Asked;
+use lowroad_http::fields::FieldNames;
 
 /// That a response may be stored, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +23,8 @@ pub struct Storing {
     pub sie_secs: u64,
     /// It will not change in its lifetime.
     pub immutable: bool,
-    /// Names in small letters of fields that are not stored with it.
-    pub left_out: Vec<Box<[u8]>>,
+    /// Fields that are not stored with it.
+    pub left_out: FieldNames,
     /// It is 206: it has only parts of the representation.
     pub is_partial: bool,
 }

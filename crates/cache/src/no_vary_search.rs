@@ -89,8 +89,8 @@ impl NoVarySearch {
     fn matters(&self, key: &Vec<u8>) -> bool {
         match &self.params {
             Params::None => true,
-            Params::These(names) => !names.contains(key),
-            Params::AllBut(names) => names.contains(key),
+            Params::These(names) => names.binary_search(key).is_err(),
+            Params::AllBut(names) => names.binary_search(key).is_ok(),
         }
     }
 }
@@ -116,7 +116,9 @@ fn strings(items: Vec<Item>) -> Option<Vec<Vec<u8>>> {
         Item::String(text) => Some(decoded(&text)),
         _ => None,
     };
-    items.into_iter().map(string).collect()
+    let mut strings: Vec<Vec<u8>> = items.into_iter().map(string).collect::<Option<_>>()?;
+    strings.sort_unstable();
+    Some(strings)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use lowroad_http::fields::FieldNames;
 
 /// What a cache stores beyond what it has to refuse.
 #[derive(Clone, Copy, Debug)]
@@ -280,7 +281,9 @@ struct Seen<'a> {
     times: Times<'a>,
     sets_cookie: bool,
     has_validator: bool,
-    left_out: Vec<Box<[u8]>>,
+    /// Values of Cache-Control.
+    control_lines: Vec<&'a [u8]>,
+    left_out: FieldNames,
     /// `Pragma: no-cache`, which is a request field; servers that send it mean Cache-Control.
     pragma_no_cache: bool,
 }
@@ -301,6 +304,11 @@ impl<'a> Seen<'a> {
                 _ => seen.add(name, value),
             }
         }
+        let control_lines = seen.control_lines.iter();
+        seen.left_out = control_lines
+            .flat_map(|line| cache_control::field_names(line))
+            .map(Box::from)
+            .collect();
         if let Some(control) = targeted::read(&targeted) {
             seen.control = control;
             seen.is_targeted = true;
@@ -326,7 +334,7 @@ impl<'a> Seen<'a> {
             11 if is("set-cookie2") => self.sets_cookie = true,
             13 if is("cache-control") => {
                 self.control.add_line(value);
-                self.left_out.extend(cache_control::field_names(value));
+                self.control_lines.push(value);
             }
             13 if is("last-modified") => {
                 times.last_modified = times.last_modified.and(value);
@@ -376,7 +384,7 @@ impl<'a> Seen<'a> {
             immutable: control.immutable,
             left_out: match policy.leaves_out {
                 true => self.left_out.clone(),
-                false => Vec::new(),
+                false => FieldNames::NONE,
             },
             is_partial: status == 206,
         }
@@ -423,8 +431,7 @@ fn allowed(status: u16, seen: &Seen<'_>, policy: &Policy) -> Result<(), NotStora
     if seen.no_cache(policy) && !policy.validates {
         return Err(NotStorable::NoCache);
     }
-    let is_left_out =
-        policy.leaves_out && seen.left_out.iter().any(|name| **name == *b"set-cookie");
+    let is_left_out = policy.leaves_out && seen.left_out.has(b"set-cookie");
     let is_shared = seen.is_targeted || control.public || control.s_maxage.secs().is_some();
     if policy.shared_only && !is_shared {
         return Err(NotStorable::NotShared);

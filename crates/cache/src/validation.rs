@@ -1,10 +1,10 @@
 //! Asking an origin whether stored responses still hold, and what its answer changes. It knows messages only by their
 //! fields. Read RFC 9111 §3.2, §4.3 and RFC 9110 §8.8.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use lowroad_http::date;
+use lowroad_http::fields::FieldNames;
 
 /// A field line.
 pub type Line<'f> = (&'f [u8], &'f [u8]);
@@ -136,38 +136,31 @@ pub fn selected(stored: &[Validators<'_>], asked: usize, by: Validators<'_>) -> 
 
 /// The fields of a stored response after a 304, or after a response to HEAD that is about it ([`HeadSays::Same`]): each field of the new
 /// one takes the place of all lines of that name (§3.2).
-pub fn merged<'f>(stored: &[Line<'f>], new: &[Line<'f>], left_out: &[Box<[u8]>]) -> Vec<Line<'f>> {
-    let named = |name: &[u8]| {
-        let is = |known: &[u8]| known.eq_ignore_ascii_case(name);
-        KEPT.iter().any(|kept| is(kept))
-            || left_out.iter().any(|n| is(n))
-            || of_connection(new, name)
+pub fn merged<'f>(stored: &[Line<'f>], new: &[Line<'f>], left_out: &FieldNames) -> Vec<Line<'f>> {
+    let options = connection_options(new);
+    let is_kept = |name: &[u8]| {
+        KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name))
+            || left_out.has(name)
+            || options.has(name)
     };
-    let news: Vec<Line<'f>> = new
-        .iter()
-        .copied()
-        .filter(|(name, _)| !named(name))
-        .collect();
-    let is_new = |name: &[u8]| news.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+    let news = new.iter().copied().filter(|(name, _)| !is_kept(name));
+    let news: Vec<Line<'f>> = news.collect();
+    let new_names: FieldNames<&[u8]> = news.iter().map(|(name, _)| *name).collect();
     // An Age that the new response does not have is over: the origin answered itself.
-    let is_over = |name: &[u8]| is_new(name) || name.eq_ignore_ascii_case(b"age");
-    let mut all: Vec<Line<'f>> = stored
-        .iter()
-        .copied()
-        .filter(|(name, _)| !is_over(name))
-        .collect();
+    let is_over = |name: &[u8]| new_names.has(name) || name.eq_ignore_ascii_case(b"age");
+    let stored = stored.iter().copied().filter(|(name, _)| !is_over(name));
+    let mut all: Vec<Line<'f>> = stored.collect();
     all.extend(news);
     all
 }
 
-/// Whether Connection names the field.
-fn of_connection(fields: &[Line<'_>], name: &[u8]) -> bool {
-    let options = fields
+/// The names in Connection.
+fn connection_options<'f>(fields: &[Line<'f>]) -> FieldNames<&'f [u8]> {
+    let lines = fields
         .iter()
-        .filter(|(n, _)| n.eq_ignore_ascii_case(b"connection"));
-    options
-        .flat_map(|(_, value)| value.split(|b| *b == b','))
-        .any(|option| option.trim_ascii().eq_ignore_ascii_case(name))
+        .filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+    let options = lines.flat_map(|(_, value)| value.split(|b| *b == b','));
+    options.map(<[u8]>::trim_ascii).collect()
 }
 
 /// What the response to HEAD says of a stored response.
@@ -273,7 +266,8 @@ mod tests {
             (b"p", b"1"),
         ];
         let expected: [Line<'_>; 3] = [(b"Content-Length", b"5"), (b"X", b"y"), (b"a", b"3")];
-        assert_eq!(merged(&stored, &new, &[b"p"[..].into()]), expected);
+        let left_out = [b"p"[..].into()].into_iter().collect();
+        assert_eq!(merged(&stored, &new, &left_out), expected);
     }
 
     #[test]

@@ -5,9 +5,11 @@
 
 mod known;
 mod lines;
+mod names;
 mod response;
 mod trailers;
 
 pub use self::known::Known;
 pub use self::lines::Lines;
+pub use self::names::FieldNames;
 pub use self::response::{Fields, Name, is_token};

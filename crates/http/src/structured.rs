@@ -3,6 +3,8 @@
 //! A field that breaks a rule anywhere is `None` as a whole. Parameters are checked and dropped; decimals and byte
 //! sequences are told apart from other items, and their values dropped: no field read here has a use for them.
 
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 
 /// More members are refused.
@@ -29,6 +31,7 @@ pub enum Item {
 pub fn dictionary<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Option<Vec<(Vec<u8>, Item)>> {
     let joined = joined(lines);
     let mut members: Vec<(Vec<u8>, Item)> = Vec::new();
+    let mut places: BTreeMap<&[u8], usize> = BTreeMap::new();
     Reader(&joined).members(|reader| {
         let key = reader.key()?;
         let value = match reader.skip(b'=') {
@@ -38,9 +41,12 @@ pub fn dictionary<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Option<Vec<(
                 Item::Boolean(true)
             }
         };
-        match members.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, known)) => *known = value,
-            None => members.push((key, value)),
+        match places.entry(key) {
+            Entry::Occupied(place) => members.get_mut(*place.get())?.1 = value,
+            Entry::Vacant(place) => {
+                place.insert(members.len());
+                members.push((key.to_vec(), value));
+            }
         }
         (members.len() <= MEMBERS_MAX).then_some(())
     })?;
@@ -190,10 +196,10 @@ impl<'b> Reader<'b> {
         Some(Item::Integer(sign * number))
     }
 
-    fn key(&mut self) -> Option<Vec<u8>> {
+    fn key(&mut self) -> Option<&'b [u8]> {
         matches!(self.0, [b'a'..=b'z' | b'*', ..]).then_some(())?;
         let is_part = |b: &u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*');
-        Some(self.take_while(is_part).to_vec())
+        Some(self.take_while(is_part))
     }
 
     fn skip(&mut self, byte: u8) -> bool {

@@ -9,6 +9,7 @@ use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_http::date;
 use lowroad_http::encoded::{Encoded, Encoder};
 use lowroad_http::encoding::Encoding;
+use lowroad_http::fields::FieldNames;
 use lowroad_http::status::Status;
 
 use crate::sites::At;
@@ -70,12 +71,12 @@ pub fn build(facts: &HeadFacts<'_>, site: &config::Site) -> (Vec<u8>, Encoded) {
     head.finish(facts.len)
 }
 
-/// Builds the head of a program's response, with a date to be overwritten, without Content-Length; `left_out` are names of
+/// Builds the head of a program's response, with a date to be overwritten, without Content-Length; `left_out` are
 /// fields that are not stored.
 pub fn of_program(
     status: Status,
     fields: &Fields,
-    left_out: &[Box<[u8]>],
+    left_out: &FieldNames,
     at: At<'_>,
 ) -> (Vec<u8>, Encoded) {
     let mut head = Encoder::start(status);
@@ -83,12 +84,8 @@ pub fn of_program(
         head.set_date(date);
     }
     // Its age counts on from what the program said.
-    let is_left_out = |name: &str| {
-        left_out
-            .iter()
-            .any(|out| out.eq_ignore_ascii_case(name.as_bytes()))
-    };
-    let kept = |name: &str| !is(name, TAG_FIELD) && !is(name, "Age") && !is_left_out(name);
+    let kept =
+        |name: &str| !is(name, TAG_FIELD) && !is(name, "Age") && !left_out.has(name.as_bytes());
     let fields = || fields.iter().filter(|(name, _)| kept(name));
     for (name, value) in fields().filter(|(name, _)| !is_about_bytes(name)) {
         head.field(name, value);

@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use lowroad_http::date;
-use lowroad_http::fields::{Fields, Known, Lines};
+use lowroad_http::fields::{FieldNames, Fields, Known, Lines};
 use lowroad_http::version::Version;
 
 use crate::Request;
@@ -96,11 +96,11 @@ pub fn request_lines<'r>(request: &'r Request, host: &[u8], out: &mut Vec<u8>) -
     put_own(out, b"Host: ", host);
     let start = out.len();
     // Few requests name anything in Connection: only those are looked through twice.
-    let (named, seen) = match forwarded(request, &Named::NONE, out) {
-        Some(seen) => (Named::NONE, seen),
+    let (named, seen) = match forwarded(request, &FieldNames::NONE, out) {
+        Some(seen) => (FieldNames::NONE, seen),
         None => {
             out.truncate(start);
-            let named = Named::of(request.fields());
+            let named = connection_options(request.fields());
             let seen = forwarded(request, &named, out).unwrap_or_default();
             (named, seen)
         }
@@ -142,7 +142,11 @@ struct Unforwarded {
 
 /// Appends the fields that go on, but for those that are `named` by Connection. `None` if it names some, and they were not
 /// given.
-fn forwarded(request: &Request, named: &Named<'_>, out: &mut Vec<u8>) -> Option<Unforwarded> {
+fn forwarded(
+    request: &Request,
+    named: &FieldNames<&[u8]>,
+    out: &mut Vec<u8>,
+) -> Option<Unforwarded> {
     let mut seen = Unforwarded::default();
     for (name, value) in request.fields() {
         if is_not_forwarded(name) {
@@ -206,12 +210,14 @@ fn put_own(out: &mut Vec<u8>, start: &[u8], value: &[u8]) {
 /// The fields of a response that clients get; `None` if one of them is none.
 pub fn response_fields(lines: Lines<'_>, now_s: fn() -> u64, dates: &mut Dates) -> Option<Fields> {
     // Few responses name anything in Connection, as few requests do.
-    match passed_on(lines.clone(), &Named::NONE, now_s, dates)? {
+    match passed_on(lines.clone(), &FieldNames::NONE, now_s, dates)? {
         Passed::All(fields) => Some(fields),
-        Passed::Names => match passed_on(lines.clone(), &Named::of(lines), now_s, dates)? {
-            Passed::All(fields) => Some(fields),
-            Passed::Names => None,
-        },
+        Passed::Names => {
+            match passed_on(lines.clone(), &connection_options(lines), now_s, dates)? {
+                Passed::All(fields) => Some(fields),
+                Passed::Names => None,
+            }
+        }
     }
 }
 
@@ -224,7 +230,7 @@ enum Passed {
 
 fn passed_on(
     lines: Lines<'_>,
-    named: &Named<'_>,
+    named: &FieldNames<&[u8]>,
     now_s: fn() -> u64,
     dates: &mut Dates,
 ) -> Option<Passed> {
@@ -300,25 +306,10 @@ fn put_via(out: &mut Vec<u8>, request: &Request, has_via: bool) {
 }
 
 /// The fields that Connection names.
-struct Named<'l>(Vec<&'l [u8]>);
-
-impl<'l> Named<'l> {
-    /// None.
-    const NONE: Named<'static> = Named(Vec::new());
-
-    fn of(fields: Lines<'l>) -> Named<'l> {
-        let of_connection = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
-        let options = of_connection.flat_map(|(_, value)| value.split(|byte| *byte == b','));
-        Named(options.map(<[u8]>::trim_ascii).collect())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn has(&self, name: &[u8]) -> bool {
-        self.0.iter().any(|named| named.eq_ignore_ascii_case(name))
-    }
+fn connection_options(fields: Lines<'_>) -> FieldNames<&[u8]> {
+    let of_connection = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+    let options = of_connection.flat_map(|(_, value)| value.split(|byte| *byte == b','));
+    options.map(<[u8]>::trim_ascii).collect()
 }
 
 /// Whether a Connection names more than what is never passed on.

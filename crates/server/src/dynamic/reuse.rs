@@ -15,7 +15,7 @@ use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_dynamic::{Fields, Response};
 use lowroad_http::conditional;
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::{FieldNames, Lines};
 use lowroad_http::method::Method;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
@@ -240,8 +240,8 @@ pub struct Judge<'j> {
 pub struct Judged {
     /// Until when.
     pub lifetime: Lifetime,
-    /// Names in small letters of fields that are left out.
-    pub left_out: Vec<Box<[u8]>>,
+    /// Fields that are left out.
+    pub left_out: FieldNames,
 }
 
 impl Judge<'_> {

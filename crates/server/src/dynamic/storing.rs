@@ -12,7 +12,7 @@ use lowroad_engine::growing::Reader;
 use lowroad_engine::stream::{Next, Receiver};
 use lowroad_http::date;
 use lowroad_http::encoded::Encoded;
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::{FieldNames, Lines};
 use lowroad_http::status::Status;
 
 use crate::clock;
@@ -431,14 +431,10 @@ fn complete_object(placed: Placed, len: u64, about: About) -> Object {
 }
 
 /// The fields that are left out of what is stored.
-fn own_fields(fields: &Fields, left_out: &[Box<[u8]>]) -> Option<Box<Fields>> {
-    let is_left_out = |name: &str| {
-        let is = |out: &[u8]| out.eq_ignore_ascii_case(name.as_bytes());
-        left_out.iter().any(|out| is(out))
-    };
+fn own_fields(fields: &Fields, left_out: &FieldNames) -> Option<Box<Fields>> {
     let own: Fields = fields
         .iter()
-        .filter(|(name, _)| is_left_out(name))
+        .filter(|(name, _)| left_out.has(name.as_bytes()))
         .collect();
     (!own.is_empty()).then(|| Box::new(own))
 }

@@ -4,7 +4,7 @@
 use lowroad_cache::request::Asked;
 use lowroad_cache::validation::{self, HeadSays, Validators};
 use lowroad_dynamic::{Failure, Fields};
-use lowroad_http::fields::{Known, Lines, Name};
+use lowroad_http::fields::{FieldNames, Known, Lines, Name};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
 
@@ -188,7 +188,7 @@ pub(super) fn merged(representation: &Representation, news: &Fields) -> Fields {
         .map(|(name, value)| (name.as_bytes(), value))
         .collect();
     let mut fields = Fields::new();
-    for (name, value) in validation::merged(&stored, &new, &[]) {
+    for (name, value) in validation::merged(&stored, &new, &FieldNames::NONE) {
         // What was stored or received as a field is one.
         fields.try_push(name, value);
     }
