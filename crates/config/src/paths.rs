@@ -101,6 +101,11 @@ impl Expression {
             groups => Err(format!("{groups} groups are more than {CAPTURES_MAX}")),
         }
     }
+
+    /// As it was written.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
 }
 
 impl PartialEq for Expression {

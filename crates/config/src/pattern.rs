@@ -11,7 +11,7 @@ mod tests;
 /// A longer pattern is a mistake.
 const LEN_MAX: usize = 1024;
 
-/// Each wildcard may cost one walk over the path.
+/// Each part may cost one walk over the path.
 const WILDCARDS_MAX: usize = 16;
 
 /// A glob over a decoded path.
@@ -26,8 +26,10 @@ pub struct Pattern {
     parts: Vec<Part>,
 }
 
+/// A piece of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+pub(crate) enum Part {
+    /// Matches itself.
     Literal(Vec<u8>),
     /// `*`
     Within,
@@ -120,6 +122,28 @@ impl Pattern {
         }
     }
 
+    /// The parts of a pattern for whole paths that matches the same.
+    pub(crate) fn absolute_parts(&self) -> Vec<Part> {
+        if self.is_absolute() {
+            return self.parts.clone();
+        }
+        let mut parts = vec![Part::Across];
+        let mut name = self.parts.iter();
+        match name.as_slice() {
+            [Part::Literal(text), rest @ ..] => {
+                parts.push(Part::Literal([b"/", text.as_slice()].concat()));
+                name = rest.iter();
+            }
+            _ => parts.push(Part::Literal(b"/".to_vec())),
+        }
+        // Within a file name there is no slash to match.
+        parts.extend(name.map(|part| match part {
+            Part::Literal(_) => part.clone(),
+            Part::Within | Part::Across => Part::Within,
+        }));
+        parts
+    }
+
     /// Whether [`Pattern::capture`] can give anything.
     pub fn has_capture(&self) -> bool {
         self.parts.last().is_some_and(Part::is_wildcard)
@@ -174,20 +198,32 @@ fn last_segment(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// Matches any list of parts, in steps bounded by path length times pattern length: keeps the set of
-/// all places that the parts so far can end at, so there is nothing to go back to.
+/// Matches any list of parts, in steps bounded by path length times parts.
 fn capture_any<'a>(parts: &[Part], path: &'a [u8]) -> Option<&'a [u8]> {
     let (last, front) = parts.split_last()?;
-    let mut ends = vec![false; path.len() + 1];
-    *ends.first_mut()? = true;
-    for part in front {
-        advance(part, path, &mut ends);
+    let ends = match_ends(front, path);
+    let first_from = |from: usize| (from..ends.len()).find(|start| ends[*start]);
+    let start = match last {
+        Part::Literal(text) => {
+            let start = path.strip_suffix(text.as_slice())?.len();
+            return ends[start].then_some(&[]);
+        }
+        // No slash follows the last one.
+        Part::Within => first_from(path.len() - last_segment(path).len())?,
+        Part::Across => first_from(0)?,
+    };
+    path.get(start..)
+}
+
+/// The places of a text that all of these parts, from its start on, can end at. Keeps the set of all places that the parts
+/// so far can end at, so there is nothing to go back to.
+pub(crate) fn match_ends(parts: &[Part], text: &[u8]) -> Vec<bool> {
+    let mut ends = vec![false; text.len() + 1];
+    ends[0] = true;
+    for part in parts {
+        advance(part, text, &mut ends);
     }
-    let starts = ends.iter().enumerate().filter(|(_, reached)| **reached);
-    let rest = starts
-        .map(|(start, _)| path.get(start..).unwrap_or_default())
-        .find(|r| last.spans(r))?;
-    Some(if last.is_wildcard() { rest } else { &[] })
+    ends
 }
 
 /// From the places where the parts before can end to those where this one can.

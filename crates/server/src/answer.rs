@@ -33,11 +33,10 @@ use lowroad_log::Logger;
 use crate::access::{AccessLog, Record};
 use crate::classes::Classes;
 use crate::dynamic::calls::Calls;
-use crate::guard;
 use crate::outcome::Outcome;
 use crate::programs::routes::{self, NoRoute};
 use crate::respond::Responder;
-use crate::sites::{At, Site, Sites};
+use crate::sites::{At, PathMatches, Site, Sites};
 use asked::{Asked, Pending, Waiting, WaitsFor, made};
 use guarded::Stopped;
 use lookup::Lookup;
@@ -221,7 +220,8 @@ impl<W: World> Decider<'_, W> {
             self.world.note(Step::Redirect(&location));
             return made(to.redirect_to_tls(&location));
         }
-        if !may_have(site, path, to.exchange) {
+        let matches = site.match_path(path);
+        if !may_have(&matches, to.exchange) {
             self.world.note(Step::NoClientCertificate);
             return made(to.refuse(Some(At { site, path }), Status::FORBIDDEN));
         }
@@ -232,6 +232,7 @@ impl<W: World> Decider<'_, W> {
                 site,
                 host: &[],
                 path,
+                matches,
                 query,
                 is_for_files,
                 is_fallback: false,
@@ -250,6 +251,7 @@ impl<W: World> Decider<'_, W> {
             site,
             host,
             path,
+            matches,
             query,
             is_for_files,
             is_fallback: false,
@@ -291,6 +293,7 @@ impl<W: World> Decider<'_, W> {
             site: &pending.site,
             host: &pending.host,
             path: &pending.path,
+            matches: pending.site.match_path(&pending.path),
             query,
             is_for_files: pending.is_for_files,
             is_fallback: pending.is_fallback,
@@ -372,7 +375,7 @@ fn admitted<W: World>(
     }
     if asked.inner.is_none_or(|inner| inner.is_fresh())
         && !site.rules.redirects.is_empty()
-        && let Some((status, location)) = redirect(site, path, asked.query)
+        && let Some((status, location)) = redirect(asked)
     {
         lookup.world.note(Step::Redirect(&location));
         return made(to.redirect(asked.at(), status, &location));
@@ -386,14 +389,14 @@ fn admitted<W: World>(
         return inner::rewritten(&mut lookup, asked, led, to);
     }
     if !asked.is_for_files {
-        let route = site.routes.of_slashes(path, to.request);
+        let route = site.routes.of_slashes(&asked.matches, to.request);
         return match route.filter(|route| route.takes(to.request.method)) {
             Some(route) => lookup.ask(asked, path, route, to),
             None => made(to.refuse_target(At { site, path: b"/" }, Refusal::PathSlash)),
         };
     }
     if routes::takes(to.request.method) && !site.routes.is_empty() {
-        match site.routes.of_request(path, to.request) {
+        match site.routes.of_request(&asked.matches, to.request) {
             Ok(Some(route)) if route.takes(to.request.method) => {
                 return lookup.ask(asked, path, route, to);
             }
@@ -455,9 +458,9 @@ fn decoded<'p>(
 
 /// Whether a client may have the path at all: some are for those with a certificate.
 #[inline]
-fn may_have(site: &Site, path: &[u8], exchange: &Exchange) -> bool {
+fn may_have(matches: &PathMatches<'_>, exchange: &Exchange) -> bool {
     let secured = exchange.secured.as_ref();
-    secured.is_some_and(|it| it.client.is_some()) || !guard::wants_certificate(&site.rules, path)
+    !matches.wants_certificate() || secured.is_some_and(|it| it.client.is_some())
 }
 
 /// Where a request in plain text is sent to, if its site wants to be asked over TLS.
@@ -479,9 +482,11 @@ fn to_tls(sites: &Sites, site: &Site, request: &Request<'_>) -> Option<Vec<u8>> 
 }
 
 /// The redirect that a site's rules demand for a path.
-fn redirect(site: &Site, path: &[u8], query: Option<&[u8]>) -> Option<(Status, Vec<u8>)> {
-    site.rules.redirects.iter().find_map(|rule| {
-        let location = rule.location(path, query)?;
+fn redirect(asked: &Asked<'_>) -> Option<(Status, Vec<u8>)> {
+    let redirects = &asked.site.rules.redirects;
+    asked.matches.redirects().find_map(|number| {
+        let rule = redirects.get(number)?;
+        let location = rule.location(asked.path, asked.query)?;
         Some((Status::new(rule.status)?, location))
     })
 }

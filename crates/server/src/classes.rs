@@ -2,6 +2,7 @@
 //! programs and origins wait for their turn (`turn`). Whose turn it is, `lowroad_qos` says.
 
 mod members;
+mod paths;
 mod turn;
 
 use std::net::IpAddr;
@@ -12,12 +13,14 @@ use lowroad_config as config;
 use lowroad_http::request::Request;
 use lowroad_qos::{Bounds, Bucket, Rate, Rules, Scheduler};
 
+use paths::ClassPaths;
 use turn::Place;
 
 /// The classes of one configuration, of which there is at least one.
 pub struct Classes {
     /// In the order in which they are tried; everything belongs to the last.
     all: Vec<Class>,
+    paths: ClassPaths,
     bounds: Bounds,
     scheduler: Mutex<Scheduler<Arc<Place>>>,
 }
@@ -99,6 +102,7 @@ impl Classes {
         };
         Classes {
             all: rules.iter().map(class).collect(),
+            paths: ClassPaths::new(rules),
             bounds,
             scheduler: Mutex::new(Scheduler::new(bounds, &of_scheduler)),
         }
@@ -116,11 +120,9 @@ impl Classes {
     /// The class of a request for a decoded path from this address.
     pub fn choose(self: &Arc<Self>, request: &Request<'_>, path: &[u8], peer: IpAddr) -> Chosen {
         let mut host = [0; 256];
-        let asked = members::Asked::new(request, path, peer, &mut host);
-        let first = self
-            .all
-            .iter()
-            .position(|class| asked.is_in(&class.rules.members));
+        let asked = members::Asked::new(request, peer, &mut host);
+        let mut for_path = self.paths.classes(path).into_iter();
+        let first = for_path.find(|number| asked.is_in(&self.all[*number].rules.members));
         Chosen {
             classes: self.clone(),
             number: first.unwrap_or(self.all.len() - 1),

@@ -12,7 +12,7 @@ use lowroad_http::encoding::Encoding;
 use lowroad_http::fields::FieldNames;
 use lowroad_http::status::Status;
 
-use crate::sites::At;
+use crate::sites::{At, HeaderPatterns};
 
 /// What a head says.
 pub struct HeadFacts<'a> {
@@ -33,8 +33,12 @@ pub struct HeadFacts<'a> {
 }
 
 /// Builds the head, with a date to be overwritten, up to but without the empty line.
-pub fn build(facts: &HeadFacts<'_>, site: &config::Site) -> (Vec<u8>, Encoded) {
-    let rules = Rules::of(site, facts.path);
+pub fn build(
+    facts: &HeadFacts<'_>,
+    site: &config::Site,
+    patterns: &HeaderPatterns,
+) -> (Vec<u8>, Encoded) {
+    let rules = Rules::of(site, patterns, facts.path);
     let mut head = Encoder::start(Status::OK);
     let mut field = |name: &str, value: &[u8]| {
         if rules.keeps(name) {
@@ -121,7 +125,7 @@ pub fn fields_for_all<'a>(at: At<'a>, status: Status) -> Vec<(&'a str, &'a str)>
     if at.site.rules.headers.is_empty() {
         return Vec::new();
     }
-    let mut fields = Rules::of(&at.site.rules, at.path).set;
+    let mut fields = Rules::of(&at.site.rules, &at.site.header_patterns, at.path).set;
     let lasting = |name: &str| {
         name.eq_ignore_ascii_case("Cache-Control") || name.eq_ignore_ascii_case("Expires")
     };
@@ -149,20 +153,17 @@ struct Rules<'a> {
 }
 
 impl<'a> Rules<'a> {
-    fn of(site: &'a config::Site, path: &[u8]) -> Rules<'a> {
-        let cache_control = site
-            .cache_control
-            .iter()
-            .find(|rule| rule.pattern.matches(path));
+    fn of(site: &'a config::Site, patterns: &HeaderPatterns, path: &[u8]) -> Rules<'a> {
+        let (cache_control, headers) = patterns.of(path);
+        let cache_control = cache_control.and_then(|number| site.cache_control.get(number));
         let mut rules = Rules {
             cache_control: cache_control.map(|rule| rule.value.as_str()),
             set: Vec::new(),
             removed: Vec::new(),
         };
-        for rule in site
-            .headers
+        for rule in headers
             .iter()
-            .filter(|rule| rule.pattern.matches(path))
+            .filter_map(|number| site.headers.get(*number))
         {
             for name in &rule.remove {
                 rules
@@ -213,7 +214,10 @@ mod tests {
 
     #[test]
     fn the_order_is_that_of_304_and_206() {
-        let (head, encoded) = build(&facts(), &config::site_for_folder("/".into()));
+        let (head, encoded) = {
+            let site = config::site_for_folder("/".into());
+            build(&facts(), &site, &HeaderPatterns::new(&site))
+        };
         let text = |fields: Section<'_>| {
             let line = |(name, value): (Name<'_>, &[u8])| {
                 format!("{}: {}\n", name.as_str(), String::from_utf8_lossy(value))
@@ -248,7 +252,7 @@ mod tests {
             ],
             remove: vec!["etag".into()],
         });
-        let (bytes, encoded) = build(&facts(), &site);
+        let (bytes, encoded) = build(&facts(), &site, &HeaderPatterns::new(&site));
         let head = String::from_utf8_lossy(&bytes);
         assert!(
             head.contains("Cache-Control: max-age=60\r\nX-Own: 1\r\nContent-Type: text/own\r\n")

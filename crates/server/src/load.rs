@@ -252,7 +252,7 @@ impl Loader {
             };
             let path = [&want.path, name.as_bytes()].concat();
             let trust = trust.filter(|_| !resolved.linked);
-            if want.site.routes.of(&path).is_some() {
+            if want.site.routes.of(&want.site.match_path(&path)).is_some() {
                 let kind = Kind::Index(path.into(), want.key[..].into());
                 return Ok(ObjectArc::new(bare(kind, trust, checked_ms)));
             }
@@ -302,7 +302,7 @@ impl Loader {
     ) -> About<'a> {
         About {
             facts,
-            rules: &want.site.rules,
+            site: &want.site,
             encodings,
             sources,
             key: &want.key,

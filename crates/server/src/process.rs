@@ -553,7 +553,7 @@ fn warn_of_empty_roots(running: &Running) {
     for site in &running.sites.all {
         let is_folder = matches!(site.rules.root, Root::Folder(_)) && !site.rules.listing;
         if is_folder
-            && site.routes.of(b"/").is_none()
+            && site.routes.of(&site.match_path(b"/")).is_none()
             && site.guard.is_none()
             && let Some(why) = cause::of(site, b"", b"/")
         {

@@ -6,6 +6,7 @@
 
 mod folders;
 mod identity;
+mod patterns;
 
 use std::collections::HashMap;
 use std::io;
@@ -31,6 +32,8 @@ use crate::tls::{Offer, Tls};
 pub use folders::Below;
 use folders::Folders;
 use identity::{Bases, Identity};
+use patterns::SitePatterns;
+pub use patterns::{HeaderPatterns, PathMatches};
 
 /// All sites, by listener and host name.
 pub struct Sites {
@@ -68,10 +71,13 @@ pub struct Site {
     pub routes: Arc<Routes>,
     /// What stands before it, if anything does.
     pub guard: Option<Arc<Guard>>,
+    /// Its rules for fields, by path.
+    pub header_patterns: HeaderPatterns,
     /// Paths may lead to others inside the server, or be for those only.
     pub leads_within: bool,
     /// Begins the keys of what is stored for it on a disk.
     pub stable: SiteIdentity,
+    patterns: SitePatterns,
     folders: Folders,
     identity: Identity,
 }
@@ -350,9 +356,16 @@ impl Site {
             leads_within: !rules.rewrites.is_empty()
                 || rules.aliases.iter().any(|alias| alias.internal),
             stable: identity.stable(),
+            header_patterns: HeaderPatterns::new(rules),
+            patterns: SitePatterns::new(rules),
             folders: Folders::of(&identity),
             identity,
         }
+    }
+
+    /// Which of its patterns a decoded path matches.
+    pub fn match_path<'a>(&'a self, path: &'a [u8]) -> PathMatches<'a> {
+        self.patterns.of(path)
     }
 
     /// The configured folders, if one is another by now and all can be served: it was replaced, or a

@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 pub mod hostile;
+pub mod instructions;
 pub mod net;
 pub mod origin;
 pub mod process;

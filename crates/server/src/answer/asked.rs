@@ -10,10 +10,10 @@ use lowroad_http::status::Status;
 use super::guarded::Passing;
 use super::inner::Inner;
 use crate::access::Outcome as Logged;
-use crate::guard::{self, Rule};
+use crate::guard::{Rule, RuleInput};
 use crate::programs::routes::Route;
 use crate::respond::Responder;
-use crate::sites::{At, Site};
+use crate::sites::{At, PathMatches, Site};
 use crate::tier::Recalled;
 
 /// What the decision came to.
@@ -125,6 +125,8 @@ pub struct Asked<'a> {
     pub host: &'a [u8],
     /// Decoded.
     pub path: &'a [u8],
+    /// The patterns of the site that the path matches.
+    pub matches: PathMatches<'a>,
     /// As it came.
     pub query: Option<&'a [u8]>,
     /// It is a path that a file may have: no slash in it was encoded.
@@ -150,6 +152,7 @@ impl Asked<'_> {
     pub fn passing(&self) -> Passing<'_> {
         Passing {
             at: self.at(),
+            matches: &self.matches,
             before: self.inner.map(|inner| inner.before()),
         }
     }
@@ -157,11 +160,11 @@ impl Asked<'_> {
     /// What stands in where there is no file, by a rule of the site.
     pub fn fallback(&self, to: &Responder<'_, '_>) -> Option<(&Rule, &str)> {
         let guard = self.site.guard.as_ref().filter(|_| !self.is_fallback)?;
-        guard.fallback(guard::Facts {
-            path: self.path,
+        let input = RuleInput {
             method: to.request.method,
             peer: to.exchange.peer,
-        })
+        };
+        guard.fallback(&self.matches, input)
     }
 
     /// Keeps what was decided until it can be gone on with.

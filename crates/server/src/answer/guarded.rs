@@ -8,9 +8,9 @@ use lowroad_http::status::Status;
 
 use super::world::{Step, World};
 use crate::guard::passwords::{Checked, Credentials};
-use crate::guard::{Facts, Guard, Rule};
+use crate::guard::{Guard, Rule, RuleInput};
 use crate::respond::{RETRY_AFTER, Responder};
-use crate::sites::{At, Site};
+use crate::sites::{At, PathMatches, Site};
 use crate::softirq;
 
 /// From now on the client is whom a trusted proxy names.
@@ -53,6 +53,8 @@ pub enum Stopped {
 pub struct Passing<'a> {
     /// The site and the path.
     pub at: At<'a>,
+    /// The patterns that the path matches.
+    pub matches: &'a PathMatches<'a>,
     /// The decoded path that led to this one inside the server, and passed.
     pub before: Option<&'a [u8]>,
 }
@@ -72,23 +74,32 @@ pub fn pass(
     guard: &Guard,
     from: usize,
     world: &impl World,
-    Passing { at, before }: Passing<'_>,
+    passing: Passing<'_>,
     to: &mut Responder<'_, '_>,
 ) -> Result<Passed, Stopped> {
-    if guard.concerns(at.path) {
+    let Passing {
+        at,
+        matches,
+        before,
+    } = passing;
+    let before = before.map(|path| at.site.match_path(path));
+    let has_counted = |number| {
+        let before = before.as_ref();
+        before.is_some_and(|it| it.access_rules(number).next() == Some(number))
+    };
+    if guard.concerns(matches) {
         world.note(Step::Ruled);
         if softirq::asks(to.request.user_agent(), to.exchange.peer) {
             let status = to.refuse_by_rule(at, Status::FORBIDDEN, &[]);
             return Err(Stopped::Answered(status));
         }
     }
-    let facts = Facts {
-        path: at.path,
+    let input = RuleInput {
         method: to.request.method,
         peer: to.exchange.peer,
     };
     let (mut from, mut is_allowed, mut is_user) = (from, false, false);
-    while let Some((number, rule)) = guard.next(from, facts) {
+    while let Some((number, rule)) = guard.next(from, matches, input) {
         from = number + 1;
         if is_allowed && rule.action().refuses() {
             continue;
@@ -106,8 +117,8 @@ pub fn pass(
                 return Err(refuse(rule, status, &[], world, at, to));
             }
             // One that counted it under the path that led here has done so.
-            Action::Limit(_) if before.is_some_and(|it| rule.is_for_other(it, facts, guard)) => {}
-            Action::Limit(_) => within(rule, facts, world, at, to)?,
+            Action::Limit(_) if has_counted(number) => {}
+            Action::Limit(_) => within(rule, input, world, at, to)?,
             Action::Auth(_) => match shown(rule, world, to) {
                 Some(checked) => {
                     judge(rule, checked, world, at, to)?;
@@ -146,14 +157,14 @@ pub fn go_on(
 
 fn within(
     rule: &Rule,
-    facts: Facts<'_>,
+    input: RuleInput,
     world: &impl World,
     at: At<'_>,
     to: &mut Responder<'_, '_>,
 ) -> Result<(), Stopped> {
     let now_ms = to.exchange.now_ms;
     let limit = rule.limit();
-    let taken = limit.map(|limit| world.take_within(limit, facts.peer, now_ms));
+    let taken = limit.map(|limit| world.take_within(limit, input.peer, now_ms));
     match taken {
         Some(Err(wait_s)) => Err(refuse_often(rule, wait_s, world, at, to)),
         _ => Ok(()),

@@ -135,8 +135,9 @@ impl<'a> Asked<'a> {
             false => Stage::Rewritten,
             true => Stage::Last,
         };
-        let mut rewrites = self.site.rules.rewrites.iter();
-        rewrites.find_map(|rewrite| {
+        let rewrites = &self.site.rules.rewrites;
+        self.matches.rewrites().find_map(|number| {
+            let rewrite = rewrites.get(number)?;
             if rewrite.missing != missing {
                 return None;
             }
@@ -184,7 +185,7 @@ pub fn of_program_s_path<'a>(
     to: &Responder<'_, '_>,
 ) -> Option<(&'a Rewrite, Inner)> {
     let routes = &asked.site.routes;
-    let is_free = || matches!(routes.of_request(asked.path, to.request), Ok(None));
+    let is_free = || matches!(routes.of_request(&asked.matches, to.request), Ok(None));
     (!asked.is_for_files && is_free()).then(|| asked.rewrite(true, to.request.method))?
 }
 
@@ -279,13 +280,14 @@ fn lead<W: World>(
         site,
         host: asked.host,
         path,
+        matches: site.match_path(path),
         query: inner.query(),
         is_for_files,
         is_fallback: false,
         inner: Some(&inner),
         is_user: asked.is_user,
     };
-    if !may_have(site, path, to.exchange) {
+    if !may_have(&asked.matches, to.exchange) {
         world.note(Step::NoClientCertificate);
         return made(to.refuse(Some(asked.at()), Status::FORBIDDEN));
     }

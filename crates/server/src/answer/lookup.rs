@@ -51,11 +51,14 @@ impl<W: World> Lookup<'_, W> {
         let routes = &asked.site.routes;
         let leads_to_one = || {
             let fallback = asked.fallback(to);
-            fallback.is_some_and(|(_, path)| routes.of(path.as_bytes()).is_some())
+            fallback.is_some_and(|(_, path)| {
+                let matches = asked.site.match_path(path.as_bytes());
+                routes.of(&matches).is_some()
+            })
         };
         let is_rewritten = || asked.rewrite(true, to.request.method).is_some();
         !routes.is_empty()
-            && (routes.of_missing(asked.path).is_some()
+            && (routes.of_missing(&asked.matches).is_some()
                 || asked.path.ends_with(b"/")
                 || leads_to_one()
                 || is_rewritten())
@@ -160,12 +163,14 @@ impl<W: World> Lookup<'_, W> {
         let routes = &asked.site.routes;
         let (path, route): (&[u8], Option<&Arc<Route>>) = match kind {
             Kind::Index(path, _) => {
-                let route = routes.of_request(path, to.request).ok().flatten();
+                let matches = asked.site.match_path(path);
+                let route = routes.of_request(&matches, to.request).ok().flatten();
                 (&**path, route)
             }
-            Kind::NoIndex(_) | Kind::Refused(Status::NOT_FOUND, _) => {
-                (asked.path, routes.of_missing_for(asked.path, to.request))
-            }
+            Kind::NoIndex(_) | Kind::Refused(Status::NOT_FOUND, _) => (
+                asked.path,
+                routes.of_missing_for(&asked.matches, to.request),
+            ),
             _ => (asked.path, None),
         };
         let is_missing = matches!(kind, Kind::NoIndex(_) | Kind::Refused(Status::NOT_FOUND, _));
@@ -213,6 +218,7 @@ impl<W: World> Lookup<'_, W> {
             site: asked.site,
             host: asked.host,
             path,
+            matches: asked.site.match_path(path),
             query: asked.query,
             is_for_files: true,
             is_fallback: true,
@@ -220,7 +226,7 @@ impl<W: World> Lookup<'_, W> {
             is_user: asked.is_user,
         };
         let routes = &asked.site.routes;
-        if let Ok(Some(route)) = routes.of_request(path, to.request)
+        if let Ok(Some(route)) = routes.of_request(&asked.matches, to.request)
             && route.takes(to.request.method)
         {
             return self.ask(&asked, path, route, to);

@@ -6,40 +6,28 @@ use lowroad_config::{FieldLine, Members, Name};
 use lowroad_http::host;
 use lowroad_http::request::Request;
 
-use crate::programs::routes;
-
 /// What classes look at of a request.
 pub struct Asked<'a> {
     request: &'a Request<'a>,
     /// Normalised; empty if none was named.
     host: &'a [u8],
-    path: &'a [u8],
     peer: IpAddr,
 }
 
 impl<'a> Asked<'a> {
-    /// A request for a decoded path; the buffer is for the host.
-    pub fn new(
-        request: &'a Request<'a>,
-        path: &'a [u8],
-        peer: IpAddr,
-        buffer: &'a mut [u8; 256],
-    ) -> Asked<'a> {
+    /// A request; the buffer is for the host.
+    pub fn new(request: &'a Request<'a>, peer: IpAddr, buffer: &'a mut [u8; 256]) -> Asked<'a> {
         let authority = request.authority.unwrap_or_default();
         Asked {
             request,
             host: host::normalize(authority, buffer).unwrap_or_default(),
-            path,
             peer,
         }
     }
 
-    /// Whether it meets each of the lists that say something.
+    /// Whether it meets each of the lists that say something, but that of paths.
     pub fn is_in(&self, members: &Members) -> bool {
         one_of(&members.hosts, |name| is_named(name, self.host))
-            && one_of(&members.routes, |pattern| {
-                routes::covers(pattern, self.path)
-            })
             && one_of(&members.addresses, |prefix| prefix.has(self.peer))
             && one_of(&members.headers, |line| self.has(line))
     }
@@ -73,24 +61,24 @@ fn is_named(name: &Name, host: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_config::{Pattern, Prefix};
+    use lowroad_config::Prefix;
     use lowroad_http::h1::parse;
     use lowroad_http::limits::Limits;
 
-    fn is_in(members: &Members, head: &str, path: &str, peer: &str) -> bool {
+    fn is_in(members: &Members, head: &str, peer: &str) -> bool {
         let head = head.replace('\n', "\r\n");
         let Ok(Some(head)) = parse(head.as_bytes(), &Limits::default()) else {
             panic!("it is a request");
         };
         let peer = peer.parse().expect("an address");
         let mut buffer = [0; 256];
-        Asked::new(&head.request, path.as_bytes(), peer, &mut buffer).is_in(members)
+        Asked::new(&head.request, peer, &mut buffer).is_in(members)
     }
 
     const HEAD: &str = "GET /api/x HTTP/1.1\nHost: A.example.com:81\nX-Tier:  gold \n\n";
 
     fn api(head: &str, members: &Members) -> bool {
-        is_in(members, head, "/api/x", "192.0.2.1")
+        is_in(members, head, "192.0.2.1")
     }
 
     #[test]
@@ -100,16 +88,15 @@ mod tests {
                 Name::Exact("b".into()),
                 Name::Wildcard("example.com".into()),
             ],
-            routes: vec![Pattern::parse("/api/**").expect("a pattern")],
+            routes: Vec::new(),
             addresses: vec![Prefix::parse("192.0.2.0/24").expect("a prefix")],
             headers: vec![FieldLine {
                 name: "x-tier".into(),
                 value: Some("gold".into()),
             }],
         };
-        assert!(is_in(&all, HEAD, "/api/x", "192.0.2.1"));
-        assert!(!is_in(&all, HEAD, "/app/x", "192.0.2.1"));
-        assert!(!is_in(&all, HEAD, "/api/x", "192.0.3.1"));
+        assert!(is_in(&all, HEAD, "192.0.2.1"));
+        assert!(!is_in(&all, HEAD, "192.0.3.1"));
         assert!(!api(&HEAD.replace("gold", "Gold"), &all));
         assert!(!api(&HEAD.replace("X-Tier", "X-Tie"), &all));
         assert!(!api(&HEAD.replace("A.example", "example"), &all));

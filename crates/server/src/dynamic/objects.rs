@@ -48,7 +48,7 @@ impl SiteObjects {
 
     /// Whether a path belongs to a program: the file there, if there is one, is its source.
     fn is_routed(&self, path: &[u8]) -> bool {
-        self.site.routes.of(path).is_some()
+        self.site.routes.of(&self.site.match_path(path)).is_some()
     }
 
     /// What is stored for a path that is no program's, if it can be trusted.

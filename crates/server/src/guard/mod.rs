@@ -1,12 +1,12 @@
 //! What stands before a site: who its clients are (`client`), and its rules in their order: who is refused, how often one may
-//! ask (`limit`), and who needs a password (`passwords`). Which paths a rule is for is told by `paths`.
+//! ask (`limit`), and who needs a password (`passwords`). Which paths a rule is for is found for all rules of a site together,
+//! by its patterns.
 //!
-//! It decides about a request by its decoded path, its method and its client. Knows neither files nor programs.
+//! It decides about a request by its path, its method and its client. Knows neither files nor programs.
 
 mod client;
 mod limit;
 pub mod passwords;
-mod paths;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_config as config;
-use lowroad_config::{Action, RouteTo, TrustedProxies};
+use lowroad_config::{Action, TrustedProxies};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 
+use crate::sites::PathMatches;
 pub use client::Unreadable;
 pub use limit::Limit;
 use passwords::Passwords;
@@ -26,8 +27,6 @@ use passwords::Passwords;
 pub struct Guard {
     rules: Vec<Rule>,
     proxies: TrustedProxies,
-    /// Names of files that a folder's path may stand for.
-    indexes: Vec<String>,
 }
 
 /// A rule.
@@ -41,11 +40,9 @@ pub struct Rule {
     refused: AtomicU64,
 }
 
-/// What rules look at of a request.
+/// What rules look at of a request beside its path.
 #[derive(Clone, Copy)]
-pub struct Facts<'a> {
-    /// Decoded.
-    pub path: &'a [u8],
+pub struct RuleInput {
     /// Its method.
     pub method: Method,
     /// The client.
@@ -64,11 +61,9 @@ impl Guard {
         if site.access.is_empty() && site.trusted_proxies.addresses.is_empty() {
             return Ok(None);
         }
-        let indexes: Vec<String> = indexes(site).map(str::to_string).collect();
-        let same = |(old, known): &(&config::Site, &Arc<Guard>)| {
+        let same = |(old, _): &(&config::Site, &Arc<Guard>)| {
             (&old.names, &old.listen) == (&site.names, &site.listen)
                 && (&old.access, &old.trusted_proxies) == (&site.access, &site.trusted_proxies)
-                && known.indexes == indexes
         };
         if let Some((_, known)) = before.into_iter().find(same) {
             return Ok(Some(known.clone()));
@@ -77,7 +72,6 @@ impl Guard {
         Ok(Some(Arc::new(Guard {
             rules: rules?,
             proxies: site.trusted_proxies.clone(),
-            indexes,
         })))
     }
 
@@ -94,24 +88,39 @@ impl Guard {
     }
 
     /// Whether any rule may be for this path, whoever asks. Then nobody else can answer for us who does not know the rules.
-    pub fn concerns(&self, path: &[u8]) -> bool {
-        let concerns = |rule: &Rule| !rule.is_fallback() && rule.is_for_path(path, &self.indexes);
-        self.rules.iter().any(concerns)
+    pub fn concerns(&self, matches: &PathMatches<'_>) -> bool {
+        self.for_path(matches, 0)
+            .any(|(_, rule)| !rule.is_fallback())
     }
 
     /// The rule that says what is answered where there is no file, and the path of that.
-    pub fn fallback(&self, facts: Facts<'_>) -> Option<(&Rule, &str)> {
-        let mut rules = self.rules.iter();
-        rules.find_map(|rule| match &rule.config.action {
-            Action::Fallback(to) if rule.is_for(facts, &self.indexes) => Some((rule, to.as_str())),
+    pub fn fallback(&self, matches: &PathMatches<'_>, input: RuleInput) -> Option<(&Rule, &str)> {
+        let mut rules = self.for_path(matches, 0);
+        rules.find_map(|(_, rule)| match &rule.config.action {
+            Action::Fallback(to) if rule.is_for(input) => Some((rule, to.as_str())),
             _ => None,
         })
     }
 
     /// The first rule for a request from that number on, and its number.
-    pub fn next(&self, from: usize, facts: Facts<'_>) -> Option<(usize, &Rule)> {
-        let mut rules = self.rules.iter().enumerate().skip(from);
-        rules.find(|(_, rule)| rule.is_for(facts, &self.indexes))
+    pub fn next(
+        &self,
+        from: usize,
+        matches: &PathMatches<'_>,
+        input: RuleInput,
+    ) -> Option<(usize, &Rule)> {
+        let mut rules = self.for_path(matches, from);
+        rules.find(|(_, rule)| rule.is_for(input))
+    }
+
+    /// The rules from that number on whose patterns a path matches, and their numbers.
+    fn for_path(
+        &self,
+        matches: &PathMatches<'_>,
+        from: usize,
+    ) -> impl Iterator<Item = (usize, &Rule)> {
+        let numbers = matches.access_rules(from);
+        numbers.filter_map(|number| Some((number, self.rules.get(number)?)))
     }
 
     /// The rule of a number.
@@ -167,28 +176,13 @@ impl Rule {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    fn is_for(&self, facts: Facts<'_>, indexes: &[String]) -> bool {
+    /// Whether it is for a request whose path its pattern matches.
+    fn is_for(&self, input: RuleInput) -> bool {
         let config = &self.config;
-        let has = |prefixes: &[config::Prefix]| prefixes.iter().any(|it| it.has(facts.peer));
-        (config.methods.is_empty() || is_one_of(facts.method, &config.methods))
+        let has = |prefixes: &[config::Prefix]| prefixes.iter().any(|it| it.has(input.peer));
+        (config.methods.is_empty() || is_one_of(input.method, &config.methods))
             && (config.addresses.is_empty() || has(&config.addresses))
             && !has(&config.except)
-            && self.is_for_path(facts.path, indexes)
-    }
-
-    /// Whether it would be for the same request under another path.
-    pub fn is_for_other(&self, path: &[u8], facts: Facts<'_>, guard: &Guard) -> bool {
-        self.is_for(Facts { path, ..facts }, &guard.indexes)
-    }
-
-    fn is_for_path(&self, path: &[u8], indexes: &[String]) -> bool {
-        match self.config.action.refuses() {
-            true => {
-                let indexes = indexes.iter().map(String::as_str);
-                paths::has_or_leads_to(&self.config.pattern, path, indexes)
-            }
-            false => self.config.pattern.matches(path),
-        }
     }
 
     /// The rule, for people.
@@ -236,21 +230,6 @@ impl Rule {
         }
         Some(text)
     }
-}
-
-/// Whether a path is for clients with a certificate only.
-pub fn wants_certificate(site: &config::Site, path: &[u8]) -> bool {
-    let mut patterns = site.tls.iter().flat_map(|tls| &tls.client_paths);
-    patterns.any(|pattern| paths::has_or_leads_to(pattern, path, indexes(site)))
-}
-
-/// Names of files that a folder's path may stand for.
-fn indexes(site: &config::Site) -> impl Iterator<Item = &str> {
-    let of_programs = site.routes.iter().filter_map(|route| match &route.to {
-        RouteTo::FastCgi(fastcgi) => Some(fastcgi.index.as_str()),
-        _ => None,
-    });
-    site.index.iter().map(String::as_str).chain(of_programs)
 }
 
 /// HEAD is a GET that keeps the body back.

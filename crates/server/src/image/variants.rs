@@ -12,6 +12,7 @@ use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::h1::put_encoded;
 
 use crate::heads::{self, HeadFacts};
+use crate::sites::HeaderPatterns;
 use crate::{clock, compress, mime};
 
 /// What is compressed here; a zstd sibling is taken, but not made: all who accept it accept brotli.
@@ -40,6 +41,7 @@ pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<New
     let has_sibling = siblings.iter().any(|(_, sibling)| sibling.is_some());
     let said = Said {
         rules,
+        header_patterns: &HeaderPatterns::new(rules),
         path,
         content_type: &content_type,
         varies: is_made || has_sibling,
@@ -73,6 +75,7 @@ pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<New
 /// What all variants of a file say.
 struct Said<'s> {
     rules: &'s config::Site,
+    header_patterns: &'s HeaderPatterns,
     path: &'s [u8],
     content_type: &'s str,
     varies: bool,
@@ -93,7 +96,7 @@ impl Said<'_> {
             etag,
             modified_s: last_modified_s,
         };
-        let (head, map) = heads::build(&facts, self.rules);
+        let (head, map) = heads::build(&facts, self.rules, self.header_patterns);
         NewVariant {
             encoding,
             shared_fields: lines(map.shared(&head)),

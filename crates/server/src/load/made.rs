@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use lowroad_cache::vary::Selecting;
-use lowroad_config as config;
 use lowroad_engine::file::OpenFile;
 use lowroad_http::encoding::EncodingSet;
 use lowroad_http::status::Status;
 
 use crate::heads::{self, HeadFacts};
+use crate::sites::Site;
 use crate::store::object::{Bytes, Content, Kind, Representation, Sources};
 use crate::store::place::{self, Placed, Unplaced};
 use crate::store::validity::Validity;
@@ -20,7 +20,7 @@ use crate::watch::Trust;
 #[derive(Clone)]
 pub(super) struct About<'a> {
     pub facts: &'a HeadFacts<'a>,
-    pub rules: &'a config::Site,
+    pub site: &'a Site,
     /// Encodings to be had besides this one.
     pub encodings: EncodingSet,
     /// The files behind it.
@@ -40,7 +40,7 @@ pub(super) struct Made {
 impl About<'_> {
     /// The body stays in its file.
     pub fn in_file(&self, file: Arc<OpenFile>) -> Made {
-        let (bytes, head) = heads::build(self.facts, self.rules);
+        let (bytes, head) = heads::build(self.facts, &self.site.rules, &self.site.header_patterns);
         self.made(Placed {
             bytes: Bytes::Heap(Box::new(bytes.into())),
             head,
@@ -57,7 +57,7 @@ impl About<'_> {
         store: &SharedStore,
         fill: impl FnOnce(&mut [u8]) -> Result<(), Unplaced>,
     ) -> Result<Made, Unplaced> {
-        let head = heads::build(self.facts, self.rules);
+        let head = heads::build(self.facts, &self.site.rules, &self.site.header_patterns);
         let len = self.facts.len as usize; // bounded by who asks, far below 2^64
         Ok(self.made(place::in_memory(
             store,

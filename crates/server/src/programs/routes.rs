@@ -18,6 +18,7 @@ use crate::dynamic::elsewhere::{self, Elsewhere};
 use crate::programs::conditions;
 use crate::programs::counts::{Counts, one};
 use crate::programs::faults::Faults;
+use crate::sites::PathMatches;
 
 /// Paths that a program answers for.
 pub struct Route {
@@ -198,27 +199,24 @@ impl Routes {
         self.0.is_empty()
     }
 
-    /// A route for a decoded path, whatever files there are, and whatever else it wants of a request.
-    pub fn of(&self, path: &[u8]) -> Option<&Arc<Route>> {
-        self.0
-            .iter()
-            .find(|route| !route.missing && covers(&route.pattern, path))
+    /// A route for a path, whatever files there are, and whatever else it wants of a request.
+    pub fn of(&self, matches: &PathMatches<'_>) -> Option<&Arc<Route>> {
+        self.for_path(matches).find(|route| !route.missing)
     }
 
-    /// The route for a request with a decoded path, whatever files there are.
+    /// The route for a request with a path, whatever files there are.
     ///
     /// # Errors
     /// No route, though the path is one's: there is no file of that name for anybody.
     pub fn of_request(
         &self,
-        path: &[u8],
+        matches: &PathMatches<'_>,
         request: &Request<'_>,
     ) -> Result<Option<&Arc<Route>>, NoRoute> {
         if let Some(first) = self.0.first().filter(|route| route.is_for_all) {
             return Ok(Some(first));
         }
-        let all = self.0.iter();
-        let mut covering = all.filter(|route| !route.missing && covers(&route.pattern, path));
+        let mut covering = self.for_path(matches).filter(|route| !route.missing);
         let Some(first) = covering.next() else {
             return Ok(None);
         };
@@ -227,30 +225,37 @@ impl Routes {
         fitting.find(fits).map(Some).ok_or(NoRoute)
     }
 
-    /// The route for a request with a decoded path that has slashes or backslashes which were encoded: no file's, and so the
+    /// The route for a request with a path that has slashes or backslashes which were encoded: no file's, and so the
     /// first that covers it. An origin does not get it: origins differ in what it means, so what is stored for it could be
     /// another's page.
-    pub fn of_slashes(&self, path: &[u8], request: &Request<'_>) -> Option<&Arc<Route>> {
-        let mut covering = self.0.iter().filter(|route| {
-            covers(&route.pattern, path) && conditions::hold(&route.conditions, request)
-        });
+    pub fn of_slashes(
+        &self,
+        matches: &PathMatches<'_>,
+        request: &Request<'_>,
+    ) -> Option<&Arc<Route>> {
+        let mut covering = self
+            .for_path(matches)
+            .filter(|route| conditions::hold(&route.conditions, request));
         covering.next().filter(|route| route.has_own_paths)
     }
 
-    /// A route for a decoded path under which there is no file, whatever else it wants of a request.
-    pub fn of_missing(&self, path: &[u8]) -> Option<&Arc<Route>> {
-        self.0
-            .iter()
-            .find(|route| route.missing && covers(&route.pattern, path))
+    /// A route for a path under which there is no file, whatever else it wants of a request.
+    pub fn of_missing(&self, matches: &PathMatches<'_>) -> Option<&Arc<Route>> {
+        self.for_path(matches).find(|route| route.missing)
     }
 
-    /// The route for a request with a decoded path under which there is no file.
-    pub fn of_missing_for(&self, path: &[u8], request: &Request<'_>) -> Option<&Arc<Route>> {
-        self.0.iter().find(|route| {
-            route.missing
-                && covers(&route.pattern, path)
-                && conditions::hold(&route.conditions, request)
-        })
+    /// The route for a request with a path under which there is no file.
+    pub fn of_missing_for(
+        &self,
+        matches: &PathMatches<'_>,
+        request: &Request<'_>,
+    ) -> Option<&Arc<Route>> {
+        self.for_path(matches)
+            .find(|route| route.missing && conditions::hold(&route.conditions, request))
+    }
+
+    fn for_path(&self, matches: &PathMatches<'_>) -> impl Iterator<Item = &Arc<Route>> {
+        matches.routes().filter_map(|number| self.0.get(number))
     }
 }
 
@@ -305,42 +310,4 @@ impl Drop for Waits {
 /// see; CONNECT is for proxies.
 pub fn takes(method: Method) -> bool {
     !matches!(method, Method::Trace | Method::Connect)
-}
-
-/// A pattern for names covers what follows such a name, too: `/a/index.php/b` is the script
-/// `/a/index.php` with the path `/b` for it to make sense of.
-pub fn covers(pattern: &Pattern, path: &[u8]) -> bool {
-    if pattern.matches(path) {
-        return true;
-    }
-    let slashes = path.iter().enumerate().skip(1).filter(|(_, b)| **b == b'/');
-    !pattern.is_absolute()
-        && slashes
-            .into_iter()
-            .any(|(at, _)| pattern.matches(&path[..at]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn covered(pattern: &str, path: &str) -> bool {
-        covers(&Pattern::parse(pattern).expect("pattern"), path.as_bytes())
-    }
-
-    #[test]
-    fn a_name_covers_what_follows_it() {
-        assert!(covered("*.php", "/a/index.php"));
-        assert!(covered("*.php", "/a/index.php/b/c"));
-        assert!(covered("*.php", "/a/index.php/"));
-        assert!(!covered("*.php", "/a/index.phpx/b"));
-        assert!(!covered("*.php", "/"));
-    }
-
-    #[test]
-    fn a_path_covers_only_what_it_says() {
-        assert!(covered("/cgi/**", "/cgi/a/b"));
-        assert!(covered("/a", "/a"));
-        assert!(!covered("/a", "/a/b"));
-    }
 }

@@ -68,10 +68,10 @@ struct Parts {
 }
 
 impl Accelerator {
-    /// By a seed, with so many workers, these lines of `[site.route.cache]`, and what the origin does.
+    /// By a seed, with so many workers, this configuration, and what the origin does.
     pub fn new(
         (seed, workers): (u64, usize),
-        caching: &str,
+        config: &Config,
         script: Box<Script>,
         asked: Arc<Mutex<Vec<Asked>>>,
     ) -> Accelerator {
@@ -82,13 +82,12 @@ impl Accelerator {
             .iter()
             .map(|driver| driver.local().clone())
             .collect();
-        let config = config(caching);
         let programs = Programs::start(logger(), locals).expect("threads");
-        let parts = Parts::new(&config, &programs);
+        let parts = Parts::new(config, &programs);
         let workers = drivers
             .into_iter()
             .enumerate()
-            .map(|(number, driver)| parts.worker(number, driver, &config, &programs))
+            .map(|(number, driver)| parts.worker(number, driver, config, &programs))
             .map(RefCell::new)
             .collect();
         Accelerator {
@@ -236,9 +235,10 @@ fn faults(seed: u64) -> Faults {
     }
 }
 
-fn config(caching: &str) -> Config {
+/// One site, with these lines before the route of its origin, and these of `[site.route.cache]`.
+pub fn config(site: &str, caching: &str) -> Config {
     let text = format!(
-        "[[site]]\nlisten = \"{ADDRESS}\"\n[[site.route]]\npattern = \"/**\"\norigin = \"{ORIGIN}\"\n\
+        "[[site]]\nlisten = \"{ADDRESS}\"\n{site}\n[[site.route]]\npattern = \"/**\"\norigin = \"{ORIGIN}\"\n\
          [site.route.cache]\n{caching}\n"
     );
     lowroad_config::parse(&text, Path::new("/simulated.toml")).expect("a configuration")

@@ -9,7 +9,7 @@ use lowroad_engine::sim::Shared;
 pub use lowroad_testkit::Response;
 pub use lowroad_testkit::origin::Asked;
 
-use super::accelerator::{Accelerator, Script, lock};
+use super::accelerator::{self, Accelerator, Script, lock};
 use super::{BETWEEN, seeds};
 
 /// A scripted origin.
@@ -68,7 +68,7 @@ impl Front {
 
     /// In front of this origin, with these lines of `[site.route.cache]`.
     pub fn caching(origin: Origin, lines: &str) -> Front {
-        Front::started(seeds::of_world(), origin, lines)
+        Front::started(seeds::of_world(), origin, ("", lines))
     }
 
     /// By a seed and with so many workers, in front of an origin that answers as `answer` says.
@@ -76,12 +76,22 @@ impl Front {
         (seed, workers): (u64, usize),
         answer: impl Fn(&Asked) -> String + Send + Sync + 'static,
     ) -> Front {
-        Front::started((seed, workers), Origin::saying(answer), "")
+        Front::started((seed, workers), Origin::saying(answer), ("", ""))
     }
 
-    fn started(by: (u64, usize), mut origin: Origin, lines: &str) -> Front {
+    /// By a seed, with one worker, and with these lines of `[[site]]` before its route.
+    pub fn of_site(seed: u64, origin: Origin, site: &str) -> Front {
+        Front::started((seed, 1), origin, (site, ""))
+    }
+
+    fn started(by: (u64, usize), mut origin: Origin, (site, caching): (&str, &str)) -> Front {
         let script = origin.script.take().expect("it has no front yet");
-        let accelerator = Accelerator::new(by, lines, script, origin.asked.clone());
+        let accelerator = Accelerator::new(
+            by,
+            &accelerator::config(site, caching),
+            script,
+            origin.asked.clone(),
+        );
         Front {
             origin,
             accelerator: Rc::new(accelerator),
@@ -152,6 +162,17 @@ impl Client {
     /// Receives a response to a GET (or whatever has a body when it says so).
     pub fn response(&mut self) -> Response {
         self.response_with_body(true)
+    }
+
+    /// Waits for a response, or for the end of the connection without one.
+    pub fn response_or_end(&mut self) -> Option<Response> {
+        let (id, received) = (self.id, &mut self.received);
+        self.accelerator.until("a response or an end", |world| {
+            received.extend(world.take_read(id));
+            let response = Response::take(received, true);
+            let is_over = response.is_some() || world.over(id);
+            is_over.then_some(response)
+        })
     }
 
     fn response_with_body(&mut self, body: bool) -> Response {

@@ -18,7 +18,7 @@ use lowroad_testkit::Response;
 use lowroad_testkit::origin::Asked;
 
 use super::BETWEEN;
-use super::accelerator::{Accelerator, lock};
+use super::accelerator::{Accelerator, config, lock};
 use visitor::{Asking, History, Visitor};
 use world::World;
 
@@ -60,7 +60,12 @@ fn run(seed: u64) {
         true
     });
     let asked = Arc::default();
-    let accelerator = Rc::new(Accelerator::new((seed, 2), "", script, Arc::clone(&asked)));
+    let accelerator = Rc::new(Accelerator::new(
+        (seed, 2),
+        &config("", ""),
+        script,
+        Arc::clone(&asked),
+    ));
     // What has a connection of its own world lives as long as the test.
     let history: &'static History = Box::leak(Box::new(History::new(seed, &world)));
     let phases = [(0..1, true), (1..1 + TOGETHER, false), (9..10, true)];

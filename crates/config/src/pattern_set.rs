@@ -1,0 +1,300 @@
+//! Matches a path with many patterns at once.
+//!
+//! Literal prefilter, as in Hyperscan and RE2's FilteredRE2: of each pattern the literal is chosen that is rarest among all
+//! patterns, and one walk of an automaton over the path finds which of these literals it has. Only patterns whose literal is
+//! there are then matched, each once and in a time linear in the path, whatever forms of the path count for it. So a
+//! pattern costs nothing while the path does not have its literal. At worst, with a path that has the literals of all
+//! patterns, each pattern costs one walk over the path for each of its parts.
+//!
+//! Patterns without a literal (`/**`, `*`) and expressions without a known one are matched with each path.
+
+mod automaton;
+mod literals;
+mod scope;
+
+use std::collections::BTreeMap;
+
+use crate::{Expression, Paths, Pattern};
+use automaton::{LiteralAutomaton, ROOT};
+use literals::RequiredLiteral;
+pub use scope::MatchScope;
+use scope::ScopedPattern;
+
+#[cfg(test)]
+mod tests;
+
+/// Patterns that are matched together. They are numbered in the order in which they were added.
+#[derive(Default)]
+pub struct PatternSet {
+    patterns: Vec<ScopedPattern>,
+    /// Names of files that a folder's path may stand for.
+    indexes: Vec<Vec<u8>>,
+    /// Some pattern counts for more than the path itself.
+    has_wide_scopes: bool,
+    prefilter: Option<Prefilter>,
+    /// Patterns that are matched with each path.
+    unfiltered: Vec<u32>,
+}
+
+/// Collects the patterns of a [`PatternSet`].
+#[derive(Default)]
+pub struct PatternSetBuilder {
+    patterns: Vec<ScopedPattern>,
+    /// For each pattern: the literals of which it needs all (globs) or one (expressions).
+    required: Vec<Required>,
+}
+
+enum Required {
+    All(Vec<RequiredLiteral>),
+    Any(Vec<Vec<u8>>),
+}
+
+/// Finds the patterns whose literal a path has.
+struct Prefilter {
+    automaton: LiteralAutomaton,
+    /// By the number of the literal in the automaton.
+    literals: Vec<FilterLiteral>,
+}
+
+struct FilterLiteral {
+    len: usize,
+    anchors: Vec<AnchoredPatterns>,
+}
+
+/// Patterns that need a literal at a place.
+struct AnchoredPatterns {
+    /// Of all [`AnchoredPatterns`].
+    number: usize,
+    is_at_start: bool,
+    is_at_end: bool,
+    patterns: Vec<u32>,
+}
+
+impl PatternSetBuilder {
+    /// Adds a glob.
+    pub fn add(&mut self, pattern: &Pattern, scope: MatchScope) {
+        let pattern = ScopedPattern::new(pattern, scope);
+        self.required
+            .push(Required::All(literals::of_parts(pattern.parts())));
+        self.patterns.push(pattern);
+    }
+
+    /// Adds a glob or an expression that captures: it is found for all paths that it matches, and perhaps for others. Whether it
+    /// matches is the caller's to see, who needs the captured text anyway.
+    pub fn add_capturing(&mut self, paths: &Paths) {
+        match paths {
+            Paths::Pattern(pattern) => self.add(pattern, MatchScope::Unverified),
+            Paths::Regex(expression) => self.add_expression(expression),
+        }
+    }
+
+    fn add_expression(&mut self, expression: &Expression) {
+        let any = literals::of_expression(expression.text());
+        self.required.push(Required::Any(any.unwrap_or_default()));
+        self.patterns.push(ScopedPattern::unverified());
+    }
+
+    /// Makes the set. `indexes` are names of files that a folder's path may stand for.
+    pub fn build<'n>(self, indexes: impl IntoIterator<Item = &'n str>) -> PatternSet {
+        let mut uses: BTreeMap<&[u8], usize> = BTreeMap::new();
+        for required in &self.required {
+            for text in required.texts() {
+                *uses.entry(text).or_default() += 1;
+            }
+        }
+        let mut chosen: BTreeMap<RequiredLiteral, Vec<u32>> = BTreeMap::new();
+        let mut unfiltered = Vec::new();
+        for (number, required) in self.required.iter().enumerate() {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            let literals = required.choose(&uses);
+            if literals.is_empty() {
+                unfiltered.push(number);
+            }
+            for literal in literals {
+                chosen.entry(literal).or_default().push(number);
+            }
+        }
+        PatternSet {
+            has_wide_scopes: self.patterns.iter().any(|it| it.scope().is_wide()),
+            patterns: self.patterns,
+            indexes: indexes
+                .into_iter()
+                .map(|name| name.as_bytes().to_vec())
+                .collect(),
+            prefilter: Prefilter::new(chosen),
+            unfiltered,
+        }
+    }
+}
+
+impl Required {
+    fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        let (all, any) = match self {
+            Required::All(all) => (all.as_slice(), [].as_slice()),
+            Required::Any(any) => ([].as_slice(), any.as_slice()),
+        };
+        let all = all.iter().map(|literal| literal.text.as_slice());
+        all.chain(any.iter().map(Vec::as_slice))
+    }
+
+    /// The literals to look for: one of a glob, the rarest and of these the longest; all alternatives of an expression.
+    fn choose(&self, uses: &BTreeMap<&[u8], usize>) -> Vec<RequiredLiteral> {
+        match self {
+            Required::All(all) => {
+                let use_count = |literal: &RequiredLiteral| uses.get(literal.text.as_slice());
+                let rarest = all.iter().min_by_key(|literal| {
+                    let len = literal.text.len();
+                    (use_count(literal), std::cmp::Reverse(len))
+                });
+                rarest.cloned().into_iter().collect()
+            }
+            Required::Any(any) => {
+                let anywhere = |text: &Vec<u8>| RequiredLiteral {
+                    text: text.clone(),
+                    is_at_start: false,
+                    is_at_end: false,
+                };
+                any.iter().map(anywhere).collect()
+            }
+        }
+    }
+}
+
+impl PatternSet {
+    /// Whether it has no patterns.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    /// The numbers of the patterns that are for a decoded path, which begins with `/`, in ascending order.
+    #[must_use]
+    pub fn matches(&self, path: &[u8]) -> Vec<u32> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut found = self.candidates(path);
+        found.retain(|number| {
+            let pattern = &self.patterns[*number as usize];
+            pattern.is_for(path, &self.indexes)
+        });
+        found
+    }
+
+    /// The patterns whose literal the path has, and those without any.
+    fn candidates(&self, path: &[u8]) -> Vec<u32> {
+        let Some(prefilter) = &self.prefilter else {
+            return self.unfiltered.clone();
+        };
+        let mut scan = FilterScan::new(prefilter);
+        let end = scan.walk(ROOT, path, 0);
+        if self.has_wide_scopes && path.ends_with(b"/") {
+            for index in &self.indexes {
+                scan.walk(end, index, path.len());
+            }
+        } else if self.has_wide_scopes {
+            scan.walk(end, b"/", path.len());
+        }
+        scan.finish(&self.unfiltered)
+    }
+}
+
+impl Prefilter {
+    fn new(chosen: BTreeMap<RequiredLiteral, Vec<u32>>) -> Option<Prefilter> {
+        let mut texts: Vec<Vec<u8>> = Vec::new();
+        let mut literals: Vec<FilterLiteral> = Vec::new();
+        for (number, (literal, patterns)) in chosen.into_iter().enumerate() {
+            if texts.last() != Some(&literal.text) {
+                literals.push(FilterLiteral {
+                    len: literal.text.len(),
+                    anchors: Vec::new(),
+                });
+                texts.push(literal.text);
+            }
+            literals.last_mut()?.anchors.push(AnchoredPatterns {
+                number,
+                is_at_start: literal.is_at_start,
+                is_at_end: literal.is_at_end,
+                patterns,
+            });
+        }
+        let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+        (!texts.is_empty()).then(|| Prefilter {
+            automaton: LiteralAutomaton::new(&texts),
+            literals,
+        })
+    }
+
+    fn anchors_count(&self) -> usize {
+        let last = self.literals.last().and_then(|it| it.anchors.last());
+        last.map_or(0, |anchor| anchor.number + 1)
+    }
+}
+
+/// What one walk over a path finds.
+struct FilterScan<'s> {
+    prefilter: &'s Prefilter,
+    /// A bit for each [`AnchoredPatterns`] that was found, so that a path costs no more by having a literal often. Empty
+    /// until the first is found.
+    seen: Vec<u64>,
+    found: Vec<u32>,
+}
+
+impl<'s> FilterScan<'s> {
+    fn new(prefilter: &'s Prefilter) -> FilterScan<'s> {
+        FilterScan {
+            prefilter,
+            seen: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+
+    /// Goes on from a state with text that begins at `offset`; gives the state after it.
+    #[inline]
+    fn walk(&mut self, mut state: u32, text: &[u8], offset: usize) -> u32 {
+        for (at, byte) in text.iter().enumerate() {
+            state = self.prefilter.automaton.next(state, *byte);
+            for literal in self.prefilter.automaton.ending(state) {
+                self.add(literal, offset + at + 1, may_end(text, at + 1));
+            }
+        }
+        state
+    }
+
+    fn add(&mut self, literal: usize, end: usize, is_at_end: bool) {
+        let literal = &self.prefilter.literals[literal];
+        for anchor in &literal.anchors {
+            let fits =
+                (!anchor.is_at_start || end == literal.len) && (!anchor.is_at_end || is_at_end);
+            if fits && self.is_new(anchor.number) {
+                self.found.extend_from_slice(&anchor.patterns);
+            }
+        }
+    }
+
+    fn is_new(&mut self, number: usize) -> bool {
+        if self.seen.is_empty() {
+            self.seen = vec![0; self.prefilter.anchors_count().div_ceil(64)];
+        }
+        let (word, bit) = (&mut self.seen[number / 64], 1 << (number % 64));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+
+    fn finish(mut self, unfiltered: &[u32]) -> Vec<u32> {
+        self.found.extend_from_slice(unfiltered);
+        self.found.sort_unstable();
+        // An expression may have been found by several of its literals.
+        self.found.dedup();
+        self.found
+    }
+}
+
+/// Whether a form of the path that is matched may end at a place.
+fn may_end(text: &[u8], end: usize) -> bool {
+    let rest = &text[end..];
+    matches!(rest, [] | [b'/', ..])
+        || text[..end].ends_with(b"/")
+        || scope::SIBLINGS.contains(&rest)
+}

@@ -1,0 +1,191 @@
+//! Aho-Corasick automaton: finds all occurrences of many literals in one walk over a text, in a time that does not depend on
+//! how many literals there are. (A. Aho, M. Corasick: Efficient string matching, 1975.)
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// The state before the first byte.
+pub(super) const ROOT: u32 = 0;
+const NONE: u32 = u32::MAX;
+/// Up to so many edges are searched one after the other.
+const LINEAR_MAX: usize = 8;
+
+/// The literals as a trie with failure links.
+pub(super) struct LiteralAutomaton {
+    /// Where each byte leads to from the root.
+    root: Box<[u32; 256]>,
+    nodes: Vec<Node>,
+    /// Bytes of all edges, those of a node side by side and in order, and the nodes that they lead to.
+    labels: Vec<u8>,
+    targets: Vec<u32>,
+}
+
+struct Node {
+    edges: Range<u32>,
+    /// The node of the longest proper suffix that is in the trie.
+    failure: u32,
+    /// The number of the literal that ends here.
+    literal: u32,
+    /// The nearest node along the failure links that ends a literal.
+    shorter: u32,
+}
+
+impl LiteralAutomaton {
+    /// For literals in ascending order, without an empty one, none twice.
+    pub(super) fn new(literals: &[&[u8]]) -> LiteralAutomaton {
+        let mut automaton = LiteralAutomaton {
+            root: Box::new([ROOT; 256]),
+            nodes: vec![Node::new(ROOT)],
+            labels: Vec::new(),
+            targets: Vec::new(),
+        };
+        // Breadth first, so that the failure link of a node leads to one that has its edges already.
+        let mut queue = VecDeque::from([(ROOT, 0..literals.len(), 0)]);
+        while let Some((node, mut range, depth)) = queue.pop_front() {
+            if range.start < range.end && literals[range.start].len() == depth {
+                automaton.nodes[node as usize].literal = number(range.start);
+                range.start += 1;
+            }
+            let first_edge = number(automaton.labels.len());
+            while range.start < range.end {
+                let byte = literals[range.start][depth];
+                let group = &literals[range.clone()];
+                let len = group.partition_point(|literal| literal[depth] == byte);
+                let child = automaton.add_child(node, byte);
+                queue.push_back((child, range.start..range.start + len, depth + 1));
+                range.start += len;
+            }
+            automaton.nodes[node as usize].edges = first_edge..number(automaton.labels.len());
+            automaton.link_shorter(node);
+        }
+        automaton
+    }
+
+    fn add_child(&mut self, parent: u32, byte: u8) -> u32 {
+        let failure = match parent {
+            ROOT => ROOT,
+            _ => self.next(self.nodes[parent as usize].failure, byte),
+        };
+        let child = number(self.nodes.len());
+        self.nodes.push(Node::new(failure));
+        self.labels.push(byte);
+        self.targets.push(child);
+        if parent == ROOT {
+            self.root[usize::from(byte)] = child;
+        }
+        child
+    }
+
+    fn link_shorter(&mut self, node: u32) {
+        let failure = self.nodes[node as usize].failure;
+        let found = &self.nodes[failure as usize];
+        let shorter = match found.literal {
+            NONE => found.shorter,
+            _ => failure,
+        };
+        // The root's failure link leads to itself.
+        self.nodes[node as usize].shorter = if node == ROOT { NONE } else { shorter };
+    }
+
+    /// The state after one more byte.
+    #[inline]
+    pub(super) fn next(&self, mut state: u32, byte: u8) -> u32 {
+        while state != ROOT {
+            let node = &self.nodes[state as usize];
+            let edges = node.edges.start as usize..node.edges.end as usize;
+            let labels = &self.labels[edges.clone()];
+            let found = match labels.len() {
+                ..=LINEAR_MAX => labels.iter().position(|label| *label == byte),
+                _ => labels.binary_search(&byte).ok(),
+            };
+            match found {
+                Some(at) => return self.targets[edges.start + at],
+                None => state = node.failure,
+            }
+        }
+        self.root[usize::from(byte)]
+    }
+
+    /// The literals that end in a state, the longest first.
+    #[inline]
+    pub(super) fn ending(&self, state: u32) -> impl Iterator<Item = usize> {
+        let node = &self.nodes[state as usize];
+        let mut at = match node.literal {
+            NONE => node.shorter,
+            _ => state,
+        };
+        std::iter::from_fn(move || {
+            let node = self.nodes.get(at as usize)?;
+            at = node.shorter;
+            Some(node.literal as usize)
+        })
+    }
+}
+
+impl Node {
+    fn new(failure: u32) -> Node {
+        Node {
+            edges: 0..0,
+            failure,
+            literal: NONE,
+            shorter: NONE,
+        }
+    }
+}
+
+/// Patterns have at most 1024 bytes each, and a configuration is far below 4 GiB.
+fn number(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(NONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(literals: &[&[u8]], text: &[u8]) -> Vec<(usize, usize)> {
+        let automaton = LiteralAutomaton::new(literals);
+        let (mut state, mut found) = (ROOT, Vec::new());
+        for (at, byte) in text.iter().enumerate() {
+            state = automaton.next(state, *byte);
+            found.extend(automaton.ending(state).map(|literal| (literal, at + 1)));
+        }
+        found.sort_unstable();
+        found
+    }
+
+    #[test]
+    fn all_occurrences_are_found() {
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % below as u64).expect("small")
+        };
+        let mut total = 0;
+        for round in 0..3000 {
+            let letters = 2 + round % 30;
+            let mut word = |len: usize| -> Vec<u8> {
+                (0..len).map(|_| b'a' + random(letters) as u8).collect()
+            };
+            let mut literals: Vec<Vec<u8>> = (0..1 + round % 40).map(|i| word(1 + i % 5)).collect();
+            literals.sort();
+            literals.dedup();
+            let literals: Vec<&[u8]> = literals.iter().map(Vec::as_slice).collect();
+            let text = word(round % 50);
+            let mut expected = Vec::new();
+            for (number, literal) in literals.iter().enumerate() {
+                let ends =
+                    (literal.len()..=text.len()).filter(|end| text[..*end].ends_with(literal));
+                expected.extend(ends.map(|end| (number, end)));
+            }
+            assert_eq!(
+                found(&literals, &text),
+                expected,
+                "{literals:?} in {text:?}"
+            );
+            total += expected.len();
+        }
+        assert!(total > 10_000, "{total} occurrences prove nothing");
+    }
+}

@@ -1,0 +1,96 @@
+//! Literals that a path must contain so that a pattern or a regular expression can match it.
+
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::{Hir, HirKind};
+
+use crate::pattern::Part;
+
+/// An expression with more alternatives is tried with each path.
+const ALTERNATIVES_MAX: usize = 16;
+
+/// A literal of a glob, and where it must stand.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RequiredLiteral {
+    pub text: Vec<u8>,
+    /// At the start of the path.
+    pub is_at_start: bool,
+    /// At the end of the path, or of one that is matched in its place.
+    pub is_at_end: bool,
+}
+
+/// All literals of a glob but lone slashes, which each path has.
+pub(super) fn of_parts(parts: &[Part]) -> Vec<RequiredLiteral> {
+    let literals = parts
+        .iter()
+        .enumerate()
+        .filter_map(|(at, part)| match part {
+            Part::Literal(text) => Some(RequiredLiteral {
+                text: text.clone(),
+                is_at_start: at == 0,
+                is_at_end: at + 1 == parts.len(),
+            }),
+            Part::Within | Part::Across => None,
+        });
+    literals
+        .filter(|literal| is_selective(&literal.text) || parts.len() == 1)
+        .collect()
+}
+
+/// Literals of which a path that the expression matches has at least one; `None` if none are known.
+pub(super) fn of_expression(text: &str) -> Option<Vec<Vec<u8>>> {
+    // As the expression is compiled.
+    let mut parser = ParserBuilder::new()
+        .unicode(false)
+        .utf8(false)
+        .dot_matches_new_line(true)
+        .build();
+    of_hir(&parser.parse(text).ok()?)
+}
+
+fn of_hir(hir: &Hir) -> Option<Vec<Vec<u8>>> {
+    match hir.kind() {
+        HirKind::Literal(literal) => is_selective(&literal.0).then(|| vec![literal.0.to_vec()]),
+        HirKind::Capture(capture) => of_hir(&capture.sub),
+        HirKind::Repetition(repetition) if repetition.min > 0 => of_hir(&repetition.sub),
+        HirKind::Concat(all) => {
+            let known = all.iter().filter_map(of_hir);
+            known.max_by_key(|any| any.iter().map(Vec::len).min())
+        }
+        HirKind::Alternation(any) if any.len() <= ALTERNATIVES_MAX => {
+            let each: Option<Vec<_>> = any.iter().map(of_hir).collect();
+            let all: Vec<Vec<u8>> = each?.into_iter().flatten().collect();
+            (all.len() <= ALTERNATIVES_MAX).then_some(all)
+        }
+        _ => None,
+    }
+}
+
+fn is_selective(text: &[u8]) -> bool {
+    !matches!(text, b"" | b"/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expression_has_the_longest_literal_of_a_sequence_and_all_of_alternatives() {
+        for (text, expected) in [
+            ("^/blog/([0-9]+)$", Some(vec!["/blog/"])),
+            ("^/([a-z]+)/archive/x([0-9]+)$", Some(vec!["/archive/x"])),
+            ("^/(en|de)/", Some(vec!["en", "de"])),
+            ("^/(en|.*)/", None),
+            ("\\.php$", Some(vec![".php"])),
+            ("(ab)+", Some(vec!["ab"])),
+            ("(ab)*", None),
+            ("(?i)ab", None),
+            ("^/", None),
+            ("", None),
+        ] {
+            let found = of_expression(text);
+            let expected =
+                expected.map(|all| all.iter().map(|it| it.as_bytes().to_vec()).collect());
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What requests and responses cost, in instructions: each form that a client or an origin can choose, up to its size limit,
+//! takes at most in proportion to its length (`sizes`); and rules that are not for a request take next to nothing, however many
+//! there are (`rules`).
+
+mod protocols;
+mod rules;
+mod sizes;
+
+use super::front::{Front, Origin};
+
+/// A world whose network delivers all at once, and one that delivers byte by byte.
+const BY_PIECE: u64 = 0;
+const BY_BYTE: u64 = 3;
+
+/// A request and its response.
+struct Exchange {
+    /// The world's.
+    seed: u64,
+    /// Lines of the site, before its route to the origin.
+    site: String,
+    /// What the client sends.
+    request: Vec<u8>,
+    /// What the origin answers.
+    response: String,
+    /// It takes place once before it is counted, so that the response is stored.
+    is_stored: bool,
+}
+
+impl Exchange {
+    /// A GET with these field lines, whose response is stored.
+    fn get(target: &str, fields: &str) -> Exchange {
+        Exchange {
+            seed: BY_PIECE,
+            site: String::new(),
+            request: format!("GET {target} HTTP/1.1\r\nHost: test\r\n{fields}\r\n").into_bytes(),
+            response: stored_response(""),
+            is_stored: true,
+        }
+    }
+
+    /// A GET whose response has these field lines, and is not stored yet.
+    fn answered(fields: &str) -> Exchange {
+        Exchange {
+            response: stored_response(fields),
+            is_stored: false,
+            ..Exchange::get("/", "")
+        }
+    }
+
+    /// The same at a site with these lines.
+    fn at_site(self, site: &str) -> Exchange {
+        Exchange {
+            site: site.to_string(),
+            ..self
+        }
+    }
+
+    /// Gets it ready; what it gives is to be counted.
+    fn prepare(self) -> Box<dyn FnMut()> {
+        let Exchange {
+            response, request, ..
+        } = self;
+        let origin = Origin::saying(move |_| response.clone());
+        let front = Front::of_site(self.seed, origin, &self.site);
+        if self.is_stored {
+            take_place(&front, &request);
+        }
+        Box::new(move || take_place(&front, &request))
+    }
+}
+
+fn stored_response(fields: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n{fields}\r\nok")
+}
+
+fn take_place(front: &Front, request: &[u8]) {
+    let mut client = front.connect();
+    client.send(request);
+    client.response_or_end();
+}

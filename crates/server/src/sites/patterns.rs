@@ -1,0 +1,185 @@
+//! The patterns of all rules of a site, matched with a path together: once a request, and only if a rule of its site goes by
+//! path.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use lowroad_config as config;
+use lowroad_config::{MatchScope, PatternSet, PatternSetBuilder, RouteTo};
+
+/// What a pattern of a site belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PatternKind {
+    AccessRule,
+    ClientCertificate,
+    Redirect,
+    Rewrite,
+    Route,
+}
+
+const KINDS: usize = 5;
+
+/// The patterns of a site that a request is decided by.
+pub struct SitePatterns {
+    set: PatternSet,
+    /// For each [`PatternKind`]: the numbers of its patterns.
+    ranges: [Range<u32>; KINDS],
+}
+
+/// Which patterns of a site a path matches. They are looked for when the first is asked about.
+pub struct PathMatches<'a> {
+    patterns: &'a SitePatterns,
+    path: &'a [u8],
+    found: OnceCell<Vec<u32>>,
+}
+
+/// The patterns that tell the fields of a site's responses.
+pub struct HeaderPatterns {
+    set: PatternSet,
+    /// Those of `cache_control` come first.
+    cache_control_count: usize,
+}
+
+impl SitePatterns {
+    /// Those of a site.
+    pub fn new(site: &config::Site) -> SitePatterns {
+        let mut builder = NumberedBuilder::default();
+        for rule in &site.access {
+            let scope = match rule.action.refuses() {
+                true => MatchScope::Access,
+                false => MatchScope::Path,
+            };
+            builder.patterns.add(&rule.pattern, scope);
+        }
+        builder.end(PatternKind::AccessRule, site.access.len());
+        let client_paths = site.tls.as_ref().map_or(&[][..], |tls| &tls.client_paths);
+        for pattern in client_paths {
+            builder.patterns.add(pattern, MatchScope::Access);
+        }
+        builder.end(PatternKind::ClientCertificate, client_paths.len());
+        for redirect in &site.redirects {
+            builder.patterns.add_capturing(&redirect.from);
+        }
+        builder.end(PatternKind::Redirect, site.redirects.len());
+        for rewrite in &site.rewrites {
+            builder.patterns.add_capturing(&rewrite.from);
+        }
+        builder.end(PatternKind::Rewrite, site.rewrites.len());
+        for route in &site.routes {
+            builder.patterns.add(&route.pattern, MatchScope::Script);
+        }
+        builder.end(PatternKind::Route, site.routes.len());
+        SitePatterns {
+            set: builder.patterns.build(indexes(site)),
+            ranges: builder.ranges,
+        }
+    }
+
+    /// Those that a decoded path matches.
+    pub fn of<'a>(&'a self, path: &'a [u8]) -> PathMatches<'a> {
+        PathMatches {
+            patterns: self,
+            path,
+            found: OnceCell::new(),
+        }
+    }
+}
+
+impl PathMatches<'_> {
+    /// The numbers of the access rules from that number on, in their order.
+    pub fn access_rules(&self, from: usize) -> impl Iterator<Item = usize> {
+        self.of_kind(PatternKind::AccessRule, from)
+    }
+
+    /// Whether the path is for clients with a certificate only.
+    pub fn wants_certificate(&self) -> bool {
+        let mut found = self.of_kind(PatternKind::ClientCertificate, 0);
+        found.next().is_some()
+    }
+
+    /// The numbers of the redirects that may be for it, in their order.
+    pub fn redirects(&self) -> impl Iterator<Item = usize> {
+        self.of_kind(PatternKind::Redirect, 0)
+    }
+
+    /// The numbers of the rewrites that may be for it, in their order.
+    pub fn rewrites(&self) -> impl Iterator<Item = usize> {
+        self.of_kind(PatternKind::Rewrite, 0)
+    }
+
+    /// The numbers of the routes, in their order.
+    pub fn routes(&self) -> impl Iterator<Item = usize> {
+        self.of_kind(PatternKind::Route, 0)
+    }
+
+    #[inline]
+    fn of_kind(&self, kind: PatternKind, from: usize) -> impl Iterator<Item = usize> {
+        let Range { start, end } = self.patterns.ranges[kind as usize];
+        let found = match start == end {
+            true => &[],
+            false => self.found().as_slice(),
+        };
+        let first = found.partition_point(|number| ((*number) as usize) < start as usize + from);
+        let found = found[first..]
+            .iter()
+            .take_while(move |number| **number < end);
+        found.map(move |number| (number - start) as usize)
+    }
+
+    fn found(&self) -> &Vec<u32> {
+        let set = &self.patterns.set;
+        self.found.get_or_init(|| set.matches(self.path))
+    }
+}
+
+impl HeaderPatterns {
+    /// Those of a site.
+    pub fn new(site: &config::Site) -> HeaderPatterns {
+        let mut patterns = PatternSetBuilder::default();
+        for rule in &site.cache_control {
+            patterns.add(&rule.pattern, MatchScope::Path);
+        }
+        for rule in &site.headers {
+            patterns.add(&rule.pattern, MatchScope::Path);
+        }
+        HeaderPatterns {
+            set: patterns.build([]),
+            cache_control_count: site.cache_control.len(),
+        }
+    }
+
+    /// The numbers of the first `cache_control` and of all header rules for a decoded path.
+    pub fn of(&self, path: &[u8]) -> (Option<usize>, Vec<usize>) {
+        let found = self.set.matches(path);
+        let numbers = found.iter().map(|number| *number as usize);
+        let (cache_control, headers): (Vec<usize>, Vec<usize>) =
+            numbers.partition(|number| *number < self.cache_control_count);
+        let headers = headers.into_iter().map(|it| it - self.cache_control_count);
+        (cache_control.first().copied(), headers.collect())
+    }
+}
+
+/// Notes which numbers the patterns of each kind get.
+#[derive(Default)]
+struct NumberedBuilder {
+    patterns: PatternSetBuilder,
+    ranges: [Range<u32>; KINDS],
+    next: u32,
+}
+
+impl NumberedBuilder {
+    fn end(&mut self, kind: PatternKind, count: usize) {
+        let end = self.next + u32::try_from(count).unwrap_or(0);
+        self.ranges[kind as usize] = self.next..end;
+        self.next = end;
+    }
+}
+
+/// Names of files that a folder's path may stand for.
+pub fn indexes(site: &config::Site) -> impl Iterator<Item = &str> {
+    let of_programs = site.routes.iter().filter_map(|route| match &route.to {
+        RouteTo::FastCgi(fastcgi) => Some(fastcgi.index.as_str()),
+        _ => None,
+    });
+    site.index.iter().map(String::as_str).chain(of_programs)
+}
