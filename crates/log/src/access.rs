@@ -1,112 +1,190 @@
 //! Lines of the access log. Pure formatting: knows no clock, no file and no request; everything, the
-//! time too, is given. To read first: RFC 8259 §7 for the JSON form.
+//! time too, is given. Each request pays for its line, so numbers, addresses and dates are put together by
+//! hand, and nothing is allocated but room for the line. To read first: RFC 8259 §7 for the JSON form.
 
 use std::io::Write;
 use std::net::IpAddr;
 
 use crate::civil;
+use crate::decimal::{decimal, padded};
+use crate::escape::{escaped, escaped_word, json_escaped};
 
-/// What is said of one answer. Byte fields are as received and may hold anything.
+/// A logged response. Byte fields are as received and may hold anything.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
     /// The client's address.
     pub peer: IpAddr,
-    /// The user who has shown the right password; empty if none.
+    /// The user whose password was verified; empty if none.
     pub user: &'a [u8],
-    /// When the answer began, ms since 1970.
+    /// When the response began, ms since 1970.
     pub unix_ms: u64,
     /// The request line.
     pub line: &'a [u8],
-    /// The host asked for; empty if none.
+    /// The requested host; empty if none.
     pub host: &'a [u8],
-    /// The answer's status.
+    /// The response's status.
     pub status: u16,
-    /// Bytes of the answer's body that were sent.
+    /// Bytes of the response's body that were sent.
     pub body_bytes: u64,
-    /// Whether the answer was sent to its end.
+    /// Whether the response was sent to its end.
     pub whole: bool,
     /// The Referer; empty if none.
     pub referer: &'a [u8],
     /// The User-Agent; empty if none.
     pub user_agent: &'a [u8],
-    /// From the request's last byte to the answer's, µs.
+    /// From the request's last byte to the response's, µs.
     pub duration_us: u64,
-    /// How the answer came about: hit, miss, …
+    /// The response's source: hit, miss, …
     pub outcome: &'a str,
-    /// Which level answered.
+    /// The level that answered.
     pub level: &'a str,
-    /// The version of TLS; empty if it was not spoken.
+    /// The version of TLS; empty without TLS.
     pub tls: &'a str,
 }
 
-/// Appends a line in the combined format. What is not printable ASCII, and `"` and `\`, becomes
+/// The form of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineFormat {
+    /// The combined format.
+    Combined,
+    /// The combined format, and behind it the outcome, the duration in seconds, and the host.
+    Extended,
+    /// An object on a line: `time`, `peer`, `user` where there is one, `host`, `request`, `status`, `bytes`,
+    /// `whole`, `referer`, `user_agent`, `duration_us`, `outcome`, `level`, and `tls` with TLS. Valid JSON
+    /// for all bytes: those that are not UTF-8 become U+FFFD.
+    Json,
+}
+
+/// Makes lines in one format. In the combined and the extended one all but printable ASCII, and `"` and `\`, become
 /// `\xHH`, so that no client can forge a line.
-pub fn combined(entry: &Entry<'_>, out: &mut Vec<u8>) {
-    combined_fields(entry, out);
-    out.push(b'\n');
+pub struct LineFormatter {
+    format: LineFormat,
+    date: DateText,
 }
 
-/// Appends a line in the combined format, and behind it how the answer came about, how long it took in seconds, and the host.
-pub fn extended(entry: &Entry<'_>, out: &mut Vec<u8>) {
-    combined_fields(entry, out);
-    let (s, ms) = (
-        entry.duration_us / 1_000_000,
-        entry.duration_us / 1000 % 1000,
-    );
-    let _ = write!(out, " {} {s}.{ms:03} \"", entry.outcome);
-    escaped(or_dash(entry.host), out);
-    out.extend_from_slice(b"\"\n");
+impl LineFormatter {
+    /// Makes lines in this format.
+    pub fn new(format: LineFormat) -> LineFormatter {
+        LineFormatter {
+            format,
+            date: DateText::default(),
+        }
+    }
+
+    /// Appends the line of a response.
+    pub fn append(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) {
+        let form = match self.format {
+            LineFormat::Combined | LineFormat::Extended => civil::common_log,
+            LineFormat::Json => civil::rfc3339_seconds,
+        };
+        let date = self.date.of(entry.unix_ms / 1000, form).as_bytes();
+        match self.format {
+            LineFormat::Combined => combined(entry, date, out),
+            LineFormat::Extended => extended(entry, date, out),
+            LineFormat::Json => json(entry, date, out),
+        }
+        out.push(b'\n');
+    }
 }
 
-fn combined_fields(entry: &Entry<'_>, out: &mut Vec<u8>) {
-    let time = civil::common_log(entry.unix_ms / 1000);
-    // Writing into memory does not fail.
-    let _ = write!(out, "{} - ", entry.peer.to_canonical());
-    word(or_dash(entry.user), out);
-    let _ = write!(out, " [{time}] \"");
+/// The date of the last second that was asked for: most lines have the second of the line before.
+#[derive(Default)]
+struct DateText {
+    unix_s: u64,
+    text: String,
+}
+
+impl DateText {
+    fn of(&mut self, unix_s: u64, form: fn(u64) -> String) -> &str {
+        if self.unix_s != unix_s || self.text.is_empty() {
+            self.text = form(unix_s);
+            self.unix_s = unix_s;
+        }
+        &self.text
+    }
+}
+
+fn combined(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
+    address(entry.peer, out);
+    out.extend_from_slice(b" - ");
+    escaped_word(or_dash(entry.user), out);
+    out.extend_from_slice(b" [");
+    out.extend_from_slice(date);
+    out.extend_from_slice(b"] \"");
     escaped(entry.line, out);
-    let _ = write!(out, "\" {} {} \"", entry.status, entry.body_bytes);
+    out.extend_from_slice(b"\" ");
+    decimal(entry.status.into(), out);
+    out.push(b' ');
+    decimal(entry.body_bytes, out);
+    out.extend_from_slice(b" \"");
     escaped(or_dash(entry.referer), out);
     out.extend_from_slice(b"\" \"");
     escaped(or_dash(entry.user_agent), out);
     out.push(b'"');
 }
 
-/// Appends an object on a line of its own: `time`, `peer`, `user` where there is one, `host`, `request`, `status`, `bytes`,
-/// `whole`, `referer`, `user_agent`, `duration_us`, `outcome`, `level`, and `tls` where it was spoken. Valid JSON whatever was
-/// received: what is not UTF-8 becomes U+FFFD.
-pub fn json(entry: &Entry<'_>, out: &mut Vec<u8>) {
-    let time = civil::rfc3339(entry.unix_ms);
-    let peer = entry.peer.to_canonical();
-    let _ = write!(out, "{{\"time\":\"{time}\",\"peer\":\"{peer}\"");
-    if !entry.user.is_empty() {
-        text("user", entry.user, out);
-    }
-    text("host", entry.host, out);
-    text("request", entry.line, out);
-    let (status, bytes, whole) = (entry.status, entry.body_bytes, entry.whole);
-    let _ = write!(
-        out,
-        ",\"status\":{status},\"bytes\":{bytes},\"whole\":{whole}"
-    );
-    text("referer", entry.referer, out);
-    text("user_agent", entry.user_agent, out);
-    let _ = write!(out, ",\"duration_us\":{}", entry.duration_us);
-    text("outcome", entry.outcome.as_bytes(), out);
-    text("level", entry.level.as_bytes(), out);
-    if !entry.tls.is_empty() {
-        text("tls", entry.tls.as_bytes(), out);
-    }
-    out.extend_from_slice(b"}\n");
+fn extended(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
+    combined(entry, date, out);
+    out.push(b' ');
+    out.extend_from_slice(entry.outcome.as_bytes());
+    out.push(b' ');
+    decimal(entry.duration_us / 1_000_000, out);
+    out.push(b'.');
+    padded::<3>(entry.duration_us / 1000 % 1000, out);
+    out.extend_from_slice(b" \"");
+    escaped(or_dash(entry.host), out);
+    out.push(b'"');
 }
 
-/// The same of what ends at a space.
-fn word(bytes: &[u8], out: &mut Vec<u8>) {
-    for (number, part) in bytes.split(|byte| *byte == b' ').enumerate() {
-        if number > 0 {
-            out.extend_from_slice(b"\\x20");
+fn json(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
+    let string = |before: &str, value: &[u8], out: &mut Vec<u8>| {
+        out.extend_from_slice(before.as_bytes());
+        json_escaped(value, out);
+    };
+    out.extend_from_slice(b"{\"time\":\"");
+    out.extend_from_slice(date);
+    out.push(b'.');
+    padded::<3>(entry.unix_ms % 1000, out);
+    out.extend_from_slice(b"Z\",\"peer\":\"");
+    address(entry.peer, out);
+    if !entry.user.is_empty() {
+        string("\",\"user\":\"", entry.user, out);
+    }
+    string("\",\"host\":\"", entry.host, out);
+    string("\",\"request\":\"", entry.line, out);
+    out.extend_from_slice(b"\",\"status\":");
+    decimal(entry.status.into(), out);
+    out.extend_from_slice(b",\"bytes\":");
+    decimal(entry.body_bytes, out);
+    out.extend_from_slice(match entry.whole {
+        true => b",\"whole\":true",
+        false => b",\"whole\":false",
+    });
+    string(",\"referer\":\"", entry.referer, out);
+    string("\",\"user_agent\":\"", entry.user_agent, out);
+    out.extend_from_slice(b"\",\"duration_us\":");
+    decimal(entry.duration_us, out);
+    string(",\"outcome\":\"", entry.outcome.as_bytes(), out);
+    string("\",\"level\":\"", entry.level.as_bytes(), out);
+    if !entry.tls.is_empty() {
+        string("\",\"tls\":\"", entry.tls.as_bytes(), out);
+    }
+    out.extend_from_slice(b"\"}");
+}
+
+/// A mapped IPv4 address is shown as IPv4.
+fn address(address: IpAddr, out: &mut Vec<u8>) {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            for (number, octet) in address.octets().into_iter().enumerate() {
+                if number > 0 {
+                    out.push(b'.');
+                }
+                decimal(octet.into(), out);
+            }
         }
-        escaped(part, out);
+        // Writing into memory does not fail.
+        IpAddr::V6(address) => drop(write!(out, "{address}")),
     }
 }
 
@@ -114,44 +192,19 @@ fn or_dash(field: &[u8]) -> &[u8] {
     if field.is_empty() { b"-" } else { field }
 }
 
-/// What needs no escape goes over in runs: most fields are one run.
-fn escaped(mut bytes: &[u8], out: &mut Vec<u8>) {
-    let plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
-    loop {
-        let run = bytes
-            .iter()
-            .position(|byte| !plain(byte))
-            .unwrap_or(bytes.len());
-        let (before, rest) = bytes.split_at(run);
-        out.extend_from_slice(before);
-        let Some((byte, rest)) = rest.split_first() else {
-            return;
-        };
-        let _ = write!(out, "\\x{byte:02X}");
-        bytes = rest;
-    }
-}
-
-/// Another key, and a string as its value.
-fn text(key: &str, value: &[u8], out: &mut Vec<u8>) {
-    let _ = write!(out, ",\"{key}\":\"");
-    for c in String::from_utf8_lossy(value).chars() {
-        match c {
-            '"' => out.extend_from_slice(b"\\\""),
-            '\\' => out.extend_from_slice(b"\\\\"),
-            // C1 and DEL too: JSON would allow them, a terminal would act on them.
-            c if c.is_control() => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-        }
-    }
-    out.push(b'"');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn line(format: LineFormat, entry: &Entry<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        LineFormatter::new(format).append(entry, &mut out);
+        out
+    }
+
+    fn text(format: LineFormat, entry: &Entry<'_>) -> String {
+        String::from_utf8_lossy(&line(format, entry)).into_owned()
+    }
 
     fn entry() -> Entry<'static> {
         Entry {
@@ -174,23 +227,20 @@ mod tests {
 
     #[test]
     fn extended_line() {
-        let mut out = Vec::new();
         let entry = Entry {
             duration_us: 12_034_567,
             ..entry()
         };
-        extended(&entry, &mut out);
+        let text = text(LineFormat::Extended, &entry);
         let want = "\"-\" \"curl/8\" hit 12.034 \"example.com\"\n";
-        assert!(String::from_utf8_lossy(&out).ends_with(want));
+        assert!(text.ends_with(want), "{text}");
     }
 
     #[test]
     fn combined_line() {
-        let mut out = Vec::new();
-        combined(&entry(), &mut out);
         let want = "192.0.2.7 - - [06/Nov/1994:08:49:37 +0000] \
                     \"GET /a\\x22\\x5C\\x0A\\xFF HTTP/1.1\" 200 5 \"-\" \"curl/8\"\n";
-        assert_eq!(String::from_utf8_lossy(&out), want);
+        assert_eq!(text(LineFormat::Combined, &entry()), want);
     }
 
     #[test]
@@ -199,71 +249,81 @@ mod tests {
             user: b"Ann - [\"",
             ..entry()
         };
-        let mut out = Vec::new();
-        combined(&entry, &mut out);
-        let line = String::from_utf8_lossy(&out).into_owned();
-        assert!(
-            line.starts_with("192.0.2.7 - Ann\\x20-\\x20[\\x22 [06/Nov"),
-            "{line}"
-        );
-        out.clear();
-        json(&entry, &mut out);
-        let line = String::from_utf8_lossy(&out).into_owned();
-        assert!(
-            line.contains(",\"user\":\"Ann - [\\\"\",\"host\""),
-            "{line}"
-        );
+        let combined = text(LineFormat::Combined, &entry);
+        let start = "192.0.2.7 - Ann\\x20-\\x20[\\x22 [06/Nov";
+        assert!(combined.starts_with(start), "{combined}");
+        let json = text(LineFormat::Json, &entry);
+        let field = ",\"user\":\"Ann - [\\\"\",\"host\"";
+        assert!(json.contains(field), "{json}");
     }
 
     #[test]
     fn json_line() {
-        let mut out = Vec::new();
-        json(&entry(), &mut out);
         let want = "{\"time\":\"1994-11-06T08:49:37.042Z\",\"peer\":\"192.0.2.7\",\
                     \"host\":\"example.com\",\"request\":\"GET /a\\\"\\\\\\u000a\u{fffd} HTTP/1.1\",\
                     \"status\":200,\"bytes\":5,\"whole\":true,\"referer\":\"\",\
                     \"user_agent\":\"curl/8\",\"duration_us\":17,\"outcome\":\"hit\",\
                     \"level\":\"worker\"}\n";
-        assert_eq!(String::from_utf8_lossy(&out), want);
+        assert_eq!(text(LineFormat::Json, &entry()), want);
+        let cut = Entry {
+            whole: false,
+            tls: "TLSv1.3",
+            ..entry()
+        };
+        let want = want
+            .replace("true", "false")
+            .replace("\"worker\"", "\"worker\",\"tls\":\"TLSv1.3\"");
+        assert_eq!(text(LineFormat::Json, &cut), want);
+    }
+
+    #[test]
+    fn each_line_has_the_date_of_its_second() {
+        let seconds = [784_111_777, 784_111_777, 784_111_778, 784_111_776, 0, 0];
+        for (format, form) in [
+            (LineFormat::Combined, civil::common_log as fn(u64) -> String),
+            (LineFormat::Json, civil::rfc3339_seconds),
+        ] {
+            let mut formatter = LineFormatter::new(format);
+            for unix_s in seconds {
+                let mut out = Vec::new();
+                let entry = Entry {
+                    unix_ms: unix_s * 1000 + 7,
+                    ..entry()
+                };
+                formatter.append(&entry, &mut out);
+                let line = String::from_utf8_lossy(&out).into_owned();
+                assert!(line.contains(&form(unix_s)), "{unix_s}: {line}");
+            }
+        }
     }
 
     #[test]
     fn no_byte_forges_a_line() {
         for byte in 0..=255 {
-            let line = [b'a', byte, b'z'];
-            let mut out = Vec::new();
-            combined(
-                &Entry {
-                    line: &line,
-                    referer: &line,
-                    ..entry()
-                },
-                &mut out,
-            );
-            assert_eq!(out.iter().position(|b| *b == b'\n'), Some(out.len() - 1));
-            assert!(
-                out[..out.len() - 1]
-                    .iter()
-                    .all(|b| matches!(b, b' '..=b'~'))
-            );
-            assert_eq!(out.iter().filter(|b| **b == b'"').count(), 6);
+            let field = [b'a', byte, b'z'];
+            let entry = Entry {
+                line: &field,
+                referer: &field,
+                ..entry()
+            };
+            let line = line(LineFormat::Combined, &entry);
+            assert_eq!(line.iter().position(|b| *b == b'\n'), Some(line.len() - 1));
+            let is_printable = |byte: &u8| matches!(byte, b' '..=b'~');
+            assert!(line[..line.len() - 1].iter().all(is_printable));
+            assert_eq!(line.iter().filter(|b| **b == b'"').count(), 6);
         }
     }
 
     #[test]
-    fn json_is_valid_whatever_came() {
+    fn json_is_valid_for_all_bytes() {
         for byte in 0..=255 {
             let field = [b'a', byte, 0xC2, byte];
-            let mut out = Vec::new();
-            json(
-                &Entry {
-                    host: &field,
-                    user_agent: &field,
-                    ..entry()
-                },
-                &mut out,
-            );
-            let object = String::from_utf8(out).expect("UTF-8");
+            let entry = Entry {
+                host: &field,
+                user_agent: &field,
+                ..entry()
+            };
+            let object = String::from_utf8(line(LineFormat::Json, &entry)).expect("UTF-8");
             let strings = strings(object.strip_suffix('\n').expect("one line"));
             let want = String::from_utf8_lossy(&field);
             assert_eq!(strings[5], want, "byte {byte}");
@@ -306,24 +366,18 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_address_is_shown_as_what_it_is() {
-        let mut out = Vec::new();
-        combined(
-            &Entry {
-                peer: "::ffff:192.0.2.7".parse().expect("ip"),
+    fn addresses_have_their_standard_form() {
+        for (peer, want) in [
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("0.10.255.100", "0.10.255.100"),
+            ("2001:db8::1", "2001:db8::1"),
+        ] {
+            let entry = Entry {
+                peer: peer.parse().expect("an address"),
                 ..entry()
-            },
-            &mut out,
-        );
-        assert!(out.starts_with(b"192.0.2.7 - - ["));
-        out.clear();
-        combined(
-            &Entry {
-                peer: "2001:db8::1".parse().expect("ip"),
-                ..entry()
-            },
-            &mut out,
-        );
-        assert!(out.starts_with(b"2001:db8::1 - - ["));
+            };
+            let text = text(LineFormat::Combined, &entry);
+            assert!(text.starts_with(&format!("{want} - - [")), "{text}");
+        }
     }
 }

@@ -22,13 +22,15 @@ fn date(days: u64) -> (u64, u64, u64) {
 
 /// `2026-11-20T20:45:12.123Z` (RFC 3339).
 pub fn rfc3339(unix_ms: u64) -> String {
-    let seconds = unix_ms / 1000;
-    let (year, month, day) = date(seconds / 86_400);
-    let (hour, minute, second) = time(seconds);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
-        unix_ms % 1000
-    )
+    let seconds = rfc3339_seconds(unix_ms / 1000);
+    format!("{seconds}.{:03}Z", unix_ms % 1000)
+}
+
+/// `2026-11-20T20:45:12`, without fraction and zone.
+pub fn rfc3339_seconds(unix_s: u64) -> String {
+    let (year, month, day) = date(unix_s / 86_400);
+    let (hour, minute, second) = time(unix_s);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
 /// `2026-11-20 20:45`.

@@ -103,7 +103,7 @@ impl Logger {
 impl Shared {
     fn push(&self, lines: String) {
         if !lines.is_empty() {
-            let _ = self.sink.push(lines.into_bytes()); // lost lines are counted there
+            let _ = self.sink.push(lines.as_bytes()); // lost lines are counted there
         }
     }
 }

@@ -1,23 +1,32 @@
-//! The thread that owns a log's target, and the bounded queue to it.
+//! The thread that owns a log's target, and the bounded buffers to it.
 //!
-//! A target may be a pipe that nobody reads or a disk that hangs: then the queue fills, and what
-//! does not fit is lost and counted. Nobody but this thread ever waits.
+//! Group commit: each [`Sink`] appends to a buffer that only its owner and the thread touch. The thread
+//! wakes when a log with a delay has gathered [`WAKE_LEN`] bytes, or when its delay has passed since the
+//! first of them, and writes everything that waits. So a line costs one copy, and neither a system call nor a
+//! contended lock.
+//!
+//! A target may be a pipe that nobody reads or a disk that hangs: then the buffers fill, and lines that
+//! do not fit are lost and counted. Only this thread ever waits.
 
-use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+mod output;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Bytes that may wait to be written.
-const QUEUE_LEN_MAX: usize = 4 << 20;
-/// Batches are joined up to this many bytes.
-const WRITE_LEN_MAX: usize = 64 * 1024;
+use self::output::{Output, line_count, open};
+
+/// Bytes that may wait to be written, in all buffers of a log.
+const PENDING_LEN_MAX: usize = 4 << 20;
+/// So many bytes are written without further delay.
+const WAKE_LEN: usize = 64 * 1024;
+/// A buffer that grew beyond this is given back to the allocator.
+const CAPACITY_KEPT_MAX: usize = 256 * 1024;
 /// How long closing waits for the rest to be written.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 2000 });
 
@@ -32,21 +41,34 @@ pub enum Target {
     File(PathBuf),
 }
 
-/// The thread and its queue. Dropping it lets the thread write what waits and end by itself;
+/// The thread and its buffers. Dropping it lets the thread write what waits and end by itself;
 /// [`Writer::close`] waits for that.
 pub struct Writer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A way into the queue.
+/// A way to the thread. Lines of one sink and its clones stay in order; those of different sinks are
+/// in order only from one write to the next.
 #[derive(Clone)]
 pub struct Sink {
     shared: Arc<Shared>,
+    buffer: Arc<Mutex<SinkBuffer>>,
+}
+
+#[derive(Default)]
+struct SinkBuffer {
+    lines: Vec<u8>,
+    is_closed: bool,
 }
 
 struct Shared {
-    queue: Mutex<Queue>,
+    /// Longest time that a line waits for others.
+    delay: Duration,
+    /// Bytes in the buffers or being written: 0 <= it <= [`PENDING_LEN_MAX`]. Grows under the lock of the
+    /// buffer that gets the bytes; only the thread lowers it.
+    pending_len: AtomicUsize,
+    control: Mutex<Control>,
     changed: Condvar,
     lost: AtomicU64,
 }
@@ -55,53 +77,72 @@ struct Shared {
 type OnFailure = Box<dyn FnOnce(&io::Error) + Send>;
 
 #[derive(Default)]
-struct Queue {
-    batches: VecDeque<Vec<u8>>,
-    /// Bytes waiting or being written: 0 <= len <= [`QUEUE_LEN_MAX`].
-    len: usize,
-    /// The thread waits for a signal. Whoever clears it owes the signal.
-    idle: bool,
+struct Control {
+    buffers: Vec<Arc<Mutex<SinkBuffer>>>,
     reopen: Option<OnFailure>,
-    closed: bool,
+    is_closed: bool,
 }
 
 impl Writer {
-    /// Opens the target and starts its thread.
+    /// Opens the target and starts its thread. Lines are written as soon as they are pushed.
     ///
     /// # Errors
     /// When the file can't be opened or created, or no thread can be had.
     pub fn open(target: &Target) -> io::Result<Writer> {
-        let file = open(target)?;
+        Writer::start(target, |_| Duration::ZERO)
+    }
+
+    /// Like [`Writer::open`], but a line may wait for others for as long as `delay`; on a terminal it does not.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open_delayed(target: &Target, delay: Duration) -> io::Result<Writer> {
+        Writer::start(target, |output| match output.file().is_terminal() {
+            true => Duration::ZERO,
+            false => delay,
+        })
+    }
+
+    fn start(
+        target: &Target,
+        delay: impl FnOnce(&Output<std::fs::File>) -> Duration,
+    ) -> io::Result<Writer> {
+        let output = Output::new(open(target)?);
         let shared = Arc::new(Shared {
-            queue: Mutex::default(),
+            delay: delay(&output),
+            pending_len: AtomicUsize::new(0),
+            control: Mutex::default(),
             changed: Condvar::new(),
             lost: AtomicU64::new(0),
         });
         let (theirs, target) = (shared.clone(), target.clone());
         let thread = std::thread::Builder::new()
             .name("log".into())
-            .spawn(move || write_all(&theirs, &target, file))?;
+            .spawn(move || write_all(&theirs, &target, output))?;
         Ok(Writer {
             shared,
             thread: Some(thread),
         })
     }
 
-    /// A way in, for any thread.
+    /// A new way to the thread, with its own buffer: one for each thread that logs often.
     pub fn sink(&self) -> Sink {
+        let buffer = Arc::<Mutex<SinkBuffer>>::default();
+        lock(&self.shared.control).buffers.push(buffer.clone());
         Sink {
             shared: self.shared.clone(),
+            buffer,
         }
     }
 
-    /// Opens the file anew before the next write: after it was renamed away (logrotate). If that
-    /// fails, the log goes on into the file it has, and `on_failure` is called by the log's thread.
+    /// Opens the file anew: after it was renamed away (logrotate). Lines pushed before still go to the old file. If
+    /// opening fails, the log goes on into the file it has, and `on_failure` is called by the log's thread.
     pub fn reopen(&self, on_failure: impl FnOnce(&io::Error) + Send + 'static) {
-        self.shared.queue().reopen = Some(Box::new(on_failure));
+        lock(&self.shared.control).reopen = Some(Box::new(on_failure));
         self.shared.changed.notify_all();
     }
 
-    /// Lines lost because the queue was full or closed, or the target refused them.
+    /// Lines lost because the buffers were full or closed, or the target refused them.
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Relaxed)
     }
@@ -109,16 +150,16 @@ impl Writer {
     /// Writes what waits and ends the thread; gives up after two seconds. Takes no more lines.
     pub fn close(mut self) {
         let end = Instant::now() + CLOSE_TIMEOUT;
-        let mut queue = self.shared.shut();
-        while queue.len > 0 {
+        let mut control = self.shared.shut();
+        while self.shared.pending_len.load(Relaxed) > 0 {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            let waited = self.shared.changed.wait_timeout(queue, left);
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.shared.changed.wait_timeout(control, left);
+            control = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        drop(queue);
+        drop(control);
         if let Some(thread) = self.thread.take() {
             // It has nothing left to do; a panic of it has been reported already.
             let _ = thread.join();
@@ -133,289 +174,151 @@ impl Drop for Writer {
 }
 
 impl Sink {
-    /// Lines lost so far, by whichever sink of the writer.
+    /// Lines lost so far, by all sinks of the writer.
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Relaxed)
     }
 
     /// Adds whole lines. False if they did not fit: they are lost and counted. Never waits for the
-    /// target; the lock it takes is held for a few instructions only.
-    pub fn push(&self, batch: Vec<u8>) -> bool {
-        let mut queue = self.shared.queue();
-        if queue.closed || batch.len() > QUEUE_LEN_MAX - queue.len {
-            drop(queue);
-            self.shared.count_lost(&batch);
-            return false;
+    /// target; the lock it takes is held for a copy at most.
+    pub fn push(&self, lines: &[u8]) -> bool {
+        if lines.is_empty() {
+            return true;
         }
-        queue.len += batch.len();
-        queue.batches.push_back(batch);
-        // A signal is a system call: only the push that finds the thread asleep makes it.
-        let wake = std::mem::take(&mut queue.idle);
-        drop(queue);
-        if wake {
-            self.shared.changed.notify_all();
+        let mut buffer = lock(&self.buffer);
+        let before = match buffer.is_closed {
+            true => None,
+            false => self.shared.reserve(lines.len()),
+        };
+        let Some(before) = before else {
+            drop(buffer);
+            self.shared.count_lost(line_count(lines));
+            return false;
+        };
+        buffer.lines.extend_from_slice(lines);
+        drop(buffer);
+        // A signal is a system call: only the push makes it that gives the thread something new to know.
+        if before == 0 || (before < WAKE_LEN && before + lines.len() >= WAKE_LEN) {
+            self.shared.wake();
         }
         true
     }
 }
 
 impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes room for so many bytes. How many waited before; none if there is too little room.
+    fn reserve(&self, len: usize) -> Option<usize> {
+        let grown = |pending: usize| {
+            let sum = pending.checked_add(len)?;
+            (sum <= PENDING_LEN_MAX).then_some(sum)
+        };
+        self.pending_len.fetch_update(Relaxed, Relaxed, grown).ok()
     }
 
-    fn shut(&self) -> MutexGuard<'_, Queue> {
-        let mut queue = self.queue();
-        queue.closed = true;
+    /// The lock orders this after the bytes that were added, and before the thread's next look or its sleep.
+    fn wake(&self) {
+        drop(lock(&self.control));
         self.changed.notify_all();
-        queue
     }
 
-    fn count_lost(&self, batch: &[u8]) {
-        let lines = batch.iter().filter(|byte| **byte == b'\n').count();
-        self.lost.fetch_add(lines as u64, Relaxed);
+    fn shut(&self) -> MutexGuard<'_, Control> {
+        let mut control = lock(&self.control);
+        control.is_closed = true;
+        for buffer in &control.buffers {
+            lock(buffer).is_closed = true;
+        }
+        self.changed.notify_all();
+        control
     }
 
-    /// A batch is written, or lost.
-    fn count_done(&self, batch_len: usize) {
-        let mut queue = self.queue();
-        queue.len -= batch_len;
-        if queue.closed && queue.len == 0 {
+    fn count_lost(&self, lines: u64) {
+        self.lost.fetch_add(lines, Relaxed);
+    }
+
+    /// So many bytes are written, or lost.
+    fn count_done(&self, len: usize) {
+        let before = self.pending_len.fetch_sub(len, Relaxed);
+        if before == len && lock(&self.control).is_closed {
             self.changed.notify_all();
         }
     }
-}
 
-/// Standard output and error as files of their own: their usual handles have locks, which the rest
-/// of the program would wait for while this thread hangs in a write.
-fn open(target: &Target) -> io::Result<File> {
-    match target {
-        Target::Stdout => io::stdout().as_fd().try_clone_to_owned().map(File::from),
-        Target::Stderr => io::stderr().as_fd().try_clone_to_owned().map(File::from),
-        Target::File(path) => {
-            // Opening a FIFO for writing waits for its reader, unless it is opened for reading too.
-            let fifo = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
-            // Logs hold addresses: they are not for everybody.
-            OpenOptions::new()
-                .read(fifo)
-                .append(true)
-                .create(true)
-                .mode(0o640)
-                .open(path)
+    /// Waits until something is to be done; none if the log is closed and everything is written.
+    fn next_round(&self) -> Option<Round> {
+        let mut control = lock(&self.control);
+        let mut end = None;
+        loop {
+            let pending = self.pending_len.load(Relaxed);
+            if pending >= WAKE_LEN || control.reopen.is_some() {
+                return Some(control.round());
+            }
+            if pending == 0 {
+                if control.is_closed {
+                    return None;
+                }
+                control = self
+                    .changed
+                    .wait(control)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let now = Instant::now();
+            let left = end
+                .get_or_insert(now + self.delay)
+                .saturating_duration_since(now);
+            if left.is_zero() || control.is_closed {
+                return Some(control.round());
+            }
+            let waited = self.changed.wait_timeout(control, left);
+            control = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
-fn write_all(shared: &Shared, target: &Target, mut file: File) {
-    while let Some((batches, reopen)) = next(shared) {
-        if let Some(on_failure) = reopen {
+/// What the thread does at a time: it empties all buffers, and then opens the file anew if that was asked for.
+struct Round {
+    buffers: Vec<Arc<Mutex<SinkBuffer>>>,
+    reopen: Option<OnFailure>,
+}
+
+impl Control {
+    fn round(&mut self) -> Round {
+        // A buffer whose sinks are gone is kept until it is written.
+        let is_used = |buffer: &Arc<Mutex<SinkBuffer>>| {
+            Arc::strong_count(buffer) > 1 || !lock(buffer).lines.is_empty()
+        };
+        self.buffers.retain(is_used);
+        Round {
+            buffers: self.buffers.clone(),
+            reopen: self.reopen.take(),
+        }
+    }
+}
+
+fn write_all(shared: &Shared, target: &Target, mut output: Output<std::fs::File>) {
+    // Changes places with the buffer that is written, so that sinks go on with memory that exists.
+    let mut lines = Vec::new();
+    while let Some(round) = shared.next_round() {
+        for buffer in &round.buffers {
+            std::mem::swap(&mut lines, &mut lock(buffer).lines);
+            for chunk in output::chunks(&lines) {
+                shared.count_lost(output.write(chunk));
+                shared.count_done(chunk.len());
+            }
+            lines.clear();
+            if lines.capacity() > CAPACITY_KEPT_MAX {
+                lines = Vec::new();
+            }
+        }
+        if let Some(on_failure) = round.reopen {
             match open(target) {
-                Ok(opened) => file = opened,
+                Ok(opened) => output = Output::new(opened),
                 Err(error) => on_failure(&error),
             }
         }
-        for batch in joined(batches) {
-            if file.write_all(&batch).is_err() {
-                shared.count_lost(&batch);
-            }
-            shared.count_done(batch.len());
-        }
     }
 }
 
-/// Small batches as large ones: each becomes a system call.
-fn joined(batches: VecDeque<Vec<u8>>) -> impl Iterator<Item = Vec<u8>> {
-    let mut batches = batches.into_iter().peekable();
-    std::iter::from_fn(move || {
-        let mut first = batches.next()?;
-        let fits = |len: usize, more: &Vec<u8>| len + more.len() <= WRITE_LEN_MAX;
-        while let Some(more) = batches.next_if(|more| fits(first.len(), more)) {
-            first.extend_from_slice(&more);
-        }
-        Some(first)
-    })
-}
-
-/// Waits for something to do: batches, and what to do if the file is to be opened anew and can't be. None when closed.
-fn next(shared: &Shared) -> Option<(VecDeque<Vec<u8>>, Option<OnFailure>)> {
-    let mut queue = shared.queue();
-    loop {
-        if !queue.batches.is_empty() || queue.reopen.is_some() {
-            let reopen = queue.reopen.take();
-            return Some((std::mem::take(&mut queue.batches), reopen));
-        }
-        if queue.closed {
-            return None;
-        }
-        queue.idle = true;
-        queue = shared
-            .changed
-            .wait(queue)
-            .unwrap_or_else(PoisonError::into_inner);
-        queue.idle = false;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn path(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("lowroad-log-{name}-{}", std::process::id()))
-    }
-
-    #[test]
-    fn lines_arrive_in_order_and_reopen_follows_the_name() {
-        let (path, rotated) = (path("lines"), path("lines.1"));
-        let writer = Writer::open(&Target::File(path.clone())).expect("open");
-        let sink = writer.sink();
-        assert!(sink.push(b"one\n".to_vec()));
-        while std::fs::read(&path).expect("read") != b"one\n" {
-            std::thread::yield_now();
-        }
-        std::fs::rename(&path, &rotated).expect("rotate");
-        writer.reopen(|error| panic!("{error}"));
-        assert!(sink.push(b"two\n".to_vec()));
-        writer.close();
-        assert_eq!(std::fs::read(&rotated).expect("read"), b"one\n");
-        assert_eq!(std::fs::read(&path).expect("read"), b"two\n");
-        std::fs::remove_file(path)
-            .and(std::fs::remove_file(rotated))
-            .expect("remove");
-    }
-
-    fn fifo(name: &str) -> PathBuf {
-        let path = path(name);
-        let made = std::process::Command::new("mkfifo")
-            .arg(&path)
-            .status()
-            .expect("mkfifo");
-        assert!(made.success());
-        path
-    }
-
-    #[test]
-    fn a_target_that_takes_nothing_blocks_nobody() {
-        // Nobody reads: opening must not wait, and the pipe takes 64 KiB before it blocks.
-        let path = fifo("fifo");
-        let writer = Writer::open(&Target::File(path.clone())).expect("open");
-        let sink = writer.sink();
-        let line = [&[b'x'; 1023][..], b"\n"].concat();
-        let mut taken = 0;
-        while sink.push(line.clone()) {
-            taken += line.len();
-            assert!(taken < 64 << 20, "the queue is not bounded");
-        }
-        // What the stuck write holds counts too; only what the pipe took is out of the queue.
-        assert!(
-            (QUEUE_LEN_MAX..=QUEUE_LEN_MAX + (128 << 10)).contains(&taken),
-            "{taken}"
-        );
-        let started = Instant::now();
-        for _ in 0..1000 {
-            let _ = sink.push([&line[..], b"second\n"].concat());
-        }
-        assert!(started.elapsed() < Duration::from_millis(500));
-        // While this ran the pipe may have taken its 64 lines, and made room for as many.
-        assert!(writer.lost() > 2 * 900, "{}", writer.lost());
-        drop(writer);
-        std::fs::remove_file(path).expect("remove");
-    }
-
-    #[test]
-    fn closing_is_bounded_and_ends_the_queue() {
-        let path = fifo("close");
-        let writer = Writer::open(&Target::File(path.clone())).expect("open");
-        let sink = writer.sink();
-        assert!(sink.push(vec![b'x'; 1 << 20]));
-        let started = Instant::now();
-        writer.close();
-        assert!(started.elapsed() >= CLOSE_TIMEOUT);
-        assert!(started.elapsed() < 3 * CLOSE_TIMEOUT);
-        assert!(!sink.push(b"late\n".to_vec()), "nobody would write it");
-        assert_eq!(sink.shared.lost.load(Relaxed), 1);
-        std::fs::remove_file(path).expect("remove");
-    }
-
-    #[test]
-    fn threads_do_not_mix_lines_and_close_writes_all() {
-        let path = path("threads");
-        let writer = Writer::open(&Target::File(path.clone())).expect("open");
-        std::thread::scope(|scope| {
-            for digit in *b"1234" {
-                let sink = writer.sink();
-                scope.spawn(move || {
-                    for _ in 0..1000 {
-                        assert!(sink.push([&[digit; 9][..], b"\n"].concat()));
-                    }
-                });
-            }
-        });
-        assert_eq!(writer.lost(), 0);
-        writer.close();
-        let written = std::fs::read(&path).expect("read");
-        assert_eq!(written.len(), 4 * 1000 * 10);
-        assert!(
-            written
-                .chunks(10)
-                .all(|line| line[..9].iter().all(|b| *b == line[0]))
-        );
-        std::fs::remove_file(path).expect("remove");
-    }
-
-    #[test]
-    fn small_batches_are_joined_in_order() {
-        let batch = |len, byte| vec![byte; len];
-        let batches = [
-            batch(10, b'a'),
-            batch(WRITE_LEN_MAX - 10, b'b'),
-            batch(1, b'c'),
-        ];
-        let lens: Vec<usize> = joined(batches.into()).map(|batch| batch.len()).collect();
-        assert_eq!(lens, [WRITE_LEN_MAX, 1]);
-        let large = [
-            batch(WRITE_LEN_MAX + 1, b'a'),
-            batch(2, b'b'),
-            batch(3, b'c'),
-        ];
-        let lens: Vec<usize> = joined(large.into()).map(|batch| batch.len()).collect();
-        assert_eq!(lens, [WRITE_LEN_MAX + 1, 5]);
-    }
-
-    #[test]
-    fn a_target_that_refuses_is_counted() {
-        let writer = Writer::open(&Target::File("/dev/full".into())).expect("open");
-        assert!(writer.sink().push(b"one\ntwo\n".to_vec()));
-        let shared = writer.shared.clone();
-        writer.close();
-        assert_eq!(shared.lost.load(Relaxed), 2);
-        assert!(Writer::open(&Target::File("/nonexistent/log".into())).is_err());
-    }
-
-    #[test]
-    fn a_failed_reopen_keeps_the_file() {
-        let folder = path("folder");
-        std::fs::create_dir(&folder).expect("create");
-        let (file, moved) = (folder.join("log"), path("moved"));
-        let writer = Writer::open(&Target::File(file.clone())).expect("open");
-        std::fs::rename(&file, &moved)
-            .and(std::fs::remove_dir(&folder))
-            .expect("remove");
-        let sink = writer.sink();
-        writer.reopen(move |error| {
-            assert_eq!(error.kind(), io::ErrorKind::NotFound);
-            assert!(sink.push(b"told\n".to_vec()));
-        });
-        assert!(writer.sink().push(b"still\n".to_vec()));
-        while std::fs::read(&moved).expect("read").len() < 11 {
-            std::thread::yield_now();
-        }
-        writer.close();
-        let text = String::from_utf8(std::fs::read(&moved).expect("read")).expect("text");
-        assert!(
-            text.contains("still\n") && text.contains("told\n"),
-            "{text}"
-        );
-        std::fs::remove_file(moved).expect("remove");
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,16 +1,18 @@
-//! What is noted of a request, and the access log's lines.
+//! The access log: records of requests whose responses are being sent, and their lines.
 //!
-//! A worker gathers lines and hands them over once per turn of its event loop; a thread of the log
-//! writes them. If that thread can't keep up, lines are lost and counted, never waited for.
+//! A worker gathers lines and passes them to the log once per turn of its event loop; a thread of the log
+//! writes them, at most [`WRITE_DELAY`] later. If that thread can't keep up, lines are lost and counted, never
+//! waited for. Records are used again, so a line allocates nothing.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use lowroad_config::Format;
 use lowroad_engine::Exchange;
 use lowroad_http::h1::first_line;
 use lowroad_http::request::Request;
 use lowroad_http::status::Status;
-use lowroad_log::{Entry, Sink, combined, extended, json};
+use lowroad_log::{Entry, LineFormat, LineFormatter, Sink};
 
 use crate::dynamic::storing::Way;
 use crate::guard::passwords::Credentials;
@@ -70,144 +72,236 @@ impl Outcome {
     }
 }
 
-/// What is noted of a request until its answer has left.
+/// Longest time that a line waits for others to be written with.
+pub const WRITE_DELAY: Duration = Duration::from_millis(200);
+
+/// A request line of garbage is cut to this.
+const LINE_LEN_MAX: usize = 1024;
+/// Lines are passed on at this length.
+const BATCH_LEN: usize = 32 * 1024;
+/// So many records wait for their next request.
+const SPARE_COUNT_MAX: usize = 64;
+/// A record with more memory than this is not kept.
+const SPARE_LEN_MAX: usize = 4 * 1024;
+
+/// A request, until its response has been sent. Texts that are missing are empty.
 pub struct Record {
     peer: IpAddr,
     unix_ms: u64,
     started_ms: u64,
     status: u16,
     outcome: Outcome,
-    /// Whom it has shown to be; empty for nobody.
-    user: Box<[u8]>,
-    line: Box<[u8]>,
-    host: Box<[u8]>,
-    referer: Box<[u8]>,
-    user_agent: Box<[u8]>,
-    /// The version of TLS; empty if it was not spoken.
+    /// The user whose password was verified.
+    user: Vec<u8>,
+    /// The request line, in the form of HTTP/1 for every protocol.
+    line: Vec<u8>,
+    host: Vec<u8>,
+    referer: Vec<u8>,
+    user_agent: Vec<u8>,
+    /// The version of TLS.
     tls: &'static str,
 }
 
-/// A request line of garbage is cut to this.
-const LINE_LEN_MAX: usize = 1024;
-
 impl Record {
-    /// A note of a request.
-    pub fn of(
-        request: &Request<'_>,
-        exchange: &Exchange,
-        status: Status,
-        outcome: Outcome,
-    ) -> Box<Record> {
-        let copy = |field: Option<&[u8]>| field.unwrap_or_default().into();
-        Box::new(Record {
-            user: user(request, exchange),
-            line: line(request, exchange),
-            host: copy(request.authority),
-            referer: copy(request.referer()),
-            user_agent: copy(request.user_agent()),
-            ..Record::bare(exchange, status, outcome)
-        })
-    }
-
-    /// A note of what was no request.
-    pub fn of_refused(input: &[u8], exchange: &Exchange, status: Status) -> Box<Record> {
-        let line = first_line(input);
-        let line = &line[..line.len().min(LINE_LEN_MAX)];
-        Box::new(Record {
-            line: line.into(),
-            ..Record::bare(exchange, status, Outcome::Made)
-        })
-    }
-
-    fn bare(exchange: &Exchange, status: Status, outcome: Outcome) -> Record {
+    fn new() -> Record {
         Record {
-            peer: exchange.peer,
-            unix_ms: exchange.unix_s * 1000,
-            started_ms: exchange.started_ms,
-            status: status.code(),
-            outcome,
-            user: Box::default(),
-            line: Box::default(),
-            host: Box::default(),
-            referer: Box::default(),
-            user_agent: Box::default(),
-            tls: exchange.secured.as_ref().map_or("", |it| it.version),
+            peer: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            unix_ms: 0,
+            started_ms: 0,
+            status: 0,
+            outcome: Outcome::Made,
+            user: Vec::new(),
+            line: Vec::new(),
+            host: Vec::new(),
+            referer: Vec::new(),
+            user_agent: Vec::new(),
+            tls: "",
         }
     }
-}
 
-/// The user whose password was verified.
-fn user(request: &Request<'_>, exchange: &Exchange) -> Box<[u8]> {
-    if !exchange.is_user {
-        return Box::default();
+    fn texts(&mut self) -> [&mut Vec<u8>; 5] {
+        [
+            &mut self.user,
+            &mut self.line,
+            &mut self.host,
+            &mut self.referer,
+            &mut self.user_agent,
+        ]
     }
-    let shown = Credentials::of(request);
-    shown.map_or_else(Box::default, |shown| shown.user.into_bytes().into())
-}
 
-/// The request line, as logs show it for every protocol.
-fn line(request: &Request<'_>, exchange: &Exchange) -> Box<[u8]> {
-    let method = request.method.as_str().as_bytes();
-    let protocol = exchange.protocol.as_str().as_bytes();
-    [method, b" ", request.raw_target(), b" ", protocol]
-        .concat()
-        .into()
+    fn set_exchange(&mut self, exchange: &Exchange, status: Status, outcome: Outcome) {
+        self.peer = exchange.peer;
+        self.unix_ms = exchange.unix_s * 1000;
+        self.started_ms = exchange.started_ms;
+        self.status = status.code();
+        self.outcome = outcome;
+        self.tls = exchange.secured.as_ref().map_or("", |it| it.version);
+    }
+
+    fn set_request(&mut self, request: &Request<'_>, exchange: &Exchange) {
+        if exchange.is_user
+            && let Some(shown) = Credentials::of(request)
+        {
+            self.user.extend_from_slice(shown.user.as_bytes());
+        }
+        self.line
+            .extend_from_slice(request.method.as_str().as_bytes());
+        self.line.push(b' ');
+        self.line.extend_from_slice(request.raw_target());
+        self.line.push(b' ');
+        self.line
+            .extend_from_slice(exchange.protocol.as_str().as_bytes());
+        for (text, field) in [
+            (&mut self.host, request.authority),
+            (&mut self.referer, request.referer()),
+            (&mut self.user_agent, request.user_agent()),
+        ] {
+            text.extend_from_slice(field.unwrap_or_default());
+        }
+    }
+
+    fn entry(&self, body_len: u64, whole: bool, now_ms: u64) -> Entry<'_> {
+        Entry {
+            peer: self.peer,
+            user: &self.user,
+            unix_ms: self.unix_ms,
+            line: &self.line,
+            host: &self.host,
+            status: self.status,
+            body_bytes: body_len,
+            whole,
+            referer: &self.referer,
+            user_agent: &self.user_agent,
+            duration_us: now_ms.saturating_sub(self.started_ms) * 1000,
+            outcome: self.outcome.as_str(),
+            level: self.outcome.level(),
+            tls: self.tls,
+        }
+    }
 }
 
 /// One worker's end of the access log.
 pub struct AccessLog {
     sink: Sink,
-    format: Format,
+    formatter: LineFormatter,
     lines: Vec<u8>,
+    spare: SpareRecords,
 }
-
-/// Lines handed over at a time.
-const BATCH_LEN: usize = 32 * 1024;
 
 impl AccessLog {
     /// A log into `sink`.
     pub fn new(sink: Sink, format: Format) -> AccessLog {
         AccessLog {
             sink,
-            format,
+            formatter: LineFormatter::new(match format {
+                Format::Combined => LineFormat::Combined,
+                Format::Extended => LineFormat::Extended,
+                Format::Json => LineFormat::Json,
+            }),
             lines: Vec::with_capacity(BATCH_LEN),
+            spare: SpareRecords::default(),
         }
     }
 
-    /// Writes a line; `whole` is false for an answer that was cut.
-    pub fn write(&mut self, record: &Record, body_len: u64, whole: bool, now_ms: u64) {
-        let entry = Entry {
-            peer: record.peer,
-            user: &record.user,
-            unix_ms: record.unix_ms,
-            line: &record.line,
-            host: &record.host,
-            status: record.status,
-            body_bytes: body_len,
-            whole,
-            referer: &record.referer,
-            user_agent: &record.user_agent,
-            duration_us: now_ms.saturating_sub(record.started_ms) * 1000,
-            outcome: record.outcome.as_str(),
-            level: record.outcome.level(),
-            tls: record.tls,
-        };
-        match self.format {
-            Format::Combined => combined(&entry, &mut self.lines),
-            Format::Extended => extended(&entry, &mut self.lines),
-            Format::Json => json(&entry, &mut self.lines),
-        }
+    /// The record of a request.
+    pub fn record(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &Exchange,
+        status: Status,
+        outcome: Outcome,
+    ) -> Box<Record> {
+        let mut record = self.spare.take();
+        record.set_exchange(exchange, status, outcome);
+        record.set_request(request, exchange);
+        record
+    }
+
+    /// The record of bytes that are no request.
+    pub fn record_refused(
+        &mut self,
+        input: &[u8],
+        exchange: &Exchange,
+        status: Status,
+    ) -> Box<Record> {
+        let mut record = self.spare.take();
+        record.set_exchange(exchange, status, Outcome::Made);
+        let line = first_line(input);
+        record
+            .line
+            .extend_from_slice(&line[..line.len().min(LINE_LEN_MAX)]);
+        record
+    }
+
+    /// Writes a line; `whole` is false for a response that was cut.
+    pub fn write(&mut self, record: Box<Record>, body_len: u64, whole: bool, now_ms: u64) {
+        let entry = record.entry(body_len, whole, now_ms);
+        self.formatter.append(&entry, &mut self.lines);
+        self.spare.put(record);
         if self.lines.len() >= BATCH_LEN {
             self.flush();
         }
     }
 
-    /// Hands over what was gathered.
+    /// Passes on the lines that were gathered.
     pub fn flush(&mut self) {
         if !self.lines.is_empty() {
-            let batch = std::mem::replace(&mut self.lines, Vec::with_capacity(BATCH_LEN));
             // Lost lines are counted by the log.
-            let _ = self.sink.push(batch);
+            let _ = self.sink.push(&self.lines);
+            self.lines.clear();
         }
+    }
+}
+
+/// Records between two requests, whose memory is used again.
+#[derive(Default)]
+struct SpareRecords {
+    #[expect(
+        clippy::vec_box,
+        reason = "a request takes the box along, and brings it back"
+    )]
+    records: Vec<Box<Record>>,
+}
+
+impl SpareRecords {
+    fn take(&mut self) -> Box<Record> {
+        let record = self.records.pop();
+        record.unwrap_or_else(|| Box::new(Record::new()))
+    }
+
+    fn put(&mut self, mut record: Box<Record>) {
+        let memory: usize = record.texts().iter().map(|text| text.capacity()).sum();
+        if memory <= SPARE_LEN_MAX && self.records.len() < SPARE_COUNT_MAX {
+            // The texts of one request must not show in the line of another.
+            record.texts().into_iter().for_each(Vec::clear);
+            self.records.push(record);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_is_used_again_is_empty_and_small() {
+        let mut spare = SpareRecords::default();
+        for number in 0..2 * SPARE_COUNT_MAX {
+            let mut record = Box::new(Record::new());
+            let len = if number % 2 == 0 { 10 } else { SPARE_LEN_MAX };
+            for text in record.texts() {
+                text.resize(len, b'x');
+            }
+            spare.put(record);
+        }
+        assert_eq!(spare.records.len(), SPARE_COUNT_MAX);
+        for _ in 0..SPARE_COUNT_MAX {
+            let mut record = spare.take();
+            let texts = record.texts();
+            assert!(texts.iter().all(|text| text.is_empty()));
+            let memory: usize = texts.iter().map(|text| text.capacity()).sum();
+            assert!((1..=SPARE_LEN_MAX).contains(&memory), "{memory}");
+        }
+        assert!(spare.records.is_empty());
     }
 }

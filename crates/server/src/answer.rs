@@ -135,7 +135,7 @@ impl Web {
     }
 
     fn answered(
-        &self,
+        &mut self,
         decision: Decision,
         request: &Request<'_>,
         exchange: &Exchange,
@@ -149,8 +149,8 @@ impl Web {
                 pending,
             },
             Decision::Answered(status, logged) => {
-                let log = self.log.as_ref();
-                Answer::Ready(log.map(|_| Record::of(request, exchange, status, logged)))
+                let log = self.log.as_mut();
+                Answer::Ready(log.map(|log| log.record(request, exchange, status, logged)))
             }
         }
     }
@@ -549,8 +549,8 @@ impl Service for Web {
     ) -> Option<Box<Record>> {
         let status = crate::respond::refused(why, response);
         self.log
-            .as_ref()
-            .map(|_| Record::of_refused(input, exchange, status))
+            .as_mut()
+            .map(|log| log.record_refused(input, exchange, status))
     }
 
     fn refuse_pending(
@@ -563,9 +563,9 @@ impl Service for Web {
         let status = crate::respond::refused(why, response);
         (exchange.peer, exchange.peer_port) = pending.waiting.peer;
         exchange.is_user = pending.waiting.is_user;
-        let log = self.log.as_ref();
-        log.map(|_| {
-            Record::of(
+        let log = self.log.as_mut();
+        log.map(|log| {
+            log.record(
                 &pending.request.get(),
                 exchange,
                 status,
@@ -583,7 +583,7 @@ impl Service for Web {
 
     fn sent(&mut self, record: Box<Record>, body_len: u64, whole: bool, now_ms: u64) {
         if let Some(log) = &mut self.log {
-            log.write(&record, body_len, whole, now_ms);
+            log.write(record, body_len, whole, now_ms);
         }
     }
 

@@ -29,7 +29,7 @@ use lowroad_engine::{Driver, ListenerId};
 use lowroad_log::{Logger, Sink, Target, Writer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
-use crate::access::AccessLog;
+use crate::access::{AccessLog, WRITE_DELAY};
 use crate::answer::Web;
 use crate::cause;
 use crate::changes::Changes;
@@ -291,9 +291,9 @@ struct Logs {
 
 impl Logs {
     fn open(config: &Config) -> Result<Logs, String> {
-        let errors = open_log(&config.log.error)?;
+        let errors = open_log(&config.log.error, Duration::ZERO)?;
         let access = match &config.log.access {
-            Some(access) => Some((open_log(&access.path)?, access.format)),
+            Some(access) => Some((open_log(&access.path, WRITE_DELAY)?, access.format)),
             None => None,
         };
         Ok(Logs { errors, access })
@@ -638,13 +638,14 @@ fn worker_count(config: &Config) -> usize {
     }
 }
 
-fn open_log(target: &LogTarget) -> Result<Writer, String> {
+fn open_log(target: &LogTarget, delay: Duration) -> Result<Writer, String> {
     let target = match target {
         LogTarget::Stdout => Target::Stdout,
         LogTarget::Stderr => Target::Stderr,
         LogTarget::File(path) => Target::File(path.clone()),
     };
-    Writer::open(&target).map_err(|error| format!("can't write the log {target:?}: {error}"))
+    Writer::open_delayed(&target, delay)
+        .map_err(|error| format!("can't write the log {target:?}: {error}"))
 }
 
 fn level(level: Level) -> lowroad_log::Level {

@@ -195,6 +195,42 @@ fn a_rotated_log_is_left_in_peace() {
 }
 
 #[test]
+fn rotation_loses_and_tears_no_line() {
+    let (folder, mut server) = logged("combined");
+    let path = |name: &str| folder.path().join(name);
+    let (rotations, requests) = (20, 30);
+    let mut client = server.connect();
+    for number in 0..rotations {
+        for request in 0..requests {
+            client.send(format!(
+                "GET /small?{number}-{request}. HTTP/1.1\r\nHost: a\r\n\r\n"
+            ));
+            assert_eq!(client.response().status, 200);
+        }
+        fs::rename(path("access"), path(&format!("access.{number}"))).expect("renamed");
+        server.signal("USR1");
+        wait_until("the new log", || path("access").exists().then_some(()));
+    }
+    drop(client);
+    server.signal("TERM");
+    assert!(server.wait_for_end().success());
+    let names = (0..rotations).map(|number| format!("access.{number}"));
+    let text: String = names
+        .chain(["access".into()])
+        .map(|name| fs::read_to_string(path(&name)).expect("a log"))
+        .inspect(|text| assert!(text.is_empty() || text.ends_with("\"\n"), "{text}"))
+        .collect();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), rotations * requests);
+    for (line, number) in lines.iter().zip(0..) {
+        let query = format!("?{}-{}. ", number / requests, number % requests);
+        assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
+        assert!(line.contains(&query), "{query}: {line}");
+        assert!(line.ends_with(" 200 5 \"-\" \"-\""), "{line}");
+    }
+}
+
+#[test]
 fn serve_logs_only_when_asked_to() {
     let folder = Folder::new();
     folder.file("a", "hello");

@@ -32,6 +32,7 @@ use super::own::words::{ATTACHED, say_to_server};
 use super::own::{self, News};
 use super::policy::AttachPolicy;
 use super::{hold, namespace, worker};
+use crate::access::WRITE_DELAY;
 use crate::cli::softirq::{Admit, Attach, Part, TierWanted};
 use crate::say;
 
@@ -166,9 +167,10 @@ fn serve(
         .map_err(|error| error.to_string())?;
     level.set_ports(&args.ports);
     let writer = match args.log {
-        Some(_) => {
-            Some(Writer::open(&Target::Stdout).map_err(|error| format!("the log: {error}"))?)
-        }
+        Some(_) => Some(
+            Writer::open_delayed(&Target::Stdout, WRITE_DELAY)
+                .map_err(|error| format!("the log: {error}"))?,
+        ),
         None => None,
     };
     let mut lines = log::Lines::new(args.log.as_deref(), writer.as_ref().map(Writer::sink));

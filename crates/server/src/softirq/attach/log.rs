@@ -5,12 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowroad_http::h1::{first_line, parse};
 use lowroad_http::limits::Limits;
-use lowroad_log::{Entry, Sink, combined, extended, json};
+use lowroad_log::{Entry, LineFormat, LineFormatter, Sink};
 use lowroad_softirq::level::events::Event;
 
 /// Writes lines, or nothing.
 pub struct Lines {
-    write: Option<fn(&Entry<'_>, &mut Vec<u8>)>,
+    formatter: Option<LineFormatter>,
     sink: Option<Sink>,
     line: Vec<u8>,
 }
@@ -19,10 +19,12 @@ impl Lines {
     /// In the format of that name, into that log.
     pub fn new(format: Option<&str>, sink: Option<Sink>) -> Lines {
         Lines {
-            write: format.map(|format| match format {
-                "json" => json,
-                "extended" => extended,
-                _ => combined,
+            formatter: format.map(|format| {
+                LineFormatter::new(match format {
+                    "json" => LineFormat::Json,
+                    "extended" => LineFormat::Extended,
+                    _ => LineFormat::Combined,
+                })
             }),
             sink,
             line: Vec::new(),
@@ -42,7 +44,9 @@ impl Lines {
         else {
             return;
         };
-        let Some(write) = self.write else { return };
+        let Some(formatter) = &mut self.formatter else {
+            return;
+        };
         let request = match parse(head, &Limits::default()) {
             Ok(parsed) => parsed.map(|head| head.request),
             Err(_) => None,
@@ -72,10 +76,11 @@ impl Lines {
             level: "softirq",
             tls: "",
         };
-        write(&entry, &mut self.line);
+        self.line.clear();
+        formatter.append(&entry, &mut self.line);
         if let Some(sink) = &self.sink {
             // Lost lines are counted by the log.
-            let _ = sink.push(std::mem::take(&mut self.line));
+            let _ = sink.push(&self.line);
         }
     }
 }

@@ -57,11 +57,12 @@ impl<R: Read> Hearing<R> {
                 && (batch.len() >= BATCH_LEN || waits && !batch.is_empty())
             {
                 // Lost lines are counted by the log.
-                let _ = sink.push(std::mem::take(&mut batch));
+                let _ = sink.push(&batch);
+                batch.clear();
             }
         }
         if let Some((sink, _)) = &self.access {
-            let _ = sink.push(batch);
+            let _ = sink.push(&batch);
         }
         if self.health.is_off() {
             self.logger.error(format_args!("softirq: {OFF}"));

@@ -1,0 +1,39 @@
+//! Numbers as decimal digits, without the formatting machinery: most of a log line's numbers are short.
+
+/// 20 digits hold every `u64`.
+const DIGITS_MAX: usize = 20;
+
+/// Appends a number.
+pub fn decimal(number: u64, out: &mut Vec<u8>) {
+    padded::<1>(number, out);
+}
+
+/// Appends a number with at least `WIDTH` digits.
+pub fn padded<const WIDTH: usize>(number: u64, out: &mut Vec<u8>) {
+    let mut digits = [b'0'; DIGITS_MAX];
+    let (mut rest, mut start) = (number, DIGITS_MAX);
+    while rest > 0 {
+        start -= 1;
+        digits[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    out.extend_from_slice(&digits[start.min(DIGITS_MAX - WIDTH)..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equals_the_standard_form() {
+        let powers = (0..20).map(|power| 10_u64.pow(power));
+        let numbers = powers.flat_map(|power| [power - 1, power, power + 1]);
+        for number in numbers.chain([u64::MAX - 1, u64::MAX]) {
+            let mut out = Vec::new();
+            decimal(number, &mut out);
+            padded::<3>(number, &mut out);
+            let want = format!("{number}{number:03}");
+            assert_eq!(String::from_utf8_lossy(&out), want);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Received bytes as text of a log: whatever a client sends, it stays inside its field and its line.
+
+use std::io::Write;
+
+/// Appends bytes. Everything but printable ASCII, and `"` and `\`, becomes `\xHH`.
+pub fn escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    if are_plain(bytes) {
+        out.extend_from_slice(bytes);
+        return;
+    }
+    for byte in bytes {
+        match is_plain(*byte) {
+            true => out.push(*byte),
+            // Writing into memory does not fail.
+            false => drop(write!(out, "\\x{byte:02X}")),
+        }
+    }
+}
+
+/// Appends bytes like [`escaped`], with spaces escaped, too: the field ends at a space.
+pub fn escaped_word(bytes: &[u8], out: &mut Vec<u8>) {
+    for (number, part) in bytes.split(|byte| *byte == b' ').enumerate() {
+        if number > 0 {
+            out.extend_from_slice(b"\\x20");
+        }
+        escaped(part, out);
+    }
+}
+
+/// Appends the content of a JSON string (RFC 8259 §7). Bytes that are not UTF-8 become U+FFFD.
+pub fn json_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    if are_plain(bytes) {
+        out.extend_from_slice(bytes);
+        return;
+    }
+    for c in String::from_utf8_lossy(bytes).chars() {
+        match c {
+            '"' => out.extend_from_slice(b"\\\""),
+            '\\' => out.extend_from_slice(b"\\\\"),
+            // C1 and DEL too: JSON would allow them, a terminal would act on them.
+            c if c.is_control() => drop(write!(out, "\\u{:04x}", u32::from(c))),
+            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+}
+
+/// Whether no form of escape changes these bytes.
+fn are_plain(bytes: &[u8]) -> bool {
+    // Without an early end the comparisons of a chunk become a few vector instructions.
+    let are_plain = |bytes: &[u8]| bytes.iter().fold(true, |all, byte| all & is_plain(*byte));
+    let (chunks, rest) = bytes.as_chunks::<16>();
+    chunks.iter().all(|chunk| are_plain(chunk)) && are_plain(rest)
+}
+
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(escape: fn(&[u8], &mut Vec<u8>), bytes: &[u8]) -> String {
+        let mut out = Vec::new();
+        escape(bytes, &mut out);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn a_byte_is_escaped_wherever_it_stands() {
+        for len in 1..70 {
+            for place in 0..len {
+                let mut bytes = vec![b'a'; len];
+                bytes[place] = b'\n';
+                let text = "a".repeat(len);
+                let at = |escape: &str| format!("{}{escape}{}", &text[..place], &text[place + 1..]);
+                assert_eq!(with(escaped, &bytes), at("\\x0A"));
+                assert_eq!(with(json_escaped, &bytes), at("\\u000a"));
+            }
+        }
+    }
+
+    #[test]
+    fn only_plain_bytes_stay() {
+        for byte in 0..=255 {
+            let want = match byte {
+                b' ' | b'!' | b'#'..=b'[' | b']'..=b'~' => char::from(byte).to_string(),
+                _ => format!("\\x{byte:02X}"),
+            };
+            assert_eq!(with(escaped, &[byte]), want);
+            assert_eq!(with(escaped, &[byte; 40]), want.repeat(40));
+        }
+    }
+
+    #[test]
+    fn a_word_has_no_space() {
+        assert_eq!(
+            with(escaped_word, b" a  b\" "),
+            "\\x20a\\x20\\x20b\\x22\\x20"
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! A log's target: how it is opened, and lines that are written whole or counted.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+
+use super::Target;
+
+/// Bytes of one write, unless a line is longer.
+const WRITE_LEN_MAX: usize = 64 * 1024;
+
+/// Standard output and error as files of their own: their usual handles have locks, which the rest
+/// of the program would wait for while this thread hangs in a write.
+pub fn open(target: &Target) -> io::Result<File> {
+    match target {
+        Target::Stdout => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        Target::Stderr => io::stderr().as_fd().try_clone_to_owned().map(File::from),
+        Target::File(path) => {
+            // Opening a FIFO for writing waits for its reader, unless it is opened for reading too.
+            let fifo = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
+            // Logs hold addresses: they are not for everybody.
+            OpenOptions::new()
+                .read(fifo)
+                .append(true)
+                .create(true)
+                .mode(0o640)
+                .open(path)
+        }
+    }
+}
+
+/// What lines are written to.
+pub struct Output<W> {
+    file: W,
+    /// A failed write has left the beginning of a line.
+    is_mid_line: bool,
+}
+
+impl<W: Write> Output<W> {
+    /// Writes to `file`, which is at the beginning of a line.
+    pub fn new(file: W) -> Output<W> {
+        Output {
+            file,
+            is_mid_line: false,
+        }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &W {
+        &self.file
+    }
+
+    /// Writes whole lines; how many of them were lost. A line that a full disk cut is ended before the next one, so
+    /// that the two do not become one.
+    pub fn write(&mut self, lines: &[u8]) -> u64 {
+        if self.is_mid_line && !self.write_bytes(b"\n").is_empty() {
+            return line_count(lines);
+        }
+        self.is_mid_line = false;
+        let rest = self.write_bytes(lines);
+        let written = &lines[..lines.len() - rest.len()];
+        self.is_mid_line = written.last().is_some_and(|byte| *byte != b'\n');
+        line_count(rest)
+    }
+
+    /// Writes bytes; those that were refused.
+    fn write_bytes<'b>(&mut self, mut bytes: &'b [u8]) -> &'b [u8] {
+        while !bytes.is_empty() {
+            match self.file.write(bytes) {
+                Ok(len @ 1..) => bytes = &bytes[len..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                _ => break,
+            }
+        }
+        bytes
+    }
+}
+
+/// Lines in pieces that are written at a time: whole lines, as many as fit into [`WRITE_LEN_MAX`].
+pub fn chunks(mut lines: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        if lines.is_empty() {
+            return None;
+        }
+        let (chunk, rest) = lines.split_at(chunk_len(lines));
+        lines = rest;
+        Some(chunk)
+    })
+}
+
+fn chunk_len(lines: &[u8]) -> usize {
+    let Some(first) = lines.get(..WRITE_LEN_MAX) else {
+        return lines.len();
+    };
+    let is_end = |byte: &u8| *byte == b'\n';
+    if let Some(end) = first.iter().rposition(is_end) {
+        return end + 1;
+    }
+    let rest = lines[WRITE_LEN_MAX..].iter().position(is_end);
+    rest.map_or(lines.len(), |end| WRITE_LEN_MAX + end + 1)
+}
+
+/// How many lines end in these bytes.
+pub fn line_count(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with this much room.
+    struct SmallDisk {
+        written: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for SmallDisk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let len = bytes.len().min(self.room);
+            if len == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            self.room -= len;
+            self.written.extend_from_slice(&bytes[..len]);
+            Ok(len)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn each_line_is_whole_or_lost_where_the_disk_is_full() {
+        for room in 0..=12 {
+            let disk = SmallDisk {
+                written: Vec::new(),
+                room,
+            };
+            let mut output = Output::new(disk);
+            let mut lost = output.write(b"one\ntwo\nsix\n");
+            lost += output.write(b"ten\n");
+            output.file.room = 100;
+            lost += output.write(b"last\n");
+            let text = String::from_utf8_lossy(&output.file.written).into_owned();
+            let is_whole = |line: &&str| ["one", "two", "six", "ten", "last"].contains(line);
+            let whole = text.lines().filter(is_whole).count() as u64;
+            assert!(text.ends_with("\nlast\n") || text == "last\n", "{text}");
+            // A line of which only the end was refused counts as lost, and gets its end with the next.
+            let ended_later = u64::from([3, 7, 11].contains(&room));
+            assert_eq!(whole + lost, 5 + ended_later, "room {room}: {text}");
+        }
+    }
+
+    #[test]
+    fn chunks_end_where_lines_end() {
+        let line = |len: usize| [&vec![b'x'; len - 1][..], b"\n"].concat();
+        let lens = |lines: &[usize]| -> Vec<usize> {
+            let lines: Vec<u8> = lines.iter().flat_map(|len| line(*len)).collect();
+            chunks(&lines).map(<[u8]>::len).collect()
+        };
+        assert_eq!(lens(&[]), []);
+        assert_eq!(lens(&[10, 20]), [30]);
+        assert_eq!(lens(&[10, WRITE_LEN_MAX - 10, 1]), [WRITE_LEN_MAX, 1]);
+        assert_eq!(lens(&[10, WRITE_LEN_MAX]), [10, WRITE_LEN_MAX]);
+        assert_eq!(lens(&[WRITE_LEN_MAX + 1, 2, 3]), [WRITE_LEN_MAX + 1, 5]);
+    }
+}
