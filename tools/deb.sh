@@ -24,6 +24,10 @@ id=$(readelf -n "$root/usr/bin/lowroad" | sed -n 's/.*Build ID: //p')
 debug=usr/lib/debug/.build-id/$(echo "$id" | cut -c1-2)/$(echo "$id" | cut -c3-).debug
 mkdir -p "$symbols/$(dirname "$debug")"
 objcopy --only-keep-debug --compress-debug-sections "$root/usr/bin/lowroad" "$symbols/$debug"
+# The part of them that cargo leaves beside the program.
+if [ -e "$BINARY.dwp" ]; then
+    install -D -m 644 "$BINARY.dwp" "$symbols/usr/bin/lowroad.dwp"
+fi
 strip --strip-unneeded "$root/usr/bin/lowroad"
 
 install -D -m 644 dist/lowroad.service "$root/lib/systemd/system/lowroad.service"

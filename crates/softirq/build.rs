@@ -60,7 +60,15 @@ fn compile(source: &Path, headers: &Path, object: &Path, more: &[&str]) -> Outco
     if !status.success() {
         return Err(format!("{clang} could not compile {}", source.display()).into());
     }
+    strip(&clang, object);
     Ok(())
+}
+
+/// Removes what only debuggers read, a third of an object: the kernel reads BTF. Where the compiler's tool for that is not
+/// installed, the program is that much longer, and works as well.
+fn strip(clang: &str, object: &Path) {
+    let tool = clang.replace("clang", "llvm-strip");
+    let _ = Command::new(tool).arg("--strip-debug").arg(object).status();
 }
 
 fn types(header: &Path, to: &Path) -> Outcome<()> {
