@@ -9,6 +9,8 @@
 
 /* The frame at hand is one that goes to the client: its addresses of Ethernet are turned round. */
 #define INJECT_TURNED 0x100
+/* The segment comes by the program once more, which hands its connection over. */
+#define INJECT_HANDED 0x200
 
 /* Where a copy comes in again. On the loopback device a frame that has lost its route would count as a stranger's. */
 static __always_inline int send_in(struct __sk_buff *skb)
@@ -60,7 +62,7 @@ SEPARATE int inject(struct __sk_buff *skb, const struct segment *segment ARG, __
 	}
 	if (!bpf_skb_store_bytes(skb, 0, &eth_is, ETH_HLEN, 0) &&
 	    !bpf_skb_store_bytes(skb, ETH_HLEN, is, len, BPF_F_RECOMPUTE_CSUM)) {
-		skb->tc_index = TC_INDEX_INJECTED;
+		skb->tc_index = how & INJECT_HANDED ? TC_INDEX_REPEATED : TC_INDEX_INJECTED;
 		failed = send_in(skb);
 		skb->tc_index = tc_index;
 	}

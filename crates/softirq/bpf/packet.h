@@ -44,7 +44,7 @@ struct segment {
 	/* Bytes of timestamps in what is sent to its connection's client. */
 	__u8 reply_options_len;
 	__u8 spare;
-	/* As on the wire: the client's clock, and ours as the client has last seen it. */
+	/* As on the wire: the client's clock, and ours as the client has last seen it; 0 without timestamps. */
 	__u32 tsval_be;
 	__u32 tsecr_be;
 	/* Of its connection. */
@@ -156,6 +156,7 @@ static __always_inline void read_timestamps(const struct tcphdr *tcp, void *end,
 	const __u32 *options = (void *)tcp + TCP_LEN;
 
 	segment->has_timestamps = 0;
+	segment->tsval_be = segment->tsecr_be = 0;
 	if (tcp->doff < (TCP_LEN + TIMESTAMPS_LEN) / 4 || (void *)(options + 3) > end ||
 	    options[0] != bpf_htonl(TIMESTAMPS_BEGIN))
 		return;
@@ -333,7 +334,7 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 			return -1;
 		words[5] = bpf_htonl(TIMESTAMPS_BEGIN);
 		words[6] = bpf_htonl(now_ms() + segment->clock_offset);
-		words[7] = segment->has_timestamps ? segment->tsval_be : 0;
+		words[7] = segment->tsval_be;
 		sum_of_options = words_of(words + 5, 3);
 	}
 	/* A packet that came so goes out so: the kernel adds the rest, or a device. */

@@ -413,6 +413,8 @@ struct counted {
 	X(drop_no_listener, "nobody listens at the moment: the client tries again") \
 	X(drop_time_wait, "what is handed up, before the kernel had ended the connection in TIME_WAIT") \
 	X(drop_leftover, "of a socket whose connection is answered here: its client must not see it") \
+	X(drop_wrapped, "IP options or extension headers on a connection of ours: the segment comes in without them") \
+	X(drop_fragment, "a fragment of a connection of ours, which goes to the server: its client sends the segment again") \
 	X(drop_odd, "without ACK, where there must be one") \
 	X(drop_sum, "a wrong checksum; if of no connection of ours, it passes") \
 	X(drop_no_room, "no room for an acknowledgement") \

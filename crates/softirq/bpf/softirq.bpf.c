@@ -14,10 +14,12 @@
  * answers of several segments. answers.h: a request to its answer; memo.h: requests seen before; request.h:
  * HTTP; responses.h: the store; events.h: what user space hears. sockets.h, handover.h, time_wait.h,
  * injected.h: the kernel's sockets. following.h, framing.h: what these exchange; take_back.h: connections
- * that come back; kept.h, path_mtu.h: numbers that are translated; outgoing.h: what the kernel sends.
+ * that come back; kept.h, path_mtu.h: numbers that are translated; outgoing.h: what the kernel sends; wrapped.h:
+ * IP options, extension headers, fragments.
  */
 #include "path_mtu.h"
 #include "tcp.h"
+#include "wrapped.h"
 #ifndef TIER_XDP
 #include "outgoing.h"
 #endif
@@ -31,10 +33,17 @@ static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 
 {
 	struct control *control = steering();
 	struct segment segment;
+	enum parsed parsed;
 
 	if (!control || is_off(control))
 		return VERDICT_PASS;
-	switch (parse(begin, end, frame_len, control, &segment)) {
+	parsed = parse(begin, end, frame_len, control, &segment);
+#ifdef TIER_XDP
+	/* What native XDP can't take off, the program at TC can. */
+	if (parsed != PARSED && is_wrapped(begin, end))
+		return frame_again(ctx) ? VERDICT_PASS : pass(reason_pass_fragment);
+#endif
+	switch (parsed) {
 	case PARSED:
 		return on_segment(ctx, control, &segment);
 	case NOT_PLAIN:
@@ -78,6 +87,8 @@ static __always_inline int on_skb(struct __sk_buff *skb)
 	/* Drivers leave the headers of large frames in one piece, but need not. */
 	if ((void *)(long)skb->data + V6_TCP_AT + TCP_LEN > (void *)(long)skb->data_end)
 		bpf_skb_pull_data(skb, skb->len < V6_TCP_AT + TCP_LEN ? skb->len : V6_TCP_AT + TCP_LEN);
+	if (is_wrapped((void *)(long)skb->data, (void *)(long)skb->data_end))
+		return on_wrapped(skb);
 	return on_frame(skb, (void *)(long)skb->data, (void *)(long)skb->data_end, skb->len);
 }
 

@@ -9,7 +9,7 @@ use common::programs::Programs;
 use common::script::{self, Subject};
 use lowroad_softirq::programs::load::Tier;
 
-const TRACES: [(&str, &str); 11] = [
+const TRACES: [(&str, &str); 12] = [
     ("handshake", include_str!("traces/handshake.txt")),
     ("answers", include_str!("traces/answers.txt")),
     ("handover", include_str!("traces/handover.txt")),
@@ -20,6 +20,7 @@ const TRACES: [(&str, &str); 11] = [
     ("rest", include_str!("traces/rest.txt")),
     ("flights", include_str!("traces/flights.txt")),
     ("timestamps", include_str!("traces/timestamps.txt")),
+    ("wrapped", include_str!("traces/wrapped.txt")),
     ("time_wait", include_str!("traces/time_wait.txt")),
 ];
 

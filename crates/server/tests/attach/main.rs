@@ -31,6 +31,7 @@ mod troubles;
 mod wire;
 mod worker;
 mod worker_policy;
+mod wrapped;
 
 /// A number from the environment, for runs longer than usual.
 fn setting(name: &str, default: usize) -> usize {

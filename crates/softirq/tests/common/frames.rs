@@ -48,9 +48,9 @@ pub struct Sent {
     pub bad_sum: bool,
     /// The checksum of the IPv4 header is wrong.
     pub bad_header_sum: bool,
-    /// The IPv4 header says that more fragments follow.
+    /// The IPv4 header, or a fragment header of IPv6, says that more fragments follow.
     pub is_fragment: bool,
-    /// The IPv4 header has an option.
+    /// The IPv4 header has an option, or IPv6 a destination options header.
     pub has_ip_options: bool,
     /// The destination is an address of another machine.
     pub is_for_others: bool,
@@ -153,9 +153,33 @@ impl Sent {
         let mut addresses = [client.octets(), SERVER.1.octets()].concat();
         addresses[31] ^= u8::from(self.is_for_others) << 4;
         let mut ip = vec![0x60, 0, 0, 0];
-        ip.extend(u16::try_from(tcp_len).expect("fits").to_be_bytes());
-        ip.extend([6, 64]);
+        // RFC 8200 §4.5, §4.6: fragment header, destination options with padding alone.
+        let mut extensions = Vec::new();
+        if self.is_fragment {
+            extensions.extend([
+                if self.has_ip_options { 60 } else { 6 },
+                0,
+                0,
+                1,
+                0,
+                0,
+                0,
+                7,
+            ]);
+        }
+        if self.has_ip_options {
+            extensions.extend([6, 0, 1, 4, 0, 0, 0, 0]);
+        }
+        let next = match (self.is_fragment, self.has_ip_options) {
+            (true, _) => 44,
+            (false, true) => 60,
+            (false, false) => 6,
+        };
+        let payload_len = extensions.len() + tcp_len;
+        ip.extend(u16::try_from(payload_len).expect("fits").to_be_bytes());
+        ip.extend([next, 64]);
         ip.extend(&addresses);
+        ip.extend(extensions);
         (addresses, ip)
     }
 }
@@ -204,9 +228,10 @@ pub fn receive(reply: &[u8], asked: &[u8]) -> Result<Received, String> {
         reply[own.clone()] == asked[other.clone()] && reply[other] == asked[own],
         "wrong addresses",
     )?;
+    let asked_at = tcp_at_of(asked);
     check(
-        be16(reply, tcp_at) == be16(asked, tcp_at + 2)
-            && be16(reply, tcp_at + 2) == be16(asked, tcp_at),
+        be16(reply, tcp_at) == be16(asked, asked_at + 2)
+            && be16(reply, tcp_at + 2) == be16(asked, asked_at),
         "wrong ports",
     )?;
     // Filled up where it came filled up.
@@ -230,10 +255,19 @@ pub fn receive(reply: &[u8], asked: &[u8]) -> Result<Received, String> {
     })
 }
 
+/// Where TCP begins in a frame of [`Sent`].
+fn tcp_at_of(frame: &[u8]) -> usize {
+    match (frame[12], frame[20]) {
+        (0x86, 6) => 54,
+        (0x86, _) => 62,
+        _ => 14 + usize::from(frame[14] & 0xf) * 4,
+    }
+}
+
 /// The options, where our timestamp is 1 and what it repeats is 0 if that is the client's.
 fn checked_options(options: &[u8], flags: u8, asked: &[u8]) -> Result<Vec<u8>, String> {
     let mut checked = options.to_vec();
-    let tcp_at = if asked[12] == 0x86 { 54 } else { 34 };
+    let tcp_at = tcp_at_of(asked);
     let asked_end = tcp_at + usize::from(asked[tcp_at + 12] >> 4) * 4;
     let value = timestamps_at(&asked[tcp_at + 20..asked_end]).map(|at| tcp_at + 20 + at);
     let Some(at) = timestamps_at(options) else {

@@ -318,6 +318,8 @@ impl Subject for Model {
             }
             ["keep-time-wait"] => world.keeps_time_wait = true,
             ["hand-over"] => {}
+            // It reads plain segments only.
+            ["unwrap"] => return false,
             ["ended"] => assert_eq!(world.socket, Socket::Listener),
             ["no-socket"] => world.socket = Socket::Listener,
             ["rules"] => world.set("admit"),

@@ -98,7 +98,7 @@ impl Subject for Programs<'_> {
     fn act(&mut self, words: &[&str], is_v6: bool, port: u16) -> bool {
         let level = &self.bench.level;
         match words {
-            ["flights"] => return true,
+            ["flights" | "unwrap"] => return true,
             ["kept", parts] => {
                 let own = match self.tier {
                     Tier::Tc => layout::KEPT_PARTS_MAX_TC,

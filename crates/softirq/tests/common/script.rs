@@ -16,6 +16,7 @@
 //! = kept ; tcp_kept ; KERNEL        passed, at the XDP tier by that program
 //! < A 1 get10 Ten/0-9 ; answer_hit ; OPEN   several answers: these parts of it, all of this ack
 //! > A 1+get10 1+Ten/3 sacked        the client has three parts, and some behind those
+//! do unwrap                         left out where options of IP are not taken off
 //! do flights                        left out where answers of several parts are not tried
 //! do kept 10                        the same if a connection that stays open does not get so many parts
 //! ```
