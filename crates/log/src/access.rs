@@ -107,7 +107,10 @@ impl DateText {
 fn combined(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
     address(entry.peer, out);
     out.extend_from_slice(b" - ");
-    escaped_word(or_dash(entry.user), out);
+    match entry.user {
+        b"" => out.push(b'-'),
+        user => escaped_word(user, out),
+    }
     out.extend_from_slice(b" [");
     out.extend_from_slice(date);
     out.extend_from_slice(b"] \"");
@@ -117,9 +120,9 @@ fn combined(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
     out.push(b' ');
     decimal(entry.body_bytes, out);
     out.extend_from_slice(b" \"");
-    escaped(or_dash(entry.referer), out);
+    escaped_or_dash(entry.referer, out);
     out.extend_from_slice(b"\" \"");
-    escaped(or_dash(entry.user_agent), out);
+    escaped_or_dash(entry.user_agent, out);
     out.push(b'"');
 }
 
@@ -132,7 +135,7 @@ fn extended(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
     out.push(b'.');
     padded::<3>(entry.duration_us / 1000 % 1000, out);
     out.extend_from_slice(b" \"");
-    escaped(or_dash(entry.host), out);
+    escaped_or_dash(entry.host, out);
     out.push(b'"');
 }
 
@@ -188,8 +191,11 @@ fn address(address: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-fn or_dash(field: &[u8]) -> &[u8] {
-    if field.is_empty() { b"-" } else { field }
+fn escaped_or_dash(field: &[u8], out: &mut Vec<u8>) {
+    match field {
+        b"" => out.push(b'-'),
+        field => escaped(field, out),
+    }
 }
 
 #[cfg(test)]

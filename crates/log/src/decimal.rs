@@ -17,7 +17,10 @@ pub fn padded<const WIDTH: usize>(number: u64, out: &mut Vec<u8>) {
         digits[start] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    out.extend_from_slice(&digits[start.min(DIGITS_MAX - WIDTH)..]);
+    // There are few of them: one by one they cost less than a call that copies.
+    for digit in &digits[start.min(DIGITS_MAX - WIDTH)..] {
+        out.push(*digit);
+    }
 }
 
 #[cfg(test)]

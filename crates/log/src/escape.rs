@@ -46,10 +46,16 @@ pub fn json_escaped(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Whether no form of escape changes these bytes.
 fn are_plain(bytes: &[u8]) -> bool {
-    // Without an early end the comparisons of a chunk become a few vector instructions.
-    let are_plain = |bytes: &[u8]| bytes.iter().fold(true, |all, byte| all & is_plain(*byte));
-    let (chunks, rest) = bytes.as_chunks::<16>();
-    chunks.iter().all(|chunk| are_plain(chunk)) && are_plain(rest)
+    let Some(last) = bytes.last_chunk() else {
+        return bytes.iter().all(|byte| is_plain(*byte));
+    };
+    // The last chunk may overlap the one before, so that no bytes are left to be looked at one by one.
+    bytes.as_chunks().0.iter().chain([last]).all(is_chunk_plain)
+}
+
+/// Without an early end the comparisons become a few vector instructions.
+fn is_chunk_plain(chunk: &[u8; 16]) -> bool {
+    chunk.iter().fold(true, |all, byte| all & is_plain(*byte))
 }
 
 fn is_plain(byte: u8) -> bool {
