@@ -2,9 +2,11 @@
 //!
 //! A connection is told readable and writable by one registration and never touched again
 //! (epoll_ctl costs more than it saves: Gammo et al., OLS 2004). Listeners are level-triggered, so
-//! that a limit on accepts per turn loses nobody. Connections to elsewhere are told in `network`.
+//! that a limit on accepts per turn loses nobody. Connections to elsewhere are told in `network`, how a wait ends
+//! in `wait_timer`.
 
 mod network;
+mod wait_timer;
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -14,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
 use rustix::time::{ClockId, clock_gettime};
@@ -31,6 +33,7 @@ use crate::outgoing::Sources;
 use crate::sys;
 
 use self::network::{EpollNetwork, MARK, news};
+use self::wait_timer::{WaitTimer, timespec};
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 256;
@@ -39,6 +42,7 @@ const LENT_LEN: usize = 32 * 1024;
 /// Generations start at 1, so these can't be connections. The highest bit, which no generation has,
 /// is that of sockets to elsewhere.
 const WAKE: u64 = 0;
+const TIMER: u64 = 1;
 const LISTENER: u64 = 1 << 31; // in the slot's half; the generation's half is 0
 
 /// epoll, sockets and clocks of one worker.
@@ -46,6 +50,7 @@ pub struct EpollDriver {
     epoll: Arc<OwnedFd>,
     listeners: Vec<Option<Listener>>,
     waker: Arc<EventFd>,
+    timer: WaitTimer,
     local: Local,
     transfers: Arc<Mutex<Vec<(Token, FileSent)>>>,
     helpers: Helpers,
@@ -84,6 +89,13 @@ impl EpollDriver {
             EventData::new_u64(WAKE),
             EventFlags::IN | EventFlags::ET,
         )?;
+        let timer = WaitTimer::new()?;
+        epoll::add(
+            &epoll,
+            &timer,
+            EventData::new_u64(TIMER),
+            EventFlags::IN | EventFlags::ET,
+        )?;
         let unpark = waker.clone();
         let bell = Bell::new(move || unpark.wake());
         let sources = Sources::new(EpollNetwork(epoll.clone()));
@@ -93,6 +105,7 @@ impl EpollDriver {
             epoll,
             listeners: Vec::new(),
             waker,
+            timer,
             transfers: Arc::default(),
             helpers,
             lent: Box::default(),
@@ -171,10 +184,10 @@ impl Driver for EpollDriver {
             true => self.local.timers.bound(timeout_ms),
             false => Some(0),
         };
-        let timeout = timeout_ms.map(|ms| Timespec {
-            tv_sec: (ms / 1000).try_into().unwrap_or(i64::MAX),
-            tv_nsec: (ms % 1000 * 1_000_000) as i64,
-        });
+        let timeout = match timeout_ms {
+            Some(ms @ 1..) if self.timer.set(self.now_ms, ms) => None,
+            other => other.map(timespec),
+        };
         let mut buffer = [MaybeUninit::uninit(); EVENTS_MAX];
         let waited = epoll::wait(&self.epoll, &mut buffer, timeout.as_ref());
         self.now_ms = monotonic_ms();
@@ -183,6 +196,10 @@ impl Driver for EpollDriver {
         let Ok((ready, _)) = waited else { return };
         for event in &*ready {
             let (data, flags) = (event.data.u64(), event.flags);
+            if data == TIMER {
+                self.timer.has_fired();
+                continue;
+            }
             if data == WAKE {
                 self.waker.clear();
                 let mut transfers = self
