@@ -117,8 +117,8 @@ fn must_understand_overrides_no_store_where_the_status_is_understood() {
     assert_eq!(judge_with(200, &fields, None).map(|_| ()), Ok(()));
     assert_eq!(judge_with(302, &fields, None).map(|_| ()), Ok(()));
     assert_eq!(
-        judge_with(403, &fields, None).map(|_| ()),
-        Err(NotStorable::NotUnderstood(403))
+        judge_with(400, &fields, None).map(|_| ()),
+        Err(NotStorable::NotUnderstood(400))
     );
 }
 
@@ -149,19 +149,51 @@ fn statuses_of_rfc_9110_15_1_are_stored_without_an_explicit_lifetime() {
 
 #[test]
 fn other_final_statuses_need_an_explicit_lifetime_or_public() {
-    for status in [302, 303, 307, 403, 400, 500, 503] {
+    for status in [302, 303, 307, 400, 500, 503] {
         let lifetime = [("cache-control", "max-age=60")];
         assert!(judge_with(status, &lifetime, None).is_ok(), "{status}");
         let public = [("cache-control", "public")];
         assert!(judge_with(status, &public, Some(9)).is_ok(), "{status}");
     }
-    for status in [100, 103, 199, 206, 401, 407, 412, 416, 600] {
+    for status in [100, 103, 199, 206, 401, 403, 407, 412, 416, 429, 451, 600] {
         let lifetime = [("cache-control", "max-age=60")];
         assert_eq!(
             judge_with(status, &lifetime, Some(9)).map(|_| ()),
             Err(NotStorable::Status(status))
         );
     }
+}
+
+#[test]
+fn refusals_and_guesses_are_the_policys() {
+    let received = Received {
+        at_unix_secs: NOW,
+        delay_ms: 0,
+    };
+    let lifetime = [(&b"cache-control"[..], &b"max-age=60"[..])];
+    let is_stored =
+        |policy: &Policy, status| decide(policy, &Asked::GET, status, lifetime, &received).is_ok();
+    for status in [403, 429, 451] {
+        assert!(is_stored(&Policy::ORIGIN, status), "{status}");
+        assert!(!is_stored(&Policy::STRICT, status), "{status}");
+    }
+    let modified = date::format(NOW - 1_000_000);
+    let bounded = Policy {
+        guessed_secs_max: 5,
+        ..Policy::ORIGIN
+    };
+    let guessed = |policy| {
+        let fields = [(&b"last-modified"[..], &modified[..])];
+        let storing = decide(policy, &Asked::GET, 200, fields, &received);
+        storing.map(|storing| storing.freshness.lifetime_secs)
+    };
+    assert_eq!(guessed(&bounded), Ok(5));
+    assert_eq!(guessed(&Policy::ORIGIN), Ok(86_400));
+    // Just changed: it says when it is stored.
+    let modified = date::format(NOW - 5);
+    let fields = [(&b"last-modified"[..], &modified[..])];
+    let strict = decide(&Policy::STRICT, &Asked::GET, 200, fields, &received);
+    assert_eq!(strict.map(|_| ()), Err(NotStorable::JustChanged));
 }
 
 #[test]
