@@ -93,28 +93,17 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    /// The client has sent its last byte while somebody works for it who would like to know. Whoever says nothing more
-    /// has most probably hung up; one in a million listens on.
-    pub(crate) fn gone_while_waiting(&mut self, id: usize) {
+    /// The client has sent its last byte while its request is worked on, which says no more than that no other request follows
+    /// (RFC 9112 §9.6). Only a connection that is broken is given up.
+    pub(crate) fn ended_while_waiting(&mut self, id: usize) {
         let connection = &self.connections[id];
-        if connection.exchanges.gives_up() && connection.sending.is_none() && self.has_ended(id) {
+        if connection.exchanges.gives_up() && connection.sending.is_none() && self.is_broken(id) {
             self.close_broken(id);
         }
     }
 
-    /// The same where the response has begun and is quiet. What comes of it soon reaches who listens on.
-    pub(crate) fn has_hung_up(&mut self, id: usize) -> bool {
-        let now_ms = self.driver.now_ms();
-        let connection = &self.connections[id];
-        let is_quiet = connection
-            .sending
-            .as_ref()
-            .is_some_and(|sending| sending.is_quiet(now_ms));
-        is_quiet && connection.unread && self.has_ended(id)
-    }
-
-    /// Whether the client has sent its last byte, and all are used.
-    fn has_ended(&mut self, id: usize) -> bool {
+    /// Whether the connection is broken, as far as its socket tells.
+    fn is_broken(&mut self, id: usize) -> bool {
         let connection = &mut self.connections[id];
         if connection.two.is_some() || !connection.input.is_empty() {
             return false;
@@ -122,7 +111,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let token = connection.token(id);
         let transport = &mut connection.transport;
         match transport.receive(&mut self.driver, token, &mut self.plain) {
-            Received::End | Received::Broken => true,
+            Received::Broken => true,
+            Received::End => {
+                connection.http.close();
+                false
+            }
             Received::Bytes { lent, .. } => {
                 connection.input.add(lent.as_ref());
                 self.give_back(lent);

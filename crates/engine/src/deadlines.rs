@@ -166,9 +166,6 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     pub(crate) fn sending_expired(&mut self, id: usize) {
-        if self.has_hung_up(id) {
-            return self.close_broken(id);
-        }
         let now_ms = self.driver.now_ms();
         self.leave_stalled(id);
         let connection = &mut self.connections[id];

@@ -9,9 +9,6 @@ use crate::body::Part;
 use crate::buffer::Buffer;
 use crate::pace::Pace;
 
-/// A stream of which nothing has come for so long is quiet, ms.
-const QUIET_MS: u64 = 5_000;
-
 /// Responses on their way, one behind the other.
 pub(crate) struct Sending<R> {
     pub parts: VecDeque<Part>,
@@ -19,8 +16,6 @@ pub(crate) struct Sending<R> {
     /// Pages of the file at the front are, or were, in the socket's queue.
     pub paged: bool,
     pub pace: Pace,
-    /// When the last bytes left, monotonic ms.
-    moved_ms: u64,
     /// Bytes that have left, as the responses count them.
     sent: u64,
     /// Bytes that were given to it, if all are in memory.
@@ -95,7 +90,6 @@ impl<R> Sending<R> {
             transfer: Transfer::Idle,
             paged: false,
             pace: Pace::new(now_ms),
-            moved_ms: now_ms,
             sent: 0,
             given,
             // Mostly there is none, and who lends the vector keeps its memory.
@@ -127,13 +121,7 @@ impl<R> Sending<R> {
     /// So many bytes have left.
     pub fn moved(&mut self, len: u64, wire_len: u64, now_ms: u64) {
         self.sent += len;
-        self.moved_ms = now_ms;
         self.pace.moved(wire_len, now_ms);
-    }
-
-    /// Whether nothing of the stream at the front has come for long.
-    pub fn is_quiet(&self, now_ms: u64) -> bool {
-        self.transfer.is_awaiting() && now_ms - self.moved_ms >= QUIET_MS
     }
 
     /// Puts back what the driver had of the parts at the front, without the first `sent` bytes of it, which have left.

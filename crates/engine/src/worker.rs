@@ -289,7 +289,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             self.receive(id, ended);
         }
         if ended && self.connections.contains(id) {
-            self.gone_while_waiting(id);
+            self.ended_while_waiting(id);
         }
     }
 
