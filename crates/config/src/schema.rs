@@ -34,7 +34,7 @@ pub use representation::{Compress, Encoding, HeaderRule, PatternRule, Redirect, 
 pub use route::{Cgi, Conditions, FastCgi, Keep, Pages, Route, RouteTo, Upstream};
 pub use rule::{Action, Auth, ClientField, Rule, TrustedProxies};
 pub use server::{Accept, Server, Softirq};
-pub use site::{Name, Root, Site, Symlinks, site_for_folder};
+pub use site::{Name, PassThrough, Root, Site, Symlinks, site_for_folder};
 pub use tls::{CertificateFiles, ClientCertificates, Tls, TlsVersion};
 
 /// Everything that a server has to know before it starts.

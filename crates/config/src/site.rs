@@ -98,6 +98,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         trusted_proxies: site_rule::trusted_proxies(&section),
         tls,
         purge_from: prefixes(&section, "purge_from").0,
+        pass_through: None,
     };
     section.finish();
     let marks = Marks {

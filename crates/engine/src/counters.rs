@@ -106,7 +106,9 @@ counters! {
     file_failed,
     /// Answers cut because the program that made them broke off.
     streams_cut,
-    /// Connections whose protocol was changed.
+    /// Connections that were passed through to another server as they are.
+    passed_through,
+    /// Connections whose protocol was changed, and those.
     tunnels,
     /// Those of them that were closed because nothing moved for too long.
     tunnel_timeouts,

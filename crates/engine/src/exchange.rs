@@ -156,9 +156,14 @@ impl<D: Driver, V: Service> Worker<D, V> {
             let http = &mut connection.http;
             let step = match http.next(rest, &self.settings.http, &mut place) {
                 Ok(step) => step,
+                Err(_) if self.passes_through(id, None, rest) => {
+                    used = input.len();
+                    break;
+                }
                 Err(refusal) => {
                     self.counters.refused.bump();
                     let why = Refused::Request(refusal);
+                    let connection = &mut self.connections[id];
                     let stream = connection.stream();
                     match connection.exchanges.incoming(stream).is_some() {
                         true => self.break_incoming(id, stream, why),
@@ -211,6 +216,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// A request has come, with whose head `input` begins. A body that is all here is read first: then the connection
     /// can stay open whatever the response. Returns how many bytes of the body were used.
     fn request(&mut self, id: usize, head: &Head<'_>, input: &[u8]) -> usize {
+        if self.passes_through(id, Some(head), input) {
+            return input.len() - head.len;
+        }
         let now_ms = self.driver.now_ms();
         self.counters.requests.bump();
         let requests_max = self.settings.requests_max;

@@ -102,6 +102,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if connection.requests != 0 || !input.starts_with(b"PRI * HTTP/2.0\r\n") {
             return false;
         }
+        let listener = connection.listener;
+        if self.service.pass_through(listener, None).is_some() {
+            return false; // as HTTP/1 it is no request
+        }
         self.begin_h2(id);
         // It may be closed by now.
         self.connections

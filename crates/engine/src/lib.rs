@@ -42,6 +42,7 @@ pub mod network;
 pub mod offload;
 pub mod outgoing;
 mod pace;
+pub mod pass_through;
 pub mod response;
 mod secure;
 mod sending;

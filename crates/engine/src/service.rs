@@ -5,12 +5,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use lowroad_http::h1::Head;
 use lowroad_http::refusal::Refusal;
 use lowroad_http::request::Request;
 use lowroad_http::version::Version;
 
 use crate::driver::ListenerId;
 use crate::layer::{Layer, Secured};
+use crate::pass_through::PassThrough;
 use crate::response::Response;
 use crate::stream::Receiver;
 use crate::underway::ExchangeId;
@@ -111,6 +113,18 @@ pub trait Service {
     /// What a new connection of a listener is sealed by, if those are.
     fn layer(&mut self, listener: ListenerId) -> Option<Box<dyn Layer>> {
         let _ = listener;
+        None
+    }
+
+    /// Where a connection over HTTP/1 is passed through to, with this request and all that follows it; or, without one, with what
+    /// is no request. `None`: it is answered here.
+    #[inline]
+    fn pass_through(
+        &mut self,
+        listener: ListenerId,
+        head: Option<&Head<'_>>,
+    ) -> Option<PassThrough> {
+        let _ = (listener, head);
         None
     }
 

@@ -119,7 +119,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// The client has sent its last byte.
     pub(crate) fn client_ended(&mut self, id: usize) {
-        let connection = &mut self.connections[id];
+        self.pass_rest_through(id);
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
         if !connection.http.is_tunnel() || connection.lingering {
             return self.close(id);
         }

@@ -12,6 +12,7 @@ mod lookup;
 mod offer;
 mod programs;
 mod purge;
+mod understood;
 mod world;
 
 use std::convert::Infallible;
@@ -20,8 +21,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use lowroad_engine::layer::Layer;
+use lowroad_engine::pass_through::PassThrough;
 use lowroad_engine::service::Refused;
 use lowroad_engine::{Answer, Exchange, ListenerId, Response, Service};
+use lowroad_http::h1::Head;
 use lowroad_http::host;
 use lowroad_http::method::Method;
 use lowroad_http::refusal::Refusal;
@@ -357,6 +360,9 @@ impl<W: World> Decider<'_, W> {
     }
 }
 
+/// How long the server of a connection that is passed through may take to accept it.
+const CONNECT_TIMEOUT_MS: u64 = 5_000;
+
 /// Below it an authority looks whether a name is ours (RFC 8555 §8.3).
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
@@ -503,6 +509,23 @@ impl Service for Web {
 
     fn layer(&mut self, listener: ListenerId) -> Option<Box<dyn Layer>> {
         self.sites.offer(listener).map(|offer| offer.layer())
+    }
+
+    #[inline]
+    fn pass_through(
+        &mut self,
+        listener: ListenerId,
+        head: Option<&Head<'_>>,
+    ) -> Option<PassThrough> {
+        let way = self.sites.pass_through(listener)?;
+        let is_understood =
+            head.is_some_and(|head| understood::is_understood(head, &mut self.scratch.path));
+        (!is_understood).then_some(PassThrough {
+            to: way.to,
+            from: Some(way.from),
+            connect_timeout_ms: CONNECT_TIMEOUT_MS,
+            idle_timeout_ms: way.idle_timeout_ms,
+        })
     }
 
     #[inline]

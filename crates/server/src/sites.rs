@@ -89,6 +89,7 @@ struct Names {
     /// `*.example.com` under `example.com`.
     wildcard: HashMap<Box<[u8]>, Arc<Site>>,
     default: Option<Arc<Site>>,
+    pass_through: Option<config::PassThrough>,
 }
 
 /// The site for a request, and the name that the client called it by.
@@ -226,6 +227,13 @@ impl Sites {
         )
     }
 
+    /// Where connections of a listener lead that are passed through, if any are.
+    #[inline]
+    pub fn pass_through(&self, listener: ListenerId) -> Option<&config::PassThrough> {
+        let names = self.listeners.get(usize::from(listener.0))?;
+        names.pass_through.as_ref()
+    }
+
     /// What TLS is offered at a listener, if it is.
     #[inline]
     pub fn offer(&self, listener: ListenerId) -> Option<&Arc<Offer>> {
@@ -301,6 +309,7 @@ impl Sites {
 
 impl Names {
     fn add(&mut self, site: &Arc<Site>) {
+        self.pass_through = self.pass_through.or(site.rules.pass_through);
         for name in &site.rules.names {
             match name {
                 Name::Exact(name) => {

@@ -65,7 +65,7 @@ static __always_inline int is_denied(const struct ends *ends)
 	return says && *says == PREFIX_DENIED;
 }
 
-/* What comes from this machine is its server's: our own requests to it, which come from an address that is nobody's, and
+/* What comes from this machine is its server's: our own requests to it, which come from addresses that are nobody's, and
  * those of others here, to whom it may tell more than to strangers. Nobody elsewhere can have these addresses: the
  * kernel drops such packets, or answers them to this machine. The interface would not tell: for a connection to an
  * address of this machine the kernel gives the one that has the address, not lo. */
@@ -73,9 +73,12 @@ static __always_inline int is_from_here(const struct ends *ends)
 {
 	__u32 outsider_v4[4] = { 0, 0, bpf_htonl(0xffff), bpf_htonl(OUTSIDER) };
 	__u32 outsider_v6[4] = { bpf_htonl(0x20010db8), 0, 0, bpf_htonl(OUTSIDER) };
+	struct ends other = *ends;
 
-	return is_same(ends->remote_be, ends->local_be) || is_same(ends->remote_be, outsider_v4) ||
-	       is_same(ends->remote_be, outsider_v6);
+	/* Of a pair of addresses, the one that differs in the last bit is for what is passed through. */
+	other.remote_be[3] &= ~bpf_htonl(1);
+	return is_same(ends->remote_be, ends->local_be) || is_same(other.remote_be, outsider_v4) ||
+	       is_same(other.remote_be, outsider_v6);
 }
 
 /* Whatever it returns but for a drop: without an assigned socket the kernel looks on as if there were no program. */

@@ -93,7 +93,8 @@ struct tuple {
 };
 
 /* From 203.0.113.254, 2001:db8::cb00:71fe and fe80::cb00:71fe the server is asked what it tells to anybody: the
- * last word of them, as a number. */
+ * last word of them, as a number. It is even: connections that are passed through as they are come from the address
+ * above it. */
 #define OUTSIDER 0xcb0071fe
 
 /* Leading bits that count, and an address; IPv4 as ::ffff:a.b.c.d. */

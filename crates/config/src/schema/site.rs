@@ -1,7 +1,7 @@
 //! A site: its names, listeners and files. RFC 9110 §4.2 and §7.2 say what a site is to HTTP.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::Prefix;
@@ -63,6 +63,20 @@ pub struct Site {
     /// Clients that may purge by the method PURGE. Default: none, since what stands in front of the server makes everybody
     /// come from one address.
     pub purge_from: Vec<Prefix>,
+    /// Where connections of its addresses lead once something comes on them that is not understood wholly. Default none: it is
+    /// refused. Not in files: it is for what stands in front of somebody else's server.
+    pub pass_through: Option<PassThrough>,
+}
+
+/// A server that gets connections as they are. The same for all sites of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassThrough {
+    /// The server.
+    pub to: SocketAddr,
+    /// From which address it is asked; not the one from which it believes what an origin's requests say of clients.
+    pub from: IpAddr,
+    /// How long nothing may move, in milliseconds, before the connection closes.
+    pub idle_timeout_ms: u64,
 }
 
 /// A site for one folder with every default: what `lowroad serve DIR` serves.
@@ -89,6 +103,7 @@ pub fn site_for_folder(root: PathBuf) -> Site {
         trusted_proxies: TrustedProxies::default(),
         tls: None,
         purge_from: Vec::new(),
+        pass_through: None,
     }
 }
 

@@ -409,7 +409,16 @@ impl Server {
         self.output = Outgoing::UntilClose;
     }
 
-    /// Whether the protocol was changed.
+    /// From now on bytes go both ways as they are, beginning with those of the request under way, or of what was none. To be
+    /// called before anything is said to it.
+    pub fn pass_through(&mut self) {
+        self.flags = Flags(Flags::TUNNEL | Flags::CLOSES);
+        self.go_on(Input::Tunnel);
+        self.left = 0;
+        self.output = Outgoing::UntilClose;
+    }
+
+    /// Whether the protocol was changed, or bytes are passed through.
     #[must_use]
     pub fn is_tunnel(&self) -> bool {
         self.flags.has(Flags::TUNNEL)

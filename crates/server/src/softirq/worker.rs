@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use lowroad_config::{
     self as config, AccessLog, Caching, Config, Feature, Format, LogTarget, Origin, OriginUrl,
-    Pattern, Root, Route, RouteTo,
+    PassThrough, Pattern, Root, Route, RouteTo,
 };
 use lowroad_softirq::machine::outsider;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -33,6 +33,10 @@ pub use keep::keep;
 
 /// How long the server may take to accept a connection at an address before that is left to it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the server may say nothing to a request, or nothing may move on a connection that is passed through.
+const SILENCE_MS: u64 = 3_600_000;
+/// Requests that the server is asked at a time.
+const REQUESTS_MAX: usize = 65_536;
 
 /// The server of ours: works until it is told to end, or whoever started it is gone.
 ///
@@ -81,12 +85,15 @@ fn taken(port: u16) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
-/// Makes the way on which answers come back, which takes privileges, and tries it.
+/// Makes the way on which answers come back, which takes privileges, and tries it from both addresses.
 fn try_to_connect(asked: SocketAddr) -> io::Result<()> {
-    let domain = Domain::for_address(asked);
-    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
-    bind_outsider(&socket, asked)?;
-    socket.connect_timeout(&asked.into(), CONNECT_TIMEOUT)
+    let both = [outsider::address, outsider::untrusted_address];
+    both.into_iter().try_for_each(|from| {
+        let domain = Domain::for_address(asked);
+        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        bind_outsider(&socket, asked, from(asked))?;
+        socket.connect_timeout(&asked.into(), CONNECT_TIMEOUT)
+    })
 }
 
 /// Where the workers listen: at addresses that only this machine can ask. The kernel gives them the connections to others.
@@ -113,6 +120,8 @@ fn config(args: &Attach, policy: &AttachPolicy, places: &[Place]) -> Config {
         sites: places.iter().map(|place| site(place, &caching)).collect(),
         ..Config::default()
     };
+    // The server has bounds of its own for that.
+    config.limits.body_len_max = u64::MAX;
     if let Some(len) = args.cache {
         config.server.choose_cache(len);
     }
@@ -135,11 +144,24 @@ fn site(place: &Place, caching: &Caching) -> config::Site {
         port: place.asked.port(),
     });
     origin.from = Some(outsider::address(place.asked).ip());
+    origin.connections_max = REQUESTS_MAX;
     let mut site = config::site_for_folder(PathBuf::new());
     site.root = Root::None;
     site.listen = vec![place.listen];
+    site.pass_through = Some(PassThrough {
+        to: place.asked,
+        from: outsider::untrusted_address(place.asked).ip(),
+        idle_timeout_ms: SILENCE_MS,
+    });
     let mut everything = Route::new(Pattern::everything(), RouteTo::Origin(Box::new(origin)));
     everything.caching = caching.clone();
+    // What the server takes, and how long it may take for it, is its own to say.
+    everything.timeout_ms = SILENCE_MS;
+    everything.concurrency_max = REQUESTS_MAX;
+    everything.tunnels_max = REQUESTS_MAX;
+    everything.client_share_percent = 100;
+    everything.request_buffering = false;
+    everything.own_redirects = false;
     site.routes.push(everything);
     site
 }

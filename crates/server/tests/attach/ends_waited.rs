@@ -83,15 +83,16 @@ fn workers_that_end_are_waited_for() {
     let mut old = Workers::start(server, &[ALONE, &["--drain", "300"]].concat());
     let mut client = line.path.client.enter(|| Client::connect(server_v4(80)));
     client.send(format!(
-        "POST {UPLOAD} HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\n\r\nabc"
+        "POST {UPLOAD} HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\nExpect: 100-continue\r\n\r\n"
     ));
     // It is under way there.
-    old.wait_for_requests(1);
+    assert_eq!(client.response().status, 100);
     interrupt(old.program());
     wait_until("the port", || (!old.has_port()).then_some(()));
     let mut new = attach_and_wait(server, &[&["--worker"], ALONE].concat());
-    client.send("def");
+    client.send("abcdef");
     assert_eq!(client.response().text(), receipt(b"abcdef"));
+    drop(client);
     wait_until("the new workers", || {
         let ended = new.child().try_wait().expect("a child of ours");
         assert_eq!(ended, None, "it ended");

@@ -20,6 +20,7 @@ mod learning;
 mod levels;
 mod loading;
 mod lossy;
+mod odd_requests;
 mod own;
 mod privacy;
 mod raw;
@@ -30,6 +31,7 @@ mod time_wait;
 mod troubles;
 mod wire;
 mod worker;
+mod worker_bytes;
 mod worker_policy;
 mod wrapped;
 

@@ -147,24 +147,6 @@ impl<'n> Workers<'n> {
         self.program.child()
     }
 
-    /// Waits until the workers have had so many requests.
-    pub fn wait_for_requests(&self, count: u64) {
-        wait_until("requests", || {
-            (self.count("requests") >= count).then_some(())
-        });
-    }
-
-    /// A counter of theirs.
-    pub fn count(&self, name: &str) -> u64 {
-        let said = self.namespace.run(PROGRAM, &["status"]).expect("a server");
-        let pid = self.pid().expect("workers");
-        let at = said.find(&format!("process                {pid}, "));
-        let lines = said[at.expect("its account")..].lines();
-        let mut values = lines.filter_map(|line| line.trim().split_once(' '));
-        let value = values.find_map(|(known, value)| (known == name).then_some(value));
-        value.and_then(|text| text.trim().parse().ok()).expect(name)
-    }
-
     /// Whether a program chooses who gets connections.
     pub fn has_port(&self) -> bool {
         self.namespace.enter(lookup_programs) > 0

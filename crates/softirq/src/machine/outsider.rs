@@ -1,6 +1,7 @@
-//! An address that is nobody's (RFC 5737, RFC 3849), from which the server above is asked what it tells to
-//! anybody. For the kernel it is local: a route to `lo` brings the server's answers back. For servers it is
-//! an address like that of any client far away. Read rtnetlink(7).
+//! A pair of addresses that are nobody's (RFC 5737, RFC 3849). From the first the server above is asked what it tells to
+//! anybody; from the second come clients' connections that are passed through. For the kernel they are local: a route to
+//! `lo` brings the server's answers back. For servers they are addresses like those of any client far away. Read
+//! rtnetlink(7).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -32,6 +33,18 @@ const LOOPBACK_INDEX: u32 = 1;
 
 /// More routes are not taken away; each is of another device.
 const ROUTES_MAX: usize = 64;
+
+/// From where connections to this server come that are passed through as they are: the address next to [`address`]. A server
+/// that believes what comes from there, because it comes from workers, must not believe what clients wrote themselves.
+#[must_use]
+pub fn untrusted_address(server: SocketAddr) -> SocketAddr {
+    let mut from = address(server);
+    from.set_ip(match from.ip() {
+        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() | 1).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() | 1).into(),
+    });
+    from
+}
 
 /// From where to ask this server: an address that is as near to it as its other clients are.
 #[must_use]
@@ -105,11 +118,11 @@ fn change(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> io::Re
     acknowledged(&reply[..len])
 }
 
-/// To the address, by a device, or by any.
+/// To the address and the one next to it, by a device, or by any.
 fn message(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> Vec<u8> {
     let (family, bits, to) = match address {
-        IpAddr::V4(v4) => (libc::AF_INET as u8, 32, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (libc::AF_INET6 as u8, 128, v6.octets().to_vec()),
+        IpAddr::V4(v4) => (libc::AF_INET as u8, 31, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6 as u8, 127, v6.octets().to_vec()),
     };
     // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope, type, flags.
     let mut body = vec![
@@ -125,7 +138,7 @@ fn message(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> Vec<u
     body.extend([0; 4]);
     let device = device.map(u32::to_ne_bytes);
     let attributes = [
-        (ATTRIBUTE_TO, Some((4 + bits / 8, to.as_slice()))),
+        (ATTRIBUTE_TO, Some((4 + to.len(), to.as_slice()))),
         (
             ATTRIBUTE_DEVICE,
             device.as_ref().map(|bytes| (8, bytes.as_slice())),
@@ -133,7 +146,7 @@ fn message(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> Vec<u
     ];
     for (attribute, value) in attributes {
         let Some((len, value)) = value else { continue };
-        let len = u16::from(len);
+        let len = u16::try_from(len).unwrap_or(u16::MAX);
         body.extend(len.to_ne_bytes());
         body.extend(attribute.to_ne_bytes());
         body.extend(value);
@@ -172,11 +185,14 @@ mod tests {
         assert_eq!(from("10.0.0.1:80"), "203.0.113.254:0");
         assert_eq!(from("[fd77::1]:80"), "[2001:db8::cb00:71fe]:0");
         assert_eq!(from("[fe80::1%2]:80"), "[fe80::cb00:71fe%2]:0");
+        let other = |server: &str| untrusted_address(server.parse().expect(server)).to_string();
+        assert_eq!(other("10.0.0.1:80"), "203.0.113.255:0");
+        assert_eq!(other("[fd77::1]:80"), "[2001:db8::cb00:71ff]:0");
     }
 
     #[test]
     fn messages_are_of_their_length_and_errors_are_told() {
-        let to = Ipv4Addr::LOCALHOST.into();
+        let to = Ipv4Addr::new(192, 0, 2, 2).into();
         let with_device = message(NEW_ROUTE, FLAGS_NEW, to, Some(LOOPBACK_INDEX));
         assert_eq!(with_device.len(), 44);
         assert_eq!(with_device[..4], 44u32.to_ne_bytes());

@@ -64,7 +64,10 @@ fn connect(
             any_port.set_port(0);
             socket.bind(&any_port.into())?;
         }
-        AskedFrom::Outsider => bind_outsider(&socket, server).map_err(io::Error::other)?,
+        AskedFrom::Outsider => {
+            let from = outsider::address(server);
+            bind_outsider(&socket, server, from).map_err(io::Error::other)?;
+        }
     }
     if let Some(from) = socket.local_addr()?.as_socket()
         && let Ok(mut exempt) = exempt.lock()
@@ -82,16 +85,16 @@ fn connect(
     Ok(stream)
 }
 
-/// As an address that is nobody's, to which a route leads back. The route may have been taken away by another
+/// From an address that is nobody's, to which a route leads back. The route may have been taken away by another
 /// level, so it is made each time.
-pub fn bind_outsider(socket: &Socket, server: SocketAddr) -> io::Result<()> {
+pub fn bind_outsider(socket: &Socket, server: SocketAddr, from: SocketAddr) -> io::Result<()> {
     outsider::add(server)?;
     // IPv6 does not take a route for an address.
     match server {
         SocketAddr::V4(_) => set_ip_freebind(socket, true)?,
         SocketAddr::V6(_) => set_ipv6_freebind(socket, true)?,
     }
-    socket.bind(&outsider::address(server).into())
+    socket.bind(&from.into())
 }
 
 /// One of the addresses at which the port can be asked, rather one that others can ask too.

@@ -1,0 +1,258 @@
+//! Connections that are passed through, in the simulator: the server gets every byte from the start of the request on, its own
+//! come back after the answers to earlier requests, and each end reaches the other side.
+//!
+//! Each case is a seed; a failure prints it.
+
+use std::sync::Arc;
+
+use lowroad_engine::Response;
+use lowroad_engine::admission::Admission;
+use lowroad_engine::counters::Counters;
+use lowroad_engine::driver::{Driver, ListenerId};
+use lowroad_engine::mailbox::Mailbox;
+use lowroad_engine::pass_through::PassThrough;
+use lowroad_engine::service::{Answer, Exchange, Refused, Service};
+use lowroad_engine::settings::Settings;
+use lowroad_engine::sim::{Elsewhere, Faults, Shared, SimDriver};
+use lowroad_engine::worker::{Message, Worker};
+use lowroad_http::h1::{BodyLen, Head};
+use lowroad_http::limits::Limits;
+use lowroad_http::request::Request;
+use lowroad_http::status::Status;
+
+/// Answers requests for `/own`, and passes all others through.
+struct Passing;
+
+impl Service for Passing {
+    type Pending = ();
+    type Outcome = ();
+    type Record = ();
+    type Command = ();
+
+    fn pass_through(&mut self, _: ListenerId, head: Option<&Head<'_>>) -> Option<PassThrough> {
+        let is_own = head.is_some_and(|head| head.request.raw_target() == b"/own");
+        (!is_own).then_some(PassThrough {
+            to: ([192, 0, 2, 1], 80).into(),
+            from: None,
+            connect_timeout_ms: 10_000,
+            idle_timeout_ms: 100_000,
+        })
+    }
+
+    fn request(
+        &mut self,
+        _: &Request<'_>,
+        _: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<(), ()> {
+        response.head(Status::OK).end(BodyLen::Known(3));
+        response.copied(b"own");
+        Answer::Ready(None)
+    }
+
+    fn resume(&mut self, (): (), (): (), _: &mut Exchange, _: &mut Response<'_>) -> Answer<(), ()> {
+        panic!("nothing is deferred")
+    }
+
+    fn body_dropped(&mut self, (): (), _: &mut Exchange, _: &mut Response<'_>) -> Answer<(), ()> {
+        panic!("nothing is deferred")
+    }
+
+    fn refuse(
+        &mut self,
+        _: Refused,
+        _: &[u8],
+        _: &mut Exchange,
+        _: &mut Response<'_>,
+    ) -> Option<()> {
+        panic!("nothing is refused")
+    }
+
+    fn sent(&mut self, (): (), _: u64, _: bool, _: u64) {}
+    fn command(&mut self, (): ()) {}
+    fn turn_ended(&mut self, _: u64) {}
+}
+
+struct Case {
+    seed: u64,
+    world: Shared,
+    worker: Worker<SimDriver, Passing>,
+    counters: Arc<Counters>,
+    admission: Arc<Admission>,
+    client: usize,
+}
+
+const OWN: &[u8] = b"GET /own HTTP/1.1\r\nHost: sim\r\n\r\n";
+
+/// What begins so is no request, not a whole one, or one that is not answered here.
+const BEGINNINGS: [&[u8]; 5] = [
+    b"no request\r\n\r\n",
+    b"GET /a/../b HTTP/1.1\r\nHost: sim\r\nHost: sim\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"GET /other HTTP/1.1\r\nHost: sim\r\nContent-Length: 9\r\n\r\nabc",
+    b"GET /cut HTTP/1.1\r\nHo",
+];
+
+impl Case {
+    fn new(seed: u64) -> Case {
+        let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
+        let faults = Faults {
+            piece_len_max: pick(0, &[40, 700, 9000, 50_000]),
+            delay_ms_max: pick(2, &[0, 3, 40]) as u64,
+            window_len: pick(1, &[900, 20_000, 1_000_000]),
+            clock_jumps: 0,
+            accept_failures: 0,
+            file_failures: 0,
+            late_sends: pick(3, &[0, 400, 1000]) as u64,
+        };
+        let world = Shared::new(seed, faults);
+        let driver = world.driver();
+        let mailbox = Mailbox::new(driver.waker());
+        let settings = Settings {
+            accept_max: 4,
+            header_timeout_ms: 60_000,
+            body_timeout_ms: 60_000,
+            idle_timeout_ms: 60_000,
+            send_timeout_ms: 60_000,
+            rate_min: 1000,
+            rate_grace_ms: 10_000,
+            connections_max: 1000,
+            connections_per_address_max: 1000,
+            requests_max: 0,
+            introduced: Vec::new(),
+            h2: lowroad_http::h2::Settings::default(),
+            http: Limits::default(),
+        };
+        let counters = Arc::new(Counters::default());
+        let admission = Arc::new(Admission::default());
+        let worker = Worker::new(
+            driver,
+            Passing,
+            mailbox.clone(),
+            Arc::new(settings),
+            admission.clone(),
+            counters.clone(),
+        );
+        mailbox.post(Message::Listen(ListenerId(0), ()));
+        let client = world.connect();
+        Case {
+            seed,
+            world,
+            worker,
+            counters,
+            admission,
+            client,
+        }
+    }
+
+    fn beginning(&self) -> &'static [u8] {
+        BEGINNINGS[(self.seed % BEGINNINGS.len() as u64) as usize]
+    }
+
+    fn turn_until(&mut self, what: &str, done: impl Fn(&Case) -> bool) {
+        for _ in 0..400_000 {
+            if done(self) {
+                return;
+            }
+            self.worker.turn();
+        }
+        panic!("seed {}: {what} does not happen", self.seed);
+    }
+
+    /// The server's end of the connection, once it has come about.
+    fn server(&mut self) -> usize {
+        for _ in 0..400_000 {
+            if let Some(server) = self.world.dialed().pop() {
+                return server;
+            }
+            self.worker.turn();
+        }
+        panic!("seed {}: no connection", self.seed);
+    }
+}
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|at| b'a' + (at % 23) as u8).collect()
+}
+
+#[test]
+fn all_bytes_reach_the_other_side_and_both_ends_do() {
+    for seed in 0..150 {
+        let mut case = Case::new(seed);
+        let (beginning, rest) = (
+            case.beginning(),
+            content([0, 5000, 300_000][(seed % 3) as usize]),
+        );
+        let sent = [beginning, &rest].concat();
+        // Requests before it are answered here.
+        case.world.send(case.client, &[OWN, OWN, &sent].concat());
+        case.world.end(case.client);
+        let server = case.server();
+        case.turn_until("all of it", |case| case.world.read(server) == sent);
+        // A client that sends no more still listens.
+        let said = content(200_000);
+        case.world.send(server, &said);
+        case.world.end(server);
+        case.turn_until("the end", |case| {
+            case.world.over(case.client) && case.admission.open() == 0
+        });
+        let read = case.world.read(case.client);
+        assert!(read.ends_with(&said), "seed {seed}: {} bytes", read.len());
+        let before = &read[..read.len() - said.len()];
+        let answers = before.windows(7).filter(|seven| seven == b"\r\n\r\nown");
+        assert_eq!(answers.count(), 2, "seed {seed}");
+        let counters = [
+            &case.counters.passed_through,
+            &case.counters.refused,
+            &case.counters.broken,
+            &case.counters.streams_cut,
+        ];
+        assert_eq!(counters.map(|it| it.value()), [1, 0, 0, 0], "seed {seed}");
+    }
+}
+
+#[test]
+fn without_a_server_the_connection_closes() {
+    for seed in 0..40 {
+        let mut case = Case::new(seed);
+        case.world.set_elsewhere(Elsewhere {
+            refused: if seed % 2 == 0 { 1000 } else { 0 },
+            unanswered: 1000,
+            queue_full: 0,
+        });
+        let beginning = case.beginning();
+        case.world.send(case.client, beginning);
+        if beginning.ends_with(b"Ho") {
+            case.world.end(case.client);
+        }
+        case.turn_until("the end", |case| case.admission.open() == 0);
+        assert!(case.world.read(case.client).is_empty(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_side_that_is_lost_takes_the_other_with_it() {
+    for seed in 0..60 {
+        let mut case = Case::new(seed);
+        let beginning = BEGINNINGS[(seed % 4) as usize];
+        case.world.send(case.client, beginning);
+        let server = case.server();
+        let lost = if seed % 2 == 0 { server } else { case.client };
+        case.world.reset(lost);
+        case.turn_until("the end", |case| case.admission.open() == 0);
+        case.turn_until("the other end", |case| case.world.over(server));
+    }
+}
+
+#[test]
+fn one_on_which_nothing_moves_is_closed() {
+    for seed in 0..20 {
+        let mut case = Case::new(seed);
+        case.world
+            .send(case.client, BEGINNINGS[(seed % 4) as usize]);
+        let server = case.server();
+        case.turn_until("the end", |case| case.admission.open() == 0);
+        assert_eq!(case.counters.tunnel_timeouts.value(), 1, "seed {seed}");
+        case.turn_until("the other end", |case| case.world.over(server));
+    }
+}
