@@ -77,6 +77,50 @@ impl Prefix {
     }
 }
 
+/// The addresses of many prefixes; a look-up takes the logarithm of their number.
+#[derive(Clone, Debug, Default)]
+pub struct PrefixSet {
+    /// In ascending order; none overlap.
+    ranges: Vec<RangeInclusive<IpAddr>>,
+}
+
+impl PrefixSet {
+    /// Those of a list.
+    #[must_use]
+    pub fn new(prefixes: &[Prefix]) -> PrefixSet {
+        let mut sorted: Vec<RangeInclusive<IpAddr>> = prefixes.iter().map(Prefix::range).collect();
+        sorted.sort_unstable_by_key(|range| *range.start());
+        let mut ranges: Vec<RangeInclusive<IpAddr>> = Vec::new();
+        for range in sorted {
+            match ranges.last_mut() {
+                // Prefixes that overlap lie within one another.
+                Some(last) if range.start() <= last.end() => {
+                    *last = *last.start()..=*last.end().max(range.end());
+                }
+                _ => ranges.push(range),
+            }
+        }
+        PrefixSet { ranges }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Whether one of the prefixes has an address, as [`Prefix::has`] says.
+    #[must_use]
+    pub fn has(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        let after = self
+            .ranges
+            .partition_point(|range| *range.start() <= address);
+        let last = after.checked_sub(1).and_then(|at| self.ranges.get(at));
+        last.is_some_and(|range| range.contains(&address))
+    }
+}
+
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.bits == len(self.address) {
@@ -96,6 +140,54 @@ fn len(address: IpAddr) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_set_has_what_one_of_its_prefixes_has() {
+        let texts = [
+            "10.0.0.0/8",
+            "10.1.0.0/16",
+            "192.0.2.7",
+            "192.0.2.8/31",
+            "::1",
+            "2001:db8::/32",
+            "2001:db8:1::/48",
+            "::ffff:198.51.100.0/120",
+        ];
+        let prefixes = texts.map(|text| Prefix::parse(text).expect(text));
+        let set = PrefixSet::new(&prefixes);
+        for address in [
+            "0.0.0.0",
+            "9.255.255.255",
+            "10.0.0.0",
+            "10.1.2.3",
+            "10.255.255.255",
+            "11.0.0.0",
+            "192.0.2.6",
+            "192.0.2.7",
+            "192.0.2.8",
+            "192.0.2.9",
+            "192.0.2.10",
+            "198.51.100.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::2",
+            "::ffff:10.0.0.1",
+            "2001:db7:ffff::",
+            "2001:db8::",
+            "2001:db8:1::1",
+            "2001:db8:ffff::",
+            "2001:db9::",
+            "ffff::",
+        ] {
+            let address: IpAddr = address.parse().expect(address);
+            let expected = prefixes.iter().any(|prefix| prefix.has(address));
+            assert_eq!(set.has(address), expected, "{address}");
+        }
+        assert!(PrefixSet::new(&[]).is_empty() && !set.is_empty());
+        let all = PrefixSet::new(&[Prefix::parse("0.0.0.0/0").expect("all")]);
+        assert!(all.has([255; 4].into()) && !all.has("::1".parse().expect("an address")));
+    }
 
     #[test]
     fn prefixes_have_what_begins_so() {

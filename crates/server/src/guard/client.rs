@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use lowroad_config::{ClientField, TrustedProxies};
+use lowroad_config::{ClientField, PrefixSet};
 use lowroad_http::request::Request;
 
 /// A proxy's field can be read in two ways.
@@ -16,26 +16,25 @@ pub struct Unreadable;
 /// # Errors
 /// A quoted text in Forwarded has no end, or one begins within a word: whoever wrote that could make another address of the client's.
 pub fn of(
-    proxies: &TrustedProxies,
+    (trusted, field): (&PrefixSet, ClientField),
     peer: SocketAddr,
     request: &Request<'_>,
 ) -> Result<SocketAddr, Unreadable> {
-    let is_trusted = |address: IpAddr| proxies.addresses.iter().any(|it| it.has(address));
-    if !is_trusted(peer.ip()) {
+    if !trusted.has(peer.ip()) {
         return Ok(peer);
     }
-    let name: &[u8] = match proxies.field {
+    let name: &[u8] = match field {
         ClientField::XForwardedFor => b"x-forwarded-for",
         ClientField::Forwarded => b"forwarded",
     };
-    let read = match proxies.field {
+    let read = match field {
         ClientField::XForwardedFor => address,
         ClientField::Forwarded => for_of,
     };
     let mut elements: Vec<&[u8]> = Vec::new();
     let fields = request.fields();
     for (_, value) in fields.filter(|(known, _)| known.eq_ignore_ascii_case(name)) {
-        match proxies.field {
+        match field {
             ClientField::XForwardedFor => elements.extend(value.split(|byte| *byte == b',')),
             ClientField::Forwarded => split_unquoted(value, b',', &mut elements)?,
         }
@@ -47,7 +46,7 @@ pub fn of(
             break;
         };
         client = named;
-        if !is_trusted(named.ip()) {
+        if !trusted.has(named.ip()) {
             break;
         }
     }
@@ -116,19 +115,16 @@ mod tests {
     use lowroad_http::limits::Limits;
 
     fn client(field: ClientField, peer: &str, lines: &str) -> Option<String> {
-        let proxies = TrustedProxies {
-            addresses: ["10.0.0.0/8", "2001:db8::/32"]
-                .map(|it| Prefix::parse(it).expect("a prefix"))
-                .into(),
-            field,
-        };
+        let prefixes = ["10.0.0.0/8", "2001:db8::/32"];
+        let prefixes = prefixes.map(|it| Prefix::parse(it).expect("a prefix"));
+        let trusted = PrefixSet::new(&prefixes);
         let lines = lines.replace('\n', "\r\n");
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let Ok(Some(head)) = parse(head.as_bytes(), &Limits::default()) else {
             panic!("it is a request: {lines}");
         };
         let peer = SocketAddr::new(peer.parse().expect("an address"), 7);
-        let client = of(&proxies, peer, &head.request);
+        let client = of((&trusted, field), peer, &head.request);
         client.ok().map(|client| client.ip().to_string())
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_config as config;
-use lowroad_config::{Action, TrustedProxies};
+use lowroad_config::{Action, ClientField, PrefixSet};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 
@@ -26,12 +26,15 @@ use passwords::Passwords;
 /// What stands before a site.
 pub struct Guard {
     rules: Vec<Rule>,
-    proxies: TrustedProxies,
+    trusted_proxies: PrefixSet,
+    client_field: ClientField,
 }
 
 /// A rule.
 pub struct Rule {
     config: config::Rule,
+    addresses: PrefixSet,
+    except: PrefixSet,
     /// If it is a limit.
     limit: Option<Limit>,
     /// If it wants a password.
@@ -71,7 +74,8 @@ impl Guard {
         let rules: io::Result<Vec<Rule>> = site.access.iter().map(Rule::new).collect();
         Ok(Some(Arc::new(Guard {
             rules: rules?,
-            proxies: site.trusted_proxies.clone(),
+            trusted_proxies: PrefixSet::new(&site.trusted_proxies.addresses),
+            client_field: site.trusted_proxies.field,
         })))
     }
 
@@ -84,7 +88,7 @@ impl Guard {
         peer: SocketAddr,
         request: &Request<'_>,
     ) -> Result<SocketAddr, Unreadable> {
-        client::of(&self.proxies, peer, request)
+        client::of((&self.trusted_proxies, self.client_field), peer, request)
     }
 
     /// Whether any rule may be for this path, whoever asks. Then nobody else can answer for us who does not know the rules.
@@ -145,6 +149,8 @@ impl Rule {
             Action::Deny(_) | Action::Allow | Action::Fallback(_) => {}
         }
         Ok(Rule {
+            addresses: PrefixSet::new(&config.addresses),
+            except: PrefixSet::new(&config.except),
             config: config.clone(),
             limit,
             passwords,
@@ -178,11 +184,10 @@ impl Rule {
 
     /// Whether it is for a request whose path its pattern matches.
     fn is_for(&self, input: RuleInput) -> bool {
-        let config = &self.config;
-        let has = |prefixes: &[config::Prefix]| prefixes.iter().any(|it| it.has(input.peer));
-        (config.methods.is_empty() || is_one_of(input.method, &config.methods))
-            && (config.addresses.is_empty() || has(&config.addresses))
-            && !has(&config.except)
+        let methods = &self.config.methods;
+        (methods.is_empty() || is_one_of(input.method, methods))
+            && (self.addresses.is_empty() || self.addresses.has(input.peer))
+            && !self.except.has(input.peer)
     }
 
     /// The rule, for people.
