@@ -88,6 +88,17 @@ impl PatternSetBuilder {
         }
     }
 
+    /// Adds the path of a folder, which is found for itself and for all that is below it, and perhaps for others.
+    pub fn add_folder(&mut self, path: &str) {
+        // It is followed by a slash, or by nothing.
+        self.required.push(Required::All(vec![RequiredLiteral {
+            text: path.as_bytes().to_vec(),
+            is_at_start: true,
+            is_at_end: true,
+        }]));
+        self.patterns.push(ScopedPattern::unverified());
+    }
+
     fn add_expression(&mut self, expression: &Expression) {
         let any = literals::of_expression(expression.text());
         self.required.push(Required::Any(any.unwrap_or_default()));
@@ -254,20 +265,24 @@ impl<'s> FilterScan<'s> {
     fn walk(&mut self, mut state: u32, text: &[u8], offset: usize) -> u32 {
         for (at, byte) in text.iter().enumerate() {
             state = self.prefilter.automaton.next(state, *byte);
-            for literal in self.prefilter.automaton.ending(state) {
-                self.add(literal, offset + at + 1, may_end(text, at + 1));
+            if self.prefilter.automaton.is_ending(state) {
+                self.add_ending(state, offset + at + 1, may_end(text, at + 1));
             }
         }
         state
     }
 
-    fn add(&mut self, literal: usize, end: usize, is_at_end: bool) {
-        let literal = &self.prefilter.literals[literal];
-        for anchor in &literal.anchors {
-            let fits =
-                (!anchor.is_at_start || end == literal.len) && (!anchor.is_at_end || is_at_end);
-            if fits && self.is_new(anchor.number) {
-                self.found.extend_from_slice(&anchor.patterns);
+    /// Adds the patterns of all literals that end in a state, which was reached at this place of the path.
+    #[inline(never)]
+    fn add_ending(&mut self, state: u32, end: usize, is_at_end: bool) {
+        for number in self.prefilter.automaton.ending(state) {
+            let literal = &self.prefilter.literals[number];
+            for anchor in &literal.anchors {
+                let is_placed =
+                    (!anchor.is_at_start || end == literal.len) && (!anchor.is_at_end || is_at_end);
+                if is_placed && self.is_new(anchor.number) {
+                    self.found.extend_from_slice(&anchor.patterns);
+                }
             }
         }
     }

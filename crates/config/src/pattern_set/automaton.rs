@@ -28,6 +28,8 @@ struct Node {
     literal: u32,
     /// The nearest node along the failure links that ends a literal.
     shorter: u32,
+    /// The first node from this one on along the failure links that ends a literal.
+    ending: u32,
 }
 
 impl LiteralAutomaton {
@@ -78,13 +80,14 @@ impl LiteralAutomaton {
 
     fn link_shorter(&mut self, node: u32) {
         let failure = self.nodes[node as usize].failure;
-        let found = &self.nodes[failure as usize];
-        let shorter = match found.literal {
-            NONE => found.shorter,
-            _ => failure,
+        // The root's failure link leads to itself; no literal ends there.
+        let shorter = self.nodes[failure as usize].ending;
+        let linked = &mut self.nodes[node as usize];
+        linked.shorter = shorter;
+        linked.ending = match linked.literal {
+            NONE => shorter,
+            _ => node,
         };
-        // The root's failure link leads to itself.
-        self.nodes[node as usize].shorter = if node == ROOT { NONE } else { shorter };
     }
 
     /// The state after one more byte.
@@ -106,14 +109,15 @@ impl LiteralAutomaton {
         self.root[usize::from(byte)]
     }
 
-    /// The literals that end in a state, the longest first.
+    /// Whether any literal ends in a state.
     #[inline]
+    pub(super) fn is_ending(&self, state: u32) -> bool {
+        state != ROOT && self.nodes[state as usize].ending != NONE
+    }
+
+    /// The literals that end in a state, the longest first.
     pub(super) fn ending(&self, state: u32) -> impl Iterator<Item = usize> {
-        let node = &self.nodes[state as usize];
-        let mut at = match node.literal {
-            NONE => node.shorter,
-            _ => state,
-        };
+        let mut at = self.nodes[state as usize].ending;
         std::iter::from_fn(move || {
             let node = self.nodes.get(at as usize)?;
             at = node.shorter;
@@ -129,6 +133,7 @@ impl Node {
             failure,
             literal: NONE,
             shorter: NONE,
+            ending: NONE,
         }
     }
 }

@@ -148,7 +148,7 @@ impl<'a> Asked<'a> {
 
     /// Whether its path is below an alias that is not for clients.
     pub fn is_internal(&self) -> bool {
-        let alias = self.site.alias(self.path);
+        let alias = self.site.matched_alias(&self.matches, self.path);
         alias.is_some_and(|(alias, ..)| alias.internal)
     }
 }
@@ -161,7 +161,7 @@ pub fn internal<W: World>(
     asked: &Asked<'_>,
     to: &mut Responder<'_, '_>,
 ) -> Option<Decision> {
-    let (alias, ..) = asked.site.alias(asked.path)?;
+    let (alias, ..) = asked.site.matched_alias(&asked.matches, asked.path)?;
     if !alias.internal {
         return None;
     }

@@ -9,8 +9,8 @@ use lowroad_config as config;
 use lowroad_config::Root;
 use lowroad_http::target;
 
-use super::Site;
 use super::identity::{Base, Identity};
+use super::{PathMatches, Site};
 use crate::files;
 
 /// Folders of a site, without symbolic links.
@@ -83,8 +83,20 @@ impl Site {
 
     /// The alias that a decoded path is below, its folder, and the path in that.
     pub fn alias<'p>(&self, path: &'p [u8]) -> Option<(&config::Alias, &Arc<Path>, &'p [u8])> {
-        let aliases = self.rules.aliases.iter().zip(&self.folders.aliases);
-        let within = aliases.filter_map(|(alias, base)| Some((alias, base, alias.within(path)?)));
+        self.matched_alias(&self.match_path(path), path)
+    }
+
+    /// The same where it is known which patterns the path matches.
+    pub fn matched_alias<'p>(
+        &self,
+        matches: &PathMatches<'_>,
+        path: &'p [u8],
+    ) -> Option<(&config::Alias, &Arc<Path>, &'p [u8])> {
+        let within = matches.aliases().filter_map(|number| {
+            let alias = self.rules.aliases.get(number)?;
+            let base = self.folders.aliases.get(number)?;
+            Some((alias, base, alias.within(path)?))
+        });
         within.max_by_key(|(alias, ..)| alias.path.len())
     }
 

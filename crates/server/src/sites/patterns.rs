@@ -15,9 +15,10 @@ enum PatternKind {
     Redirect,
     Rewrite,
     Route,
+    Alias,
 }
 
-const KINDS: usize = 5;
+const KINDS: usize = 6;
 
 /// The patterns of a site that a request is decided by.
 pub struct SitePatterns {
@@ -69,6 +70,10 @@ impl SitePatterns {
             builder.patterns.add(&route.pattern, MatchScope::Script);
         }
         builder.end(PatternKind::Route, site.routes.len());
+        for alias in &site.aliases {
+            builder.patterns.add_folder(&alias.path);
+        }
+        builder.end(PatternKind::Alias, site.aliases.len());
         SitePatterns {
             set: builder.patterns.build(indexes(site)),
             ranges: builder.ranges,
@@ -110,6 +115,11 @@ impl PathMatches<'_> {
     /// The numbers of the routes, in their order.
     pub fn routes(&self) -> impl Iterator<Item = usize> {
         self.of_kind(PatternKind::Route, 0)
+    }
+
+    /// The numbers of the aliases that it may be below, in their order.
+    pub fn aliases(&self) -> impl Iterator<Item = usize> {
+        self.of_kind(PatternKind::Alias, 0)
     }
 
     #[inline]

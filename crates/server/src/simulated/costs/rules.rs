@@ -5,7 +5,7 @@ use lowroad_testkit::instructions::{self, CountedPiece};
 use super::Exchange;
 
 /// One entry of each kind; `N` becomes its number.
-const ENTRIES: [(&str, &str); 12] = [
+const ENTRIES: [(&str, &str); 13] = [
     (
         "rule",
         "[[site.rule]]\npattern = \"/private-N/**\"\ndeny = 403\n",
@@ -45,6 +45,10 @@ const ENTRIES: [(&str, &str); 12] = [
     (
         "rewrite by expression",
         "[[site.rewrite]]\nregex = \"/(a|b)-N/x\"\nto = \"/new/$1\"\n",
+    ),
+    (
+        "alias",
+        "[[site.alias]]\npath = \"/files-N\"\nfolder = \"/srv\"\ninternal = true\n",
     ),
     (
         "header",
