@@ -98,6 +98,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     let server = Server {
         offered: args.own.then(|| own::follow(level.clone(), news.clone())),
         news: &news,
+        held: &held,
     };
     policy.clients().choose(&level)?;
     let learning = rules::behind(learning, &folder);
@@ -107,7 +108,6 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         // It is started again, and takes over.
         return done;
     }
-    held.begin_end(args.drain);
     drain::end(&level, args.drain);
     drain::remove(&folder)?;
     say::note("detached");
@@ -141,6 +141,8 @@ struct Server<'a> {
     /// What our own server answers without a connection.
     offered: Option<Offered>,
     news: &'a News,
+    /// Says to other processes when this one ends.
+    held: &'a hold::Held,
 }
 
 /// Somebody listens on each port.
@@ -211,6 +213,8 @@ fn serve(
                 .map_err(|error| format!("starting a thread: {error}"))?;
         }
         let done = daemon.run().map_err(|error| error.to_string());
+        // Before the threads have ended, which may wait for the server.
+        server.held.begin_end(args.drain);
         over.store(true, Ordering::Relaxed);
         done
     });

@@ -21,6 +21,8 @@ const LOCKS: &str = "/run/lowroad-softirq";
 
 /// How much longer than its connections get a process may take to end.
 const END_GRACE: Duration = Duration::from_secs(5);
+/// A process that was told to end may take so long to say that it does.
+const NOTICE_TIME: Duration = Duration::from_secs(2);
 /// How often it is looked again whether somebody keeps a level of whom no more is known.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -67,14 +69,18 @@ pub fn hold(folder: &Path) -> Result<Held, String> {
 /// # Errors
 /// As of [`hold`].
 pub fn hold_after_end(folder: &Path) -> Result<Held, String> {
-    let mut deadline = None;
+    let (begin, mut deadline) = (Instant::now(), None);
     loop {
         let taken = match try_to_hold(folder)? {
             Ok(held) => return Ok(held),
             Err(taken) => taken,
         };
         let Some((drain, pid)) = taken.drain.zip(taken.pid) else {
-            return Err(taken.text());
+            if begin.elapsed() > NOTICE_TIME {
+                return Err(taken.text());
+            }
+            thread::sleep(LOOK_INTERVAL);
+            continue;
         };
         let deadline = *deadline.get_or_insert_with(|| {
             let longest = drain + END_GRACE;
