@@ -72,6 +72,16 @@ static __always_inline int has_all_of_flight(const struct segment *segment, cons
 	       connection->rcv_nxt - segment->seq - 1 < REQUEST_MAX;
 }
 
+/* Drops the loss state of an earlier connection with the same port and the same sequence numbers. */
+static __always_inline void reset_recovery(const struct segment *segment, const struct connection *connection)
+{
+	__u32 index = segment->hash & (RECOVERY_ENTRIES - 1);
+	struct recovery *found = bpf_map_lookup_elem(&recoveries, &index);
+
+	if (found && found->tag == connection->tag)
+		found->tag = 0;
+}
+
 /* Begins it: the connection, and out. NOT_SENT: nothing has changed. */
 SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struct connection *connection ARG,
 			  const struct choice *choice ARG)
@@ -84,6 +94,7 @@ SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struc
 	};
 	int verdict;
 
+	reset_recovery(segment, connection);
 	/* First, since the client may be quick. */
 	set_under_way(connection, segment, choice, WITHHELD);
 	verdict = send_parts(ctx, segment, &parts);
