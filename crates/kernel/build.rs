@@ -52,7 +52,7 @@ fn build(bare: &Path, target: &Path) -> Result<PathBuf, Box<dyn Error>> {
         .args(["build", "--release", "--locked", "--target", TARGET])
         .args(["--package", PACKAGE, "--bin", PACKAGE, "--target-dir"])
         .arg(target)
-        // Nothing reads it from within the server, and it is four times as long as the rest.
+        // Nothing reads it inside the server, and it is four times as long as the rest.
         .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     for name in NOT_ITS {
         cargo.env_remove(name);

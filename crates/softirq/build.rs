@@ -64,8 +64,8 @@ fn compile(source: &Path, headers: &Path, object: &Path, more: &[&str]) -> Outco
     Ok(())
 }
 
-/// Removes what only debuggers read, a third of an object: the kernel reads BTF. Where the compiler's tool for that is not
-/// installed, the program is that much longer, and works as well.
+/// Removes debug information, a third of an object: the kernel reads only BTF. Without the compiler's tool for that the
+/// program is that much longer, and works as well.
 fn strip(clang: &str, object: &Path) {
     let tool = clang.replace("clang", "llvm-strip");
     let _ = Command::new(tool).arg("--strip-debug").arg(object).status();

@@ -43,17 +43,17 @@ struct Link {
 pub struct Lost {
     /// Who has asked.
     pub asker: Asker,
-    /// Why the connection was lost.
+    /// The cause of the loss.
     pub cause: LossCause,
 }
 
-/// Why a connection with a question on it was lost.
+/// The cause of the loss of a connection with a pending query.
 pub enum LossCause {
     /// The server had ended an old connection before the question came: asking again is safe and useful.
     Stale,
-    /// The server ended it, or could not be understood.
+    /// The server closed the connection, or sent bytes that can't be parsed.
     Server,
-    /// The answer is beyond a limit, so the rest of it was not waited for: the page's fault.
+    /// The response exceeds a limit, so the client did not read the rest of it: the page's fault.
     Answer(Error),
 }
 
@@ -275,7 +275,7 @@ impl Database {
         link.asker.map(|asker| Lost { asker, cause })
     }
 
-    /// Drops a connection whose bytes can't be used. What that means for its question, if there is one.
+    /// Drops a connection with invalid bytes. Returns its pending query, if there is one.
     fn unusable(
         &mut self,
         now_us: u64,
@@ -293,8 +293,8 @@ impl Database {
         link.asker.map(|asker| Lost { asker, cause })
     }
 
-    /// A connection has ended. Only one that was of no use to any page delays the next: otherwise a visitor who asks
-    /// for what ends connections would keep all others from the database.
+    /// Handles the end of a connection. Only a connection that has served no page delays the next one: otherwise a
+    /// visitor with queries that end connections would block the database for all others.
     fn ended(&mut self, now_us: u64, link: &Link, reason: &str) {
         let was_of_use = link.asker.is_some() || !link.is_new;
         match was_of_use {
@@ -328,7 +328,7 @@ impl Database {
         }
     }
 
-    /// No connection came about, or none that lasted: the next try is later.
+    /// Delays the next attempt after a connection that failed or ended before its first use.
     fn back_off(&mut self, now_us: u64, reason: &str) {
         self.counts[2] += 1;
         self.retry_us = now_us + self.backoff_us;

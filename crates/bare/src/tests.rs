@@ -448,7 +448,7 @@ fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
     [&len[..3], &[sequence], payload].concat()
 }
 
-/// The database server lets the image in.
+/// The database server accepts the image's login.
 fn log_in(net: &mut Net, link: Id) {
     const OK: [u8; 7] = [0, 0, 0, 2, 0, 0, 0];
     let mut greeting = b"\x0a8.0.40\0\x01\0\0\x0001234567\0\xff\xf7\x2d\x02\0\x28\x01\x15".to_vec();
@@ -456,7 +456,7 @@ fn log_in(net: &mut Net, link: Id) {
     greeting.extend(b"890123456789\0mysql_native_password\0");
     net.web.input(&mut net.calls, link, &packet(0, &greeting));
     let mut sequence = 2;
-    // After the login come settings, as many as there are.
+    // Any number of settings packets may follow the login.
     while net.calls.sent.remove(&link.index).is_some() {
         net.web.input(&mut net.calls, link, &packet(sequence, &OK));
         sequence = 1;

@@ -1,24 +1,24 @@
-//! Requests that an operator keeps from a shared cache: the origin answers them, and nothing of that is stored. It decides
-//! nothing of what RFC 9111 excludes already.
+//! Cache bypass: requests that an operator excludes from a shared cache. The origin answers them, and their responses
+//! are not stored. Other modules apply the exclusions of RFC 9111.
 
 use lowroad_http::forwarding;
 
 use crate::exclude::Excluded;
 
-/// Which requests bypass the cache.
+/// Selects the requests that bypass the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bypass {
-    /// Those with Cookie.
+    /// Requests with Cookie.
     pub cookies: bool,
-    /// Those with Cache-Control or Pragma.
+    /// Requests with Cache-Control or Pragma.
     pub cache_control: bool,
-    /// Those for these paths.
+    /// Requests for these paths.
     pub excluded: Excluded,
 }
 
 impl Bypass {
-    /// Whether a request bypasses the cache. Beside the operator's wishes: with credentials, and where a field that is not
-    /// part of the key says that the request was another one.
+    /// Whether a request bypasses the cache. Apart from the operator's exclusions these are requests with credentials,
+    /// and requests with a field, outside the cache key, by which a proxy describes another original request.
     pub fn has<'f>(
         &self,
         target: &[u8],

@@ -98,7 +98,7 @@ impl CacheControl {
     }
 }
 
-/// The field names that `private` and `no-cache` have as arguments in a line of Cache-Control. A shared cache stores the
+/// The field names in the arguments of `private` and `no-cache` in a line of Cache-Control. A shared cache stores the
 /// response without these fields (§5.2.2.4, §5.2.2.7).
 pub fn field_names(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     // Names are arguments.
@@ -204,8 +204,8 @@ pub(crate) fn non_negative(digits: &[u8]) -> Option<u64> {
     Some(digits.iter().fold(0, add))
 }
 
-/// The member at the start of `list` and what follows its comma; `None` if a quote stays open. Looks at no byte behind that
-/// comma.
+/// Splits `list` into its first member and the text after the comma; `None` if a quoted string is not closed. Reads no
+/// byte after that comma.
 fn take_member(list: &[u8]) -> Option<(&[u8], &[u8])> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in list.iter().enumerate() {

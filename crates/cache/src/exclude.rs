@@ -1,5 +1,5 @@
-//! Paths in whose responses a cache in front of somebody else's server takes no part: those that the server answers
-//! differently to itself, or to few. It knows nothing of keys and responses.
+//! Paths excluded from a cache in front of another web server: the server answers them differently to local clients, or
+//! to few clients. Independent of cache keys and responses.
 //!
 //! Where it is in doubt, a path is excluded: that costs a hit, the opposite gives away a page. So
 //! letters are compared without case, and a target both as it is written, percent escapes decoded, and as a
@@ -121,7 +121,7 @@ impl Excluded {
         }]))
     }
 
-    /// The prefixes of an operator, and those that are left out by default.
+    /// The operator's prefixes, and the prefixes excluded by default.
     #[must_use]
     pub fn with_well_known(texts: &[String]) -> Vec<String> {
         let known = WELL_KNOWN.iter().map(ToString::to_string);

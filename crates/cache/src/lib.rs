@@ -4,11 +4,11 @@
 //! Independent parts. [`Extents`] says which bytes of an arena are free; [`Store`] maps keys to values within a bound in
 //! bytes and chooses what to evict. RFC 9111 is the rest: [`storable`] says what may be stored, with [`freshness`],
 //! [`cache_control`] and [`request`]; [`lifetime`] how it may be used; [`vary`] and [`no_vary_search`] for which requests;
-//! [`validation`] how the origin is asked whether it holds; [`partial`] what parts of it are good for; [`invalidation`],
-//! [`groups`], [`pattern`] and [`bans`] what makes it invalid; [`bypass`] and [`exclude`] which requests an operator keeps
-//! from it; [`cache_status`] what the client is told. None knows a clock,
-//! a thread, a file or a socket: the values are the caller's, and so are the arena's memory and the time. The first two
-//! know no HTTP either: a key is opaque bytes.
+//! [`validation`] how the origin is asked whether it holds; [`partial`] what parts of it are good for;
+//! [`invalidation`], [`groups`], [`pattern`] and [`bans`] invalidate stored responses; [`bypass`] and [`exclude`]
+//! select the requests that an operator excludes from it; [`cache_status`] writes the field Cache-Status. None knows a
+//! clock, a thread, a file or a socket: the values are the caller's, and so are the arena's memory and the time. The
+//! first two know no HTTP either: a key is opaque bytes.
 
 #![no_std]
 #![forbid(unsafe_code)]

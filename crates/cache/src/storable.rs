@@ -25,9 +25,9 @@ pub struct Policy {
     pub explicit_only: bool,
     /// The operator's lifetime for responses that give none; if it is set, nothing is guessed from Last-Modified.
     pub ttl_secs: Option<u64>,
-    /// No lifetime that is guessed from Last-Modified is longer.
+    /// Upper bound of a heuristic lifetime from Last-Modified.
     pub guessed_secs_max: u64,
-    /// 403, 429 and 451 are stored: another client may be let in, or this one a moment later.
+    /// Stores 403, 429 and 451, though another client may be admitted, or this one a moment later.
     pub refusals: bool,
     /// `stale-while-revalidate` for responses that say nothing of it.
     pub stale_while_revalidate_secs: u64,
@@ -124,7 +124,8 @@ pub enum NotStorable {
     NoLifetime,
     /// It is not fresh when it comes.
     Stale,
-    /// It gives no lifetime, and was changed so shortly before that the one guessed from that is over: it may be stored later.
+    /// The response has no explicit lifetime, and changed so recently that its heuristic lifetime is over: storable
+    /// later.
     JustChanged,
     /// The request's method is not GET.
     Method,
@@ -487,7 +488,7 @@ fn lifetime(
     given.map_or_else(nothing, Ok)
 }
 
-/// What depends on the client or on the moment.
+/// Statuses that depend on the client or on the moment.
 fn is_refusal(status: u16) -> bool {
     matches!(status, 403 | 429 | 451)
 }

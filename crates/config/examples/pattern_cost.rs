@@ -5,8 +5,8 @@
 //! valgrind --tool=callgrind target/release/examples/pattern_cost 1000 10000 /articles/2026/levels.html
 //! ```
 //!
-//! Run it with two values of M; the difference divided by the difference of M is the cost of one. With M = 0 it is what the set
-//! costs to make.
+//! Run it with two values of M; the difference in instructions divided by the difference of M is the cost of one match.
+//! With M = 0 it counts the construction of the set.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -11,7 +11,7 @@ mod tests;
 /// A longer pattern is a mistake.
 const LEN_MAX: usize = 1024;
 
-/// Each part may cost one walk over the path.
+/// Each part may cost one pass over the path.
 const WILDCARDS_MAX: usize = 16;
 
 /// A glob over a decoded path.
@@ -122,7 +122,7 @@ impl Pattern {
         }
     }
 
-    /// The parts of a pattern for whole paths that matches the same.
+    /// The parts of an equivalent pattern for whole paths.
     pub(crate) fn absolute_parts(&self) -> Vec<Part> {
         if self.is_absolute() {
             return self.parts.clone();
@@ -215,8 +215,8 @@ fn capture_any<'a>(parts: &[Part], path: &'a [u8]) -> Option<&'a [u8]> {
     path.get(start..)
 }
 
-/// The places of a text that all of these parts, from its start on, can end at. Keeps the set of all places that the parts
-/// so far can end at, so there is nothing to go back to.
+/// The positions of a text at which a match of all these parts, from the start of the text, can end. Keeps the set of
+/// all end positions of the parts so far, so there is no backtracking.
 pub(crate) fn match_ends(parts: &[Part], text: &[u8]) -> Vec<bool> {
     let mut ends = vec![false; text.len() + 1];
     ends[0] = true;

@@ -1,12 +1,12 @@
 //! Matches a path with many patterns at once.
 //!
-//! Literal prefilter, as in Hyperscan and RE2's FilteredRE2: of each pattern the literal is chosen that is rarest among all
-//! patterns, and one walk of an automaton over the path finds which of these literals it has. Only patterns whose literal is
-//! there are then matched, each once and in a time linear in the path, whatever forms of the path count for it. So a
-//! pattern costs nothing while the path does not have its literal. At worst, with a path that has the literals of all
-//! patterns, each pattern costs one walk over the path for each of its parts.
+//! Literal prefilter, as in Hyperscan and RE2's FilteredRE2: each pattern is represented by its literal that is rarest
+//! among all patterns, and one pass of an automaton over the path finds the literals that the path contains. Only
+//! patterns whose literal was found are then matched, each once and in a time linear in the path, whatever forms of the
+//! path its scope includes. So a pattern costs nothing while its literal is absent from the path. In the worst case, a
+//! path that contains the literals of all patterns, each pattern costs one pass over the path for each of its parts.
 //!
-//! Patterns without a literal (`/**`, `*`) and expressions without a known one are matched with each path.
+//! Patterns without a literal (`/**`, `*`), and expressions without a known one, are matched with each path.
 
 mod automaton;
 mod literals;
@@ -27,9 +27,9 @@ mod tests;
 #[derive(Default)]
 pub struct PatternSet {
     patterns: Vec<ScopedPattern>,
-    /// Names of files that a folder's path may stand for.
+    /// Names of index files, which the path of a folder may stand for.
     indexes: Vec<Vec<u8>>,
-    /// Some pattern counts for more than the path itself.
+    /// Whether some pattern has a scope wider than the path itself.
     has_wide_scopes: bool,
     prefilter: Option<Prefilter>,
     /// Patterns that are matched with each path.
@@ -40,7 +40,7 @@ pub struct PatternSet {
 #[derive(Default)]
 pub struct PatternSetBuilder {
     patterns: Vec<ScopedPattern>,
-    /// For each pattern: the literals of which it needs all (globs) or one (expressions).
+    /// For each pattern: the literals that it requires, all of them (globs) or one (expressions).
     required: Vec<Required>,
 }
 
@@ -49,7 +49,7 @@ enum Required {
     Any(Vec<Vec<u8>>),
 }
 
-/// Finds the patterns whose literal a path has.
+/// Finds the candidates for a path: the patterns with a literal that occurs in it.
 struct Prefilter {
     automaton: LiteralAutomaton,
     /// By the number of the literal in the automaton.
@@ -61,9 +61,9 @@ struct FilterLiteral {
     anchors: Vec<AnchoredPatterns>,
 }
 
-/// Patterns that need a literal at a place.
+/// Patterns that need a literal at a position.
 struct AnchoredPatterns {
-    /// Of all [`AnchoredPatterns`].
+    /// The index among all [`AnchoredPatterns`].
     number: usize,
     is_at_start: bool,
     is_at_end: bool,
@@ -79,8 +79,8 @@ impl PatternSetBuilder {
         self.patterns.push(pattern);
     }
 
-    /// Adds a glob or an expression that captures: it is found for all paths that it matches, and perhaps for others. Whether it
-    /// matches is the caller's to see, who needs the captured text anyway.
+    /// Adds a glob or an expression with captures. The set reports it for every path that it matches, and perhaps for
+    /// others: the caller, which needs the captured text anyway, verifies the match.
     pub fn add_capturing(&mut self, paths: &Paths) {
         match paths {
             Paths::Pattern(pattern) => self.add(pattern, MatchScope::Unverified),
@@ -88,9 +88,9 @@ impl PatternSetBuilder {
         }
     }
 
-    /// Adds the path of a folder, which is found for itself and for all that is below it, and perhaps for others.
+    /// Adds the path of a folder. The set reports it for the folder and everything below, and perhaps for other paths.
     pub fn add_folder(&mut self, path: &str) {
-        // It is followed by a slash, or by nothing.
+        // A slash or the end of the path follows.
         self.required.push(Required::All(vec![RequiredLiteral {
             text: path.as_bytes().to_vec(),
             is_at_start: true,
@@ -105,7 +105,7 @@ impl PatternSetBuilder {
         self.patterns.push(ScopedPattern::unverified());
     }
 
-    /// Makes the set. `indexes` are names of files that a folder's path may stand for.
+    /// Builds the set. `indexes` are names of index files, which the path of a folder may stand for.
     pub fn build<'n>(self, indexes: impl IntoIterator<Item = &'n str>) -> PatternSet {
         let mut uses: BTreeMap<&[u8], usize> = BTreeMap::new();
         for required in &self.required {
@@ -148,7 +148,8 @@ impl Required {
         all.chain(any.iter().map(Vec::as_slice))
     }
 
-    /// The literals to look for: one of a glob, the rarest and of these the longest; all alternatives of an expression.
+    /// The literals to search for: one of a glob, the rarest and of these the longest; all alternatives of an
+    /// expression.
     fn choose(&self, uses: &BTreeMap<&[u8], usize>) -> Vec<RequiredLiteral> {
         match self {
             Required::All(all) => {
@@ -178,7 +179,7 @@ impl PatternSet {
         self.patterns.is_empty()
     }
 
-    /// The numbers of the patterns that are for a decoded path, which begins with `/`, in ascending order.
+    /// The numbers of the patterns that match a decoded path, which begins with `/`, in ascending order.
     #[must_use]
     pub fn matches(&self, path: &[u8]) -> Vec<u32> {
         if self.is_empty() {
@@ -192,7 +193,7 @@ impl PatternSet {
         found
     }
 
-    /// The patterns whose literal the path has, and those without any.
+    /// The candidates: patterns with a literal that occurs in the path, and patterns without a literal.
     fn candidates(&self, path: &[u8]) -> Vec<u32> {
         let Some(prefilter) = &self.prefilter else {
             return self.unfiltered.clone();
@@ -242,11 +243,11 @@ impl Prefilter {
     }
 }
 
-/// What one walk over a path finds.
+/// The literals found in one pass over a path.
 struct FilterScan<'s> {
     prefilter: &'s Prefilter,
-    /// A bit for each [`AnchoredPatterns`] that was found, so that a path costs no more by having a literal often. Empty
-    /// until the first is found.
+    /// A bit for each [`AnchoredPatterns`] that was found, so repeated literals add no cost. Empty until the first is
+    /// found.
     seen: Vec<u64>,
     found: Vec<u32>,
 }
@@ -260,7 +261,7 @@ impl<'s> FilterScan<'s> {
         }
     }
 
-    /// Goes on from a state with text that begins at `offset`; gives the state after it.
+    /// Continues from a state with text that begins at `offset`; returns the state after it.
     #[inline]
     fn walk(&mut self, mut state: u32, text: &[u8], offset: usize) -> u32 {
         for (at, byte) in text.iter().enumerate() {
@@ -272,7 +273,7 @@ impl<'s> FilterScan<'s> {
         state
     }
 
-    /// Adds the patterns of all literals that end in a state, which was reached at this place of the path.
+    /// Adds the patterns of all literals that end in a state, reached at this position of the path.
     #[inline(never)]
     fn add_ending(&mut self, state: u32, end: usize, is_at_end: bool) {
         for number in self.prefilter.automaton.ending(state) {
@@ -300,13 +301,13 @@ impl<'s> FilterScan<'s> {
     fn finish(mut self, unfiltered: &[u32]) -> Vec<u32> {
         self.found.extend_from_slice(unfiltered);
         self.found.sort_unstable();
-        // An expression may have been found by several of its literals.
+        // Several literals of an expression may have matched.
         self.found.dedup();
         self.found
     }
 }
 
-/// Whether a form of the path that is matched may end at a place.
+/// Whether a form of the path that is matched may end at a position.
 fn may_end(text: &[u8], end: usize) -> bool {
     let rest = &text[end..];
     matches!(rest, [] | [b'/', ..])

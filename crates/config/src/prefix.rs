@@ -77,7 +77,7 @@ impl Prefix {
     }
 }
 
-/// The addresses of many prefixes; a look-up takes the logarithm of their number.
+/// The addresses of many prefixes; a look-up takes time logarithmic in their number.
 #[derive(Clone, Debug, Default)]
 pub struct PrefixSet {
     /// In ascending order; none overlap.
@@ -85,7 +85,7 @@ pub struct PrefixSet {
 }
 
 impl PrefixSet {
-    /// Those of a list.
+    /// The addresses of these prefixes.
     #[must_use]
     pub fn new(prefixes: &[Prefix]) -> PrefixSet {
         let mut sorted: Vec<RangeInclusive<IpAddr>> = prefixes.iter().map(Prefix::range).collect();
@@ -93,7 +93,7 @@ impl PrefixSet {
         let mut ranges: Vec<RangeInclusive<IpAddr>> = Vec::new();
         for range in sorted {
             match ranges.last_mut() {
-                // Prefixes that overlap lie within one another.
+                // Overlapping prefixes are nested.
                 Some(last) if range.start() <= last.end() => {
                     *last = *last.start()..=*last.end().max(range.end());
                 }
@@ -109,7 +109,7 @@ impl PrefixSet {
         self.ranges.is_empty()
     }
 
-    /// Whether one of the prefixes has an address, as [`Prefix::has`] says.
+    /// Whether one of the prefixes contains an address, by the rule of [`Prefix::has`].
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();

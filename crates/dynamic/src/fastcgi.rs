@@ -155,7 +155,7 @@ impl FastCgiHandler {
     }
 }
 
-/// Why a request was stopped, and what that says of the server.
+/// The failure of a stopped request, and its outcome for the server's health.
 fn ended(stopped: Stopped) -> (Failure, Outcome) {
     let outcome = backends::outcome(&stopped);
     (stopped.failure, outcome)
@@ -366,7 +366,7 @@ impl FastCgiHandler {
     /// Puts the request to the same server once more, on a new connection: the one that had been kept was closed.
     ///
     /// # Errors
-    /// Why it was stopped, and what that says of the server.
+    /// The failure, and its outcome for the server's health.
     async fn put_again(
         &self,
         asked: &ScriptRequest,

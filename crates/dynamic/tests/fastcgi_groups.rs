@@ -104,7 +104,7 @@ fn one_that_is_not_there_is_passed_over_and_then_left_out() {
     }
 }
 
-/// A script whose output is no response says nothing against the server that runs it.
+/// A script that writes no valid response does not count against its server.
 #[test]
 fn a_broken_script_takes_no_server_out() {
     runtime().block_on(async {

@@ -93,8 +93,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    /// The client has sent its last byte while its request is worked on, which says no more than that no other request follows
-    /// (RFC 9112 §9.6). Only a connection that is broken is given up.
+    /// The client half-closed the connection while its request is processed. That only means that no other request
+    /// follows (RFC 9112 §9.6), so only a broken connection is given up.
     pub(crate) fn ended_while_waiting(&mut self, id: usize) {
         let connection = &self.connections[id];
         if connection.exchanges.gives_up() && connection.sending.is_none() && self.is_broken(id) {
@@ -102,7 +102,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    /// Whether the connection is broken, as far as its socket tells.
+    /// Whether the socket reports the connection as broken.
     fn is_broken(&mut self, id: usize) -> bool {
         let connection = &mut self.connections[id];
         if connection.two.is_some() || !connection.input.is_empty() {

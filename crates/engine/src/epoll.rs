@@ -1,9 +1,8 @@
 //! The driver for Linux: epoll, edge-triggered, each connection registered once.
 //!
-//! A connection is told readable and writable by one registration and never touched again
-//! (epoll_ctl costs more than it saves: Gammo et al., OLS 2004). Listeners are level-triggered, so
-//! that a limit on accepts per turn loses nobody. Connections to elsewhere are told in `network`, how a wait ends
-//! in `wait_timer`.
+//! One registration reports a connection readable and writable, and is never changed (epoll_ctl costs more than it
+//! saves: Gammo et al., OLS 2004). Listeners are level-triggered, so a limit on accepts per turn loses no connection.
+//! Upstream connections are described in `network`, the timeout of a wait in `wait_timer`.
 
 mod network;
 mod wait_timer;

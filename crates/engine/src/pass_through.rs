@@ -1,12 +1,12 @@
-//! Connections that are passed through: from the first request on that is not understood, all bytes go to the server that the
-//! service names, unchanged, and what that says comes back, each way until its end. Nothing of it is interpreted any more, so
-//! it does not matter how the other side reads it.
+//! Connection pass-through: from the first request that is not understood, all bytes go unchanged to the server that
+//! the service names, and its bytes come back, in each direction until its end. This server no longer interprets any of
+//! them, so it does not matter how the other side reads them.
 //!
 //! ```text
-//!  client ─► what was received of the request ─► receive ─► Far::from_client ─► the server
+//!  client ─► bytes received of the request ────► receive ─► Far::from_client ─► the server
 //!  client ◄─ sending (a stream) ◄─────────────────────────── Far::to_client ◄─ the server
 //! ```
-//! To the engine such a connection is a [`Tunnel`](crate::tunnel) without a response before it.
+//! To the engine such a connection is a [`Tunnel`](crate::tunnel) that has no response before it.
 
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
@@ -29,29 +29,29 @@ use crate::stream::{Next, Receiver, Sender};
 use crate::tunnel::{Far, Tunnel};
 use crate::worker::Worker;
 
-/// How many bytes wait on each way.
+/// Buffer size for each direction.
 const WAITING_LEN_MAX: usize = 64 << 10;
-/// Bytes that are taken from the server at a time.
+/// Maximum length of one read from the server.
 const PIECE_LEN: usize = 16 << 10;
-/// How often each way is looked at before others have their turn.
+/// Maximum polls of each direction before other connections get their turn.
 const TURNS_MAX: usize = 16;
 
-/// Where a connection is passed through to.
+/// The destination of a pass-through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassThrough {
     /// The server.
     pub to: SocketAddr,
-    /// From which address it is asked, if not from any.
+    /// Source address of the connection to the server; `None` leaves the choice to the kernel.
     pub from: Option<IpAddr>,
-    /// How long connecting may take, in milliseconds.
+    /// Timeout for connecting, in milliseconds.
     pub connect_timeout_ms: u64,
-    /// The connection closes when nothing has moved for so long, in milliseconds.
+    /// The connection closes after this many milliseconds without progress.
     pub idle_timeout_ms: u64,
 }
 
 impl<D: Driver, V: Service> Worker<D, V> {
-    /// Passes a connection through, if the service wants that of this request, or, without one, of what is no request. `input`
-    /// begins with its first byte. Whether it does.
+    /// Passes a connection through if the service wants it for this request or, without a head, for bytes that are no
+    /// request. `input` begins with its first byte. Returns whether the connection is passed through.
     pub(crate) fn passes_through(
         &mut self,
         id: usize,
@@ -69,7 +69,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         true
     }
 
-    /// The same of a head that was begun and will not end.
+    /// Passes an incomplete request head through after the client's last byte.
     pub(crate) fn pass_rest_through(&mut self, id: usize) {
         let connection = &mut self.connections[id];
         if connection.lingering || connection.http.is_tunnel() || !connection.begun {
@@ -99,7 +99,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let local = self.local.clone();
         self.local.tasks.spawn(carry(far, way, local)).detach();
         self.out.parts.push(Part::Stream(Streamed::new(to_client)));
-        // Answers to earlier requests come first.
+        // Responses to earlier requests are sent first.
         match self.out.bytes.is_empty() {
             true => self.start_sending(id, Some((0, 0)), 0),
             false => self.flush(id),
@@ -110,7 +110,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 }
 
-/// Brings the bytes of both ways to the other side, until both have ended or one has failed.
+/// Forwards bytes in both directions until both have ended or one has failed.
 async fn carry(far: Far, way: PassThrough, local: Local) {
     let remote = match way.from {
         Some(from) => Remote::TcpFrom { to: way.to, from },
@@ -118,7 +118,7 @@ async fn carry(far: Far, way: PassThrough, local: Local) {
     };
     let patience = Duration::from_millis(way.connect_timeout_ms);
     let connecting = Outgoing::connect(&local.sources, remote);
-    // Without a server the client's connection closes with `far`.
+    // If the server can't be reached, dropping `far` closes the client's connection.
     if let Ok(Ok(server)) = local.timers.timeout(patience, connecting).await {
         let mut carrier = Carrier::new(far, server);
         poll_fn(|context| carrier.poll(context)).await;
@@ -129,22 +129,22 @@ struct Carrier {
     server: Outgoing,
     /// `None` once the client has sent its last byte.
     from_client: Option<Receiver>,
-    /// What the server has not taken of it.
+    /// Bytes from the client that the server has not accepted yet.
     piece: Buffer,
-    /// Bytes of it that have not been sent, wherever it is.
+    /// Unsent bytes for the server, wherever they are.
     left: usize,
-    /// The server knows that nothing more comes.
+    /// Whether the server knows that no more bytes follow.
     is_finished: bool,
     /// `None` once the server has sent its last byte.
     to_client: Option<Sender>,
     received: Box<[u8]>,
 }
 
-/// How far one way is.
+/// The progress of one direction.
 enum Progress {
     Moved,
     Waits,
-    /// A side is gone.
+    /// One side is gone.
     Over,
 }
 
@@ -204,7 +204,7 @@ impl Carrier {
         }
     }
 
-    /// Tells the server that the client has sent its last byte.
+    /// Half-closes the connection to the server: the client has sent its last byte.
     fn finish(&mut self, context: &mut Context<'_>) -> Progress {
         if self.is_finished {
             return Progress::Waits;

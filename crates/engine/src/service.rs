@@ -116,8 +116,8 @@ pub trait Service {
         None
     }
 
-    /// Where a connection over HTTP/1 is passed through to, with this request and all that follows it; or, without one, with what
-    /// is no request. `None`: it is answered here.
+    /// The destination to which an HTTP/1 connection is passed through, with this request and all later bytes; without
+    /// a request, for bytes that are no request. `None`: this server answers.
     #[inline]
     fn pass_through(
         &mut self,

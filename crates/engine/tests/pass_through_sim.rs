@@ -1,5 +1,5 @@
-//! Connections that are passed through, in the simulator: the server gets every byte from the start of the request on, its own
-//! come back after the answers to earlier requests, and each end reaches the other side.
+//! Connections that are passed through, in the simulator: the server receives every byte from the start of the request,
+//! its bytes follow the responses to earlier requests, and the end of each side reaches the other.
 //!
 //! Each case is a seed; a failure prints it.
 
@@ -20,7 +20,7 @@ use lowroad_http::limits::Limits;
 use lowroad_http::request::Request;
 use lowroad_http::status::Status;
 
-/// Answers requests for `/own`, and passes all others through.
+/// Answers requests for `/own`, and passes all other connections through.
 struct Passing;
 
 impl Service for Passing {
@@ -84,7 +84,7 @@ struct Case {
 
 const OWN: &[u8] = b"GET /own HTTP/1.1\r\nHost: sim\r\n\r\n";
 
-/// What begins so is no request, not a whole one, or one that is not answered here.
+/// Beginnings of bytes that are no request, no complete one, or one that this service does not answer.
 const BEGINNINGS: [&[u8]; 5] = [
     b"no request\r\n\r\n",
     b"GET /a/../b HTTP/1.1\r\nHost: sim\r\nHost: sim\r\n\r\n",
@@ -159,7 +159,7 @@ impl Case {
         panic!("seed {}: {what} does not happen", self.seed);
     }
 
-    /// The server's end of the connection, once it has come about.
+    /// The server's side of the connection, once it is established.
     fn server(&mut self) -> usize {
         for _ in 0..400_000 {
             if let Some(server) = self.world.dialed().pop() {
@@ -184,12 +184,12 @@ fn all_bytes_reach_the_other_side_and_both_ends_do() {
             content([0, 5000, 300_000][(seed % 3) as usize]),
         );
         let sent = [beginning, &rest].concat();
-        // Requests before it are answered here.
+        // This service answers the requests before it.
         case.world.send(case.client, &[OWN, OWN, &sent].concat());
         case.world.end(case.client);
         let server = case.server();
         case.turn_until("all of it", |case| case.world.read(server) == sent);
-        // A client that sends no more still listens.
+        // A client that has half-closed still receives.
         let said = content(200_000);
         case.world.send(server, &said);
         case.world.end(server);

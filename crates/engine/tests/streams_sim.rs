@@ -488,7 +488,7 @@ fn a_body_that_stops_coming_is_given_up() {
     }
 }
 
-/// A client that has asked for something quiet, and had the start of it.
+/// A client that requested a body with pauses, and received its start.
 fn asked_for_quiet(case: &mut Case) -> (usize, Sender) {
     let client = case.world.connect();
     case.world
@@ -513,7 +513,7 @@ fn a_connection_that_breaks_while_nothing_comes_is_noticed() {
     }
 }
 
-/// The end of what a client sends says only that no other request follows (RFC 9112 §9.6).
+/// A half-close by the client only means that no other request follows (RFC 9112 §9.6).
 #[test]
 fn who_only_says_no_more_gets_all_that_comes() {
     for seed in 0..20 {

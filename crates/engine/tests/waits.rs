@@ -1,4 +1,4 @@
-//! Waits of the epoll driver without events: they end by themselves, whatever ends the waits before had.
+//! Waits of the epoll driver without events: each ends by its timeout, whatever the timeouts of earlier waits.
 
 use lowroad_engine::driver::Driver;
 use lowroad_engine::epoll::EpollDriver;
@@ -10,7 +10,7 @@ fn waits_end_whether_their_ends_come_nearer_or_not() {
     let mut events = Vec::new();
     for timeout_ms in [1, 30, 2, 0, 20, 5, 5, 40, 3] {
         let end_ms = driver.now_ms() + timeout_ms;
-        // A wait may end early, as by a signal: then its caller waits for the rest.
+        // A wait may end early, as by a signal; its caller then waits for the rest.
         while driver.now_ms() < end_ms {
             driver.wait(Some(end_ms - driver.now_ms()), &mut events);
         }

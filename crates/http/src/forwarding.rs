@@ -1,13 +1,13 @@
-//! Request fields by which whatever stands in front of a server says what the client's request was before it: that it came
-//! over TLS, to another host, for another path or with another method. The server may answer them with another response,
-//! though none of them is part of a cache's key. `bpf/request.h` of the soft-interrupt level has the same list.
+//! Request fields in which a proxy describes the client's original request: its scheme, host, path or method. The
+//! server may choose its response by them, though none of them is part of a cache key. `bpf/request.h` of the
+//! soft-interrupt level has the same list.
 
-/// Beginnings of their names.
+/// Prefixes of their names.
 const BEGINNINGS: [&str; 7] = [
     "X-Forwar", "X-HTTP-M", "X-Method", "X-Origin", "X-Rewrit", "X-Scheme", "X-URL-Sc",
 ];
 
-/// Of these, what only says where the client is.
+/// Exceptions: fields that only identify the client.
 const OF_CLIENTS: &str = "X-Forwarded-For";
 
 /// Other names.
@@ -19,7 +19,7 @@ const NAMES: [&str; 5] = [
     "X-Host",
 ];
 
-/// Whether a field of this name says that the request was another one.
+/// Whether a field of this name describes another original request.
 #[must_use]
 pub fn tells_other_request(name: &[u8]) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());

@@ -1,5 +1,5 @@
-//! Three levels on one interface of a guest: one in native XDP, which the device has once, and two at TC ingress. Each
-//! answers the clients of its port, and goes on when another is detached.
+//! Three levels on one interface of a guest: one in native XDP, of which a device has one, and two at TC ingress. Each
+//! answers the clients of its port, and continues when another is detached.
 
 mod own;
 
@@ -24,7 +24,7 @@ root = "/srv"
 "#;
 const PORTS: [u16; 3] = [80, 81, 82];
 const BODY: &str = "the same at each port\n";
-/// The guest is emulated, and other tests run beside it.
+/// Generous, since the guest is emulated and other tests run beside it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn boot(lowroad: &Path, kernel: &Kernel) -> Guest {
@@ -46,7 +46,7 @@ fn boot(lowroad: &Path, kernel: &Kernel) -> Guest {
     Guest::boot(&boot, &plugin().expect("the plugin"), network).expect("a guest")
 }
 
-/// Attaches a level; what it prints.
+/// Attaches a level; returns its output.
 fn attach(guest: &mut Guest, port: u16) -> String {
     let log = format!("/run/attach-{port}");
     let command = format!(
@@ -56,7 +56,7 @@ fn attach(guest: &mut Guest, port: u16) -> String {
     guest.output_of(&command).expect("a level")
 }
 
-/// How many requests each level has answered.
+/// The number of requests that each level has answered.
 fn hits(guest: &mut Guest) -> Vec<u64> {
     let status = guest.output_of("lowroad status --softirq --json");
     let status = serde_json::from_str::<Value>(&status.expect("status")).expect("JSON");
@@ -65,7 +65,7 @@ fn hits(guest: &mut Guest) -> Vec<u64> {
     hits.map(|count| count.as_u64().expect("a count")).collect()
 }
 
-/// Requests the page on a connection of its own.
+/// Requests the page on a separate connection.
 fn get(address: SocketAddr) {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -84,7 +84,7 @@ fn get(address: SocketAddr) {
     assert_eq!(body, BODY.as_bytes(), "{address}");
 }
 
-/// Requests the page at all ports until so many levels have answered more often than before.
+/// Requests the page at all ports until this many levels have answered more often than before.
 fn answered_by(guest: &mut Guest, addresses: &[SocketAddr], levels: usize) {
     let before = hits(guest);
     assert_eq!(before.len(), levels, "{before:?}");

@@ -1,6 +1,6 @@
-//! Lines of the access log. Pure formatting: knows no clock, no file and no request; everything, the
-//! time too, is given. Each request pays for its line, so numbers, addresses and dates are put together by
-//! hand, and nothing is allocated but room for the line. To read first: RFC 8259 §7 for the JSON form.
+//! Lines of the access log. Pure formatting, without clock, file or request: the caller passes every value, including
+//! the time. Each request pays for its line, so the code formats numbers, addresses and dates by hand, and allocates
+//! only room for the line. To read first: RFC 8259 §7 for the JSON form.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -9,12 +9,12 @@ use crate::civil;
 use crate::decimal::{decimal, padded};
 use crate::escape::{escaped, escaped_word, json_escaped};
 
-/// A logged response. Byte fields are as received and may hold anything.
+/// A logged response. Byte fields are as received, with arbitrary content.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
     /// The client's address.
     pub peer: IpAddr,
-    /// The user whose password was verified; empty if none.
+    /// The authenticated user; empty if none.
     pub user: &'a [u8],
     /// When the response began, ms since 1970.
     pub unix_ms: u64,
@@ -26,13 +26,13 @@ pub struct Entry<'a> {
     pub status: u16,
     /// Bytes of the response's body that were sent.
     pub body_bytes: u64,
-    /// Whether the response was sent to its end.
+    /// Whether the response was sent completely.
     pub whole: bool,
     /// The Referer; empty if none.
     pub referer: &'a [u8],
     /// The User-Agent; empty if none.
     pub user_agent: &'a [u8],
-    /// From the request's last byte to the response's, µs.
+    /// Time from the request's last byte to the response's, µs.
     pub duration_us: u64,
     /// The response's source: hit, miss, …
     pub outcome: &'a str,
@@ -42,20 +42,20 @@ pub struct Entry<'a> {
     pub tls: &'a str,
 }
 
-/// The form of a line.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineFormat {
     /// The combined format.
     Combined,
-    /// The combined format, and behind it the outcome, the duration in seconds, and the host.
+    /// The combined format, followed by the outcome, the duration in seconds, and the host.
     Extended,
-    /// An object on a line: `time`, `peer`, `user` where there is one, `host`, `request`, `status`, `bytes`,
-    /// `whole`, `referer`, `user_agent`, `duration_us`, `outcome`, `level`, and `tls` with TLS. Valid JSON
-    /// for all bytes: those that are not UTF-8 become U+FFFD.
+    /// A JSON object per line: `time`, `peer`, `user` where there is one, `host`, `request`, `status`, `bytes`,
+    /// `whole`, `referer`, `user_agent`, `duration_us`, `outcome`, `level`, and `tls` with TLS. Valid JSON for all
+    /// bytes: invalid UTF-8 becomes U+FFFD.
     Json,
 }
 
-/// Makes lines in one format. In the combined and the extended one all but printable ASCII, and `"` and `\`, become
+/// Formats lines in one format. In the combined and the extended one, all but printable ASCII, and `"` and `\`, become
 /// `\xHH`, so that no client can forge a line.
 pub struct LineFormatter {
     format: LineFormat,
@@ -63,7 +63,7 @@ pub struct LineFormatter {
 }
 
 impl LineFormatter {
-    /// Makes lines in this format.
+    /// Creates a formatter for this format.
     pub fn new(format: LineFormat) -> LineFormatter {
         LineFormatter {
             format,
@@ -87,7 +87,7 @@ impl LineFormatter {
     }
 }
 
-/// The date of the last second that was asked for: most lines have the second of the line before.
+/// Caches the date of the last formatted second: most lines share the second of the line before.
 #[derive(Default)]
 struct DateText {
     unix_s: u64,
@@ -175,7 +175,7 @@ fn json(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"}");
 }
 
-/// A mapped IPv4 address is shown as IPv4.
+/// An IPv4-mapped address is shown as IPv4.
 fn address(address: IpAddr, out: &mut Vec<u8>) {
     match address.to_canonical() {
         IpAddr::V4(address) => {

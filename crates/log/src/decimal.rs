@@ -1,4 +1,4 @@
-//! Numbers as decimal digits, without the formatting machinery: most of a log line's numbers are short.
+//! Decimal numbers without the formatting machinery: most of a log line's numbers are short.
 
 /// 20 digits hold every `u64`.
 const DIGITS_MAX: usize = 20;
@@ -17,7 +17,7 @@ pub fn padded<const WIDTH: usize>(number: u64, out: &mut Vec<u8>) {
         digits[start] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    // There are few of them: one by one they cost less than a call that copies.
+    // There are few digits: one by one they cost less than a call that copies.
     for digit in &digits[start.min(DIGITS_MAX - WIDTH)..] {
         out.push(*digit);
     }

@@ -1,4 +1,4 @@
-//! Received bytes as text of a log: whatever a client sends, it stays inside its field and its line.
+//! Escaping of received bytes for a log: no client's bytes can leave their field or their line.
 
 use std::io::Write;
 
@@ -17,7 +17,7 @@ pub fn escaped(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends bytes like [`escaped`], with spaces escaped, too: the field ends at a space.
+/// Appends bytes like [`escaped`], and escapes spaces too: the field ends at a space.
 pub fn escaped_word(bytes: &[u8], out: &mut Vec<u8>) {
     for (number, part) in bytes.split(|byte| *byte == b' ').enumerate() {
         if number > 0 {
@@ -37,23 +37,23 @@ pub fn json_escaped(bytes: &[u8], out: &mut Vec<u8>) {
         match c {
             '"' => out.extend_from_slice(b"\\\""),
             '\\' => out.extend_from_slice(b"\\\\"),
-            // C1 and DEL too: JSON would allow them, a terminal would act on them.
+            // C1 and DEL too: JSON allows them, but a terminal interprets them.
             c if c.is_control() => drop(write!(out, "\\u{:04x}", u32::from(c))),
             c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
 }
 
-/// Whether no form of escape changes these bytes.
+/// Whether every escape form leaves these bytes unchanged.
 fn are_plain(bytes: &[u8]) -> bool {
     let Some(last) = bytes.last_chunk() else {
         return bytes.iter().all(|byte| is_plain(*byte));
     };
-    // The last chunk may overlap the one before, so that no bytes are left to be looked at one by one.
+    // The last chunk may overlap the one before, so that no bytes are left for a loop over single bytes.
     bytes.as_chunks().0.iter().chain([last]).all(is_chunk_plain)
 }
 
-/// Without an early end the comparisons become a few vector instructions.
+/// Without an early exit the comparisons become a few vector instructions.
 fn is_chunk_plain(chunk: &[u8; 16]) -> bool {
     chunk.iter().fold(true, |all, byte| all & is_plain(*byte))
 }

@@ -1,8 +1,8 @@
 //! Logs that never make their writers wait: the access log's lines, the error log, and the thread
 //! that writes both.
 //!
-//! Knows no server: [`access`] formats the line of a response, [`writer`] takes bytes to a file, and
-//! [`error`] puts levels and times before messages.
+//! Independent of any server: [`access`] formats the line of a response, [`writer`] writes bytes to a file, and
+//! [`error`] prefixes messages with level and time.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,11 @@
-//! The thread that owns a log's target, and the bounded buffers to it.
+//! The thread that owns a log's target, and the bounded buffers in front of it.
 //!
-//! Group commit: each [`Sink`] appends to a buffer that only its owner and the thread touch. The thread
-//! wakes when a log with a delay has gathered [`WAKE_LEN`] bytes, or when its delay has passed since the
-//! first of them, and writes everything that waits. So a line costs one copy, and neither a system call nor a
-//! contended lock.
+//! Group commit: each [`Sink`] appends to a buffer that only its owner and the thread touch. The thread wakes when a
+//! log with a delay has gathered [`WAKE_LEN`] bytes, or when its delay has passed since the first of them, and writes
+//! all pending lines. So a line costs one copy, and neither a system call nor a contended lock.
 //!
-//! A target may be a pipe that nobody reads or a disk that hangs: then the buffers fill, and lines that
-//! do not fit are lost and counted. Only this thread ever waits.
+//! A target may be a pipe without a reader or a disk that hangs: then the buffers fill, and lines that do not fit are
+//! lost and counted. Only this thread ever waits.
 
 mod output;
 #[cfg(test)]
@@ -21,11 +20,11 @@ use std::time::{Duration, Instant};
 
 use self::output::{Output, line_count, open};
 
-/// Bytes that may wait to be written, in all buffers of a log.
+/// Maximum pending bytes, in all buffers of a log.
 const PENDING_LEN_MAX: usize = 4 << 20;
-/// So many bytes are written without further delay.
+/// This many bytes are written without further delay.
 const WAKE_LEN: usize = 64 * 1024;
-/// A buffer that grew beyond this is given back to the allocator.
+/// A buffer that grew beyond this is freed.
 const CAPACITY_KEPT_MAX: usize = 256 * 1024;
 /// How long closing waits for the rest to be written.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 2000 });
@@ -41,15 +40,15 @@ pub enum Target {
     File(PathBuf),
 }
 
-/// The thread and its buffers. Dropping it lets the thread write what waits and end by itself;
-/// [`Writer::close`] waits for that.
+/// The thread and its buffers. Dropping it lets the thread write the pending lines and end by itself; [`Writer::close`]
+/// waits for that.
 pub struct Writer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A way to the thread. Lines of one sink and its clones stay in order; those of different sinks are
-/// in order only from one write to the next.
+/// A handle for adding lines. Lines of one sink and its clones stay in order; those of different sinks are in order
+/// only from one write to the next.
 #[derive(Clone)]
 pub struct Sink {
     shared: Arc<Shared>,
@@ -63,10 +62,10 @@ struct SinkBuffer {
 }
 
 struct Shared {
-    /// Longest time that a line waits for others.
+    /// Maximum time that a line waits to be batched with others.
     delay: Duration,
-    /// Bytes in the buffers or being written: 0 <= it <= [`PENDING_LEN_MAX`]. Grows under the lock of the
-    /// buffer that gets the bytes; only the thread lowers it.
+    /// Bytes in the buffers or being written: 0 <= it <= [`PENDING_LEN_MAX`]. Grows under the lock of the buffer that
+    /// receives the bytes; only the thread lowers it.
     pending_len: AtomicUsize,
     control: Mutex<Control>,
     changed: Condvar,
@@ -92,10 +91,10 @@ impl Writer {
         Writer::start(target, |_| Duration::ZERO)
     }
 
-    /// Like [`Writer::open`], but a line may wait for others for as long as `delay`; on a terminal it does not.
+    /// Like [`Writer::open`], but a line may wait for others for up to `delay`, except on a terminal.
     ///
     /// # Errors
-    /// The same.
+    /// As for [`Writer::open`].
     pub fn open_delayed(target: &Target, delay: Duration) -> io::Result<Writer> {
         Writer::start(target, |output| match output.file().is_terminal() {
             true => Duration::ZERO,
@@ -125,7 +124,7 @@ impl Writer {
         })
     }
 
-    /// A new way to the thread, with its own buffer: one for each thread that logs often.
+    /// Creates another sink with a separate buffer: one for each thread that logs often.
     pub fn sink(&self) -> Sink {
         let buffer = Arc::<Mutex<SinkBuffer>>::default();
         lock(&self.shared.control).buffers.push(buffer.clone());
@@ -135,8 +134,8 @@ impl Writer {
         }
     }
 
-    /// Opens the file anew: after it was renamed away (logrotate). Lines pushed before still go to the old file. If
-    /// opening fails, the log goes on into the file it has, and `on_failure` is called by the log's thread.
+    /// Reopens the file after it was renamed (logrotate). Lines pushed before still go to the old file. If opening
+    /// fails, the log continues with its open file, and the log's thread calls `on_failure`.
     pub fn reopen(&self, on_failure: impl FnOnce(&io::Error) + Send + 'static) {
         lock(&self.shared.control).reopen = Some(Box::new(on_failure));
         self.shared.changed.notify_all();
@@ -179,8 +178,8 @@ impl Sink {
         self.shared.lost.load(Relaxed)
     }
 
-    /// Adds whole lines. False if they did not fit: they are lost and counted. Never waits for the
-    /// target; the lock it takes is held for a copy at most.
+    /// Adds whole lines. False if they did not fit: they are lost and counted. Never waits for the target; its lock is
+    /// held for a copy at most.
     pub fn push(&self, lines: &[u8]) -> bool {
         if lines.is_empty() {
             return true;
@@ -197,7 +196,7 @@ impl Sink {
         };
         buffer.lines.extend_from_slice(lines);
         drop(buffer);
-        // A signal is a system call: only the push makes it that gives the thread something new to know.
+        // Waking the thread is a system call, so only a push that changes its next deadline does it.
         if before == 0 || (before < WAKE_LEN && before + lines.len() >= WAKE_LEN) {
             self.shared.wake();
         }
@@ -206,7 +205,7 @@ impl Sink {
 }
 
 impl Shared {
-    /// Takes room for so many bytes. How many waited before; none if there is too little room.
+    /// Reserves room for this many bytes. Returns the number of bytes pending before; none if there is too little room.
     fn reserve(&self, len: usize) -> Option<usize> {
         let grown = |pending: usize| {
             let sum = pending.checked_add(len)?;
@@ -215,7 +214,7 @@ impl Shared {
         self.pending_len.fetch_update(Relaxed, Relaxed, grown).ok()
     }
 
-    /// The lock orders this after the bytes that were added, and before the thread's next look or its sleep.
+    /// The lock orders this after the added bytes, and before the thread's next check or sleep.
     fn wake(&self) {
         drop(lock(&self.control));
         self.changed.notify_all();
@@ -235,7 +234,7 @@ impl Shared {
         self.lost.fetch_add(lines, Relaxed);
     }
 
-    /// So many bytes are written, or lost.
+    /// Accounts for bytes that were written, or lost.
     fn count_done(&self, len: usize) {
         let before = self.pending_len.fetch_sub(len, Relaxed);
         if before == len && lock(&self.control).is_closed {
@@ -243,7 +242,7 @@ impl Shared {
         }
     }
 
-    /// Waits until something is to be done; none if the log is closed and everything is written.
+    /// Waits for the next work; none if the log is closed and everything is written.
     fn next_round(&self) -> Option<Round> {
         let mut control = lock(&self.control);
         let mut end = None;
@@ -275,7 +274,7 @@ impl Shared {
     }
 }
 
-/// What the thread does at a time: it empties all buffers, and then opens the file anew if that was asked for.
+/// One round of the thread: it empties all buffers, and then reopens the file if requested.
 struct Round {
     buffers: Vec<Arc<Mutex<SinkBuffer>>>,
     reopen: Option<OnFailure>,
@@ -283,7 +282,7 @@ struct Round {
 
 impl Control {
     fn round(&mut self) -> Round {
-        // A buffer whose sinks are gone is kept until it is written.
+        // A buffer without sinks stays until it is written.
         let is_used = |buffer: &Arc<Mutex<SinkBuffer>>| {
             Arc::strong_count(buffer) > 1 || !lock(buffer).lines.is_empty()
         };
@@ -296,7 +295,7 @@ impl Control {
 }
 
 fn write_all(shared: &Shared, target: &Target, mut output: Output<std::fs::File>) {
-    // Changes places with the buffer that is written, so that sinks go on with memory that exists.
+    // Swapped with the buffer being written, so that sinks continue with allocated memory.
     let mut lines = Vec::new();
     while let Some(round) = shared.next_round() {
         for buffer in &round.buffers {

@@ -26,8 +26,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the answer to a statement is more than this client takes, or another than it can take: the fault of
-    /// the statement or of a limit, and no sign that the server is unwell.
+    /// Whether the response to a statement exceeds this client's limits, or has a form that it does not support: the
+    /// fault of the statement or of a limit, and no sign that the server is unhealthy.
     pub fn is_of_answer(self) -> bool {
         match self {
             Error::PacketTooLong

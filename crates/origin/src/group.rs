@@ -50,7 +50,7 @@ pub struct Picked {
 }
 
 impl Picked {
-    /// Says whose request it is: what one client's requests find does not take a member away from the others.
+    /// Records the client of the request: failures of one client's requests do not eject a member for the others.
     pub fn of_client(&mut self, address: IpAddr) {
         self.clients = ClientSet::of_address(address);
     }

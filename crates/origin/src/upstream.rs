@@ -94,7 +94,7 @@ impl<P> Upstream<P> {
 }
 
 impl<P> Attempt<P> {
-    /// Says whose request it is.
+    /// Records the client of the request.
     pub fn of_client(&mut self, address: IpAddr) {
         if let Some(picked) = &mut self.picked {
             picked.of_client(address);

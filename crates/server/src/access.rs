@@ -1,8 +1,8 @@
-//! The access log: records of requests whose responses are being sent, and their lines.
+//! The access log: records of requests with responses in progress, and their lines.
 //!
-//! A worker gathers lines and passes them to the log once per turn of its event loop; a thread of the log
-//! writes them, at most [`WRITE_DELAY`] later. If that thread can't keep up, lines are lost and counted, never
-//! waited for. Records are used again, so a line allocates nothing.
+//! A worker gathers lines and passes them to the log once per turn of its event loop; the log's thread writes them, at
+//! most [`WRITE_DELAY`] later. If that thread can't keep up, lines are lost and counted, never waited for. Records are
+//! reused, so a line allocates nothing.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -72,33 +72,33 @@ impl Outcome {
     }
 }
 
-/// Longest time that a line waits for others to be written with.
+/// Maximum time that a line waits to be written with others.
 pub const WRITE_DELAY: Duration = Duration::from_millis(200);
 
-/// A request line of garbage is cut to this.
+/// A malformed request line is truncated to this length.
 const LINE_LEN_MAX: usize = 1024;
 /// Lines are passed on at this length.
 const BATCH_LEN: usize = 32 * 1024;
-/// So many records wait for their next request.
+/// Maximum number of unused records kept for later requests.
 const SPARE_COUNT_MAX: usize = 64;
-/// A record with more memory than this is not kept.
+/// A record with more memory than this is freed.
 const SPARE_LEN_MAX: usize = 4 * 1024;
 
-/// A request, until its response has been sent. Texts that are missing are empty.
+/// The record of a request until its response is complete. Missing texts are empty.
 pub struct Record {
     peer: IpAddr,
     unix_ms: u64,
     started_ms: u64,
     status: u16,
     outcome: Outcome,
-    /// The user whose password was verified.
+    /// The authenticated user.
     user: Vec<u8>,
-    /// The request line, in the form of HTTP/1 for every protocol.
+    /// The request line, in HTTP/1 form for every protocol.
     line: Vec<u8>,
     host: Vec<u8>,
     referer: Vec<u8>,
     user_agent: Vec<u8>,
-    /// The version of TLS.
+    /// The TLS version.
     tls: &'static str,
 }
 
@@ -203,7 +203,7 @@ impl AccessLog {
         }
     }
 
-    /// The record of a request.
+    /// Creates the record of a request.
     pub fn record(
         &mut self,
         request: &Request<'_>,
@@ -217,7 +217,7 @@ impl AccessLog {
         record
     }
 
-    /// The record of bytes that are no request.
+    /// Creates the record of bytes that are no request.
     pub fn record_refused(
         &mut self,
         input: &[u8],
@@ -233,7 +233,7 @@ impl AccessLog {
         record
     }
 
-    /// Writes a line; `whole` is false for a response that was cut.
+    /// Writes a line; `whole` is false for a truncated response.
     pub fn write(&mut self, record: Box<Record>, body_len: u64, whole: bool, now_ms: u64) {
         let entry = record.entry(body_len, whole, now_ms);
         self.formatter.append(&entry, &mut self.lines);
@@ -243,7 +243,7 @@ impl AccessLog {
         }
     }
 
-    /// Passes on the lines that were gathered.
+    /// Passes the gathered lines to the log.
     pub fn flush(&mut self) {
         if !self.lines.is_empty() {
             // Lost lines are counted by the log.
@@ -253,7 +253,7 @@ impl AccessLog {
     }
 }
 
-/// Records between two requests, whose memory is used again.
+/// Pool of unused records, for reuse of their memory.
 #[derive(Default)]
 struct SpareRecords {
     #[expect(

@@ -22,10 +22,10 @@ const NOBODY: &str =
 /// A line of a purge that only makes stale.
 pub const SOFT: &str = "soft";
 
-/// Whether a server of this process is asked, where no socket is named.
+/// Selects the server processes to query when no socket is named.
 pub type IsAsked<'a> = &'a dyn Fn(u32) -> bool;
 
-/// All servers are.
+/// Selects all servers.
 pub const EVERY_SERVER: IsAsked<'static> = &|_| true;
 
 /// Has all servers that may be asked purge what they keep of programs' responses: those that listen at its port, if one is
@@ -158,7 +158,7 @@ fn ask(admin: Option<&Path>, is_asked: IsAsked<'_>, question: &str) -> Result<Ve
     Ok(answers)
 }
 
-/// The process that listens at a socket.
+/// The process that listens on a socket.
 fn process_of(path: &Path) -> Option<u32> {
     let stream = UnixStream::connect(path).ok()?;
     let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;

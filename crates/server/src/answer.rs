@@ -360,7 +360,7 @@ impl<W: World> Decider<'_, W> {
     }
 }
 
-/// How long the server of a connection that is passed through may take to accept it.
+/// Timeout for connecting to the server of a connection that is passed through.
 const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
 /// Below it an authority looks whether a name is ours (RFC 8555 §8.3).

@@ -1,6 +1,6 @@
 //! The two clocks, for helper threads; workers have their driver's.
 //!
-//! They are read by the C library, which can do without the kernel's page of code for it (vDSO): under valgrind there is none.
+//! The C library reads them, and does not depend on the vDSO, the kernel's page of code for it: valgrind has none.
 
 use std::time::Duration;
 
@@ -42,6 +42,6 @@ pub fn unix_ns() -> i64 {
 }
 
 fn read(clock: ClockId) -> Duration {
-    // It fails for clocks that a system does not have, and Linux has these.
+    // It fails only for clocks that a system lacks, and Linux has these.
     clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
 }

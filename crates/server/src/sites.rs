@@ -227,7 +227,7 @@ impl Sites {
         )
     }
 
-    /// Where connections of a listener lead that are passed through, if any are.
+    /// The destination of connections of a listener that are passed through, if any are.
     #[inline]
     pub fn pass_through(&self, listener: ListenerId) -> Option<&config::PassThrough> {
         let names = self.listeners.get(usize::from(listener.0))?;
@@ -372,7 +372,7 @@ impl Site {
         }
     }
 
-    /// Which of its patterns a decoded path matches.
+    /// The site's patterns that match a decoded path.
     pub fn match_path<'a>(&'a self, path: &'a [u8]) -> PathMatches<'a> {
         self.patterns.of(path)
     }

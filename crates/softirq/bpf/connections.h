@@ -80,7 +80,7 @@ static __always_inline int is_shifted(const struct connection *connection)
 	return connection->state == STATE_KERNEL && (connection->socket_rcv | connection->socket_snd);
 }
 
-/* What is sent to the segment's client carries the timestamps of its connection. */
+/* Segments to this segment's client carry the timestamps of its connection. */
 static __always_inline void set_reply_options(struct segment *segment, const struct connection *connection)
 {
 	segment->reply_options_len = connection->has_timestamps ? TIMESTAMPS_LEN : 0;

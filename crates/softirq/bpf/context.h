@@ -4,8 +4,8 @@
 
 #include "maps.h"
 
-/* Marks on frames between the programs at TC: a segment injected towards the kernel as if a client had sent it; an
- * answer; a segment that comes in once more. All levels use the same marks, each on frames of its ports (is_marked). */
+/* Marks on frames between the programs at TC: a segment injected towards the kernel in a client's name; an answer; a
+ * segment that re-enters the program. All levels use the same marks, each on frames of its ports (is_marked). */
 #define TC_INDEX_INJECTED 0x4c57
 #define TC_INDEX_ANSWER 0x4c58
 #define TC_INDEX_REPEATED 0x4c59

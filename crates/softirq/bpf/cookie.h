@@ -140,7 +140,7 @@ static __always_inline void count_wrong_cookie(struct control *control, const st
 
 #define LINUX_OPTIONS_LEN 20
 
-/* The options, if they are those of Linux in its order: MSS, SACK, timestamps, scale. They are read by words. */
+/* Reads the options by words, if they have Linux's layout: MSS, SACK, timestamps, scale. */
 static __always_inline const __u32 *linux_options(context *ctx, const struct segment *syn)
 {
 	const __u32 *words = frame_begin(ctx) + (syn->tcp_at & 0x3f) + TCP_LEN;

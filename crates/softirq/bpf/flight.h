@@ -186,7 +186,7 @@ static __always_inline int on_flight_timer(struct recovery *known, struct connec
 	return 2;
 }
 
-/* Whether it has options besides timestamps, which nearly always are SACK blocks. */
+/* Whether the segment has options besides timestamps, which nearly always are SACK blocks. */
 static __always_inline int has_more_options(const struct segment *segment)
 {
 	__u32 timestamps_len = segment->has_timestamps ? TIMESTAMPS_LEN : 0;

@@ -107,7 +107,7 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 	}
 	if (attrs.tstamp_ok) {
 		attrs.rcv_tsval = bpf_ntohl(segment->tsval_be);
-		/* With this the socket's clock goes on where ours ends. */
+		/* The socket's timestamp clock then continues ours. */
 		attrs.rcv_tsecr = now_ms() + connection->clock_offset;
 	}
 	listener = bpf_skc_to_tcp_sock(sk);

@@ -279,7 +279,7 @@ static __always_inline int agrees_to_timestamps(context *ctx, const struct contr
 	return tsval >= 0;
 }
 
-/* Writes the options of the SYN-ACK, no longer than those of the SYN: how many bytes. */
+/* Writes the options of the SYN-ACK, no longer than those of the SYN. Returns their length. */
 static __always_inline __u32 choose_syn_options(context *ctx, const struct control *control, const struct segment *syn,
 						const struct abilities *can, __u32 *options)
 {
@@ -294,12 +294,12 @@ static __always_inline __u32 choose_syn_options(context *ctx, const struct contr
 	options[0] = bpf_htonl(0x02040000 | (mss < most ? mss & 0xffff : most));
 	if (agrees_to_timestamps(ctx, control, syn, options + 3)) {
 		options[1] = bpf_htonl((has_sack ? 0x04020000 : 0x01010000) | 0x080a);
-		/* Each connection has another clock, so that none tells how long this machine runs. */
+		/* Each connection has a different clock, so no timestamp reveals the uptime of this machine. */
 		options[2] = bpf_get_prandom_u32();
 		options[4] = scale;
 		return 20;
 	}
-	/* What is not sent is 0, so that it adds nothing to the sum. */
+	/* Unused words are 0, so that they add nothing to the checksum. */
 	options[3] = 0;
 	if (room < 8)
 		return 4;
@@ -346,7 +346,7 @@ SEPARATE int answer_syn(context *ctx, struct segment *syn ARG, __u32 taken)
 
 	if (!control)
 		return pass(reason_pass_syn_off);
-	/* Another connection of this tuple, which is over, has no say in this one. */
+	/* An earlier connection of this tuple, which is over, has no influence on this one. */
 	syn->reply_options_len = 0;
 	int is_known = find_half_open(syn, control, &what);
 	/* Else one that is forged would displace that of the client (RFC 5961 §4, as Linux does it). */
@@ -389,9 +389,9 @@ SEPARATE int open_connection(const struct segment *segment ARG, const struct abi
 	connection->snd_nxt = segment->ack;
 	connection->mss = can->mss;
 	connection->options = can->options;
-	/* Clients send them from the first segment after the SYN on if the SYN-ACK had them, and never otherwise. */
+	/* Clients send them in all segments after the SYN if the SYN-ACK had them, and never otherwise. */
 	connection->has_timestamps = segment->has_timestamps;
-	/* The clock goes on from the SYN-ACK, which the client repeats. */
+	/* The clock continues from the SYN-ACK's timestamp, which the client echoes. */
 	connection->clock_offset = bpf_ntohl(segment->tsecr_be) - now_ms();
 	connection->handshake = handshake_of(segment);
 	connection->state = STATE_OPEN;

@@ -110,7 +110,7 @@ SEPARATE int hold(context *ctx, const struct segment *segment ARG,
 	return failed;
 }
 
-/* Writes the headers over those of the frame, but for the checksum of TCP. Timestamps stay. */
+/* Overwrites the headers of the frame, except the TCP checksum. Timestamps stay. */
 static __always_inline int write_held_headers(context *ctx, const struct segment *segment)
 {
 	void *begin = frame_begin(ctx), *end = frame_end(ctx);

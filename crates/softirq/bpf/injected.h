@@ -9,7 +9,7 @@
 
 /* The frame at hand is one that goes to the client: its addresses of Ethernet are turned round. */
 #define INJECT_TURNED 0x100
-/* The segment comes by the program once more, which hands its connection over. */
+/* The segment re-enters the program, which hands its connection over. */
 #define INJECT_HANDED 0x200
 
 /* Where a copy comes in again. On the loopback device a frame that has lost its route would count as a stranger's. */
@@ -78,7 +78,7 @@ static __always_inline int inject_reset(struct __sk_buff *skb, const struct segm
 	return inject(skb, segment, seq, 0, FLAG_RST);
 }
 
-/* Whether the frame is a segment that this level has injected. Removes its mark, which ends here. */
+/* Whether this level has injected the segment in the frame. Removes the mark, which is no longer needed. */
 static __always_inline int is_injected(struct __sk_buff *skb)
 {
 	if (!is_marked(skb, TC_INDEX_INJECTED, TCP_DEST_AT))

@@ -18,7 +18,7 @@ struct {
 	__type(value, __u64);
 } takers SEC(".maps");
 
-/* Clients whose connections are the server's, as in the map of this name of the level below. */
+/* Clients that are left to the server, as in the map of this name of the level below. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -54,7 +54,7 @@ static __always_inline int is_same(const __u32 *a, const __u32 *b)
 	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
 }
 
-/* Of the prefixes that fit a client the longest holds. */
+/* The longest prefix that matches a client decides. */
 static __always_inline int is_denied(const struct ends *ends)
 {
 	struct prefix prefix = { .bits = 128 };
@@ -65,17 +65,17 @@ static __always_inline int is_denied(const struct ends *ends)
 	return says && *says == PREFIX_DENIED;
 }
 
-/* What comes from this machine is its server's: our own requests to it, which come from addresses that are nobody's, and
- * those of others here, to whom it may tell more than to strangers. Nobody elsewhere can have these addresses: the
- * kernel drops such packets, or answers them to this machine. The interface would not tell: for a connection to an
- * address of this machine the kernel gives the one that has the address, not lo. */
+/* Connections from this machine are left to its server: our own requests to it, which come from reserved addresses, and
+ * those of other local clients, which may get more from it than strangers. No other host can use these addresses: the
+ * kernel drops such packets, or answers them to this machine. The interface is no criterion: for a connection to an
+ * address of this machine the kernel reports the interface with the address, not lo. */
 static __always_inline int is_from_here(const struct ends *ends)
 {
 	__u32 outsider_v4[4] = { 0, 0, bpf_htonl(0xffff), bpf_htonl(OUTSIDER) };
 	__u32 outsider_v6[4] = { bpf_htonl(0x20010db8), 0, 0, bpf_htonl(OUTSIDER) };
 	struct ends other = *ends;
 
-	/* Of a pair of addresses, the one that differs in the last bit is for what is passed through. */
+	/* Of the pair of addresses, connections that are passed through use the one with the last bit set. */
 	other.remote_be[3] &= ~bpf_htonl(1);
 	return is_same(ends->remote_be, ends->local_be) || is_same(other.remote_be, outsider_v4) ||
 	       is_same(other.remote_be, outsider_v6);

@@ -39,12 +39,12 @@ struct segment {
 	__u8 summed;
 	/* It was held in pieces, of which the first alone would not be known for its request (held.h). */
 	__u8 is_pieced;
-	/* It has timestamps where all stacks write them. */
+	/* It has timestamps at the position that all stacks use. */
 	__u8 has_timestamps;
-	/* Bytes of timestamps in what is sent to its connection's client. */
+	/* Length of the timestamps option in segments to its connection's client. */
 	__u8 reply_options_len;
 	__u8 spare;
-	/* As on the wire: the client's clock, and ours as the client has last seen it; 0 without timestamps. */
+	/* In network byte order: the client's clock, and ours as last echoed by the client; 0 without timestamps. */
 	__u32 tsval_be;
 	__u32 tsecr_be;
 	/* Of its connection. */
@@ -68,8 +68,8 @@ static __always_inline int is_in(const __u64 *ports, __u16 port)
 #define TCP_SOURCE_AT 0
 #define TCP_DEST_AT 2
 
-/* Whether this level has put the mark on the frame. Several levels may share an interface, and use the same marks;
- * a port has one level, and `port_at` is where the frame has that of this machine. Marked frames have no IP options. */
+/* Whether this level has marked the frame. Several levels may share an interface and use the same marks; a port has one
+ * level, and `port_at` is the offset of this machine's port in the frame. Marked frames have no IP options. */
 static __always_inline int is_marked(struct __sk_buff *skb, __u32 mark, __u32 port_at)
 {
 	void *begin = frame_begin(skb), *end = frame_end(skb), *tcp = begin + V4_TCP_AT;
@@ -134,7 +134,7 @@ static __always_inline __u16 fold(__u64 sum)
 	low += high;
 	if (low < high)
 		low++;
-	/* Both halves are added to each other; the carry of the lower comes round into the upper. */
+	/* Adds both halves; the carry of the lower one wraps round into the upper one. */
 	low += low << 16 | low >> 16;
 	return low >> 16;
 }
@@ -148,7 +148,7 @@ static __always_inline __u64 words_of(const void *begin, int count)
 	return sum;
 }
 
-/* NOP, NOP, timestamps: so all stacks write them (RFC 7323 appendix A). */
+/* NOP, NOP, timestamps: the layout of all stacks (RFC 7323 appendix A). */
 #define TIMESTAMPS_BEGIN 0x0101080a
 
 static __always_inline void read_timestamps(const struct tcphdr *tcp, void *end, struct segment *segment)
@@ -165,8 +165,8 @@ static __always_inline void read_timestamps(const struct tcphdr *tcp, void *end,
 	segment->tsecr_be = options[2];
 }
 
-/* Of the clock that the kernel's sockets have, too: the same connection may have both, one after the other, and its
- * client takes no timestamp from the past. */
+/* The same clock as that of the kernel's sockets: a connection may use both in turn, and its client accepts no
+ * timestamp from the past. */
 static __always_inline __u32 now_ms(void)
 {
 	return bpf_ktime_get_ns() / 1000000;
@@ -230,7 +230,7 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 	/* Frames may be filled up behind the segment. */
 	if (tcp->doff < 5 || ip_len < segment->payload_at || ip_len > segment->frame_len)
 		return NOT_PLAIN;
-	/* RFC 1122 §3.2.1.2: no answer to such. IPv6 headers have no checksum. */
+	/* RFC 1122 §3.2.1.2: drop it without an answer. IPv6 headers have no checksum. */
 	if (fold(header_sum) != 0xffff)
 		return WRONG_SUM;
 	segment->payload_len = ip_len - segment->payload_at;

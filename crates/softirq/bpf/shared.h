@@ -9,11 +9,11 @@
 /* Part of the name of the folder of pinned maps: raise it when a type below changes. */
 #define LAYOUT_VERSION 9
 
-/* TCP's timestamps with what aligns them (RFC 7323 appendix A). */
+/* The TCP timestamps option with its padding (RFC 7323 appendix A). */
 #define TIMESTAMPS_LEN 12
-/* What one segment carries of a response (Ethernet 1500, timestamps). */
+/* Maximum response bytes in one segment (Ethernet 1500, timestamps). */
 #define RESPONSE_MAX 1448
-/* IPv6 routers do not fragment, and their complaints would not find a socket: 1280 - 60 - 12 (RFC 8200 §5). */
+/* IPv6 routers do not fragment, and their ICMP errors would not find a socket: 1280 - 60 - 12 (RFC 8200 §5). */
 #define RESPONSE_MAX_V6 1208
 /* Segments of an answer: as many as the kernel sends at first (RFC 6928). */
 #define PARTS_MAX 10
@@ -92,12 +92,12 @@ struct tuple {
 	__u16 local_port_be;
 };
 
-/* From 203.0.113.254, 2001:db8::cb00:71fe and fe80::cb00:71fe the server is asked what it tells to anybody: the
- * last word of them, as a number. It is even: connections that are passed through as they are come from the address
- * above it. */
+/* The last word, as a number, of 203.0.113.254, 2001:db8::cb00:71fe and fe80::cb00:71fe, the source addresses of our
+ * requests, to which the server gives its answer for unknown clients. It is even: connections that are passed through
+ * come from the address above it. */
 #define OUTSIDER 0xcb0071fe
 
-/* Leading bits that count, and an address; IPv4 as ::ffff:a.b.c.d. */
+/* A prefix length in bits, and an address; IPv4 as ::ffff:a.b.c.d. */
 struct prefix {
 	__u32 bits;
 	__u32 address_be[4];
@@ -170,7 +170,7 @@ struct connection {
 	 * by how much the client's numbers are ahead of that. */
 	__u32 socket_rcv;
 	__u32 socket_snd;
-	/* What our timestamps are ahead of CLOCK_MONOTONIC in milliseconds. */
+	/* Offset of our timestamps from CLOCK_MONOTONIC in milliseconds. */
 	__u32 clock_offset;
 };
 

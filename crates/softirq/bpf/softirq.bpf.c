@@ -39,7 +39,7 @@ static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 
 		return VERDICT_PASS;
 	parsed = parse(begin, end, frame_len, control, &segment);
 #ifdef TIER_XDP
-	/* What native XDP can't take off, the program at TC can. */
+	/* The program at TC removes headers that native XDP can't. */
 	if (parsed != PARSED && is_wrapped(begin, end))
 		return frame_again(ctx) ? VERDICT_PASS : pass(reason_pass_fragment);
 #endif
@@ -141,7 +141,7 @@ int lowroad_marked(struct __sk_buff *skb)
 	return mark == META_HAND_OVER || skb->tc_index == TC_INDEX_REPEATED ? on_handed(skb) : TCX_NEXT;
 }
 
-/* At TC egress, with both tiers. Answers that this level sends from TC come by here too. */
+/* At TC egress, with both tiers. Answers that this level sends from TC pass here too. */
 SEC("tc")
 int lowroad_out(struct __sk_buff *skb)
 {

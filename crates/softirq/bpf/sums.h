@@ -15,7 +15,7 @@ static __always_inline __s64 sum_of_header(context *ctx, const struct segment *s
 		return -1;
 	sum = words_of(at, 5);
 	at += TCP_LEN;
-	/* Nearly always these are all options, and they are in a register. */
+	/* Nearly always all options are timestamps, and they are in a register. */
 	if (segment->has_timestamps) {
 		sum += (__u64)bpf_htonl(TIMESTAMPS_BEGIN) + segment->tsval_be + segment->tsecr_be;
 		at += TIMESTAMPS_LEN;

@@ -187,8 +187,8 @@ SEPARATE int on_flight(context *ctx, struct segment *segment ARG, struct connect
 	return reset(ctx, segment, connection, reason_tcp_gone);
 }
 
-/* RFC 5961 §3.2: a reset is believed at the number that the client is to send next. That is rcv_nxt, and, while an
- * answer is under way whose request is not acknowledged yet, the number that we have acknowledged last. */
+/* RFC 5961 §3.2: a reset is accepted at the sequence number that the client is to send next. That is rcv_nxt, and,
+ * during an answer whose request is not acknowledged yet, the number that we have acknowledged last. */
 static __always_inline int on_reset(context *ctx, const struct segment *segment,
 				    struct connection *connection)
 {
@@ -440,7 +440,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		connection = find(segment);
 	if (!connection)
 		return VERDICT_DROP;
-	/* It may be another connection by now, in the same place. */
+	/* By now the place may hold another connection. */
 	set_reply_options(segment, connection);
 	if (connection->seen != now)
 		connection->seen = now;

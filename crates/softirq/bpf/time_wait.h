@@ -26,9 +26,9 @@ struct tcp_timewait_sock {
 
 #define NOT_REOPENED (1ull << 32)
 
-/* The number that the kernel expects on a connection in TIME_WAIT in whose place a SYN may begin a new
- * one: its number is above all of the old, and so is its time, if the old one had times. That its time
- * alone is above is not enough here, since no segment is dropped here for an old time. */
+/* The number that the kernel expects on a connection in TIME_WAIT that a SYN may replace with a new one: the SYN's
+ * number is above all of the old connection's, and so is its timestamp, if the old one had timestamps. A newer
+ * timestamp alone is not enough here, since this level drops no segment for an old timestamp. */
 SEPARATE __u64 reopened_at(struct __sk_buff *skb, const struct segment *syn ARG, __s64 timestamp)
 {
 	struct bpf_sock *sk = socket_of(skb, syn);

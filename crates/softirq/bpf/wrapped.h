@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Segments of our connections that are not plain: behind IPv4 options or IPv6 extension headers, or in fragments. The
- * kernel has no socket for them, and would reset the connection. Options and extension headers are taken off, and the
- * segment comes in once more; for a fragment the connection goes to the server above, and its client sends the segment
- * again. All others pass as they are. Only TC can do that. */
+/* Segments of our connections with IPv4 options or IPv6 extension headers, or in fragments. The kernel has no socket
+ * for them, and would reset the connection. This program removes options and extension headers, and the segment
+ * re-enters the level; after a fragment the connection is handed to the server above, and its client retransmits the
+ * segment. All others pass unchanged. Only TC can do that. */
 #pragma once
 
 #include "kept.h"
@@ -12,7 +12,7 @@
 #define IPPROTO_ROUTING_HEADER 43
 #define IPPROTO_FRAGMENT_HEADER 44
 #define IPPROTO_DESTINATION_OPTIONS 60
-/* A longer chain passes as it is. */
+/* A longer chain passes unchanged. */
 #define EXTENSIONS_MAX 4
 
 static __always_inline int is_extension(__u8 protocol)
@@ -21,7 +21,7 @@ static __always_inline int is_extension(__u8 protocol)
 	       protocol == IPPROTO_FRAGMENT_HEADER || protocol == IPPROTO_DESTINATION_OPTIONS;
 }
 
-/* Whether the frame may be one of these: by its IP header, which is at the usual place. */
+/* Whether the frame may be one of these, by its IP header, which is at the usual offset. */
 static __always_inline int is_wrapped(void *begin, void *end)
 {
 	struct ethhdr *eth = begin;
@@ -38,13 +38,13 @@ static __always_inline int is_wrapped(void *begin, void *end)
 
 #ifndef TIER_XDP
 
-/* What stands between a frame's IP header and TCP. */
+/* The headers and options between a frame's IP header and TCP. */
 struct wrapping {
 	__u32 len;
 	__u32 is_fragment;
 };
 
-/* Of IPv6: 0, or not 0 if TCP is not what follows, or it is not for this machine yet. */
+/* Reads IPv6 extension headers. Not 0 if TCP does not follow, or the packet is not for this machine yet. */
 static __always_inline int read_extensions(struct __sk_buff *skb, __u8 next, struct wrapping *found)
 {
 	__u8 header[4];
@@ -68,7 +68,7 @@ static __always_inline int read_extensions(struct __sk_buff *skb, __u8 next, str
 	return next == IPPROTO_TCP ? 0 : -1;
 }
 
-/* Reads the headers of such a frame: 0, if it goes to one of the ports. */
+/* Reads the headers of such a frame. 0 if it goes to one of the ports. */
 SEPARATE int read_wrapped(struct __sk_buff *skb, struct segment *segment ARG, struct wrapping *found ARG)
 {
 	void *begin = frame_begin(skb), *end = frame_end(skb);
@@ -108,7 +108,7 @@ SEPARATE int read_wrapped(struct __sk_buff *skb, struct segment *segment ARG, st
 	return is_in(control->ports, bpf_ntohs(segment->tuple.local_port_be)) ? 0 : -1;
 }
 
-/* Takes `len` bytes off behind the IP header. Not 0 if that fails: then nobody may get the frame. */
+/* Removes `len` bytes after the IP header. Not 0 on failure: the frame must then be dropped. */
 SEPARATE int unwrap(struct __sk_buff *skb, __u32 is_v6, __u32 len)
 {
 	__u32 ip[5];
@@ -130,8 +130,8 @@ SEPARATE int unwrap(struct __sk_buff *skb, __u32 is_v6, __u32 len)
 	return bpf_skb_store_bytes(skb, ETH_HLEN, ip, sizeof(ip), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* If the client has all of ours, the kernel makes the connection's socket of a copy of the frame that says no more
- * than that, and the client sends the segment to it again. */
+/* If the client has acknowledged everything, the kernel creates the connection's socket from a copy of the frame with
+ * that acknowledgement alone, and the client retransmits the segment to the socket. */
 static __always_inline void lift(struct __sk_buff *skb, const struct segment *segment, struct connection *connection)
 {
 	if ((segment->flags & (FLAG_ACK | FLAG_SYN | FLAG_RST)) != FLAG_ACK || segment->seq != connection->rcv_nxt ||
@@ -149,7 +149,8 @@ static __always_inline void lift(struct __sk_buff *skb, const struct segment *se
 		inject(skb, segment, segment->seq, segment->ack, FLAG_ACK | INJECT_HANDED);
 }
 
-/* The first part of a segment, which has the numbers. The kernel's socket gets them translated, if it needs that. */
+/* The first fragment of a segment, which has the sequence numbers. Translates them for the kernel's socket, if
+ * needed. */
 static __always_inline int on_fragment(struct __sk_buff *skb, struct segment *segment, struct connection *connection,
 				       __u32 before)
 {
@@ -158,12 +159,12 @@ static __always_inline int on_fragment(struct __sk_buff *skb, struct segment *se
 		return drop(reason_drop_fragment);
 	}
 	segment->tcp_at += before;
-	/* Without a look at SACK blocks, which data seldom has. */
+	/* Ignores SACK blocks, which segments with data seldom have. */
 	segment->payload_at = segment->tcp_at + TCP_LEN;
 	return shift_in(skb, segment, connection) ? drop(reason_drop_no_room) : pass(reason_pass_kernel);
 }
 
-/* Whether the segment is of a connection that would not survive it: one of ours, or that becomes ours by it. */
+/* Whether the segment would break its connection: one of ours, or one that this segment opens. */
 static __always_inline int needs_unwrapping(const struct segment *segment, const struct control *control,
 					    const struct connection *connection)
 {
@@ -174,7 +175,7 @@ static __always_inline int needs_unwrapping(const struct segment *segment, const
 	return is_live(connection) || connection->state == STATE_HANDED || is_shifted(connection);
 }
 
-/* A frame that is wrapped. Without its wrapping it comes in once more. */
+/* A frame with such headers. It re-enters the level without them. */
 static __always_inline int on_wrapped(struct __sk_buff *skb)
 {
 	struct control *control = steering();

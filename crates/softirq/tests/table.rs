@@ -207,13 +207,13 @@ fn open_from(bench: &Bench, port: u16, client: Option<u32>) {
     assert_eq!(bench.run(&moved(sent.frame())), Did::Drop);
 }
 
-/// Gives a frame another IPv4 source address.
+/// Replaces the IPv4 source address of a frame.
 fn move_to(frame: &mut [u8], client: u32) {
     let half = |frame: &[u8], at: usize| u32::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
     let old = half(frame, 26) + half(frame, 28);
     frame[26..30].copy_from_slice(&client.to_be_bytes());
     let new = half(frame, 26) + half(frame, 28);
-    // RFC 1624: the sums of the IPv4 header and of TCP without the old address and with the new one.
+    // RFC 1624: updates the sums of the IPv4 header and of TCP, without the old address and with the new one.
     for at in [24, 50] {
         let mut sum = 0xffff - half(frame, at) + 2 * 0xffff - old + new;
         sum = (sum & 0xffff) + (sum >> 16);

@@ -325,7 +325,7 @@ fn learn(step: &Step, came: &[Received], guess: &mut Guess) {
     });
 }
 
-/// As all stacks write them, the client's clock first.
+/// In the layout of all stacks, the client's clock first.
 const TIMESTAMPS: &[u8] = &[1, 1, 8, 10, 0, 0, 1, 2, 0, 0, 3, 4];
 
 /// What changes between segments. The program has the latest of the settings only.

@@ -1,29 +1,29 @@
-//! Counts the instructions of pieces of code, by callgrind: a test starts its own program once more under it, and there runs
-//! the pieces one after the other. Numbers do not depend on the machine's load.
+//! Counts the instructions of pieces of code with callgrind: a test starts its binary once more under callgrind, and
+//! that process runs the pieces one after the other. The counts do not depend on the machine's load.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::Folder;
 
-/// Tells a test that it runs under callgrind.
+/// Set for a test that runs under callgrind.
 const COUNTED: &str = "LOWROAD_COUNTED";
 
-/// What callgrind calls the function that is counted.
+/// Callgrind's name for the counted function.
 const REGION: &str = "lowroad_testkit::instructions::counted_region";
 
-/// A piece of code: it gets everything ready for a size, and gives what is to be counted.
+/// A piece of code: prepares its state for a size, and returns the function to count.
 pub struct CountedPiece<'p> {
-    /// What a failure calls it.
+    /// Its name in failures.
     pub name: &'p str,
-    /// Makes a run; what it does itself is not counted.
+    /// Prepares a run; the preparation itself is not counted.
     pub prepare: &'p dyn Fn(usize) -> Box<dyn FnMut()>,
-    /// The sizes that it is run with.
+    /// The sizes to run it with.
     pub sizes: &'p [usize],
 }
 
-/// The instructions of all pieces, for each of their sizes; `None` if there is no valgrind, or in the program that is counted.
-/// `test` is the whole name of the test that calls this.
+/// The instructions of all pieces, for each of their sizes; `None` without valgrind, or in the process that callgrind
+/// counts. `test` is the full name of the calling test.
 ///
 /// # Panics
 /// If the program fails under callgrind.
@@ -59,7 +59,7 @@ pub fn count(test: &str, pieces: &[CountedPiece<'_>]) -> Option<Vec<Vec<u64>>> {
 
 fn run_all(pieces: &[CountedPiece<'_>]) {
     for piece in pieces {
-        // What only the first run does is not counted: tables that are made once.
+        // The first run builds tables that later runs reuse; it is not counted.
         let first = piece.sizes.first().copied().unwrap_or(0);
         (piece.prepare)(first)();
         for size in piece.sizes {
@@ -69,11 +69,11 @@ fn run_all(pieces: &[CountedPiece<'_>]) {
     }
 }
 
-/// What callgrind counts, and after which it writes a file.
+/// Callgrind counts the instructions of this function, and writes a file after each call.
 #[inline(never)]
 fn counted_region(run: &mut dyn FnMut()) {
     run();
-    // Nothing is left to be done in a tail call, which would be no return from here.
+    // Prevents a tail call, which callgrind would not see as a return from here.
     std::hint::black_box(());
 }
 

@@ -15,7 +15,7 @@ use crate::shared;
 use crate::width::{index, lower, sequence};
 use crate::world::{Admitted, Mode, Stored, World};
 
-/// What of a response goes into one segment of Ethernet, beside timestamps.
+/// Maximum response bytes in one Ethernet segment, beside timestamps.
 const RESPONSE_LEN_MAX: usize = index(shared::RESPONSE_MAX);
 /// IPv6's routers do not fragment (RFC 8200 §5).
 const RESPONSE_LEN_MAX_V6: usize = index(shared::RESPONSE_MAX_V6);
@@ -121,13 +121,13 @@ impl Path {
         }
     }
 
-    /// TCP options and data that the client and the path take.
+    /// Maximum TCP options and data of a segment, by the client and the path.
     fn segment_len_max(&self) -> usize {
         let heads = if self.is_v6 { HEADS_LEN_V6 } else { HEADS_LEN };
         self.mtu.saturating_sub(heads).min(self.mss)
     }
 
-    /// Data that they take.
+    /// Maximum data of a segment.
     fn room(&self) -> usize {
         self.segment_len_max().saturating_sub(self.options_len)
     }

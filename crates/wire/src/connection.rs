@@ -54,7 +54,7 @@ pub struct Connection {
     pub snd_nxt: u32,
     /// What the client can do.
     pub can: Abilities,
-    /// If both sides send timestamps: by how many milliseconds ours are ahead of the clock.
+    /// If both sides send timestamps: the offset of ours from the clock, in milliseconds.
     pub clock_offset: Option<u32>,
     /// The answer that is under way.
     pub under_way: Option<UnderWay>,
@@ -146,7 +146,7 @@ impl Connection {
         timestamps.map_or(Vec::new(), |timestamps| timestamps.write().to_vec())
     }
 
-    /// Bytes of such options.
+    /// Length of these options.
     pub(crate) fn reply_options_len(&self) -> usize {
         self.clock_offset.map_or(0, |_| TIMESTAMPS_LEN)
     }
@@ -166,7 +166,7 @@ pub(crate) fn own_window(can: &Abilities) -> u16 {
     }
 }
 
-/// The clock of timestamps.
+/// The clock for timestamps.
 pub(crate) fn now_ms(world: &impl World) -> u32 {
     lower(world.now_ns() / 1_000_000)
 }

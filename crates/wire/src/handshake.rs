@@ -46,7 +46,7 @@ pub(crate) fn on_syn(
     }
     let isn = remember(world, table, syn, can);
     let own_mss = if is_v6(syn) { 1440 } else { 1460 };
-    // Each connection has another clock, so that none tells how long this machine runs.
+    // Each connection has a different clock, so no timestamp reveals the uptime of this machine.
     let timestamps = options::timestamp(syn.options).map(|echo| Timestamps {
         value: world.random(),
         echo,
@@ -142,9 +142,9 @@ fn acceptable(
     Ok(can.within(syn.options.len()))
 }
 
-/// Whether a SYN may begin a new connection in the place of this one (RFC 9293 §3.10.7.4, RFC 6191): its
-/// number is above all of the old, and so is its time, if the old one had times. That its time alone is
-/// above is not enough here, since no segment is dropped here for an old time.
+/// Whether a SYN may begin a new connection in the place of this one (RFC 9293 §3.10.7.4, RFC 6191): its number is
+/// above all of the old, and so is its timestamp, if the old one had timestamps. A newer timestamp alone is not enough
+/// here, since this level drops no segment for an old timestamp.
 fn is_reopening(syn: &Segment<'_>, old: &TimeWait) -> bool {
     let is_after = |new: u32, old: u32| new.wrapping_sub(old).cast_signed() > 0;
     let times = old.ts_recent.zip(options::timestamp(syn.options));
@@ -205,8 +205,8 @@ pub(crate) fn relation(
 
 /// Makes the segment's connection, the first of whose segments it is; false if there is no room.
 fn open(world: &impl World, table: &mut impl Table, segment: &Segment<'_>, can: Abilities) -> bool {
-    // Clients send timestamps from here on if the SYN-ACK had them, and never otherwise. The clock goes on from
-    // the SYN-ACK, which the client repeats.
+    // Clients send timestamps from here on if the SYN-ACK had them, and never otherwise. The clock continues from the
+    // SYN-ACK's timestamp, which the client echoes.
     let clock_offset = Timestamps::read(segment.options)
         .map(|timestamps| timestamps.echo.wrapping_sub(now_ms(world)));
     let connection = Connection {

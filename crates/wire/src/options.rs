@@ -21,9 +21,9 @@ const SCALE: u8 = 3;
 const SACK: u8 = 4;
 const TIMESTAMPS: u8 = 8;
 
-/// The timestamps option with what aligns it.
+/// The timestamps option with its padding.
 pub const TIMESTAMPS_LEN: usize = index(shared::TIMESTAMPS_LEN);
-/// Options up to the first timestamp, as all stacks write them (RFC 7323 appendix A).
+/// Options up to the first timestamp, in the layout of all stacks (RFC 7323 appendix A).
 const TIMESTAMPS_BEGIN: [u8; 4] = [NOP, NOP, TIMESTAMPS, 10];
 
 /// The timestamps of a segment (RFC 7323 §3.2).
@@ -31,12 +31,12 @@ const TIMESTAMPS_BEGIN: [u8; 4] = [NOP, NOP, TIMESTAMPS, 10];
 pub struct Timestamps {
     /// The clock of the sender.
     pub value: u32,
-    /// The clock of the receiver as the sender has last seen it.
+    /// The clock of the receiver as the sender last saw it.
     pub echo: u32,
 }
 
 impl Timestamps {
-    /// From the options of a segment, where they stand as all stacks write them.
+    /// Reads timestamps from the options of a segment, if they have the layout of all stacks.
     #[must_use]
     pub fn read(options: &[u8]) -> Option<Timestamps> {
         let rest = options.strip_prefix(&TIMESTAMPS_BEGIN)?;
@@ -48,7 +48,7 @@ impl Timestamps {
         })
     }
 
-    /// The option.
+    /// Writes the option.
     #[must_use]
     pub fn write(self) -> [u8; TIMESTAMPS_LEN] {
         let mut option = [0; TIMESTAMPS_LEN];
@@ -123,7 +123,7 @@ impl Abilities {
         if let Some(timestamps) = timestamps.filter(|_| options_len >= 20) {
             let mut option = timestamps.write();
             if self.sack {
-                // In the place of what aligns them.
+                // Replaces the padding.
                 option[..2].copy_from_slice(&[SACK, 2]);
             }
             words.extend(option.as_chunks().0);

@@ -44,7 +44,7 @@ impl<T: Table> Responder<T> {
             Ok(segment) if world.is_served(segment.tuple.local_port) => {
                 match segment.has_right_header_sum() {
                     true => return self.segment(world, &segment),
-                    // RFC 1122 §3.2.1.2: no answer to such; the kernel drops it.
+                    // RFC 1122 §3.2.1.2: such a packet gets no answer; the kernel drops it.
                     false => Verdict::Pass(Reason::DropSum),
                 }
             }

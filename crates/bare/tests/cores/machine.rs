@@ -83,7 +83,7 @@ pub fn long() -> &'static [u8] {
 const PAGE: &str = "{% set all = query(\"SELECT a, b FROM t WHERE b < ?\", request.params.n or 100) %}\
     {% for one in all %}<li>{{ one.a }} {{ one.b }}{% endfor %}";
 
-/// Of more rows than the image takes, and of a longer row.
+/// A response with more rows than the image accepts, and one with a longer row.
 const MANY: &str =
     "{% for one in query(\"SELECT a, b FROM many WHERE b < ?\", 1) %}{{ one.a }}{% endfor %}";
 const WIDE: &str =

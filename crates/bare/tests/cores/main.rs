@@ -68,7 +68,8 @@ fn everybody_is_answered_whichever_core_gets_the_question() {
     }
 }
 
-/// A visitor whose page asks for too much of the database gets 500, and the others as much as without it.
+/// A visitor with a page that exceeds the limits on database responses gets 500; the other visitors get as many pages
+/// as without it.
 #[test]
 fn a_page_that_asks_for_too_much_fails_alone() {
     const GREEDY: usize = 4;

@@ -140,14 +140,14 @@ impl Network {
         }
     }
 
-    /// The first visitors want pages only, and all of which the database's answer is too large.
+    /// The first visitors want only pages for which the database's response is too large.
     pub fn ask_too_much(&mut self, count: usize) {
         for Peer { user, .. } in self.visitors.iter_mut().take(count) {
             user.sites = vec![("/many.lrp", FAILS), ("/wide.lrp", FAILS)];
         }
     }
 
-    /// Pages of the visitors behind the first `skipped`: made, and refused.
+    /// Pages of the visitors after the first `skipped`: generated, and refused.
     pub fn pages_behind(&self, skipped: usize) -> [u64; 2] {
         let users = self.visitors.iter().skip(skipped).map(|peer| &peer.user);
         users.fold([0; 2], |[made, refused], user| {

@@ -42,12 +42,12 @@ fn column(name: &str, kind: u8) -> Vec<u8> {
 
 const EOF: [u8; 5] = [0xfe, 0, 0, 2, 0];
 
-/// One more row than the image takes.
+/// One row more than the image accepts.
 const MANY_ROWS: usize = 10_001;
-/// One byte more than it takes of a row.
+/// One byte more than the image accepts in a row.
 const WIDE_LEN: usize = 60_001;
 
-/// Statements by what is in their text; the numbers that they get.
+/// Statements, recognised by a part of their text, and the numbers that they get.
 const SOME: u8 = 1;
 const MANY: u8 = 2;
 const WIDE: u8 = 3;
@@ -76,7 +76,7 @@ fn rows(lens: impl Iterator<Item = usize>) -> Vec<u8> {
     out
 }
 
-/// Fewer than `count_end`.
+/// A number below `count_end`.
 fn some_rows(random: &mut Random, count_end: usize) -> Vec<u8> {
     let count = random.below(count_end);
     rows((0..count).map(|_| random.below(250)))

@@ -2,7 +2,7 @@
 
 use lowroad_net::{Calls, End, Id, Opened, Piece, Service};
 
-/// Wanted of a page that can't be made.
+/// Expected from a page that can't be generated.
 pub const FAILS: &[u8] = b"500";
 
 pub struct Visitor {

@@ -189,7 +189,7 @@ fn refusals_and_guesses_are_the_policys() {
     };
     assert_eq!(guessed(&bounded), Ok(5));
     assert_eq!(guessed(&Policy::ORIGIN), Ok(86_400));
-    // Just changed: it says when it is stored.
+    // Changed just now: the verdict names the time from which it is storable.
     let modified = date::format(NOW - 5);
     let fields = [(&b"last-modified"[..], &modified[..])];
     let strict = decide(&Policy::STRICT, &Asked::GET, 200, fields, &received);

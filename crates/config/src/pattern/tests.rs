@@ -177,7 +177,7 @@ fn the_front_is_what_all_matches_begin_with() {
 
 #[test]
 fn a_name_is_captured_in_one_walk() {
-    // Each `a` may begin what the last star matches, but for the slash at the end.
+    // The last star may begin at each `a`, but for the slash at the end.
     let path = format!("/{}/", "a".repeat(200_000));
     assert_eq!(pattern("/**a*").capture(path.as_bytes()), None);
 }

@@ -1,5 +1,5 @@
-//! Aho-Corasick automaton: finds all occurrences of many literals in one walk over a text, in a time that does not depend on
-//! how many literals there are. (A. Aho, M. Corasick: Efficient string matching, 1975.)
+//! Aho-Corasick automaton: finds all occurrences of many literals in one pass over a text, in a time independent of the
+//! number of literals. (A. Aho, M. Corasick: Efficient string matching, 1975.)
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,15 +7,15 @@ use std::ops::Range;
 /// The state before the first byte.
 pub(super) const ROOT: u32 = 0;
 const NONE: u32 = u32::MAX;
-/// Up to so many edges are searched one after the other.
+/// A node with up to this many edges is searched linearly.
 const LINEAR_MAX: usize = 8;
 
 /// The literals as a trie with failure links.
 pub(super) struct LiteralAutomaton {
-    /// Where each byte leads to from the root.
+    /// The root's child for each byte.
     root: Box<[u32; 256]>,
     nodes: Vec<Node>,
-    /// Bytes of all edges, those of a node side by side and in order, and the nodes that they lead to.
+    /// The bytes of all edges, sorted and contiguous for each node, and their target nodes.
     labels: Vec<u8>,
     targets: Vec<u32>,
 }
@@ -28,12 +28,12 @@ struct Node {
     literal: u32,
     /// The nearest node along the failure links that ends a literal.
     shorter: u32,
-    /// The first node from this one on along the failure links that ends a literal.
+    /// This node, if it ends a literal, or else the nearest one along the failure links that does.
     ending: u32,
 }
 
 impl LiteralAutomaton {
-    /// For literals in ascending order, without an empty one, none twice.
+    /// Builds the automaton for literals in ascending order, all distinct and none empty.
     pub(super) fn new(literals: &[&[u8]]) -> LiteralAutomaton {
         let mut automaton = LiteralAutomaton {
             root: Box::new([ROOT; 256]),
@@ -41,7 +41,7 @@ impl LiteralAutomaton {
             labels: Vec::new(),
             targets: Vec::new(),
         };
-        // Breadth first, so that the failure link of a node leads to one that has its edges already.
+        // Breadth first, so that a failure link always points to a node with all its edges.
         let mut queue = VecDeque::from([(ROOT, 0..literals.len(), 0)]);
         while let Some((node, mut range, depth)) = queue.pop_front() {
             if range.start < range.end && literals[range.start].len() == depth {
@@ -80,7 +80,7 @@ impl LiteralAutomaton {
 
     fn link_shorter(&mut self, node: u32) {
         let failure = self.nodes[node as usize].failure;
-        // The root's failure link leads to itself; no literal ends there.
+        // The root's failure link points to itself; no literal ends there.
         let shorter = self.nodes[failure as usize].ending;
         let linked = &mut self.nodes[node as usize];
         linked.shorter = shorter;

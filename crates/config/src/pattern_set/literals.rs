@@ -1,24 +1,24 @@
-//! Literals that a path must contain so that a pattern or a regular expression can match it.
+//! Required literals: texts that a path must contain for a pattern or a regular expression to match it.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind};
 
 use crate::pattern::Part;
 
-/// An expression with more alternatives is tried with each path.
+/// An expression with more alternatives is matched with each path.
 const ALTERNATIVES_MAX: usize = 16;
 
-/// A literal of a glob, and where it must stand.
+/// A literal of a glob, and its required position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RequiredLiteral {
     pub text: Vec<u8>,
     /// At the start of the path.
     pub is_at_start: bool,
-    /// At the end of the path, or of one that is matched in its place.
+    /// At the end of the path, or of another form that is matched in its place.
     pub is_at_end: bool,
 }
 
-/// All literals of a glob but lone slashes, which each path has.
+/// All literals of a glob except lone slashes, which each path has.
 pub(super) fn of_parts(parts: &[Part]) -> Vec<RequiredLiteral> {
     let literals = parts
         .iter()
@@ -36,9 +36,9 @@ pub(super) fn of_parts(parts: &[Part]) -> Vec<RequiredLiteral> {
         .collect()
 }
 
-/// Literals of which a path that the expression matches has at least one; `None` if none are known.
+/// Literals of which every matching path contains at least one; `None` if none are known.
 pub(super) fn of_expression(text: &str) -> Option<Vec<Vec<u8>>> {
-    // As the expression is compiled.
+    // The same options as for the compiled expression.
     let mut parser = ParserBuilder::new()
         .unicode(false)
         .utf8(false)

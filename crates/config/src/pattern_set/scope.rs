@@ -1,27 +1,27 @@
-//! Which forms of a path count for a pattern.
+//! Match scope: the forms of a path that a pattern is matched with.
 //!
-//! A pattern of what is refused is for what it matches, and for whatever leads to that. A script gets what follows its name in
-//! the path, a folder's path stands for its index file, and a file may be asked for by the name of its compressed sibling: none
-//! of them is a way around a rule.
+//! A rule that refuses a path also applies to every other path that leads to the same content: a script gets the text
+//! after its name in the path (PATH_INFO), the path of a folder stands for its index file, and a client may request a
+//! file by the name of its compressed sibling. None of them bypasses a rule.
 
 use crate::Pattern;
 use crate::pattern::{Part, match_ends};
 
-/// Endings of compressed siblings.
+/// Suffixes of compressed siblings.
 pub(super) const SIBLINGS: [&[u8]; 3] = [b".br", b".zst", b".gz"];
 
-/// Which forms of a path a pattern is matched with.
+/// The forms of a path that a pattern is matched with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchScope {
     /// The path.
     Path,
-    /// The path, by a caller who captures.
+    /// The path; the caller verifies the match when it captures.
     Unverified,
-    /// The path; for a pattern of file names also what ends before one of its slashes: `/a/index.php/b` is the script
+    /// The path; for a pattern of file names also the text before each of its slashes: `/a/index.php/b` is the script
     /// `/a/index.php` with the path `/b`.
     Script,
-    /// The path, what it lies below, each with a slash at the end and without, the index files that it may stand for, and
-    /// the file whose compressed sibling it names.
+    /// The path, each folder above it, each with and without a slash at the end, the index files that it may stand for,
+    /// and the original of a compressed sibling.
     Access,
 }
 
@@ -35,7 +35,7 @@ impl MatchScope {
 pub(super) struct ScopedPattern {
     /// `None` where the caller verifies.
     pattern: Option<Pattern>,
-    /// The parts of a pattern for whole paths that matches the same.
+    /// The parts of an equivalent pattern for whole paths.
     parts: Vec<Part>,
     scope: MatchScope,
 }
@@ -65,7 +65,7 @@ impl ScopedPattern {
         self.scope
     }
 
-    /// Whether it is for a decoded path.
+    /// Whether the pattern applies to a decoded path.
     pub(super) fn is_for(&self, path: &[u8], indexes: &[Vec<u8>]) -> bool {
         let Some(pattern) = &self.pattern else {
             return true;
@@ -84,14 +84,14 @@ impl ScopedPattern {
             }
     }
 
-    /// Whether it matches what ends before a slash.
+    /// Whether the pattern matches the text before one of the slashes.
     fn has_script(&self, path: &[u8]) -> bool {
         let ends = match_ends(&self.parts, path);
         slashes(path).any(|at| ends[at])
     }
 
-    /// Whether it matches the path as a folder, one of those that it lies below, each with its slash and without, or the file
-    /// whose compressed sibling it names.
+    /// Whether the pattern matches the path as a folder or a folder above it, each with and without its slash, or the
+    /// original of a compressed sibling.
     fn has_above(&self, path: &[u8]) -> bool {
         let folder = match path.ends_with(b"/") {
             true => path.to_vec(),
@@ -104,7 +104,7 @@ impl ScopedPattern {
     }
 }
 
-/// Where slashes are but the first byte.
+/// The positions of slashes, except the first byte.
 fn slashes(path: &[u8]) -> impl Iterator<Item = usize> {
     let bytes = path.iter().enumerate().skip(1);
     bytes.filter_map(|(at, byte)| (*byte == b'/').then_some(at))

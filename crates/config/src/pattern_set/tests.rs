@@ -1,11 +1,11 @@
-//! Sets against a naive matcher, by random patterns and paths: it asks each pattern for each form of a path.
+//! Compares sets with a naive matcher, which tries each pattern with each form of a path, on random patterns and paths.
 
 use super::*;
 use crate::{Paths, Pattern};
 
 const INDEXES: [&str; 2] = ["ab", "index.b"];
 
-/// Whether a pattern is for a path, by the definition of each scope.
+/// Whether a pattern applies to a path, by the definition of each scope.
 fn is_for(pattern: &Pattern, scope: MatchScope, path: &[u8]) -> bool {
     let mut forms = vec![path.to_vec()];
     let slashes: Vec<usize> = (1..path.len()).filter(|at| path[*at] == b'/').collect();
@@ -34,7 +34,7 @@ fn is_for(pattern: &Pattern, scope: MatchScope, path: &[u8]) -> bool {
     forms.iter().any(|form| pattern.matches(form))
 }
 
-/// Words over an alphabet, by a fixed seed.
+/// Words over an alphabet, from a fixed seed.
 struct RandomWords(u64);
 
 impl RandomWords {

@@ -19,24 +19,24 @@ pub struct Caching {
     pub request_directives: bool,
     /// Responses have the field Cache-Status (RFC 9211). Default true. Key `status_field`.
     pub status_field: bool,
-    /// No lifetime that is guessed from Last-Modified is longer, in seconds. Default a day. Not in files.
+    /// Upper bound of a heuristic lifetime from Last-Modified, in seconds. Default a day. Not in files.
     pub guessed_s_max: u64,
-    /// Responses 403, 429 and 451 are stored. Default true. Not in files.
+    /// Whether responses 403, 429 and 451 are stored. Default true. Not in files.
     pub refusals: bool,
-    /// Requests that the cache takes no part in. Default none beside those of RFC 9111. Not in files: what stands in front of
-    /// somebody else's server decides it by its command line.
+    /// Requests that bypass the cache. Default none apart from RFC 9111. Not in files: `attach`, in front of another
+    /// web server, sets it from its command line.
     pub bypass: Option<CacheBypass>,
 }
 
-/// Requests that the origin answers whatever is stored, and of whose responses nothing is. Those with credentials are among
-/// them, and those with a field that says that the request was another one (X-Forwarded-Proto and its like).
+/// Requests that the origin always answers, and whose responses are not stored. They include requests with credentials,
+/// and requests with a field in which a proxy describes another original request (X-Forwarded-Proto and the like).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheBypass {
-    /// Those with Cookie.
+    /// Requests with Cookie.
     pub cookies: bool,
-    /// Those with Cache-Control or Pragma.
+    /// Requests with Cache-Control or Pragma.
     pub cache_control: bool,
-    /// Those for paths that begin so, however they are spelt.
+    /// Requests for paths with these prefixes, in any spelling.
     pub paths: Vec<String>,
 }
 

@@ -63,19 +63,20 @@ pub struct Site {
     /// Clients that may purge by the method PURGE. Default: none, since what stands in front of the server makes everybody
     /// come from one address.
     pub purge_from: Vec<Prefix>,
-    /// Where connections of its addresses lead once something comes on them that is not understood wholly. Default none: it is
-    /// refused. Not in files: it is for what stands in front of somebody else's server.
+    /// The server to which a connection is passed through from the first request that is not fully understood. Default
+    /// none: such a request is refused. Not in files: only `attach`, in front of another web server, sets it.
     pub pass_through: Option<PassThrough>,
 }
 
-/// A server that gets connections as they are. The same for all sites of an address.
+/// A server that receives connections unchanged. The same for all sites of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassThrough {
     /// The server.
     pub to: SocketAddr,
-    /// From which address it is asked; not the one from which it believes what an origin's requests say of clients.
+    /// Source address of the connections; distinct from the one of origin requests, which the server trusts for client
+    /// addresses.
     pub from: IpAddr,
-    /// How long nothing may move, in milliseconds, before the connection closes.
+    /// Idle timeout: the connection closes after this many milliseconds without progress.
     pub idle_timeout_ms: u64,
 }
 

@@ -84,7 +84,7 @@ impl Backends {
         }
     }
 
-    /// The server for a request of a client, which is none of those that were tried.
+    /// Selects a server for a client's request, other than those already tried.
     ///
     /// # Errors
     /// There is none.
@@ -169,10 +169,10 @@ impl Backends {
     }
 }
 
-/// What it says of a server how a request was stopped there.
+/// The outcome, for the server's health, of a request that was stopped there.
 pub fn outcome(stopped: &Stopped) -> Outcome {
     match stopped.failure.status {
-        // Its script is at fault.
+        // The script is at fault.
         _ if stopped.is_output_bad => Outcome::Answered,
         Status::BAD_GATEWAY => Outcome::Lost,
         Status::GATEWAY_TIMEOUT => Outcome::TimedOut,

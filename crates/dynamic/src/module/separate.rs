@@ -1,6 +1,5 @@
-//! Libraries with a process of their own: what a module breaks there, it breaks alone. Its requests
-//! under way get 502. A spare process, which was started before, takes its place; where there is none yet, new calls
-//! wait for one.
+//! Libraries in a separate process: a crash of a module ends only that process. Its requests under way get 502. A spare
+//! process, started in advance, takes over; if there is none yet, new calls wait for one.
 //!
 //! The process runs the same code over its own calls (`separate/serve.rs`); after each event it
 //! sends what the module said, which is said again to the call here. Nothing is asked back and
@@ -35,7 +34,7 @@ pub use serve::serve;
 /// A library in a process of its own.
 pub struct SeparateCode(Arc<Shared>);
 
-/// What calls and the supervisor of the processes share.
+/// State shared by the calls and the supervisor of the processes.
 pub(in crate::module) struct Shared {
     identity: Arc<Identity>,
     library: PathBuf,
@@ -44,23 +43,23 @@ pub(in crate::module) struct Shared {
     command: Spawn,
     service: watch::Sender<Service>,
     last_call: AtomicU64,
-    /// The module is not used any more.
+    /// Notified when the module is no longer used.
     ended: Notify,
 }
 
-/// Whether there is a process that takes calls.
+/// Whether a process accepts calls.
 #[derive(Clone)]
 enum Service {
-    /// This one does.
+    /// This process does.
     Up(Arc<Connection>),
-    /// One is being started: calls wait for it.
+    /// One is starting: calls wait for it.
     Starting,
-    /// The last one could not be started, and the next try is later: calls fail at once.
+    /// The last one failed to start, and the next attempt is later: calls fail at once.
     Down,
 }
 
 impl Shared {
-    /// The process that takes calls, as soon as there is one other than `dead`.
+    /// Waits for a process other than `dead` that accepts calls.
     async fn connection(&self, dead: Option<Arc<Connection>>) -> Result<Arc<Connection>, Failure> {
         let is_dead =
             |it: &Arc<Connection>| dead.as_ref().is_some_and(|dead| Arc::ptr_eq(it, dead));
@@ -114,7 +113,7 @@ impl SeparateCode {
     }
 }
 
-/// The module is not used any more: its processes end.
+/// Ends the module's processes, since the module is no longer used.
 impl Drop for SeparateCode {
     fn drop(&mut self) {
         self.0.ended.notify_one();
@@ -143,7 +142,7 @@ impl Code for SeparateCode {
     }
 }
 
-/// A call that a process has, or will have once it is there.
+/// A call that a process has, or will have once it has started.
 pub struct Remote {
     shared: Arc<Shared>,
     connection: Option<Arc<Connection>>,
@@ -192,8 +191,8 @@ impl Instance for Remote {
 }
 
 impl Remote {
-    /// Sends an event. The first one goes to the next process where it finds the last one dead: that has seen nothing
-    /// of the call. `None`: the process is dead that has the call.
+    /// Sends an event. The first event goes to the next process if the last one is dead, since that has seen nothing of
+    /// the call. `None`: the process that has the call is dead.
     async fn ask(
         &mut self,
         event: Event,

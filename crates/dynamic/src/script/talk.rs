@@ -87,7 +87,7 @@ pub struct Stopped {
     pub failure: Failure,
     /// The body, if the same request may be put to another program.
     pub again: Option<Gathered>,
-    /// The program gave output that is no response: what runs it is well.
+    /// The program's output is no response; its server is healthy.
     pub is_output_bad: bool,
 }
 
@@ -219,7 +219,7 @@ impl<P: Program> Talk<P> {
         }
     }
 
-    /// Whether the head is there.
+    /// Whether the head is complete.
     fn look(&mut self, reply: &mut Reply) -> Result<bool, Failure> {
         let looked = reply.look();
         self.is_output_bad = looked.is_err();

@@ -74,7 +74,8 @@ async fn a_crash_is_502_for_its_requests_and_nothing_else() {
     works_again(&identity, &handler).await;
 }
 
-/// However often a request crashes the module, the next call is answered: by the spare, or by a process that it waits for.
+/// However often a request crashes the module, the next call is answered by the spare, or by a process that it waits
+/// for.
 #[tokio::test]
 async fn a_request_that_crashes_it_costs_no_later_call() {
     let (identity, handler) = separate(Limits::default());
@@ -99,7 +100,7 @@ async fn a_module_that_does_not_start_any_more_fails_at_once_until_it_does() {
         Limits::default(),
     ));
     std::fs::rename(&path, &away).expect("it is moved");
-    // The process, the spare, and one that was being started.
+    // The active process, the spare, and one that was starting.
     let mut crashes = 0;
     let failure = loop {
         let failure = answer(&handler, "/crash").await.err().expect("it crashes");

@@ -1,8 +1,8 @@
-//! The end of a wait: a timer of the kernel (timerfd) that stays set from one wait to the next.
+//! The timeout of a wait: a kernel timer (timerfd) that stays armed across waits.
 //!
-//! The kernel sets up and takes down a timeout of `epoll_wait` for each wait, and a busy worker waits once a request. Its
-//! deadlines, in contrast, are those of idle connections and seldom come nearer. So the timer is set only for an end
-//! that is earlier than the one it has; one that has become too early costs one wait more.
+//! The kernel sets up and removes a timeout of `epoll_wait` for each wait, and a busy worker waits once per request.
+//! Its deadlines, in contrast, are those of idle connections and seldom move closer. So the timer is armed only for an
+//! earlier deadline than its current one; when it fires too early, the worker waits once more.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,18 +12,18 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// To be registered for input, edge-triggered: then it need not be read.
+/// To be registered for input, edge-triggered, so that it need not be read.
 pub struct WaitTimer {
     timer: OwnedFd,
-    /// When it fires, monotonic ms; none if it is not set, or has fired.
+    /// Its expiry, in monotonic ms; none if it is disarmed or has fired.
     fires_ms: Option<u64>,
 }
 
 impl WaitTimer {
-    /// A timer that is not set.
+    /// A disarmed timer.
     ///
     /// # Errors
-    /// When descriptors run out.
+    /// When the process is out of descriptors.
     pub fn new() -> io::Result<WaitTimer> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(WaitTimer {
@@ -32,13 +32,13 @@ impl WaitTimer {
         })
     }
 
-    /// Sees to it that the timer fires within `timeout_ms` from now. False if the kernel refuses.
+    /// Ensures that the timer fires within `timeout_ms` from now. False if the kernel refuses.
     pub fn set(&mut self, now_ms: u64, timeout_ms: u64) -> bool {
         let end_ms = now_ms.saturating_add(timeout_ms);
         if self.fires_ms.is_some_and(|fires_ms| fires_ms <= end_ms) {
             return true;
         }
-        // Relative: `now_ms` is of a coarse clock, which an absolute time would be ahead of.
+        // Relative: `now_ms` comes from a coarse clock, which lags behind the clock of an absolute timer.
         let once = Itimerspec {
             it_interval: timespec(0),
             it_value: timespec(timeout_ms),
@@ -48,7 +48,7 @@ impl WaitTimer {
         set.is_ok()
     }
 
-    /// Its event has come.
+    /// Records that its event has arrived.
     pub fn has_fired(&mut self) {
         self.fires_ms = None;
     }
@@ -60,7 +60,7 @@ impl AsFd for WaitTimer {
     }
 }
 
-/// Milliseconds as the kernel takes them.
+/// Converts milliseconds for the kernel.
 pub fn timespec(ms: u64) -> Timespec {
     Timespec {
         tv_sec: (ms / 1000).try_into().unwrap_or(i64::MAX),
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether the timer is set for `timeout_ms` from about now, in the steps of these tests.
+    /// Whether the timer is armed for about `timeout_ms` from now, in the steps of these tests.
     fn is_set_for(timer: &WaitTimer, timeout_ms: u64) -> bool {
         let left = timerfd_gettime(&timer.timer).expect("a timer").it_value;
         left.tv_sec >= (timeout_ms / 1000 - 500) as i64 && left.tv_sec <= (timeout_ms / 1000) as i64
@@ -84,7 +84,7 @@ mod tests {
     fn it_is_set_anew_only_for_an_earlier_end() {
         let mut timer = WaitTimer::new().expect("a timer");
         assert!(timer.set(0, 9_000_000) && is_set_for(&timer, 9_000_000));
-        // A later end, and one as late: it fires early enough.
+        // A later deadline, and an equal one: the timer already fires early enough.
         assert!(timer.set(1000, 9_500_000) && is_set_for(&timer, 9_000_000));
         assert!(timer.set(1_000_000, 8_000_000) && is_set_for(&timer, 9_000_000));
         assert!(timer.set(1_000_000, 5_000_000) && is_set_for(&timer, 5_000_000));

@@ -1,13 +1,13 @@
-//! A set of field names, whose case does not matter (RFC 9110 §5.1).
+//! A set of field names, compared without case (RFC 9110 §5.1).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-/// Names of fields; a look-up takes the logarithm of their number.
+/// Names of fields; a look-up takes time logarithmic in their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldNames<N = Box<[u8]>> {
-    /// In ascending order of their lower case, none twice.
+    /// In ascending order of their lower-case form, without duplicates.
     sorted: Vec<N>,
 }
 
@@ -29,7 +29,7 @@ impl<N> Default for FieldNames<N> {
 }
 
 impl<N: AsRef<[u8]>> FieldNames<N> {
-    /// Whether it has a name.
+    /// Whether the set contains a name.
     #[must_use]
     pub fn has(&self, name: &[u8]) -> bool {
         let found = self

@@ -409,8 +409,8 @@ impl Server {
         self.output = Outgoing::UntilClose;
     }
 
-    /// From now on bytes go both ways as they are, beginning with those of the request under way, or of what was none. To be
-    /// called before anything is said to it.
+    /// Switches to a tunnel: from now on bytes pass unchanged both ways, beginning with those of the current request or
+    /// of bytes that are no request. Must be called before any response to it.
     pub fn pass_through(&mut self) {
         self.flags = Flags(Flags::TUNNEL | Flags::CLOSES);
         self.go_on(Input::Tunnel);
@@ -418,7 +418,7 @@ impl Server {
         self.output = Outgoing::UntilClose;
     }
 
-    /// Whether the protocol was changed, or bytes are passed through.
+    /// Whether the protocol was switched, or the connection is passed through.
     #[must_use]
     pub fn is_tunnel(&self) -> bool {
         self.flags.has(Flags::TUNNEL)

@@ -427,10 +427,10 @@ fn loaded(folder: &str, start: &str) -> Result<Vec<Copied>, String> {
     Ok(copied.collect())
 }
 
-/// Our own server as an option gives it, or else [`built`].
+/// The `lowroad` binary from an option, or else [`built`].
 ///
 /// # Errors
-/// It isn't there; says what to do.
+/// The binary does not exist; the text explains how to get it.
 pub fn own(given: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = given {
         let there = path.is_file().then(|| path.to_owned());
@@ -439,10 +439,10 @@ pub fn own(given: Option<&Path>) -> Result<PathBuf, String> {
     built().map_err(|why| format!("{why}, or give --lowroad PATH"))
 }
 
-/// Our own server, built for release: what is built for debugging says nothing about its cost.
+/// The `lowroad` binary of the release build; a debug build gives no useful counts.
 ///
 /// # Errors
-/// It isn't built; says what to do.
+/// The binary is not built; the text explains how to build it.
 pub fn built() -> Result<PathBuf, String> {
     let me = env::current_exe().map_err(|why| format!("this program's path: {why}"))?;
     let beside = me.parent().and_then(Path::parent);

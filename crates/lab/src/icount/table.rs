@@ -64,7 +64,7 @@ impl Column {
         }
     }
 
-    /// How wide it is: its title with a gap before it may be longer than a figure.
+    /// The width of the column: its title with a gap before it may be longer than a figure.
     fn width(&self) -> usize {
         FIGURE.max(self.title().len() + GAP)
     }

@@ -1,4 +1,4 @@
-//! A log's target: how it is opened, and lines that are written whole or counted.
+//! A log's target: how it is opened, and writes that keep lines whole or count them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -10,16 +10,16 @@ use super::Target;
 /// Bytes of one write, unless a line is longer.
 const WRITE_LEN_MAX: usize = 64 * 1024;
 
-/// Standard output and error as files of their own: their usual handles have locks, which the rest
-/// of the program would wait for while this thread hangs in a write.
+/// Standard output and error become separate files: their usual handles have locks, and the rest of the program would
+/// wait for these while this thread hangs in a write.
 pub fn open(target: &Target) -> io::Result<File> {
     match target {
         Target::Stdout => io::stdout().as_fd().try_clone_to_owned().map(File::from),
         Target::Stderr => io::stderr().as_fd().try_clone_to_owned().map(File::from),
         Target::File(path) => {
-            // Opening a FIFO for writing waits for its reader, unless it is opened for reading too.
+            // Opening a FIFO for writing waits for a reader, unless it is opened for reading too.
             let fifo = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
-            // Logs hold addresses: they are not for everybody.
+            // Logs hold addresses, so other users may not read them.
             OpenOptions::new()
                 .read(fifo)
                 .append(true)
@@ -30,10 +30,10 @@ pub fn open(target: &Target) -> io::Result<File> {
     }
 }
 
-/// What lines are written to.
+/// The destination of lines.
 pub struct Output<W> {
     file: W,
-    /// A failed write has left the beginning of a line.
+    /// A failed write has left an incomplete line.
     is_mid_line: bool,
 }
 
@@ -51,8 +51,8 @@ impl<W: Write> Output<W> {
         &self.file
     }
 
-    /// Writes whole lines; how many of them were lost. A line that a full disk cut is ended before the next one, so
-    /// that the two do not become one.
+    /// Writes whole lines; returns the number of lost ones. A line cut by a full disk is terminated before the next
+    /// one, so that the two do not merge.
     pub fn write(&mut self, lines: &[u8]) -> u64 {
         if self.is_mid_line && !self.write_bytes(b"\n").is_empty() {
             return line_count(lines);
@@ -64,7 +64,7 @@ impl<W: Write> Output<W> {
         line_count(rest)
     }
 
-    /// Writes bytes; those that were refused.
+    /// Writes bytes; returns those that were refused.
     fn write_bytes<'b>(&mut self, mut bytes: &'b [u8]) -> &'b [u8] {
         while !bytes.is_empty() {
             match self.file.write(bytes) {
@@ -77,7 +77,7 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// Lines in pieces that are written at a time: whole lines, as many as fit into [`WRITE_LEN_MAX`].
+/// Splits lines into chunks for one write each: whole lines, as many as fit into [`WRITE_LEN_MAX`].
 pub fn chunks(mut lines: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         if lines.is_empty() {
@@ -101,7 +101,7 @@ fn chunk_len(lines: &[u8]) -> usize {
     rest.map_or(lines.len(), |end| WRITE_LEN_MAX + end + 1)
 }
 
-/// How many lines end in these bytes.
+/// The number of lines that end in these bytes.
 pub fn line_count(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
@@ -148,7 +148,7 @@ mod tests {
             let is_whole = |line: &&str| ["one", "two", "six", "ten", "last"].contains(line);
             let whole = text.lines().filter(is_whole).count() as u64;
             assert!(text.ends_with("\nlast\n") || text == "last\n", "{text}");
-            // A line of which only the end was refused counts as lost, and gets its end with the next.
+            // A line cut at its end counts as lost, and is terminated with the next.
             let ended_later = u64::from([3, 7, 11].contains(&room));
             assert_eq!(whole + lost, 5 + ended_later, "room {room}: {text}");
         }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// No test waits so long: lines with this delay are written for another reason.
+/// Longer than any test: lines with this delay are written for another reason.
 const NEVER: Duration = Duration::from_secs(3600);
 
 fn path(name: &str) -> PathBuf {
@@ -132,7 +132,7 @@ fn a_target_that_takes_nothing_blocks_no_sink() {
         taken += line.len();
         assert!(taken < 64 << 20, "the buffers are not bounded");
     }
-    // Bytes of the stuck write count too; only those that the pipe took have made room.
+    // Bytes of the pending write count too; only those that the pipe accepted have made room.
     assert!(
         (PENDING_LEN_MAX..=PENDING_LEN_MAX + (128 << 10)).contains(&taken),
         "{taken}"
@@ -140,7 +140,7 @@ fn a_target_that_takes_nothing_blocks_no_sink() {
     for _ in 0..1000 {
         let _ = sink.push(&[&line[..], b"second\n"].concat());
     }
-    // While this ran the pipe may have taken its 64 lines, and made room for as many.
+    // Meanwhile the pipe may have accepted its 64 lines, and made room for as many.
     assert!(writer.lost() > 2 * 900, "{}", writer.lost());
     drop(writer);
     remove(path);

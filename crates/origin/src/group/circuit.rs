@@ -1,9 +1,10 @@
-//! What requests find out about a member: whether it is taken out, for how long, and when it is tried
-//! again. It knows nothing of the other members, nor of active checks.
+//! Circuit breaker of a member (passive health check): requests show whether it is ejected, for how long, and when a
+//! trial follows. Independent of the other members and of active checks.
 //!
-//! A client may ask for what fails and nothing else: for a page whose program is slow, or whose answer is 503 for this
-//! client alone. So failures count by clients, too: a member is taken out only if as large a share of its clients found
-//! failures as of its requests. A connection that does not come about is no client's doing, and counts for all.
+//! A client may send only requests that fail: for a page whose program is slow, or with a 503 for this client alone. So
+//! the circuit also counts failing clients: it ejects a member only if the share of its clients with failures is as
+//! large as the required share of its requests. A failed connection attempt does not depend on the client, and counts
+//! for all of them.
 //!
 //! ```text
 //!  Closed ── too many failures ──► Open ── its time is over, a trial ──► HalfOpen
@@ -30,7 +31,7 @@ pub struct Circuit {
 #[derive(Clone, Debug)]
 enum State {
     Closed(Window),
-    /// `by`: clients that found failures.
+    /// `by`: clients with failed requests.
     Open {
         until_ms: u64,
         by: ClientSet,
@@ -99,10 +100,10 @@ struct Window {
 struct Tally {
     good: u64,
     bad: u64,
-    /// Who asked, and who of them found a failure.
+    /// All clients with requests, and in `failed` those with failures.
     clients: ClientSet,
     failed: ClientSet,
-    /// How often it was absent since it answered last, well or not, and for whom.
+    /// Connections that failed or were lost since the last answer, good or bad, and their clients.
     absent_in_a_row: u64,
     absent: ClientSet,
 }
@@ -149,8 +150,8 @@ impl Circuit {
         }
     }
 
-    /// A request of `clients` ended; `found` is `None` if it says nothing of the member. `may_open` = another
-    /// member is left.
+    /// A request of `clients` ended; `found` is `None` if its result does not depend on the member. `may_open` =
+    /// another member is left.
     pub fn end(
         &mut self,
         begun: Begun,
@@ -202,7 +203,7 @@ impl Circuit {
         !was_closed
     }
 
-    /// Takes it out. For longer each time, unless it was a single client that found all failures.
+    /// Ejects the member. Each time is longer, unless a single client found all failures.
     fn open(&mut self, by: ClientSet, settings: &settings::Circuit, now_ms: u64) {
         let was_well = matches!(self.state, State::Closed(_))
             && now_ms.saturating_sub(self.closed_ms) >= settings.open_ms_max;
@@ -262,12 +263,12 @@ impl Window {
         }
     }
 
-    /// Clients that found a failure.
+    /// Clients with failed requests.
     fn failed(&self) -> ClientSet {
         self.now.failed.union(self.before.failed)
     }
 
-    /// Whether these are as large a share of the clients as must find failures.
+    /// Whether these clients reach the share of all clients that must have failures.
     fn are_many(&self, clients: ClientSet, settings: &settings::Circuit) -> bool {
         let all = self.now.clients.union(self.before.clients);
         clients.len() * 100 >= all.len() * settings.failure_percent

@@ -1,18 +1,18 @@
-//! Which clients found out something, as far as that can be kept in one word: a set of 64 classes of clients.
+//! A set of clients in one word, approximate: 64 classes of clients.
 
 use std::net::IpAddr;
 
 use super::hash::hash_of;
 
-/// A set of classes of clients. An address is always of the same class.
+/// A set of client classes. An address always has the same class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientSet(u64);
 
 impl ClientSet {
-    /// All clients: of what does not depend on the request.
+    /// All clients: for results independent of the request.
     pub const ALL: ClientSet = ClientSet(u64::MAX);
 
-    /// The client at an address; of IPv6 all of its network of 64 bits, which one client may have to itself.
+    /// The client at an address; for IPv6 its whole /64 network, since one client may use all of it.
     pub fn of_address(address: IpAddr) -> ClientSet {
         let hash = match address.to_canonical() {
             IpAddr::V4(address) => hash_of(&address.octets()),
@@ -21,13 +21,13 @@ impl ClientSet {
         ClientSet(1 << (hash % 64))
     }
 
-    /// Those of both sets.
+    /// The clients of both sets.
     #[must_use]
     pub fn union(self, other: ClientSet) -> ClientSet {
         ClientSet(self.0 | other.0)
     }
 
-    /// How many there are, at least.
+    /// The number of clients, at least.
     pub fn len(self) -> u32 {
         self.0.count_ones()
     }

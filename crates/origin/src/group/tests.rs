@@ -272,8 +272,8 @@ fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
     }
 }
 
-/// A client that finds nothing but failures takes a member out for nobody else, whatever it finds; failures of many
-/// clients do, and so do connections that do not come about.
+/// Failures of a single client never eject a member while other clients succeed, whatever their kind; failures of many
+/// clients do, and so do failed connection attempts.
 #[test]
 fn failures_of_one_client_take_a_member_out_only_for_itself() {
     const FAILURES: [Outcome; 4] = [
@@ -297,7 +297,7 @@ fn failures_of_one_client_take_a_member_out_only_for_itself() {
         };
         let (bad, failure) = (dice(100) as u8, FAILURES[dice(4) as usize]);
         let mut now_ms = dice(10_000);
-        // All have been there, then they come as they like, and the bad one most of all.
+        // All clients have sent requests; then they continue at random, the failing one most often.
         (100..110).for_each(|client| _ = ask(client, Outcome::Answered, now_ms));
         for _ in 0..500 {
             now_ms += dice(100);
@@ -316,7 +316,7 @@ fn failures_of_one_client_take_a_member_out_only_for_itself() {
     }
 }
 
-/// Where there is but one client it is nobody else's loss, but its failures do not add up to long times.
+/// With a single client no other client loses anything, but its failures do not add up to long ejections.
 #[test]
 fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
     let (mut group, ids) = group(settings(Policy::RoundRobin), &[("a", 1), ("backup", 1)]);

@@ -1,6 +1,6 @@
-//! Which requests mean here what they mean to any server, where we stand in front of somebody else's. What a proxy would
-//! change, drop or refuse is not among them: such a request is passed through, so that its server answers it as it would
-//! without us.
+//! Selects the requests that this proxy, in front of another web server, may process itself: those that all servers
+//! read alike. A request that a proxy would change, drop or refuse is passed through instead, so its server answers it
+//! as it would without a proxy.
 
 use lowroad_http::fields::Lines;
 use lowroad_http::forwarding;
@@ -10,7 +10,7 @@ use lowroad_http::request::Target;
 use lowroad_http::target;
 use lowroad_http::{Framing, Request};
 
-/// Whether a request may be answered by what is stored, or written anew for its server, without a difference.
+/// Whether a stored response or a rewritten request gives the same result as the original request.
 pub fn is_understood(head: &Head<'_>, scratch: &mut Vec<u8>) -> bool {
     let request = &head.request;
     request.authority.is_some()
@@ -24,9 +24,9 @@ pub fn is_understood(head: &Head<'_>, scratch: &mut Vec<u8>) -> bool {
                 | Method::Delete
                 | Method::Options
         )
-        // Chunks may be written in ways that are read differently.
+        // Servers differ in their parsing of chunks.
         && head.framing != Framing::Chunked
-        // Whether the body is wanted is the server's to say.
+        // The server decides whether it wants the body.
         && !head.expect_continue
         && has_plain_path(request, scratch)
         && request
@@ -34,7 +34,7 @@ pub fn is_understood(head: &Head<'_>, scratch: &mut Vec<u8>) -> bool {
             .all(|(name, value)| is_passed_on(name, value, request.fields()))
 }
 
-/// The target is a path that all servers read alike.
+/// Whether the target is a path that all servers read alike.
 fn has_plain_path(request: &Request<'_>, scratch: &mut Vec<u8>) -> bool {
     let Target::Origin { path, plain, .. } = request.target else {
         return false;
@@ -46,7 +46,7 @@ fn has_plain_path(request: &Request<'_>, scratch: &mut Vec<u8>) -> bool {
     plain || target::decode(path, scratch).is_ok()
 }
 
-/// Whether a field reaches the server, or what it says does. `X-Forwarded-For` and `X-Real-IP` are ours to say.
+/// Whether the proxy forwards a field, or its effect. The proxy itself sets `X-Forwarded-For` and `X-Real-IP`.
 fn is_passed_on(name: &[u8], value: &[u8], fields: Lines<'_>) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
     match () {
@@ -60,7 +60,7 @@ fn is_passed_on(name: &[u8], value: &[u8], fields: Lines<'_>) -> bool {
     }
 }
 
-/// What a proxy does not pass on, beside what is for the next hop anyway.
+/// Fields that a proxy drops, in addition to hop-by-hop fields.
 const DROPPED: [&str; 5] = [
     "HTTP2-Settings",
     "Proxy",
@@ -69,7 +69,7 @@ const DROPPED: [&str; 5] = [
     "X-HTTP-Host-Override",
 ];
 
-/// Whether no field is named as one for the next hop alone.
+/// Whether Connection names no field as hop-by-hop.
 fn names_nothing(value: &[u8]) -> bool {
     let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     options.all(|option| {
@@ -79,7 +79,7 @@ fn names_nothing(value: &[u8]) -> bool {
     })
 }
 
-/// An upgrade that is passed on whole.
+/// Whether the upgrade is forwarded completely.
 fn is_websocket(value: &[u8], mut fields: Lines<'_>) -> bool {
     value.eq_ignore_ascii_case(b"websocket")
         && fields.any(|(name, _)| name.eq_ignore_ascii_case(b"sec-websocket-key"))

@@ -15,7 +15,7 @@ pub struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// A request; the buffer is for the host.
+    /// Prepares a request; the buffer is for the host.
     pub fn new(request: &'a Request<'a>, peer: IpAddr, buffer: &'a mut [u8; 256]) -> Asked<'a> {
         let authority = request.authority.unwrap_or_default();
         Asked {
@@ -25,7 +25,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Whether it meets each of the lists that say something, but that of paths.
+    /// Whether the request matches each list that is not empty, except paths.
     pub fn is_in(&self, members: &Members) -> bool {
         one_of(&members.hosts, |name| is_named(name, self.host))
             && one_of(&members.addresses, |prefix| prefix.has(self.peer))

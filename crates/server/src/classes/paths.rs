@@ -1,14 +1,14 @@
-//! Which classes a path may be in: the patterns of all classes are matched together.
+//! Candidate classes of a path: the patterns of all classes are matched together.
 
 use lowroad_config as config;
 use lowroad_config::{MatchScope, PatternSet, PatternSetBuilder};
 
-/// Finds the classes that a path may be in.
+/// Finds the candidate classes of a path.
 pub(super) struct ClassPaths {
     patterns: PatternSet,
     /// The class of each pattern.
     owners: Vec<usize>,
-    /// Classes for all paths.
+    /// Classes without a path pattern.
     pathless: Vec<usize>,
 }
 
@@ -33,7 +33,7 @@ impl ClassPaths {
         }
     }
 
-    /// The numbers of the classes that a decoded path may be in, in their order.
+    /// The numbers of the candidate classes of a decoded path, in their order.
     pub(super) fn classes(&self, path: &[u8]) -> Vec<usize> {
         let found = self.patterns.matches(path);
         let mut classes = self.pathless.clone();

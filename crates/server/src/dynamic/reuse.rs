@@ -240,7 +240,7 @@ pub struct Judge<'j> {
 pub struct Judged {
     /// Until when.
     pub lifetime: Lifetime,
-    /// Fields that are left out.
+    /// Fields to omit.
     pub left_out: FieldNames,
 }
 

@@ -1,8 +1,7 @@
-//! What stands before a site: who its clients are (`client`), and its rules in their order: who is refused, how often one may
-//! ask (`limit`), and who needs a password (`passwords`). Which paths a rule is for is found for all rules of a site together,
-//! by its patterns.
+//! Access control of a site: the client's address (`client`) and the rules in their order: denials, rate limits
+//! (`limit`) and passwords (`passwords`). The patterns of all rules of a site are matched together.
 //!
-//! It decides about a request by its path, its method and its client. Knows neither files nor programs.
+//! A decision depends on a request's path, method and client. Independent of files and programs.
 
 mod client;
 mod limit;
@@ -43,7 +42,7 @@ pub struct Rule {
     refused: AtomicU64,
 }
 
-/// What rules look at of a request beside its path.
+/// The properties of a request, apart from its path, that rules match.
 #[derive(Clone, Copy)]
 pub struct RuleInput {
     /// Its method.
@@ -117,7 +116,7 @@ impl Guard {
         rules.find(|(_, rule)| rule.is_for(input))
     }
 
-    /// The rules from that number on whose patterns a path matches, and their numbers.
+    /// The matching rules from that number on, and their numbers.
     fn for_path(
         &self,
         matches: &PathMatches<'_>,
@@ -182,7 +181,7 @@ impl Rule {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// Whether it is for a request whose path its pattern matches.
+    /// Whether the rule applies to a request, given that its pattern matches the path.
     fn is_for(&self, input: RuleInput) -> bool {
         let methods = &self.config.methods;
         (methods.is_empty() || is_one_of(input.method, methods))

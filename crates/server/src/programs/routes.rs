@@ -36,7 +36,7 @@ pub struct Route {
     pub policy: Policy,
     /// Nothing of it is kept for others.
     pub keeps_nothing: bool,
-    /// Requests that are answered by its program whatever is stored.
+    /// Requests that its program always answers, whatever is stored.
     bypass: Option<Bypass>,
     /// Its responses may name what is to be answered in their place.
     leads_within: bool,
@@ -128,7 +128,7 @@ impl Route {
         self.leads_within.then(|| elsewhere::of(response))?
     }
 
-    /// Whether a request is answered by its program, and nothing of that is stored.
+    /// Whether the program answers a request without the cache: no stored response is used, and none is stored.
     pub fn bypasses(&self, request: &Request<'_>) -> bool {
         let bypass = self.bypass.as_ref();
         bypass.is_some_and(|bypass| bypass.has(request.raw_target(), request.fields()))
@@ -199,12 +199,12 @@ impl Routes {
         self.0.is_empty()
     }
 
-    /// A route for a path, whatever files there are, and whatever else it wants of a request.
+    /// A route for a path, regardless of files and of the route's other conditions.
     pub fn of(&self, matches: &PathMatches<'_>) -> Option<&Arc<Route>> {
         self.for_path(matches).find(|route| !route.missing)
     }
 
-    /// The route for a request with a path, whatever files there are.
+    /// The route for a request with a path, regardless of files.
     ///
     /// # Errors
     /// No route, though the path is one's: there is no file of that name for anybody.
@@ -225,9 +225,9 @@ impl Routes {
         fitting.find(fits).map(Some).ok_or(NoRoute)
     }
 
-    /// The route for a request with a path that has slashes or backslashes which were encoded: no file's, and so the
-    /// first that covers it. An origin does not get it: origins differ in what it means, so what is stored for it could be
-    /// another's page.
+    /// The route for a request whose path has encoded slashes or backslashes: no file has it, so the first route that
+    /// covers it. An origin does not get it: origins interpret it differently, so a stored response could be that of
+    /// another page.
     pub fn of_slashes(
         &self,
         matches: &PathMatches<'_>,
@@ -239,12 +239,12 @@ impl Routes {
         covering.next().filter(|route| route.has_own_paths)
     }
 
-    /// A route for a path under which there is no file, whatever else it wants of a request.
+    /// A route for a path without a file, regardless of the route's other conditions.
     pub fn of_missing(&self, matches: &PathMatches<'_>) -> Option<&Arc<Route>> {
         self.for_path(matches).find(|route| route.missing)
     }
 
-    /// The route for a request with a path under which there is no file.
+    /// The route for a request with a path that has no file.
     pub fn of_missing_for(
         &self,
         matches: &PathMatches<'_>,
@@ -279,12 +279,12 @@ fn policy(caching: &Caching) -> Policy {
     }
 }
 
-/// What an operator keeps from the store.
+/// The requests that an operator excludes from the cache.
 fn bypass(rules: &CacheBypass) -> Bypass {
     Bypass {
         cookies: rules.cookies,
         cache_control: rules.cache_control,
-        // What is no path excludes all of them rather than none.
+        // An invalid path excludes all of them rather than none.
         excluded: Excluded::read(&rules.paths).unwrap_or_else(|_| Excluded::everything()),
     }
 }

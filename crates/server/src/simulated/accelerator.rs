@@ -68,7 +68,7 @@ struct Parts {
 }
 
 impl Accelerator {
-    /// By a seed, with so many workers, this configuration, and what the origin does.
+    /// Starts with a seed and a number of workers, a configuration, and a script for the origin.
     pub fn new(
         (seed, workers): (u64, usize),
         config: &Config,
@@ -235,7 +235,7 @@ fn faults(seed: u64) -> Faults {
     }
 }
 
-/// One site, with these lines before the route of its origin, and these of `[site.route.cache]`.
+/// One site, with these lines before its route to the origin, and these of `[site.route.cache]`.
 pub fn config(site: &str, caching: &str) -> Config {
     let text = format!(
         "[[site]]\nlisten = \"{ADDRESS}\"\n{site}\n[[site.route]]\npattern = \"/**\"\norigin = \"{ORIGIN}\"\n\

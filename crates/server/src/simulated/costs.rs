@@ -1,6 +1,6 @@
-//! What requests and responses cost, in instructions: each form that a client or an origin can choose, up to its size limit,
-//! takes at most in proportion to its length (`sizes`); and rules that are not for a request take next to nothing, however many
-//! there are (`rules`).
+//! The cost of requests and responses, in instructions: for each form that a client or an origin can choose, up to its
+//! size limit, the cost grows at most linearly with its length (`sizes`); and rules that do not match a request cost
+//! next to nothing, however many there are (`rules`).
 
 mod protocols;
 mod rules;
@@ -8,26 +8,26 @@ mod sizes;
 
 use super::front::{Front, Origin};
 
-/// A world whose network delivers all at once, and one that delivers byte by byte.
+/// Seeds of a simulated network that delivers each message at once, and of one that delivers byte by byte.
 const BY_PIECE: u64 = 0;
 const BY_BYTE: u64 = 3;
 
 /// A request and its response.
 struct Exchange {
-    /// The world's.
+    /// Seed of the simulated network.
     seed: u64,
     /// Lines of the site, before its route to the origin.
     site: String,
-    /// What the client sends.
+    /// The request's bytes.
     request: Vec<u8>,
-    /// What the origin answers.
+    /// The origin's response.
     response: String,
-    /// It takes place once before it is counted, so that the response is stored.
+    /// Whether the exchange runs once before it is counted, so that the response is stored.
     is_stored: bool,
 }
 
 impl Exchange {
-    /// A GET with these field lines, whose response is stored.
+    /// A GET with these field lines and a stored response.
     fn get(target: &str, fields: &str) -> Exchange {
         Exchange {
             seed: BY_PIECE,
@@ -38,7 +38,7 @@ impl Exchange {
         }
     }
 
-    /// A GET whose response has these field lines, and is not stored yet.
+    /// A GET with these field lines in the response, which is not stored yet.
     fn answered(fields: &str) -> Exchange {
         Exchange {
             response: stored_response(fields),
@@ -47,7 +47,7 @@ impl Exchange {
         }
     }
 
-    /// The same at a site with these lines.
+    /// The same exchange at a site with these lines.
     fn at_site(self, site: &str) -> Exchange {
         Exchange {
             site: site.to_string(),
@@ -55,7 +55,7 @@ impl Exchange {
         }
     }
 
-    /// Gets it ready; what it gives is to be counted.
+    /// Prepares the exchange, and returns the function to count.
     fn prepare(self) -> Box<dyn FnMut()> {
         let Exchange {
             response, request, ..

@@ -79,7 +79,7 @@ impl Front {
         Front::started((seed, workers), Origin::saying(answer), ("", ""))
     }
 
-    /// By a seed, with one worker, and with these lines of `[[site]]` before its route.
+    /// Starts with a seed, one worker, and these lines of `[[site]]` before its route.
     pub fn of_site(seed: u64, origin: Origin, site: &str) -> Front {
         Front::started((seed, 1), origin, (site, ""))
     }

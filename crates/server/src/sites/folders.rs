@@ -86,7 +86,7 @@ impl Site {
         self.matched_alias(&self.match_path(path), path)
     }
 
-    /// The same where it is known which patterns the path matches.
+    /// The same, with the patterns that the path matches already known.
     pub fn matched_alias<'p>(
         &self,
         matches: &PathMatches<'_>,

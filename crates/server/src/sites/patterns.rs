@@ -1,5 +1,5 @@
-//! The patterns of all rules of a site, matched with a path together: once a request, and only if a rule of its site goes by
-//! path.
+//! The patterns of all rules of a site, matched with a path together: once per request, and only if a rule of its site
+//! depends on the path.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use lowroad_config as config;
 use lowroad_config::{MatchScope, PatternSet, PatternSetBuilder, RouteTo};
 
-/// What a pattern of a site belongs to.
+/// The kind of rule that a pattern belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PatternKind {
     AccessRule,
@@ -20,29 +20,29 @@ enum PatternKind {
 
 const KINDS: usize = 6;
 
-/// The patterns of a site that a request is decided by.
+/// The patterns of a site that decide about a request.
 pub struct SitePatterns {
     set: PatternSet,
     /// For each [`PatternKind`]: the numbers of its patterns.
     ranges: [Range<u32>; KINDS],
 }
 
-/// Which patterns of a site a path matches. They are looked for when the first is asked about.
+/// The patterns of a site that match a path, computed on first use.
 pub struct PathMatches<'a> {
     patterns: &'a SitePatterns,
     path: &'a [u8],
     found: OnceCell<Vec<u32>>,
 }
 
-/// The patterns that tell the fields of a site's responses.
+/// The patterns that select the fields of a site's responses.
 pub struct HeaderPatterns {
     set: PatternSet,
-    /// Those of `cache_control` come first.
+    /// The patterns of `cache_control` come first.
     cache_control_count: usize,
 }
 
 impl SitePatterns {
-    /// Those of a site.
+    /// Collects the patterns of a site.
     pub fn new(site: &config::Site) -> SitePatterns {
         let mut builder = NumberedBuilder::default();
         for rule in &site.access {
@@ -80,7 +80,7 @@ impl SitePatterns {
         }
     }
 
-    /// Those that a decoded path matches.
+    /// Matches a decoded path with the patterns.
     pub fn of<'a>(&'a self, path: &'a [u8]) -> PathMatches<'a> {
         PathMatches {
             patterns: self,
@@ -96,18 +96,18 @@ impl PathMatches<'_> {
         self.of_kind(PatternKind::AccessRule, from)
     }
 
-    /// Whether the path is for clients with a certificate only.
+    /// Whether the path requires a client certificate.
     pub fn wants_certificate(&self) -> bool {
         let mut found = self.of_kind(PatternKind::ClientCertificate, 0);
         found.next().is_some()
     }
 
-    /// The numbers of the redirects that may be for it, in their order.
+    /// The numbers of the candidate redirects, in their order.
     pub fn redirects(&self) -> impl Iterator<Item = usize> {
         self.of_kind(PatternKind::Redirect, 0)
     }
 
-    /// The numbers of the rewrites that may be for it, in their order.
+    /// The numbers of the candidate rewrites, in their order.
     pub fn rewrites(&self) -> impl Iterator<Item = usize> {
         self.of_kind(PatternKind::Rewrite, 0)
     }
@@ -117,7 +117,7 @@ impl PathMatches<'_> {
         self.of_kind(PatternKind::Route, 0)
     }
 
-    /// The numbers of the aliases that it may be below, in their order.
+    /// The numbers of the candidate aliases, in their order.
     pub fn aliases(&self) -> impl Iterator<Item = usize> {
         self.of_kind(PatternKind::Alias, 0)
     }
@@ -143,7 +143,7 @@ impl PathMatches<'_> {
 }
 
 impl HeaderPatterns {
-    /// Those of a site.
+    /// Collects the patterns of a site.
     pub fn new(site: &config::Site) -> HeaderPatterns {
         let mut patterns = PatternSetBuilder::default();
         for rule in &site.cache_control {
@@ -169,7 +169,7 @@ impl HeaderPatterns {
     }
 }
 
-/// Notes which numbers the patterns of each kind get.
+/// Records the range of numbers for the patterns of each kind.
 #[derive(Default)]
 struct NumberedBuilder {
     patterns: PatternSetBuilder,
@@ -185,7 +185,7 @@ impl NumberedBuilder {
     }
 }
 
-/// Names of files that a folder's path may stand for.
+/// Names of index files, which the path of a folder may stand for.
 pub fn indexes(site: &config::Site) -> impl Iterator<Item = &str> {
     let of_programs = site.routes.iter().filter_map(|route| match &route.to {
         RouteTo::FastCgi(fastcgi) => Some(fastcgi.index.as_str()),

@@ -72,7 +72,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     place::check_machine()?;
     place::check_pins()?;
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
-    // Before the mount is locked: it may take as long as another's connections need to end.
+    // Before locking the mount: this may wait until the connections of another process end.
     let held = hold::hold_after_end(&folder)?;
     let mounting = folder::lock_mount().map_err(|error| error.to_string())?;
     folder::mount_pins().map_err(|error| error.to_string())?;
@@ -141,7 +141,7 @@ struct Server<'a> {
     /// What our own server answers without a connection.
     offered: Option<Offered>,
     news: &'a News,
-    /// Says to other processes when this one ends.
+    /// Signals the end of this process to others.
     held: &'a hold::Held,
 }
 
@@ -213,7 +213,7 @@ fn serve(
                 .map_err(|error| format!("starting a thread: {error}"))?;
         }
         let done = daemon.run().map_err(|error| error.to_string());
-        // Before the threads have ended, which may wait for the server.
+        // Before joining the threads, which may wait for the server.
         server.held.begin_end(args.drain);
         over.store(true, Ordering::Relaxed);
         done
@@ -242,7 +242,7 @@ fn say_ready(args: &Attach) {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 }
 
-/// The bits of the programs' settings. In front of our own server the level answers what that would answer.
+/// The bits of the programs' settings. In front of a Lowroad server the level gives the same answers as that server.
 fn settings(args: &Attach, policy: &AttachPolicy) -> u32 {
     let when = |wanted, bit| if wanted { bit } else { 0 };
     layout::SETTING_LEARN

@@ -1,30 +1,30 @@
-//! Which clients a level and its workers answer: prefixes of addresses, from the command line.
+//! Client filter of a level and its workers: address prefixes from the command line.
 
 use std::net::IpAddr;
 
 use lowroad_softirq::level::Level;
 use lowroad_softirq::level::clients::Prefix;
 
-/// Which clients are answered here, and which are left to the server: those of the prefixes that are denied, and, if any are
-/// allowed, all others than these. Of the prefixes that fit a client the longest holds.
+/// Divides clients into those answered here and those left to the server. Left to the server are clients with a denied
+/// prefix and, if any prefix is allowed, all clients without an allowed one. The longest matching prefix decides.
 #[derive(Debug)]
 pub struct Clients {
     denied: Vec<Prefix>,
     allowed: Vec<Prefix>,
 }
 
-/// Everybody.
+/// The prefix of all addresses.
 const EVERYBODY: Prefix = (0, [0; 16]);
 
 impl Clients {
-    /// Those of `--deny` and `--allow`.
+    /// Reads the prefixes of `--deny` and `--allow`.
     ///
     /// # Errors
     /// A text for the user.
     pub fn of(deny: &[String], allow: &[String]) -> Result<Clients, String> {
         let mut denied = prefixes("--deny", deny)?;
         let allowed = prefixes("--allow", allow)?;
-        // Who allows everybody says nothing.
+        // Allowing all addresses restricts nothing.
         if !allowed.is_empty() && !allowed.contains(&EVERYBODY) {
             denied.push(EVERYBODY);
         }
@@ -36,17 +36,17 @@ impl Clients {
         self.denied.is_empty()
     }
 
-    /// The prefixes whose clients are left to the server.
+    /// The prefixes of clients that are left to the server.
     pub fn denied(&self) -> &[Prefix] {
         &self.denied
     }
 
-    /// The prefixes whose clients are answered all the same.
+    /// The prefixes of clients that are answered here nevertheless.
     pub fn allowed(&self) -> &[Prefix] {
         &self.allowed
     }
 
-    /// Says so to the level's programs.
+    /// Writes the prefixes to the maps of the level's programs.
     ///
     /// # Errors
     /// A text for the user.
@@ -62,7 +62,7 @@ fn prefixes(option: &str, texts: &[String]) -> Result<Vec<Prefix>, String> {
     texts.iter().map(read).collect()
 }
 
-/// Leading bits that count, and an address with them; IPv4 as `::ffff:a.b.c.d`.
+/// Parses a prefix: its length in bits, and an address; IPv4 as `::ffff:a.b.c.d`.
 fn prefix(text: &str) -> Result<Prefix, String> {
     let bad = || "not understood (allowed: ADDRESS or ADDRESS/BITS)".to_owned();
     let (address, bits) = match text.split_once('/') {
@@ -80,7 +80,7 @@ fn prefix(text: &str) -> Result<Prefix, String> {
         return Err(format!("an address has {most} bits, not {bits}"));
     }
     let bits = begin + bits;
-    // The kernel keeps them as they are given, and gives them back so: one prefix, one spelling.
+    // The kernel stores and returns keys unchanged, so each prefix needs one canonical form.
     let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
     let masked = u128::from_be_bytes(bytes) & mask;
     Ok((bits, masked.to_be_bytes()))

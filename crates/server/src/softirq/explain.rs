@@ -301,7 +301,7 @@ fn rule(source: Source) -> &'static str {
     }
 }
 
-/// Asks the server, and judges its response. With the status that it has, if there is one.
+/// Sends the request to the server, and judges its response. Returns the response's status too, if there is one.
 fn fetch(
     level: &Arc<Level>,
     key: &Key,

@@ -19,26 +19,27 @@ use crate::say;
 /// Of root alone: whoever could replace a file there could make a second keeper.
 const LOCKS: &str = "/run/lowroad-softirq";
 
-/// How much longer than its connections get a process may take to end.
+/// Time, beyond that of its connections, in which a process must end.
 const END_GRACE: Duration = Duration::from_secs(5);
-/// A process that was told to end may take so long to say that it does.
+/// Time in which a process must publish its end after the request to end.
 const NOTICE_TIME: Duration = Duration::from_secs(2);
-/// How often it is looked again whether somebody keeps a level of whom no more is known.
+/// Polling interval while the process that keeps a level is unknown.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The lock. Its file goes with it.
 #[derive(Debug)]
 pub struct Held {
     path: PathBuf,
-    /// Closed after the path was removed: whoever had opened it before finds out that it is no longer
-    /// the one. Empty until the end begins; then it says for how many seconds connections go on.
+    /// Closed after the path was removed: a process that opened it before then finds out that it is no longer current.
+    /// Empty until the end begins; then it holds the number of seconds for which connections continue.
     file: fs::File,
 }
 
 impl Held {
-    /// Tells other processes that this one ends, and gives its connections so many seconds: they may wait for that.
+    /// Publishes that this process ends and lets its connections continue for this many seconds: other processes may
+    /// wait for that.
     pub fn begin_end(&self, drain_s: u32) {
-        // Without it others are told that the level is held, which is true as well.
+        // Without it other processes report the level as held, which is true as well.
         let _ = self.file.write_all_at(format!("{drain_s}\n").as_bytes(), 0);
     }
 }
@@ -64,10 +65,10 @@ pub fn hold(folder: &Path) -> Result<Held, String> {
     }
 }
 
-/// The same, but waits for a process that has begun to end, and says so.
+/// Like [`hold`], but waits for a process that has begun to end, and reports that.
 ///
 /// # Errors
-/// As of [`hold`].
+/// As for [`hold`].
 pub fn hold_after_end(folder: &Path) -> Result<Held, String> {
     let (begin, mut deadline) = (Instant::now(), None);
     loop {
@@ -98,15 +99,15 @@ pub fn hold_after_end(folder: &Path) -> Result<Held, String> {
     }
 }
 
-/// Waits for the end of the process that keeps the level of a folder, if one does.
+/// Waits for the end of the process that keeps the level of a folder, if there is one.
 fn wait_for_keeper(folder: &Path, longest: Duration) -> Result<(), String> {
     let Some((process, _)) = keeper_itself(folder) else {
-        // It has just ended, or can't be had as a descriptor.
+        // The process has just ended, or no descriptor for it is available.
         thread::sleep(LOOK_INTERVAL);
         return Ok(());
     };
     let longest = Timespec::try_from(longest).expect("it is short");
-    // It can be read when the process has ended.
+    // The descriptor becomes readable when the process has ended.
     let mut ends = [PollFd::new(&process, PollFlags::IN)];
     match poll(&mut ends, Some(&longest)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -114,10 +115,10 @@ fn wait_for_keeper(folder: &Path, longest: Duration) -> Result<(), String> {
     }
 }
 
-/// Another process has the level.
+/// Another process keeps the level.
 struct Taken {
     pid: Option<u32>,
-    /// How long its connections go on, if it has begun to end.
+    /// Time for which its connections continue, if it has begun to end.
     drain: Option<Duration>,
 }
 
@@ -164,7 +165,7 @@ fn try_to_hold(folder: &Path) -> Result<Result<Held, Taken>, String> {
         };
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) if is_at(&file, &path) => {
-                // What the last one has left says nothing of this one.
+                // Contents left by the last holder do not apply to this one.
                 file.set_len(0).map_err(failed)?;
                 return Ok(Ok(Held { path, file }));
             }

@@ -1,8 +1,9 @@
 //! The soft-interrupt level as operators see it: put in front of a port, taken off again, looked at.
 //! What it does and how is in the crate `lowroad-softirq`.
 //!
-//! Each command is a module. Those use `attach` (the daemon's process), `policy` (what one `attach` promises), `own` (between a server of ours and its
-//! level) and `view` (what can be seen of a level), which know nothing of commands.
+//! Each command is a module. The commands use `attach` (the daemon's process), `policy` (the options of one `attach`),
+//! `own` (the link between a Lowroad server and its level) and `view` (the visible state of a level), which do not
+//! depend on commands.
 
 mod above;
 mod advice;

@@ -1,5 +1,5 @@
-//! The policy of one `lowroad attach`: which clients, requests and responses it takes part in. Made of the command line once,
-//! and used by the level below the socket and by the workers above it, so that both keep the same promises.
+//! The policy of one `lowroad attach`: the clients, requests and responses that it serves. Built once from the command
+//! line, and used by the level below the socket and by the workers above it, so that both follow the same rules.
 
 use lowroad_cache::exclude::Excluded;
 use lowroad_config::{CacheBypass, Caching, Cookies};
@@ -10,27 +10,27 @@ use crate::cli::softirq::Attach;
 
 use super::clients::Clients;
 
-/// What one command says of the clients, requests and responses of the server that it attaches to.
+/// The options of one command for the clients, requests and responses of its server.
 #[derive(Debug)]
 pub struct AttachPolicy {
-    /// The lifetime of responses without freshness information; if there is none it is guessed.
+    /// The lifetime of responses without freshness information; none selects a heuristic one.
     ttl_s: Option<u64>,
-    /// Nothing is learnt of these.
+    /// Paths whose responses are not learnt.
     excluded: Excluded,
-    /// The same as texts.
+    /// The same paths as texts.
     excluded_paths: Vec<String>,
-    /// Requests with Cookie are answered, too.
+    /// Whether requests with Cookie are answered, too.
     ignores_cookies: bool,
-    /// Requests with Cache-Control or Pragma are answered, too.
+    /// Whether requests with Cache-Control or Pragma are answered, too.
     ignores_cache_control: bool,
     clients: Clients,
 }
 
 impl AttachPolicy {
-    /// That of a command line.
+    /// Reads the policy from a command line.
     ///
     /// # Errors
-    /// A text for the user: what in it is malformed.
+    /// A text for the user that names the malformed option.
     pub fn of(args: &Attach) -> Result<AttachPolicy, String> {
         let excluded_paths = Excluded::with_well_known(&args.exclude);
         let excluded =
@@ -50,7 +50,7 @@ impl AttachPolicy {
         &self.clients
     }
 
-    /// By which rules the level's daemon learns, with this room.
+    /// The rules by which the level's daemon learns, with this room.
     pub fn learning(&self, room: Settings) -> Settings {
         Settings {
             ttl_secs: self.ttl_s,
@@ -70,7 +70,7 @@ impl AttachPolicy {
             | when(!self.clients.is_everybody(), layout::SETTING_DENY)
     }
 
-    /// How the workers store and use responses: by the terms of the level's daemon.
+    /// The workers' cache settings, by the terms of the level's daemon.
     pub fn caching(&self) -> Caching {
         Caching {
             ttl_s: self.ttl_s,
@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// What holds of the level holds of the workers: each option is in both.
+    /// The level and the workers apply the same options: each option is in both.
     #[test]
     fn the_level_and_the_workers_have_one_policy() {
         for options in [

@@ -33,9 +33,9 @@ pub use keep::keep;
 
 /// How long the server may take to accept a connection at an address before that is left to it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the server may say nothing to a request, or nothing may move on a connection that is passed through.
+/// Timeout for a silent server, and idle timeout of a connection that is passed through.
 const SILENCE_MS: u64 = 3_600_000;
-/// Requests that the server is asked at a time.
+/// Maximum concurrent requests to the server.
 const REQUESTS_MAX: usize = 65_536;
 
 /// The server of ours: works until it is told to end, or whoever started it is gone.
@@ -85,7 +85,7 @@ fn taken(port: u16) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
-/// Makes the way on which answers come back, which takes privileges, and tries it from both addresses.
+/// Adds the route for the server's answers, which requires privileges, and tests it from both addresses.
 fn try_to_connect(asked: SocketAddr) -> io::Result<()> {
     let both = [outsider::address, outsider::untrusted_address];
     both.into_iter().try_for_each(|from| {
@@ -120,7 +120,7 @@ fn config(args: &Attach, policy: &AttachPolicy, places: &[Place]) -> Config {
         sites: places.iter().map(|place| site(place, &caching)).collect(),
         ..Config::default()
     };
-    // The server has bounds of its own for that.
+    // The server has limits for that.
     config.limits.body_len_max = u64::MAX;
     if let Some(len) = args.cache {
         config.server.choose_cache(len);
@@ -155,7 +155,7 @@ fn site(place: &Place, caching: &Caching) -> config::Site {
     });
     let mut everything = Route::new(Pattern::everything(), RouteTo::Origin(Box::new(origin)));
     everything.caching = caching.clone();
-    // What the server takes, and how long it may take for it, is its own to say.
+    // The server decides about the size of a request and the time for it.
     everything.timeout_ms = SILENCE_MS;
     everything.concurrency_max = REQUESTS_MAX;
     everything.tunnels_max = REQUESTS_MAX;

@@ -66,8 +66,8 @@ enum KernelTls {
 #[derive(Clone)]
 struct Process {
     clock: Clock,
-    /// Made with the first address at which TLS is spoken, since random numbers for keys cost 30 ms of processor time and
-    /// more; at once where their keys are kept.
+    /// Created with the first TLS address, since random numbers for keys cost 30 ms of processor time and more; created
+    /// at once if their keys are stored.
     tickets: Arc<OnceLock<Tickets>>,
     /// Keeps their keys over restarts.
     ticket_file: Option<Arc<TicketFile>>,
@@ -227,7 +227,7 @@ impl Process {
         })
     }
 
-    /// Tickets for all addresses.
+    /// The tickets of all addresses.
     fn tickets(&self) -> Result<Tickets, String> {
         if let Some(tickets) = self.tickets.get() {
             return Ok(tickets.clone());
@@ -330,7 +330,7 @@ mod tests {
     use lowroad_log::{Level, Target, Writer};
     use std::path::Path;
 
-    /// Random numbers for keys are the most of what a start would cost.
+    /// Random numbers for keys would be the largest part of the cost of a start.
     #[test]
     fn without_tls_no_keys_for_tickets_are_made() {
         let text = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"/srv\"\n";

@@ -70,7 +70,7 @@ impl<'n> Attached<'n> {
         }
     }
 
-    /// Its process.
+    /// The running process.
     pub fn program(&mut self) -> &Child {
         self.program.child()
     }

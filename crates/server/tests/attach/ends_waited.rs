@@ -1,4 +1,5 @@
-//! Attaching anew while what was attached ends: the new one says so and waits, and clients of the old one lose nothing.
+//! Attaching while an earlier level ends: the new process reports that and waits, and clients of the old one lose
+//! nothing.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +15,7 @@ use crate::attached::{Attached, get, place, server_v4};
 use crate::skipped;
 use crate::worker::{ALONE, Line, PROGRAM, Workers};
 
-/// What a process says that waits.
+/// The message of a process that waits.
 const WAITS: &str = "is detaching there; waiting for its end";
 
 fn interrupt(child: &Child) {
@@ -22,7 +23,7 @@ fn interrupt(child: &Child) {
     kill_process(pid, Signal::INT).expect("a child of ours");
 }
 
-/// Attaches, and returns once that waits for another's end.
+/// Attaches, and returns once the process waits for the end of another.
 fn attach_and_wait(namespace: &Namespace, options: &[&str]) -> Program {
     let mut command = Command::new(PROGRAM);
     command.args(["attach", "80", "--netns", &namespace.path()]);
@@ -36,7 +37,7 @@ fn attach_and_wait(namespace: &Namespace, options: &[&str]) -> Program {
         let len = said.read_line(&mut line).expect("a line");
         assert!(len > 0, "it ended, and did not wait");
     }
-    // It goes on saying things.
+    // The process continues to print.
     std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
     program
 }
@@ -49,7 +50,7 @@ fn a_level_that_ends_is_waited_for() {
     let path = Path::new(&Manglings::default(), 1500).expect("a path");
     let site = Site::new(31, &[500]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "expires 10m;").expect("nginx");
-    // Long enough for whatever the machine does meanwhile; it ends with the connection.
+    // Long enough for a loaded machine; the process ends with the connection.
     let mut old = Attached::start(&path.server, 80, &["--drain", "300"]);
     let page = get(&site.pages[0].path);
     old.warm(&path.client, server_v4(80), &page);
@@ -85,7 +86,7 @@ fn workers_that_end_are_waited_for() {
     client.send(format!(
         "POST {UPLOAD} HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\nExpect: 100-continue\r\n\r\n"
     ));
-    // It is under way there.
+    // The request is in progress there.
     assert_eq!(client.response().status, 100);
     interrupt(old.program());
     wait_until("the port", || (!old.has_port()).then_some(()));

@@ -1,6 +1,6 @@
-//! Several levels on one interface, each with a port: attached and detached in any order under load, each answers the
-//! clients of its port, and none touches the frames of another's. At TC, as veth has it; beside a level in native XDP
-//! they stand in a guest (`crates/lab/tests/levels.rs`).
+//! Several levels on one interface, each with a port, attached and detached in any order under load: each answers the
+//! clients of its port, and none touches the frames of another. At TC, the hook of veth; levels beside one in native
+//! XDP are tested in a guest (`crates/lab/tests/levels.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,10 +14,10 @@ use crate::skipped;
 
 const PORTS: [u16; 3] = [80, 81, 82];
 
-/// Pages that fit one segment, that take several, and that no level answers.
+/// Pages that fit into one segment, pages of several segments, and pages that no level answers.
 const LENS: [usize; 4] = [900, 200, 3900, 40_000];
 
-/// How often all levels come and go.
+/// How often all levels are attached and detached.
 const ROUNDS: usize = 2;
 
 /// Requests the pages at one port over both families until `is_over`, and expects right answers.
@@ -55,7 +55,7 @@ fn all_answer(cable: &Cable, levels: &[(u16, Attached)], path: &str) {
     }
 }
 
-/// Attaches and detaches three levels in orders that `seed` draws.
+/// Attaches and detaches three levels in a random order from `seed`.
 fn levels_come_and_go(test: &str, seed: u64) {
     if skipped(test, &["nginx"]) {
         return;

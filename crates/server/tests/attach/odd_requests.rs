@@ -1,17 +1,17 @@
-//! Requests that are read differently by different servers, that proxies change, or that are no requests: for who compares
-//! what a server makes of them. Most are those of the suites `bad_input`, `bad_requests`, `bad_framing`, `bad_bodies` and
-//! `bad_targets`. Each is for `/0-2000.bin` or `/upload`, where it can be.
+//! Requests that servers read differently, requests that proxies change, and bytes that are no requests: input for
+//! comparing the results of a server. Most come from the suites `bad_input`, `bad_requests`, `bad_framing`,
+//! `bad_bodies` and `bad_targets`. Each is for `/0-2000.bin` or `/upload`, where possible.
 
 use lowroad_testkit::net::servers::UPLOAD;
 use lowroad_testkit::net::site::content;
 
-/// What an upload has that is longer than what a server of ours takes by default.
+/// Length of an upload beyond the default limit of a Lowroad server.
 pub const LONG_LEN: usize = 2_000_000;
 
-/// A name, and what is sent.
+/// A name, and the bytes to send.
 pub type Odd = (String, Vec<u8>);
 
-/// All of them.
+/// All odd requests.
 pub fn all() -> Vec<Odd> {
     [lines(), fields(), bodies(), targets()].concat()
 }
@@ -136,7 +136,7 @@ fn post(fields: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// An upload whose client would wait to be told that it may send it.
+/// An upload with `Expect: 100-continue`.
 pub fn expected() -> Odd {
     let fields = format!("Content-Length: {LONG_LEN}\r\nExpect: 100-continue");
     odd(

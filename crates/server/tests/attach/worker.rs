@@ -33,11 +33,11 @@ const SEED: u64 = 23;
 pub const WITH_LEVEL: &[&str] = &["--interface", DEVICE];
 pub const ALONE: &[&str] = &["--tier", "none"];
 
-/// A server, and whoever asks it.
+/// A server and its clients.
 pub struct Line {
     /// The cable between them.
     pub path: Path,
-    /// What is served.
+    /// The site's files.
     pub site: Site,
     _server: WebServer,
 }
@@ -48,7 +48,7 @@ impl Line {
         Line::apache_with(lens, "")
     }
 
-    /// The same with more directives.
+    /// The same with additional directives.
     pub fn apache_with(lens: &[usize], more: &str) -> Line {
         let path = Path::new(&Manglings::default(), 1500).expect("a path");
         let site = Site::new(SEED, lens);

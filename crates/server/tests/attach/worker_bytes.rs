@@ -1,4 +1,4 @@
-//! Workers in front of somebody else's server change nothing of what it accepts: each odd request has the outcome that it has
+//! Workers in front of another web server change nothing that it accepts: each odd request has the same outcome as
 //! without them, and a client that half-closes its connection is answered.
 
 use std::io::{ErrorKind, Read};
@@ -13,14 +13,14 @@ use crate::odd_requests::{self, LONG_LEN, Odd};
 use crate::skipped;
 use crate::worker::{ALONE, Line, WITH_LEVEL, Workers, seen};
 
-/// Asked for behind each odd request: whether it is answered says whether the connection was kept.
+/// Sent after each odd request: its response shows whether the connection stayed open.
 const BEHIND: &str = "GET /0-2000.bin HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
 
-/// What a client gets: of each response its status and body, and what was left over.
+/// The bytes that a client receives: the status and body of each response, and the remaining bytes.
 type Outcome = Vec<(String, Vec<u8>)>;
 
-/// Sends bytes, and takes all that comes until the server closes. The end is sent, too, but not behind an upload: proxies, as
-/// nginx is for those, may take that for a client that has gone.
+/// Sends bytes, and receives until the server closes. Half-closes the connection, except after an upload: proxies, such
+/// as nginx for uploads, may treat that as a client that has gone.
 fn outcome(address: SocketAddr, bytes: &[u8]) -> Outcome {
     let mut client = Client::connect(address);
     client.send(bytes);
@@ -45,7 +45,7 @@ fn responses(mut received: &[u8], is_head: bool) -> Outcome {
         let (head, rest) = received.split_at(end + 4);
         let head = String::from_utf8_lossy(head).to_ascii_lowercase();
         let status = head.lines().next().unwrap_or_default().get(9..12);
-        // Its phrase means nothing.
+        // The reason phrase has no meaning.
         let status = status.unwrap_or_default().to_owned();
         let value = |name: &str| {
             let mut lines = head.lines().filter_map(|line| line.split_once(": "));
@@ -53,7 +53,7 @@ fn responses(mut received: &[u8], is_head: bool) -> Outcome {
                 .find(|(known, _)| *known == name)
                 .map(|(_, value)| value.to_owned())
         };
-        // Only the first is one to HEAD.
+        // Only the first response is one to HEAD.
         let is_bodiless = is_head && all.is_empty() || status.starts_with("100");
         let (body, rest) = match value("content-length") {
             _ if is_bodiless => (Vec::new(), rest),
@@ -73,7 +73,7 @@ fn responses(mut received: &[u8], is_head: bool) -> Outcome {
     all
 }
 
-/// The content of chunks, and what follows them.
+/// The content of chunks, and the bytes after them.
 fn dechunked(mut rest: &[u8]) -> (Vec<u8>, &[u8]) {
     let mut body = Vec::new();
     while let Some(at) = rest.windows(2).position(|two| two == b"\r\n") {
@@ -94,7 +94,7 @@ fn dechunked(mut rest: &[u8]) -> (Vec<u8>, &[u8]) {
     (body, rest)
 }
 
-/// The outcomes of all odd requests, with a good one right behind.
+/// The outcomes of all odd requests, each followed directly by a good one.
 fn outcomes(line: &Line, all: &[Odd]) -> Vec<Outcome> {
     let one = |(_, bytes): &Odd| {
         let bytes = [bytes, BEHIND.as_bytes()].concat();
@@ -112,13 +112,13 @@ fn readable(outcome: &Outcome) -> String {
     all.join("\n      ")
 }
 
-/// Compares a server with itself behind workers.
+/// Compares a server with and without workers.
 fn are_equal(line: &Line, options: &[&str]) {
     let all = odd_requests::all();
     let without = outcomes(line, &all);
     let _workers = Workers::start(&line.path.server, options);
     let mut differing = Vec::new();
-    // The second time much of it may be stored.
+    // In the second round many responses may be stored.
     for round in 0..2 {
         let with = outcomes(line, &all);
         for (((name, _), without), with) in all.iter().zip(&without).zip(&with) {
@@ -172,7 +172,7 @@ fn clients_that_half_close_are_answered() {
     let line = Line::apache(&[300_000]);
     let _workers = Workers::start(&line.path.server, ALONE);
     for server in servers(80) {
-        // At first it is not stored, then it is.
+        // The first response is not stored, the later ones are.
         for _ in 0..2 {
             let got = line
                 .path
@@ -211,7 +211,7 @@ fn a_long_upload_is_taken_as_the_server_takes_it() {
     }
 }
 
-/// What is passed through comes from an address of which the server believes nothing.
+/// Connections that are passed through come from an address that the server does not trust.
 #[test]
 fn a_client_can_not_say_who_it_is_by_an_odd_request() {
     if skipped("a_client_can_not_say_who_it_is", &["apache2"]) {

@@ -1,5 +1,5 @@
-//! One policy of one command: what `attach --worker` says of cookies, paths, lifetimes and clients holds of the workers as it
-//! does of the level below them; and so does a purge.
+//! One policy per command: the options of `attach --worker` for cookies, paths, lifetimes and clients apply to the
+//! workers as they do to the level below them; and so does a purge.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::attached::{one, server_v4};
 use crate::skipped;
 use crate::worker::{ALONE, Line, PROGRAM, WITH_LEVEL, Workers, seen};
 
-/// Lets Apache say which cookie it was asked with.
+/// Makes Apache return the cookie of the request.
 const WHO: &str = "Header set Who \"expr=%{req:Cookie}\"\n";
 
 fn ask(line: &Line, page: &str, fields: &str) -> Response {
@@ -19,13 +19,13 @@ fn ask(line: &Line, page: &str, fields: &str) -> Response {
     line.path.client.enter(|| one(server_v4(80), &request))
 }
 
-/// Whether workers answer from what they have stored, once they were asked before.
+/// Whether the workers answer a repeated request from the cache.
 fn is_stored(line: &Line, page: &str, fields: &str) -> bool {
     ask(line, page, fields);
     ask(line, page, fields).field("age").is_some()
 }
 
-/// For how many seconds a stored response holds, by the workers' own account.
+/// The lifetime of a stored response in seconds, as the workers report it.
 fn ttl_s(response: &Response) -> i64 {
     let status = response.field("cache-status").expect("a Cache-Status");
     let ttl = status
@@ -105,7 +105,7 @@ fn lifetimes_are_those_of_the_level() {
         return;
     }
     for (options, most_s) in [(&[][..], 5), (&["--ttl", "7"][..], 7)] {
-        // It says nothing of freshness, and was last changed long ago.
+        // The response has no freshness information, and was last changed long ago.
         let line = Line::nginx(
             &[30_000],
             "location /refused { add_header Cache-Control max-age=600 always; deny all; }",
@@ -122,7 +122,7 @@ fn lifetimes_are_those_of_the_level() {
         assert!(again.field("age").is_some(), "{}", again.head);
         let ttl_s = ttl_s(&again);
         assert!((0..=most_s).contains(&ttl_s), "{ttl_s}");
-        // Another client may be let in.
+        // Another client may be admitted.
         assert!(!is_stored(&line, "/refused", ""));
     }
 }
@@ -166,7 +166,7 @@ fn a_purge_of_a_namespace_reaches_its_workers() {
     assert!(said.starts_with("purged at once"), "{said}");
     let fresh = ask(&line, line.page(1), "");
     assert_eq!(fresh.field("age"), None, "{}", fresh.head);
-    // A server of another namespace is not asked.
+    // Servers of other namespaces receive no request.
     let other = Namespace::new("empty").expect("a namespace");
     let arguments = ["purge", "all", "--netns", &other.path()];
     assert!(other.run(PROGRAM, &arguments).is_err());

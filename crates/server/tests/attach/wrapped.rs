@@ -1,5 +1,5 @@
-//! Clients whose segments carry IP options or extension headers, or come in fragments, on connections that the level
-//! has: they are answered as Linux answers them.
+//! Clients whose segments carry IP options or extension headers, or arrive in fragments, on connections of the level:
+//! the answers are those of Linux.
 
 use std::net::SocketAddr;
 
@@ -9,11 +9,12 @@ use crate::attached::{Attached, get, servers};
 use crate::cables::{Cable, Routed, ip};
 use crate::skipped;
 
-/// The second is too long for an answer from below.
+/// The second length is too long for an answer from below the socket.
 const LENS: [usize; 2] = [900, 40_000];
 
-/// Requests paths on one connection, changes the socket on the way, and compares all lengths. Arguments: address, port,
-/// before which request to change what, how long a field requests have from then on, and paths with their lengths.
+/// Requests paths on one connection, changes the socket between two requests, and compares all lengths. Arguments:
+/// address, port, number of the request before which to change, the change, length of a field of all requests from then
+/// on, and paths with their lengths.
 const CLIENT: &str = r#"
 import socket, sys
 address, port, change_at, change, filler_len, *pages = sys.argv[1:]
@@ -39,13 +40,13 @@ for at, page in enumerate(pages):
 print("all are right")
 "#;
 
-/// What the client changes on the way.
+/// The change that the client makes between two requests.
 struct Change {
-    /// Before which request.
+    /// Number of the request before which it happens.
     at: usize,
-    /// `options`, or nothing that it knows.
+    /// `options`, or a word that the client does not know.
     what: &'static str,
-    /// Of a field of all requests from then on.
+    /// Length of a field in all requests from then on.
     filler_len: usize,
 }
 
@@ -66,7 +67,7 @@ fn pages(site: &Site, numbers: &[usize]) -> Vec<String> {
     numbers.iter().map(named).collect()
 }
 
-/// What the clients here send for the first page, so that the level knows it.
+/// Sends the requests of these clients for the first page, so that the level learns it.
 fn warm(attached: &Attached, client: &Namespace, address: SocketAddr, site: &Site) {
     let request = get(&site.pages[0].path);
     let request = request.replace("Host: test\r\n", "Host: test\r\nX-Filler: x\r\n");
@@ -86,7 +87,7 @@ fn options_are_taken_off() {
     for address in servers(80) {
         warm(&attached, &cable.client, address, &site);
         let (hits, taken_off) = (attached.count("answer_hit"), attached.count("drop_wrapped"));
-        // Below, up, and below again; at last while the kernel has the connection, with other numbers.
+        // Below the socket, above, and below again; last while the kernel has the connection, with translated numbers.
         let order = pages(&site, &[0, 0, 0, 1, 0, 0, 1, 1, 1, 0]);
         for at in [1, 4, 8] {
             let (what, filler_len) = ("options", 1);
@@ -114,7 +115,7 @@ fn a_fragment_takes_its_connection_up() {
     let attached = Attached::start(&routed.server, 80, &["--ttl", "60"]);
     let [address, _] = servers(80);
     warm(&attached, &routed.client, address, &site);
-    // Segments have the length of the client's own cable, and may be cut on the way.
+    // Segments have the length of the client's link, and may be fragmented on the path.
     routed
         .client
         .set("ipv4/ip_no_pmtu_disc", "1")
@@ -123,7 +124,7 @@ fn a_fragment_takes_its_connection_up() {
         &routed.router,
         "route replace 10.77.0.0/24 dev far mtu lock 600",
     );
-    // On a connection of ours; then on one that the kernel has, whose numbers are translated.
+    // On a connection of the level; then on one that the kernel has, with translated numbers.
     for (at, order) in [(1, [0, 0, 1, 0, 1, 0]), (4, [0, 1, 0, 1, 1, 0])] {
         let (what, filler_len) = ("nothing", 1000);
         let change = Change {

@@ -120,7 +120,7 @@ fn what_is_purged_is_not_answered_again() {
     place.warm("/small");
     place.warm("/other");
     let url = format!("http://{HOST}/small");
-    // The server is of this namespace, too.
+    // The server belongs to this namespace, too.
     let purged = "purged at once, and 1 response of the levels below\n";
     assert_eq!(place.say(&["purge", &url]), purged);
     // The server above gives no Age.

@@ -1,7 +1,6 @@
-//! A pair of addresses that are nobody's (RFC 5737, RFC 3849). From the first the server above is asked what it tells to
-//! anybody; from the second come clients' connections that are passed through. For the kernel they are local: a route to
-//! `lo` brings the server's answers back. For servers they are addresses like those of any client far away. Read
-//! rtnetlink(7).
+//! A pair of reserved addresses (RFC 5737, RFC 3849). Requests from the first get the server's answer for unknown
+//! clients; clients' connections that are passed through come from the second. For the kernel they are local: a route
+//! to `lo` brings the server's answers back. For servers they are addresses of distant clients. Read rtnetlink(7).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -34,8 +33,8 @@ const LOOPBACK_INDEX: u32 = 1;
 /// More routes are not taken away; each is of another device.
 const ROUTES_MAX: usize = 64;
 
-/// From where connections to this server come that are passed through as they are: the address next to [`address`]. A server
-/// that believes what comes from there, because it comes from workers, must not believe what clients wrote themselves.
+/// Source address of connections to this server that are passed through: the address next to [`address`]. A server that
+/// trusts requests from there, because workers send them, must not trust fields that clients wrote themselves.
 #[must_use]
 pub fn untrusted_address(server: SocketAddr) -> SocketAddr {
     let mut from = address(server);
@@ -118,7 +117,7 @@ fn change(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> io::Re
     acknowledged(&reply[..len])
 }
 
-/// To the address and the one next to it, by a device, or by any.
+/// Routes to the address and the one next to it, by a device, or by any.
 fn message(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> Vec<u8> {
     let (family, bits, to) = match address {
         IpAddr::V4(v4) => (libc::AF_INET as u8, 31, v4.octets().to_vec()),

@@ -55,9 +55,9 @@ pub struct Interception {
 }
 
 impl Interception {
-    /// Intercepts connections to these addresses in the network namespace of the thread, from now on, but those of clients
-    /// with these prefixes (IPv4 as `::ffff:a.b.c.d`): denied ones, then allowed ones; the longest that fits a client holds,
-    /// a denial where both are as long.
+    /// Intercepts new connections to these addresses in the network namespace of the thread, except those of clients
+    /// with these prefixes (IPv4 as `::ffff:a.b.c.d`): denied ones, then allowed ones. The longest matching prefix
+    /// decides, and a denial wins between equal ones.
     ///
     /// # Errors
     /// [`Error::Verifier`] with its last lines; [`Error::Usage`] when there are too many; [`Error::System`] when the
@@ -94,7 +94,7 @@ impl Interception {
                     .map_err(Error::bpf("a prefix of clients"))?;
             }
         }
-        // The link holds the program, and that its maps.
+        // The link keeps the program alive, and the program its maps.
         attach(&object).map(|link| Interception { _link: link })
     }
 }

@@ -48,7 +48,7 @@ pub struct Sent {
     pub bad_sum: bool,
     /// The checksum of the IPv4 header is wrong.
     pub bad_header_sum: bool,
-    /// The IPv4 header, or a fragment header of IPv6, says that more fragments follow.
+    /// More fragments follow, by the IPv4 header or a fragment header of IPv6.
     pub is_fragment: bool,
     /// The IPv4 header has an option, or IPv6 a destination options header.
     pub has_ip_options: bool,
@@ -255,7 +255,7 @@ pub fn receive(reply: &[u8], asked: &[u8]) -> Result<Received, String> {
     })
 }
 
-/// Where TCP begins in a frame of [`Sent`].
+/// Offset of TCP in a frame of [`Sent`].
 fn tcp_at_of(frame: &[u8]) -> usize {
     match (frame[12], frame[20]) {
         (0x86, 6) => 54,
@@ -264,7 +264,7 @@ fn tcp_at_of(frame: &[u8]) -> usize {
     }
 }
 
-/// The options, where our timestamp is 1 and what it repeats is 0 if that is the client's.
+/// Checks the echoed timestamp, and returns the options with timestamp 1 and echo 0 in place of the real values.
 fn checked_options(options: &[u8], flags: u8, asked: &[u8]) -> Result<Vec<u8>, String> {
     let mut checked = options.to_vec();
     let tcp_at = tcp_at_of(asked);
@@ -275,7 +275,7 @@ fn checked_options(options: &[u8], flags: u8, asked: &[u8]) -> Result<Vec<u8>, S
     };
     let value = value.map_or([0; 4].as_slice(), |at| &asked[at..at + 4]);
     let echo = &checked[at + 4..at + 8];
-    // A SYN of a connection that lives has its timestamps elsewhere than other segments.
+    // The SYN of a live connection has its timestamps at another offset than other segments.
     let is_challenge = asked[tcp_at + 13] & SYN != 0 && flags & SYN == 0;
     if echo != value && !(is_challenge && echo == [0; 4]) {
         return Err(format!(
@@ -286,7 +286,7 @@ fn checked_options(options: &[u8], flags: u8, asked: &[u8]) -> Result<Vec<u8>, S
     Ok(checked)
 }
 
-/// Where the values of the timestamps begin.
+/// Offset of the timestamp values.
 fn timestamps_at(options: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(kind) = options.get(at) {

@@ -318,7 +318,7 @@ impl Subject for Model {
             }
             ["keep-time-wait"] => world.keeps_time_wait = true,
             ["hand-over"] => {}
-            // It reads plain segments only.
+            // The model parses only plain segments.
             ["unwrap"] => return false,
             ["ended"] => assert_eq!(world.socket, Socket::Listener),
             ["no-socket"] => world.socket = Socket::Listener,

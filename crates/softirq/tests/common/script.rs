@@ -21,10 +21,10 @@
 //! do kept 10                        the same if a connection that stays open does not get so many parts
 //! ```
 //!
-//! Numbers count from the first of each side: 0 is the SYN. They are sums of numbers and of names,
-//! which stand for the lengths of these requests and responses. `seq` of an answer counts ours. `A'` is
-//! what has replaced `A`. Of parts `seq` is the number of the answer's first byte; the last one has PSH, and
-//! FIN if its flags are said to have it. They have 1448 bytes, on IPv6 and behind `do cut 1208` 1208.
+//! Numbers count from the first of each side: 0 is the SYN. They are sums of numbers and of names, which stand for the
+//! lengths of these requests and responses. `seq` of an answer counts ours. `A'` replaces `A`. For parts `seq` is the
+//! number of the answer's first byte; the last part has PSH, and FIN if its flags contain it. Parts have 1448 bytes, on
+//! IPv6 and after `do cut 1208` 1208.
 
 use lowroad_wire::width;
 

@@ -82,7 +82,7 @@ pub struct ToServer {
 pub enum Heard {
     /// Start this program, to be called by this number.
     Start(u64, Order),
-    /// An order for this number, without its pipes: this process may have no more descriptors.
+    /// An order for this number without its pipes, since this process may be out of descriptors.
     Incomplete(u64),
     /// Something about one that was started.
     Of(ToSpawner),
@@ -97,7 +97,7 @@ pub fn make_room(socket: &OwnedFd) -> rustix::io::Result<()> {
 /// Sends an order; waits for room.
 ///
 /// # Errors
-/// `MSGSIZE`: it is longer than the other end takes.
+/// `MSGSIZE`: the order is longer than the peer accepts.
 pub fn send_order(socket: &OwnedFd, id: u64, order: &Order) -> rustix::io::Result<()> {
     let mut bytes = Vec::with_capacity(256 + order.environment.0.len());
     bytes.push(b'o');
@@ -386,7 +386,7 @@ mod tests {
         assert!(hear(&other, &mut buffer).is_none());
     }
 
-    /// What can't be sent or received whole is refused by itself; the link goes on.
+    /// A message that can't be sent or received whole is refused alone; the link stays usable.
     #[test]
     fn an_order_that_is_too_long_or_incomplete_ends_nothing() {
         let flags = SocketFlags::CLOEXEC;
@@ -411,7 +411,7 @@ mod tests {
             ends: [null(), null(), null()],
         };
         assert_eq!(send_order(&ours, 7, &long), Err(Errno::MSGSIZE));
-        // As it arrives where there is no room for descriptors.
+        // The form in which it arrives when there is no room for descriptors.
         let mut bytes = vec![b'o'];
         bytes.extend_from_slice(&8_u64.to_ne_bytes());
         send_packet(&ours, &bytes, &mut Default::default(), true).expect("room");

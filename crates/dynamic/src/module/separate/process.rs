@@ -1,4 +1,4 @@
-//! A process of a module as the server has it: started, and talked to until it dies.
+//! A process of a module, seen from the server: its start, and the exchange with it until it dies.
 
 use std::collections::HashMap;
 use std::io;
@@ -98,7 +98,7 @@ pub struct Connection {
 #[derive(Default)]
 struct Pending {
     closed: bool,
-    /// It had a call.
+    /// Whether it has had a call.
     was_asked: bool,
     replies: HashMap<u64, oneshot::Sender<Box<Handled>>>,
     /// Our tickets for calls that wait.
@@ -115,7 +115,7 @@ impl Connection {
         if state.closed {
             return None;
         }
-        // Its end of the frames is gone before the process is found dead.
+        // The link closes before the process is known to be dead.
         if self.out.send(frame).is_err() {
             state.closed = true;
             return None;
@@ -130,7 +130,7 @@ impl Connection {
         self.state().closed
     }
 
-    /// Whether it had any call.
+    /// Whether the process has had a call.
     pub fn was_asked(&self) -> bool {
         self.state().was_asked
     }
@@ -195,7 +195,7 @@ impl Connection {
     }
 }
 
-/// Talks to a process until it dies or is to be ended, and gives it back then.
+/// Exchanges messages with a process until it dies or must end, then returns it.
 pub async fn run(shared: Arc<Shared>, mut process: Process) -> Process {
     let connection = process.connection.clone();
     if let (Ok(socket), Some(mut frames)) = (stream(&process), process.frames.take()) {

@@ -1,41 +1,41 @@
-//! When the next process of a module is started. Knows neither processes nor clocks.
+//! Restart back-off: decides when the next process of a module starts. Independent of processes and clocks.
 
-/// The wait after a process that could not be started, in milliseconds: doubled each time in a row.
+/// The delay after a process that failed to start, in milliseconds; it doubles with each failure in a row.
 const WAIT_MS_MIN: u64 = 50;
 const WAIT_MS_MAX: u64 = 5_000;
-/// A process that lived so long could be started, in milliseconds.
+/// A process that lived at least this long started successfully, in milliseconds.
 const LIVED_MS: u64 = 10_000;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessEnd {
-    /// It did not start.
+    /// It failed to start.
     NotStarted,
-    /// It died before it had a call, after so many milliseconds.
+    /// It died before its first call, after this many milliseconds.
     Unasked {
         /// How long it lived.
         lived_ms: u64,
     },
-    /// It died after it had a call.
+    /// It died after its first call.
     Asked,
 }
 
-/// The back-off of a module. A process that had a call was able to start, so its death delays nothing: otherwise a
-/// request that crashes the module would keep all others from it.
+/// The back-off of a module. A process that had a call had started successfully, so its death causes no delay:
+/// otherwise a request that crashes the module would block it for all others.
 #[derive(Debug)]
 pub struct Restart {
     next_ms: u64,
 }
 
 impl Restart {
-    /// Nothing has failed yet.
+    /// A back-off without failures.
     pub fn new() -> Restart {
         Restart {
             next_ms: WAIT_MS_MIN,
         }
     }
 
-    /// How long to wait after a process that ended so, in milliseconds.
+    /// The delay, in milliseconds, after a process that ended in this way.
     pub fn wait_ms(&mut self, end: ProcessEnd) -> u64 {
         let is_well = match end {
             ProcessEnd::NotStarted => false,

@@ -1,4 +1,5 @@
-//! Keeps two processes of a module: one that has the calls, and a spare that takes its place when it dies. Knows no calls.
+//! Supervises two processes of a module: one that has the calls, and a spare that takes over when it dies. Independent
+//! of calls.
 
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use super::process::{Connection, Process, run};
 use super::restart::{ProcessEnd, Restart};
 use super::{Service, Shared};
 
-/// Keeps processes running until the module is not used any more; `first` has the calls.
+/// Keeps processes running until the module is no longer used; `first` has the calls.
 pub async fn supervise(shared: Arc<Shared>, first: Process) {
     let mut processes = Processes {
         active: Some(LiveProcess::new(&shared, first)),
@@ -50,20 +51,20 @@ struct Processes {
     shared: Arc<Shared>,
     active: Option<LiveProcess>,
     spare: Option<LiveProcess>,
-    /// The next one: it is started, or waits until it may be.
+    /// The next process: starting, or delayed by the back-off.
     starting: Option<Starting>,
     retry: Option<Pin<Box<Sleep>>>,
     restart: Restart,
 }
 
-/// A process that is talked to.
+/// A process with its exchange of messages.
 struct LiveProcess {
     connection: Arc<Connection>,
     talking: Talking,
     began: Instant,
 }
 
-/// A process that died.
+/// A dead process.
 struct DeadProcess {
     process: Process,
     began: Instant,
@@ -80,11 +81,11 @@ impl LiveProcess {
 }
 
 impl Processes {
-    /// Gives the calls to the spare, and ends those of the dead process once new ones cannot get there any more.
+    /// Moves the calls to the spare, and fails those of the dead process once it can receive no new ones.
     fn replace_active(&mut self, dead: &DeadProcess) {
         self.active = self.spare.take();
         if self.starting.is_none() {
-            // A spare may fail only for as long as another process is there: some modules want something for themselves.
+            // A spare may fail only while another process runs: some modules need a resource exclusively.
             self.retry = None;
             self.start_next(end(dead));
         }
@@ -117,7 +118,7 @@ impl Processes {
         self.show();
     }
 
-    /// Starts another process after one that ended so.
+    /// Starts another process after one that ended in this way.
     fn start_next(&mut self, after: ProcessEnd) {
         let wait_ms = self.restart.wait_ms(after);
         self.start_after(wait_ms);
@@ -131,7 +132,7 @@ impl Processes {
         }
     }
 
-    /// Lets calls know which process is theirs.
+    /// Publishes the process that accepts calls.
     fn show(&self) {
         let service = match (&self.active, &self.retry) {
             (Some(active), _) => Service::Up(active.connection.clone()),
@@ -165,12 +166,12 @@ fn start(shared: Arc<Shared>) -> Starting {
     })
 }
 
-/// Waits for the end of a process, which was killed: not for long, but not on the runtime.
+/// Waits for the end of a killed process: not for long, but off the runtime.
 fn bury(dead: DeadProcess) {
     tokio::task::spawn_blocking(move || drop(dead.process));
 }
 
-/// Until this process dies, if there is one.
+/// Waits until this process dies, if there is one.
 async fn end_of(live: &mut Option<LiveProcess>) -> DeadProcess {
     let Some(talked_to) = live else {
         return pending().await;

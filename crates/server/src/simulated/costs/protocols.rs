@@ -1,4 +1,4 @@
-//! Bodies and field blocks, given to the protocol itself: between it and a client nothing else happens that could cost more.
+//! Bodies and field blocks as direct input to the protocol: no other step between it and a client could cost more.
 
 use lowroad_http::h1;
 use lowroad_http::h2::{self, Counters, PREFACE, Settings, Turn, frame};
@@ -6,11 +6,11 @@ use lowroad_http::limits::Limits;
 
 use super::sizes::repeated;
 
-/// Bytes of a body, and of a frame, with room for what else is in it.
+/// Bytes of a body, and of a frame, with room for the rest of it.
 const BODY_LEN: usize = 64 << 10;
 const FRAME_LEN: usize = 14 << 10;
 
-/// Makes what is to be counted for a length.
+/// Prepares the function to count for a length.
 type Input = fn(usize) -> Box<dyn FnMut()>;
 
 pub(super) const INPUTS: &[(&str, usize, Input)] = &[
@@ -83,7 +83,7 @@ fn chunked(chunks: &str) -> Box<dyn FnMut()> {
     })
 }
 
-/// A field of HPACK: what names it, and a value of 127 bytes or more.
+/// An HPACK field: the bytes that name it, and a value of 127 bytes or more.
 fn field(name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut bytes = [name, &[0x7f]].concat();
     let mut rest = value.len() - 0x7f;
@@ -128,7 +128,7 @@ fn http2(input: Vec<u8>) -> Box<dyn FnMut()> {
             let mut place = None;
             match server.next(rest, &mut text, &mut place, &mut turn) {
                 Ok(step) if step.event.is_some() || step.used > 0 => rest = &rest[step.used..],
-                // All is used, or the connection is over.
+                // All input is used, or the connection is over.
                 Ok(_) | Err(_) => return,
             }
         }

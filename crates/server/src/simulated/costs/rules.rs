@@ -1,4 +1,4 @@
-//! A thousand entries of each kind that are not for a request, beside one.
+//! Compares a thousand entries of each kind that do not match a request with a single one.
 
 use lowroad_testkit::instructions::{self, CountedPiece};
 
@@ -60,9 +60,9 @@ const ENTRIES: [(&str, &str); 13] = [
     ),
 ];
 
-/// Entries beside one.
+/// Number of entries, compared with one.
 const MANY: usize = 1000;
-/// A thousand more may cost one twentieth.
+/// A thousand more entries may add one twentieth to the cost.
 const SHARE_MAX: f64 = 0.05;
 
 fn entries(entry: &str, count: usize) -> String {

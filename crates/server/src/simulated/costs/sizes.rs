@@ -1,24 +1,24 @@
-//! Forms of requests and responses that grow: twice the length is at most twice the instructions.
+//! Requests and responses of growing size: twice the length costs at most twice the instructions.
 
 use lowroad_testkit::instructions::{self, CountedPiece};
 
 use super::protocols::INPUTS;
 use super::{BY_BYTE, Exchange};
 
-/// What a target may have, and a head, with room for what else is in it.
+/// Maximum length of a target, and of a head, with room for the rest of it.
 const TARGET_LEN: usize = 8 << 10;
 const HEAD_LEN: usize = 15 << 10;
-/// What an origin's head may have.
+/// Maximum length of an origin's head.
 const RESPONSE_LEN: usize = 30 << 10;
 
-/// From the half to the whole there is twice as much to do as from a fourth to the half, and somewhat more where names are sorted
-/// or memory grows; it would be four times as much with the square.
+/// Linear cost doubles its increments: from half to full length it adds twice as much as from a quarter to half, and
+/// somewhat more where names are sorted or memory grows; quadratic cost would add four times as much.
 const GROWTH_MAX: f64 = 2.5;
 
-/// Makes an exchange whose form has this length.
+/// Builds an exchange with a form of this length.
 type Form = fn(usize) -> Exchange;
 
-/// So many copies of a unit that they have about this length, each numbered where it has an `N`.
+/// Copies of a unit up to about this length, each numbered where the unit has an `N`.
 pub(super) fn repeated(unit: &str, len: usize) -> String {
     let mut text = String::new();
     for number in 0.. {

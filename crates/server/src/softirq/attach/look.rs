@@ -93,7 +93,7 @@ impl Look<'_> {
     }
 }
 
-/// That a page is not answered by the level, for as long as that is true.
+/// A message that the level does not answer a page, and for how long.
 fn left(why: &Denial) -> String {
     let long = match why {
         Denial::NotStorable(NotStorable::JustChanged) | Denial::ServerError(_) => "for now",

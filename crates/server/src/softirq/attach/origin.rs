@@ -85,8 +85,8 @@ fn connect(
     Ok(stream)
 }
 
-/// From an address that is nobody's, to which a route leads back. The route may have been taken away by another
-/// level, so it is made each time.
+/// Binds to a reserved address, to which a route leads back. Another level may have removed the route, so each call
+/// adds it.
 pub fn bind_outsider(socket: &Socket, server: SocketAddr, from: SocketAddr) -> io::Result<()> {
     outsider::add(server)?;
     // IPv6 does not take a route for an address.

@@ -21,7 +21,7 @@ pub fn learning(args: &Attach) -> Result<Settings, String> {
     Ok(learning_by(&AttachPolicy::of(args)?, args))
 }
 
-/// The same by a policy that was read.
+/// The same for a parsed policy.
 pub fn learning_by(policy: &AttachPolicy, args: &Attach) -> Settings {
     let sizes = place::sizes(args);
     // What was left a moment ago is not free yet.

@@ -38,7 +38,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// Of a server that listens at these places, for the clients of this policy.
+    /// Creates it for a server that listens at these places, for the clients of this policy.
     pub fn new(places: Vec<Place>, policy: AttachPolicy, (held, drain_s): (Held, u32)) -> Front {
         Front {
             places,
