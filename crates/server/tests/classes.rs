@@ -245,9 +245,9 @@ fn who_goes_away_gives_back_what_it_had() {
     front.is_asked(1);
     let second = front.wait("/app/gold/1", "gold", 1);
     let mut third = front.wait("/app/gold/2", "gold", 2);
-    drop(second);
+    second.reset();
     front.is("gold", "waiting", 1);
-    drop(first);
+    first.reset();
     // The one under way ends with its client, and the third begins.
     front.is_asked(2);
     front.gate.open(2);

@@ -401,6 +401,12 @@ impl Client {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
+    /// Resets the connection: the client is gone. A close alone ends its requests only (RFC 9112 §9.6).
+    pub fn reset(self) {
+        let lingers = Some(Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&self.stream, lingers).expect("an option");
+    }
+
     /// A GET with these further field lines (each with its line end) on this connection, and the
     /// response to it.
     pub fn get(&mut self, path: &str, fields: &str) -> Response {

@@ -12,7 +12,7 @@ pub fn of(reason: &str) -> Option<&'static str> {
             "longer lifetimes: Cache-Control of the server, or `attach --ttl SECONDS` if it has none"
         }
         "up_large" => {
-            "an answer is ten segments at most, 14,600 bytes (12,200 over IPv6); at TC three, on connections that \
+            "an answer is ten segments at most, 14,480 bytes (12,080 over IPv6); at TC three, on connections that \
              stay open: compress or shorten it"
         }
         "up_cookie" => "`attach --ignore-cookies`, if pages do not depend on cookies",
@@ -67,7 +67,7 @@ pub fn of_denial(kind: Kind) -> &'static str {
         Kind::SetCookie => "Set-Cookie: only pages that set no cookie are stored",
         Kind::Vary => "Vary: only Accept-Encoding may be named there",
         Kind::Size => {
-            "longer than what is sent from here, 14,600 bytes at most: compress or shorten it"
+            "longer than what is sent from here, 14,480 bytes at most: compress or shorten it"
         }
         Kind::Few => "told to few, or its path is excluded (`attach --exclude`)",
         Kind::Other => "its status or form, or the server was in trouble: `lowroad explain URL`",
@@ -102,7 +102,7 @@ mod tests {
             "Cache-Control",
             "Set-Cookie",
             "Vary",
-            "14,600",
+            "14,480",
             "--exclude",
         ] {
             assert!(texts.iter().any(|text| text.contains(word)), "{word}");
@@ -113,7 +113,7 @@ mod tests {
     fn advice_names_what_is_to_be_set() {
         for (reason, word) in [
             ("up_expired", "--ttl"),
-            ("up_large", "14,600"),
+            ("up_large", "14,480"),
             ("up_cookie", "--ignore-cookies"),
             ("up_field", "--ignore-cache-control"),
             ("pass_unadmitted", "--admit"),

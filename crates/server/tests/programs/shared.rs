@@ -152,7 +152,7 @@ fn a_call_that_nobody_waits_for_is_given_up() {
     let clients = ask_many(&host, 3);
     wait_for_shared(&host, 2);
     let pid = crate::streams::pid(&host, "pid");
-    drop(clients);
+    clients.into_iter().for_each(Client::reset);
     crate::streams::wait_for_end(&pid);
 }
 

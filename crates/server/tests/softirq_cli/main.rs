@@ -169,7 +169,7 @@ fn explain_says_who_answers_and_why() {
     let text = place.say(&["explain", &url("/small"), "-H", "Accept-Encoding: br"]);
     assert!(text.contains("published also for"), "{text}");
     let text = place.say(&["explain", &url("/large")]);
-    assert!(text.contains("at most 4380"), "{text}");
+    assert!(text.contains("at most 4344"), "{text}");
     let text = place.say(&["explain", &url("/small"), "-H", "Cookie: a=b"]);
     assert!(
         text.contains("no: a Cookie (Cookie: a=b): handed up"),

@@ -25,7 +25,12 @@ fn mounts_of_its_own_are_not_pinned_into() {
         "detach 8080",
         "explain http://x",
     ] {
-        let script = format!("{sys}; exec \"$1\" {command} 2>&1");
+        // Servers that run on this machine would answer for the URL.
+        let hide = match command.starts_with("explain") {
+            true => "mount -t tmpfs tmpfs /run",
+            false => ":",
+        };
+        let script = format!("{hide}; {sys}; exec \"$1\" {command} 2>&1");
         let script = format!("out=$( {script} ) && exit 1; echo \"$out\"");
         let said = with_mounts(&place, &[], &script);
         let said = said.unwrap_or_else(|error| panic!("{command}: {error}"));
