@@ -249,6 +249,9 @@ pub trait Driver {
     /// leaves. Either way no event tells of it, and the driver keeps what it needs until it is over.
     fn close(&mut self, socket: Self::Socket);
 
+    /// Closes a connection by a reset: the peer sees that bytes are missing.
+    fn reset(&mut self, socket: Self::Socket);
+
     /// What the worker lends to those who work on its thread.
     fn local(&self) -> &Local;
 

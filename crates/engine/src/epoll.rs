@@ -13,10 +13,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -386,6 +388,11 @@ impl Driver for EpollDriver {
 
     fn close(&mut self, socket: OwnedFd) {
         drop(socket);
+    }
+
+    fn reset(&mut self, socket: OwnedFd) {
+        // Fails only if the connection is broken already (socket(7), SO_LINGER).
+        let _ = set_socket_linger(&socket, Some(Duration::ZERO));
     }
 
     fn local(&self) -> &Local {

@@ -222,6 +222,11 @@ impl Shared {
         (socket.closed || socket.finished) && socket.unread.is_empty() && !socket.has_underway()
     }
 
+    /// Whether the server has reset a connection.
+    pub fn was_reset(&self, id: usize) -> bool {
+        self.lock().socket(id).was_reset
+    }
+
     /// Calls something some time from now: a helper's work that is done then.
     pub fn later(&self, call: impl FnOnce() + Send + 'static) {
         let mut world = self.lock();
@@ -455,6 +460,16 @@ impl Driver for SimDriver {
     }
 
     fn close(&mut self, socket: SimSocket) {
+        drop(socket);
+    }
+
+    fn reset(&mut self, socket: SimSocket) {
+        let mut world = self.world.lock();
+        let place = world.socket(socket.id);
+        place.was_reset = true;
+        // What is on its way to the client is lost.
+        place.unread.clear();
+        drop(world);
         drop(socket);
     }
 

@@ -279,6 +279,11 @@ impl<S> Transport<S> {
     pub fn close(self, driver: &mut impl Driver<Socket = S>) {
         driver.close(self.socket);
     }
+
+    /// Closes the connection by a reset, see [`Driver::reset`].
+    pub fn reset(self, driver: &mut impl Driver<Socket = S>) {
+        driver.reset(self.socket);
+    }
 }
 
 /// What became of a send that was under way.

@@ -343,7 +343,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
             self.service.sent(record, len, false, now_ms);
         }
         self.admission.leave(connection.transport.peer);
-        connection.transport.close(&mut self.driver);
+        // The client must not take a body that was cut for a whole one.
+        let is_cut = connection.sending.is_some() && connection.http.ends_by_close();
+        match is_cut {
+            true => connection.transport.reset(&mut self.driver),
+            false => connection.transport.close(&mut self.driver),
+        }
         if let Some(sending) = connection.sending {
             let now_ms = self.driver.now_ms();
             for left in sending.responses() {

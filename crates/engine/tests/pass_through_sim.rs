@@ -241,6 +241,9 @@ fn a_side_that_is_lost_takes_the_other_with_it() {
         case.world.reset(lost);
         case.turn_until("the end", |case| case.admission.open() == 0);
         case.turn_until("the other end", |case| case.world.over(server));
+        // The client takes the end of such a connection for the end of the response.
+        let is_told = lost == case.client || case.world.was_reset(case.client);
+        assert!(is_told, "seed {seed}");
     }
 }
 

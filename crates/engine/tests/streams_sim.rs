@@ -432,6 +432,28 @@ fn a_program_that_breaks_off_ends_the_connection_without_the_end_of_the_body() {
 }
 
 #[test]
+fn a_body_that_ends_with_the_connection_is_cut_by_a_reset() {
+    for seed in 0..60 {
+        let habit = if seed % 2 == 0 {
+            Habit::Break(50_000)
+        } else {
+            Habit::Enough(50_000)
+        };
+        let mut case = Case::new(seed, habit);
+        let client = case.world.connect();
+        let request = request_of("chunks", &content(60_000), false);
+        let version = request.windows(3).position(|three| three == b"1.1");
+        let mut request = request.clone();
+        request[version.expect("a version") + 2] = b'0';
+        case.world.send(client, &request);
+        case.turn_until_over(seed, client);
+        let is_cut = case.counters.streams_cut.value() == 1;
+        assert_eq!(is_cut, seed % 2 == 0, "seed {seed}");
+        assert_eq!(case.world.was_reset(client), is_cut, "seed {seed}");
+    }
+}
+
+#[test]
 fn an_answer_that_does_not_wait_for_the_body_arrives_whole() {
     for seed in 0..60 {
         let mut case = Case::new(seed, Habit::Enough(50_000));

@@ -99,6 +99,8 @@ pub struct Socket {
     pub full: bool,
     pub finished: bool,
     pub closed: bool,
+    /// The driver's side has reset the connection.
+    pub was_reset: bool,
     /// A send of the driver's that is not over.
     underway: Option<UnderwaySend>,
     /// One that is over, for its task.

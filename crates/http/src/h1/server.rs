@@ -418,6 +418,13 @@ impl Server {
         self.output = Outgoing::UntilClose;
     }
 
+    /// Whether the client takes the end of the connection for the end of the body under way. A connection that closes
+    /// earlier must be reset (RFC 9112 §8).
+    #[must_use]
+    pub fn ends_by_close(&self) -> bool {
+        matches!(self.output, Outgoing::UntilClose)
+    }
+
     /// Whether the protocol was switched, or the connection is passed through.
     #[must_use]
     pub fn is_tunnel(&self) -> bool {
