@@ -4,7 +4,7 @@
 //! Independent parts. [`Extents`] says which bytes of an arena are free; [`Store`] maps keys to values within a bound in
 //! bytes and chooses what to evict. RFC 9111 is the rest: [`storable`] says what may be stored, with [`freshness`],
 //! [`cache_control`] and [`request`]; [`lifetime`] how it may be used; [`vary`] and [`no_vary_search`] for which requests;
-//! [`validation`] how the origin is asked whether it holds; [`partial`] what parts of it are good for;
+//! [`validation`] conditional requests to the origin; [`partial`] the use of stored parts;
 //! [`invalidation`], [`groups`], [`pattern`] and [`bans`] invalidate stored responses; [`bypass`] and [`exclude`]
 //! select the requests that an operator excludes from it; [`cache_status`] writes the field Cache-Status. None knows a
 //! clock, a thread, a file or a socket: the values are the caller's, and so are the arena's memory and the time. The

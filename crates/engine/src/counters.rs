@@ -108,9 +108,9 @@ counters! {
     streams_cut,
     /// Connections that were passed through to another server as they are.
     passed_through,
-    /// Connections whose protocol was changed, and those.
+    /// Tunnels: connections after a change of protocol, and connections that are passed through.
     tunnels,
-    /// Those of them that were closed because nothing moved for too long.
+    /// Tunnels that were closed because no byte moved for too long.
     tunnel_timeouts,
     /// Connections that broke while an answer was under way.
     broken,

@@ -467,7 +467,7 @@ impl Driver for SimDriver {
         let mut world = self.world.lock();
         let place = world.socket(socket.id);
         place.was_reset = true;
-        // What is on its way to the client is lost.
+        // Bytes in flight to the client are lost.
         place.unread.clear();
         drop(world);
         drop(socket);

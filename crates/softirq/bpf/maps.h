@@ -89,7 +89,6 @@ struct {
 	__uint(max_entries, 1 << 22);
 } events SEC(".maps");
 
-/* IPv4 as ::ffff:0:0/96. */
 struct address {
 	__u32 be[4];
 };

@@ -188,7 +188,7 @@ SEPARATE int on_flight(context *ctx, struct segment *segment ARG, struct connect
 }
 
 /* RFC 5961 §3.2: a reset is accepted at the sequence number that the client is to send next. That is rcv_nxt, and,
- * during an answer whose request is not acknowledged yet, the number that we have acknowledged last. */
+ * while an answer is under way and its request is unacknowledged, the number that we have acknowledged last. */
 static __always_inline int on_reset(context *ctx, const struct segment *segment,
 				    struct connection *connection)
 {

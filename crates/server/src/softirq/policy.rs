@@ -15,7 +15,7 @@ use super::clients::Clients;
 pub struct AttachPolicy {
     /// The lifetime of responses without freshness information; none selects a heuristic one.
     ttl_s: Option<u64>,
-    /// Paths whose responses are not learnt.
+    /// Paths that are never answered from the cache.
     excluded: Excluded,
     /// The same paths as texts.
     excluded_paths: Vec<String>,

@@ -146,7 +146,7 @@ impl<T: Table> Responder<T> {
     }
 
     /// RFC 5961 §3.2: a reset is accepted at the sequence number that the client is to send next. That is `rcv_nxt`,
-    /// and, during an answer whose request is not acknowledged yet, the number acknowledged last.
+    /// and, while an answer is under way and its request is unacknowledged, the number acknowledged last.
     pub(super) fn on_reset(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let (_, edge, _) = connection.acknowledged();
