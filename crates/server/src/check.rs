@@ -1,6 +1,7 @@
 //! `lowroad check`: what would keep a configuration from working on this machine, beyond what its text says. Each part
 //! of the server is asked for its own; here are those that have no other place: users, logs, variables, libraries.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -28,7 +29,8 @@ pub fn check(file: &Path) -> Result<(), String> {
     problems.extend(modules::check(&config).err());
     problems.extend(tls::check(&config).err());
     if !problems.is_empty() {
-        let lines = placed(&problems.join("\n"), file);
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let lines = placed(&problems.join("\n"), &text, file);
         return Err(lines.join("\n"));
     }
     let count = config.sites.len();
@@ -39,43 +41,45 @@ pub fn check(file: &Path) -> Result<(), String> {
     ))
 }
 
-/// Problems, with the line of the file that names what each is about, where that is a path.
-fn placed(problems: &str, file: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
+/// Problems, each with the first line of the file's text that names its path, if one does.
+pub fn placed(problems: &str, text: &str, file: &Path) -> Vec<String> {
     let folder = file.parent().unwrap_or(Path::new(""));
-    let place = |problem: &str| match line_of(problem, &text, folder) {
+    let lines = PathLines::new(text, folder);
+    let place = |problem: &str| match lines.find(problem) {
         Some(line) => format!("{}:{line}: {problem}", file.display()),
         None => problem.to_owned(),
     };
     problems.lines().map(place).collect()
 }
 
-/// The first line of a configuration with the longest path in it that a problem names.
-fn line_of(problem: &str, text: &str, folder: &Path) -> Option<usize> {
-    let mut found: Option<(usize, usize)> = None;
-    for (number, line) in text.lines().enumerate() {
-        for quoted in line
-            .split('"')
-            .skip(1)
-            .step_by(2)
-            .filter(|it| !it.is_empty())
-        {
-            let path = folder.join(quoted).display().to_string();
-            let is_longer = found.is_none_or(|(len, _)| path.len() > len);
-            if is_longer && names(problem, &path) {
-                found = Some((path.len(), number + 1));
+/// The first line of a configuration that names each path.
+struct PathLines(HashMap<String, usize>);
+
+impl PathLines {
+    /// The quoted texts of a configuration, relative to its folder.
+    fn new(text: &str, folder: &Path) -> PathLines {
+        let mut lines = HashMap::new();
+        for (number, line) in text.lines().enumerate() {
+            let quoted = line.split('"').skip(1).step_by(2);
+            for path in quoted.filter(|it| !it.is_empty()) {
+                let path = folder.join(path).display().to_string();
+                lines.entry(path).or_insert(number + 1);
             }
         }
+        PathLines(lines)
     }
-    found.map(|(_, line)| line)
-}
 
-/// Whether a text has a path as a word, and not as the start of another.
-fn names(text: &str, path: &str) -> bool {
-    let ends = |after: &str| after.is_empty() || after.starts_with([':', ' ', ',']);
-    let begins = |before: &str| before.is_empty() || before.ends_with(' ');
-    text.match_indices(path)
-        .any(|(at, _)| begins(&text[..at]) && ends(&text[at + path.len()..]))
+    /// The line of the longest path that a problem contains as a word.
+    fn find(&self, problem: &str) -> Option<usize> {
+        let starts = problem.match_indices(' ').map(|(at, _)| at + 1);
+        let words = [0].into_iter().chain(starts).flat_map(|start| {
+            let rest = &problem[start..];
+            let ends = rest.match_indices([':', ' ', ',']).map(|(at, _)| at);
+            ends.chain([rest.len()]).map(|end| &rest[..end])
+        });
+        let known = words.filter_map(|word| Some((word.len(), self.0.get(word)?)));
+        known.max_by_key(|(len, _)| *len).map(|(_, line)| *line)
+    }
 }
 
 fn accounts(config: &Config, problems: &mut Vec<String>) {
@@ -171,7 +175,7 @@ mod tests {
     #[test]
     fn a_problem_has_the_line_of_its_path() {
         let text = "root = \"/srv\"\n# a\ncertificate = [\"x.pem\", \"/srv/x.pem\"]\nkey = \"x.key\" # \"x.key\"\n";
-        let line = |problem: &str| line_of(problem, text, Path::new("/etc/lowroad"));
+        let lines = PathLines::new(text, Path::new("/etc/lowroad"));
         for (problem, want) in [
             ("/etc/lowroad/x.pem: cannot be read", Some(3)),
             ("can't write /etc/lowroad/x.key: no", Some(4)),
@@ -180,7 +184,7 @@ mod tests {
             ("/mnt/etc/lowroad/x.key: no", None),
             ("no certificate of its site is for a.example", None),
         ] {
-            assert_eq!(line(problem), want, "{problem}");
+            assert_eq!(lines.find(problem), want, "{problem}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Bodies of error answers: a site's own page where it names one, else a small built-in one.
 //!
 //! A site's pages are kept in memory, because an error is no time to wait for a disk, and are read
-//! again within a second of a change.
+//! again within a second of a change (`site_files`).
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -54,6 +54,11 @@ impl Pages {
         };
         pages.refresh();
         pages
+    }
+
+    /// The paths of their files.
+    pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.files.iter().map(|(_, path)| self.base.join(path))
     }
 
     /// Reads pages whose files changed, and says whether there were any. Blocks on the disk.

@@ -46,6 +46,7 @@ use crate::programs::build::Programs;
 use crate::programs::routes::Route;
 use crate::reload;
 use crate::running::{Running, WorkerBox, keep_applications, lock};
+use crate::site_files::SiteFollower;
 use crate::sites::Sites;
 use crate::softirq::own::Keeper;
 use crate::softirq::worker::front::Front;
@@ -500,30 +501,16 @@ fn end_signals() -> std::io::Result<Arc<AtomicBool>> {
     Ok(told)
 }
 
-/// Follows what no watch reports: the files of error pages, certificates, and roots reached through links.
+/// Follows the files that sites name: error pages, certificates, and roots.
 fn keep_sites(running: Arc<Mutex<Running>>) -> std::io::Result<()> {
     background::start("sites", move || {
+        let mut follower = SiteFollower::default();
         loop {
-            let sites = lock(&running).sites.clone();
-            let refreshed = sites.all.iter().filter(|site| site.pages.refresh());
-            if refreshed.count() > 0 {
-                lock(&running).changes.tell();
-            }
-            reload::follow_moved(&running);
+            follower.follow(&running);
             tell_of_faults(&running);
-            follow_certificates(&running);
             thread::sleep(SITES_INTERVAL);
         }
     })
-}
-
-/// Certificates and keys are often reached through links, and written one after the other.
-fn follow_certificates(running: &Mutex<Running>) {
-    let (tls, logger) = {
-        let running = lock(running);
-        (running.tls.clone(), running.logger.clone())
-    };
-    tls.follow(&logger);
 }
 
 /// Says how many failures of programs were like those that the log has.

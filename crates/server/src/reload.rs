@@ -78,23 +78,18 @@ pub fn reload(
     done
 }
 
-/// Looks whether the folders of sites are other ones by now, and serves those. The disk is waited
-/// for without a lock.
-pub fn follow_moved(running: &Mutex<Running>) {
-    let (sites, config, listeners) = {
+/// Serves the new folders of those of `changed` sites whose folder was replaced. The disk is waited for without a lock.
+pub fn follow_moved(running: &Mutex<Running>, sites: &Arc<Sites>, changed: &[usize]) {
+    let (config, listeners) = {
         let running = lock(running);
-        (
-            running.sites.clone(),
-            running.config.clone(),
-            running.listeners.clone(),
-        )
+        (running.config.clone(), running.listeners.clone())
     };
-    let Some(renewed) = sites.renewed(&config, &listeners) else {
+    let Some(renewed) = sites.renewed(changed, &config, &listeners) else {
         return;
     };
     let running = &mut lock(running);
     // Whatever was reloaded meanwhile has looked at the folders itself.
-    if Arc::ptr_eq(&running.sites, &sites) {
+    if Arc::ptr_eq(&running.sites, sites) {
         // Who hears of it later has files of a moment ago.
         let _ = serve(running, Arc::new(renewed));
         running
@@ -129,7 +124,7 @@ fn serve(running: &mut Running, sites: Arc<Sites>) -> Hearing {
     }
     // What other sites stored is of no use any more. Workers that have not heard of it yet, helpers, and calls under way
     // may add to that: nobody asks for it, and it is evicted.
-    running.store.retain(|key| sites.have_key(key));
+    running.store.retain(sites.key_filter());
     running.sites = sites;
     running.changes.tell();
     Hearing(heard)

@@ -4,11 +4,12 @@
 //! for errors, which follow their files. A site that is what it was before keeps its number, and with
 //! it what is stored for it.
 
+mod earlier;
 mod folders;
 mod identity;
 mod patterns;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::programs::build::Opened;
 use crate::programs::routes::Routes;
 use crate::tier::SiteIdentity;
 use crate::tls::{Offer, Tls};
+use earlier::EarlierSites;
 pub use folders::Below;
 use folders::Folders;
 use identity::{Bases, Identity};
@@ -121,25 +123,21 @@ impl Sites {
         before: Option<&Sites>,
     ) -> io::Result<Sites> {
         let mut id_next = before.map_or(1, |before| before.id_next);
-        // Each is continued by one site at most.
-        let mut left: Vec<&Arc<Site>> = before.iter().flat_map(|before| &before.all).collect();
+        let mut earlier = before.map(EarlierSites::new).unwrap_or_default();
         let mut all = Vec::new();
         for rules in &config.sites {
             let identity = Identity::new(rules, config, Bases::of(rules)?);
             let routes = programs.routes(rules).map_err(io::Error::other)?;
-            let same = left
-                .iter()
-                .position(|old| identity.continues(&old.identity));
-            let (id, routes, identity) = match same.map(|at| left.swap_remove(at)) {
+            let (id, routes, identity) = match earlier.take_continued(&identity) {
                 Some(old) => {
                     let identity = identity.continuing(&old.identity);
                     (old.id, routes.storing_as(&old.routes), identity)
                 }
                 None => (take_id(&mut id_next), routes, identity),
             };
-            let sites_before = before.iter().flat_map(|before| &before.all);
-            let guards = sites_before.filter_map(|old| Some((&old.rules, old.guard.as_ref()?)));
-            let guard = Guard::of(rules, guards)?;
+            let guarded = earlier.with_names(rules);
+            let guarded = guarded.and_then(|old| Some((&old.rules, old.guard.as_ref()?)));
+            let guard = Guard::of(rules, guarded)?;
             let routes = Arc::new(routes);
             all.push(Arc::new(Site::new(rules, identity, id, (routes, guard))));
         }
@@ -155,11 +153,20 @@ impl Sites {
         })
     }
 
-    /// The same sites, those anew whose folder is another one by now; `None` if none is. A folder
-    /// that can't be served leaves its site as it was. Blocks on the disk.
-    pub fn renewed(&self, config: &config::Config, listeners: &Listeners) -> Option<Sites> {
+    /// The same sites, with a new one for each of `changed` (numbers in order) whose folder has been replaced; `None` if
+    /// none was. A folder that can't be served leaves its site unchanged. Blocks on the disk.
+    pub fn renewed(
+        &self,
+        changed: &[usize],
+        config: &config::Config,
+        listeners: &Listeners,
+    ) -> Option<Sites> {
         let mut id_next = self.id_next;
-        let anew = |site: &Arc<Site>| match site.moved() {
+        let moved = |number: usize, site: &Site| {
+            changed.binary_search(&number).ok()?;
+            site.moved()
+        };
+        let anew = |(number, site): (usize, &Arc<Site>)| match moved(number, site) {
             Some(bases) => {
                 let (identity, id) = (site.identity.moved_to(bases), take_id(&mut id_next));
                 let kept = (site.routes.clone(), site.guard.clone());
@@ -167,7 +174,7 @@ impl Sites {
             }
             None => site.clone(),
         };
-        let all: Vec<Arc<Site>> = self.all.iter().map(anew).collect();
+        let all: Vec<Arc<Site>> = self.all.iter().enumerate().map(anew).collect();
         let same = all
             .iter()
             .zip(&self.all)
@@ -212,10 +219,13 @@ impl Sites {
         }
     }
 
-    /// Whether a key in the store is one of these sites'.
-    pub fn have_key(&self, key: &[u8]) -> bool {
-        let id = key.first_chunk().map(|id| u32::from_le_bytes(*id));
-        self.all.iter().any(|site| Some(site.id) == id)
+    /// Tells whether a key in the store is one of these sites'.
+    pub fn key_filter(&self) -> impl Fn(&[u8]) -> bool {
+        let ids: HashSet<u32> = self.all.iter().map(|site| site.id).collect();
+        move |key| {
+            let id = key.first_chunk().map(|id| u32::from_le_bytes(*id));
+            id.is_some_and(|id| ids.contains(&id))
+        }
     }
 
     /// Where a listener really is; the unspecified address for a Unix socket.

@@ -5,6 +5,8 @@
 //! at again before their next use. Where inotify does not work (network file systems, symbolic
 //! links on the way, no watches left) a folder is not watched and answers are trusted only briefly.
 
+mod path;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::io;
@@ -19,6 +21,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::changes::Changes;
+pub use path::PathWatch;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 /// Folders watched at most: about 1.5 KiB of kernel memory and 300 bytes of ours each.

@@ -52,22 +52,21 @@ pub struct RuleInput {
 }
 
 impl Guard {
-    /// What stands before this site, if anything does; that of the same site before, if nothing of it has changed.
+    /// What stands before this site, if anything does; that of the site with the same names and addresses before, if
+    /// nothing of it has changed.
     ///
     /// # Errors
     /// A file of users can't be used; the text says which and why.
-    pub fn of<'b>(
+    pub fn of(
         site: &config::Site,
-        before: impl IntoIterator<Item = (&'b config::Site, &'b Arc<Guard>)>,
+        before: Option<(&config::Site, &Arc<Guard>)>,
     ) -> io::Result<Option<Arc<Guard>>> {
         if site.access.is_empty() && site.trusted_proxies.addresses.is_empty() {
             return Ok(None);
         }
-        let same = |(old, _): &(&config::Site, &Arc<Guard>)| {
-            (&old.names, &old.listen) == (&site.names, &site.listen)
-                && (&old.access, &old.trusted_proxies) == (&site.access, &site.trusted_proxies)
-        };
-        if let Some((_, known)) = before.into_iter().find(same) {
+        if let Some((old, known)) = before
+            && (&old.access, &old.trusted_proxies) == (&site.access, &site.trusted_proxies)
+        {
             return Ok(Some(known.clone()));
         }
         let rules: io::Result<Vec<Rule>> = site.access.iter().map(Rule::new).collect();

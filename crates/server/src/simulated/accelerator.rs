@@ -173,16 +173,11 @@ impl Peers {
 
 impl Parts {
     fn new(config: &Config, programs: &Programs) -> Parts {
-        let address = ADDRESS.parse().expect("an address");
-        let opened = programs.open(config).expect("programs");
-        let tls = Tls::open(config, &logger(), None).expect("no TLS");
-        let listeners = Listeners::simulated(address);
-        let sites = Sites::new(config, (&listeners, &tls), &opened, None);
         let store = Arc::new(SharedStore::new(STORE_LEN).expect("memory"));
         let changes = Arc::<Changes>::default();
         let loader = Loader::new(store.clone(), None, changes.clone(), 0);
         Parts {
-            sites: Arc::new(sites.expect("sites")),
+            sites: Arc::new(sites(config, programs, None)),
             store,
             fetcher: Arc::new(Fetcher::new(Arc::new(loader), helpers())),
             changes,
@@ -244,6 +239,14 @@ pub fn config(site: &str, caching: &str) -> Config {
     lowroad_config::parse(&text, Path::new("/simulated.toml")).expect("a configuration")
 }
 
+/// The sites of a configuration for [`ADDRESS`], after those before.
+pub fn sites(config: &Config, programs: &Programs, before: Option<&Sites>) -> Sites {
+    let opened = programs.open(config).expect("programs");
+    let tls = Tls::open(config, &logger(), None).expect("no TLS");
+    let listeners = Listeners::simulated(ADDRESS.parse().expect("an address"));
+    Sites::new(config, (&listeners, &tls), &opened, before).expect("sites")
+}
+
 /// Threads that all tests share: nothing here is for them.
 fn helpers() -> Helpers {
     static HELPERS: OnceLock<Helpers> = OnceLock::new();
@@ -253,7 +256,7 @@ fn helpers() -> Helpers {
 }
 
 /// What goes wrong with an origin is the test's business.
-fn logger() -> Logger {
+pub fn logger() -> Logger {
     static WRITER: OnceLock<Writer> = OnceLock::new();
     let open = || Writer::open(&Target::File("/dev/null".into())).expect("a log");
     Logger::new(WRITER.get_or_init(open).sink(), Level::Error)

@@ -2,6 +2,7 @@
 //! size limit, the cost grows at most linearly with its length (`sizes`); and rules that do not match a request cost
 //! next to nothing, however many there are (`rules`).
 
+mod configurations;
 mod protocols;
 mod rules;
 mod sizes;

@@ -1,6 +1,7 @@
 //! What a site is, as far as stored responses are concerned: what was made for one site may be used for
 //! another, of a later configuration, if both are the same in this. Knows nothing of the store.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,8 @@ pub struct Identity {
     /// The servers of each route to an origin. They stand for one another: one that stays knows of what is stored.
     servers: Vec<Vec<OriginUrl>>,
     stable: SiteIdentity,
+    /// A hash of `what`.
+    key: u64,
 }
 
 /// What has to be equal.
@@ -93,12 +96,20 @@ impl Identity {
     }
 
     fn of(what: What, servers: Vec<Vec<OriginUrl>>) -> Identity {
-        let text = format!("{} {what:?} {servers:?}", env!("CARGO_PKG_VERSION"));
+        let text = format!("{what:?}");
+        let key = BuildHasherDefault::<DefaultHasher>::default().hash_one(&text);
+        let text = format!("{} {text} {servers:?}", env!("CARGO_PKG_VERSION"));
         Identity {
             what,
             servers,
             stable: site_identity(&text),
+            key,
         }
+    }
+
+    /// Equal for two sites of which one [continues](Self::continues) the other.
+    pub fn key(&self) -> u64 {
+        self.key
     }
 
     /// Whether what was stored for the site before may be used for this one: all is equal, and of each origin's servers

@@ -1,8 +1,9 @@
 //! Certificates and keys of sites, as they were read, and what their files were like then. Knows nothing of addresses.
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lowroad_config::{self as config, CertificateFiles, Name};
 use lowroad_log::Logger;
@@ -10,12 +11,15 @@ use lowroad_tls::certificates::{self, Files, Pair, Problem};
 use lowroad_tls::x509;
 
 use super::local;
+use crate::watch::{PathWatch, Watcher};
 
 /// All that sites have.
 pub struct Pairs {
     files: Vec<OfFiles>,
+    /// Positions in `files`.
+    by_files: HashMap<Files, usize>,
     /// By the site's names: signed by this machine's own authority.
-    local: Vec<(Vec<Name>, Pair)>,
+    local: HashMap<Vec<Name>, Pair>,
 }
 
 /// A certificate from files.
@@ -27,6 +31,8 @@ struct OfFiles {
     /// When they were looked at last: files are read once they have come to rest, since a key is written after its
     /// certificate.
     seen: Stamps,
+    /// Reports changes since they were looked at last; `None`: they are looked at the next time.
+    watch: Option<PathWatch>,
     is_lost: bool,
 }
 
@@ -43,19 +49,21 @@ impl Pairs {
     pub fn read(sites: &[config::Site], unix_s: u64) -> Result<(Pairs, Vec<String>), String> {
         let mut pairs = Pairs {
             files: Vec::new(),
-            local: Vec::new(),
+            by_files: HashMap::new(),
+            local: HashMap::new(),
         };
         let (mut doubts, mut fatal) = (Vec::new(), Vec::new());
         for site in sites {
             let Some(tls) = &site.tls else { continue };
             for named in &tls.certificates {
                 let files = files(named);
-                if pairs.files.iter().any(|known| known.files == files) {
+                if pairs.by_files.contains_key(&files) {
                     continue;
                 }
                 match OfFiles::read(files, unix_s) {
                     Ok((read, problems)) => {
                         doubts.extend(problems.iter().map(Problem::to_string));
+                        pairs.by_files.insert(read.files.clone(), pairs.files.len());
                         pairs.files.push(read);
                     }
                     Err(problem) => fatal.push(problem.to_string()),
@@ -63,7 +71,7 @@ impl Pairs {
             }
             if tls.local {
                 match local::sign(site, unix_s) {
-                    Ok(pair) => pairs.local.push((site.names.clone(), pair)),
+                    Ok(pair) => drop(pairs.local.insert(site.names.clone(), pair)),
                     Err(error) => fatal.push(error),
                 }
             }
@@ -81,16 +89,12 @@ impl Pairs {
     pub fn of_site(&self, site: &config::Site) -> impl Iterator<Item = &Pair> {
         let named = site.tls.iter().flat_map(|tls| &tls.certificates);
         let of_files = named.filter_map(|named| {
-            let files = files(named);
-            let found = self.files.iter().find(|known| known.files == files);
-            found.map(|known| &known.pair)
+            let at = *self.by_files.get(&files(named))?;
+            Some(&self.files.get(at)?.pair)
         });
         let is_local = site.tls.as_ref().is_some_and(|tls| tls.local);
-        let local = self
-            .local
-            .iter()
-            .filter(move |(names, _)| is_local && *names == site.names);
-        of_files.chain(local.map(|(_, pair)| pair))
+        let local = is_local.then(|| self.local.get(&site.names)).flatten();
+        of_files.chain(local)
     }
 
     /// Names of a site that none of its certificates is for.
@@ -112,8 +116,11 @@ impl Pairs {
 
     /// Looks at the files, and reads those that are others now. Whether anything has changed. What can't be used leaves
     /// what was there, and is logged.
-    pub fn follow(&mut self, unix_s: u64, logger: &Logger) -> bool {
-        let changed = self.files.iter_mut().map(|it| it.follow(unix_s, logger));
+    pub fn follow(&mut self, watcher: Option<&Watcher>, unix_s: u64, logger: &Logger) -> bool {
+        let changed = self
+            .files
+            .iter_mut()
+            .map(|it| it.follow(watcher, unix_s, logger));
         changed.filter(|has_changed| *has_changed).count() > 0
     }
 
@@ -123,7 +130,7 @@ impl Pairs {
             .files
             .iter()
             .map(|it| (&it.pair, it.files.certificates.display().to_string()));
-        let local = self.local.iter().map(|(_, pair)| (pair, "local".into()));
+        let local = self.local.values().map(|pair| (pair, "local".into()));
         of_files.chain(local).map(|(pair, from)| {
             let names: Vec<String> = pair.names().iter().map(ToString::to_string).collect();
             let until = x509::display_time(pair.not_after_s());
@@ -142,12 +149,20 @@ impl OfFiles {
             pair,
             seen: stamps.clone(),
             read: stamps,
+            watch: None,
             is_lost: false,
         };
         Ok((read, doubts))
     }
 
-    fn follow(&mut self, unix_s: u64, logger: &Logger) -> bool {
+    fn follow(&mut self, watcher: Option<&Watcher>, unix_s: u64, logger: &Logger) -> bool {
+        let is_unchanged = self.watch.as_ref().is_some_and(PathWatch::is_unchanged);
+        if watcher.is_some() && is_unchanged {
+            return false;
+        }
+        // Before the files are: what changes meanwhile is looked at again.
+        let watch = watcher.and_then(|watcher| PathWatch::new(watcher, paths(&self.files)));
+        self.watch = None;
         let now = stamps(&self.files);
         let is_lost = now.contains(&None);
         if is_lost {
@@ -158,12 +173,17 @@ impl OfFiles {
                 ));
             }
             self.is_lost = true;
+            self.watch = watch;
             return false;
         }
         self.is_lost = false;
         let is_at_rest = now == self.seen;
         self.seen = now.clone();
-        if !is_at_rest || now == self.read {
+        if !is_at_rest {
+            return false;
+        }
+        self.watch = watch;
+        if now == self.read {
             return false;
         }
         self.read = now;
@@ -196,17 +216,17 @@ fn files(named: &CertificateFiles) -> Files {
     }
 }
 
-fn stamps(files: &Files) -> Stamps {
+fn paths(files: &Files) -> impl Iterator<Item = PathBuf> {
     let paths = [
         Some(&files.certificates),
         Some(&files.key),
         files.staple.as_ref(),
     ];
-    paths
-        .into_iter()
-        .flatten()
-        .map(|path| stamp(path))
-        .collect()
+    paths.into_iter().flatten().cloned()
+}
+
+fn stamps(files: &Files) -> Stamps {
+    paths(files).map(|path| stamp(&path)).collect()
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {

@@ -25,6 +25,7 @@ use lowroad_tls::{
 };
 
 use crate::clock;
+use crate::watch::Watcher;
 use automatic::{Automatic, Source};
 use faults::Faults;
 use files::Pairs;
@@ -125,12 +126,13 @@ impl Tls {
         self.0.offers.get(&address).cloned()
     }
 
-    /// Reads anew what has changed among certificates and keys. Connections go on with what they have. Keeps the keys of
-    /// tickets, if they are to be kept. Blocks on the disk.
-    pub fn follow(&self, logger: &Logger) {
+    /// Reads anew the certificates and keys that have changed; connections keep theirs. Files in watched folders without a
+    /// change are not looked at; all are if there is no watcher. Keeps the keys of tickets, if they are to be kept. Blocks
+    /// on the disk.
+    pub fn follow(&self, watcher: Option<&Watcher>, logger: &Logger) {
         self.0.process.keep_ticket_keys(logger);
         let mut pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
-        if !pairs.follow(unix_s(), logger) {
+        if !pairs.follow(watcher, unix_s(), logger) {
             return;
         }
         drop(pairs);

@@ -63,7 +63,7 @@ impl Tls {
     }
 
     /// There is nothing to follow.
-    pub fn follow(&self, _: &Logger) {}
+    pub fn follow(&self, _: Option<&Watcher>, _: &Logger) {}
 
     /// Nothing.
     pub fn status(&self) -> Vec<(&'static str, String)> {

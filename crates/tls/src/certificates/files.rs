@@ -13,7 +13,7 @@ use super::problem::{Problem, Reason};
 const LEN_MAX: u64 = 1 << 20;
 
 /// Where a certificate is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Files {
     /// Certificate and chain, in PEM.
     pub certificates: PathBuf,

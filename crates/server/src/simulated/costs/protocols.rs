@@ -11,7 +11,7 @@ const BODY_LEN: usize = 64 << 10;
 const FRAME_LEN: usize = 14 << 10;
 
 /// Prepares the function to count for a length.
-type Input = fn(usize) -> Box<dyn FnMut()>;
+pub(super) type Input = fn(usize) -> Box<dyn FnMut()>;
 
 pub(super) const INPUTS: &[(&str, usize, Input)] = &[
     ("chunks", BODY_LEN, |len| {

@@ -3,7 +3,7 @@
 use lowroad_testkit::instructions::{self, CountedPiece};
 
 use super::protocols::INPUTS;
-use super::{BY_BYTE, Exchange};
+use super::{BY_BYTE, Exchange, configurations};
 
 /// Maximum length of a target, and of a head, with room for the rest of it.
 const TARGET_LEN: usize = 8 << 10;
@@ -142,10 +142,13 @@ fn twice_the_length_is_at_most_twice_the_instructions() {
         let prepare: Prepare = Box::new(move |len| form(len).prepare());
         (*name, *len, prepare)
     });
-    let inputs = INPUTS.iter().map(|(name, len, input)| {
-        let prepare: Prepare = Box::new(input);
-        (*name, *len, prepare)
-    });
+    let inputs = INPUTS
+        .iter()
+        .chain(configurations::INPUTS)
+        .map(|(name, len, input)| {
+            let prepare: Prepare = Box::new(input);
+            (*name, *len, prepare)
+        });
     let all = exchanges
         .chain(inputs)
         .map(|(name, len, prepare)| (name, [len / 4, len / 2, len], prepare));

@@ -1,0 +1,44 @@
+//! The cost of a configuration grows in proportion to its sites: when it is read again, and when its problems are placed.
+
+use std::path::Path;
+
+use super::protocols::Input;
+use crate::check;
+use crate::programs::build::Programs;
+use crate::simulated::accelerator::{self, logger};
+
+/// Sites of the largest configuration.
+const SITES: usize = 2000;
+
+pub(super) const INPUTS: &[(&str, usize, Input)] = &[
+    ("sites that are read again", SITES, reload),
+    ("problems of sites", SITES, placed_problems),
+];
+
+/// A second look at sites of which none equals another.
+fn reload(count: usize) -> Box<dyn FnMut()> {
+    let site = |number: usize| {
+        format!(
+            "[[site]]\nlisten = \"192.0.2.1:80\"\nnames = [\"{number}.example\"]\nroot = \"/\"\nindex = [\"{number}\"]\n\
+             [[site.rule]]\npattern = \"/private/**\"\ndeny = 403\n"
+        )
+    };
+    let text: String = (0..count).map(site).collect();
+    let config = lowroad_config::parse(&text, Path::new("/simulated.toml")).expect(&text);
+    let programs = Programs::start(logger(), Vec::new()).expect("threads");
+    let before = accelerator::sites(&config, &programs, None);
+    Box::new(move || {
+        accelerator::sites(&config, &programs, Some(&before));
+    })
+}
+
+/// A problem with a path for each site.
+fn placed_problems(count: usize) -> Box<dyn FnMut()> {
+    let lines = (0..count).map(|number| format!("certificate = \"/etc/{number}.pem\"\n"));
+    let text: String = lines.collect();
+    let problems = (0..count).map(|number| format!("/etc/{number}.pem: can't be read\n"));
+    let problems: String = problems.collect();
+    Box::new(move || {
+        check::placed(&problems, &text, Path::new("/etc/lowroad.toml"));
+    })
+}

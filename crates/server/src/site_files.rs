@@ -1,0 +1,110 @@
+//! Follows the files that sites name in the configuration: their folders, error pages, certificates and keys.
+//!
+//! The folders on the way to each are watched, so that an idle server looks at none of them, however many sites it has.
+//! A site is looked at again after a change in one of these folders, each time where they can't be watched, and once in
+//! [`FULL_INTERVAL`], since no watch reports mounts and changes through other hard links.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use lowroad_config::Root;
+
+use crate::reload;
+use crate::running::{Running, lock};
+use crate::sites::{Site, Sites};
+use crate::watch::{PathWatch, Watcher};
+
+/// All sites are looked at after this time.
+const FULL_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Follows the files of the sites that are served.
+pub struct SiteFollower {
+    /// `None` where there is no inotify.
+    watcher: Option<Arc<Watcher>>,
+    /// The sites of `watches`.
+    sites: Weak<Sites>,
+    /// By the number of the site. `None`: it is looked at the next time.
+    watches: Vec<Option<PathWatch>>,
+    /// The watcher's last change at a time when no site had to be looked at.
+    settled: Option<u64>,
+    last_full: Instant,
+}
+
+impl Default for SiteFollower {
+    fn default() -> SiteFollower {
+        SiteFollower {
+            // Not the watcher of served files: the number of its folders is limited.
+            watcher: Watcher::start(Arc::default()),
+            sites: Weak::new(),
+            watches: Vec::new(),
+            settled: None,
+            last_full: Instant::now(),
+        }
+    }
+}
+
+impl SiteFollower {
+    /// Looks at the files that may have changed since the last time, and serves what they are now. Blocks on the disk.
+    pub fn follow(&mut self, running: &Mutex<Running>) {
+        let (sites, tls, logger) = {
+            let running = lock(running);
+            (
+                running.sites.clone(),
+                running.tls.clone(),
+                running.logger.clone(),
+            )
+        };
+        let is_full = self.last_full.elapsed() >= FULL_INTERVAL;
+        if is_full {
+            self.last_full = Instant::now();
+        }
+        let changed = self.take_changed(&sites, is_full);
+        let refreshed = changed
+            .iter()
+            .filter(|number| sites.all[**number].pages.refresh());
+        if refreshed.count() > 0 {
+            lock(running).changes.tell();
+        }
+        if !changed.is_empty() {
+            reload::follow_moved(running, &sites, &changed);
+        }
+        tls.follow(self.watcher.as_deref().filter(|_| !is_full), &logger);
+    }
+
+    /// The numbers of the sites whose files may have changed, in order. Changes from now on are reported the next time.
+    fn take_changed(&mut self, sites: &Arc<Sites>, is_full: bool) -> Vec<usize> {
+        if is_full || self.sites.as_ptr() != Arc::as_ptr(sites) {
+            self.sites = Arc::downgrade(sites);
+            self.watches.clear();
+            self.watches.resize_with(sites.all.len(), || None);
+            self.settled = None;
+        }
+        let mark = self.watcher.as_ref().map(|watcher| watcher.mark());
+        if mark.is_some() && mark == self.settled {
+            return Vec::new();
+        }
+        let may_have_changed =
+            |watch: &Option<PathWatch>| watch.as_ref().is_none_or(|watch| !watch.is_unchanged());
+        let numbered = self.watches.iter_mut().zip(&sites.all).enumerate();
+        let changed = numbered.filter(|(_, (watch, _))| may_have_changed(watch));
+        let changed = changed.map(|(number, (watch, site))| {
+            let watcher = self.watcher.as_deref();
+            *watch = watcher.and_then(|watcher| PathWatch::new(watcher, paths(site)));
+            number
+        });
+        let changed: Vec<usize> = changed.collect();
+        self.settled = mark.filter(|_| changed.is_empty());
+        changed
+    }
+}
+
+/// The paths of a site's folders and error pages.
+fn paths(site: &Site) -> impl Iterator<Item = PathBuf> {
+    let root = match &site.rules.root {
+        Root::Folder(folder) | Root::PerHost { prefix: folder, .. } => Some(folder.clone()),
+        Root::None => None,
+    };
+    let aliases = site.rules.aliases.iter().map(|alias| alias.folder.clone());
+    root.into_iter().chain(aliases).chain(site.pages.paths())
+}

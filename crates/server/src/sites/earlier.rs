@@ -1,0 +1,46 @@
+//! The sites of the configuration before, by what a new site keeps of them.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lowroad_config::{self as config, Name};
+
+use super::identity::Identity;
+use super::{Site, Sites};
+
+/// The sites that were served until now.
+#[derive(Default)]
+pub struct EarlierSites<'b> {
+    /// Those that no new site continues yet, by the key of their identity.
+    left: HashMap<u64, Vec<&'b Arc<Site>>>,
+    by_names: HashMap<(&'b [Name], &'b [SocketAddr]), &'b Arc<Site>>,
+}
+
+impl<'b> EarlierSites<'b> {
+    /// The sites of the configuration before.
+    pub fn new(before: &'b Sites) -> EarlierSites<'b> {
+        let mut earlier = EarlierSites::default();
+        for site in &before.all {
+            let same_key = earlier.left.entry(site.identity.key()).or_default();
+            same_key.push(site);
+            let names = (site.rules.names.as_slice(), site.rules.listen.as_slice());
+            earlier.by_names.entry(names).or_insert(site);
+        }
+        earlier
+    }
+
+    /// Takes a site whose stored responses may be used for a new one. At most one new site continues each.
+    pub fn take_continued(&mut self, identity: &Identity) -> Option<&'b Arc<Site>> {
+        let same_key = self.left.get_mut(&identity.key())?;
+        let continued = |old: &&Arc<Site>| identity.continues(&old.identity);
+        let at = same_key.iter().position(continued)?;
+        Some(same_key.swap_remove(at))
+    }
+
+    /// The site with the same names at the same addresses.
+    pub fn with_names(&self, rules: &config::Site) -> Option<&'b Arc<Site>> {
+        let names = (rules.names.as_slice(), rules.listen.as_slice());
+        self.by_names.get(&names).copied()
+    }
+}

@@ -1,0 +1,147 @@
+//! Watches the way to a path: every folder that contains one of its components, symbolic links followed.
+
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::{fs, io};
+
+use super::{Folder, Watcher};
+
+/// Symbolic links followed on the way, as many as the kernel follows (path_resolution(7)).
+const LINKS_MAX: usize = 40;
+
+/// Reports whether paths may lead elsewhere than when it was created, or the files at their ends may have changed.
+pub struct PathWatch {
+    /// The folders on the way, and their generations from before they were looked up.
+    folders: Vec<(Arc<Folder>, u64)>,
+}
+
+impl PathWatch {
+    /// Watches all folders on the way to absolute paths. A path may end early: the creation of the rest is a change.
+    /// `None` if one can't be watched.
+    pub fn new(watcher: &Watcher, paths: impl IntoIterator<Item = PathBuf>) -> Option<PathWatch> {
+        let before = watcher.folders().forgotten;
+        let mut watch = PathWatch {
+            folders: Vec::new(),
+        };
+        for path in paths {
+            watch.add(watcher, &path).ok()?;
+        }
+        // Forgotten meanwhile, a folder would never report another change.
+        (watcher.folders().forgotten == before).then_some(watch)
+    }
+
+    /// Whether nothing has changed in any of the folders.
+    pub fn is_unchanged(&self) -> bool {
+        let mut folders = self.folders.iter();
+        folders.all(|(folder, generation)| folder.generation() == *generation)
+    }
+
+    fn add(&mut self, watcher: &Watcher, path: &Path) -> io::Result<()> {
+        let mut folder = PathBuf::from("/");
+        let mut rest = PendingParts::default();
+        rest.push(path);
+        let mut links = 0;
+        while let Some(part) = rest.take() {
+            if part == ".." {
+                folder.pop();
+                continue;
+            }
+            if part == "/" {
+                folder = PathBuf::from("/");
+                continue;
+            }
+            let watched = watcher.add(&folder)?;
+            let generation = watched.generation();
+            self.folders.push((watched, generation));
+            let next = folder.join(&part);
+            match fs::symlink_metadata(&next) {
+                Ok(meta) if meta.is_symlink() => {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Err(rustix::io::Errno::LOOP.into());
+                    }
+                    rest.push(&fs::read_link(&next)?);
+                }
+                Ok(_) => folder = next,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The components of a path that are still to be followed, the next one last.
+#[derive(Default)]
+struct PendingParts(Vec<OsString>);
+
+impl PendingParts {
+    /// Puts the components of a path before those that are left.
+    fn push(&mut self, path: &Path) {
+        let parts = path.components().rev();
+        let parts = parts.filter(|part| !matches!(part, Component::CurDir));
+        self.0.extend(parts.map(|part| part.as_os_str().to_owned()));
+    }
+
+    fn take(&mut self) -> Option<OsString> {
+        self.0.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn wait_for_change(watch: &PathWatch) {
+        while watch.is_unchanged() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Runs a change of the folder, and waits until it is reported for the path.
+    fn is_reported(watcher: &Watcher, path: &Path, change: impl FnOnce()) {
+        let watch = PathWatch::new(watcher, [path.to_owned()]).expect("watched");
+        assert!(watch.is_unchanged());
+        change();
+        wait_for_change(&watch);
+    }
+
+    #[test]
+    fn each_change_on_the_way_to_a_file_is_reported() {
+        let root = std::env::temp_dir().join(format!("lowroad-way-{}", std::process::id()));
+        let root = &root;
+        for folder in ["one", "two", "away"] {
+            fs::create_dir_all(root.join(folder)).expect("create");
+        }
+        fs::write(root.join("one/key"), "1").expect("write");
+        fs::write(root.join("two/key"), "2").expect("write");
+        symlink("one", root.join("data")).expect("link");
+        symlink("./data/../data/key", root.join("key")).expect("link");
+        let watcher = Watcher::start(Arc::default()).expect("inotify");
+        let path = &root.join("away/../key");
+        is_reported(&watcher, path, || {
+            fs::write(root.join("one/key"), "3").expect("write");
+        });
+        // A mounted secret is replaced by a rename of a link that is no part of the path.
+        symlink("two", root.join("new")).expect("link");
+        is_reported(&watcher, path, || {
+            fs::rename(root.join("new"), root.join("data")).expect("rename");
+        });
+        is_reported(&watcher, path, || {
+            fs::write(root.join("two/new"), "4").expect("write");
+            fs::rename(root.join("two/new"), root.join("two/key")).expect("rename");
+        });
+        is_reported(&watcher, path, || {
+            fs::rename(root.join("two"), root.join("three")).expect("rename");
+        });
+        // The path ends early now.
+        is_reported(&watcher, path, || {
+            fs::rename(root.join("three"), root.join("two")).expect("rename");
+        });
+        symlink("loop", root.join("loop")).expect("link");
+        assert!(PathWatch::new(&watcher, [root.join("loop")]).is_none());
+        fs::remove_dir_all(root).expect("remove");
+    }
+}
