@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lowroad_http::h1::{BodyLen, Client, ClientEvent, Event, Server};
+use lowroad_http::h1::{self, BodyLen, Client, ClientEvent, Event, Server, Step};
 use lowroad_http::{Limits, Method, Status};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
@@ -104,6 +104,18 @@ fn visit(input: &[u8], read_len: usize) -> Heard {
         assert!(used <= come);
         let is_idle = step.used == 0 && step.event.is_none();
         match step.event {
+            Some(ClientEvent::Irregular) => {
+                let mended = h1::mend_head(&input[used..come]).expect("the head is whole");
+                assert_eq!(h1::mend_head(&mended).as_ref(), Some(&mended));
+                let mut client = Client::default();
+                ask(&mut client);
+                let step = client.next(&mended, &limits);
+                let is_irregular =
+                    |step: &Step<_>| matches!(step.event, Some(ClientEvent::Irregular));
+                assert!(!step.is_ok_and(|step| is_irregular(&step)), "it was mended");
+                words.push("irregular".into());
+                return (words, 0);
+            }
             Some(ClientEvent::Upgraded(_)) => panic!("no upgrade was asked for"),
             Some(ClientEvent::Interim(head)) => words.push(format!("interim {:?}", head.status)),
             Some(ClientEvent::Response(head)) => {

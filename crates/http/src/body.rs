@@ -100,6 +100,11 @@ impl BodyReader {
         }))
     }
 
+    /// A reader for the chunks of a response, where whitespace may follow a size.
+    pub(crate) fn of_response_chunks(limits: &Limits) -> BodyReader {
+        BodyReader(State::Chunked(Chunked::of_response(limits)))
+    }
+
     /// Whether the whole body has been taken.
     pub fn is_done(&self) -> bool {
         matches!(self.0, State::Done)

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Every line end is CRLF, nothing stands between a size and its CRLF but extensions in the form that the grammar gives
-//! them, and trailers are checked like fields. The trailer section is taken in one piece, so that it can be given as slices of the
+//! them (in a response, some servers pad sizes with spaces: that has one meaning only), and trailers are checked like fields. The trailer section is taken in one piece, so that it can be given as slices of the
 //! input. A decoder that is more lenient than the next one lets
 //! requests be smuggled (RFC 9112 §11.2). Read RFC 9112 §7.1.
 
@@ -42,6 +42,8 @@ pub(crate) struct Chunked {
     trailers_len_max: u32,
     /// Digits of the size read so far, `0 <= digits <= SIZE_DIGITS_MAX`.
     digits: u8,
+    /// Whitespace may stand between a size and its CRLF.
+    takes_padding: bool,
     state: State,
 }
 
@@ -82,7 +84,16 @@ impl Chunked {
             budget: extension_len_max,
             trailers_len_max: saturated(limits.trailers_len_max),
             digits: 0,
+            takes_padding: false,
             state: State::Size,
+        }
+    }
+
+    /// The decoder of a response's body.
+    pub(crate) fn of_response(limits: &Limits) -> Chunked {
+        Chunked {
+            takes_padding: true,
+            ..Chunked::new(limits)
         }
     }
 
@@ -198,6 +209,9 @@ impl Chunked {
     fn extension(&mut self, byte: u8) -> Result<State, Refusal> {
         let next = match (self.state, byte) {
             (State::Name | State::Value | State::QuotedEnd, b'\r') => return Ok(State::SizeLf),
+            (State::Space | State::NameSpace, b'\r') if self.takes_padding => {
+                return Ok(State::SizeLf);
+            }
             (
                 State::Space | State::Name | State::NameSpace | State::Value | State::QuotedEnd,
                 b';',

@@ -10,9 +10,9 @@ use lowroad_engine::Local;
 use lowroad_engine::buffer::Buffer;
 use lowroad_engine::outgoing::Outgoing;
 use lowroad_http::fields::Lines;
-use lowroad_http::h1::{Client, ClientEvent};
-use lowroad_http::h1::{Fault, Step};
+use lowroad_http::h1::{self, Client, ClientEvent, Fault, Step};
 use lowroad_http::limits::Limits;
+use lowroad_http::refusal::Refusal;
 use lowroad_http::status::Status;
 use lowroad_origin::{Connection, Open, Stream, Transport};
 
@@ -168,6 +168,12 @@ impl Link {
             let input = &self.input[self.start..self.end];
             let Step { used, event } = self.http.next(input, &LIMITS)?;
             let said = match event {
+                Some(ClientEvent::Irregular) => {
+                    if !self.mend()? {
+                        return Ok(None);
+                    }
+                    None
+                }
                 Some(ClientEvent::Response(head)) => {
                     let len = head.content_len();
                     Some(Said::Head(
@@ -204,6 +210,19 @@ impl Link {
                 return Ok(said);
             }
         }
+    }
+
+    /// Puts a regular head in the place of the irregular one at the start of the input; false if it has not come whole.
+    fn mend(&mut self) -> Result<bool, Broken> {
+        let input = &self.input[self.start..self.end];
+        let Some(mended) = h1::mend_head(input) else {
+            return Ok(false);
+        };
+        let room = self.input.get_mut(..mended.len());
+        let room = room.ok_or(Fault::Malformed(Refusal::HeadTooLarge))?;
+        room.copy_from_slice(&mended);
+        (self.start, self.end) = (0, mended.len());
+        Ok(true)
     }
 
     /// What the end of the connection means.

@@ -8,7 +8,7 @@ use super::incoming::{self, Part};
 use super::outgoing::{BodyLen, Broken, Outgoing};
 use super::response::{self, Fault, ResponseFraming, ResponseHead};
 use super::{Step, is_due};
-use crate::body::{self, BodyReader, Framing};
+use crate::body::{self, BodyReader};
 use crate::fields::Lines;
 use crate::head::{HeadWriter, put_number};
 use crate::limits::Limits;
@@ -22,6 +22,9 @@ const INTERIM_MAX: u8 = 16;
 /// What came from the server.
 #[derive(Debug)]
 pub enum ClientEvent<'b> {
+    /// The head is irregular and whole: give what [`mend_head`](super::mend_head) makes of the input instead of it. Nothing
+    /// was used.
+    Irregular,
     /// A response before the one that counts (1xx but 101).
     Interim(ResponseHead<'b>),
     /// The head of a response with status 101: the protocol is the one that was asked for. What follows it comes as
@@ -215,11 +218,14 @@ impl Client {
             Input::Idle | Input::Closed if input.is_empty() => Ok(Step::WAIT),
             Input::Idle | Input::Closed => Err(Fault::Unasked),
             Input::Head { seen_len } => {
-                if *seen_len > 0 && !is_due(input, *seen_len, limits) {
-                    *seen_len = input.len();
-                    return Ok(Step::WAIT);
+                let seen_len = *seen_len;
+                if seen_len > 0
+                    && !is_due(input, seen_len, limits)
+                    && !response::has_end(input, seen_len)
+                {
+                    return Ok(self.wait_for_head(input));
                 }
-                self.head(input, limits)
+                self.head(input, seen_len, limits)
             }
             Input::Body(reader) => {
                 let step = incoming::take(reader, input)?;
@@ -257,16 +263,31 @@ impl Client {
         }
     }
 
+    fn wait_for_head<E>(&mut self, input: &[u8]) -> Step<E> {
+        self.input = Input::Head {
+            seen_len: input.len(),
+        };
+        Step::WAIT
+    }
+
     fn head<'b>(
         &mut self,
         input: &'b [u8],
+        seen_len: usize,
         limits: &Limits,
     ) -> Result<Step<ClientEvent<'b>>, Fault> {
-        let Some(head) = response::parse(input, limits)? else {
-            self.input = Input::Head {
-                seen_len: input.len(),
-            };
-            return Ok(Step::WAIT);
+        let within = input.get(..limits.head_len_max).unwrap_or(input);
+        let head = match response::parse(input, limits) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Ok(self.wait_for_head(input)),
+            Err(fault) if fault.is_mendable() && response::has_end(within, seen_len) => {
+                self.input = Input::Head { seen_len: 0 };
+                return Ok(Step::event(0, ClientEvent::Irregular));
+            }
+            Err(fault) if fault.is_mendable() && input.len() < limits.head_len_max => {
+                return Ok(self.wait_for_head(input));
+            }
+            Err(fault) => return Err(fault),
         };
         if head.status == Status::SWITCHING_PROTOCOLS {
             return self.upgraded(head);
@@ -288,7 +309,7 @@ impl Client {
             }
             ResponseFraming::Length(len) => Input::Length(len),
             ResponseFraming::Chunked => {
-                Input::Body(Box::new(BodyReader::new(Framing::Chunked, limits)?))
+                Input::Body(Box::new(BodyReader::of_response_chunks(limits)))
             }
             ResponseFraming::UntilClose => {
                 self.keep_alive = false;

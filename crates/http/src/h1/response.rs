@@ -1,5 +1,8 @@
-//! The head of a response: checked as strictly as that of a request, for what one reader takes for the end of a body
-//! another may take for its middle. Knows neither the request nor the connection. Read RFC 9112 §4 and §6.3.
+//! The head of a response. What one reader takes for the end of a body and another for its middle is refused; what is
+//! irregular and has one meaning only is accepted where RFC 9112 allows it, and never passed on in that form. Knows
+//! neither the request nor the connection. Read RFC 9112 §4 and §6.3.
+
+use alloc::vec::Vec;
 
 use crate::fields::Lines;
 use crate::limits::Limits;
@@ -15,7 +18,7 @@ use crate::version::Version;
 pub enum Fault {
     /// The line is not `HTTP/d.d SP three digits [SP reason]`.
     StatusLine,
-    /// Neither HTTP/1.0 nor HTTP/1.1.
+    /// Not HTTP/1.x.
     Version,
     /// The head or a chunk is malformed as a request's can be, or over a limit.
     Malformed(Refusal),
@@ -30,12 +33,27 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Whether a head with this fault has one meaning only, and [`mend_head`] removes the fault: a space before a colon,
+    /// a folded line, a line that ends with LF.
+    #[must_use]
+    pub(super) const fn is_mendable(self) -> bool {
+        matches!(
+            self,
+            Fault::Malformed(Refusal::SpaceBeforeColon | Refusal::ObsFold | Refusal::BareLf)
+        )
+    }
+
     /// What is wrong, for the operator: plain ASCII, no full stop.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Fault::StatusLine => "the status line is malformed",
-            Fault::Version => "the HTTP version is neither 1.0 nor 1.1",
+            Fault::Version => "the HTTP version is not 1.x",
+            Fault::Malformed(Refusal::Nul) => "a NUL byte in the response head",
+            Fault::Malformed(Refusal::CodingIn10) => "Transfer-Encoding in an HTTP/1.0 response",
+            Fault::Malformed(Refusal::HeadTooLarge) => "the response head is too large",
+            Fault::Malformed(Refusal::TooManyFields) => "too many fields in the response head",
+            Fault::Malformed(Refusal::BodyTooLarge) => "the response body is too large",
             Fault::Malformed(refusal) => refusal.as_str(),
             Fault::TooManyInterim => "too many interim responses",
             Fault::Upgrade => "it changes the protocol though nobody asked for that",
@@ -168,6 +186,8 @@ fn head<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ResponseHead<'b>, Unread
         version: line.version,
         framing: seen.framing(line.version)?,
         keep_alive: match line.version {
+            // The sender of both may not know where the body ends: its connection is not used again.
+            _ if seen.is_chunked && seen.length.is_some() => false,
             Version::Http11 | Version::Http2 => !seen.close,
             Version::Http10 => seen.keep_alive && !seen.close,
         },
@@ -192,6 +212,10 @@ fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, Unread> {
     let version = match version {
         b"HTTP/1.1" => Version::Http11,
         b"HTTP/1.0" => Version::Http10,
+        // A higher minor version is understood as the highest that is known (RFC 9110 §2.5).
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor] if scan::is(*minor, DIGIT) => {
+            Version::Http11
+        }
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if scan::is(*major, DIGIT) && scan::is(*minor, DIGIT) =>
         {
@@ -215,8 +239,58 @@ fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, Unread> {
             rest,
         }),
         [] | [b'\r'] => Err(Unread::Partial),
+        [b'\n', ..] => Err(Refusal::BareLf.into()),
         _ => Err(Fault::StatusLine.into()),
     }
+}
+
+/// Whether an empty line, perhaps without CR, ends behind the first `seen_len` bytes.
+pub(super) fn has_end(bytes: &[u8], seen_len: usize) -> bool {
+    let new = bytes.get(seen_len.saturating_sub(2)..).unwrap_or_default();
+    let mut ends = new.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    ends.any(|(at, _)| {
+        let after = new.get(at + 1..).unwrap_or_default();
+        after.starts_with(b"\n") || after.starts_with(b"\r\n")
+    })
+}
+
+/// The same bytes with a regular head: no whitespace before colons (RFC 9112 §5.1), one line for each field (§5.2), CRLF
+/// at each line's end (§2.2). Lines that begin with whitespace between the status line and the first field are left out
+/// (§2.2). `None` if the head has not come whole.
+#[must_use]
+pub fn mend_head(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(bytes.len() + 64);
+    let mut rest = bytes;
+    let mut count = 0_u32;
+    loop {
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        let (line, after) = rest.split_at(end + 1);
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        rest = after;
+        match line {
+            [] => break,
+            [b' ' | b'\t', ..] if count > 1 => {
+                out.truncate(out.len() - 2);
+                out.push(b' ');
+                out.extend_from_slice(list::trim_start(line));
+            }
+            [b' ' | b'\t', ..] if count == 1 => continue,
+            _ => put_line(line, count > 0, &mut out),
+        }
+        out.extend_from_slice(b"\r\n");
+        count += 1;
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(rest);
+    Some(out)
+}
+
+fn put_line(line: &[u8], is_field: bool, out: &mut Vec<u8>) {
+    let colon = line.iter().position(|byte| *byte == b':');
+    let (name, rest) = line.split_at(colon.filter(|_| is_field).unwrap_or(0));
+    out.extend_from_slice(list::trim_end(name));
+    out.extend_from_slice(rest);
 }
 
 /// Fewer bytes than a status line begins with: what has come may be wrong already.
@@ -247,15 +321,14 @@ impl Seen {
                 }
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => {
-                let length = list::decimal(value).ok_or(match value.contains(&b',') {
-                    true => Refusal::LengthRepeated,
-                    false => Refusal::LengthInvalid,
-                })?;
-                // Equal ones are one (RFC 9112 §6.3): some origins say it twice.
-                if self.length.is_some_and(|known| known != length) {
-                    return Err(Refusal::LengthRepeated);
+                // Equal ones are one, in a list and in several lines (RFC 9110 §8.6).
+                for member in list::members(value) {
+                    let length = list::decimal(member).ok_or(Refusal::LengthInvalid)?;
+                    if self.length.is_some_and(|known| known != length) {
+                        return Err(Refusal::LengthRepeated);
+                    }
+                    self.length = Some(length);
                 }
-                self.length = Some(length);
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 if self.is_chunked {
@@ -274,8 +347,8 @@ impl Seen {
     fn framing(&self, version: Version) -> Result<ResponseFraming, Refusal> {
         match (self.is_chunked, self.length) {
             (true, _) if version == Version::Http10 => Err(Refusal::CodingIn10),
-            (true, Some(_)) => Err(Refusal::LengthAndCoding),
-            (true, None) => Ok(ResponseFraming::Chunked),
+            // The coding overrides the length (RFC 9112 §6.3).
+            (true, _) => Ok(ResponseFraming::Chunked),
             (false, Some(len)) => Ok(ResponseFraming::Length(len)),
             (false, None) => Ok(ResponseFraming::UntilClose),
         }

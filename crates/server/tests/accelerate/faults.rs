@@ -25,11 +25,11 @@ fn what_is_no_response_is_502() {
         "garbage\r\n\r\n",
         "HTTP/1.1 200 OK\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
         "HTTP/1.1 200 OK\r\nA b: c\r\n\r\n",
-        "HTTP/1.1 200 OK\r\n A: folded\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nA: a\rB: b\r\n\r\n",
         "HTTP/2.0 200 OK\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\n\r\n",
     ] {

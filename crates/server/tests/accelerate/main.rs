@@ -12,6 +12,7 @@ mod front;
 mod groups;
 mod histories;
 mod interims;
+mod irregular;
 mod logs;
 mod others;
 mod parts;

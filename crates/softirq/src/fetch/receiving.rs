@@ -49,6 +49,10 @@ impl Response {
             let step = step.map_err(|fault| error(fault, &self.limits))?;
             let is_idle = step.used == 0;
             match step.event {
+                // The server sends it itself.
+                Some(ClientEvent::Irregular) => {
+                    return Err(FetchError::Malformed("the head is irregular"));
+                }
                 Some(ClientEvent::Interim(_)) => {}
                 Some(ClientEvent::Upgraded(_)) => return Err(error(Fault::Upgrade, &self.limits)),
                 Some(ClientEvent::Response(head)) => take_head(&mut self.fetched, &head)?,
