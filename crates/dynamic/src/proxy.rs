@@ -9,6 +9,7 @@ mod leave;
 mod link;
 mod origins;
 mod own;
+mod request_body;
 mod sending;
 mod servers;
 mod talk;
@@ -20,7 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_config::{Origin, OriginHost, ProxyProtocol, Route};
-use lowroad_engine::stream::Receiver;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::method::Method;
 use lowroad_http::proxy_protocol::{Ends, write_v1, write_v2};
@@ -32,9 +32,10 @@ use lowroad_origin::{Patience, Unavailable};
 use self::leave::{Bounds, Leave};
 use self::link::Link;
 pub use self::origins::Origins;
+use self::request_body::RequestBody;
 use self::sending::Sending;
 use self::servers::{Place, Servers, Try};
-use self::talk::{Body, Stopped, Talk};
+use self::talk::{BodyProgress, Stopped, Talk};
 use crate::interims::Interims;
 use crate::notice::Notice;
 use crate::script::talk::Terms;
@@ -60,7 +61,7 @@ pub struct ProxyHandler {
 
 /// What of a request goes from one try to the next.
 struct Asked {
-    body: Option<Receiver>,
+    body: Option<RequestBody>,
     len: BodyLen,
     /// Leave to be under way; not here while it is tried.
     leave: Option<Leave>,
@@ -78,7 +79,7 @@ impl Asked {
             (Some(_), _) => BodyLen::Unknown,
         };
         Asked {
-            body: body.stream,
+            body: body.stream.map(RequestBody::new),
             len,
             leave: Some(leave),
             interims: std::mem::take(&mut request.interims),
@@ -252,6 +253,8 @@ impl ProxyHandler {
         let mut sending = Sending::default();
         self.introduce(request, &mut sending.out);
         let host = match &self.host {
+            // A client of HTTP/1.0 may name no host, but the origin needs one.
+            OriginHost::Client if request.host().is_empty() => &place.host,
             OriginHost::Client => request.host(),
             OriginHost::Origin => &place.host,
             OriginHost::Name(name) => name.as_bytes(),
@@ -280,12 +283,17 @@ impl ProxyHandler {
             }
         };
         // In a box, since what waits for it would have room for it at each level.
+        let body = body.filter(|_| !sending.is_without_body);
         let talk = Box::new(Talk {
             place: place.clone(),
             attempt,
             lease,
             is_shared: self.proxy_protocol.is_none(),
-            body: Body::Untouched(body.filter(|_| !sending.is_without_body)),
+            progress: match body {
+                Some(_) => BodyProgress::Coming,
+                None => BodyProgress::Sent,
+            },
+            body,
             sending,
             method: request.method,
             leave,

@@ -31,7 +31,7 @@ pub enum Method {
     Connect,
     /// Take out of the cache what is stored. Of no standard, but of many caches.
     Purge,
-    /// One that only a program or an origin can know. Nobody here knows that it is safe or idempotent, so it is neither.
+    /// One that only a program or an origin can know. It is not safe, and idempotent only if it is registered so.
     Extension(Extension),
 }
 
@@ -98,13 +98,48 @@ impl Method {
 
     /// Whether to ask twice is known to be the same as to ask once (RFC 9110 §9.2.2).
     #[must_use]
-    pub const fn is_idempotent(&self) -> bool {
-        !matches!(
-            self,
-            Method::Post | Method::Patch | Method::Connect | Method::Extension(_)
-        )
+    pub fn is_idempotent(&self) -> bool {
+        match self {
+            Method::Post | Method::Patch | Method::Connect => false,
+            Method::Extension(_) => IDEMPOTENT_EXTENSIONS.contains(&self.as_str()),
+            _ => true,
+        }
     }
 }
+
+/// Other methods that are registered as idempotent: those of WebDAV and its extensions, and QUERY (IANA's registry of
+/// HTTP methods).
+const IDEMPOTENT_EXTENSIONS: [&str; 29] = [
+    "ACL",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "COPY",
+    "LABEL",
+    "LINK",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "ORDERPATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "QUERY",
+    "REBIND",
+    "REPORT",
+    "SEARCH",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+    "UPDATE",
+    "UPDATEREDIRECTREF",
+    "VERSION-CONTROL",
+];
 
 impl Extension {
     fn new(name: &[u8]) -> Option<Extension> {
@@ -147,11 +182,16 @@ mod tests {
     #[test]
     fn any_other_token_is_an_extension() {
         let long = "A".repeat(EXTENSION_LEN_MAX);
-        for name in ["PROPFIND", "M-SEARCH", "GE", "GETS", "brew", "!", &long] {
+        for name in ["M-SEARCH", "GE", "GETS", "brew", "!", &long] {
             let method = Method::parse(name.as_bytes()).expect(name);
             assert!(matches!(method, Method::Extension(_)), "{name}");
             assert_eq!(method.as_str(), name);
             assert!(!method.is_idempotent());
+        }
+        for name in IDEMPOTENT_EXTENSIONS {
+            let method = Method::parse(name.as_bytes()).expect(name);
+            assert!(matches!(method, Method::Extension(_)), "{name}");
+            assert!(method.is_idempotent(), "{name}");
         }
     }
 

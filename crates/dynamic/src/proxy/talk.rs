@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lowroad_engine::stream::{Next, Receiver, Sender, stream};
+use lowroad_engine::stream::{Next, Sender, stream};
 use lowroad_http::h1;
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
@@ -18,6 +18,7 @@ use lowroad_origin::group::Outcome;
 
 use super::leave::Leave;
 use super::link::{Broken, Links, Said};
+use super::request_body::RequestBody;
 use super::sending::Sending;
 use super::servers::{Place, Try};
 use super::tunnel;
@@ -50,8 +51,10 @@ pub struct Talk {
     pub is_shared: bool,
     /// What of the request is on its way.
     pub sending: Sending,
-    /// What of its body is still to be taken.
-    pub body: Body,
+    /// Its body, if it has one.
+    pub body: Option<RequestBody>,
+    /// How far the body is.
+    pub progress: BodyProgress,
     /// The request's.
     pub method: Method,
     /// Leave to be under way.
@@ -60,13 +63,12 @@ pub struct Talk {
     pub found: Option<Outcome>,
 }
 
-/// The body of the request.
-pub enum Body {
-    /// There is none, or nothing of it was taken.
-    Untouched(Option<Receiver>),
+/// How far the body of the request is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum BodyProgress {
     /// More is to come.
-    Coming(Receiver),
-    /// It was all.
+    Coming,
+    /// It was all, or there is none.
     Sent,
     /// The origin takes no more.
     Refused,
@@ -81,7 +83,7 @@ pub struct Stopped {
     /// The try, still to be reported.
     pub attempt: Option<Try>,
     /// All of the request's body, if that is still there.
-    pub body: Option<Option<Receiver>>,
+    pub body: Option<Option<RequestBody>>,
     /// Leave to be under way.
     pub leave: Leave,
     /// Something of the request may have reached the server.
@@ -98,7 +100,7 @@ impl Stopped {
         failure: Failure,
         outcome: Outcome,
         attempt: Option<Try>,
-        (body, leave): (Option<Receiver>, Leave),
+        (body, leave): (Option<RequestBody>, Leave),
     ) -> Stopped {
         Stopped {
             failure,
@@ -365,7 +367,7 @@ impl Talk {
                 }
                 // It may have answered all the same.
                 Poll::Ready(_) => {
-                    self.body = Body::Refused;
+                    self.progress = BodyProgress::Refused;
                     self.sending.give_up();
                 }
             }
@@ -376,15 +378,12 @@ impl Talk {
 
     /// Takes more of the body, if there is to be more and some has come.
     fn next_piece(&mut self, context: &mut Context<'_>) -> Result<bool, Failure> {
-        if let Body::Untouched(body) = &mut self.body {
-            self.body = match body.take() {
-                Some(body) => Body::Coming(body),
-                None => Body::Sent,
-            };
-        }
-        let Body::Coming(body) = &self.body else {
+        let Some(body) = &mut self.body else {
             return Ok(false);
         };
+        if self.progress != BodyProgress::Coming {
+            return Ok(false);
+        }
         let Poll::Ready(next) = body.poll_next(context) else {
             return Ok(false);
         };
@@ -397,10 +396,10 @@ impl Talk {
             }
             Next::End => {
                 let mut lines = Vec::new();
-                if let Some(trailers) = body.take_trailers() {
-                    h1::put_fields(&trailers, &mut lines);
+                if let Some(trailers) = body.trailers() {
+                    h1::put_fields(trailers, &mut lines);
                 }
-                self.body = Body::Sent;
+                self.progress = BodyProgress::Sent;
                 http.end(&lines, self.sending.fresh())
             }
             Next::Cut => return Err(cut()),
@@ -412,8 +411,7 @@ impl Talk {
     /// All was said: the connection is kept if that holds for both sides.
     fn finish(mut self: Box<Self>) {
         self.report(self.found.unwrap_or(Outcome::Answered));
-        let is_sent = matches!(self.body, Body::Sent | Body::Untouched(None));
-        if is_sent
+        if self.progress == BodyProgress::Sent
             && self.is_shared
             && !self.sending.has_more()
             && self.lease.connection.http.is_idle()
@@ -434,9 +432,8 @@ impl Talk {
     fn stop(self: Box<Self>, failure: Failure) -> Stopped {
         let is_lost = self.found == Some(Outcome::Lost);
         let body = match self.body {
-            Body::Untouched(body) => Some(body),
-            Body::Sent | Body::Refused if self.sending.is_without_body => Some(None),
-            _ => None,
+            Some(body) => body.rewound().map(Some),
+            None => Some(None),
         };
         Stopped {
             failure,

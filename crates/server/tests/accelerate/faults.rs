@@ -74,6 +74,45 @@ fn a_post_that_may_have_been_used_is_not_sent_twice() {
 }
 
 #[test]
+fn an_idempotent_request_is_repeated_with_its_body_and_the_fields_behind_it() {
+    const LEN: usize = 64 << 10;
+    let body = |len: usize| format!("Content-Length: {len}\r\n\r\n{}", "x".repeat(len));
+    let chunks = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 1\r\n\r\n";
+    for (method, rest, status) in [
+        ("PUT", body(1), 200),
+        ("PUT", body(LEN), 200),
+        ("DELETE", body(3), 200),
+        ("GET", body(3), 200),
+        ("PROPFIND", body(3), 200),
+        ("PUT", chunks.to_string(), 200),
+        ("PUT", body(LEN + 1), 502),
+        ("POST", body(3), 502),
+        ("PATCH", body(3), 502),
+    ] {
+        let front = Front::of(Origin::start(|asked, stream| {
+            // The second request meets the end of its kept connection.
+            asked.number != 1
+                && stream
+                    .write_all(response("200 OK", "", "ok").as_bytes())
+                    .is_ok()
+        }));
+        let mut client = front.connect();
+        assert_eq!(client.get("/", "").text(), "ok");
+        client.send(format!("{method} / HTTP/1.1\r\nHost: h\r\n{rest}"));
+        let name = format!("{method} with {} bytes", rest.len());
+        assert_eq!(client.response().status, status, "{name}");
+        let asked = front.origin.asked();
+        assert_eq!(asked.len(), if status == 200 { 3 } else { 2 }, "{name}");
+        let (first, last) = (&asked[1], asked.last().expect("one"));
+        assert_eq!(
+            (&first.head, &first.body, &first.trailers),
+            (&last.head, &last.body, &last.trailers),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn an_origin_that_is_not_there_is_502() {
     let url = format!("http://127.0.0.1:{}", free_port());
     let server = Server::start(PROGRAM, &["accelerate", &url, "--listen", "127.0.0.1:0"]);
