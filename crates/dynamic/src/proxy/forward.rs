@@ -14,7 +14,7 @@ use crate::address::put_address;
 /// connection says; and those that say where a request comes from or what it is really for, which only we know: they are
 /// no part of a stored response's key, and applications believe them. Proxy is among these: it would become HTTP_PROXY behind
 /// a gateway to CGI. In the order of their lengths.
-const NOT_FORWARDED: [&[u8]; 37] = [
+const NOT_FORWARDED: [&[u8]; 36] = [
     b"te",
     b"via",
     b"host",
@@ -22,7 +22,6 @@ const NOT_FORWARDED: [&[u8]; 37] = [
     b"proxy",
     b"expect",
     b"x-host",
-    b"trailer",
     b"upgrade",
     b"x-scheme",
     b"forwarded",
@@ -106,7 +105,9 @@ pub fn request_lines<'r>(request: &'r Request, host: &[u8], out: &mut Vec<u8>) -
         }
     };
     let protocol = named.has(b"upgrade").then(|| request.upgrade()).flatten();
-    if protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+    // A handshake over HTTP/1.1 without a key is invalid and must stay so (RFC 6455 §4.2.1).
+    if request.version == Version::Http2
+        && protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
         && request.field("Sec-WebSocket-Key").is_none()
     {
         put_own(out, b"Sec-WebSocket-Key: ", &websocket_key());
@@ -182,9 +183,8 @@ fn put(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     put_own(out, b": ", value);
 }
 
-/// `start` is the name and what stands behind it.
-/// What a handshake over HTTP/1.1 has and one over HTTP/2 has not (RFC 8441 §5.1): 16 random bytes in base64. It keeps caches
-/// from answering, and is no secret.
+/// The Sec-WebSocket-Key that a handshake over HTTP/2 does not have (RFC 8441 §5.1): 16 random bytes in base64. It keeps
+/// caches from answering, and is no secret.
 fn websocket_key() -> [u8; 24] {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let hasher = RandomState::new();
@@ -201,6 +201,7 @@ fn websocket_key() -> [u8; 24] {
     key
 }
 
+/// `start` is the name and what stands behind it.
 fn put_own(out: &mut Vec<u8>, start: &[u8], value: &[u8]) {
     out.extend_from_slice(start);
     out.extend_from_slice(value);

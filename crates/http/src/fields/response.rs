@@ -73,7 +73,6 @@ const fn kind(known: Known) -> Kind {
         | Known::KeepAlive
         | Known::ProxyConnection
         | Known::Te
-        | Known::Trailer
         | Known::TransferEncoding
         | Known::Upgrade => Kind::Own,
         Known::CacheControl | Known::Expires => Kind::Lifetime,

@@ -5,7 +5,7 @@ use super::{Fields, Lines};
 
 /// Fields that may not follow a body, beside those that [`Fields`] never has: framing, routing, authentication, content
 /// format, and what controls caches.
-const HEAD_ONLY: [&[u8]; 22] = [
+const HEAD_ONLY: [&[u8]; 23] = [
     b"age",
     b"authentication-info",
     b"authorization",
@@ -26,6 +26,7 @@ const HEAD_ONLY: [&[u8]; 22] = [
     b"proxy-authorization",
     b"range",
     b"set-cookie",
+    b"trailer",
     b"vary",
     b"www-authenticate",
 ];

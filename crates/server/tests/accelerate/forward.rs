@@ -140,3 +140,49 @@ fn an_origin_can_not_hide_for_whom_a_response_is() {
     assert_eq!(second.text(), "1", "it is private");
     assert_eq!(second.field("cache-control"), Some("private"));
 }
+
+#[test]
+fn a_request_without_a_host_names_the_origin() {
+    let front = Front::saying(|_| response("200 OK", "", "ok"));
+    let host = front.origin.url().trim_start_matches("http://").to_string();
+    for method in ["GET", "OPTIONS", "POST"] {
+        let mut client = front.connect();
+        client.send(format!("{method} / HTTP/1.0\r\n\r\n"));
+        assert_eq!(client.response().text(), "ok");
+        let asked = front.origin.asked().pop().expect("one");
+        assert_eq!(asked.field("host"), Some(host.as_str()), "{method}");
+        assert_eq!(asked.field("x-forwarded-host"), None, "{method}");
+    }
+}
+
+#[test]
+fn the_names_of_trailers_are_passed_on_with_them() {
+    let front = Front::of(Origin::start(|_, stream| {
+        let fields = "Trailer: X-Sum\r\nTransfer-Encoding: chunked";
+        let response =
+            format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 42\r\n\r\n");
+        stream.write_all(response.as_bytes()).is_ok()
+    }));
+    let mut client = front.connect();
+    client.send(
+        "POST / HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: TE\r\nTrailer: X-Hash\r\nTransfer-Encoding: chunked\r\n\r\n\
+         1\r\na\r\n0\r\nX-Hash: 7\r\n\r\n",
+    );
+    let got = client.response();
+    assert_eq!(got.field("trailer"), Some("X-Sum"));
+    let asked = front.origin.asked().pop().expect("one");
+    assert_eq!(asked.field("trailer"), Some("X-Hash"));
+    assert!(asked.trailers.contains("X-Hash: 7"), "{asked:?}");
+}
+
+#[test]
+fn a_handshake_without_a_key_is_given_none() {
+    let front = Front::saying(|_| response("400 Bad Request", "", "no key"));
+    let mut client = front.connect();
+    client.send(
+        "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n",
+    );
+    assert_eq!(client.response().status, 400);
+    let asked = front.origin.asked().pop().expect("one");
+    assert_eq!(asked.field("sec-websocket-key"), None);
+}
