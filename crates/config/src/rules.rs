@@ -2,6 +2,8 @@
 //!
 //! Here is also what HTTP allows in fields (RFC 9110 §5), and which of them are the server's own.
 
+use std::collections::BTreeSet;
+
 use crate::paths::{Piece, pieces};
 use crate::reader::{Item, Section};
 use crate::{Expression, HeaderRule, Paths, Pattern, PatternRule, Redirect, Rewrite};
@@ -105,17 +107,36 @@ pub(crate) fn header(section: Section<'_>) -> Option<HeaderRule> {
         Some(item) => item.pattern(),
         None => Some(Pattern::everything()),
     };
-    let set = section.section("set").map_or_else(Vec::new, set);
-    let remove = section
-        .item("remove")
-        .map_or_else(Vec::new, |item| remove(item, &set));
-    if section.is_without("set") && section.is_without("remove") {
-        section.report("the rule does nothing", "set, remove, or both");
+    let lines = |key: &'static str| section.section(key).map_or_else(Vec::new, field_lines);
+    let (set, append, default) = (lines("set"), lines("append"), lines("default"));
+    let remove = section.item("remove").map_or_else(Vec::new, remove);
+    if ["set", "append", "default", "remove"]
+        .iter()
+        .all(|key| section.is_without(key))
+    {
+        section.report("the rule does nothing", "set, append, default or remove");
+    }
+    let named = |lines: &[(String, String)]| -> BTreeSet<String> {
+        let names = lines.iter().map(|(name, _)| name.to_ascii_lowercase());
+        names.collect()
+    };
+    let removed = remove.iter().cloned().collect();
+    let keys = [named(&set), named(&append), named(&default), removed];
+    let mut names: Vec<String> = keys.into_iter().flatten().collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        let what = format!("the rule names {} twice", twice[0]);
+        section.report(
+            &what,
+            "one of set, append, default and remove for each field",
+        );
     }
     section.finish();
     Some(HeaderRule {
         pattern: pattern?,
         set,
+        append,
+        default,
         remove,
     })
 }
@@ -167,7 +188,7 @@ fn may_change(name: &str, report: impl Fn(String, &str)) -> bool {
     false
 }
 
-fn set(section: Section<'_>) -> Vec<(String, String)> {
+fn field_lines(section: Section<'_>) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for (name, at, item) in section.entries() {
         if !may_change(name, |what, allowed| section.report_at(&at, what, allowed)) {
@@ -188,21 +209,12 @@ fn set(section: Section<'_>) -> Vec<(String, String)> {
     fields
 }
 
-fn remove(item: Item<'_>, set: &[(String, String)]) -> Vec<String> {
+fn remove(item: Item<'_>) -> Vec<String> {
     let mut names = Vec::new();
     for item in item.one_or_many() {
         let Some(name) = item.text() else { continue };
         if !may_change(name, |what, allowed| item.report(what, allowed)) {
             continue;
-        }
-        if set
-            .iter()
-            .any(|(other, _)| other.eq_ignore_ascii_case(name))
-        {
-            item.report(
-                format!("{name} is set by the same rule"),
-                "either set or remove; set replaces",
-            );
         }
         names.push(name.to_ascii_lowercase());
     }

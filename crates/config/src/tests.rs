@@ -275,6 +275,8 @@ fn every_key_of_a_site_is_read() {
         to = "https://other.example/"
         [[site.header]]
         set = { X-Frame-Options = "DENY", Server = "" }
+        append = { Link = "</a>" }
+        default = { X-Robots-Tag = "none" }
         remove = "X-Powered-By"
         "#,
     );
@@ -326,6 +328,8 @@ fn every_key_of_a_site_is_read() {
                 ("Server".into(), String::new()),
                 ("X-Frame-Options".into(), "DENY".into()),
             ],
+            append: vec![("Link".into(), "</a>".into())],
+            default: vec![("X-Robots-Tag".into(), "none".into())],
             remove: vec!["x-powered-by".into()],
         }],
         ..site_for_folder("/srv/www".into())
@@ -706,11 +710,11 @@ fn wrong_header_rules() {
     for (rule, expected) in [
         (
             "",
-            "3:11: site[0].header[0]: the rule does nothing (allowed: set, remove, or both)",
+            "3:11: site[0].header[0]: the rule does nothing (allowed: set, append, default or remove)",
         ),
         (
             "remove = []",
-            "3:11: site[0].header[0]: the rule does nothing (allowed: set, remove, or both)",
+            "3:11: site[0].header[0]: the rule does nothing (allowed: set, append, default or remove)",
         ),
         (
             "set = { \"a b\" = \"c\" }",
@@ -734,7 +738,7 @@ fn wrong_header_rules() {
         ),
         (
             "set = { A = \"1\" }, remove = \"a\"",
-            "3:41: site[0].header[0].remove: a is set by the same rule (allowed: either set or remove; set replaces)",
+            "3:11: site[0].header[0]: the rule names a twice (allowed: one of set, append, default and remove for each field)",
         ),
         (
             "set = { A = \" 1\" }",

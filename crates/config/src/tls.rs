@@ -161,6 +161,8 @@ pub(crate) fn hsts_rule(tls: &Tls) -> Option<HeaderRule> {
     Some(HeaderRule {
         pattern: Pattern::everything(),
         set: vec![(HSTS.into(), tls.hsts.clone()?)],
+        append: Vec::new(),
+        default: Vec::new(),
         remove: Vec::new(),
     })
 }

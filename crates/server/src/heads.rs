@@ -12,6 +12,7 @@ use lowroad_http::encoding::Encoding;
 use lowroad_http::fields::FieldNames;
 use lowroad_http::status::Status;
 
+use crate::site_fields::SiteFields;
 use crate::sites::{At, HeaderPatterns};
 
 /// What a head says.
@@ -38,10 +39,10 @@ pub fn build(
     site: &config::Site,
     patterns: &HeaderPatterns,
 ) -> (Vec<u8>, Encoded) {
-    let rules = Rules::of(site, patterns, facts.path);
+    let (rules, cache_control) = SiteFields::of_file(site, patterns, facts.path);
     let mut head = Encoder::start(Status::OK);
     let mut field = |name: &str, value: &[u8]| {
-        if rules.keeps(name) {
+        if rules.keeps(name, value) {
             head.field(name, value);
         }
     };
@@ -54,10 +55,11 @@ pub fn build(
     if facts.varies {
         field("Vary", b"Accept-Encoding");
     }
-    if let Some(value) = rules.cache_control {
+    if let Some(value) = cache_control {
         field("Cache-Control", value.as_bytes());
     }
-    for (name, value) in &rules.set {
+    let has = |name: &str| cache_control.is_some() && is(name, "Cache-Control");
+    for (name, value) in rules.added(has) {
         head.field(name, value.as_bytes());
     }
     head.begin_content();
@@ -68,7 +70,7 @@ pub fn build(
     ];
     let encoded = facts.encoding != Encoding::Identity;
     for (name, value) in content {
-        if (encoded || name != "Content-Encoding") && rules.keeps(name) {
+        if (encoded || name != "Content-Encoding") && rules.keeps(name, value.as_bytes()) {
             head.field(name, value.as_bytes());
         }
     }
@@ -90,11 +92,16 @@ pub fn of_program(
     // Its age counts on from what the program said.
     let kept =
         |name: &str| !is(name, TAG_FIELD) && !is(name, "Age") && !left_out.has(name.as_bytes());
-    let fields = || fields.iter().filter(|(name, _)| kept(name));
+    let rules = SiteFields::new(at, status);
+    let has = |name: &str| fields.values(name).next().is_some();
+    let fields = || {
+        let kept = fields.iter().filter(|(name, _)| kept(name));
+        kept.filter(|(name, value)| rules.keeps(name, value))
+    };
     for (name, value) in fields().filter(|(name, _)| !is_about_bytes(name)) {
         head.field(name, value);
     }
-    for (name, value) in fields_for_all(at, status) {
+    for (name, value) in rules.added(has) {
         head.field(name, value.as_bytes());
     }
     head.begin_content();
@@ -119,20 +126,6 @@ fn is(name: &str, known: &str) -> bool {
     name.eq_ignore_ascii_case(known)
 }
 
-/// The fields that a site's rules set on answers without a file: redirects, refusals, OPTIONS.
-/// How long to keep a file says nothing about how long to keep its absence.
-pub fn fields_for_all<'a>(at: At<'a>, status: Status) -> Vec<(&'a str, &'a str)> {
-    if at.site.rules.headers.is_empty() {
-        return Vec::new();
-    }
-    let mut fields = Rules::of(&at.site.rules, &at.site.header_patterns, at.path).set;
-    let lasting = |name: &str| {
-        name.eq_ignore_ascii_case("Cache-Control") || name.eq_ignore_ascii_case("Expires")
-    };
-    fields.retain(|(name, _)| status.code() < 400 || !lasting(name));
-    fields
-}
-
 /// The validator of a file's representation: the same bytes have the same one as long as the file
 /// keeps its length and the time of its last change, to the nanosecond.
 pub fn etag(modified_ns: i64, len: u64, encoding: Encoding) -> String {
@@ -143,55 +136,6 @@ pub fn etag(modified_ns: i64, len: u64, encoding: Encoding) -> String {
         Encoding::Gzip => "-gz",
     };
     format!("\"{modified_ns:x}-{len:x}{suffix}\"")
-}
-
-/// What a site's rules say about a path.
-struct Rules<'a> {
-    cache_control: Option<&'a str>,
-    set: Vec<(&'a str, &'a str)>,
-    removed: Vec<&'a str>,
-}
-
-impl<'a> Rules<'a> {
-    fn of(site: &'a config::Site, patterns: &HeaderPatterns, path: &[u8]) -> Rules<'a> {
-        let (cache_control, headers) = patterns.of(path);
-        let cache_control = cache_control.and_then(|number| site.cache_control.get(number));
-        let mut rules = Rules {
-            cache_control: cache_control.map(|rule| rule.value.as_str()),
-            set: Vec::new(),
-            removed: Vec::new(),
-        };
-        for rule in headers
-            .iter()
-            .filter_map(|number| site.headers.get(*number))
-        {
-            for name in &rule.remove {
-                rules
-                    .set
-                    .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
-                rules.removed.push(name);
-            }
-            for (name, value) in &rule.set {
-                rules
-                    .set
-                    .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
-                rules.set.push((name, value));
-            }
-        }
-        rules
-    }
-
-    /// Whether a field of ours is neither removed nor replaced.
-    fn keeps(&self, name: &str) -> bool {
-        !self
-            .removed
-            .iter()
-            .any(|removed| removed.eq_ignore_ascii_case(name))
-            && !self
-                .set
-                .iter()
-                .any(|(set, _)| set.eq_ignore_ascii_case(name))
-    }
 }
 
 #[cfg(test)]
@@ -250,6 +194,8 @@ mod tests {
                 ("X-Own".into(), "1".into()),
                 ("Content-Type".into(), "text/own".into()),
             ],
+            append: Vec::new(),
+            default: Vec::new(),
             remove: vec!["etag".into()],
         });
         let (bytes, encoded) = build(&facts(), &site, &HeaderPatterns::new(&site));

@@ -56,6 +56,7 @@ mod say;
 mod scaffold;
 #[cfg(all(test, feature = "programs"))]
 mod simulated;
+mod site_fields;
 mod site_files;
 mod sites;
 #[cfg_attr(not(feature = "softirq"), path = "without/softirq.rs")]

@@ -18,7 +18,7 @@ use lowroad_http::refusal::Refusal;
 use lowroad_http::request::Request;
 use lowroad_http::status::Status;
 
-use crate::heads;
+use crate::site_fields::SiteFields;
 use crate::sites::At;
 use crate::store::object::{Content, Representation};
 
@@ -258,7 +258,8 @@ impl Responder<'_, '_> {
         }
         let mut head = self.response.head(Status::NO_CONTENT);
         head.field("Allow", ALLOW.as_bytes());
-        for (name, value) in heads::fields_for_all(at, Status::NO_CONTENT) {
+        let rules = SiteFields::new(at, Status::NO_CONTENT);
+        for (name, value) in rules.added(|name| name.eq_ignore_ascii_case("Allow")) {
             head.field(name, value.as_bytes());
         }
         head.end(BodyLen::None);
@@ -415,23 +416,25 @@ fn write_page(page: &Page<'_>, response: &mut Response<'_>) {
             ("text/html; charset=utf-8".into(), Bytes::from(bytes))
         }
     };
+    let mut own = page.fields.to_vec();
+    if status == Status::METHOD_NOT_ALLOWED {
+        own.push(("Allow", ALLOW.as_bytes()));
+    }
+    let has = |own: &[(&str, &[u8])], name: &str| {
+        own.iter()
+            .any(|(known, _)| known.eq_ignore_ascii_case(name))
+    };
+    if status == Status::SERVICE_UNAVAILABLE && !has(&own, RETRY_AFTER) {
+        own.push((RETRY_AFTER, RETRY_AFTER_S));
+    }
+    let rules = page.at.map(|at| SiteFields::new(at, status));
+    let rules = rules.unwrap_or_default();
     let mut head = response.head(status);
     head.field("Content-Type", content_type.as_bytes());
-    for (name, value) in page.fields {
+    for (name, value) in own.iter().filter(|(name, value)| rules.keeps(name, value)) {
         head.field(name, value);
     }
-    if status == Status::METHOD_NOT_ALLOWED {
-        head.field("Allow", ALLOW.as_bytes());
-    }
-    let says_when = page.fields.iter().any(|(name, _)| *name == RETRY_AFTER);
-    if status == Status::SERVICE_UNAVAILABLE && !says_when {
-        head.field(RETRY_AFTER, RETRY_AFTER_S);
-    }
-    for (name, value) in page
-        .at
-        .iter()
-        .flat_map(|at| heads::fields_for_all(*at, status))
-    {
+    for (name, value) in rules.added(|name| has(&own, name)) {
         head.field(name, value.as_bytes());
     }
     if head.end(BodyLen::Known(body.len() as u64)) {

@@ -85,6 +85,10 @@ pub struct HeaderRule {
     pub pattern: Pattern,
     /// Names as written (tokens) and values, each set in place of any field of that name.
     pub set: Vec<(String, String)>,
+    /// Names and values of lines that are added beside the fields of their names.
+    pub append: Vec<(String, String)>,
+    /// Names and values of fields for responses that have none of their names.
+    pub default: Vec<(String, String)>,
     /// Names, in lower case, of fields to take away.
     pub remove: Vec<String>,
 }

@@ -15,10 +15,10 @@ use crate::clock;
 use crate::dynamic::cache_status;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::{Stored, Way};
-use crate::heads;
 use crate::programs::faults::Fault;
 use crate::programs::routes::Route;
 use crate::respond::{Aside, Lines, Responder, append};
+use crate::site_fields::SiteFields;
 use crate::sites::At;
 use crate::softirq;
 use crate::store::Object;
@@ -153,7 +153,18 @@ impl Responder<'_, '_> {
     fn head(&mut self, at: At<'_>, route: &Route, head: &Head<'_>) -> bool {
         let status = head.status;
         let mut out = self.response.head_dated(status, head.fields.date());
-        out.fields(head.fields);
+        let rules = SiteFields::new(at, status);
+        if rules.is_empty() {
+            out.fields(head.fields);
+        } else {
+            let fields = head.fields.for_clients();
+            for (name, value) in fields.filter(|(name, value)| rules.keeps(name.as_str(), value)) {
+                out.field(name.as_str(), value);
+            }
+            for (name, value) in rules.added(|name| head.fields.values(name).next().is_some()) {
+                out.field(name, value.as_bytes());
+            }
+        }
         // The level below keeps for a while what says nothing, since it is told when files change. Of
         // what programs make nobody tells it.
         let (agent, peer) = (self.request.user_agent(), self.exchange.peer);
@@ -164,9 +175,6 @@ impl Responder<'_, '_> {
         }
         if let Some(status) = cache_status::of_passed(route, self.request.method) {
             cache_status::write(&status, &mut out);
-        }
-        for (name, value) in heads::fields_for_all(at, status) {
-            out.field(name, value.as_bytes());
         }
         out.end(head.body)
     }

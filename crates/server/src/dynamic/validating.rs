@@ -13,6 +13,8 @@ use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Wants;
 use crate::dynamic::storing::{Stored, Storing, Way};
 use crate::programs::compressing::{self, fields::names_coding};
+use crate::site_fields::SiteFields;
+use crate::sites::At;
 use crate::store::object::{Kind, Representation};
 use crate::store::{Object, ObjectArc};
 
@@ -174,6 +176,15 @@ pub(super) fn renew(
     request: (&[u8], &[u8]),
 ) -> Option<ObjectArc> {
     let representation = stale.representation()?;
+    let at = At {
+        site: &storing.site,
+        path: request.0,
+    };
+    // The stored lifetime is the rules', not the origin's own.
+    let rules = SiteFields::new(at, representation.head.status());
+    if rules.change_lifetime() && !news.give_lifetime() {
+        return None;
+    }
     let fields = merged(representation, news);
     storing.renew(representation, &fields, request)
 }

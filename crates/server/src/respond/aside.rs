@@ -9,7 +9,7 @@ use lowroad_http::fields::{Fields, Known, Name};
 use lowroad_http::status::Status;
 
 use crate::dynamic::{cache_status, elsewhere};
-use crate::heads;
+use crate::site_fields::SiteFields;
 use crate::sites::At;
 
 /// What is said.
@@ -47,6 +47,7 @@ impl OfProgram<'_> {
     /// Puts what the file says about its bytes, and all else that the program says.
     pub fn put(&self, status: Status, of_file: Section<'_>, head: &mut Head<'_>) {
         let has_type = self.content_type().is_some();
+        let rules = SiteFields::new(self.at, status);
         for (name, value) in of_file.fields() {
             let is_said = match name {
                 Name::Known(Known::ContentType) => !has_type,
@@ -59,9 +60,11 @@ impl OfProgram<'_> {
         let is_type = |name| name == Name::Known(Known::ContentType);
         let fields = self.fields.for_clients();
         for (name, value) in fields.filter(|(name, _)| self.is_about_bytes || !is_type(*name)) {
-            head.field(name.as_str(), value);
+            if rules.keeps(name.as_str(), value) {
+                head.field(name.as_str(), value);
+            }
         }
-        for (name, value) in heads::fields_for_all(self.at, status) {
+        for (name, value) in rules.added(|name| self.fields.values(name).next().is_some()) {
             head.field(name, value.as_bytes());
         }
     }

@@ -3,6 +3,7 @@
 //! what is in `site_rules`.
 
 mod aliases;
+mod fields;
 mod place;
 mod rewrites;
 mod sent;

@@ -1,0 +1,189 @@
+//! A site's rules for the fields of its responses (`[[site.header]]`, `hsts`), applied alike to files, responses of programs
+//! and origins, redirects and refusals.
+
+use lowroad_config::Site;
+use lowroad_http::status::Status;
+
+use crate::sites::{At, HeaderPatterns};
+
+/// The rules for one response, in the form in which they apply.
+#[derive(Default)]
+pub struct SiteFields<'a> {
+    removed: Vec<&'a str>,
+    /// Each in place of all fields of its name.
+    set: Vec<FieldLine<'a>>,
+    /// Each beside the fields of its name.
+    appended: Vec<FieldLine<'a>>,
+    /// Each where there is no field of its name.
+    defaults: Vec<FieldLine<'a>>,
+}
+
+/// Name and value.
+type FieldLine<'a> = (&'a str, &'a str);
+
+impl<'a> SiteFields<'a> {
+    /// The rules for a response at a path. Refusals have no lifetime by a rule: how long to keep a file says nothing about
+    /// how long to keep its absence.
+    pub fn new(at: At<'a>, status: Status) -> SiteFields<'a> {
+        let site = &at.site.rules;
+        if site.headers.is_empty() {
+            return SiteFields::default();
+        }
+        let (_, numbers) = at.site.header_patterns.of(at.path);
+        let mut fields = SiteFields::of_rules(site, &numbers);
+        if status.code() >= 400 {
+            fields.take_out("Cache-Control");
+            fields.take_out("Expires");
+        }
+        fields
+    }
+
+    /// The rules for a file, and the value of the first `[[site.cache_control]]` that matches.
+    pub fn of_file(
+        site: &'a Site,
+        patterns: &HeaderPatterns,
+        path: &[u8],
+    ) -> (SiteFields<'a>, Option<&'a str>) {
+        let (cache_control, numbers) = patterns.of(path);
+        let cache_control = cache_control.and_then(|number| site.cache_control.get(number));
+        let fields = SiteFields::of_rules(site, &numbers);
+        (fields, cache_control.map(|rule| rule.value.as_str()))
+    }
+
+    fn of_rules(site: &'a Site, numbers: &[usize]) -> SiteFields<'a> {
+        let mut fields = SiteFields::default();
+        for rule in numbers.iter().filter_map(|at| site.headers.get(*at)) {
+            for name in &rule.remove {
+                fields.take_out(name);
+                fields.removed.push(name);
+            }
+            for (name, value) in &rule.set {
+                fields.take_out(name);
+                fields.set.push((name, value));
+            }
+            let lines = |(name, value): &'a (String, String)| (name.as_str(), value.as_str());
+            fields.appended.extend(rule.append.iter().map(lines));
+            fields.defaults.extend(rule.default.iter().map(lines));
+        }
+        fields
+    }
+
+    /// Whether they change nothing.
+    pub fn is_empty(&self) -> bool {
+        let lines = [&self.set, &self.appended, &self.defaults];
+        self.removed.is_empty() && lines.iter().all(|lines| lines.is_empty())
+    }
+
+    /// Whether a field of the response stays: it is neither removed nor replaced. A line that is appended stands once, so
+    /// that the rules may be applied to a response again.
+    pub fn keeps(&self, name: &str, value: &[u8]) -> bool {
+        !self.removed.iter().any(|it| it.eq_ignore_ascii_case(name))
+            && !has(&self.set, name)
+            && !(self.appended.iter()).any(|line| is(line, name) && line.1.as_bytes() == value)
+    }
+
+    /// The lines to add to a response whose own fields have these names.
+    pub fn added(
+        &self,
+        response_has: impl Fn(&str) -> bool,
+    ) -> impl Iterator<Item = FieldLine<'a>> {
+        let is_there = |name: &str| {
+            let is_kept = !self.removed.iter().any(|it| it.eq_ignore_ascii_case(name));
+            is_kept && response_has(name) || has(&self.set, name) || has(&self.appended, name)
+        };
+        let mut defaults: Vec<FieldLine<'a>> = Vec::new();
+        for line in &self.defaults {
+            if !is_there(line.0) && !has(&defaults, line.0) {
+                defaults.push(*line);
+            }
+        }
+        let mut lines = self.set.clone();
+        lines.extend_from_slice(&self.appended);
+        lines.extend(defaults);
+        lines.into_iter()
+    }
+
+    /// Whether the lifetime that clients are given is another than the response's own.
+    pub fn change_lifetime(&self) -> bool {
+        !self.keeps("Cache-Control", b"") || !self.keeps("Expires", b"")
+    }
+
+    /// Earlier rules for a name no longer count.
+    fn take_out(&mut self, name: &str) {
+        self.removed.retain(|it| !it.eq_ignore_ascii_case(name));
+        for lines in [&mut self.set, &mut self.appended, &mut self.defaults] {
+            lines.retain(|line| !is(line, name));
+        }
+    }
+}
+
+fn has(lines: &[FieldLine<'_>], name: &str) -> bool {
+    lines.iter().any(|line| is(line, name))
+}
+
+fn is(line: &FieldLine<'_>, name: &str) -> bool {
+    line.0.eq_ignore_ascii_case(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_config::{self as config, HeaderRule};
+
+    fn rule(kind: &str, name: &str, value: &str) -> HeaderRule {
+        let lines = |of: &str| match kind == of {
+            true => vec![(name.to_string(), value.to_string())],
+            false => Vec::new(),
+        };
+        HeaderRule {
+            pattern: config::Pattern::everything(),
+            set: lines("set"),
+            append: lines("append"),
+            default: lines("default"),
+            remove: match kind {
+                "remove" => vec![name.to_ascii_lowercase()],
+                _ => Vec::new(),
+            },
+        }
+    }
+
+    /// The fields of a response with `X: own` after rules for `X`, each with its kind as value.
+    fn applied(kinds: &[&str]) -> Vec<String> {
+        let mut site = config::site_for_folder("/".into());
+        site.headers = kinds.iter().map(|kind| rule(kind, "X", kind)).collect();
+        let (fields, _) = SiteFields::of_file(&site, &HeaderPatterns::new(&site), b"/");
+        let apply = |own: Vec<String>| {
+            let kept = own
+                .iter()
+                .filter(|value| fields.keeps("x", value.as_bytes()));
+            let added = fields.added(|name| name.eq_ignore_ascii_case("x") && !own.is_empty());
+            let added = added.map(|(_, value)| value.to_string());
+            kept.cloned().chain(added).collect::<Vec<String>>()
+        };
+        let once = apply(vec!["own".into()]);
+        assert_eq!(apply(once.clone()), once, "{kinds:?} again");
+        once
+    }
+
+    #[test]
+    fn later_rules_apply_to_the_outcome_of_earlier_ones() {
+        for (kinds, expected) in [
+            (&[][..], &["own"][..]),
+            (&["set"], &["set"]),
+            (&["append"], &["own", "append"]),
+            (&["default"], &["own"]),
+            (&["remove"], &[]),
+            (&["remove", "default"], &["default"]),
+            (&["remove", "append"], &["append"]),
+            (&["set", "append"], &["set", "append"]),
+            (&["set", "default"], &["set"]),
+            (&["append", "set"], &["set"]),
+            (&["append", "remove"], &[]),
+            (&["remove", "set"], &["set"]),
+            (&["set", "remove"], &[]),
+            (&["remove", "append", "default"], &["append"]),
+        ] {
+            assert_eq!(applied(kinds), expected, "{kinds:?}");
+        }
+    }
+}

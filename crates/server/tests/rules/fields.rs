@@ -1,0 +1,127 @@
+//! Rules for fields apply alike to files, programs, origins, stored responses, redirects and refusals.
+
+use lowroad_testkit::origin::Origin;
+use lowroad_testkit::{Folder, Response};
+
+use crate::place::{Place, program};
+
+/// The fields of programs and origins.
+const OWN: &str = "X-Frame-Options: DENY\\r\\nStrict-Transport-Security: max-age=0\\r\\nX-Powered-By: me\\r\\n\
+    Link: </own>\\r\\nX-Robots-Tag: own\\r\\n";
+
+const RULES: &str = "[[site.header]]\n\
+    set = { X-Frame-Options = \"SAMEORIGIN\", Strict-Transport-Security = \"max-age=9\" }\n\
+    append = { Link = \"</site>\" }\n\
+    default = { X-Robots-Tag = \"none\", Referrer-Policy = \"no-referrer\" }\n\
+    remove = \"X-Powered-By\"\n\
+    [[site.header]]\npattern = \"/lifetime\"\nset = { Cache-Control = \"max-age=9999\" }\n";
+
+fn place(origin: &Origin) -> Place {
+    let folder = Folder::new();
+    let own = OWN.replace("\\r", "");
+    let says =
+        |fields: &str| format!("#!/bin/sh\ncat > /dev/null\nprintf '{own}{fields}\\n\\nok'\n");
+    program(&folder, "root/ok.cgi", &says("Content-Type: text/plain\\n"));
+    program(
+        &folder,
+        "root/error.cgi",
+        &says("Status: 404\\nContent-Type: text/plain\\n"),
+    );
+    program(
+        &folder,
+        "root/file.cgi",
+        &says("Content-Type: text/plain\\nX-Accel-Redirect: /f.txt\\n"),
+    );
+    let url = origin.url();
+    let lines = format!(
+        "[[site.redirect]]\nfrom = \"/old\"\nto = \"/new\"\n\
+         [[site.rule]]\npattern = \"/denied\"\ndeny = 403\n\
+         [[site.route]]\npattern = \"*.cgi\"\ncgi = true\n\
+         [[site.route]]\npattern = \"/o/**\"\norigin = \"{url}\"\n\
+         [[site.route]]\npattern = \"/lifetime\"\norigin = \"{url}\"\n{RULES}"
+    );
+    Place::after(folder, &["root/f.txt"], &lines)
+}
+
+/// The values of a response's fields of a name.
+fn values<'r>(response: &'r Response, name: &str) -> Vec<&'r str> {
+    let lines = response
+        .head
+        .lines()
+        .filter_map(|line| line.split_once(": "));
+    let named = lines.filter(|(known, _)| known.eq_ignore_ascii_case(name));
+    named.map(|(_, value)| value).collect()
+}
+
+#[test]
+fn responses_of_every_source_have_the_fields_of_the_rules() {
+    let own = OWN.replace("\\r\\n", "\r\n");
+    let origin = Origin::saying(move |asked| {
+        let lifetime = match asked.target.as_str() {
+            "/o/stored" => "max-age=60",
+            _ => "no-store",
+        };
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache-Control: {lifetime}\r\n{own}\r\nok")
+    });
+    let place = place(&origin);
+    for (path, fields, status, has_own) in [
+        ("/f.txt", "", 200, false),
+        ("/f.txt", "Range: bytes=0-0\r\n", 206, false),
+        ("/f.txt", "If-None-Match: *\r\n", 304, false),
+        ("/ok.cgi", "", 200, true),
+        ("/error.cgi", "", 404, true),
+        ("/file.cgi", "", 200, true),
+        ("/o/passed", "", 200, true),
+        ("/o/stored", "", 200, true),
+        ("/o/stored", "", 200, true),
+        ("/old", "", 301, false),
+        ("/denied", "", 403, false),
+        ("/missing", "", 404, false),
+    ] {
+        let got = place.get_with(path, fields);
+        let name = format!("{path} {fields}: {}", got.head);
+        assert_eq!(got.status, status, "{name}");
+        assert_eq!(values(&got, "x-frame-options"), ["SAMEORIGIN"], "{name}");
+        assert_eq!(
+            values(&got, "strict-transport-security"),
+            ["max-age=9"],
+            "{name}"
+        );
+        assert_eq!(values(&got, "x-powered-by"), [""; 0], "{name}");
+        assert_eq!(values(&got, "referrer-policy"), ["no-referrer"], "{name}");
+        let (link, robots) = match has_own {
+            true => (&["</own>", "</site>"][..], "own"),
+            false => (&["</site>"][..], "none"),
+        };
+        assert_eq!(values(&got, "link"), link, "{name}");
+        assert_eq!(values(&got, "x-robots-tag"), [robots], "{name}");
+    }
+    let stored = origin
+        .asked()
+        .iter()
+        .filter(|asked| asked.target == "/o/stored")
+        .count();
+    assert_eq!(stored, 1);
+}
+
+/// A lifetime for clients is none for the cache, also when the origin has only said that its response holds.
+#[test]
+fn a_lifetime_that_a_rule_sets_does_not_count_for_the_cache() {
+    let origin = Origin::saying(|asked| {
+        match asked.field("if-none-match") {
+        Some(_) => "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n".into(),
+        None => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache-Control: no-cache\r\nETag: \"a\"\r\n\r\nok".into(),
+    }
+    });
+    let place = place(&origin);
+    for count in 1..=4 {
+        let got = place.get("/lifetime");
+        assert_eq!(
+            values(&got, "cache-control"),
+            ["max-age=9999"],
+            "{}",
+            got.head
+        );
+        assert_eq!((got.text().as_str(), origin.count()), ("ok", count));
+    }
+}
