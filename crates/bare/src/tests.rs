@@ -429,7 +429,7 @@ fn a_page_waits_for_the_database_and_fails_without_it() {
     net.web.ended(&mut net.calls, link, End::Reset);
     let sent = net.calls.sent.remove(&VISITOR.index).expect("an answer");
     assert!(
-        sent.starts_with(b"HTTP/1.1 502 "),
+        sent.starts_with(b"HTTP/1.1 503 "),
         "{}",
         String::from_utf8_lossy(&sent)
     );
@@ -524,7 +524,7 @@ fn a_page_that_comes_between_two_tries_fails_with_the_next() {
     assert_eq!(net.calls.connects, 9);
     net.web.ended(&mut net.calls, link(19), End::Reset);
     let sent = net.calls.sent.remove(&VISITOR.index).expect("an answer");
-    assert!(sent.starts_with(b"HTTP/1.1 502 "));
+    assert!(sent.starts_with(b"HTTP/1.1 503 "));
 }
 
 #[test]
@@ -537,7 +537,7 @@ fn a_page_that_comes_when_the_database_was_left_is_not_there() {
     net.web.end_idle(&mut net.calls);
     let request = [begun, rest].concat();
     let answers = net.send(&request);
-    assert!(answers[0].starts_with("HTTP/1.1 502 "), "{answers:?}");
+    assert!(answers[0].starts_with("HTTP/1.1 503 "), "{answers:?}");
     assert_eq!(net.web.take_trouble(), None);
 }
 

@@ -17,6 +17,7 @@ extern crate alloc;
 mod auth;
 mod client;
 mod column;
+mod data_fault;
 mod error;
 mod event;
 mod greeting;
@@ -31,6 +32,7 @@ mod statements;
 
 pub use client::Client;
 pub use column::{Column, Kind};
+pub use data_fault::DataFault;
 pub use error::{Error, Refused};
 pub use event::{Event, Failure, Value};
 pub use login::{Limits, Login};

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
 use lowroad_http::h1::Head;
-use lowroad_mysql::{Event, Refused};
+use lowroad_mysql::{DataFault, Event, Refused};
 use lowroad_net::{Calls, Full, Id};
 use lowroad_page::{Page, Step};
 
@@ -247,7 +247,8 @@ impl Pages {
                         "{name}: the database says {}: {}",
                         failure.code, failure.message
                     ));
-                    task.state = State::Fails(Failure::Page);
+                    let fault = DataFault::from_number(failure.code);
+                    task.state = State::Fails(fault.map_or(Failure::Page, Failure::Data));
                     ready.push_back(asker);
                 }
                 Event::Ready => {}

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use lowroad_http::head::HeadWriter;
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
+use lowroad_mysql::DataFault;
 use lowroad_net::{Id, LARGE};
 use lowroad_page::{Limits, Run};
 
@@ -27,6 +28,8 @@ const KEPT_LEN_MAX: usize = 16 << 10;
 pub enum Failure {
     /// The page, or one of its statements, is wrong, or over a limit.
     Page,
+    /// A visitor's data are at fault.
+    Data(DataFault),
     /// There is no connection to the database.
     NoDatabase,
     /// It took too long.
@@ -38,7 +41,9 @@ impl Failure {
     pub fn status(self) -> Status {
         match self {
             Failure::Page => Status::INTERNAL_ERROR,
-            Failure::NoDatabase => Status::BAD_GATEWAY,
+            Failure::Data(DataFault::Invalid) => Status::BAD_REQUEST,
+            Failure::Data(DataFault::Conflict) => Status::CONFLICT,
+            Failure::NoDatabase => Status::SERVICE_UNAVAILABLE,
             Failure::TimedOut => Status::GATEWAY_TIMEOUT,
         }
     }
@@ -47,6 +52,8 @@ impl Failure {
     pub fn explanation(self) -> &'static str {
         match self {
             Failure::Page => "The page could not be made.",
+            Failure::Data(DataFault::Invalid) => "The data are not valid.",
+            Failure::Data(DataFault::Conflict) => "The data are in conflict with others.",
             Failure::NoDatabase => "The database can't be asked. Try again in a moment.",
             Failure::TimedOut => "The database did not answer in time.",
         }

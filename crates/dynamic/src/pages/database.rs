@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_http::status::Status;
+use lowroad_mysql::DataFault;
 use minijinja::Value;
 
 use self::address::DatabaseAddress;
@@ -318,9 +319,21 @@ fn is_slow(error: &dyn sqlx::error::DatabaseError) -> bool {
         || sqlite::code(error) == Some(9)
 }
 
-/// A message that a text can't be one of the database's: PostgreSQL's 22021. It keeps no NUL, which a visitor may send.
-fn is_unfit(error: &dyn sqlx::error::DatabaseError) -> bool {
-    error.code().as_deref() == Some("22021")
+/// The status of a statement that the database refused: 400 and 409 if a visitor's data are at fault.
+fn refusal_status(error: &dyn sqlx::error::DatabaseError) -> Status {
+    let fault = match (number(error), sqlite::code(error)) {
+        (Some(number), _) => DataFault::from_number(number),
+        (_, Some(code)) => sqlite::data_fault(code),
+        _ => postgres::data_fault(&error.code().unwrap_or_default()),
+    };
+    fault.map_or(Status::INTERNAL_ERROR, data_status)
+}
+
+fn data_status(fault: DataFault) -> Status {
+    match fault {
+        DataFault::Invalid => Status::BAD_REQUEST,
+        DataFault::Conflict => Status::CONFLICT,
+    }
 }
 
 /// A message that another connection was in the way: SQLITE_BUSY.
@@ -363,8 +376,8 @@ impl Database {
             Trouble::Refused { code, message } if GOODBYES.contains(&code) => {
                 self.unreachable(message)
             }
-            Trouble::Refused { message, .. } => Fault::new(
-                Status::INTERNAL_ERROR,
+            Trouble::Refused { code, message } => Fault::new(
+                DataFault::from_number(code).map_or(Status::INTERNAL_ERROR, data_status),
                 format!("database {name} says: {message}"),
             ),
             Trouble::Client(error) => self.unreachable(error),
@@ -375,10 +388,7 @@ impl Database {
                 self.unreachable(error)
             }
             Trouble::Driver(sqlx::Error::Database(error)) => Fault::new(
-                match is_unfit(error.as_ref()) {
-                    true => Status::BAD_REQUEST,
-                    false => Status::INTERNAL_ERROR,
-                },
+                refusal_status(error.as_ref()),
                 format!("database {name} says: {}", error.message()),
             ),
             Trouble::Driver(error) => self.unreachable(error),

@@ -2,6 +2,7 @@
 //! them in folders of their own.
 
 mod cost;
+mod data_faults;
 mod examples;
 mod forms;
 mod harness;

@@ -145,8 +145,8 @@ fn a_database_that_dies_is_told_and_found_again() {
         };
         wait_until("pages", || has(200));
         database.0.kill();
-        wait_until("502", || has(502));
-        assert_eq!(own.get("/bare.lrp", "").status, 502);
+        wait_until("503", || has(503));
+        assert_eq!(own.get("/bare.lrp", "").status, 503);
         hosted.namespace.enter(|| database.0.launch());
         wait_until("pages again", || {
             (own.get("/bare.lrp", "").status == 200).then_some(())
@@ -156,7 +156,7 @@ fn a_database_that_dies_is_told_and_found_again() {
     let statuses = statuses.into_inner().expect("no holder panics");
     let others = statuses
         .keys()
-        .filter(|&&status| ![200, 502].contains(&status));
+        .filter(|&&status| ![200, 503].contains(&status));
     assert_eq!(others.count(), 0, "{statuses:?}");
     for (path, len) in LENS {
         assert_page(&own.get(path, ""), "<td>bare metal!</td>", len);

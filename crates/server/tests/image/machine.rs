@@ -84,7 +84,7 @@ fn a_page_fails_with_the_next_try_to_reach_the_database() {
         running.wait_for("the connection is refused or lost");
     }
     let mut client = Client::connect(port);
-    assert_eq!(client.get("/page.lrp", "").status, 502);
+    assert_eq!(client.get("/page.lrp", "").status, 503);
     drop(client);
     assert!(running.stop().success());
 }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use bigdecimal::BigDecimal;
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, Utc};
 use futures_util::TryStreamExt;
+use lowroad_mysql::DataFault;
 use lowroad_page::Value as Cell;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, PgValueRef};
@@ -57,6 +58,20 @@ async fn arguments(
         })?;
     }
     Ok(arguments)
+}
+
+/// The fault of the data that an SQLSTATE reports (PostgreSQL's manual, appendix "PostgreSQL Error Codes").
+pub fn data_fault(sqlstate: &str) -> Option<DataFault> {
+    Some(match sqlstate {
+        // foreign_key_violation, unique_violation, exclusion_violation
+        "23503" | "23505" | "23P01" => DataFault::Conflict,
+        // not_null_violation, check_violation
+        "23502" | "23514" => DataFault::Invalid,
+        // numeric_value_out_of_range, invalid_datetime_format, datetime_field_overflow, character_not_in_repertoire (a
+        // NUL, say), string_data_right_truncation, invalid_text_representation
+        "22001" | "22003" | "22007" | "22008" | "22021" | "22P02" => DataFault::Invalid,
+        _ => return None,
+    })
 }
 
 fn add(to: &mut PgArguments, param: &Param, wanted: &str) -> Result<(), String> {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
+use lowroad_mysql::DataFault;
 use lowroad_page::Value as Cell;
 use sqlx::error::{BoxDynError, DatabaseError};
 use sqlx::sqlite::{
@@ -96,6 +97,17 @@ impl SqliteLink {
 pub fn code(error: &dyn DatabaseError) -> Option<i32> {
     error.try_downcast_ref::<SqliteError>()?;
     error.code()?.parse().ok()
+}
+
+/// The fault of the data that an extended result code reports (<https://www.sqlite.org/rescode.html>).
+pub fn data_fault(code: i32) -> Option<DataFault> {
+    Some(match code {
+        // SQLITE_CONSTRAINT_FOREIGNKEY, _PRIMARYKEY, _UNIQUE, _ROWID
+        787 | 1555 | 2067 | 2579 => DataFault::Conflict,
+        // SQLITE_CONSTRAINT_CHECK, _NOTNULL, _DATATYPE, SQLITE_TOOBIG
+        275 | 1299 | 3091 | 18 => DataFault::Invalid,
+        _ => return None,
+    })
 }
 
 fn add(arguments: &mut SqliteArguments<'_>, param: &Param) -> Result<(), BoxDynError> {
