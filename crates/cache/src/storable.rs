@@ -37,6 +37,8 @@ pub struct Policy {
     pub cookies: Cookies,
     /// Vary may name any fields, and the caller tells their values apart ([`crate::vary`]); else Accept-Encoding only.
     pub varies: bool,
+    /// Accept-Encoding is part of the key, whether Vary names it or not: a server may forget to.
+    pub encoding_in_key: bool,
     /// CDN-Cache-Control counts.
     pub targeted: bool,
     /// The fields that `private` and `no-cache` name are left out of what is stored; else they count as unqualified.
@@ -72,6 +74,7 @@ impl Policy {
         stale_if_error_secs: 0,
         cookies: Cookies::Never,
         varies: false,
+        encoding_in_key: false,
         targeted: false,
         leaves_out: false,
         partial: false,

@@ -56,6 +56,8 @@ pub struct ProxyHandler {
     first_byte: Duration,
     /// Responses name the server by no address of its own.
     names_no_server: bool,
+    /// See [`Origin::adds_via`].
+    adds_via: bool,
     terms: Terms,
 }
 
@@ -112,6 +114,7 @@ impl ProxyHandler {
             },
             first_byte,
             names_no_server: route.own_redirects,
+            adds_via: origin.adds_via,
             terms: Terms {
                 silence,
                 notice,
@@ -262,7 +265,7 @@ impl ProxyHandler {
         let Link { http, scratch, .. } = &mut *lease.connection;
         let mut lines = std::mem::take(scratch);
         lines.clear();
-        let protocol = forward::request_lines(request, host, &mut lines);
+        let protocol = forward::request_lines(request, host, self.adds_via, &mut lines);
         sending
             .out
             .reserve(request.target().len() + lines.len() + OWN_LEN);

@@ -23,6 +23,9 @@ pub struct Caching {
     pub guessed_s_max: u64,
     /// Whether responses 403, 429 and 451 are stored. Default true. Not in files.
     pub refusals: bool,
+    /// Whether Accept-Encoding is part of the cache key, as if every response named it in Vary. Default false. Not in
+    /// files.
+    pub encoding_in_key: bool,
     /// Requests that bypass the cache. Default none apart from RFC 9111. Not in files: `attach`, in front of another
     /// web server, sets it from its command line.
     pub bypass: Option<CacheBypass>,
@@ -63,6 +66,7 @@ impl Default for Caching {
             status_field: true,
             guessed_s_max: 24 * 3600,
             refusals: true,
+            encoding_in_key: false,
             bypass: None,
         }
     }

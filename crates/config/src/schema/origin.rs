@@ -33,6 +33,9 @@ pub struct Origin {
     /// From which address it is asked, whether this machine has it or not; the routes decide if none is given. Not in
     /// files: somebody has to see to it that the answers come back.
     pub from: Option<IpAddr>,
+    /// Requests get a Via of this proxy (RFC 9110 §7.6.3). Default true. Not in files: `attach`, in front of another web
+    /// server, adds none, since servers treat proxied requests differently (nginx: `gzip_proxied`).
+    pub adds_via: bool,
 }
 
 impl Origin {
@@ -52,6 +55,7 @@ impl Origin {
             tls: OriginTls::default(),
             proxy_protocol: None,
             from: None,
+            adds_via: true,
         }
     }
 

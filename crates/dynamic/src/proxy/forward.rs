@@ -90,8 +90,13 @@ const END_TO_END: [&[u8]; 6] = [
 ];
 
 /// Appends the field lines for the origin, which gets this Host. The protocol that it is to be asked for, if the client
-/// asks for one.
-pub fn request_lines<'r>(request: &'r Request, host: &[u8], out: &mut Vec<u8>) -> Option<&'r [u8]> {
+/// asks for one. `adds_via`: with a Via of this proxy, else with that of the client only.
+pub fn request_lines<'r>(
+    request: &'r Request,
+    host: &[u8],
+    adds_via: bool,
+    out: &mut Vec<u8>,
+) -> Option<&'r [u8]> {
     put_own(out, b"Host: ", host);
     let start = out.len();
     // Few requests name anything in Connection: only those are looked through twice.
@@ -129,8 +134,14 @@ pub fn request_lines<'r>(request: &'r Request, host: &[u8], out: &mut Vec<u8>) -
     if !request.host().is_empty() {
         put_own(out, b"X-Forwarded-Host: ", request.host());
     }
-    out.extend_from_slice(b"Via: ");
-    put_via(out, request, seen.has_via);
+    if adds_via {
+        out.extend_from_slice(b"Via: ");
+        put_via(out, request, seen.has_via);
+    } else if seen.has_via {
+        for (name, value) in request.fields().filter(|(name, _)| is_via(name)) {
+            put(out, name, value);
+        }
+    }
     protocol
 }
 
@@ -286,15 +297,18 @@ fn is_ambiguous(name: &[u8]) -> bool {
     name.contains(&b'_')
 }
 
+fn is_via(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"via")
+}
+
 /// The value of the Via that came, and our own, with the end of the line: the protocol in which the request came to us,
 /// and what we are called.
 fn put_via(out: &mut Vec<u8>, request: &Request, has_via: bool) {
-    let is_via = |(name, _): &(&[u8], &[u8])| has_via && name.eq_ignore_ascii_case(b"via");
     let fields = match has_via {
         true => request.fields(),
         false => Lines::NONE,
     };
-    for (_, value) in fields.filter(is_via) {
+    for (_, value) in fields.filter(|(name, _)| is_via(name)) {
         out.extend_from_slice(value);
         out.extend_from_slice(b", ");
     }

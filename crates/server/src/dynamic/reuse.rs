@@ -12,8 +12,8 @@ use lowroad_cache::lifetime::Storing as Stored;
 use lowroad_cache::request::Asked;
 use lowroad_cache::storable::{self, NotStorable, Policy};
 use lowroad_cache::vary::Selecting;
+use lowroad_dynamic::Fields;
 use lowroad_dynamic::fields::TAG_FIELD;
-use lowroad_dynamic::{Fields, Response};
 use lowroad_http::conditional;
 use lowroad_http::fields::{FieldNames, Lines};
 use lowroad_http::method::Method;
@@ -247,8 +247,12 @@ pub struct Judged {
 impl Judge<'_> {
     /// For whom a response may be used again; `lines` are the field lines of its request. `None` if it may not be, for
     /// it names more than can be compared.
-    pub fn selecting(&self, response: &Response, lines: &[u8]) -> Option<Selecting> {
-        Selecting::of(response.fields.values("Vary"), Lines::of(lines))
+    pub fn selecting(&self, fields: &Fields, lines: &[u8]) -> Option<Selecting> {
+        let encoding = self
+            .policy
+            .encoding_in_key
+            .then_some(&b"accept-encoding"[..]);
+        Selecting::of(fields.values("Vary").chain(encoding), Lines::of(lines))
     }
 
     /// Until when a response may be used again.
@@ -308,6 +312,7 @@ fn names(fields: &Fields) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lowroad_dynamic::Response;
 
     fn response() -> Response {
         Response::of(Status::OK, "text/plain", "hello")
@@ -353,7 +358,7 @@ mod tests {
             .field("Cache-Groups", "\"f,g\"");
         let judged = PROGRAM.lifetime(response.status, &response.fields);
         let lifetime = judged.expect("it may be stored").lifetime;
-        let selecting = PROGRAM.selecting(&response, b"Cookie: a\r\n");
+        let selecting = PROGRAM.selecting(&response.fields, b"Cookie: a\r\n");
         let selecting = selecting.expect("it can be compared");
         assert!(lifetime.tags().eq([b"a", b"b", b"c", b"d", b"e"]));
         assert!(lifetime.groups().eq([b"f,g"]));

@@ -12,7 +12,7 @@ use lowroad_engine::growing::Reader;
 use lowroad_engine::stream::{Next, Receiver};
 use lowroad_http::date;
 use lowroad_http::encoded::Encoded;
-use lowroad_http::fields::{FieldNames, Lines};
+use lowroad_http::fields::FieldNames;
 use lowroad_http::status::Status;
 
 use crate::clock;
@@ -211,7 +211,7 @@ impl Storing {
         if let Some(name) = &reply.response.made_from {
             judged.lifetime = judged.lifetime.tagged(name);
         }
-        let Some(selecting) = judge.selecting(&reply.response, lines) else {
+        let Some(selecting) = judge.selecting(&reply.response.fields, lines) else {
             return Err(reply);
         };
         let judged = (judged, selecting);
@@ -258,8 +258,9 @@ impl Storing {
     ) -> Option<ObjectArc> {
         let status = representation.head.status();
         // Vary may name others than before, with the values of this request.
-        let selecting = Selecting::of(fields.values("Vary"), Lines::of(lines))?;
-        let Judged { lifetime, left_out } = self.judge().lifetime(status, fields).ok()?;
+        let judge = self.judge();
+        let selecting = judge.selecting(fields, lines)?;
+        let Judged { lifetime, left_out } = judge.lifetime(status, fields).ok()?;
         let at = At {
             site: &self.site,
             path,

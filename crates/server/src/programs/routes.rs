@@ -268,6 +268,7 @@ fn policy(caching: &Caching) -> Policy {
         ttl_secs: caching.ttl_s,
         guessed_secs_max: caching.guessed_s_max,
         refusals: caching.refusals,
+        encoding_in_key: caching.encoding_in_key,
         stale_while_revalidate_secs: caching.stale_while_revalidate_s,
         stale_if_error_secs: caching.stale_if_error_s,
         cookies: match caching.cookies {

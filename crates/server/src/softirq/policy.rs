@@ -77,6 +77,7 @@ impl AttachPolicy {
             guessed_s_max: Settings::default().guessed_secs_max,
             cookies: Cookies::Never,
             refusals: false,
+            encoding_in_key: true,
             bypass: Some(CacheBypass {
                 cookies: !self.ignores_cookies,
                 cache_control: !self.ignores_cache_control,

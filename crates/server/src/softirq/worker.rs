@@ -143,6 +143,7 @@ fn site(place: &Place, caching: &Caching) -> config::Site {
         host: place.asked.ip().to_string(),
         port: place.asked.port(),
     });
+    origin.adds_via = false;
     origin.from = Some(outsider::address(place.asked).ip());
     origin.connections_max = REQUESTS_MAX;
     let mut site = config::site_for_folder(PathBuf::new());

@@ -33,6 +33,7 @@ mod wire;
 mod worker;
 mod worker_bytes;
 mod worker_policy;
+mod worker_transparent;
 mod wrapped;
 
 /// A number from the environment, for runs longer than usual.

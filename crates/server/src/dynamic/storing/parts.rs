@@ -271,7 +271,7 @@ impl Came {
             fields: without_range(&response.fields),
             path: path.into(),
             lines: lines.into(),
-            selecting: judge.selecting(response, lines)?,
+            selecting: judge.selecting(&response.fields, lines)?,
             is_short_of_fields: values(lines, b"if-range").next().is_some(),
         })
     }
@@ -402,8 +402,9 @@ impl Came {
         parts: Parts,
     ) -> Option<Object> {
         let (store, under) = (&storing.store, storing.under());
-        let selecting = Selecting::of(fields.values("Vary"), Lines::of(&self.lines))?;
-        let judged = storing.judge().lifetime(Status::OK, fields).ok()?;
+        let judge = storing.judge();
+        let selecting = judge.selecting(fields, &self.lines)?;
+        let judged = judge.lifetime(Status::OK, fields).ok()?;
         let head = storing.head((Status::OK, fields), &self.path, (judged, selecting));
         if parts.is_whole() {
             let pieces: Vec<Bytes> = pieces.iter().map(Piece::bytes).collect();
