@@ -145,6 +145,16 @@ fn requests_end_where_their_heads_say() {
             (post("Content-Length:3\r\n") + "abc", None),
             (post("Content-Length: +3\r\n") + "abc", None),
             (post("Content-Length: 3, 3\r\n") + "abc", None),
+            (post("Content-Length: 3\t\r\n") + "abc", None),
+            (post("Content-Length:\t3\r\n") + "abc", None),
+            (
+                with("Content-Length: 0\r\n").replace("Host: h", "Host: h\t"),
+                None,
+            ),
+            (
+                with("Content-Length: 0\r\n").replace("Host: h", "Host:\th"),
+                None,
+            ),
             (post("Content-Length: 1234567890\r\n"), None),
             (post("Content-Length: \r\n"), None),
             (post("Transfer-Encoding: chunked\r\n") + "0\r\n\r\n", None),

@@ -1,6 +1,7 @@
 //! Tables: a head and what it means, or why it is refused. Splitting and mutating heads is in
 //! `tests/differential.rs`.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -428,6 +429,28 @@ fn whitespace_around_values() {
     }
     let head = with_fields("Referer: a \t b\r\n");
     assert_eq!(request(&head).referer(), Some(b"a \t b".as_slice()));
+}
+
+/// RFC 9110 §5.6.3: optional whitespace is SP and HTAB, in fields that decide about the request, too.
+#[test]
+fn whitespace_around_values_that_the_parser_acts_on() {
+    for before in ["", " ", "\t", " \t "] {
+        for after in ["", " ", "\t", "\t \t"] {
+            let field = |name: &str, value: &str| format!("{name}:{before}{value}{after}\r\n");
+            let start = String::from("POST / HTTP/1.1\r\n") + &field("Host", "a:80");
+            let sized = start.clone()
+                + &field("Content-Length", "3")
+                + &field("Connection", "close")
+                + &field("Expect", "100-continue")
+                + "\r\n";
+            let head = parsed(&sized);
+            assert_eq!(head.request.authority, Some(b"a:80".as_slice()));
+            assert_eq!(head.framing, Framing::Length(3));
+            assert!(!head.keep_alive && head.expect_continue);
+            let chunked = start + &field("Transfer-Encoding", "chunked") + "\r\n";
+            assert_eq!(parsed(&chunked).framing, Framing::Chunked);
+        }
+    }
 }
 
 #[test]
