@@ -73,11 +73,12 @@ impl<'r> Response<'r> {
         Response { wire, out, date }
     }
 
-    /// Whoever answers before the body has come may leave the rest of it unread.
+    /// A long rest of the request's body is not worth reading.
     #[inline]
     fn close_over_body(&mut self) {
         if let Wire::One(http) = &mut self.wire
             && !http.has_whole_request()
+            && !http.drains_body()
         {
             http.close();
         }

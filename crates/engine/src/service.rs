@@ -43,7 +43,7 @@ pub struct Exchange {
     /// How many bytes it has, 0 if there is none; `None` if the client did not say. A service that goes on with a request
     /// knows it already, and is not told again.
     pub body_len: Option<u64>,
-    /// Not all of the body has come. A response that is written now is the connection's last.
+    /// Not all of the body has come. A response that is written now is the connection's last, unless little is missing.
     pub is_body_coming: bool,
     /// The service takes the request for malformed, as HTTP does others: it is counted with those.
     pub is_refused: bool,

@@ -105,6 +105,15 @@ impl BodyReader {
         BodyReader(State::Chunked(Chunked::of_response(limits)))
     }
 
+    /// Bytes of the body still to come, if its length was announced.
+    pub fn left(&self) -> Option<u64> {
+        match self.0 {
+            State::Done => Some(0),
+            State::Length(left) => Some(left),
+            State::Chunked(_) => None,
+        }
+    }
+
     /// Whether the whole body has been taken.
     pub fn is_done(&self) -> bool {
         matches!(self.0, State::Done)

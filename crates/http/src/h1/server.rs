@@ -31,6 +31,9 @@ pub enum Event<'h, 'b> {
     },
 }
 
+/// An early response keeps the connection if no more of the request's body is still to come.
+const DRAINED_LEN_MAX: u64 = 64 << 10;
+
 /// One connection. Small, since idle ones are kept by the ten thousand.
 #[derive(Debug)]
 pub struct Server {
@@ -457,6 +460,14 @@ impl Server {
     #[must_use]
     pub fn has_whole_request(&self) -> bool {
         matches!(self.input, Input::NoBody | Input::Done)
+    }
+
+    /// Whether the rest of the request's body is short, and certain to come: then it is read, and the connection stays
+    /// open after an early response. A client that waits for 100 may leave its body out (RFC 9110 §10.1.1).
+    #[must_use]
+    pub fn drains_body(&self) -> bool {
+        let left = self.reader.as_ref().and_then(|reader| reader.left());
+        !self.flags.has(Flags::EXPECTS) && left.is_some_and(|left| left <= DRAINED_LEN_MAX)
     }
 
     /// Whether no response is due; the head of a request may have begun, or the body of one answered be still to come.

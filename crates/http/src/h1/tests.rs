@@ -289,6 +289,36 @@ fn a_body_that_nobody_reads_ends_the_connection() {
 }
 
 #[test]
+fn a_short_rest_of_a_body_is_read_after_an_early_response() {
+    let post = |fields: &str| format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");
+    for (head, drains) in [
+        (post("Content-Length: 65536"), true),
+        (post("Content-Length: 65537") + "x", true),
+        (post("Content-Length: 65537"), false),
+        (post("Content-Length: 3\r\nExpect: 100-continue"), false),
+        (
+            post("Content-Length: 3\r\nExpect: 100-continue") + "x",
+            true,
+        ),
+        (post("Transfer-Encoding: chunked"), false),
+    ] {
+        let mut host = Host::default();
+        host.gets(&head);
+        assert_eq!(host.server.drains_body(), drains, "{head:?}");
+    }
+    let mut host = Host::default();
+    host.gets(&post("Content-Length: 4"));
+    let said = host.answers(Status::FORBIDDEN, "");
+    assert!(!said.contains("Connection: close"), "{said}");
+    let next = format!("abcd{}", post("Content-Length: 0"));
+    let words = host.gets(&next);
+    assert_eq!(
+        words,
+        ["data abcd", "end", "request POST / HTTP/1.1", "end"]
+    );
+}
+
+#[test]
 fn a_body_that_is_too_long_is_refused_when_it_is_read() {
     let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 999999999\r\n\r\n";
     let mut host = Host::default();

@@ -1,9 +1,9 @@
 //! Workers in front of another web server change nothing that its clients can see, apart from what is stored: its
-//! responses are compressed as without them.
+//! responses are compressed as without them, and an early response keeps the connection.
 
 use lowroad_testkit::{Client, Response};
 
-use crate::attached::server_v4;
+use crate::attached::{get, server_v4};
 use crate::skipped;
 use crate::worker::{ALONE, Line, Workers};
 
@@ -75,4 +75,28 @@ fn a_stored_response_is_for_one_accept_encoding() {
             );
         }
     }
+}
+
+#[test]
+fn an_early_response_keeps_the_connection_where_the_rest_is_short() {
+    if skipped("an_early_response_keeps_the_connection", &["nginx"]) {
+        return;
+    }
+    let line = Line::nginx(&[2_000], "");
+    let _workers = Workers::start(&line.path.server, ALONE);
+    let page = line.page(0);
+    line.path.client.enter(|| {
+        let mut client = Client::connect(server_v4(80));
+        for _ in 0..3 {
+            client.send(format!(
+                "POST {page} HTTP/1.1\r\nHost: test\r\nContent-Length: 1000\r\n\r\n"
+            ));
+            let refused = client.response();
+            assert_eq!(refused.status, 405, "{}", refused.head);
+            assert_eq!(refused.field("connection"), None, "{}", refused.head);
+            client.send([b'x'; 1000]);
+            client.send(get(page));
+            assert_eq!(client.response().body.len(), 2_000);
+        }
+    });
 }
