@@ -90,11 +90,22 @@ impl<D: Driver, V: Service> Worker<D, V> {
         } else if self.ended_unintroduced(id, true) {
             // and is closed
         } else if self.connections[id].begun {
-            self.counters.header_timeouts.bump();
-            self.refuse(id, Refused::Timeout, &[]);
+            self.head_expired(id);
         } else {
             self.counters.idle_timeouts.bump();
             self.close(id);
+        }
+    }
+
+    /// A head that is too slow is refused. In front of another web server that decides how long it waits.
+    fn head_expired(&mut self, id: usize) {
+        self.pass_rest_through(id);
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        if !connection.http.is_tunnel() {
+            self.counters.header_timeouts.bump();
+            self.refuse(id, Refused::Timeout, &[]);
         }
     }
 

@@ -350,7 +350,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// The response at the end of the output is logged by this once it has left.
-    fn note_record(&mut self, record: V::Record) {
+    pub(crate) fn note_record(&mut self, record: V::Record) {
         let len = self.out.bytes.len() as u64;
         self.records.push(Leaving {
             record,

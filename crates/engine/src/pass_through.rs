@@ -27,6 +27,7 @@ use crate::outgoing::Outgoing;
 use crate::service::Service;
 use crate::stream::{Next, Receiver, Sender};
 use crate::tunnel::{Far, Tunnel};
+use crate::underway::StreamId;
 use crate::worker::Worker;
 
 /// Buffer size for each direction.
@@ -62,14 +63,17 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let is_free = connection.two.is_none() && connection.exchanges.is_empty();
         let listener = connection.listener;
         let way = is_free.then(|| self.service.pass_through(listener, head));
-        match way.flatten() {
-            Some(way) => self.begin_passing(id, way, input),
-            None => return false,
-        }
+        let Some(way) = way.flatten() else {
+            return false;
+        };
+        let stream = StreamId(self.connections[id].requests + 1);
+        let exchange = self.exchange(id, stream, self.driver.now_ms());
+        let record = self.service.passed_through(head, input, &exchange);
+        self.begin_passing(id, way, input, record);
         true
     }
 
-    /// Passes an incomplete request head through after the client's last byte.
+    /// Passes an incomplete request head through: no more of it comes, or not in time.
     pub(crate) fn pass_rest_through(&mut self, id: usize) {
         let connection = &mut self.connections[id];
         if connection.lingering || connection.http.is_tunnel() || !connection.begun {
@@ -83,7 +87,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    fn begin_passing(&mut self, id: usize, way: PassThrough, input: &[u8]) {
+    fn begin_passing(
+        &mut self,
+        id: usize,
+        way: PassThrough,
+        input: &[u8],
+        record: Option<V::Record>,
+    ) {
         self.counters.passed_through.bump();
         let (tunnel, far) = Tunnel::new(WAITING_LEN_MAX);
         let (to_client, back) = tunnel.with_idle_timeout(way.idle_timeout_ms).split();
@@ -99,6 +109,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let local = self.local.clone();
         self.local.tasks.spawn(carry(far, way, local)).detach();
         self.out.parts.push(Part::Stream(Streamed::new(to_client)));
+        self.out.body_in_bytes = 0;
+        if let Some(record) = record {
+            self.note_record(record);
+        }
         // Responses to earlier requests are sent first.
         match self.out.bytes.is_empty() {
             true => self.start_sending(id, Some((0, 0)), 0),

@@ -128,6 +128,18 @@ pub trait Service {
         None
     }
 
+    /// A connection is passed through from this request on; without a head, from bytes that are no request. `input`
+    /// begins with its first byte. The record comes back when the last byte for the client has left.
+    fn passed_through(
+        &mut self,
+        head: Option<&Head<'_>>,
+        input: &[u8],
+        exchange: &Exchange,
+    ) -> Option<Self::Record> {
+        let _ = (head, input, exchange);
+        None
+    }
+
     /// Answers a request, or defers it.
     fn request(
         &mut self,
@@ -171,6 +183,11 @@ pub trait Service {
         response: &mut Response<'_>,
     ) -> Option<Self::Record> {
         self.refuse(why, &[], exchange, response)
+    }
+
+    /// A deferred request ends without a response: its client has gone.
+    fn abandoned(&mut self, pending: Self::Pending, exchange: &mut Exchange) {
+        let _ = (pending, exchange);
     }
 
     /// A connection that a proxy passes on was closed, because it did not begin with what the proxy has to say.

@@ -19,6 +19,9 @@ use crate::stream::{self, Receiver, Sender};
 use crate::underway::StreamId;
 use crate::worker::Worker;
 
+/// Idle timeout once the server has sent its last byte: the client mostly has nothing more to send.
+const HALF_CLOSED_MS: u64 = 10_000;
+
 /// What a connection becomes: its end of both ways.
 pub struct Tunnel {
     /// Where the client's bytes go.
@@ -88,6 +91,13 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// The server has sent its last byte. When to look next.
+    fn half_close(&mut self, now_ms: u64) -> u64 {
+        self.idle_timeout_ms = self.idle_timeout_ms.min(HALF_CLOSED_MS);
+        self.since_ms = now_ms;
+        now_ms + self.idle_timeout_ms
+    }
+
     /// So many bytes have moved until now. When to look again; `None` if nothing has moved for too long.
     pub(crate) fn look(&mut self, moved: u64, now_ms: u64) -> Option<u64> {
         if self.moved != moved {
@@ -147,6 +157,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return self.close(id);
         }
         connection.transport.finish(&mut self.driver);
+        let (now_ms, stream) = (self.driver.now_ms(), connection.stream());
+        let underway = connection.exchanges.get(stream);
+        if let Some(watch) = underway.and_then(|underway| underway.tunnel.as_mut()) {
+            connection.deadline_ms = watch.half_close(now_ms);
+            self.note(id);
+        }
         self.look_for_reader(id);
     }
 

@@ -154,6 +154,18 @@ impl<V: Service> Exchanges<V> {
         self.get(stream)?.waiting.take()
     }
 
+    /// Takes what any of them waits for.
+    pub fn take_any_waiting(&mut self) -> Option<(StreamId, Waiting<V>)> {
+        let mut at = self.0.as_deref_mut();
+        while let Some(it) = at {
+            if let Some(waiting) = it.waiting.take() {
+                return Some((it.stream, waiting));
+            }
+            at = it.next.0.as_deref_mut();
+        }
+        None
+    }
+
     /// The oldest exchange whose body comes, after `before`.
     pub fn next_incoming(&self, before: Option<StreamId>) -> Option<StreamId> {
         let after = |it: &&Underway<V>| before.is_none_or(|before| it.stream.0 > before.0);

@@ -21,7 +21,7 @@ use crate::mailbox::Mailbox;
 use crate::sending::Leaving;
 use crate::service::Service;
 use crate::settings::Settings;
-use crate::underway::ExchangeId;
+use crate::underway::{ExchangeId, StreamId, Waiting};
 use crate::wheel::Wheel;
 
 pub use crate::sys::pin_to_cpu;
@@ -337,6 +337,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Closes a connection at once. What was under way is logged as far as it got.
     pub(crate) fn close(&mut self, id: usize) {
+        self.abandon_waiting(id);
         let mut connection = self.connections.remove(id);
         for (record, len) in connection.exchanges.take_records() {
             let now_ms = self.driver.now_ms();
@@ -355,6 +356,19 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 self.service.sent(left.record, left.body_len, false, now_ms);
             }
         }
+    }
+
+    /// Tells the service of the requests that will not be answered.
+    pub(crate) fn abandon_waiting(&mut self, id: usize) {
+        while let Some((stream, waiting)) = self.connections[id].exchanges.take_any_waiting() {
+            self.abandon(id, stream, waiting);
+        }
+    }
+
+    /// Tells the service of a request that will not be answered.
+    pub(crate) fn abandon(&mut self, id: usize, stream: StreamId, waiting: Waiting<V>) {
+        let mut exchange = self.exchange(id, stream, waiting.since_ms);
+        self.service.abandoned(waiting.pending, &mut exchange);
     }
 
     /// Closes a connection that the peer or the network broke.

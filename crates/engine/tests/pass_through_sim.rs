@@ -3,6 +3,8 @@
 //!
 //! Each case is a seed; a failure prints it.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use lowroad_engine::Response;
@@ -21,7 +23,11 @@ use lowroad_http::request::Request;
 use lowroad_http::status::Status;
 
 /// Answers requests for `/own`, and passes all other connections through.
-struct Passing;
+#[derive(Default)]
+struct Passing {
+    /// Bytes to the client of each connection that was passed through, and whether these are all.
+    passed: Rc<RefCell<Vec<(u64, bool)>>>,
+}
 
 impl Service for Passing {
     type Pending = ();
@@ -35,8 +41,13 @@ impl Service for Passing {
             to: ([192, 0, 2, 1], 80).into(),
             from: None,
             connect_timeout_ms: 10_000,
-            idle_timeout_ms: 100_000,
+            idle_timeout_ms: IDLE_MS,
         })
+    }
+
+    fn passed_through(&mut self, _: Option<&Head<'_>>, input: &[u8], _: &Exchange) -> Option<()> {
+        assert!(!input.is_empty());
+        Some(())
     }
 
     fn request(
@@ -68,7 +79,10 @@ impl Service for Passing {
         panic!("nothing is refused")
     }
 
-    fn sent(&mut self, (): (), _: u64, _: bool, _: u64) {}
+    fn sent(&mut self, (): (), len: u64, is_whole: bool, _: u64) {
+        self.passed.borrow_mut().push((len, is_whole));
+    }
+
     fn command(&mut self, (): ()) {}
     fn turn_ended(&mut self, _: u64) {}
 }
@@ -79,8 +93,12 @@ struct Case {
     worker: Worker<SimDriver, Passing>,
     counters: Arc<Counters>,
     admission: Arc<Admission>,
+    passed: Rc<RefCell<Vec<(u64, bool)>>>,
     client: usize,
 }
+
+/// The idle timeout of connections that are passed through.
+const IDLE_MS: u64 = 100_000;
 
 const OWN: &[u8] = b"GET /own HTTP/1.1\r\nHost: sim\r\n\r\n";
 
@@ -125,9 +143,11 @@ impl Case {
         };
         let counters = Arc::new(Counters::default());
         let admission = Arc::new(Admission::default());
+        let service = Passing::default();
+        let passed = service.passed.clone();
         let worker = Worker::new(
             driver,
-            Passing,
+            service,
             mailbox.clone(),
             Arc::new(settings),
             admission.clone(),
@@ -141,6 +161,7 @@ impl Case {
             worker,
             counters,
             admission,
+            passed,
             client,
         }
     }
@@ -208,6 +229,8 @@ fn all_bytes_reach_the_other_side_and_both_ends_do() {
             &case.counters.streams_cut,
         ];
         assert_eq!(counters.map(|it| it.value()), [1, 0, 0, 0], "seed {seed}");
+        let passed = case.passed.borrow().clone();
+        assert_eq!(passed, [(said.len() as u64, true)], "seed {seed}");
     }
 }
 
@@ -257,5 +280,37 @@ fn one_on_which_nothing_moves_is_closed() {
         case.turn_until("the end", |case| case.admission.open() == 0);
         assert_eq!(case.counters.tunnel_timeouts.value(), 1, "seed {seed}");
         case.turn_until("the other end", |case| case.world.over(server));
+    }
+}
+
+/// The server decides how long it waits for the rest.
+#[test]
+fn a_slow_head_is_passed_through() {
+    for seed in (0..50).filter(|seed| seed % 5 == 4) {
+        let mut case = Case::new(seed);
+        case.world.send(case.client, case.beginning());
+        let server = case.server();
+        case.world.send(case.client, b"st: sim\r\n\r\n");
+        let whole = [case.beginning(), b"st: sim\r\n\r\n"].concat();
+        case.turn_until("the head", |case| case.world.read(server) == whole);
+        assert_eq!(case.counters.header_timeouts.value(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_client_that_stays_after_the_end_of_the_server_is_closed_soon() {
+    for seed in 0..60 {
+        let mut case = Case::new(seed);
+        let beginning = BEGINNINGS[(seed % 4) as usize];
+        case.world.send(case.client, beginning);
+        let server = case.server();
+        case.turn_until("the request", |case| case.world.read(server) == beginning);
+        let since_ms = case.world.now_ms();
+        case.world.send(server, b"bye");
+        case.world.end(server);
+        case.turn_until("the end", |case| case.admission.open() == 0);
+        assert_eq!(case.world.read(case.client), b"bye", "seed {seed}");
+        let elapsed_ms = case.world.now_ms() - since_ms;
+        assert!(elapsed_ms < IDLE_MS / 2, "seed {seed}: {elapsed_ms} ms");
     }
 }

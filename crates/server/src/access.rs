@@ -129,11 +129,11 @@ impl Record {
         ]
     }
 
-    fn set_exchange(&mut self, exchange: &Exchange, status: Status, outcome: Outcome) {
+    fn set_exchange(&mut self, exchange: &Exchange, status: u16, outcome: Outcome) {
         self.peer = exchange.peer;
         self.unix_ms = exchange.unix_s * 1000;
         self.started_ms = exchange.started_ms;
-        self.status = status.code();
+        self.status = status;
         self.outcome = outcome;
         self.tls = exchange.secured.as_ref().map_or("", |it| it.version);
     }
@@ -158,6 +158,13 @@ impl Record {
         ] {
             text.extend_from_slice(field.unwrap_or_default());
         }
+    }
+
+    /// Sets the line of bytes that are no request.
+    fn set_malformed(&mut self, input: &[u8]) {
+        let line = first_line(input);
+        let len = line.len().min(LINE_LEN_MAX);
+        self.line.extend_from_slice(&line[..len]);
     }
 
     fn entry(&self, body_len: u64, whole: bool, now_ms: u64) -> Entry<'_> {
@@ -212,7 +219,7 @@ impl AccessLog {
         outcome: Outcome,
     ) -> Box<Record> {
         let mut record = self.spare.take();
-        record.set_exchange(exchange, status, outcome);
+        record.set_exchange(exchange, status.code(), outcome);
         record.set_request(request, exchange);
         record
     }
@@ -225,11 +232,25 @@ impl AccessLog {
         status: Status,
     ) -> Box<Record> {
         let mut record = self.spare.take();
-        record.set_exchange(exchange, status, Outcome::Made);
-        let line = first_line(input);
+        record.set_exchange(exchange, status.code(), Outcome::Made);
+        record.set_malformed(input);
         record
-            .line
-            .extend_from_slice(&line[..line.len().min(LINE_LEN_MAX)]);
+    }
+
+    /// Creates the record of a connection that is passed through, from its first request; without one, from its bytes.
+    /// Its responses are not interpreted, so the status is 0.
+    pub fn record_passed(
+        &mut self,
+        request: Option<&Request<'_>>,
+        input: &[u8],
+        exchange: &Exchange,
+    ) -> Box<Record> {
+        let mut record = self.spare.take();
+        record.set_exchange(exchange, 0, Outcome::Passed);
+        match request {
+            Some(request) => record.set_request(request, exchange),
+            None => record.set_malformed(input),
+        }
         record
     }
 

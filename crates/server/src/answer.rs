@@ -360,6 +360,9 @@ impl<W: World> Decider<'_, W> {
     }
 }
 
+/// The status in the log of a request whose client has gone before the response (as in nginx).
+const CLIENT_GONE: Status = Status::new(499).expect("within the range");
+
 /// Timeout for connecting to the server of a connection that is passed through.
 const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
@@ -528,6 +531,16 @@ impl Service for Web {
         })
     }
 
+    fn passed_through(
+        &mut self,
+        head: Option<&Head<'_>>,
+        input: &[u8],
+        exchange: &Exchange,
+    ) -> Option<Box<Record>> {
+        let log = self.log.as_mut()?;
+        Some(log.record_passed(head.map(|head| &head.request), input, exchange))
+    }
+
     #[inline]
     fn request(
         &mut self,
@@ -595,6 +608,22 @@ impl Service for Web {
                 crate::access::Outcome::Made,
             )
         })
+    }
+
+    fn abandoned(&mut self, pending: Box<Pending>, exchange: &mut Exchange) {
+        let Some(log) = &mut self.log else {
+            return;
+        };
+        (exchange.peer, exchange.peer_port) = pending.waiting.peer;
+        exchange.is_user = pending.waiting.is_user;
+        let request = pending.request.get();
+        let record = log.record(
+            &request,
+            exchange,
+            CLIENT_GONE,
+            crate::access::Outcome::Miss,
+        );
+        log.write(record, 0, false, exchange.now_ms);
     }
 
     fn misintroduced(&mut self, proxy: IpAddr, why: &'static str) {

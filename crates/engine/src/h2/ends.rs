@@ -133,6 +133,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Tells the service of responses that will not be completed, and forgets all that is under way.
     pub(crate) fn drop_bodies(&mut self, id: usize) {
+        self.abandon_waiting(id);
         let now_ms = self.driver.now_ms();
         let connection = &mut self.connections[id];
         for (record, len) in connection.exchanges.take_records() {

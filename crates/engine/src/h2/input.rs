@@ -277,8 +277,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 return;
             }
         }
+        let waiting = connection.exchanges.take_waiting(stream);
         connection.exchanges.remove(stream);
         two.http.done(number(stream), &mut self.out.bytes);
+        if let Some(waiting) = waiting {
+            self.abandon(id, stream, waiting);
+        }
     }
 
     /// Answers the requests of which has come what they waited for.
@@ -320,9 +324,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return;
         };
         if let Come::Dead = waiting.come {
+            let waiting = connection.exchanges.take_waiting(stream);
             connection.exchanges.remove(stream);
             if let Some(two) = &mut connection.two {
                 two.http.done(number(stream), &mut self.out.bytes);
+            }
+            if let Some(waiting) = waiting {
+                self.abandon(id, stream, waiting);
             }
         } else {
             waiting.come = Come::Outcome(outcome);

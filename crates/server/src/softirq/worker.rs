@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lowroad_config::{
-    self as config, AccessLog, Caching, Config, Feature, Format, LogTarget, Origin, OriginUrl,
-    PassThrough, Pattern, Root, Route, RouteTo,
+    self as config, AccessLog, Caching, Config, Feature, Format, Limits, LogTarget, Origin,
+    OriginUrl, PassThrough, Pattern, Root, Route, RouteTo,
 };
 use lowroad_softirq::machine::outsider;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -33,8 +33,11 @@ pub use keep::keep;
 
 /// How long the server may take to accept a connection at an address before that is left to it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout for a silent server, and idle timeout of a connection that is passed through.
+/// Timeout for a silent server, for a client that sends or receives nothing of a message, and idle timeout of a
+/// connection that is passed through. The server has shorter ones.
 const SILENCE_MS: u64 = 3_600_000;
+/// Idle timeout between requests. Load balancers may close first: they keep idle connections for at most 600 s by default.
+const IDLE_MS: u64 = 660_000;
 /// Maximum concurrent requests to the server.
 const REQUESTS_MAX: usize = 65_536;
 
@@ -120,8 +123,7 @@ fn config(args: &Attach, policy: &AttachPolicy, places: &[Place]) -> Config {
         sites: places.iter().map(|place| site(place, &caching)).collect(),
         ..Config::default()
     };
-    // The server has limits for that.
-    config.limits.body_len_max = u64::MAX;
+    config.limits = limits();
     if let Some(len) = args.cache {
         config.server.choose_cache(len);
     }
@@ -135,6 +137,18 @@ fn config(args: &Attach, policy: &AttachPolicy, places: &[Place]) -> Config {
         },
     });
     config
+}
+
+/// The server has limits for long and slow messages. An incomplete head is passed through after the header timeout.
+fn limits() -> Limits {
+    Limits {
+        body_len_max: u64::MAX,
+        body_timeout_ms: SILENCE_MS,
+        send_timeout_ms: SILENCE_MS,
+        idle_timeout_ms: IDLE_MS,
+        rate_min: 0,
+        ..Limits::default()
+    }
 }
 
 fn site(place: &Place, caching: &Caching) -> config::Site {
@@ -165,4 +179,23 @@ fn site(place: &Place, caching: &Caching) -> config::Site {
     everything.own_redirects = false;
     site.routes.push(everything);
     site
+}
+
+#[cfg(test)]
+mod tests {
+    use super::limits;
+
+    /// Servers in front of which workers stand wait for up to 300 s (Apache's `Timeout` in older configurations).
+    #[test]
+    fn clients_may_be_slower_than_servers_allow() {
+        let limits = limits();
+        for timeout_ms in [
+            limits.body_timeout_ms,
+            limits.send_timeout_ms,
+            limits.idle_timeout_ms,
+        ] {
+            assert!(timeout_ms > 300_000, "{timeout_ms}");
+        }
+        assert_eq!(limits.rate_min, 0);
+    }
 }

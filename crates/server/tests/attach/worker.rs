@@ -99,12 +99,14 @@ pub struct Workers<'n> {
 impl<'n> Workers<'n> {
     /// Waits until they have the port.
     pub fn start(namespace: &'n Namespace, options: &[&str]) -> Workers<'n> {
+        Workers::start_to(namespace, options, Stdio::null())
+    }
+
+    /// The same with this standard output.
+    pub fn start_to(namespace: &'n Namespace, options: &[&str], output: Stdio) -> Workers<'n> {
         let mut command = Command::new(PROGRAM);
         command.args(["attach", "80", "--worker", "--netns", &namespace.path()]);
-        command
-            .args(options)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
+        command.args(options).stdin(Stdio::null()).stdout(output);
         let program = namespace.spawn(command).expect("lowroad starts");
         let mut workers = Workers { namespace, program };
         workers.wait_for_another(None);

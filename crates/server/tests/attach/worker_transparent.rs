@@ -1,7 +1,14 @@
 //! Workers in front of another web server change nothing that its clients can see, apart from what is stored: its
-//! responses are compressed as without them, and an early response keeps the connection.
+//! responses are compressed as without them, an early response keeps the connection, and each request has a line in the
+//! log.
 
-use lowroad_testkit::{Client, Response};
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::PathBuf;
+
+use lowroad_testkit::net::{CLIENT, Manglings, Path};
+use lowroad_testkit::{Client, Folder, Response, wait_until};
 
 use crate::attached::{get, server_v4};
 use crate::skipped;
@@ -99,4 +106,69 @@ fn an_early_response_keeps_the_connection_where_the_rest_is_short() {
             assert_eq!(client.response().body.len(), 2_000);
         }
     });
+}
+
+/// The access log of workers.
+struct AccessLog {
+    _folder: Folder,
+    path: PathBuf,
+}
+
+impl AccessLog {
+    fn new() -> (AccessLog, File) {
+        let folder = Folder::new();
+        let path = folder.path().join("log");
+        let file = File::create(&path).expect("a file");
+        let log = AccessLog {
+            _folder: folder,
+            path,
+        };
+        (log, file)
+    }
+
+    /// Waits for a line with this text.
+    fn wait_for(&self, text: &str) -> String {
+        wait_until(text, || {
+            let lines = fs::read_to_string(&self.path).expect("a log");
+            let found = lines.lines().find(|line| line.contains(text));
+            found.map(str::to_owned)
+        })
+    }
+}
+
+#[test]
+fn each_request_has_a_line_with_its_client() {
+    if skipped("each_request_has_a_line_with_its_client", &[]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    // Accepts, reads, and never responds.
+    let listener = path.server.enter(|| TcpListener::bind("0.0.0.0:80"));
+    let listener = listener.expect("a port");
+    let (log, file) = AccessLog::new();
+    let options = [ALONE, &["--log", "combined"]].concat();
+    let _workers = Workers::start_to(&path.server, &options, file.into());
+    for (request, status) in [
+        ("GET /waits HTTP/1.1\r\nHost: test\r\n\r\n", 499),
+        ("GET /passed/../a HTTP/1.1\r\nHost: test\r\n\r\n", 0),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0),
+    ] {
+        let client = path.client.enter(|| {
+            let mut client = Client::connect(server_v4(80));
+            client.send(request);
+            client
+        });
+        // Connections without a byte are those by which `attach` tried the server.
+        let reaches = |listener: &TcpListener| {
+            let (mut server, _) = listener.accept().ok()?;
+            let len = server.read(&mut [0; 1024]).ok()?;
+            (len > 0).then_some(server)
+        };
+        let _server = wait_until("the request", || reaches(&listener));
+        client.reset();
+        let first = request.lines().next().unwrap_or_default();
+        let line = log.wait_for(first);
+        assert!(line.starts_with(&CLIENT.0.to_string()), "{line}");
+        assert!(line.contains(&format!("\" {status} 0 ")), "{line}");
+    }
 }
