@@ -3,8 +3,7 @@
  * where it looks for a listener, so for a SYN and for what the level below hands up, and never for a segment of a
  * connection that has its socket (Documentation/bpf/prog_sk_lookup.rst). It knows nothing of the level below.
  */
-#include "kernel.h"
-#include "shared.h"
+#include "denied.h"
 #include "taken.h"
 
 /* bits/socket.h */
@@ -17,15 +16,6 @@ struct {
 	__type(key, struct taken);
 	__type(value, __u64);
 } takers SEC(".maps");
-
-/* Clients that are left to the server, as in the map of this name of the level below. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
-	__type(key, struct prefix);
-	__type(value, __u32);
-} denied SEC(".maps");
 
 struct ends {
 	__u32 remote_be[4];

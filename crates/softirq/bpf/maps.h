@@ -3,8 +3,7 @@
  * BPF_F_MMAPABLE it reads and writes as memory. */
 #pragma once
 
-#include "kernel.h"
-#include "shared.h"
+#include "denied.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -92,14 +91,6 @@ struct {
 struct address {
 	__u32 be[4];
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
-	__type(key, struct prefix);
-	__type(value, __u32);
-} denied SEC(".maps");
 
 /* The addresses of this machine; IPv4 as ::ffff:a.b.c.d. */
 struct {
