@@ -1,25 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Segments of our connections with IPv4 options or IPv6 extension headers, or in fragments. The kernel has no socket
  * for them, and would reset the connection. This program removes options and extension headers, and the segment
- * re-enters the level; after a fragment the connection is handed to the server above, and its client retransmits the
- * segment. All others pass unchanged. Only TC can do that. */
+ * re-enters the level. For fragments, and for options that only the kernel can process, the connection is handed to
+ * the server above, and its client retransmits the segment once. All others pass unchanged, as do packets that the
+ * kernel drops. Only TC can do that. */
 #pragma once
 
+#include "ip_options.h"
 #include "kept.h"
-
-/* RFC 8200 §4 */
-#define IPPROTO_HOP_BY_HOP 0
-#define IPPROTO_ROUTING_HEADER 43
-#define IPPROTO_FRAGMENT_HEADER 44
-#define IPPROTO_DESTINATION_OPTIONS 60
-/* A longer chain passes unchanged. */
-#define EXTENSIONS_MAX 4
-
-static __always_inline int is_extension(__u8 protocol)
-{
-	return protocol == IPPROTO_HOP_BY_HOP || protocol == IPPROTO_ROUTING_HEADER ||
-	       protocol == IPPROTO_FRAGMENT_HEADER || protocol == IPPROTO_DESTINATION_OPTIONS;
-}
 
 /* Whether the frame may be one of these, by its IP header, which is at the usual offset. */
 static __always_inline int is_wrapped(void *begin, void *end)
@@ -27,7 +15,8 @@ static __always_inline int is_wrapped(void *begin, void *end)
 	struct ethhdr *eth = begin;
 	__u8 *ip = begin + ETH_HLEN;
 
-	if (begin + V6_TCP_AT > end)
+	/* A first fragment may be shorter than TCP's header. */
+	if (begin + V4_TCP_AT > end)
 		return 0;
 	if (eth->h_proto == bpf_htons(ETH_P_IPV6))
 		return is_extension(ip[6]);
@@ -38,71 +27,57 @@ static __always_inline int is_wrapped(void *begin, void *end)
 
 #ifndef TIER_XDP
 
-/* The headers and options between a frame's IP header and TCP. */
-struct wrapping {
-	__u32 len;
-	__u32 is_fragment;
-};
-
-/* Reads IPv6 extension headers. Not 0 if TCP does not follow, or the packet is not for this machine yet. */
-static __always_inline int read_extensions(struct __sk_buff *skb, __u8 next, struct wrapping *found)
+/* Of the ports and numbers at the beginning of TCP's header, those that the frame has; a first fragment has the ports
+ * and the sequence number at least. Not 0 if they aren't there. */
+static __always_inline int read_numbers(struct __sk_buff *skb, struct segment *segment, const struct wrapping *found)
 {
-	__u8 header[4];
+	__u32 at = segment->tcp_at + found->len, tcp[4] = {};
 
-	for (int i = 0; i < EXTENSIONS_MAX && next != IPPROTO_TCP; i++) {
-		if (!is_extension(next) || bpf_skb_load_bytes(skb, V6_TCP_AT + found->len, header, sizeof(header)))
+	if (found->tcp_len >= sizeof(tcp)) {
+		if (bpf_skb_load_bytes(skb, at, tcp, sizeof(tcp)))
 			return -1;
-		if (next == IPPROTO_FRAGMENT_HEADER) {
-			__u16 place = (__u16)header[2] << 8 | header[3];
-			if (place & 0xfff8)
-				return -1;
-			found->is_fragment |= place & 1;
-			found->len += 8;
-		} else {
-			if (next == IPPROTO_ROUTING_HEADER && header[3])
-				return -1;
-			found->len += (header[1] + 1) * 8;
-		}
-		next = header[0];
-	}
-	return next == IPPROTO_TCP ? 0 : -1;
-}
-
-/* Reads the headers of such a frame. 0 if it goes to one of the ports. */
-SEPARATE int read_wrapped(struct __sk_buff *skb, struct segment *segment ARG, struct wrapping *found ARG)
-{
-	void *begin = frame_begin(skb), *end = frame_end(skb);
-	struct control *control = steering();
-	struct ethhdr *eth = begin;
-	__u32 tcp[4];
-
-	if (!control || begin + V6_TCP_AT > end)
+	} else if (!found->needs_kernel || found->tcp_len < 8 || bpf_skb_load_bytes(skb, at, tcp, 8)) {
 		return -1;
-	segment->is_v6 = eth->h_proto == bpf_htons(ETH_P_IPV6);
-	if (segment->is_v6) {
-		struct ipv6hdr *ip = begin + ETH_HLEN;
-
-		memcpy(segment->tuple.client_be, &ip->saddr, 16);
-		memcpy(segment->tuple.local_be, &ip->daddr, 16);
-		if (read_extensions(skb, ip->nexthdr, found))
-			return -1;
-		segment->tcp_at = V6_TCP_AT;
-	} else {
-		struct iphdr *ip = begin + ETH_HLEN;
-
-		set_v4(&segment->tuple, ip->saddr, ip->daddr);
-		found->len = (*(__u8 *)ip & 0xf) * 4 - 20;
-		found->is_fragment = !!(ip->frag_off & bpf_htons(0x2000));
-		segment->tcp_at = V4_TCP_AT;
 	}
-	if (bpf_skb_load_bytes(skb, segment->tcp_at + found->len, tcp, sizeof(tcp)))
-		return -1;
 	segment->tuple.client_port_be = tcp[0];
 	segment->tuple.local_port_be = tcp[0] >> 16;
 	segment->seq = bpf_ntohl(tcp[1]);
 	segment->ack = bpf_ntohl(tcp[2]);
 	segment->flags = bpf_ntohl(tcp[3]) >> 16;
 	segment->window = bpf_ntohl(tcp[3]);
+	return 0;
+}
+
+static __always_inline int has_all_numbers(const struct wrapping *found)
+{
+	return found->tcp_len >= 16;
+}
+
+/* Reads the headers of such a frame. 0 if it goes to one of the ports, and the kernel would not drop it. */
+SEPARATE int read_wrapped(struct __sk_buff *skb, struct segment *segment ARG, struct wrapping *found ARG)
+{
+	struct control *control = steering();
+	__u32 words[10];
+
+	if (!control || bpf_skb_load_bytes(skb, ETH_HLEN, words, 20))
+		return -1;
+	segment->is_v6 = (*(__u8 *)words >> 4) == 6;
+	if (segment->is_v6) {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, words, 40))
+			return -1;
+		memcpy(&segment->tuple, words + 2, 32);
+		/* Addresses that stand for IPv4 (RFC 4942 §2.2). */
+		if (words[4] == bpf_htonl(0xffff) || read_extensions(skb, *((__u8 *)words + 6), found))
+			return -1;
+		segment->tcp_at = V6_TCP_AT;
+	} else {
+		set_v4(&segment->tuple, words[3], words[4]);
+		if (read_v4_options(skb, found))
+			return -1;
+		segment->tcp_at = V4_TCP_AT;
+	}
+	if (read_numbers(skb, segment, found))
+		return -1;
 	segment->summed = frame_summed(skb);
 	segment->hash = hash_of(&segment->tuple, control);
 	return is_in(control->ports, bpf_ntohs(segment->tuple.local_port_be)) ? 0 : -1;
@@ -130,38 +105,78 @@ SEPARATE int unwrap(struct __sk_buff *skb, __u32 is_v6, __u32 len)
 	return bpf_skb_store_bytes(skb, ETH_HLEN, ip, sizeof(ip), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* If the client has acknowledged everything, the kernel creates the connection's socket from a copy of the frame with
- * that acknowledgement alone, and the client retransmits the segment to the socket. */
-static __always_inline void lift(struct __sk_buff *skb, const struct segment *segment, struct connection *connection)
+/* Advertised for a client whose window is in a later fragment, until its next segment. */
+#define SMALL_WINDOW 256
+
+/* The kernel gets a bare acknowledgement with the segment's numbers. The frame is lost. */
+static __always_inline void inject_acknowledgement(struct __sk_buff *skb, const struct segment *segment, __u32 how)
 {
+	__u32 len = ETH_HLEN + 60;
+
+	if (skb->len >= len || !bpf_skb_change_tail(skb, len, 0))
+		inject(skb, segment, segment->seq, segment->ack, FLAG_ACK | how);
+}
+
+/* If the client has acknowledged everything, the kernel creates the connection's socket from a bare acknowledgement, and
+ * the client retransmits the segment to the socket. */
+static __always_inline void hand_over_fragmented(struct __sk_buff *skb, struct segment *segment,
+						 struct connection *connection, const struct wrapping *found)
+{
+	if (!has_all_numbers(found) && !connection->answer) {
+		segment->ack = connection->snd_nxt;
+		segment->flags = FLAG_ACK;
+		segment->window = SMALL_WINDOW;
+	}
 	if ((segment->flags & (FLAG_ACK | FLAG_SYN | FLAG_RST)) != FLAG_ACK || segment->seq != connection->rcv_nxt ||
 	    segment->ack != connection->snd_nxt)
 		return;
 	if (connection->state == STATE_OPEN) {
 		if (connection->socket == SOCKET_KEPT)
 			end_kept(skb, segment, connection, FLAG_RST);
-		connection->answer = 0;
+		connection->answer = connection->answer_len = 0;
 		connection->socket = SOCKET_NONE;
 		connection->socket_rcv = connection->socket_snd = 0;
 		connection->state = STATE_HANDED;
 	}
 	if (connection->state == STATE_HANDED)
-		inject(skb, segment, segment->seq, segment->ack, FLAG_ACK | INJECT_HANDED);
+		inject_acknowledgement(skb, segment, INJECT_HANDED);
 }
 
-/* The first fragment of a segment, which has the sequence numbers. Translates them for the kernel's socket, if
- * needed. */
-static __always_inline int on_fragment(struct __sk_buff *skb, struct segment *segment, struct connection *connection,
-				       __u32 before)
+static __always_inline int has_socket(struct __sk_buff *skb, const struct segment *segment)
 {
+	__u32 state = socket_state(skb, segment);
+	return state && state != TCP_STATE_LISTEN && state != TCP_STATE_TIME_WAIT;
+}
+
+/* A segment that only the kernel can process: of a fragmented one the first fragment, which has the sequence numbers.
+ * Translates them for the kernel's socket, if needed. */
+static __always_inline int on_fragment(struct __sk_buff *skb, struct segment *segment, struct connection *connection,
+				       const struct wrapping *found)
+{
+	if (connection->state == STATE_HANDED && has_socket(skb, segment)) {
+		connection->state = STATE_KERNEL;
+		return pass(reason_pass_kernel);
+	}
 	if (!is_shifted(connection)) {
-		lift(skb, segment, connection);
+		hand_over_fragmented(skb, segment, connection, found);
 		return drop(reason_drop_fragment);
 	}
-	segment->tcp_at += before;
+	/* The offset is a byte. */
+	if (found->len > 0xff - V6_TCP_AT)
+		return drop(reason_drop_no_room);
+	segment->tcp_at += found->len;
 	/* Ignores SACK blocks, which segments with data seldom have. */
 	segment->payload_at = segment->tcp_at + TCP_LEN;
 	return shift_in(skb, segment, connection) ? drop(reason_drop_no_room) : pass(reason_pass_kernel);
+}
+
+/* The same before the connection is open: the acknowledgement of our SYN was lost, or is behind it. */
+static __always_inline int open_fragmented(struct __sk_buff *skb, const struct segment *segment,
+					   const struct wrapping *found)
+{
+	if (has_all_numbers(found))
+		inject_acknowledgement(skb, segment, INJECT_HANDED);
+	return drop(reason_drop_fragment);
 }
 
 /* Whether the segment would break its connection: one of ours, or one that this segment opens. */
@@ -188,9 +203,10 @@ static __always_inline int on_wrapped(struct __sk_buff *skb)
 	connection = find(&segment);
 	if (!needs_unwrapping(&segment, control, connection))
 		return pass(reason_pass_fragment);
-	if (found.is_fragment && connection)
-		return on_fragment(skb, &segment, connection, found.len);
-	if (!found.is_fragment && !unwrap(skb, segment.is_v6, found.len))
+	if (found.needs_kernel)
+		return connection ? on_fragment(skb, &segment, connection, &found)
+				  : open_fragmented(skb, &segment, &found);
+	if (!unwrap(skb, segment.is_v6, found.len))
 		send_in(skb);
 	return drop(reason_drop_wrapped);
 }

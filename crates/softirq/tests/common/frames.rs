@@ -50,8 +50,12 @@ pub struct Sent {
     pub bad_header_sum: bool,
     /// More fragments follow, by the IPv4 header or a fragment header of IPv6.
     pub is_fragment: bool,
-    /// The IPv4 header has an option, or IPv6 a destination options header.
-    pub has_ip_options: bool,
+    /// Options of the IPv4 header; padded at its end.
+    pub ip_options: Vec<u8>,
+    /// Extension headers of IPv6: kind, and bytes after the first.
+    pub extensions: Vec<(u8, Vec<u8>)>,
+    /// The packet ends after this many bytes of TCP.
+    pub cut: Option<usize>,
     /// The destination is an address of another machine.
     pub is_for_others: bool,
     /// The source is an address of the server.
@@ -74,9 +78,10 @@ impl Sent {
         tcp.extend([0; 4]);
         tcp.extend(&self.options);
         tcp.extend(&self.payload);
+        let packet_len = self.cut.unwrap_or(tcp.len());
         let (addresses, mut ip) = match self.is_v6 {
-            true => self.v6(tcp.len()),
-            false => self.v4(tcp.len()),
+            true => self.v6(packet_len),
+            false => self.v4(packet_len),
         };
         let len = sequence(tcp.len());
         let sum = !folded(sum(&addresses) + 6 + len + sum(&tcp)) ^ u16::from(self.bad_sum);
@@ -89,7 +94,7 @@ impl Sent {
         let mut frame = [to, CLIENT_MAC].concat();
         frame.extend(if self.is_v6 { [0x86, 0xdd] } else { [8, 0] });
         frame.append(&mut ip);
-        frame.append(&mut tcp);
+        frame.extend(&tcp[..packet_len]);
         frame.resize(frame.len().max(60), 0);
         frame
     }
@@ -115,11 +120,8 @@ impl Sent {
         };
         let mut addresses = [client.octets(), SERVER.0.octets()].concat();
         addresses[7] ^= u8::from(self.is_for_others) << 4;
-        let options: &[u8] = if self.has_ip_options {
-            &[1, 1, 1, 0]
-        } else {
-            &[]
-        };
+        let mut options = self.ip_options.clone();
+        options.resize(options.len().next_multiple_of(4), 0);
         let head_len = 20 + options.len();
         let mut ip = vec![0x40 | u8::try_from(head_len / 4).expect("fits"), 0];
         ip.extend(
@@ -153,31 +155,19 @@ impl Sent {
         let mut addresses = [client.octets(), SERVER.1.octets()].concat();
         addresses[31] ^= u8::from(self.is_for_others) << 4;
         let mut ip = vec![0x60, 0, 0, 0];
-        // RFC 8200 §4.5, §4.6: fragment header, destination options with padding alone.
-        let mut extensions = Vec::new();
+        let mut chain = self.extensions.clone();
         if self.is_fragment {
-            extensions.extend([
-                if self.has_ip_options { 60 } else { 6 },
-                0,
-                0,
-                1,
-                0,
-                0,
-                0,
-                7,
-            ]);
+            // RFC 8200 §4.5
+            chain.insert(0, (44, vec![0, 0, 1, 0, 0, 0, 7]));
         }
-        if self.has_ip_options {
-            extensions.extend([6, 0, 1, 4, 0, 0, 0, 0]);
-        }
-        let next = match (self.is_fragment, self.has_ip_options) {
-            (true, _) => 44,
-            (false, true) => 60,
-            (false, false) => 6,
-        };
+        let kinds = chain.iter().skip(1).map(|(kind, _)| *kind).chain([6]);
+        let headers = chain.iter().zip(kinds);
+        let extensions: Vec<u8> = headers
+            .flat_map(|((_, bytes), next)| [&[next], &bytes[..]].concat())
+            .collect();
         let payload_len = extensions.len() + tcp_len;
         ip.extend(u16::try_from(payload_len).expect("fits").to_be_bytes());
-        ip.extend([next, 64]);
+        ip.extend([chain.first().map_or(6, |(kind, _)| *kind), 64]);
         ip.extend(&addresses);
         ip.extend(extensions);
         (addresses, ip)

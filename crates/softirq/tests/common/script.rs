@@ -17,6 +17,9 @@
 //! < A 1 get10 Ten/0-9 ; answer_hit ; OPEN   several answers: these parts of it, all of this ack
 //! > A 1+get10 1+Ten/3 sacked        the client has three parts, and some behind those
 //! do unwrap                         left out where options of IP are not taken off
+//! > AP 1 1 ipoptions=0101 get       an IPv4 header with these options
+//! > AP 1 1 extension=60:00010400000000 get   an extension header: kind, and bytes after the first
+//! > AP 1 1 fragment cut=8 get        a packet with 8 bytes of TCP
 //! do flights                        left out where answers of several parts are not tried
 //! do kept 10                        the same if a connection that stays open does not get so many parts
 //! ```
@@ -163,6 +166,13 @@ impl Client {
         for word in words {
             match word.split_once('=') {
                 Some(("win", window)) => sent.window = window.parse().expect("a window"),
+                Some(("ipoptions", bytes)) => sent.ip_options = hexadecimal(bytes),
+                Some(("extension", header)) => {
+                    let (kind, bytes) = header.split_once(':').expect("a kind");
+                    let kind = kind.parse().expect("a kind");
+                    sent.extensions.push((kind, hexadecimal(bytes)));
+                }
+                Some(("cut", len)) => sent.cut = len.parse().ok(),
                 Some(("bytes", len)) => sent.payload = vec![b'x'; len.parse().expect("a length")],
                 _ if option(word, &mut sent.options) => {}
                 _ => match word {
@@ -172,7 +182,8 @@ impl Client {
                     "here" => sent.is_from_here = true,
                     "elsewhere" => sent.is_for_others = true,
                     "broadcast" => sent.is_broadcast = true,
-                    "ipoptions" => sent.has_ip_options = true,
+                    "ipoptions" if self.is_v6 => sent.extensions.push((60, PADDING.to_vec())),
+                    "ipoptions" => sent.ip_options = vec![1, 1, 1, 0],
                     _ => sent.payload = payload(word),
                 },
             }
@@ -348,6 +359,14 @@ const LETTERS: [(char, u8); 6] = [
     ('A', ACK),
     ('U', URG),
 ];
+
+/// Destination options with padding alone, after the first byte (RFC 8200 §4.6).
+const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
+
+fn hexadecimal(digits: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("digits");
+    (0..digits.len()).step_by(2).map(byte).collect()
+}
 
 fn flags(letters: &str) -> u8 {
     let bit = |letter| {
