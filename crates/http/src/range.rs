@@ -124,7 +124,8 @@ pub fn evaluate(value: &[u8], len: u64) -> Ranges {
     }
     let set = set.coalesced();
     match *set.ranges.get(..set.len).unwrap_or_default() {
-        [] if !found || len == 0 && asks_for_suffix(specs) => Ranges::Whole,
+        // A client that always sends Range gets all of the nothing: Content-Range could not express it (§14.2).
+        [] if !found || len == 0 => Ranges::Whole,
         [] => Ranges::Unsatisfiable,
         [range] => Ranges::One(range),
         _ => Ranges::Many(set),
@@ -135,13 +136,6 @@ pub fn evaluate(value: &[u8], len: u64) -> Ranges {
 fn strip_unit(value: &[u8]) -> Option<&[u8]> {
     let (unit, specs) = value.split_at_checked(6)?;
     unit.eq_ignore_ascii_case(b"bytes=").then_some(specs)
-}
-
-/// Whether a suffix of some length is asked for. It is satisfiable even if there are no bytes
-/// (§14.1.2), but then Content-Range cannot express it, so all of the nothing is sent.
-fn asks_for_suffix(specs: &[u8]) -> bool {
-    let parsed = list::members(specs).filter_map(Spec::parse);
-    parsed.into_iter().any(|s| matches!(s, Spec::Suffix(1..)))
 }
 
 /// One range as written.
