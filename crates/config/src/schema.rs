@@ -30,7 +30,9 @@ pub use origin::{
     ProxyProtocol,
 };
 pub use program::{Application, Database, Module, ModuleCode};
-pub use representation::{Compress, Encoding, HeaderRule, PatternRule, Redirect, Rewrite};
+pub use representation::{
+    Compress, Encoding, EntityTags, HeaderRule, PatternRule, Redirect, Rewrite,
+};
 pub use route::{Cgi, Conditions, FastCgi, Keep, Pages, Route, RouteTo, Upstream};
 pub use rule::{Action, Auth, ClientField, Rule, TrustedProxies};
 pub use server::{Accept, Server, Softirq};

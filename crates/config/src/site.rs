@@ -4,7 +4,9 @@
 //! concerns several keys or several sites in [`crate::check`].
 
 use crate::reader::{At, Item, Section};
-use crate::{Compress, Encoding, Name, Pattern, Prefix, Root, Route, RouteTo, Site, Symlinks};
+use crate::{
+    Compress, Encoding, EntityTags, Name, Pattern, Prefix, Root, Route, RouteTo, Site, Symlinks,
+};
 use crate::{alias, route, rules, site_for_folder, site_rule, tls, value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -55,6 +57,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         ("none", Symlinks::None),
         ("follow", Symlinks::Follow),
     ];
+    let tags = [("file", EntityTags::File), ("content", EntityTags::Content)];
     let (proxy_protocol, proxy_protocol_mark) = prefixes(&section, "proxy_protocol");
     let mut headers: Vec<_> = section
         .sections("header")
@@ -71,6 +74,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         listing: section.flag("listing", default.listing),
         hidden: section.flag("hidden", default.hidden),
         symlinks: section.choice("symlinks", &links, default.symlinks),
+        etag: section.choice("etag", &tags, default.etag),
         compress: section
             .section("compress")
             .map_or_else(Compress::default, compress),

@@ -257,6 +257,7 @@ fn every_key_of_a_site_is_read() {
         root = "/srv/www"
         index = ["index.html", "index.htm"]
         listing = true
+        etag = "content"
         hidden = true
         symlinks = "follow"
         purge_from = ["127.0.0.1", "10.0.0.0/8"]
@@ -291,6 +292,7 @@ fn every_key_of_a_site_is_read() {
         listing: true,
         hidden: true,
         symlinks: Symlinks::Follow,
+        etag: EntityTags::Content,
         purge_from: ["127.0.0.1", "10.0.0.0/8"]
             .map(|text| Prefix::parse(text).expect("a prefix"))
             .into(),
@@ -449,9 +451,9 @@ fn unknown_keys() {
     assert_eq!(
         shown(&in_site("lisen = 80\nxyz = 1")),
         "3:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, tls, listen, root, error_pages, \
-         route, rule, alias, proxy_protocol, header, index, listing, hidden, symlinks, compress, types, cache_control, redirect, rewrite, trusted_proxies, client_field, purge_from)\n\
+         route, rule, alias, proxy_protocol, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, redirect, rewrite, trusted_proxies, client_field, purge_from)\n\
          4:1: site[0].xyz: unknown key (allowed: names, tls, listen, root, error_pages, \
-         route, rule, alias, proxy_protocol, header, index, listing, hidden, symlinks, compress, types, cache_control, redirect, rewrite, trusted_proxies, client_field, purge_from)"
+         route, rule, alias, proxy_protocol, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, redirect, rewrite, trusted_proxies, client_field, purge_from)"
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),

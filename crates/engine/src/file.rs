@@ -2,20 +2,31 @@
 //!
 //! `sendfile` puts references to the file's pages into the socket's queue, not copies: a rewrite in
 //! place would reach bytes that are queued but not yet sent. So the last [`TAIL_LEN`] bytes are held
-//! back until the client has acknowledged all others and the file is found unchanged. If it did
-//! change, the connection is cut: the client sees a short answer, never a mixed one.
+//! back until the client has acknowledged all others and the promised bytes are found unchanged. If they may
+//! have changed, the connection is cut: the client sees a short answer, never a mixed one.
+//!
+//! A new name, other permissions or attributes change only the inode's time, so the transfer goes on. An append
+//! and a rewrite in place both change the modification time; they are told apart by digests of the promised bytes,
+//! which are taken before the first of them is sent (`digests`). Those cost a copy and a hash, so they are taken
+//! only of files that changed lately.
 //!
 //! Of a file whose owner vouches that what lies in it never changes ([`OpenFile::is_immutable`]), nothing is held back.
+
+mod digests;
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use self::digests::{BlockDigests, BlockRead, DIGESTED_LEN_MAX};
+pub use self::digests::{digest, digest_bytes};
 
 /// What is held back at the end of a range.
 pub const TAIL_LEN: u64 = 16 * 1024;
@@ -23,9 +34,11 @@ pub const TAIL_LEN: u64 = 16 * 1024;
 const QUANTUM_LEN: u64 = 4 << 20;
 /// What one read brings at most.
 const READ_LEN: u64 = 256 << 10;
+/// Digests are taken of files that changed within this time: logs, recordings, uploads.
+const LATELY_NS: i64 = 3600 * 1_000_000_000;
 
 /// What of a file's metadata changes when its bytes do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// Device and inode: which file it is.
     pub id: (u64, u64),
@@ -60,11 +73,30 @@ impl Stamp {
         std::fs::metadata(path).map(|meta| Stamp::of(&meta))
     }
 
+    /// The stamp of a file that is written all the time: it equals none that the file will have, so it proves nothing.
+    #[must_use]
+    pub fn unsettled(self) -> Stamp {
+        Stamp {
+            changed_ns: i64::MIN,
+            ..self
+        }
+    }
+
+    /// Whether an equal stamp proves equal bytes.
+    pub fn is_settled(&self) -> bool {
+        self.changed_ns != i64::MIN
+    }
+
+    /// Whether at most the inode changed since `earlier`: names, permissions, attributes, but none of the bytes.
+    fn has_content_of(&self, earlier: &Stamp) -> bool {
+        let content = |stamp: &Stamp| (stamp.id, stamp.len, stamp.modified_ns);
+        content(self) == content(earlier)
+    }
+
     /// Whether all that happened since `earlier` is that the file lost a name: it was removed, or
-    /// replaced by another. That changes the inode's time, but none of the bytes.
+    /// replaced by another.
     fn only_lost_a_name(&self, earlier: &Stamp) -> bool {
-        let same = |stamp: &Stamp| (stamp.id, stamp.len, stamp.modified_ns);
-        self.links < earlier.links && same(self) == same(earlier)
+        self.links < earlier.links && self.has_content_of(earlier)
     }
 }
 
@@ -77,15 +109,35 @@ pub struct OpenFile {
     pub stamp: Stamp,
     /// Whoever writes it writes behind what is sent and never over it: the stamp may change, the bytes do not.
     pub is_immutable: bool,
+    /// Of its bytes, if it changed lately.
+    digests: Option<BlockDigests>,
 }
 
 impl OpenFile {
     /// A file that was as `stamp` says when it was opened.
     pub fn new(file: File, stamp: Stamp) -> OpenFile {
+        OpenFile::with_stamp(Arc::new(file), stamp)
+    }
+
+    /// The same of a file that others have, too.
+    pub fn with_stamp(file: Arc<File>, stamp: Stamp) -> OpenFile {
+        let changed_lately = unix_ns() - stamp.changed_ns < LATELY_NS;
+        let has_digests = changed_lately && stamp.len <= DIGESTED_LEN_MAX;
         OpenFile {
-            file: Arc::new(file),
+            file,
             stamp,
             is_immutable: false,
+            digests: has_digests.then(BlockDigests::default),
+        }
+    }
+
+    /// A file that is written all the time, of which the bytes up to its present length are not.
+    pub fn unsettled(file: Arc<File>, stamp: Stamp) -> OpenFile {
+        OpenFile {
+            file,
+            stamp: stamp.unsettled(),
+            is_immutable: false,
+            digests: (stamp.len <= DIGESTED_LEN_MAX).then(BlockDigests::default),
         }
     }
 
@@ -98,17 +150,58 @@ impl OpenFile {
             stamp: Stamp::of(&file.metadata()?),
             file,
             is_immutable: true,
+            digests: None,
         })
     }
 
-    /// Whether the bytes still are what they were.
+    /// Whether the stamp proves that the bytes still are what they were.
     pub fn unchanged(&self) -> bool {
-        if self.is_immutable {
-            return true;
-        }
-        let now = self.file.metadata().map(|meta| Stamp::of(&meta));
-        now.is_ok_and(|now| now == self.stamp || now.only_lost_a_name(&self.stamp))
+        let is_same = |now: Stamp| now == self.stamp || now.only_lost_a_name(&self.stamp);
+        self.is_immutable || self.stamp_now().is_some_and(is_same)
     }
+
+    /// Whether the stamp leaves no doubt about the promised bytes.
+    fn has_sure_content(&self) -> bool {
+        self.is_immutable
+            || self.stamp_now().is_some_and(|now| {
+                let is_appended = !self.stamp.is_settled() && now.len >= self.stamp.len;
+                now == self.stamp || now.has_content_of(&self.stamp) || is_appended
+            })
+    }
+
+    /// Takes digests of a start of a range before it is sent, and says where it ends. `None`: its bytes are not those
+    /// of the stamp.
+    fn prepare(&self, range: &Range<u64>) -> Option<u64> {
+        let Some(digests) = &self.digests else {
+            return Some(range.end);
+        };
+        let (taken, end) = digests.missing(&self.file, range, self.stamp.len)?;
+        // Where a file grew before there were digests of its end, it was appended to if those of its start are kept.
+        let is_appended = || {
+            let has_grown = self.stamp_now().is_some_and(|now| now.len > self.stamp.len);
+            has_grown && digests.are_kept(&self.file, self.stamp.len)
+        };
+        let is_sure = taken.is_empty() || self.has_sure_content() || is_appended();
+        (is_sure && digests.add(&taken)).then_some(end)
+    }
+
+    /// Reads a start of a range that is not empty: to the end of the block in which the range begins, at most.
+    fn read_block(&self, range: &Range<u64>) -> BlockRead {
+        let Some(digests) = &self.digests else {
+            let end = range.end.min(range.start + READ_LEN);
+            return digests::read(&self.file, range.start..end);
+        };
+        digests.read(&self.file, range, self.stamp.len)
+    }
+
+    fn stamp_now(&self) -> Option<Stamp> {
+        Some(Stamp::of(&self.file.metadata().ok()?))
+    }
+}
+
+fn unix_ns() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX))
 }
 
 /// How far a transfer got.
@@ -142,35 +235,85 @@ pub fn send(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
     if file.is_immutable {
         return send_pages(socket, file, range.start, rest.min(QUANTUM_LEN));
     }
-    let sent = if rest <= TAIL_LEN {
-        read_tail(file, range)
-    } else {
-        let quantum = (rest - TAIL_LEN).min(QUANTUM_LEN);
-        send_pages(socket, file, range.start, quantum)
-    };
-    if matches!(sent, FileSent::Bytes { .. } | FileSent::Tail(_)) && !file.unchanged() {
-        return FileSent::Changed;
+    if rest <= TAIL_LEN {
+        return read_all(file, range);
     }
-    sent
+    let Some(prepared) = file.prepare(&range) else {
+        return FileSent::Changed;
+    };
+    let end = prepared
+        .min(range.end - TAIL_LEN)
+        .min(range.start + QUANTUM_LEN);
+    if file.digests.is_some() {
+        return send_copies(socket, file, range.start..end);
+    }
+    match send_pages(socket, file, range.start, end - range.start) {
+        FileSent::Bytes { .. } if !file.has_sure_content() => FileSent::Changed,
+        sent => sent,
+    }
 }
 
 /// Reads a start of `range`, which is not empty. Blocks on the disk: for helper threads.
 pub fn read(file: &OpenFile, range: Range<u64>) -> FileSent {
-    let end = range.end.min(range.start + READ_LEN);
-    match read_tail(file, range.start..end) {
-        FileSent::Tail(_) if !file.unchanged() => FileSent::Changed,
-        FileSent::Tail(bytes) => FileSent::Read(bytes),
-        other => other,
+    if file.prepare(&range).is_none() {
+        return FileSent::Changed;
+    }
+    match file.read_block(&range) {
+        Ok(_) if file.digests.is_none() && !file.has_sure_content() => FileSent::Changed,
+        Ok(bytes) => FileSent::Read(bytes),
+        Err(failure) => failure,
     }
 }
 
-fn read_tail(file: &OpenFile, range: Range<u64>) -> FileSent {
-    let mut tail = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
-    match file.file.read_exact_at(&mut tail, range.start) {
-        Ok(()) => FileSent::Tail(tail),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => FileSent::Changed,
-        Err(_) => FileSent::Failed,
+/// Reads a whole range, as a tail.
+pub(crate) fn read_all(file: &OpenFile, range: Range<u64>) -> FileSent {
+    if file.prepare(&range).is_none() {
+        return FileSent::Changed;
     }
+    let (mut bytes, mut rest) = (Vec::new(), range);
+    while !rest.is_empty() {
+        match file.read_block(&rest) {
+            Ok(block) => {
+                rest.start += block.len() as u64;
+                bytes.extend_from_slice(&block);
+            }
+            Err(failure) => return failure,
+        }
+    }
+    match file.digests.is_some() || file.has_sure_content() {
+        true => FileSent::Tail(bytes),
+        false => FileSent::Changed,
+    }
+}
+
+/// Sends copies of the file's bytes: of exactly those that were compared with their digests.
+fn send_copies(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
+    let mut rest = range.clone();
+    let progress = |at: u64, full| FileSent::Bytes {
+        len: at - range.start,
+        full,
+    };
+    while !rest.is_empty() {
+        let block = match file.read_block(&rest) {
+            Ok(block) => block,
+            Err(failure) => return failure,
+        };
+        let mut unsent = &block[..];
+        while !unsent.is_empty() {
+            match rustix::net::send(socket, unsent, SendFlags::NOSIGNAL) {
+                Ok(len) => {
+                    unsent = unsent.get(len..).unwrap_or_default();
+                    rest.start += len as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return progress(rest.start, true),
+                // What went out before is told first; the next try meets the same trouble.
+                Err(_) if rest.start > range.start => return progress(rest.start, false),
+                Err(_) => return FileSent::Broken,
+            }
+        }
+    }
+    progress(rest.start, false)
 }
 
 fn send_pages(socket: &OwnedFd, file: &OpenFile, start: u64, len: u64) -> FileSent {
@@ -202,6 +345,7 @@ fn send_pages(socket: &OwnedFd, file: &OpenFile, start: u64, len: u64) -> FileSe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::FileExt;
 
     fn open(name: &str, content: &[u8]) -> (std::path::PathBuf, OpenFile) {
         let path = std::env::temp_dir().join(format!("lowroad-file-{name}-{}", std::process::id()));
@@ -229,6 +373,106 @@ mod tests {
             send(&ours, &file, 59_990..60_000),
             FileSent::Tail(vec![b'x'; 10])
         );
+        std::fs::remove_file(path).expect("remove");
+    }
+
+    #[test]
+    fn what_leaves_the_promised_bytes_cuts_nothing() {
+        type Change = fn(&Path);
+        let changes: [(&str, Change); 6] = [
+            ("link", |path| {
+                std::fs::hard_link(path, path.with_extension("link")).expect("linked");
+                std::fs::remove_file(path.with_extension("link")).expect("removed");
+            }),
+            ("mode", |path| {
+                let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+                std::fs::set_permissions(path, mode).expect("mode set");
+            }),
+            ("touch", |path| {
+                let file = File::options().write(true).open(path).expect("open");
+                file.set_modified(std::time::SystemTime::now())
+                    .expect("touched");
+            }),
+            ("rename", |path| {
+                std::fs::rename(path, path.with_extension("new")).expect("renamed");
+                std::fs::rename(path.with_extension("new"), path).expect("renamed");
+            }),
+            ("append", |path| append(path, b"more")),
+            ("rewritten the same", |path| {
+                let file = File::options().write(true).open(path).expect("open");
+                file.write_all_at(b"xxx", 30_000).expect("written");
+            }),
+        ];
+        for (what, change) in changes {
+            let (path, file) = open("kept", &[b'x'; 60_000]);
+            let (ours, theirs) = socket();
+            let mut sent = 0;
+            while sent < 60_000 - TAIL_LEN {
+                match send(&ours, &file, sent..60_000) {
+                    FileSent::Bytes { len, .. } => sent += len,
+                    other => panic!("{what}: {other:?}"),
+                }
+                let mut got = [0; 60_000];
+                std::io::Read::read(&mut &theirs, &mut got).expect("read");
+            }
+            change(&path);
+            let tail = FileSent::Tail(vec![b'x'; TAIL_LEN as usize]);
+            assert_eq!(send(&ours, &file, sent..60_000), tail, "{what}");
+            let nothing = send(&ours, &file, 60_000..60_000);
+            assert_eq!(nothing, FileSent::Tail(Vec::new()), "{what}");
+            std::fs::remove_file(path).expect("remove");
+        }
+    }
+
+    fn append(path: &Path, bytes: &[u8]) {
+        let file = File::options().append(true).open(path).expect("open");
+        std::io::Write::write_all(&mut &file, bytes).expect("written");
+    }
+
+    #[test]
+    fn a_byte_that_is_another_is_noticed_however_the_file_grew() {
+        for (appended, at) in [(false, 17), (false, 59_999), (true, 17), (true, 59_999)] {
+            let (path, file) = open("mixed", &[b'x'; 60_000]);
+            assert_eq!(read(&file, 0..60_000), FileSent::Read(vec![b'x'; 60_000]));
+            let writer = File::options().write(true).open(&path).expect("open");
+            writer.write_all_at(b"y", at).expect("written");
+            if appended {
+                append(&path, b"more");
+            }
+            assert_eq!(
+                read(&file, 30_000..60_000),
+                FileSent::Changed,
+                "{appended} {at}"
+            );
+            assert_eq!(
+                read_all(&file, 59_000..60_000),
+                FileSent::Changed,
+                "{appended} {at}"
+            );
+            std::fs::remove_file(path).expect("remove");
+        }
+    }
+
+    #[test]
+    fn a_file_that_changed_between_opening_and_sending_is_noticed() {
+        let changes: [&[u8]; 3] = [b"xx", b"xyxxx", b"xyxxxx"];
+        for change in changes {
+            let (path, file) = open("between", b"xxxxx");
+            std::fs::write(&path, change).expect("rewritten");
+            assert_eq!(read(&file, 0..5), FileSent::Changed, "{change:?}");
+            std::fs::remove_file(path).expect("remove");
+        }
+    }
+
+    #[test]
+    fn a_file_that_grows_all_the_time_is_sent_up_to_its_length_at_first() {
+        let (path, file) = open("growing", &[b'x'; 1000]);
+        let file = OpenFile::unsettled(file.file.clone(), file.stamp);
+        for end in [500, 1000] {
+            append(&path, b"more");
+            let got = FileSent::Read(vec![b'x'; 500]);
+            assert_eq!(read(&file, end - 500..end), got, "to {end}");
+        }
         std::fs::remove_file(path).expect("remove");
     }
 

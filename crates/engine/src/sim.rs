@@ -385,11 +385,7 @@ impl Driver for SimDriver {
         let rest = range.end - range.start;
         let held_back = if file.is_immutable { 0 } else { TAIL_LEN };
         let sent = if rest <= held_back {
-            let mut tail = vec![0; rest as usize];
-            match file.file.read_exact_at(&mut tail, range.start) {
-                Ok(()) if file.unchanged() => FileSent::Tail(tail),
-                _ => FileSent::Changed,
-            }
+            crate::file::read_all(file, range)
         } else {
             let len = (1 + world.dice(rest - held_back)).min(rest) as usize;
             let mut bytes = vec![0; len];

@@ -4,11 +4,11 @@
 //! sockets are told from files before anything is opened for reading, as opening may have effects.
 //! Blocks on the disk: for helper threads.
 
+mod rest;
+
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 use lowroad_config::Symlinks;
 use lowroad_engine::file::{OpenFile, Stamp};
@@ -16,7 +16,7 @@ use lowroad_http::status::Status;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
-use crate::clock;
+pub use self::rest::{as_it_is, at_rest};
 
 /// Why a path can't be opened, and whether symbolic links were met before that showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,54 +204,6 @@ impl Folder {
         }
         at.map(|fd| (fd, false)).ok_or(denied(Status::NOT_FOUND))
     }
-}
-
-/// A file that changed within this time is watched for a moment before it is taken: it may be in
-/// the middle of being rewritten. File times are kept by a clock that lags behind, on a busy virtual
-/// machine by more than a tick; therefore so long.
-const RECENT_NS: i64 = 1_000_000_000;
-/// The moment: unchanged for so long, a file is at rest.
-const REST: Duration = Duration::from_millis(20);
-/// How many moments a file is given to come to rest.
-const RESTS_MAX: usize = 10;
-
-/// The file as it is when it is at rest. Blocks; at once if it did not change lately.
-///
-/// # Errors
-/// 503 if it is written all the time: it can't be had without mixing versions.
-pub fn at_rest(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, Status> {
-    let mut file = file;
-    for _ in 0..RESTS_MAX {
-        if !changed_lately(&file.stamp) {
-            return Ok(file);
-        }
-        std::thread::sleep(REST);
-        let now = as_it_is(&file)?;
-        if now.stamp == file.stamp {
-            return Ok(now);
-        }
-        file = now;
-    }
-    Err(Status::SERVICE_UNAVAILABLE)
-}
-
-/// The same open file with the stamp that it has now.
-///
-/// # Errors
-/// 503 without a descriptor, 500 if the system does not tell.
-pub fn as_it_is(old: &OpenFile) -> Result<Arc<OpenFile>, Status> {
-    let file = old
-        .file
-        .try_clone()
-        .map_err(|_| Status::SERVICE_UNAVAILABLE)?;
-    let meta = file.metadata().map_err(|_| Status::INTERNAL_ERROR)?;
-    Ok(Arc::new(OpenFile::new(file, Stamp::of(&meta))))
-}
-
-fn changed_lately(stamp: &Stamp) -> bool {
-    let age_ns = clock::unix_ns() - stamp.modified_ns.max(stamp.changed_ns);
-    // A time in the future proves nothing.
-    (0..RECENT_NS).contains(&age_ns)
 }
 
 /// What a client is told about a file that can't be opened.

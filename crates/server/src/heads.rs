@@ -23,6 +23,8 @@ pub struct HeadFacts<'a> {
     pub content_type: &'a str,
     /// How the body is encoded.
     pub encoding: Encoding,
+    /// How the file itself is coded, whoever asks.
+    pub coding: Encoding,
     /// Whether the choice of encoding depends on the request.
     pub varies: bool,
     /// Length of the body in bytes.
@@ -63,12 +65,16 @@ pub fn build(
         head.field(name, value.as_bytes());
     }
     head.begin_content();
+    let coding = match facts.encoding {
+        Encoding::Identity => facts.coding,
+        encoding => encoding,
+    };
     let content = [
         ("Content-Type", facts.content_type),
-        ("Content-Encoding", facts.encoding.as_str()),
+        ("Content-Encoding", coding.as_str()),
         ("Accept-Ranges", "bytes"),
     ];
-    let encoded = facts.encoding != Encoding::Identity;
+    let encoded = coding != Encoding::Identity;
     for (name, value) in content {
         if (encoded || name != "Content-Encoding") && rules.keeps(name, value.as_bytes()) {
             head.field(name, value.as_bytes());
@@ -126,18 +132,6 @@ fn is(name: &str, known: &str) -> bool {
     name.eq_ignore_ascii_case(known)
 }
 
-/// The validator of a file's representation: the same bytes have the same one as long as the file
-/// keeps its length and the time of its last change, to the nanosecond.
-pub fn etag(modified_ns: i64, len: u64, encoding: Encoding) -> String {
-    let suffix = match encoding {
-        Encoding::Identity => "",
-        Encoding::Brotli => "-br",
-        Encoding::Zstd => "-zst",
-        Encoding::Gzip => "-gz",
-    };
-    format!("\"{modified_ns:x}-{len:x}{suffix}\"")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +143,7 @@ mod tests {
             path: b"/a.css",
             content_type: "text/css",
             encoding: Encoding::Brotli,
+            coding: Encoding::Identity,
             varies: true,
             len: 1234,
             etag: "\"e\"",

@@ -4,18 +4,21 @@ mod encoded;
 mod made;
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_config::EntityTags;
+use lowroad_engine::file::{OpenFile, Stamp, digest_bytes};
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 
 use self::made::{About, Made, bare, keeps, refused};
 use crate::changes::Changes;
+use crate::etag::{self, ContentDigests};
 use crate::files::{self, Folder, Place};
-use crate::heads::{self, HeadFacts};
+use crate::heads::HeadFacts;
 use crate::sites::{Below, Site};
 use crate::store::object::{Kind, Sources};
 use crate::store::place::Unplaced;
@@ -25,6 +28,8 @@ use crate::{clock, listing, mime};
 
 /// How often a file is read that changes while it is read.
 const TAKES_MAX: usize = 3;
+/// Later modification times are real ones: 1980-01-01, the first of ZIP archives, in any time zone.
+const LAST_NOMINAL_S: u64 = 315_532_800 + 86_400;
 /// What names of pages end with.
 const TEMPLATE_SUFFIX: &[u8] = b".lrp";
 
@@ -78,6 +83,7 @@ pub struct Loader {
     watcher: Option<Arc<Watcher>>,
     changes: Arc<Changes>,
     object_len_max: u64,
+    digests: ContentDigests,
 }
 
 /// A file found for a path, and what is to be said about it.
@@ -105,6 +111,7 @@ impl Loader {
             watcher,
             changes,
             object_len_max,
+            digests: ContentDigests::default(),
         }
     }
 
@@ -279,6 +286,7 @@ impl Loader {
             path: &want.path,
             content_type: "text/html; charset=utf-8",
             encoding: Encoding::Identity,
+            coding: Encoding::Identity,
             varies: false,
             len: page.len() as u64,
             etag: "",
@@ -324,6 +332,7 @@ impl Loader {
         }
         let site = &want.site;
         let content_type = mime::content_type(&found.path, &site.rules.types);
+        let coding = mime::coding(&found.path);
         let mut found = found;
         for _ in 0..TAKES_MAX {
             found.file = files::at_rest(found.file)?;
@@ -333,7 +342,8 @@ impl Loader {
             }
             let is_same = |old: &Object| {
                 let own = old.validity.sources().map(|own| &**own);
-                old.representation().is_some() && own == Some(&sources)
+                let is_settled = found.file.stamp.is_settled();
+                is_settled && old.representation().is_some() && own == Some(&sources)
             };
             if let Some(old) = &want.base
                 && is_same(old)
@@ -342,19 +352,27 @@ impl Loader {
                 return Ok(old.clone());
             }
             let stamp = found.file.stamp;
-            let encodings = self.encodings(site, &content_type, &sources);
-            let etag = heads::etag(stamp.modified_ns, stamp.len, Encoding::Identity);
+            let encodings = match coding {
+                Encoding::Identity => self.encodings(site, &content_type, &sources),
+                _ => EncodingSet::EMPTY,
+            };
+            let Ok(content) = self.tag_digest(site, &found.file) else {
+                found.file = files::as_it_is(&found.file)?;
+                continue;
+            };
+            let etag = content.map_or_else(|| etag::from_stamp(&stamp), etag::from_content);
             let facts = HeadFacts {
                 path: &found.path,
                 content_type: &content_type,
                 encoding: Encoding::Identity,
+                coding,
                 varies: !encodings.is_empty(),
                 len: stamp.len,
                 etag: &etag,
                 modified_s: seconds(&stamp),
             };
             let about = self.about(want, &facts, encodings, Arc::new(sources));
-            match self.take(about, &found.file)? {
+            match self.take(about, &found.file, content)? {
                 Taken::Made(made) => {
                     return Ok(ObjectArc::new(made.object(found.trust, checked_ms)));
                 }
@@ -406,18 +424,40 @@ impl Loader {
         encodings
     }
 
+    /// The digest of a file's content, where its tag is made of that.
+    fn tag_digest(&self, site: &Site, file: &OpenFile) -> io::Result<Option<u128>> {
+        let is_read = file.stamp.len <= self.object_len_max;
+        let is_wanted = site.rules.etag == EntityTags::Content;
+        if is_wanted || is_read && !etag::is_certain(&file.stamp) {
+            return self.digests.digest(file).map(Some);
+        }
+        Ok(None)
+    }
+
     /// Reads a file into memory if it is short enough and there is room. The copy counts only if
-    /// the file is unchanged afterwards.
-    fn take(&self, about: About<'_>, file: &Arc<OpenFile>) -> Result<Taken, Status> {
+    /// its digest is this one or, without any, the file is unchanged afterwards.
+    fn take(
+        &self,
+        about: About<'_>,
+        file: &Arc<OpenFile>,
+        content: Option<u128>,
+    ) -> Result<Taken, Status> {
         if about.facts.len > self.object_len_max {
             return Ok(Taken::Made(Box::new(about.in_file(file.clone()))));
         }
         let made = about.in_memory(&self.store, |into| {
             let read = file.file.read_exact_at(into, 0);
-            if !file.unchanged() {
-                return Err(Unplaced::Changed);
+            let is_whole = match content {
+                Some(digest) => read.is_err() || digest_bytes(into) == digest,
+                None => file.unchanged(),
+            };
+            match read {
+                _ if !is_whole => Err(Unplaced::Changed),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Err(Unplaced::Changed)
+                }
+                read => read.map_err(|_| Unplaced::Failed),
             }
-            read.map_err(|_| Unplaced::Failed)
         });
         match made {
             Ok(made) => Ok(Taken::Made(Box::new(made))),
@@ -434,10 +474,12 @@ enum Taken {
     Changed,
 }
 
+/// Last-Modified. Archives and reproducible builds give all files one time, which says nothing of changes.
 fn seconds(stamp: &Stamp) -> Option<u64> {
     // Never later than the answer (RFC 9110 §8.8.2.1).
     let modified_ns = stamp.modified_ns.min(clock::unix_ns());
-    u64::try_from(modified_ns / 1_000_000_000).ok()
+    let modified_s = u64::try_from(modified_ns / 1_000_000_000).ok();
+    modified_s.filter(|modified_s| *modified_s > LAST_NOMINAL_S)
 }
 
 fn sibling(relative: &Path, encoding: Encoding) -> PathBuf {

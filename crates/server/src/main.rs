@@ -28,6 +28,7 @@ mod clock;
 mod compress;
 mod dynamic;
 mod endpoint;
+mod etag;
 mod explain;
 mod features;
 mod fetch;

@@ -1,7 +1,27 @@
-//! Content types by file name, and which of them are worth compressing.
+//! Content types and codings by file name, and which types are worth compressing.
 //!
-//! The table is that of the `mime_guess` crate, which follows the IANA registry; a site may add
-//! types of its own.
+//! The table is that of mime-db, which joins the registry of IANA with what Apache and nginx use (the `mime-db` crate);
+//! a site may add types of its own.
+
+use lowroad_http::encoding::Encoding;
+
+/// Types that the table lacks, or does not have first.
+const OTHERS: &[(&str, &str)] = &[
+    ("3gpp", "video/3gpp"),
+    ("br", "application/x-brotli"),
+    ("ico", "image/x-icon"),
+    ("jpm", "image/jpm"),
+    ("mp3", "audio/mpeg"),
+    ("mpp", "application/vnd.ms-project"),
+    ("parquet", "application/vnd.apache.parquet"),
+    ("tgz", "application/gzip"),
+    ("xml", "text/xml"),
+    ("yaml", "application/yaml"), // RFC 9512
+    ("yml", "application/yaml"),
+    ("zst", "application/zstd"), // RFC 8878
+];
+/// Files that are a coding of the type of their name: browsers show nothing of them without Content-Encoding.
+const CODED: &[(&str, Encoding)] = &[("svgz", Encoding::Gzip)];
 
 /// Subtypes of `application` that are text.
 const TEXT_SUBTYPES: &[&str] = &[
@@ -9,8 +29,11 @@ const TEXT_SUBTYPES: &[&str] = &[
     "json",
     "ld+json",
     "manifest+json",
+    "node",
     "rtf",
+    "sql",
     "toml",
+    "vnd.apple.mpegurl",
     "wasm",
     "x-javascript",
     "x-ndjson",
@@ -30,14 +53,10 @@ pub fn content_type(name: &[u8], own: &[(String, String)]) -> String {
     if let Some((_, given)) = own {
         return given.clone();
     }
-    let guess = mime_guess::from_ext(&extension)
-        .first_raw()
-        .unwrap_or("application/octet-stream");
-    // The crate's name for it is the older one (RFC 9239 §6).
-    let guess = if guess == "application/javascript" {
-        "text/javascript"
-    } else {
-        guess
+    let other = OTHERS.iter().find(|(of, _)| *of == extension);
+    let guess = match other {
+        Some((_, content_type)) => content_type,
+        None => from_table(&extension).unwrap_or("application/octet-stream"),
     };
     if wants_charset(guess) {
         format!("{guess}; charset=utf-8")
@@ -46,12 +65,41 @@ pub fn content_type(name: &[u8], own: &[(String, String)]) -> String {
     }
 }
 
+/// How a file's bytes are coded already, by its name.
+pub fn coding(name: &[u8]) -> Encoding {
+    let extension = extension(name).unwrap_or_default();
+    let coded = CODED.iter().find(|(of, _)| *of == extension);
+    coded.map_or(Encoding::Identity, |(_, coding)| *coding)
+}
+
+/// The best of the types that the table has for an extension: a registered one rather than a vendor's, an experiment's
+/// or the one for anything; among equals video and audio rather than applications, and what is first.
+fn from_table(extension: &str) -> Option<&'static str> {
+    let of_extension = mime_db::EXTENSIONS
+        .iter()
+        .filter(|(of, _)| *of == extension);
+    let types = of_extension.filter_map(|(_, at)| Some(mime_db::TYPES.get(*at)?.0));
+    types.min_by_key(|content_type| {
+        let (kind, subtype) = content_type.split_once('/').unwrap_or_default();
+        let tree = match subtype {
+            // Obsolete (RFC 9239 §6).
+            "octet-stream" | "javascript" if kind == "application" => 3,
+            _ if subtype.starts_with("x-") => 2,
+            _ if subtype.starts_with("vnd.") || subtype.starts_with("prs.") => 1,
+            _ => 0,
+        };
+        (tree, !matches!(kind, "video" | "audio" | "font"))
+    })
+}
+
 /// Whether compressing such content pays.
 pub fn compresses(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or("").trim();
     match essence.split_once('/') {
         Some(("text", _)) => true,
-        Some(("image", subtype)) => subtype == "svg+xml" || subtype == "bmp" || subtype == "x-icon",
+        Some(("image", subtype)) => {
+            ["svg+xml", "bmp", "x-icon", "vnd.microsoft.icon"].contains(&subtype)
+        }
         Some(("font", subtype)) => subtype == "ttf" || subtype == "otf",
         Some(("application", subtype)) => {
             TEXT_SUBTYPES.contains(&subtype)
@@ -63,7 +111,8 @@ pub fn compresses(content_type: &str) -> bool {
 }
 
 fn wants_charset(essence: &str) -> bool {
-    essence.starts_with("text/") || essence == "application/json" || essence == "application/xml"
+    let is_text = ["application/json", "application/xml", "application/node"].contains(&essence);
+    is_text || essence.starts_with("text/")
 }
 
 fn extension(name: &[u8]) -> Option<String> {
@@ -84,6 +133,43 @@ mod tests {
         assert_eq!(of("/a.svg"), "image/svg+xml");
         assert_eq!(of("/a.webp"), "image/webp");
         assert_eq!(of("/a.woff2"), "font/woff2");
+        for (name, content_type) in [
+            ("rpm", "application/x-redhat-package-manager"),
+            ("ts", "video/mp2t"),
+            ("m3u8", "application/vnd.apple.mpegurl"),
+            ("otf", "font/otf"),
+            ("woff", "font/woff"),
+            ("tgz", "application/gzip"),
+            ("gz", "application/gzip"),
+            ("svgz", "image/svg+xml"),
+            ("cjs", "application/node; charset=utf-8"),
+            ("mjs", "text/javascript; charset=utf-8"),
+            ("map", "application/json; charset=utf-8"),
+            ("webmanifest", "application/manifest+json"),
+            ("md", "text/markdown; charset=utf-8"),
+            ("mp4", "video/mp4"),
+            ("m4a", "audio/mp4"),
+            ("xml", "text/xml; charset=utf-8"),
+            ("json", "application/json; charset=utf-8"),
+            ("avif", "image/avif"),
+            ("ico", "image/x-icon"),
+            ("deb", "application/x-debian-package"),
+            ("wasm", "application/wasm"),
+            ("zst", "application/zstd"),
+            ("pdf", "application/pdf"),
+            ("zip", "application/zip"),
+            ("7z", "application/x-7z-compressed"),
+            ("bin", "application/octet-stream"),
+            ("mp3", "audio/mpeg"),
+            ("ogg", "audio/ogg"),
+            ("webm", "video/webm"),
+            ("jpg", "image/jpeg"),
+            ("ttf", "font/ttf"),
+            ("csv", "text/csv; charset=utf-8"),
+            ("rss", "application/rss+xml"),
+        ] {
+            assert_eq!(of(&format!("/a.{name}")), content_type, "{name}");
+        }
         assert_eq!(of("/a.b/c"), "application/octet-stream");
         assert_eq!(of("/.profile"), "application/octet-stream");
         assert_eq!(of("/a.unheardof"), "application/octet-stream");

@@ -258,14 +258,81 @@ fn a_file_that_is_rewritten_in_place_is_cut() {
     expect_cut(&server, &mut client, &new);
 }
 
+/// What happens to the file at a path.
+type Change = fn(&std::path::Path);
+
 #[test]
-fn a_file_that_grows_is_cut() {
-    let (_folder, path, server, mut client) = half_sent();
-    let file = File::options().append(true).open(path).expect("open");
-    std::io::Write::write_all(&mut &file, b"B").expect("written");
-    let mut new = vec![0; LARGE];
-    new.push(b'B');
-    expect_cut(&server, &mut client, &new);
+fn a_file_whose_promised_bytes_stay_is_sent_to_its_end() {
+    let changes: [(&str, Change); 5] = [
+        ("append", |path| {
+            let file = File::options().append(true).open(path).expect("open");
+            std::io::Write::write_all(&mut &file, b"B").expect("written");
+        }),
+        ("link", |path| {
+            fs::hard_link(path, path.with_extension("link")).expect("linked")
+        }),
+        ("mode", |path| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            fs::set_permissions(path, mode).expect("mode set");
+        }),
+        ("touch", |path| {
+            let file = File::options().write(true).open(path).expect("open");
+            file.set_modified(std::time::SystemTime::now())
+                .expect("touched");
+        }),
+        ("rename", |path| {
+            fs::rename(path, path.with_extension("old")).expect("renamed")
+        }),
+    ];
+    for (what, change) in changes {
+        let (_folder, path, _server, mut client) = half_sent();
+        // By then it is known what all of it is.
+        while client.received.len() < 2 << 20 {
+            assert!(client.more(), "{what}");
+        }
+        change(&path);
+        let got = client.whole_response().expect(what);
+        assert!(
+            got.body.len() == LARGE && got.body.iter().all(|b| *b == 0),
+            "{what}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_grows_all_the_time_is_served_up_to_its_length() {
+    let folder = Folder::in_memory();
+    for len in [0, 20_000, 3 << 20] {
+        let path = folder.file("app.log", vec![b'x'; len]);
+        let server = Server::serve(PROGRAM, &folder, &[]);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut file = File::options().append(true).open(&path).expect("open");
+                while !stop.load(Relaxed) {
+                    std::io::Write::write_all(&mut file, b"y").expect("written");
+                    thread::sleep(Duration::from_millis(2));
+                }
+            });
+            let mut client = server.connect();
+            let fields = ["", "Range: bytes=0-99\r\n", "Accept-Encoding: gzip\r\n"];
+            let got = fields.map(|fields| {
+                client.send(format!("GET /app.log HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+                client.whole_response()
+            });
+            stop.store(true, Relaxed);
+            for (got, fields) in got.iter().zip(fields) {
+                let got = got.as_ref().expect("a whole answer");
+                let is_part = fields.starts_with("Range") && got.status == 206;
+                assert!(got.status == 200 || is_part, "{fields}: {}", got.head);
+                if got.field("content-encoding").is_none() {
+                    assert!(is_part || got.body.len() >= len, "{fields}");
+                    let (old, new) = got.body.split_at(len.min(got.body.len()));
+                    assert!(old.iter().all(|b| *b == b'x') && new.iter().all(|b| *b == b'y'));
+                }
+            }
+        });
+    }
 }
 
 #[test]

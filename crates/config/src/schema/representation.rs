@@ -46,6 +46,15 @@ pub enum Encoding {
     Gzip,
 }
 
+/// What entity tags (RFC 9110 §8.8.3) are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntityTags {
+    /// Inode, times and length of the file: another version has another one, on this machine. `"file"`
+    File,
+    /// A hash of the content, so servers with the same files have the same tags. `"content"`
+    Content,
+}
+
 /// A field value for the paths that a pattern matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternRule {

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use crate::Prefix;
 
 use super::{
-    Alias, Compress, HeaderRule, PatternRule, Redirect, Rewrite, Route, Rule, Tls, TrustedProxies,
+    Alias, Compress, EntityTags, HeaderRule, PatternRule, Redirect, Rewrite, Route, Rule, Tls,
+    TrustedProxies,
 };
 
 /// One site: names, listeners, and how its files are answered. `[[site]]`
@@ -33,6 +34,8 @@ pub struct Site {
     pub hidden: bool,
     /// Which symbolic links are followed. Default [`Symlinks::Beneath`].
     pub symlinks: Symlinks,
+    /// What the entity tags of files are made of. Default [`EntityTags::File`].
+    pub etag: EntityTags,
     /// Compression, prepared or on the fly. `[site.compress]`
     pub compress: Compress,
     /// Media types by file name extension (lower case, no dot), before the built-in table.
@@ -91,6 +94,7 @@ pub fn site_for_folder(root: PathBuf) -> Site {
         listing: false,
         hidden: false,
         symlinks: Symlinks::Beneath,
+        etag: EntityTags::File,
         compress: Compress::default(),
         types: Vec::new(),
         error_pages: BTreeMap::new(),

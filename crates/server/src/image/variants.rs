@@ -7,10 +7,12 @@ use std::path::Path;
 
 use lowroad_bare::archive::NewVariant;
 use lowroad_config as config;
+use lowroad_engine::file::digest_bytes;
 use lowroad_http::encoded::Section;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::h1::put_encoded;
 
+use crate::etag;
 use crate::heads::{self, HeadFacts};
 use crate::sites::HeaderPatterns;
 use crate::{clock, compress, mime};
@@ -34,16 +36,23 @@ pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<New
     let content_type = mime::content_type(path, &rules.types);
     let len_max = config::Server::default().cache_object_len_max;
     let len = file.body.len() as u64;
+    let coding = mime::coding(path);
     let is_made = rules.compress.enabled
+        && coding == Encoding::Identity
         && (rules.compress.len_min..=len_max).contains(&len)
         && mime::compresses(&content_type);
-    let siblings = ENCODED.map(|encoding| (encoding, sibling(from, encoding, file.modified_ns)));
+    let siblings = ENCODED.map(|encoding| {
+        let sibling = || sibling(from, encoding, file.modified_ns);
+        let is_coded = coding != Encoding::Identity;
+        (encoding, (!is_coded).then(sibling).flatten())
+    });
     let has_sibling = siblings.iter().any(|(_, sibling)| sibling.is_some());
     let said = Said {
         rules,
         header_patterns: &HeaderPatterns::new(rules),
         path,
         content_type: &content_type,
+        coding,
         varies: is_made || has_sibling,
         modified_ns: file.modified_ns,
     };
@@ -51,7 +60,7 @@ pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<New
     let mut seen = EncodingSet::EMPTY;
     for (encoding, sibling) in siblings {
         if let Some(sibling) = sibling {
-            let etag = heads::etag(sibling.modified_ns, sibling.body.len() as u64, encoding);
+            let etag = etag::with_encoding(&content_tag(&sibling.body), encoding);
             variants.push(said.variant(encoding, &etag, sibling.body));
             seen.insert(encoding);
         }
@@ -63,13 +72,18 @@ pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<New
         let made = compress::compress(&file.body, encoding);
         let made = made.map_err(|error| format!("{}: {error}", from.display()))?;
         if let Some(body) = made {
-            let etag = heads::etag(file.modified_ns, len, encoding);
+            let etag = etag::with_encoding(&content_tag(&file.body), encoding);
             variants.push(said.variant(encoding, &etag, body));
         }
     }
-    let etag = heads::etag(file.modified_ns, len, Encoding::Identity);
+    let etag = content_tag(&file.body);
     variants.insert(0, said.variant(Encoding::Identity, &etag, file.body));
     Ok(variants)
+}
+
+/// The tag of bytes. They come from a build machine, whose inodes mean nothing later.
+fn content_tag(body: &[u8]) -> String {
+    etag::from_content(digest_bytes(body))
 }
 
 /// What all variants of a file say.
@@ -78,6 +92,7 @@ struct Said<'s> {
     header_patterns: &'s HeaderPatterns,
     path: &'s [u8],
     content_type: &'s str,
+    coding: Encoding,
     varies: bool,
     modified_ns: i64,
 }
@@ -91,6 +106,7 @@ impl Said<'_> {
             path: self.path,
             content_type: self.content_type,
             encoding,
+            coding: self.coding,
             varies: self.varies,
             len: body.len() as u64,
             etag,

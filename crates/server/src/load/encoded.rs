@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use lowroad_engine::file::{OpenFile, Stamp};
-use lowroad_http::encoding::EncodingSet;
+use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 
 use super::made::Made;
 use super::{Loader, Taken, Want, place_of, sibling};
 use crate::compress;
+use crate::etag;
 use crate::files::{Folder, Place};
-use crate::heads::{self, HeadFacts};
+use crate::heads::HeadFacts;
 use crate::store::ObjectArc;
 use crate::store::object::{Representation, Sources};
 
@@ -45,11 +46,14 @@ impl Loader {
         if file.stamp != stamp {
             return Err(Status::SERVICE_UNAVAILABLE);
         }
-        let etag = heads::etag(stamp.modified_ns, stamp.len, want.encoding);
+        let content = self.tag_digest(&want.site, &file);
+        let content = content.map_err(|_| Status::SERVICE_UNAVAILABLE)?;
+        let etag = content.map_or_else(|| etag::from_stamp(&stamp), etag::from_content);
+        let etag = etag::with_encoding(&etag, want.encoding);
         let said = Said::of(want, identity, sources);
         let facts = said.facts(want, stamp.len, &etag, identity.modified.get());
         let about = self.about(want, &facts, EncodingSet::EMPTY, sources.clone());
-        match self.take(about, &Arc::new(file))? {
+        match self.take(about, &Arc::new(file), content)? {
             Taken::Made(made) => Ok(*made),
             Taken::Changed => Err(Status::SERVICE_UNAVAILABLE),
         }
@@ -67,8 +71,8 @@ impl Loader {
             identity.without(want.encoding);
             return Err(Status::NOT_ACCEPTABLE);
         };
-        let modified_ns = sources.original.map_or(0, |stamp| stamp.modified_ns);
-        let etag = heads::etag(modified_ns, identity.len(), want.encoding);
+        let tag = String::from_utf8_lossy(identity.validators().etag).into_owned();
+        let etag = etag::with_encoding(&tag, want.encoding);
         let said = Said::of(want, identity, sources);
         let facts = said.facts(want, body.len() as u64, &etag, identity.modified.get());
         let about = self.about(want, &facts, EncodingSet::EMPTY, sources.clone());
@@ -118,6 +122,7 @@ impl Said {
             path: &self.path,
             content_type: &self.content_type,
             encoding: want.encoding,
+            coding: Encoding::Identity,
             varies: true,
             len,
             etag,

@@ -1,0 +1,144 @@
+//! Digests of a file's blocks, taken before the first is sent: each block is compared when it is sent, so a client gets
+//! bytes of one version however the file's times change.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
+
+use super::FileSent;
+
+/// Bytes of a block.
+const BLOCK_LEN: u64 = 256 << 10;
+/// How many blocks digests are taken of at first, and later ahead of those that are sent.
+const TAKEN_FIRST: usize = 4;
+const TAKEN_MAX: usize = 256;
+/// Of longer files no digests are taken: theirs would take more than about 2 MB.
+pub(super) const DIGESTED_LEN_MAX: u64 = 16 << 30;
+
+/// Some bytes, or why there are none.
+pub(super) type BlockRead = Result<Vec<u8>, FileSent>;
+
+/// A block and its digest.
+type Entry = (u64, u64);
+
+/// The digests of one open file.
+#[derive(Debug, Default)]
+pub(super) struct BlockDigests(Mutex<BTreeMap<u64, u64>>);
+
+impl BlockDigests {
+    /// Reads the blocks of a range that have no digest yet, the first of them, of a file that promised `len` bytes.
+    /// With the end of what then has digests, of this range. `None`: the file is shorter.
+    pub(super) fn missing(
+        &self,
+        file: &File,
+        range: &Range<u64>,
+        len: u64,
+    ) -> Option<(Vec<Entry>, u64)> {
+        if range.is_empty() {
+            return Some((Vec::new(), range.end));
+        }
+        let blocks = range.start / BLOCK_LEN..=(range.end - 1) / BLOCK_LEN;
+        let missing: Vec<u64> = {
+            let known = self.lock();
+            let missing = blocks.filter(|block| !known.contains_key(block));
+            let count = if known.is_empty() {
+                TAKEN_FIRST
+            } else {
+                TAKEN_MAX
+            };
+            missing.take(count).collect()
+        };
+        let end = match missing.last() {
+            Some(last) => range.end.min((last + 1) * BLOCK_LEN),
+            None => range.end,
+        };
+        let read = |block| Some((block, xxh3_64(&read(file, bounds(block, len)).ok()?)));
+        Some((missing.into_iter().map(read).collect::<Option<_>>()?, end))
+    }
+
+    /// Adds digests. Whether none is known otherwise.
+    pub(super) fn add(&self, entries: &[Entry]) -> bool {
+        let mut known = self.lock();
+        let mut add = |(block, digest): &Entry| *known.entry(*block).or_insert(*digest) == *digest;
+        entries.iter().all(&mut add)
+    }
+
+    /// Reads a start of `range`, to the end of its first block at most, of a file that promised `len` bytes.
+    pub(super) fn read(&self, file: &File, range: &Range<u64>, len: u64) -> BlockRead {
+        let block = range.start / BLOCK_LEN;
+        let mut bytes = read(file, bounds(block, len))?;
+        if !self.add(&[(block, xxh3_64(&bytes))]) {
+            return Err(FileSent::Changed);
+        }
+        let within = |at: u64| usize::try_from(at - block * BLOCK_LEN).unwrap_or(usize::MAX);
+        bytes.truncate(within(range.end));
+        bytes.drain(..within(range.start).min(bytes.len()));
+        match bytes.is_empty() {
+            true => Err(FileSent::Changed), // the range ends behind the promised length
+            false => Ok(bytes),
+        }
+    }
+
+    /// Whether there are digests, and the file still has the bytes of the first of them.
+    pub(super) fn are_kept(&self, file: &File, len: u64) -> bool {
+        let known: Vec<Entry> = {
+            let known = self.lock();
+            known
+                .iter()
+                .take(TAKEN_MAX)
+                .map(|(at, digest)| (*at, *digest))
+                .collect()
+        };
+        let is_kept = |(block, digest): &Entry| {
+            read(file, bounds(*block, len)).is_ok_and(|bytes| xxh3_64(&bytes) == *digest)
+        };
+        !known.is_empty() && known.iter().all(is_kept)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bounds(block: u64, len: u64) -> Range<u64> {
+    block * BLOCK_LEN..((block + 1) * BLOCK_LEN).min(len)
+}
+
+/// Reads a range. Blocks on the disk.
+pub(super) fn read(file: &File, range: Range<u64>) -> BlockRead {
+    let len = range.end.saturating_sub(range.start);
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    match file.read_exact_at(&mut bytes, range.start) {
+        Ok(()) => Ok(bytes),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(FileSent::Changed),
+        Err(_) => Err(FileSent::Failed),
+    }
+}
+
+/// The digest of a range of a file. Blocks on the disk.
+///
+/// # Errors
+/// When it can't be read, or ends before.
+pub fn digest(file: &File, range: Range<u64>) -> io::Result<u128> {
+    let mut digest = Xxh3Default::new();
+    let mut buffer = vec![0; 64 << 10];
+    let mut at = range.start;
+    while at < range.end {
+        let len = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+        let piece = &mut buffer[..len.min(64 << 10)];
+        file.read_exact_at(piece, at)?;
+        digest.update(piece);
+        at += piece.len() as u64;
+    }
+    Ok(digest.digest128())
+}
+
+/// The same of bytes.
+pub fn digest_bytes(bytes: &[u8]) -> u128 {
+    xxhash_rust::xxh3::xxh3_128(bytes)
+}

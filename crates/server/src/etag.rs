@@ -1,0 +1,145 @@
+//! Entity tags of files (RFC 9110 §8.8.3).
+//!
+//! By default a tag names the version of a file on this machine: inode, times and length. One whole-second clock is too
+//! coarse for that: then the content is hashed if it is read anyway, and the tag is weak if it is not. Where the tags of
+//! several servers must agree, the content is always hashed.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use lowroad_engine::file::{OpenFile, Stamp, digest, digest_bytes};
+use lowroad_http::encoding::Encoding;
+
+/// Digests of long files that are remembered. They are forgotten all at once.
+const DIGESTS_MAX: usize = 4096;
+
+/// The tag of the version of a file that a stamp names.
+pub fn from_stamp(stamp: &Stamp) -> String {
+    let mut facts = [0; 24];
+    facts[..8].copy_from_slice(&stamp.id.1.to_le_bytes());
+    facts[8..16].copy_from_slice(&stamp.modified_ns.to_le_bytes());
+    facts[16..].copy_from_slice(&stamp.changed_ns.to_le_bytes());
+    // Hashed, since inodes are no one else's business.
+    let version = digest_bytes(&facts) as u64;
+    let weak = if is_certain(stamp) { "" } else { "W/" };
+    format!("{weak}\"{version:x}-{:x}\"", stamp.len)
+}
+
+/// The tag of bytes with this digest.
+pub fn from_content(digest: u128) -> String {
+    format!("\"{digest:032x}\"")
+}
+
+/// The tag of a coding of what a tag names.
+pub fn with_encoding(tag: &str, encoding: Encoding) -> String {
+    let suffix = match encoding {
+        Encoding::Identity => "",
+        Encoding::Brotli => "-br",
+        Encoding::Zstd => "-zst",
+        Encoding::Gzip => "-gz",
+    };
+    match tag.strip_suffix('"') {
+        Some(start) => format!("{start}{suffix}\""),
+        None => String::new(),
+    }
+}
+
+/// Whether another version of the file has another stamp: not while it is written all the time, nor where times are
+/// whole seconds. File systems that are images have those; all their files may even have the same time.
+pub fn is_certain(stamp: &Stamp) -> bool {
+    stamp.is_settled() && stamp.changed_ns % 1_000_000_000 != 0
+}
+
+/// Digests of files' contents. They are remembered, since long files are not kept in memory.
+#[derive(Default)]
+pub struct ContentDigests(Mutex<HashMap<Stamp, u128>>);
+
+impl ContentDigests {
+    /// The digest of a file up to the length in its stamp. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When it can't be read, is shorter, or changed meanwhile.
+    pub fn digest(&self, file: &OpenFile) -> io::Result<u128> {
+        let stamp = &file.stamp;
+        let known = |digests: &Mutex<HashMap<Stamp, u128>>| {
+            let digests = digests.lock().unwrap_or_else(PoisonError::into_inner);
+            digests.get(stamp).copied()
+        };
+        if let Some(digest) = known(&self.0) {
+            return Ok(digest);
+        }
+        let digest = digest(&file.file, 0..stamp.len)?;
+        if stamp.is_settled() && !file.unchanged() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if is_certain(stamp) {
+            let mut digests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if digests.len() >= DIGESTS_MAX {
+                digests.clear();
+            }
+            digests.insert(*stamp, digest);
+        }
+        Ok(digest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp = Stamp {
+        id: (1, 2),
+        len: 3,
+        modified_ns: 4_000_000_000,
+        changed_ns: 5_000_000_006,
+        links: 1,
+    };
+
+    #[test]
+    fn another_version_has_another_tag() {
+        let versions = [
+            STAMP,
+            Stamp {
+                id: (1, 3),
+                ..STAMP
+            },
+            Stamp { len: 4, ..STAMP },
+            Stamp {
+                modified_ns: 4_000_000_001,
+                ..STAMP
+            },
+            Stamp {
+                changed_ns: 5_000_000_007,
+                ..STAMP
+            },
+        ];
+        let mut tags: Vec<String> = versions.iter().map(from_stamp).collect();
+        assert_eq!(tags[0], from_stamp(&STAMP));
+        tags.sort();
+        tags.dedup();
+        assert_eq!(tags.len(), versions.len());
+        assert!(
+            tags.iter()
+                .all(|tag| tag.starts_with('"') && tag.ends_with("\""))
+        );
+    }
+
+    #[test]
+    fn a_tag_is_weak_where_the_stamp_proves_nothing() {
+        let coarse = Stamp {
+            changed_ns: 5_000_000_000,
+            ..STAMP
+        };
+        for stamp in [coarse, STAMP.unsettled()] {
+            assert!(from_stamp(&stamp).starts_with("W/\""), "{stamp:?}");
+        }
+    }
+
+    #[test]
+    fn codings_have_tags_of_their_own() {
+        assert_eq!(with_encoding("W/\"a-1\"", Encoding::Brotli), "W/\"a-1-br\"");
+        assert_eq!(with_encoding("\"a\"", Encoding::Identity), "\"a\"");
+        assert_eq!(with_encoding("", Encoding::Gzip), "", "the site removes it");
+    }
+}
