@@ -5,8 +5,11 @@
 
 use std::fmt;
 
+mod notation;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use notation::Notation;
 
 /// A longer pattern is a mistake.
 const LEN_MAX: usize = 1024;

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use lowroad_config::{Config, LogTarget, ModuleCode};
+use lowroad_config::{Action, Config, LogTarget, ModuleCode};
 use nix::unistd::{Group, User};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
@@ -15,30 +15,67 @@ use crate::programs::modules;
 use crate::say;
 use crate::tls;
 
+/// What was found, if `run` would start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing wrong.
+    Fine,
+    /// Something that some clients or somebody else may notice.
+    Warnings,
+}
+
+/// What `check` ends with if there are warnings only.
+pub const WARNINGS_CODE: u8 = 3;
+
 /// Says what is wrong with a configuration file, or that nothing is.
 ///
 /// # Errors
 /// All that is wrong with it, a line each.
-pub fn check(file: &Path) -> Result<(), String> {
+pub fn check(file: &Path) -> Result<Outcome, String> {
     let config = cli::load(file)?;
     let mut problems = Vec::new();
+    let mut warnings = narrow_rules(&config);
     accounts(&config, &mut problems);
     logs(&config, &mut problems);
     variables(&config, &mut problems);
     libraries(&config, &mut problems);
     problems.extend(modules::check(&config).err());
-    problems.extend(tls::check(&config).err());
+    let (refused, doubts) = tls::check(&config);
+    problems.extend(refused);
+    warnings.extend(doubts);
+    let text = std::fs::read_to_string(file).unwrap_or_default();
     if !problems.is_empty() {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
+        problems.extend(warnings);
         let lines = placed(&problems.join("\n"), &text, file);
         return Err(lines.join("\n"));
+    }
+    if !warnings.is_empty() {
+        let lines = placed(&warnings.join("\n"), &text, file);
+        say::note(format_args!("{}", lines.join("\n")));
+        return Ok(Outcome::Warnings);
     }
     let count = config.sites.len();
     let sites = if count == 1 { "site" } else { "sites" };
     say::out(format_args!(
         "{}: {count} {sites}, nothing wrong\n",
         file.display()
-    ))
+    ))?;
+    Ok(Outcome::Fine)
+}
+
+/// Rules that forbid the name of a folder, but nothing in it.
+fn narrow_rules(config: &Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for rule in config.sites.iter().flat_map(|site| &site.access) {
+        let text = rule.pattern.to_string();
+        let is_folder = text.len() > 1 && text.ends_with('/') && !text.contains('*');
+        if is_folder && matches!(rule.action, Action::Deny(_)) {
+            warnings.push(format!(
+                "rule {text}: what is in the folder is not denied; {text}** denies that, too"
+            ));
+        }
+    }
+    warnings
 }
 
 /// Problems, each with the first line of the file's text that names its path, if one does.

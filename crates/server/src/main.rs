@@ -123,7 +123,10 @@ fn run(command: Command) -> ExitCode {
         Command::Run { config } => {
             cli::load(&config).and_then(|loaded| process::run(loaded, Some(config), None))
         }
-        Command::Check { config } => check::check(&config),
+        Command::Check { config } => match check::check(&config) {
+            Ok(check::Outcome::Warnings) => return ExitCode::from(check::WARNINGS_CODE),
+            checked => checked.map(|_| ()),
+        },
         Command::Completions { shell } => manual::completions(shell),
         Command::ManPages { folder } => manual::pages(&folder),
         Command::Reload(told) => admin::reload(&told),

@@ -33,6 +33,8 @@ pub struct Certificate<'a> {
     pub is_authority: bool,
     /// Which of its issuer's keys has signed it (RFC 5280, section 4.2.1.1).
     pub authority_key: Option<&'a [u8]>,
+    /// Whether it says where its issuer's certificate is to be had: those of public authorities do.
+    pub names_issuer: bool,
 }
 
 /// A subject alternative name.
@@ -62,6 +64,9 @@ impl std::fmt::Display for AltName {
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
+const AUTHORITY_INFORMATION: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x01];
+/// Of that, the place of the issuer's certificate.
+const ISSUERS: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x02];
 
 impl<'a> Certificate<'a> {
     /// Reads a certificate (RFC 5280, section 4.1). `None`: it is none.
@@ -88,6 +93,7 @@ impl<'a> Certificate<'a> {
             names: Vec::new(),
             is_authority: false,
             authority_key: None,
+            names_issuer: false,
         };
         // Two unique identifiers, which nobody uses, may stand before the extensions.
         if let Some(extensions) = fields.find(|field| field.tag == der::context(3, true)) {
@@ -114,6 +120,15 @@ impl<'a> Certificate<'a> {
             let mut fields = value.expect(der::SEQUENCE)?.inside();
             let key = fields.optional(der::context(0, false));
             self.authority_key = key.map(|key| key.content);
+        } else if id == AUTHORITY_INFORMATION {
+            let mut places = value.expect(der::SEQUENCE)?.inside();
+            let is_issuers = |place: Element<'_>| {
+                place
+                    .inside()
+                    .expect(der::OID)
+                    .is_some_and(|id| id.content == ISSUERS)
+            };
+            self.names_issuer = places.any(is_issuers);
         }
         Some(())
     }

@@ -3,6 +3,7 @@
 //! Like the rest of the reader it knows no key of the schema.
 
 use super::{At, Section, Source};
+use crate::pattern::Notation;
 use crate::value::Refused;
 use crate::{Pattern, PatternError};
 use std::borrow::Cow;
@@ -85,7 +86,12 @@ impl<'d> Item<'d> {
     }
 
     pub(crate) fn pattern(&self) -> Option<Pattern> {
-        let refused = match Pattern::parse(self.text()?) {
+        let text = self.text()?;
+        if let Some(notation) = Notation::find(text) {
+            self.refuse("a pattern", notation.advice());
+            return None;
+        }
+        let refused = match Pattern::parse(text) {
             Ok(pattern) => return Some(pattern),
             Err(PatternError::Empty | PatternError::NotAbsolute) => {
                 "/PATH or a FILE NAME, with * (within a segment) and ** (across segments): /img/**, *.css"

@@ -5,16 +5,13 @@ use lowroad_config::{self as config, ClientCertificates, Config};
 use super::files::Pairs;
 use super::{clients, unix_s};
 
-/// Reads all that a configuration names.
-///
-/// # Errors
-/// All that is wrong or doubtful, a line each.
-pub fn check(config: &Config) -> Result<(), String> {
+/// Reads all that a configuration names: what keeps the server from starting, and what is doubtful, a line each.
+pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     let sites = config.sites.iter().filter(|site| site.tls.is_some());
     let sites: Vec<config::Site> = sites.cloned().collect();
-    let mut problems = Vec::new();
+    let (mut problems, mut warnings) = (Vec::new(), Vec::new());
     match Pairs::read(&sites, unix_s()) {
-        Ok((_, doubts)) => problems.extend(doubts),
+        Ok((_, doubts)) => warnings.extend(doubts),
         Err(fatal) => problems.push(fatal),
     }
     if let Some(acme) = &config.acme {
@@ -30,8 +27,5 @@ pub fn check(config: &Config) -> Result<(), String> {
             problems.push(format!("client_ca: {error}"));
         }
     }
-    match problems.is_empty() {
-        true => Ok(()),
-        false => Err(problems.join("\n")),
-    }
+    (problems, warnings)
 }

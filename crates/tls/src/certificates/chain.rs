@@ -41,7 +41,8 @@ fn of_time(chain: &[Option<Certificate<'_>>], unix_s: u64) -> Option<Reason> {
 }
 
 /// Each has signed the one before. The last is signed by an authority that clients have; what an authority itself
-/// has signed last need not be there. A lone certificate that is not its own issuer lacks the link between.
+/// has signed last need not be there. A lone certificate that says where its issuer's is to be had lacks the link between:
+/// public authorities never sign one with their root. Others do, and clients that trust the root need no more.
 fn of_links(chain: &[Option<Certificate<'_>>]) -> Option<Reason> {
     for (place, pair) in chain.windows(2).enumerate() {
         let [Some(link), Some(next)] = pair else {
@@ -52,7 +53,7 @@ fn of_links(chain: &[Option<Certificate<'_>>]) -> Option<Reason> {
         }
     }
     match chain {
-        [Some(own)] if !own.is_self_issued() => {
+        [Some(own)] if !own.is_self_issued() && own.names_issuer => {
             Some(Reason::IncompleteChain(display_name(own.issuer)))
         }
         _ => None,

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use lowroad_tls::authority::Authority;
 use lowroad_tls::certificates::{Files, Problem, Reason, read};
-use rcgen::{CertificateParams, Issuer, KeyPair};
+use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, Issuer, KeyPair};
 
 use crate::pair::tempdir::Folder;
 use crate::pair::{AUTHORITY, NOW_S};
@@ -90,6 +90,29 @@ fn times_are_looked_at() {
     ));
 }
 
+/// A certificate of another issuer with one access method for its information, and its key.
+fn signed_with(method: &[u8]) -> (String, String) {
+    let element = |tag: u8, content: &[u8]| {
+        let mut element = vec![tag, u8::try_from(content.len()).unwrap()];
+        element.extend_from_slice(content);
+        element
+    };
+    let place = [element(0x06, method), element(0x86, b"http://a.example/ca")].concat();
+    let information = element(0x30, &element(0x30, &place));
+    let access = CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], information);
+    let mut params = CertificateParams::new(["a.example".to_owned()]).unwrap();
+    params.custom_extensions.push(access);
+    let mut between = CertificateParams::new([]).unwrap();
+    between.distinguished_name = DistinguishedName::new();
+    between
+        .distinguished_name
+        .push(DnType::CommonName, "Between");
+    let issuer = Issuer::new(between, KeyPair::generate().unwrap());
+    let key = KeyPair::generate().unwrap();
+    let own = params.signed_by(&key, &issuer).unwrap();
+    (own.pem(), key.serialize_pem())
+}
+
 #[test]
 fn a_chain_is_looked_at() {
     let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
@@ -97,9 +120,26 @@ fn a_chain_is_looked_at() {
         .split_inclusive("-----END CERTIFICATE-----\n")
         .next()
         .unwrap();
-    let alone = Site::new(own, &key);
-    let name = "CN=Lowroad local authority on here".to_owned();
-    assert_eq!(alone.doubts(NOW_S), [Reason::IncompleteChain(name)]);
+    // A root that is not public may sign by itself; clients that trust it have it.
+    assert_eq!(Site::new(own, &key).doubts(NOW_S), []);
+    // Public authorities say where the certificate between is to be had (RFC 5280 §4.2.2.1).
+    let (own, key) = signed_with(&[0x2b, 6, 1, 5, 5, 7, 0x30, 2]);
+    let name = "CN=Between".to_owned();
+    assert_eq!(
+        Site::new(&own, &key).doubts(NOW_S),
+        [Reason::IncompleteChain(name)]
+    );
+    let (own, key) = signed_with(&[0x2b, 6, 1, 5, 5, 7, 0x30, 1]);
+    assert_eq!(
+        Site::new(&own, &key).doubts(NOW_S),
+        [],
+        "only a place for OCSP"
+    );
+    let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
+    let own = chain
+        .split_inclusive("-----END CERTIFICATE-----\n")
+        .next()
+        .unwrap();
 
     let other = Folder::new("other");
     let other = Authority::open(other.path(), "elsewhere", NOW_S).unwrap();
