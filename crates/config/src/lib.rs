@@ -47,7 +47,7 @@ pub use feature::{Feature, Lacking};
 pub use paths::{Captured, Expression, Paths};
 pub use pattern::{Pattern, PatternError};
 pub use pattern_set::{MatchScope, PatternSet, PatternSetBuilder};
-pub use prefix::{Prefix, PrefixSet};
+pub use prefix::{Prefix, PrefixMap, PrefixSet};
 pub use problem::Problem;
 pub use schema::*;
 

@@ -1,5 +1,6 @@
 //! Addresses that begin alike: `192.0.2.1`, `10.0.0.0/8`, `2001:db8::/32`. Knows nothing of what they are for.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -121,6 +122,47 @@ impl PrefixSet {
     }
 }
 
+/// Values by prefix; a look-up takes time in proportion to the number of different prefix lengths.
+#[derive(Clone, Debug)]
+pub struct PrefixMap<T> {
+    /// By prefix, with the first address in place of any other.
+    values: HashMap<(IpAddr, u32), Vec<T>>,
+    /// The lengths in use, of IPv4 and of IPv6.
+    lens: [Vec<u32>; 2],
+}
+
+impl<T> Default for PrefixMap<T> {
+    fn default() -> Self {
+        PrefixMap {
+            values: HashMap::new(),
+            lens: Default::default(),
+        }
+    }
+}
+
+impl<T> PrefixMap<T> {
+    /// Adds a value for a prefix.
+    pub fn insert(&mut self, prefix: &Prefix, value: T) {
+        let lens = &mut self.lens[usize::from(prefix.address.is_ipv6())];
+        if !lens.contains(&prefix.bits) {
+            lens.push(prefix.bits);
+        }
+        let key = (*prefix.range().start(), prefix.bits);
+        self.values.entry(key).or_default().push(value);
+    }
+
+    /// The values of all prefixes that contain an address, by the rule of [`Prefix::has`].
+    pub fn get(&self, address: IpAddr) -> impl Iterator<Item = &T> {
+        let address = address.to_canonical();
+        let lens = &self.lens[usize::from(address.is_ipv6())];
+        let found = lens.iter().filter_map(move |&bits| {
+            let first = *Prefix { address, bits }.range().start();
+            self.values.get(&(first, bits))
+        });
+        found.flatten()
+    }
+}
+
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.bits == len(self.address) {
@@ -142,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_has_what_one_of_its_prefixes_has() {
+    fn sets_and_maps_find_the_prefixes_of_an_address() {
         let texts = [
             "10.0.0.0/8",
             "10.1.0.0/16",
@@ -155,6 +197,10 @@ mod tests {
         ];
         let prefixes = texts.map(|text| Prefix::parse(text).expect(text));
         let set = PrefixSet::new(&prefixes);
+        let mut map = PrefixMap::default();
+        for (number, prefix) in prefixes.iter().enumerate() {
+            map.insert(prefix, number);
+        }
         for address in [
             "0.0.0.0",
             "9.255.255.255",
@@ -183,6 +229,10 @@ mod tests {
             let address: IpAddr = address.parse().expect(address);
             let expected = prefixes.iter().any(|prefix| prefix.has(address));
             assert_eq!(set.has(address), expected, "{address}");
+            let mut found: Vec<usize> = map.get(address).copied().collect();
+            found.sort_unstable();
+            let having = (0..prefixes.len()).filter(|number| prefixes[*number].has(address));
+            assert!(having.eq(found), "{address}");
         }
         assert!(PrefixSet::new(&[]).is_empty() && !set.is_empty());
         let all = PrefixSet::new(&[Prefix::parse("0.0.0.0/0").expect("all")]);

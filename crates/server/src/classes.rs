@@ -1,8 +1,8 @@
-//! Classes of requests: which one a request is in (`members`), what happened to those of each, and how their calls of
+//! Classes of requests: which one a request is in (`index`), what happened to those of each, and how their calls of
 //! programs and origins wait for their turn (`turn`). Whose turn it is, `lowroad_qos` says.
 
-mod members;
-mod paths;
+mod conditions;
+mod index;
 mod turn;
 
 use std::net::IpAddr;
@@ -13,14 +13,14 @@ use lowroad_config as config;
 use lowroad_http::request::Request;
 use lowroad_qos::{Bounds, Bucket, Rate, Rules, Scheduler};
 
-use paths::ClassPaths;
+use index::ClassIndex;
 use turn::Place;
 
 /// The classes of one configuration, of which there is at least one.
 pub struct Classes {
     /// In the order in which they are tried; everything belongs to the last.
     all: Vec<Class>,
-    paths: ClassPaths,
+    index: ClassIndex,
     bounds: Bounds,
     scheduler: Mutex<Scheduler<Arc<Place>>>,
 }
@@ -102,7 +102,7 @@ impl Classes {
         };
         Classes {
             all: rules.iter().map(class).collect(),
-            paths: ClassPaths::new(rules),
+            index: ClassIndex::new(rules),
             bounds,
             scheduler: Mutex::new(Scheduler::new(bounds, &of_scheduler)),
         }
@@ -119,10 +119,7 @@ impl Classes {
 
     /// The class of a request for a decoded path from this address.
     pub fn choose(self: &Arc<Self>, request: &Request<'_>, path: &[u8], peer: IpAddr) -> Chosen {
-        let mut host = [0; 256];
-        let asked = members::Asked::new(request, peer, &mut host);
-        let mut for_path = self.paths.classes(path).into_iter();
-        let first = for_path.find(|number| asked.is_in(&self.all[*number].rules.members));
+        let first = self.index.class(request, path, peer);
         Chosen {
             classes: self.clone(),
             number: first.unwrap_or(self.all.len() - 1),

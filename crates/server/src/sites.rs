@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use lowroad_config as config;
-use lowroad_config::{Name, Root};
+use lowroad_config::{Name, PrefixSet, Root};
 use lowroad_engine::ListenerId;
 use lowroad_engine::layer::Secured;
 use lowroad_http::encoding::EncodingSet;
@@ -73,6 +73,8 @@ pub struct Site {
     pub routes: Arc<Routes>,
     /// What stands before it, if anything does.
     pub guard: Option<Arc<Guard>>,
+    /// Addresses that may purge.
+    pub purge_from: PrefixSet,
     /// Its rules for fields, by path.
     pub header_patterns: HeaderPatterns,
     /// Paths may lead to others inside the server, or be for those only.
@@ -372,6 +374,7 @@ impl Site {
             pages: Pages::load(base, rules),
             routes,
             guard,
+            purge_from: PrefixSet::new(&rules.purge_from),
             leads_within: !rules.rewrites.is_empty()
                 || rules.aliases.iter().any(|alias| alias.internal),
             stable: identity.stable(),

@@ -1,10 +1,7 @@
 //! The method PURGE: from addresses that the site allows, it purges the URL that it names, in all variants, those that begin
 //! so if it ends with `*`, or what bears the tags in its Cache-Tag and Surrogate-Key. There is no standard for it; this is what applications say to other caches.
 
-use std::net::IpAddr;
-
 use lowroad_cache::pattern::Pattern;
-use lowroad_config::Prefix;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
 
@@ -26,7 +23,7 @@ pub fn answer<W: World>(world: &W, asked: &Asked<'_>, to: &mut Responder<'_, '_>
     if to.exchange.body.is_some() {
         to.response.close();
     }
-    if !is_allowed(&at.site.rules.purge_from, to.exchange.peer) {
+    if !at.site.purge_from.has(to.exchange.peer) {
         return made(to.refuse(Some(at), Status::METHOD_NOT_ALLOWED));
     }
     let (Some(is_soft), Some(meant)) = (is_soft(to), meant(to)) else {
@@ -53,10 +50,6 @@ pub fn told(at: At<'_>, are_kept: bool, to: &mut Responder<'_, '_>) -> Decision 
         to.response.bytes(TEXT.into());
     }
     made(Status::OK)
-}
-
-fn is_allowed(from: &[Prefix], peer: IpAddr) -> bool {
-    from.iter().any(|prefix| prefix.has(peer))
 }
 
 /// Whether it only makes stale; `None` if it asks for what is not known: to do less than that would leave what was meant.

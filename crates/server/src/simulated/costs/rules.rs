@@ -4,8 +4,8 @@ use lowroad_testkit::instructions::{self, CountedPiece};
 
 use super::Exchange;
 
-/// One entry of each kind; `N` becomes its number.
-const ENTRIES: [(&str, &str); 13] = [
+/// One entry of each kind; `N` becomes its number, and `@` two bytes of an address.
+const ENTRIES: [(&str, &str); 18] = [
     (
         "rule",
         "[[site.rule]]\npattern = \"/private-N/**\"\ndeny = 403\n",
@@ -58,6 +58,26 @@ const ENTRIES: [(&str, &str); 13] = [
         "cache_control",
         "[[site.cache_control]]\npattern = \"/docs-N/**\"\nvalue = \"no-store\"\n",
     ),
+    (
+        "class by path",
+        "[[class]]\nname = \"cN\"\nroutes = \"/docs-N/**\"\n",
+    ),
+    (
+        "class by address",
+        "[[class]]\nname = \"cN\"\nroutes = \"/**\"\naddresses = \"10.@.0/24\"\n",
+    ),
+    (
+        "class by host",
+        "[[class]]\nname = \"cN\"\nroutes = \"/**\"\nhosts = \"*.exampleN.com\"\n",
+    ),
+    (
+        "class by field",
+        "[[class]]\nname = \"cN\"\nroutes = \"/**\"\nheaders = [\"User-Agent: N\"]\n",
+    ),
+    (
+        "class by many fields",
+        "[[class]]\nname = \"cN\"\nroutes = \"/**\"\nheaders = [\"x-N\"]\n",
+    ),
 ];
 
 /// Number of entries, compared with one.
@@ -67,7 +87,10 @@ const SHARE_MAX: f64 = 0.05;
 
 fn entries(entry: &str, count: usize) -> String {
     (0..count)
-        .map(|number| entry.replace('N', &number.to_string()))
+        .map(|number| {
+            let bytes = format!("{}.{}", number / 250, number % 250);
+            entry.replace('N', &number.to_string()).replace('@', &bytes)
+        })
         .collect()
 }
 

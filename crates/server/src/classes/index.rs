@@ -1,0 +1,234 @@
+//! Finds the class of a request. Each class is entered under its most selective condition: addresses, else fields, else
+//! hosts, else paths. So a request is compared only with classes that it meets in that condition, and with those without
+//! any, however many there are.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use lowroad_config as config;
+use lowroad_config::{MatchScope, Pattern, PatternSet, PatternSetBuilder, PrefixMap};
+use lowroad_http::host;
+use lowroad_http::request::Request;
+
+use super::conditions::{ClassConditions, ClassInput, FieldMap, HostMap};
+
+/// Classes by their conditions. Numbers are those of classes in the order in which they are tried.
+pub(super) struct ClassIndex {
+    conditions: Vec<ClassConditions>,
+    by_address: PrefixMap<usize>,
+    by_field: FieldMap<usize>,
+    by_host: HostMap<usize>,
+    /// By the number of a pattern.
+    by_pattern: Vec<Vec<usize>>,
+    /// Classes without conditions.
+    unconditional: Vec<usize>,
+    /// The different patterns of all classes.
+    patterns: PatternSet,
+}
+
+/// Collects the different patterns of all classes.
+#[derive(Default)]
+struct PatternNumbers {
+    builder: PatternSetBuilder,
+    by_text: HashMap<String, u32>,
+}
+
+impl PatternNumbers {
+    fn number(&mut self, pattern: &Pattern) -> u32 {
+        let next = u32::try_from(self.by_text.len()).unwrap_or(u32::MAX);
+        *self.by_text.entry(pattern.to_string()).or_insert_with(|| {
+            self.builder.add(pattern, MatchScope::Script);
+            next
+        })
+    }
+}
+
+impl ClassIndex {
+    /// For classes in the order in which they are tried.
+    pub(super) fn new(classes: &[&config::Class]) -> ClassIndex {
+        let mut numbers = PatternNumbers::default();
+        let conditions = classes.iter().map(|class| {
+            let routes = class.members.routes.iter();
+            let patterns = routes.map(|pattern| numbers.number(pattern)).collect();
+            ClassConditions::new(&class.members, patterns)
+        });
+        let mut index = ClassIndex {
+            conditions: conditions.collect(),
+            by_address: PrefixMap::default(),
+            by_field: FieldMap::default(),
+            by_host: HostMap::default(),
+            by_pattern: vec![Vec::new(); numbers.by_text.len()],
+            unconditional: Vec::new(),
+            patterns: numbers.builder.build([]),
+        };
+        for (number, class) in classes.iter().enumerate() {
+            index.enter(number, &class.members);
+        }
+        index
+    }
+
+    fn enter(&mut self, number: usize, members: &config::Members) {
+        let config::Members {
+            hosts,
+            routes,
+            addresses,
+            headers,
+        } = members;
+        if !addresses.is_empty() {
+            for prefix in addresses {
+                self.by_address.insert(prefix, number);
+            }
+        } else if !headers.is_empty() {
+            for line in headers {
+                self.by_field.insert(line, number);
+            }
+        } else if !hosts.is_empty() {
+            for name in hosts {
+                self.by_host.insert(name, number);
+            }
+        } else if !routes.is_empty() {
+            for pattern in &self.conditions[number].patterns {
+                self.by_pattern[*pattern as usize].push(number);
+            }
+        } else {
+            self.unconditional.push(number);
+        }
+    }
+
+    /// The number of the first class of a request for a decoded path from this address.
+    pub(super) fn class(&self, request: &Request<'_>, path: &[u8], peer: IpAddr) -> Option<usize> {
+        let mut buffer = [0; 256];
+        let authority = request.authority.unwrap_or_default();
+        let input = ClassInput {
+            request,
+            host: host::normalize(authority, &mut buffer).unwrap_or_default(),
+            patterns: &self.patterns.matches(path),
+            peer,
+        };
+        let patterns = input.patterns.iter();
+        let by_pattern = patterns.flat_map(|number| &self.by_pattern[*number as usize]);
+        let mut candidates: Vec<usize> = self
+            .by_address
+            .get(peer)
+            .chain(self.by_field.get(request))
+            .chain(self.by_host.get(input.host))
+            .chain(by_pattern)
+            .chain(self.unconditional.first())
+            .copied()
+            .collect();
+        candidates.sort_unstable();
+        let mut candidates = candidates.into_iter();
+        candidates.find(|number| self.conditions[*number].hold(&input))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_config::{FieldLine, Members, Name, Prefix};
+    use lowroad_http::h1::parse;
+    use lowroad_http::limits::Limits;
+
+    const HEAD: &str = "GET /api/x HTTP/1.1\r\nHost: A.example.com:81\r\nX-Tier:  gold \r\n\r\n";
+
+    fn members(hosts: &[&str], routes: &[&str], addresses: &[&str], headers: &[&str]) -> Members {
+        let name = |text: &&str| match text.strip_prefix("*.") {
+            Some(suffix) => Name::Wildcard(suffix.into()),
+            None => Name::Exact((*text).into()),
+        };
+        let pattern = |text: &&str| Pattern::parse(text).expect("a pattern");
+        let prefix = |text: &&str| Prefix::parse(text).expect("a prefix");
+        let line = |text: &&str| match text.split_once(": ") {
+            Some((name, value)) => FieldLine {
+                name: name.into(),
+                value: Some(value.into()),
+            },
+            None => FieldLine {
+                name: (*text).into(),
+                value: None,
+            },
+        };
+        Members {
+            hosts: hosts.iter().map(name).collect(),
+            routes: routes.iter().map(pattern).collect(),
+            addresses: addresses.iter().map(prefix).collect(),
+            headers: headers.iter().map(line).collect(),
+        }
+    }
+
+    fn first(all: &[Members], head: &str, path: &str, peer: &str) -> Option<usize> {
+        let class = |members: &Members| config::Class {
+            members: members.clone(),
+            ..config::Class::new(String::new())
+        };
+        let classes: Vec<config::Class> = all.iter().map(class).collect();
+        let index = ClassIndex::new(&classes.iter().collect::<Vec<_>>());
+        let Ok(Some(head)) = parse(head.as_bytes(), &Limits::default()) else {
+            panic!("it is a request");
+        };
+        let peer = peer.parse().expect("an address");
+        index.class(&head.request, path.as_bytes(), peer)
+    }
+
+    #[test]
+    fn each_list_counts_and_of_a_list_one_is_enough() {
+        let hosts = ["b", "*.example.com"];
+        let lists = [
+            members(&hosts, &[], &["192.0.2.0/24"], &["x-tier: gold"]),
+            members(&hosts, &["/no", "/api/**"], &[], &["x-tier: gold"]),
+            members(&hosts, &["/api/**"], &[], &[]),
+        ];
+        for list in lists {
+            let is_in = |head: &str, path: &str, peer: &str| {
+                first(std::slice::from_ref(&list), head, path, peer).is_some()
+            };
+            let peer = "192.0.2.1";
+            assert!(is_in(HEAD, "/api/x", peer), "{list:?}");
+            let (addresses, routes) = (list.addresses.is_empty(), list.routes.is_empty());
+            assert_eq!(is_in(HEAD, "/api/x", "192.0.3.1"), addresses);
+            assert_eq!(is_in(HEAD, "/x", peer), routes);
+            let fields = list.headers.is_empty();
+            assert_eq!(is_in(&HEAD.replace("gold", "Gold"), "/api/x", peer), fields);
+            assert_eq!(is_in(&HEAD.replace("X-T", "X-"), "/api/x", peer), fields);
+            assert!(!is_in(&HEAD.replace("A.exam", "exam"), "/api/x", peer));
+            assert!(is_in(&HEAD.replace("A.example.com", "b"), "/api/x", peer));
+            assert!(is_in(&HEAD.replace("A.", "c.d."), "/api/x", peer));
+            assert!(!is_in("GET / HTTP/1.0\r\n\r\n", "/api/x", peer));
+        }
+        let everything = [Members::default()];
+        assert_eq!(
+            first(&everything, "GET / HTTP/1.0\r\n\r\n", "/", "::1"),
+            Some(0)
+        );
+    }
+
+    #[test]
+    fn a_field_without_a_value_is_enough_by_its_name() {
+        let list = [members(&[], &[], &[], &["Authorization"])];
+        let head = "GET / HTTP/1.1\r\nHost: a\r\nauthorization: x\r\n\r\n";
+        assert_eq!(first(&list, head, "/", "::1"), Some(0));
+        assert_eq!(first(&list, HEAD, "/", "::1"), None);
+    }
+
+    #[test]
+    fn the_first_class_wins_whatever_its_condition() {
+        let conditions = [
+            members(&[], &["/api/**", "*.php"], &[], &[]),
+            members(&["*.example.com"], &[], &[], &[]),
+            members(&[], &[], &["192.0.2.1"], &[]),
+            members(&[], &[], &["192.0.0.0/8"], &[]),
+            members(&[], &[], &[], &["X-TIER"]),
+            members(&[], &["/api/**"], &[], &[]),
+        ];
+        for start in 0..conditions.len() {
+            assert_eq!(
+                first(&conditions[start..], HEAD, "/api/x", "192.0.2.1"),
+                Some(0)
+            );
+        }
+        let others = [&conditions[..], &[Members::default(), Members::default()]].concat();
+        let head = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(first(&others, head, "/", "::1"), Some(conditions.len()));
+        assert_eq!(first(&others, head, "/x.php/y", "::1"), Some(0));
+    }
+}
