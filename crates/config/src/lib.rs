@@ -44,7 +44,7 @@ pub mod value;
 pub use check::NO_SOFTIRQ;
 pub use destination::Destination;
 pub use feature::{Feature, Lacking};
-pub use paths::{Captured, Expression, Paths};
+pub use paths::{Expression, Paths, RequestPath, slash_forms};
 pub use pattern::{Pattern, PatternError};
 pub use pattern_set::{MatchScope, PatternSet, PatternSetBuilder};
 pub use prefix::{Prefix, PrefixMap, PrefixSet};

@@ -1,14 +1,19 @@
 //! Which paths a redirect or a rewrite is for, what it captures of them, and where that leads.
 //!
-//! Paths come percent-decoded and free of dot segments. Regular expressions are those of the crate `regex`: they take time
+//! Paths are matched percent-decoded and free of dot segments ([`RequestPath`]); captures carry the bytes that the client
+//! sent. Regular expressions are those of the crate `regex`: they take time
 //! linear in the path's length, whatever they are and whatever is asked for.
 
+mod request_path;
+
 use std::fmt;
+use std::ops::Range;
 
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::pattern::encode;
 use crate::{Pattern, Redirect, Rewrite};
+pub use request_path::{RequestPath, slash_forms};
 
 #[cfg(test)]
 mod tests;
@@ -38,24 +43,26 @@ pub struct Expression {
     compiled: Regex,
 }
 
-/// What was captured of a path, from `$1` on.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Captured<'p>([&'p [u8]; CAPTURES_MAX]);
+/// The ranges of a path that were captured, from `$1` on.
+type Captures = [Range<usize>; CAPTURES_MAX];
 
 impl Paths {
     /// What is captured of a decoded path; `None` if it is none of these.
-    pub fn capture<'p>(&self, path: &'p [u8]) -> Option<Captured<'p>> {
-        let mut captured = Captured::default();
+    pub(crate) fn capture(&self, path: &[u8]) -> Option<Captures> {
+        let mut captures = Captures::default();
         match self {
-            Paths::Pattern(pattern) => captured.0[0] = pattern.capture(path)?,
+            Paths::Pattern(pattern) => {
+                let captured_len = pattern.capture(path)?.len();
+                captures[0] = path.len() - captured_len..path.len();
+            }
             Paths::Regex(regex) => {
                 let found = regex.compiled.captures(path)?;
-                for (place, group) in captured.0.iter_mut().zip(found.iter().skip(1)) {
-                    *place = group.map_or(&[], |group| group.as_bytes());
+                for (range, group) in captures.iter_mut().zip(found.iter().skip(1)) {
+                    *range = group.map_or(0..0, |group| group.range());
                 }
             }
         }
-        Some(captured)
+        Some(captures)
     }
 
     /// How many `$1`, `$2`, … there are.
@@ -124,35 +131,58 @@ impl fmt::Debug for Expression {
 }
 
 impl Redirect {
-    /// The value of `Location` for a decoded path, or None if the redirect is not for it.
+    /// The value of `Location` for a path, or None if the redirect is not for it.
     ///
-    /// What was captured is percent-encoded anew, and a path stays a path: no request can
-    /// make it lead to another host. The request's `query` (as received, without `?`) is kept
-    /// unless `to` has one of its own.
-    pub fn location(&self, path: &[u8], query: Option<&[u8]>) -> Option<Vec<u8>> {
-        let captured = self.from.capture(path)?;
+    /// Captures keep the bytes that the client sent, but for those that a URL can't have, and a path stays a path: no
+    /// request can make it lead to another host. The request's `query` (as received, without `?`) is kept unless `to` has
+    /// one of its own.
+    pub fn location(&self, path: RequestPath<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
+        let captured = path.capture(&self.from)?;
         let (to, fragment) = match self.to.find('#') {
             Some(hash) => self.to.split_at(hash),
             None => (self.to.as_str(), ""),
         };
-        let mut location = target(to, &captured, query);
-        put(fragment, &captured, query, &mut location);
+        let mut location = target(to, &captured, is_url_byte, query);
+        put(fragment, &captured, is_url_byte, query, &mut location);
         Some(location)
     }
 }
 
 impl Rewrite {
-    /// The target, path and query, that a decoded path leads to, or None if the rewrite is not for it. As for
-    /// [`Redirect::location`], what was captured is encoded, and the query is kept unless `to` has one.
-    pub fn target(&self, path: &[u8], query: Option<&[u8]>) -> Option<Vec<u8>> {
-        let captured = self.from.capture(path)?;
-        Some(target(&self.to, &captured, query))
+    /// The target, path and query, that a path leads to, or None if the rewrite is not for it. Captures keep the bytes that
+    /// the client sent, and the query is kept unless `to` has one.
+    pub fn target(&self, path: RequestPath<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
+        let captured = path.capture(&self.from)?;
+        Some(target(
+            &self.to,
+            &captured,
+            |byte| byte.is_ascii_graphic(),
+            query,
+        ))
     }
 }
 
-fn target(to: &str, captured: &Captured<'_>, query: Option<&[u8]>) -> Vec<u8> {
+/// What was captured of a path as the client sent it, from `$1` on.
+type Captured<'p> = [&'p [u8]; CAPTURES_MAX];
+
+/// Whether a path in a URL may have this byte (RFC 3986 §3.3). Browsers take a backslash for a slash.
+fn is_url_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~/%!$&'()*+,;=:@".contains(&byte)
+}
+
+/// Whether a byte of a path means the same in a query: what parts fields there, or stands for a space, does not.
+fn is_query_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~/%".contains(&byte)
+}
+
+fn target(
+    to: &str,
+    captured: &Captured<'_>,
+    is_kept: fn(u8) -> bool,
+    query: Option<&[u8]>,
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(to.len() + 64);
-    put(to, captured, query, &mut out);
+    put(to, captured, is_kept, query, &mut out);
     if let Some(query) = query.filter(|_| !to.contains('?')) {
         out.push(b'?');
         put_query(query, &mut out);
@@ -165,16 +195,28 @@ fn target(to: &str, captured: &Captured<'_>, query: Option<&[u8]>) -> Vec<u8> {
     out
 }
 
-/// Appends `to` with what was captured in place of `$1` to `$9`, and the query in place of `$query`; where there is none, the
-/// `?` or `&` before it goes, too.
-fn put(to: &str, captured: &Captured<'_>, query: Option<&[u8]>, out: &mut Vec<u8>) {
+/// Appends `to` with captures in place of `$1` to `$9`, and the query in place of `$query`; where there is none, the
+/// `?` or `&` before it goes, too. In the path, captures keep the bytes for which `is_kept` holds.
+fn put(
+    to: &str,
+    captured: &Captured<'_>,
+    is_kept: fn(u8) -> bool,
+    query: Option<&[u8]>,
+    out: &mut Vec<u8>,
+) {
+    let mut is_in_path = true;
     for piece in pieces(to) {
         match (piece, query) {
-            (Piece::Text(text), _) => out.extend_from_slice(text.as_bytes()),
+            (Piece::Text(text), _) => {
+                is_in_path &= !text.contains(['?', '#']);
+                out.extend_from_slice(text.as_bytes());
+            }
             (Piece::Capture(number), _) => {
-                let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-                let captured = captured.0.get(number - 1).copied();
-                encode(captured.unwrap_or_default(), plain, out);
+                let captured = captured.get(number - 1).copied().unwrap_or_default();
+                match is_in_path {
+                    true => encode(captured, is_kept, out),
+                    false => encode(captured, is_query_byte, out),
+                }
             }
             (Piece::Query, Some(query)) if !query.is_empty() => put_query(query, out),
             (Piece::Query, _) => {

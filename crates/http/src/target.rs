@@ -15,7 +15,7 @@ pub fn decode<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Ref
 }
 
 /// The same for who has no files: encoded slashes and backslashes are bytes of the path as any other. Dot segments are
-/// refused here too, however their slashes are written.
+/// refused here too, however their slashes are written, and beside backslashes.
 ///
 /// # Errors
 /// As [`decode`], but for `PathSlash`.
@@ -64,8 +64,9 @@ fn decode_as<'a>(
         len += 1;
     }
     let decoded = &out[..len];
+    // Origins may take a backslash for a slash; in what files get there is none.
     if decoded
-        .split(|b| *b == b'/')
+        .split(|b| matches!(b, b'/' | b'\\'))
         .any(|segment| segment == b"." || segment == b"..")
     {
         return Err(Refusal::PathDots);
@@ -196,7 +197,14 @@ mod tests {
             assert_eq!(decoded(path).as_deref(), Ok(want), "{path}");
             assert_eq!(plain_len_of(path), plain_len, "{path}");
         }
-        for path in ["/..%2fa", "/a/..%2F..%2fetc", "/%2e%2e%2f", "/a%2f.%2fb"] {
+        for path in [
+            "/..%2fa",
+            "/a/..%2F..%2fetc",
+            "/%2e%2e%2f",
+            "/a%2f.%2fb",
+            "/a/..%5C..%5cetc",
+            "/a\\..\\b",
+        ] {
             assert_eq!(decoded(path), Err(Refusal::PathDots), "{path}");
         }
         assert_eq!(decoded("/a%2f%00"), Err(Refusal::PathNul));

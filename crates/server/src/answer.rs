@@ -20,6 +20,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use lowroad_config::RequestPath;
 use lowroad_engine::layer::Layer;
 use lowroad_engine::pass_through::PassThrough;
 use lowroad_engine::service::Refused;
@@ -197,11 +198,12 @@ impl<W: World> Decider<'_, W> {
         };
         // What a file's path can't have, a program's may.
         let mut is_for_files = true;
+        let raw_path = path;
         let path = if plain {
-            path
+            raw_path
         } else {
-            self.scratch.path.resize(path.len(), 0);
-            match decoded(site, path, &mut self.scratch.path) {
+            self.scratch.path.resize(raw_path.len(), 0);
+            match decoded(site, raw_path, &mut self.scratch.path) {
                 Ok((path, is_plain)) => {
                     is_for_files = is_plain;
                     path
@@ -223,7 +225,7 @@ impl<W: World> Decider<'_, W> {
             self.world.note(Step::Redirect(&location));
             return made(to.redirect_to_tls(&location));
         }
-        let matches = site.match_path(path);
+        let matches = site.match_request_path(RequestPath::new(raw_path, path), is_for_files);
         if !may_have(&matches, to.exchange) {
             self.world.note(Step::NoClientCertificate);
             return made(to.refuse(Some(At { site, path }), Status::FORBIDDEN));
@@ -235,6 +237,7 @@ impl<W: World> Decider<'_, W> {
                 site,
                 host: &[],
                 path,
+                raw_path,
                 matches,
                 query,
                 is_for_files,
@@ -254,6 +257,7 @@ impl<W: World> Decider<'_, W> {
             site,
             host,
             path,
+            raw_path,
             matches,
             query,
             is_for_files,
@@ -287,16 +291,18 @@ impl<W: World> Decider<'_, W> {
         to.exchange.body_len = pending.body_len;
         (to.exchange.peer, to.exchange.peer_port) = pending.peer;
         to.exchange.is_user = pending.is_user;
-        let query = match (&pending.inner, to.request.target) {
-            (Some(inner), _) => inner.query(),
-            (None, Target::Origin { query, .. }) => query,
-            (None, _) => None,
+        let (raw_path, query) = match (&pending.inner, to.request.target) {
+            (Some(inner), _) => (inner.path(), inner.query()),
+            (None, Target::Origin { path, query, .. }) => (path, query),
+            (None, _) => (&*pending.path, None),
         };
+        let path = RequestPath::new(raw_path, &pending.path);
         let mut asked = Asked {
             site: &pending.site,
             host: &pending.host,
             path: &pending.path,
-            matches: pending.site.match_path(&pending.path),
+            raw_path,
+            matches: pending.site.match_request_path(path, pending.is_for_files),
             query,
             is_for_files: pending.is_for_files,
             is_fallback: pending.is_fallback,
@@ -401,7 +407,12 @@ fn admitted<W: World>(
         let route = site.routes.of_slashes(&asked.matches, to.request);
         return match route.filter(|route| route.takes(to.request.method)) {
             Some(route) => lookup.ask(asked, path, route, to),
-            None => made(to.refuse_target(At { site, path: b"/" }, Refusal::PathSlash)),
+            None => {
+                lookup
+                    .world
+                    .note(Step::BadTarget(Refusal::PathSlash.as_str()));
+                made(to.refuse_target(At { site, path: b"/" }, Refusal::PathSlash))
+            }
         };
     }
     if routes::takes(to.request.method) && !site.routes.is_empty() {
@@ -458,7 +469,7 @@ fn decoded<'p>(
     let decoded = target::decode(path, scratch).map(<[u8]>::len);
     match decoded {
         Ok(len) => Ok((&scratch[..len], true)),
-        Err(Refusal::PathSlash) if !site.routes.is_empty() => {
+        Err(Refusal::PathSlash) if site.takes_slashes() => {
             Ok((target::decode_with_slashes(path, scratch)?, false))
         }
         Err(refusal) => Err(refusal),
@@ -495,7 +506,7 @@ fn redirect(asked: &Asked<'_>) -> Option<(Status, Vec<u8>)> {
     let redirects = &asked.site.rules.redirects;
     asked.matches.redirects().find_map(|number| {
         let rule = redirects.get(number)?;
-        let location = rule.location(asked.path, asked.query)?;
+        let location = rule.location(asked.request_path(), asked.query)?;
         Some((Status::new(rule.status)?, location))
     })
 }

@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use lowroad_config as config;
-use lowroad_config::{Name, PrefixSet, Root};
+use lowroad_config::{Name, PrefixSet, RequestPath, Root};
 use lowroad_engine::ListenerId;
 use lowroad_engine::layer::Secured;
 use lowroad_http::encoding::EncodingSet;
@@ -387,7 +387,24 @@ impl Site {
 
     /// The site's patterns that match a decoded path.
     pub fn match_path<'a>(&'a self, path: &'a [u8]) -> PathMatches<'a> {
-        self.patterns.of(path)
+        self.patterns.of(path, None)
+    }
+
+    /// The same for a path as a client sent it, which has encoded slashes or backslashes unless a file may have it.
+    #[inline]
+    pub fn match_request_path<'a>(
+        &'a self,
+        path: RequestPath<'a>,
+        is_for_files: bool,
+    ) -> PathMatches<'a> {
+        let raw = (!is_for_files).then_some(path.raw());
+        self.patterns.of(path.decoded(), raw)
+    }
+
+    /// Whether paths with encoded slashes or backslashes may be answered: no file has one.
+    #[inline]
+    pub fn takes_slashes(&self) -> bool {
+        !self.routes.is_empty() || !self.rules.redirects.is_empty()
     }
 
     /// The configured folders, if one is another by now and all can be served: it was replaced, or a

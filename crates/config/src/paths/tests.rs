@@ -6,12 +6,30 @@ fn regex(text: &str) -> Paths {
     Paths::Regex(Expression::parse(text).expect("an expression"))
 }
 
+/// The path, decoded.
+fn decoded(raw: &[u8]) -> Vec<u8> {
+    let (mut out, mut at) = (Vec::new(), 0);
+    while let Some(byte) = raw.get(at) {
+        let digits = raw.get(at + 1..at + 3).filter(|_| *byte == b'%');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let byte = escaped.unwrap_or(*byte);
+        if (byte, out.last()) != (b'/', Some(&b'/')) {
+            out.push(byte);
+        }
+        at += if escaped.is_some() { 3 } else { 1 };
+    }
+    out
+}
+
 fn leads(from: Paths, to: &str, path: &[u8], query: Option<&str>) -> Option<String> {
     let rewrite = Rewrite {
         from,
         to: to.to_string(),
         missing: false,
     };
+    let decoded = decoded(path);
+    let path = RequestPath::new(path, &decoded);
     let target = rewrite.target(path, query.map(str::as_bytes))?;
     Some(String::from_utf8(target).expect("ASCII"))
 }
@@ -89,7 +107,7 @@ fn what_is_captured_stays_one_value() {
         (&b"/a&b=c"[..], "/?q=a%26b%3Dc"),
         (b"/a#b?c", "/?q=a%23b%3Fc"),
         (b"/a\r\nb", "/?q=a%0D%0Ab"),
-        (b"/\xff%$1", "/?q=%FF%25%241"),
+        (b"/\xff%25$1", "/?q=%FF%25%241"),
     ] {
         let got = leads(regex("^/(.*)$"), "/?q=$1", path, None);
         assert_eq!(got.as_deref(), Some(expected));
@@ -151,6 +169,8 @@ fn location(from: &str, to: &str, path: &[u8], query: Option<&str>) -> Option<St
         to: to.to_string(),
         status: 301,
     };
+    let decoded = decoded(path);
+    let path = RequestPath::new(path, &decoded);
     let bytes = redirect.location(path, query.map(str::as_bytes))?;
     Some(String::from_utf8(bytes).expect("ASCII"))
 }
@@ -194,14 +214,27 @@ fn no_request_makes_a_redirect_lead_elsewhere() {
     for (to, path, expected) in [
         (
             "/new/$1",
-            &b"/old/a b\r\nSet-Cookie: x"[..],
-            "/new/a%20b%0D%0ASet-Cookie%3A%20x",
+            &b"/old/a%20b%0D%0ASet-Cookie:%20x"[..],
+            "/new/a%20b%0D%0ASet-Cookie:%20x",
         ),
-        ("/new/$1", b"/old/\xff%?#&", "/new/%FF%25%3F%23%26"),
+        ("/new/$1", b"/old/\xff%25%3f#&", "/new/%FF%25%3f%23&"),
+        (
+            "/new/$1",
+            b"/old/\"<>^`{|}",
+            "/new/%22%3C%3E%5E%60%7B%7C%7D",
+        ),
         ("/$1", b"/old//evil.example", "/evil.example"),
+        ("/$1", b"/old/%2Fevil.example", "/%2Fevil.example"),
         ("/$1", b"/old/\\evil.example", "/%5Cevil.example"),
+        ("/$1", b"/old/%5cevil.example", "/%5cevil.example"),
         ("/$1/x", b"/old/", "/x"),
         ("/$1$1", b"/old//", "/"),
+        (
+            "/new?to=$1",
+            b"/old/a&b=c+d%26e%2F",
+            "/new?to=a%26b%3Dc%2Bd%26e%2F",
+        ),
+        ("/new#$1", b"/old/a#b", "/new#a%23b"),
     ] {
         assert_eq!(
             location("/old/**", to, path, None).as_deref(),
@@ -210,4 +243,63 @@ fn no_request_makes_a_redirect_lead_elsewhere() {
     }
     let split = location("/a", "/b", b"/a", Some("x\r\ny z\u{e9}"));
     assert_eq!(split.as_deref(), Some("/b?x%0D%0Ay%20z%C3%A9"));
+}
+
+#[test]
+fn captures_are_what_the_client_sent() {
+    for path in [
+        "projects/g%2Fp",
+        "projects/g%2fp",
+        "app;jsessionid=1",
+        "a+b%2Bc",
+        "u@h:1",
+        "f(1)",
+        "it's",
+        "a,b=c",
+        "a//b",
+        "a//b///",
+        "%7Ex",
+        "%2F",
+        "a%5Cb",
+        "%e4%C4",
+        "!$&*",
+    ] {
+        let raw = format!("/p%72e/{path}");
+        for from in [
+            Paths::Pattern(Pattern::parse("/pre/**").expect("a pattern")),
+            regex("^/pre/(.*)$"),
+        ] {
+            let target = leads(from, "/$1", raw.as_bytes(), None);
+            assert_eq!(target, Some(format!("/{path}")), "{path}");
+        }
+        let location = location("/pre/**", "https://a.example/x/$1", raw.as_bytes(), None);
+        assert_eq!(location, Some(format!("https://a.example/x/{path}")));
+    }
+    let raw = |path: &str| leads(regex("^/(.*)$"), "/$1", path.as_bytes(), None);
+    assert_eq!(raw("/a\\b\"|").as_deref(), Some("/a\\b\"|"));
+}
+
+#[test]
+fn an_encoded_slash_is_first_within_its_segment() {
+    let two = || regex("^/p/([^/]+)/([^/]+)$");
+    for (path, expected) in [
+        ("/p/a/b", Some("/a-b")),
+        ("/p/a%2Fb/c", Some("/a%2Fb-c")),
+        ("/p/a%2fb%2fc/d", Some("/a%2fb%2fc-d")),
+        // Both are one segment; with their slashes decoded there are two.
+        ("/p/a%2Fb", Some("/a-b")),
+        ("/p/a%2Fb/c/d", None),
+    ] {
+        let target = leads(two(), "/$1-$2", path.as_bytes(), None);
+        assert_eq!(target.as_deref(), expected, "{path}");
+    }
+    let forms = |raw: &str| -> Vec<String> {
+        let decoded = decoded(raw.as_bytes());
+        let forms = slash_forms(raw.as_bytes(), &decoded);
+        forms
+            .map(|form| String::from_utf8_lossy(&form).into_owned())
+            .collect()
+    };
+    assert_eq!(forms("/a%2fb//%63"), ["/a%2Fb/c"]);
+    assert_eq!(forms("/a%5Cb\\/%2f/c"), ["/a\\b\\/%2F/c", "/a/b/c"]);
 }

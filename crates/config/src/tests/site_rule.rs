@@ -88,7 +88,7 @@ fn rewrites_and_redirects_by_expression() {
          [[site.rewrite]]\nfrom = \"/a/**\"\nto = \"/b/$1\"\n",
     ));
     let site = &config.sites[0];
-    let location = site.redirects[0].location(b"/x/old", None);
+    let location = site.redirects[0].location(RequestPath::new(b"/x/old", b"/x/old"), None);
     assert_eq!(location.as_deref(), Some(&b"/x/new"[..]));
     let [front, move_] = &site.rewrites[..] else {
         panic!("two rewrites");

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use lowroad_config::RequestPath;
 use lowroad_engine::stream::Receiver;
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::Status;
@@ -125,6 +126,8 @@ pub struct Asked<'a> {
     pub host: &'a [u8],
     /// Decoded.
     pub path: &'a [u8],
+    /// The same, percent-encoded.
+    pub raw_path: &'a [u8],
     /// The patterns of the site that the path matches.
     pub matches: PathMatches<'a>,
     /// As it came.
@@ -137,6 +140,13 @@ pub struct Asked<'a> {
     pub inner: Option<&'a Arc<Inner>>,
     /// A rule of the site has found the password right that the request shows.
     pub is_user: bool,
+}
+
+impl<'a> Asked<'a> {
+    /// The path, as rules lead on from it.
+    pub fn request_path(&self) -> RequestPath<'a> {
+        RequestPath::new(self.raw_path, self.path)
+    }
 }
 
 impl Asked<'_> {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use lowroad_config::Rewrite;
+use lowroad_config::{RequestPath, Rewrite};
 use lowroad_dynamic::{Failure, Fields};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
@@ -141,7 +141,7 @@ impl<'a> Asked<'a> {
             if rewrite.missing != missing {
                 return None;
             }
-            let target = rewrite.target(self.path, self.query)?;
+            let target = rewrite.target(self.request_path(), self.query)?;
             Some((rewrite, Inner::of(target, self, method, stage)))
         })
     }
@@ -280,7 +280,8 @@ fn lead<W: World>(
         site,
         host: asked.host,
         path,
-        matches: site.match_path(path),
+        raw_path: inner.path(),
+        matches: site.match_request_path(RequestPath::new(inner.path(), path), is_for_files),
         query: inner.query(),
         is_for_files,
         is_fallback: false,

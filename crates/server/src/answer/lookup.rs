@@ -218,6 +218,7 @@ impl<W: World> Lookup<'_, W> {
             site: asked.site,
             host: asked.host,
             path,
+            raw_path: path,
             matches: asked.site.match_path(path),
             query: asked.query,
             is_for_files: true,

@@ -53,8 +53,8 @@ pub struct Route {
     pattern: Pattern,
     missing: bool,
     conditions: Conditions,
-    /// A path is its program's to make sense of, whatever it has encoded.
-    has_own_paths: bool,
+    /// Its paths may have encoded slashes and backslashes, which its program interprets.
+    takes_slashes: bool,
     /// It takes every request, whatever files there are.
     is_for_all: bool,
 }
@@ -100,7 +100,7 @@ impl Route {
             pattern: rules.pattern.clone(),
             missing: rules.missing,
             conditions: rules.conditions.clone(),
-            has_own_paths: !matches!(rules.to, RouteTo::Origin(_) | RouteTo::Pages(_)),
+            takes_slashes: !matches!(rules.to, RouteTo::Pages(_)),
             is_for_all: !rules.missing
                 && rules.pattern.to_string() == "/**"
                 && conditions::are_none(&rules.conditions),
@@ -226,8 +226,7 @@ impl Routes {
     }
 
     /// The route for a request whose path has encoded slashes or backslashes: no file has it, so the first route that
-    /// covers it. An origin does not get it: origins interpret it differently, so a stored response could be that of
-    /// another page.
+    /// covers it. Responses are stored under the path as the client sent it, so origins may interpret it as they like.
     pub fn of_slashes(
         &self,
         matches: &PathMatches<'_>,
@@ -236,7 +235,7 @@ impl Routes {
         let mut covering = self
             .for_path(matches)
             .filter(|route| conditions::hold(&route.conditions, request));
-        covering.next().filter(|route| route.has_own_paths)
+        covering.next().filter(|route| route.takes_slashes)
     }
 
     /// A route for a path without a file, regardless of the route's other conditions.

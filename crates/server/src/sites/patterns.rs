@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use lowroad_config as config;
-use lowroad_config::{MatchScope, PatternSet, PatternSetBuilder, RouteTo};
+use lowroad_config::{Action, MatchScope, PatternSet, PatternSetBuilder, RouteTo, slash_forms};
 
 /// The kind of rule that a pattern belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +25,16 @@ pub struct SitePatterns {
     set: PatternSet,
     /// For each [`PatternKind`]: the numbers of its patterns.
     ranges: [Range<u32>; KINDS],
+    /// The numbers of patterns that let a request pass others.
+    allowing: Vec<u32>,
 }
 
 /// The patterns of a site that match a path, computed on first use.
 pub struct PathMatches<'a> {
     patterns: &'a SitePatterns,
     path: &'a [u8],
+    /// The path as it was sent, if it has encoded slashes or backslashes.
+    raw_path: Option<&'a [u8]>,
     found: OnceCell<Vec<u32>>,
 }
 
@@ -74,19 +78,39 @@ impl SitePatterns {
             builder.patterns.add_folder(&alias.path);
         }
         builder.end(PatternKind::Alias, site.aliases.len());
+        let allowing = (0_u32..).zip(&site.access);
+        let allowing = allowing.filter(|(_, rule)| matches!(rule.action, Action::Allow));
         SitePatterns {
             set: builder.patterns.build(indexes(site)),
             ranges: builder.ranges,
+            allowing: allowing.map(|(number, _)| number).collect(),
         }
     }
 
-    /// Matches a decoded path with the patterns.
-    pub fn of<'a>(&'a self, path: &'a [u8]) -> PathMatches<'a> {
+    /// Matches a decoded path with the patterns; `raw_path` is given if slashes or backslashes in it were encoded.
+    #[inline]
+    pub fn of<'a>(&'a self, path: &'a [u8], raw_path: Option<&'a [u8]>) -> PathMatches<'a> {
         PathMatches {
             patterns: self,
             path,
+            raw_path,
             found: OnceCell::new(),
         }
+    }
+
+    /// The patterns for a path whose slashes may be read in several ways: those that match one of its forms, but to pass
+    /// other rules it has to match in all.
+    fn match_forms(&self, path: &[u8], raw_path: &[u8]) -> Vec<u32> {
+        let mut found = self.set.matches(path);
+        let allows = |number: &u32| self.allowing.binary_search(number).is_ok();
+        for form in slash_forms(raw_path, path) {
+            let others = self.set.matches(&form);
+            found.retain(|number| !allows(number) || others.contains(number));
+            found.extend(others.iter().filter(|number| !allows(number)));
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 }
 
@@ -137,8 +161,10 @@ impl PathMatches<'_> {
     }
 
     fn found(&self) -> &Vec<u32> {
-        let set = &self.patterns.set;
-        self.found.get_or_init(|| set.matches(self.path))
+        self.found.get_or_init(|| match self.raw_path {
+            None => self.patterns.set.matches(self.path),
+            Some(raw_path) => self.patterns.match_forms(self.path, raw_path),
+        })
     }
 }
 

@@ -16,6 +16,7 @@ mod irregular;
 mod logs;
 mod others;
 mod parts;
+mod paths;
 mod proxies;
 mod purge;
 mod redirects;

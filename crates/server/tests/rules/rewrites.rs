@@ -87,7 +87,7 @@ fn a_front_controller_has_what_is_no_file() {
         ),
         (
             "/AC%2FDC",
-            "GET uri=/AC%2FDC query=q=AC/DC script=/say.cgi info=",
+            "GET uri=/AC%2FDC query=q=AC%2FDC script=/say.cgi info=",
         ),
         (
             "/empty/",

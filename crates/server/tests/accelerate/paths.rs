@@ -1,0 +1,97 @@
+//! The bytes of a path on the way to an origin, and the rules that look at it.
+
+use crate::front::{Front, Origin, response};
+
+/// In front of an origin that answers with the target that it was asked for, with these lines behind its route.
+fn echoing(lines: &str) -> Front {
+    let origin = Origin::saying(|asked| response("200 OK", "", &asked.target));
+    Front::routing(origin, lines)
+}
+
+#[test]
+fn an_origin_gets_the_bytes_of_a_path() {
+    let front = echoing(
+        "[[site.redirect]]\nfrom = \"/old/**\"\nto = \"/new/$1\"\n\
+         [[site.rewrite]]\nfrom = \"/pre/**\"\nto = \"/$1\"\n",
+    );
+    for path in [
+        "api/queues/%2F/q",
+        "projects/g%2fp",
+        "@scope%2Fpackage",
+        "%23a%2Fb:c.test",
+        "a%5Cb",
+        "C%3A%5Cx",
+        "a\\b",
+        "app;jsessionid=1",
+        "a+b%2Bc",
+        "it's",
+        "f(1)!$&*",
+        "a//b///c",
+        "%7Ex%41",
+        "%252F",
+    ] {
+        let text = |at: &str| front.get(at, "").text();
+        assert_eq!(text(&format!("/{path}")), format!("/{path}"));
+        assert_eq!(text(&format!("/{path}?a=%2F")), format!("/{path}?a=%2F"));
+        assert_eq!(text(&format!("/pre/{path}")), format!("/{path}"));
+        let moved = front.get(&format!("/old/{path}"), "");
+        // Browsers take a backslash for a slash.
+        let location = format!("/new/{path}").replace('\\', "%5C");
+        assert_eq!(moved.field("location"), Some(&*location));
+    }
+}
+
+#[test]
+fn explain_says_why_a_target_is_refused() {
+    let front = echoing("");
+    for (path, why) in [
+        ("/a/..%2Fb", "dot segment"),
+        ("/a%2f..", "dot segment"),
+        ("/a/..%2f..%2fx", "dot segment"),
+        ("/a/..%5Cb", "dot segment"),
+        ("/a\\..\\b", "dot segment"),
+        ("/a/%2e%2e/b", "dot segment"),
+        ("/%2F%00", "NUL"),
+        ("/%2", "percent escape"),
+    ] {
+        assert_eq!(front.get(path, "").status, 400, "{path}");
+        let told = front.say(&[
+            "explain",
+            &format!("http://{}{path}", front.server.address()),
+        ]);
+        assert!(told.contains(why), "{path}: {told}");
+    }
+    let told = front.say(&[
+        "explain",
+        &format!("http://{}/a%2Fb", front.server.address()),
+    ]);
+    assert!(told.contains("level                  origin"), "{told}");
+}
+
+#[test]
+fn no_form_of_a_path_slips_past_a_rule() {
+    let front = echoing(
+        "[[site.rule]]\npattern = \"/api/*/secret\"\ndeny = 403\n\
+         [[site.rule]]\npattern = \"/admin/**\"\ndeny = 403\n\
+         [[site.rule]]\npattern = \"/open/**\"\nallow = true\n\
+         [[site.rule]]\npattern = \"/o*/**\"\ndeny = 403\n",
+    );
+    for (path, status) in [
+        ("/api/a/secret", 403),
+        ("/api/a%2Fb/secret", 403),
+        ("/api/a%2fb%2Fc/secret", 403),
+        ("/api%2Fa/secret", 403),
+        ("/api/a%2Fsecret", 403),
+        ("/api/a/b/secret", 200),
+        ("/admin%2Fx", 403),
+        ("/admin%5Cx", 403),
+        ("/admin\\x", 403),
+        ("/%61dmin%2fx", 403),
+        ("/x%2Fadmin%2Fx", 200),
+        ("/open/x", 200),
+        ("/open/a%2Fb", 200),
+        ("/open/a%5Cb", 200),
+    ] {
+        assert_eq!(front.get(path, "").status, status, "{path}");
+    }
+}
