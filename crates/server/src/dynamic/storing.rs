@@ -17,7 +17,7 @@ use lowroad_http::status::Status;
 
 use crate::clock;
 use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::{Judge, Judged, Key};
+use crate::dynamic::reuse::{Judge, Judged, Key, Wants};
 use crate::heads;
 use crate::outcome::{Outcome, Waiter};
 use crate::programs::routes::Route;
@@ -188,7 +188,7 @@ impl Storing {
         clippy::result_large_err,
         reason = "it goes on at once, and a box is an allocation a call"
     )]
-    pub fn store(self, mut reply: Reply, path: &[u8], lines: &[u8]) -> Result<Stored, Reply> {
+    pub fn store(mut self, mut reply: Reply, path: &[u8], lines: &[u8]) -> Result<Stored, Reply> {
         let is_part = reply.response.status == Status::PARTIAL_CONTENT;
         if is_part && reply.response.made_from.is_some() {
             return Err(reply);
@@ -196,7 +196,13 @@ impl Storing {
         if is_part && !self.completed(&mut reply) {
             return Err(parts::keep(self, reply, path, lines));
         }
-        // Of a 200 to a range nobody knows whether it is all.
+        // An origin that does not take ranges sends all (RFC 9110 §14.2).
+        if self.key.wants == Wants::Part
+            && self.route.is_origin
+            && reply.response.status == Status::OK
+        {
+            self.key = self.key.of_whole();
+        }
         if !self.key.is_whole() || !is_short(&reply.response.content, self.body_len_max()) {
             return Err(reply);
         }

@@ -705,3 +705,25 @@ fn any_history_of_ranges_gets_bytes_of_one_version() {
     }
     assert!(front.origin.count() < 500, "{}", front.origin.count());
 }
+
+#[test]
+fn a_whole_in_place_of_a_part_is_stored() {
+    let front = Front::saying(|asked| {
+        let number = asked.number;
+        let fields = format!("ETag: \"a\"\r\nX-Asked: {number}\r\nCache-Control: max-age=60\r\n");
+        response("200 OK", &fields, "0123456789")
+    });
+    for (range, status, text) in [
+        ("bytes=0-3", None, None),
+        ("bytes=0-3", Some(206), Some("0123")),
+        ("bytes=0-", Some(206), Some("0123456789")),
+        ("bytes=-3", Some(206), Some("789")),
+    ] {
+        let got = front.get("/v.mp4", &format!("Range: {range}\r\n"));
+        assert!(status.is_none_or(|status| status == got.status), "{range}");
+        assert!(text.is_none_or(|text| text == got.text()), "{range}");
+        assert_eq!(got.field("x-asked"), Some("0"), "{range}");
+    }
+    assert_eq!(front.get("/v.mp4", "").text(), "0123456789");
+    assert_eq!(front.origin.count(), 1);
+}
