@@ -118,6 +118,8 @@ impl Parts {
             }
             "content-length" => self.len = Some(self.len_of(value)?),
             "transfer-encoding" => self.coded = true,
+            // A program sends no fields behind its body.
+            "trailer" => return Ok(()),
             "location" => self.location = true,
             "content-type" => self.content_type = true,
             _ => {}

@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use lowroad_config::{Origin, OriginHost, ProxyProtocol, Route};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::method::Method;
@@ -29,6 +30,7 @@ use lowroad_origin::group::{NoMember, Outcome};
 use lowroad_origin::retry::{Body as Left, Failed, Seen};
 use lowroad_origin::{Patience, Unavailable};
 
+use self::forward::ForwardTerms;
 use self::leave::{Bounds, Leave};
 use self::link::Link;
 pub use self::origins::Origins;
@@ -40,7 +42,7 @@ use crate::interims::Interims;
 use crate::notice::Notice;
 use crate::script::talk::Terms;
 use crate::spool::Spools;
-use crate::{Begun, Failure, Handler, Outline, Request, Response};
+use crate::{Begun, Content, Failure, Fields, Handler, Outline, Request, Response};
 
 /// Room for what is in a request's head beside its target and its fields.
 const OWN_LEN: usize = 128;
@@ -265,7 +267,12 @@ impl ProxyHandler {
         let Link { http, scratch, .. } = &mut *lease.connection;
         let mut lines = std::mem::take(scratch);
         lines.clear();
-        let protocol = forward::request_lines(request, host, self.adds_via, &mut lines);
+        let terms = ForwardTerms {
+            host,
+            adds_via: self.adds_via,
+            has_body: !matches!(asked.len, BodyLen::None | BodyLen::Known(0)),
+        };
+        let protocol = forward::request_lines(request, &terms, &mut lines);
         sending
             .out
             .reserve(request.target().len() + lines.len() + OWN_LEN);
@@ -422,6 +429,14 @@ impl Handler for ProxyHandler {
     }
 
     fn begin(self: Arc<Self>, worker: usize, mut request: Request) -> Begun {
+        if forward::max_forwards(&request) == Some(0) {
+            return Begun::Answered(Ok(Response {
+                status: Status::OK,
+                fields: Fields::new(),
+                content: Content::Bytes(Bytes::new()),
+                made_from: None,
+            }));
+        }
         let mut asked = match self.enter(&request) {
             Ok(leave) => Asked::take_from(&mut request, leave),
             Err(failure) => return Begun::Answered(Err(failure)),

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use lowroad_http::date;
 use lowroad_http::fields::{FieldNames, Fields, Known, Lines};
+use lowroad_http::method::Method;
 use lowroad_http::version::Version;
 
 use crate::Request;
@@ -89,15 +90,24 @@ const END_TO_END: [&[u8]; 6] = [
     b"vary",
 ];
 
-/// Appends the field lines for the origin, which gets this Host. The protocol that it is to be asked for, if the client
-/// asks for one. `adds_via`: with a Via of this proxy, else with that of the client only.
+/// What an origin is sent beside the fields of the client.
+pub struct ForwardTerms<'h> {
+    /// Its Host.
+    pub host: &'h [u8],
+    /// With a Via of this proxy, else with that of the client only.
+    pub adds_via: bool,
+    /// A body follows: then no other protocol is asked for.
+    pub has_body: bool,
+}
+
+/// Appends the field lines for the origin. The protocol that it is to be asked for, if the client asks for one and has no
+/// body to send.
 pub fn request_lines<'r>(
     request: &'r Request,
-    host: &[u8],
-    adds_via: bool,
+    terms: &ForwardTerms<'_>,
     out: &mut Vec<u8>,
 ) -> Option<&'r [u8]> {
-    put_own(out, b"Host: ", host);
+    put_own(out, b"Host: ", terms.host);
     let start = out.len();
     // Few requests name anything in Connection: only those are looked through twice.
     let (named, seen) = match forwarded(request, &FieldNames::NONE, out) {
@@ -109,7 +119,8 @@ pub fn request_lines<'r>(
             (named, seen)
         }
     };
-    let protocol = named.has(b"upgrade").then(|| request.upgrade()).flatten();
+    let asks_upgrade = named.has(b"upgrade") && !terms.has_body;
+    let protocol = asks_upgrade.then(|| request.upgrade()).flatten();
     // A handshake over HTTP/1.1 without a key is invalid and must stay so (RFC 6455 §4.2.1).
     if request.version == Version::Http2
         && protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
@@ -134,7 +145,7 @@ pub fn request_lines<'r>(
     if !request.host().is_empty() {
         put_own(out, b"X-Forwarded-Host: ", request.host());
     }
-    if adds_via {
+    if terms.adds_via {
         out.extend_from_slice(b"Via: ");
         put_via(out, request, seen.has_via);
     } else if seen.has_via {
@@ -160,6 +171,7 @@ fn forwarded(
     out: &mut Vec<u8>,
 ) -> Option<Unforwarded> {
     let mut seen = Unforwarded::default();
+    let counts_forwards = counts_forwards(request.method);
     for (name, value) in request.fields() {
         if is_not_forwarded(name) {
             match name.len() {
@@ -173,11 +185,29 @@ fn forwarded(
                 }
                 _ => {}
             }
+        } else if counts_forwards && name.eq_ignore_ascii_case(b"max-forwards") {
+            let left = max_forwards(request).and_then(|max| max.checked_sub(1));
+            if let Some(left) = left {
+                put(out, name, left.to_string().as_bytes());
+            }
         } else if !named.has(name) && !is_ambiguous(name) {
             put(out, name, value);
         }
     }
     Some(seen)
+}
+
+/// How often a request may still be forwarded, if its method counts that (RFC 9110 §7.6.2).
+pub fn max_forwards(request: &Request) -> Option<u64> {
+    let value = counts_forwards(request.method).then(|| request.field("Max-Forwards"));
+    let digits = value
+        .flatten()
+        .filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+    str::from_utf8(digits).ok()?.parse().ok()
+}
+
+fn counts_forwards(method: Method) -> bool {
+    matches!(method, Method::Options | Method::Trace)
 }
 
 fn is_not_forwarded(name: &[u8]) -> bool {

@@ -64,6 +64,7 @@ fn fields_behind_a_response_are_passed_on_but_for_those_of_heads() {
         assert!(client.more());
     }
     assert!(has(&client.received, "\r\n0\r\nX-Sum: 1\r\n\r\n"));
+    assert!(has(&client.received, "\r\nTrailer: X-Sum\r\n"));
     let asked = front.origin.asked().remove(0);
     assert_eq!(
         (asked.field("te"), asked.field("connection")),
@@ -80,10 +81,11 @@ fn fields_behind_a_response_are_passed_on_but_for_those_of_heads() {
 fn fields_behind_a_request_reach_the_origin() {
     let front = Front::saying(|_| response("200 OK", "", "ok"));
     let mut client = front.connect();
-    client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\nHost: evil\r\n\r\n");
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\nHost: evil\r\n\r\n");
     assert_eq!(client.response().text(), "ok");
     let asked = front.origin.asked().remove(0);
     assert_eq!(asked.trailers, "X-Sum: 1\r\n");
+    assert_eq!(asked.field("trailer"), Some("X-Sum"));
     assert_eq!(asked.body, b"ab");
 }
 

@@ -248,3 +248,58 @@ fn nobody_speaks_http_past_us() {
         );
     }
 }
+
+#[test]
+fn a_request_with_a_body_keeps_it_and_changes_no_protocol() {
+    let front = Front::of(echo());
+    for framing in [
+        "Content-Length: 3\r\n\r\nabc",
+        "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    ] {
+        let mut client = front.connect();
+        client.send(format!(
+            "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n{framing}"
+        ));
+        assert_eq!(client.response().text(), "as ever");
+        let asked = front.origin.asked().pop().expect("it was asked");
+        assert_eq!(asked.body, b"abc");
+        assert_eq!(asked.field("upgrade"), None);
+    }
+}
+
+#[test]
+fn a_handshake_without_a_key_stays_without() {
+    let front = Front::saying(|asked| {
+        let key = asked.field("sec-websocket-key").unwrap_or("none");
+        response("400 Bad Request", "", key)
+    });
+    for (fields, key) in [("", "none"), ("Sec-WebSocket-Key: abc\r\n", "abc")] {
+        let mut client = front.connect();
+        client.send(format!(
+            "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: websocket\r\n{fields}\r\n"
+        ));
+        assert_eq!(client.response().text(), key);
+    }
+}
+
+#[test]
+fn forwards_are_counted() {
+    let front = Front::saying(|asked| {
+        let left = asked.field("max-forwards").unwrap_or("none");
+        response("200 OK", "", left)
+    });
+    for (method, sent, seen) in [
+        ("OPTIONS", "Max-Forwards: 10\r\n", "9"),
+        ("OPTIONS", "max-forwards: 1\r\n", "0"),
+        ("OPTIONS", "Max-Forwards: 0\r\n", ""),
+        ("OPTIONS", "", "none"),
+        ("GET", "Max-Forwards: 0\r\n", "0"),
+    ] {
+        let got = front.ask(method, "/", sent);
+        assert_eq!(
+            (got.status, got.text().as_str()),
+            (200, seen),
+            "{method} {sent}"
+        );
+    }
+}
