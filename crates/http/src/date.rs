@@ -39,7 +39,8 @@ pub fn format(unix_secs: u64) -> [u8; 29] {
 }
 
 /// Seconds since 1970 of a date in any of the three formats of RFC 9110 §5.6.7; `now_secs` decides
-/// the century of a two-digit year. `None` if malformed or before 1970.
+/// the century of a two-digit year. Names of days, months and the zone are read in any case, as many caches do. `None` if
+/// malformed or before 1970.
 pub fn parse(date: &[u8], now_secs: u64) -> Option<u64> {
     match date.get(3)? {
         b',' => imf_fixdate(date),
@@ -52,7 +53,7 @@ pub fn parse(date: &[u8], now_secs: u64) -> Option<u64> {
 fn imf_fixdate(date: &[u8]) -> Option<u64> {
     let date: &[u8; 29] = date.try_into().ok()?;
     let separators = date[3..5] == *b", " && date[7] == b' ' && date[11] == b' ';
-    (separators && date[16] == b' ' && date[25..] == *b" GMT").then_some(())?;
+    (separators && date[16] == b' ' && is_gmt(&date[25..])).then_some(())?;
     name(&DAYS, &date[..3])?;
     let month = name(&MONTHS, &date[8..11])? + 1;
     seconds(
@@ -69,7 +70,7 @@ fn rfc850(date: &[u8], now_secs: u64) -> Option<u64> {
     name(&LONG_DAYS, &date[..comma])?;
     let rest: &[u8; 24] = date[comma..].try_into().ok()?;
     let separators = rest[..2] == *b", " && rest[4] == b'-' && rest[8] == b'-' && rest[11] == b' ';
-    (separators && rest[20..] == *b" GMT").then_some(())?;
+    (separators && is_gmt(&rest[20..])).then_some(())?;
     let month = name(&MONTHS, &rest[5..8])? + 1;
     let year = full_year(decimal(&rest[9..11])?, now_secs);
     seconds(year, month, decimal(&rest[2..4])?, &rest[12..20])
@@ -139,11 +140,15 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
+fn is_gmt(zone: &[u8]) -> bool {
+    zone.eq_ignore_ascii_case(b" GMT")
+}
+
 fn name(names: &[&str], text: &[u8]) -> Option<u64> {
     names
         .iter()
         .zip(0..)
-        .find(|(name, _)| name.as_bytes() == text)
+        .find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(text))
         .map(|(_, at)| at)
 }
 
@@ -170,6 +175,9 @@ mod tests {
             "Sun, 06 Nov 1994 08:49:37 GMT",
             "Sunday, 06-Nov-94 08:49:37 GMT",
             "Sun Nov  6 08:49:37 1994",
+            "sun, 06 NOV 1994 08:49:37 gmt",
+            "SUNDAY, 06-nov-94 08:49:37 Gmt",
+            "sUN nOV  6 08:49:37 1994",
         ] {
             assert_eq!(parse(date.as_bytes(), NOW), Some(784_111_777), "{date}");
         }
@@ -209,7 +217,6 @@ mod tests {
             "Sun, 06 Nov 1994 24:00:00 GMT",
             "Sun, 06 Nov 1994 08:60:37 GMT",
             "Sun, 06 Nov 1969 08:49:37 GMT",
-            "Sun, 06 nov 1994 08:49:37 GMT",
             "Sunday, 06-Nov-94 08:49:37 GM",
             "Sun Nov 06 08:49:37 199x",
             "Wed, 21 Oct 2015 07:28:00 GMT; length=1",

@@ -38,6 +38,24 @@ pub fn port(raw: &[u8]) -> Option<u16> {
     list::decimal(digits)?.try_into().ok()
 }
 
+/// Whether both name the same host and port, where `default_port` is meant if there is none (RFC 3986 §6.2.3).
+#[inline]
+pub fn is_same(one: &[u8], other: &[u8], default_port: u16) -> bool {
+    one.eq_ignore_ascii_case(other) || is_equivalent(one, other, default_port)
+}
+
+#[cold]
+fn is_equivalent(one: &[u8], other: &[u8], default_port: u16) -> bool {
+    let (Some(one), Some(other)) = (split(one), split(other)) else {
+        return false;
+    };
+    let port = |digits: &[u8]| match digits {
+        [] => Some(u64::from(default_port)),
+        digits => list::decimal(digits),
+    };
+    one.0.eq_ignore_ascii_case(other.0) && port(one.1) == port(other.1)
+}
+
 /// Host and the digits of the port (empty if there are none), both checked.
 #[inline(always)]
 fn split(raw: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -96,6 +114,35 @@ mod tests {
         let mut out = [0; 256];
         let name = normalize(raw.as_bytes(), &mut out)?;
         Some(core::str::from_utf8(name).expect("ASCII").into())
+    }
+
+    #[test]
+    fn a_default_port_may_be_left_out() {
+        let same = |one: &str, other: &str, port| is_same(one.as_bytes(), other.as_bytes(), port);
+        for (one, other, port) in [
+            ("a", "A", 80),
+            ("a", "a:80", 80),
+            ("a:", "a", 80),
+            ("a:0443", "A", 443),
+            ("[::1]", "[::1]:443", 443),
+        ] {
+            assert!(
+                same(one, other, port) && same(other, one, port),
+                "{one} {other}"
+            );
+        }
+        for (one, other, port) in [
+            ("a", "b", 80),
+            ("a", "a:80", 443),
+            ("a:8080", "a", 80),
+            ("a", "a:80:80", 80),
+            ("a", "a.", 80),
+        ] {
+            assert!(
+                !same(one, other, port) && !same(other, one, port),
+                "{one} {other}"
+            );
+        }
     }
 
     #[test]

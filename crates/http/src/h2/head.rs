@@ -294,7 +294,8 @@ impl<'t> Fields<'t> {
             }
             (Some(authority), Some(host)) => {
                 let (authority, host) = (authority.of(self.text), host.of(self.text));
-                if !authority.eq_ignore_ascii_case(host) {
+                let default_port = if self.seen.scheme == 2 { 443 } else { 80 };
+                if !host::is_same(authority, host, default_port) {
                     return Err(Wrong::Malformed("Host is not :authority"));
                 }
             }
