@@ -195,6 +195,40 @@ fn the_first_that_allows_or_denies_counts() {
 }
 
 #[test]
+fn rules_for_addresses_keep_their_place_among_others_of_their_path() {
+    let deny = |path: &str, addresses: &str, status: u16| {
+        let addresses = match addresses {
+            "" => String::new(),
+            some => format!("addresses = {some}\n"),
+        };
+        format!("[[site.rule]]\npattern = \"/{path}\"\n{addresses}deny = {status}\n")
+    };
+    let nested = "[\"127.0.0.0/8\", \"127.0.0.2\"]";
+    let limit = "[[site.rule]]\npattern = \"/index.html\"\nrate = \"1/h\"\nburst = 2\n";
+    let site = Site::of(
+        &[
+            deny("admin/**", "\"127.0.0.2\"", 404),
+            deny("admin/**", "", 403),
+            deny("a.txt", "\"127.0.0.0/8\"", 403),
+            deny("a.txt", "\"127.0.0.2\"", 404),
+            limit.replace("rate", &format!("addresses = {nested}\nrate")),
+        ]
+        .concat(),
+    );
+    for (from, path, status) in [
+        ("127.0.0.1", "/admin/", 403),
+        ("127.0.0.2", "/admin/", 404),
+        ("127.0.0.2", "/a.txt", 403),
+        // Two prefixes of the limit contain the address: it counts once.
+        ("127.0.0.2", "/index.html", 200),
+        ("127.0.0.2", "/index.html", 200),
+        ("127.0.0.2", "/index.html", 429),
+    ] {
+        assert_eq!(site.from(from, path), status, "{from} {path}");
+    }
+}
+
+#[test]
 fn methods_are_denied_and_head_is_a_get() {
     let site = Site::of("[[site.rule]]\npattern = \"/a.txt\"\nmethods = \"GET\"\ndeny = 403\n");
     assert_eq!(site.ask("GET /a.txt", ""), 403);

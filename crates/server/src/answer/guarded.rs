@@ -85,7 +85,7 @@ pub fn pass(
     let before = before.map(|path| at.site.match_path(path));
     let has_counted = |number| {
         let before = before.as_ref();
-        before.is_some_and(|it| it.access_rules(number).next() == Some(number))
+        before.is_some_and(|it| guard.has_pattern(number, it))
     };
     if guard.concerns(matches) {
         world.note(Step::Ruled);
@@ -98,9 +98,9 @@ pub fn pass(
         method: to.request.method,
         peer: to.exchange.peer,
     };
-    let (mut from, mut is_allowed, mut is_user) = (from, false, false);
-    while let Some((number, rule)) = guard.next(from, matches, input) {
-        from = number + 1;
+    let (mut is_allowed, mut is_user) = (false, false);
+    let rules = guard.rules_for(matches, input);
+    for (number, rule) in rules.skip_while(|(number, _)| *number < from) {
         if is_allowed && rule.action().refuses() {
             continue;
         }

@@ -4,6 +4,7 @@
 //! A decision depends on a request's path, method and client. Independent of files and programs.
 
 mod client;
+mod index;
 mod limit;
 pub mod passwords;
 
@@ -19,12 +20,15 @@ use lowroad_http::request::Request;
 
 use crate::sites::PathMatches;
 pub use client::Unreadable;
+use index::RuleIndex;
+pub use index::RulePatterns;
 pub use limit::Limit;
 use passwords::Passwords;
 
 /// What stands before a site.
 pub struct Guard {
     rules: Vec<Rule>,
+    index: RuleIndex,
     trusted_proxies: PrefixSet,
     client_field: ClientField,
 }
@@ -72,6 +76,7 @@ impl Guard {
         let rules: io::Result<Vec<Rule>> = site.access.iter().map(Rule::new).collect();
         Ok(Some(Arc::new(Guard {
             rules: rules?,
+            index: RuleIndex::new(&site.access),
             trusted_proxies: PrefixSet::new(&site.trusted_proxies.addresses),
             client_field: site.trusted_proxies.field,
         })))
@@ -91,38 +96,32 @@ impl Guard {
 
     /// Whether any rule may be for this path, whoever asks. Then nobody else can answer for us who does not know the rules.
     pub fn concerns(&self, matches: &PathMatches<'_>) -> bool {
-        self.for_path(matches, 0)
-            .any(|(_, rule)| !rule.is_fallback())
+        self.index.has_access_rule(matches)
+    }
+
+    /// Whether a path matches the pattern of a rule.
+    pub fn has_pattern(&self, number: usize, matches: &PathMatches<'_>) -> bool {
+        self.index.has_pattern(number, matches)
     }
 
     /// The rule that says what is answered where there is no file, and the path of that.
     pub fn fallback(&self, matches: &PathMatches<'_>, input: RuleInput) -> Option<(&Rule, &str)> {
-        let mut rules = self.for_path(matches, 0);
+        let mut rules = self.rules_for(matches, input);
         rules.find_map(|(_, rule)| match &rule.config.action {
-            Action::Fallback(to) if rule.is_for(input) => Some((rule, to.as_str())),
+            Action::Fallback(to) => Some((rule, to.as_str())),
             _ => None,
         })
     }
 
-    /// The first rule for a request from that number on, and its number.
-    pub fn next(
+    /// The rules for a request and their numbers, in their order.
+    pub fn rules_for(
         &self,
-        from: usize,
         matches: &PathMatches<'_>,
         input: RuleInput,
-    ) -> Option<(usize, &Rule)> {
-        let mut rules = self.for_path(matches, from);
-        rules.find(|(_, rule)| rule.is_for(input))
-    }
-
-    /// The matching rules from that number on, and their numbers.
-    fn for_path(
-        &self,
-        matches: &PathMatches<'_>,
-        from: usize,
     ) -> impl Iterator<Item = (usize, &Rule)> {
-        let numbers = matches.access_rules(from);
-        numbers.filter_map(|number| Some((number, self.rules.get(number)?)))
+        let numbers = self.index.rules(matches, input).into_iter();
+        let rules = numbers.filter_map(|number| Some((number, self.rules.get(number)?)));
+        rules.filter(move |(_, rule)| rule.is_for(input))
     }
 
     /// The rule of a number.
@@ -154,10 +153,6 @@ impl Rule {
             passwords,
             refused: AtomicU64::new(0),
         })
-    }
-
-    fn is_fallback(&self) -> bool {
-        matches!(self.config.action, Action::Fallback(_))
     }
 
     /// What it does.

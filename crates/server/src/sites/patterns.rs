@@ -7,6 +7,8 @@ use std::ops::Range;
 use lowroad_config as config;
 use lowroad_config::{Action, MatchScope, PatternSet, PatternSetBuilder, RouteTo, slash_forms};
 
+use crate::guard::RulePatterns;
+
 /// The kind of rule that a pattern belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PatternKind {
@@ -49,14 +51,11 @@ impl SitePatterns {
     /// Collects the patterns of a site.
     pub fn new(site: &config::Site) -> SitePatterns {
         let mut builder = NumberedBuilder::default();
-        for rule in &site.access {
-            let scope = match rule.action.refuses() {
-                true => MatchScope::Access,
-                false => MatchScope::Path,
-            };
-            builder.patterns.add(&rule.pattern, scope);
+        let access = RulePatterns::new(&site.access).patterns;
+        for (pattern, scope) in &access {
+            builder.patterns.add(pattern, *scope);
         }
-        builder.end(PatternKind::AccessRule, site.access.len());
+        builder.end(PatternKind::AccessRule, access.len());
         let client_paths = site.tls.as_ref().map_or(&[][..], |tls| &tls.client_paths);
         for pattern in client_paths {
             builder.patterns.add(pattern, MatchScope::Access);
@@ -115,45 +114,45 @@ impl SitePatterns {
 }
 
 impl PathMatches<'_> {
-    /// The numbers of the access rules from that number on, in their order.
-    pub fn access_rules(&self, from: usize) -> impl Iterator<Item = usize> {
-        self.of_kind(PatternKind::AccessRule, from)
+    /// The indexes of the access rules' patterns, as [`RulePatterns`] lists them.
+    pub fn access_patterns(&self) -> impl Iterator<Item = usize> {
+        self.of_kind(PatternKind::AccessRule)
     }
 
     /// Whether the path requires a client certificate.
     pub fn wants_certificate(&self) -> bool {
-        let mut found = self.of_kind(PatternKind::ClientCertificate, 0);
+        let mut found = self.of_kind(PatternKind::ClientCertificate);
         found.next().is_some()
     }
 
     /// The numbers of the candidate redirects, in their order.
     pub fn redirects(&self) -> impl Iterator<Item = usize> {
-        self.of_kind(PatternKind::Redirect, 0)
+        self.of_kind(PatternKind::Redirect)
     }
 
     /// The numbers of the candidate rewrites, in their order.
     pub fn rewrites(&self) -> impl Iterator<Item = usize> {
-        self.of_kind(PatternKind::Rewrite, 0)
+        self.of_kind(PatternKind::Rewrite)
     }
 
     /// The numbers of the routes, in their order.
     pub fn routes(&self) -> impl Iterator<Item = usize> {
-        self.of_kind(PatternKind::Route, 0)
+        self.of_kind(PatternKind::Route)
     }
 
     /// The numbers of the candidate aliases, in their order.
     pub fn aliases(&self) -> impl Iterator<Item = usize> {
-        self.of_kind(PatternKind::Alias, 0)
+        self.of_kind(PatternKind::Alias)
     }
 
     #[inline]
-    fn of_kind(&self, kind: PatternKind, from: usize) -> impl Iterator<Item = usize> {
+    fn of_kind(&self, kind: PatternKind) -> impl Iterator<Item = usize> {
         let Range { start, end } = self.patterns.ranges[kind as usize];
         let found = match start == end {
             true => &[],
             false => self.found().as_slice(),
         };
-        let first = found.partition_point(|number| ((*number) as usize) < start as usize + from);
+        let first = found.partition_point(|number| ((*number) as usize) < start as usize);
         let found = found[first..]
             .iter()
             .take_while(move |number| **number < end);

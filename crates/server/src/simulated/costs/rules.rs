@@ -5,7 +5,7 @@ use lowroad_testkit::instructions::{self, CountedPiece};
 use super::Exchange;
 
 /// One entry of each kind; `N` becomes its number, and `@` two bytes of an address.
-const ENTRIES: [(&str, &str); 18] = [
+const ENTRIES: [(&str, &str); 19] = [
     (
         "rule",
         "[[site.rule]]\npattern = \"/private-N/**\"\ndeny = 403\n",
@@ -21,6 +21,10 @@ const ENTRIES: [(&str, &str); 18] = [
     (
         "rule within a path",
         "[[site.rule]]\npattern = \"/a/*/private-N\"\ndeny = 404\n",
+    ),
+    (
+        "rule for an address",
+        "[[site.rule]]\npattern = \"/**\"\naddresses = \"10.@.0/24\"\ndeny = 403\n",
     ),
     (
         "route",
