@@ -146,6 +146,28 @@ fn is_preference(name: &[u8]) -> bool {
     .contains(&name)
 }
 
+/// Whether a field may be a list (RFC 9110 §5.6.1), in which spaces around commas mean nothing. These are none.
+fn may_be_list(name: &[u8]) -> bool {
+    ![
+        &b"authorization"[..],
+        b"cookie",
+        b"origin",
+        b"referer",
+        b"user-agent",
+    ]
+    .contains(&name)
+}
+
+/// One text for all lists whose members are the same, with one space behind each comma; a list with quoted strings stays
+/// as it is.
+fn spaced(list: &[u8]) -> Vec<u8> {
+    if list.contains(&b'"') {
+        return list.to_vec();
+    }
+    let members = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    members.collect::<Vec<_>>().join(&b", "[..])
+}
+
 /// One text for all lists that mean the same; a list with quoted strings stays as it is. `has_order`: who is first counts.
 fn normalised(list: &[u8], has_order: bool) -> Vec<u8> {
     if list.contains(&b'"') {
@@ -180,6 +202,7 @@ fn value_of<'f>(name: &[u8], request: impl Iterator<Item = (&'f [u8], &'f [u8])>
     }
     match is_preference(name) {
         true => normalised(&value, name != b"accept-encoding").into(),
+        false if may_be_list(name) && value.contains(&b',') => spaced(&value).into(),
         false => value.into(),
     }
 }
@@ -227,6 +250,27 @@ mod tests {
         assert!(!made.takes(right.iter().copied()));
         let same: &[Given] = &[(b"Accept-Language", b"D e;q=1,  x")];
         assert!(made.takes(same.iter().copied()));
+    }
+
+    #[test]
+    fn spaces_around_commas_of_a_list_mean_nothing() {
+        for (name, one, other, same) in [
+            (&b"Foo"[..], &b"1,2"[..], &b"1,  2"[..], true),
+            (b"Foo", b"1 ,\t2", b"1, 2", true),
+            (b"Foo", b"1 2", b"12", false),
+            (b"Foo", b"1, 2", b"2, 1", false),
+            (b"Foo", b"1,,2", b"1,2", false),
+            (b"Foo", b"\"1,2\"", b"\"1, 2\"", false),
+            (b"Cookie", b"a=1,2", b"a=1, 2", false),
+            (b"User-Agent", b"a (b,c)", b"a (b, c)", false),
+        ] {
+            let made = Selecting::of([name], [(name, one)].into_iter()).expect("storable");
+            assert_eq!(
+                made.takes([(name, other)].into_iter()),
+                same,
+                "{name:?} {other:?}"
+            );
+        }
     }
 
     #[test]
