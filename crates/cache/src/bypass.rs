@@ -7,7 +7,7 @@ use crate::exclude::Excluded;
 
 /// Selects the requests that bypass the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bypass {
+pub struct BypassRules {
     /// Requests with Cookie.
     pub cookies: bool,
     /// Requests with Cache-Control or Pragma.
@@ -16,7 +16,7 @@ pub struct Bypass {
     pub excluded: Excluded,
 }
 
-impl Bypass {
+impl BypassRules {
     /// Whether a request bypasses the cache. Apart from the operator's exclusions these are requests with credentials,
     /// and requests with a field, outside the cache key, by which a proxy describes another original request.
     pub fn has<'f>(
@@ -43,13 +43,13 @@ mod tests {
 
     #[test]
     fn fields_and_paths_bypass_as_they_were_named() {
-        let all = Bypass {
+        let all = BypassRules {
             cookies: true,
             cache_control: true,
             excluded: Excluded::read(&["/private".to_owned()]).expect("paths"),
         };
-        let none = Bypass::default();
-        let has = |bypass: &Bypass, target: &str, name: &str| {
+        let none = BypassRules::default();
+        let has = |bypass: &BypassRules, target: &str, name: &str| {
             bypass.has(target.as_bytes(), [(name.as_bytes(), &b"x"[..])])
         };
         for (target, name) in [

@@ -31,7 +31,7 @@ pub struct PatternSet {
     indexes: Vec<Vec<u8>>,
     /// Whether some pattern has a scope wider than the path itself.
     has_wide_scopes: bool,
-    prefilter: Option<Prefilter>,
+    prefilter: Option<LiteralPrefilter>,
     /// Patterns that are matched with each path.
     unfiltered: Vec<u32>,
 }
@@ -41,16 +41,16 @@ pub struct PatternSet {
 pub struct PatternSetBuilder {
     patterns: Vec<ScopedPattern>,
     /// For each pattern: the literals that it requires, all of them (globs) or one (expressions).
-    required: Vec<Required>,
+    required: Vec<LiteralRequirement>,
 }
 
-enum Required {
+enum LiteralRequirement {
     All(Vec<RequiredLiteral>),
     Any(Vec<Vec<u8>>),
 }
 
 /// Finds the candidates for a path: the patterns with a literal that occurs in it.
-struct Prefilter {
+struct LiteralPrefilter {
     automaton: LiteralAutomaton,
     /// By the number of the literal in the automaton.
     literals: Vec<FilterLiteral>,
@@ -75,7 +75,7 @@ impl PatternSetBuilder {
     pub fn add(&mut self, pattern: &Pattern, scope: MatchScope) {
         let pattern = ScopedPattern::new(pattern, scope);
         self.required
-            .push(Required::All(literals::of_parts(pattern.parts())));
+            .push(LiteralRequirement::All(literals::of_parts(pattern.parts())));
         self.patterns.push(pattern);
     }
 
@@ -91,17 +91,19 @@ impl PatternSetBuilder {
     /// Adds the path of a folder. The set reports it for the folder and everything below, and perhaps for other paths.
     pub fn add_folder(&mut self, path: &str) {
         // A slash or the end of the path follows.
-        self.required.push(Required::All(vec![RequiredLiteral {
-            text: path.as_bytes().to_vec(),
-            is_at_start: true,
-            is_at_end: true,
-        }]));
+        self.required
+            .push(LiteralRequirement::All(vec![RequiredLiteral {
+                text: path.as_bytes().to_vec(),
+                is_at_start: true,
+                is_at_end: true,
+            }]));
         self.patterns.push(ScopedPattern::unverified());
     }
 
     fn add_expression(&mut self, expression: &Expression) {
         let any = literals::of_expression(expression.text());
-        self.required.push(Required::Any(any.unwrap_or_default()));
+        self.required
+            .push(LiteralRequirement::Any(any.unwrap_or_default()));
         self.patterns.push(ScopedPattern::unverified());
     }
 
@@ -132,17 +134,17 @@ impl PatternSetBuilder {
                 .into_iter()
                 .map(|name| name.as_bytes().to_vec())
                 .collect(),
-            prefilter: Prefilter::new(chosen),
+            prefilter: LiteralPrefilter::new(chosen),
             unfiltered,
         }
     }
 }
 
-impl Required {
+impl LiteralRequirement {
     fn texts(&self) -> impl Iterator<Item = &[u8]> {
         let (all, any) = match self {
-            Required::All(all) => (all.as_slice(), [].as_slice()),
-            Required::Any(any) => ([].as_slice(), any.as_slice()),
+            LiteralRequirement::All(all) => (all.as_slice(), [].as_slice()),
+            LiteralRequirement::Any(any) => ([].as_slice(), any.as_slice()),
         };
         let all = all.iter().map(|literal| literal.text.as_slice());
         all.chain(any.iter().map(Vec::as_slice))
@@ -152,7 +154,7 @@ impl Required {
     /// expression.
     fn choose(&self, uses: &BTreeMap<&[u8], usize>) -> Vec<RequiredLiteral> {
         match self {
-            Required::All(all) => {
+            LiteralRequirement::All(all) => {
                 let use_count = |literal: &RequiredLiteral| uses.get(literal.text.as_slice());
                 let rarest = all.iter().min_by_key(|literal| {
                     let len = literal.text.len();
@@ -160,7 +162,7 @@ impl Required {
                 });
                 rarest.cloned().into_iter().collect()
             }
-            Required::Any(any) => {
+            LiteralRequirement::Any(any) => {
                 let anywhere = |text: &Vec<u8>| RequiredLiteral {
                     text: text.clone(),
                     is_at_start: false,
@@ -211,8 +213,8 @@ impl PatternSet {
     }
 }
 
-impl Prefilter {
-    fn new(chosen: BTreeMap<RequiredLiteral, Vec<u32>>) -> Option<Prefilter> {
+impl LiteralPrefilter {
+    fn new(chosen: BTreeMap<RequiredLiteral, Vec<u32>>) -> Option<LiteralPrefilter> {
         let mut texts: Vec<Vec<u8>> = Vec::new();
         let mut literals: Vec<FilterLiteral> = Vec::new();
         for (number, (literal, patterns)) in chosen.into_iter().enumerate() {
@@ -231,7 +233,7 @@ impl Prefilter {
             });
         }
         let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
-        (!texts.is_empty()).then(|| Prefilter {
+        (!texts.is_empty()).then(|| LiteralPrefilter {
             automaton: LiteralAutomaton::new(&texts),
             literals,
         })
@@ -245,7 +247,7 @@ impl Prefilter {
 
 /// The literals found in one pass over a path.
 struct FilterScan<'s> {
-    prefilter: &'s Prefilter,
+    prefilter: &'s LiteralPrefilter,
     /// A bit for each [`AnchoredPatterns`] that was found, so repeated literals add no cost. Empty until the first is
     /// found.
     seen: Vec<u64>,
@@ -253,7 +255,7 @@ struct FilterScan<'s> {
 }
 
 impl<'s> FilterScan<'s> {
-    fn new(prefilter: &'s Prefilter) -> FilterScan<'s> {
+    fn new(prefilter: &'s LiteralPrefilter) -> FilterScan<'s> {
         FilterScan {
             prefilter,
             seen: Vec::new(),

@@ -134,12 +134,12 @@ async fn carry(far: Far, way: PassThrough, local: Local) {
     let connecting = Outgoing::connect(&local.sources, remote);
     // If the server can't be reached, dropping `far` closes the client's connection.
     if let Ok(Ok(server)) = local.timers.timeout(patience, connecting).await {
-        let mut carrier = Carrier::new(far, server);
+        let mut carrier = PassThroughCarrier::new(far, server);
         poll_fn(|context| carrier.poll(context)).await;
     }
 }
 
-struct Carrier {
+struct PassThroughCarrier {
     server: Outgoing,
     /// `None` once the client has sent its last byte.
     from_client: Option<Receiver>,
@@ -155,16 +155,16 @@ struct Carrier {
 }
 
 /// The progress of one direction.
-enum Progress {
+enum TransferProgress {
     Moved,
     Waits,
     /// One side is gone.
     Over,
 }
 
-impl Carrier {
-    fn new(far: Far, server: Outgoing) -> Carrier {
-        Carrier {
+impl PassThroughCarrier {
+    fn new(far: Far, server: Outgoing) -> PassThroughCarrier {
+        PassThroughCarrier {
             server,
             from_client: Some(far.from_client),
             piece: Buffer::default(),
@@ -178,9 +178,9 @@ impl Carrier {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         for _ in 0..TURNS_MAX {
             match (self.send_on(context), self.receive_on(context)) {
-                (Progress::Over, _) | (_, Progress::Over) => return Poll::Ready(()),
+                (TransferProgress::Over, _) | (_, TransferProgress::Over) => return Poll::Ready(()),
                 _ if self.is_finished && self.to_client.is_none() => return Poll::Ready(()),
-                (Progress::Waits, Progress::Waits) => return Poll::Pending,
+                (TransferProgress::Waits, TransferProgress::Waits) => return Poll::Pending,
                 _ => {}
             }
         }
@@ -188,71 +188,71 @@ impl Carrier {
         Poll::Pending
     }
 
-    fn send_on(&mut self, context: &mut Context<'_>) -> Progress {
+    fn send_on(&mut self, context: &mut Context<'_>) -> TransferProgress {
         if self.left > 0 {
             return match self.server.poll_send_buffer(context, &mut self.piece) {
-                Poll::Pending => Progress::Waits,
+                Poll::Pending => TransferProgress::Waits,
                 Poll::Ready(Ok(len @ 1..)) => {
                     self.piece.advance(len);
                     self.left -= len;
-                    Progress::Moved
+                    TransferProgress::Moved
                 }
-                Poll::Ready(_) => Progress::Over,
+                Poll::Ready(_) => TransferProgress::Over,
             };
         }
         let Some(from) = &self.from_client else {
             return self.finish(context);
         };
         match from.poll_next(context) {
-            Poll::Pending => Progress::Waits,
+            Poll::Pending => TransferProgress::Waits,
             Poll::Ready(Next::Bytes(bytes)) => {
                 self.left = bytes.len();
                 self.piece = Buffer::Bytes(bytes);
-                Progress::Moved
+                TransferProgress::Moved
             }
             Poll::Ready(Next::End) => {
                 self.from_client = None;
-                Progress::Moved
+                TransferProgress::Moved
             }
-            Poll::Ready(Next::Cut) => Progress::Over,
+            Poll::Ready(Next::Cut) => TransferProgress::Over,
         }
     }
 
     /// Half-closes the connection to the server: the client has sent its last byte.
-    fn finish(&mut self, context: &mut Context<'_>) -> Progress {
+    fn finish(&mut self, context: &mut Context<'_>) -> TransferProgress {
         if self.is_finished {
-            return Progress::Waits;
+            return TransferProgress::Waits;
         }
         match Pin::new(&mut self.server).poll_shutdown(context) {
-            Poll::Pending => Progress::Waits,
+            Poll::Pending => TransferProgress::Waits,
             Poll::Ready(Ok(())) => {
                 self.is_finished = true;
-                Progress::Moved
+                TransferProgress::Moved
             }
-            Poll::Ready(Err(_)) => Progress::Over,
+            Poll::Ready(Err(_)) => TransferProgress::Over,
         }
     }
 
-    fn receive_on(&mut self, context: &mut Context<'_>) -> Progress {
+    fn receive_on(&mut self, context: &mut Context<'_>) -> TransferProgress {
         let Some(to) = &self.to_client else {
-            return Progress::Waits;
+            return TransferProgress::Waits;
         };
         match to.poll_room(context) {
-            Poll::Pending => return Progress::Waits,
-            Poll::Ready(Err(_)) => return Progress::Over,
+            Poll::Pending => return TransferProgress::Waits,
+            Poll::Ready(Err(_)) => return TransferProgress::Over,
             Poll::Ready(Ok(())) => {}
         }
         match self.server.poll_recv(context, &mut self.received) {
-            Poll::Pending => Progress::Waits,
+            Poll::Pending => TransferProgress::Waits,
             Poll::Ready(Ok(0)) => {
                 self.to_client.take().into_iter().for_each(Sender::end);
-                Progress::Moved
+                TransferProgress::Moved
             }
             Poll::Ready(Ok(len)) => match to.push(Bytes::copy_from_slice(&self.received[..len])) {
-                Ok(_) => Progress::Moved,
-                Err(_) => Progress::Over,
+                Ok(_) => TransferProgress::Moved,
+                Err(_) => TransferProgress::Over,
             },
-            Poll::Ready(Err(_)) => Progress::Over,
+            Poll::Ready(Err(_)) => TransferProgress::Over,
         }
     }
 }

@@ -24,12 +24,12 @@ use lowroad_http::status::Status;
 
 /// Answers requests for `/own`, and passes all other connections through.
 #[derive(Default)]
-struct Passing {
+struct PassThroughHandler {
     /// Bytes to the client of each connection that was passed through, and whether these are all.
     passed: Rc<RefCell<Vec<(u64, bool)>>>,
 }
 
-impl Service for Passing {
+impl Service for PassThroughHandler {
     type Pending = ();
     type Outcome = ();
     type Record = ();
@@ -87,10 +87,10 @@ impl Service for Passing {
     fn turn_ended(&mut self, _: u64) {}
 }
 
-struct Case {
+struct TransferCase {
     seed: u64,
     world: Shared,
-    worker: Worker<SimDriver, Passing>,
+    worker: Worker<SimDriver, PassThroughHandler>,
     counters: Arc<Counters>,
     admission: Arc<Admission>,
     passed: Rc<RefCell<Vec<(u64, bool)>>>,
@@ -111,8 +111,8 @@ const BEGINNINGS: [&[u8]; 5] = [
     b"GET /cut HTTP/1.1\r\nHo",
 ];
 
-impl Case {
-    fn new(seed: u64) -> Case {
+impl TransferCase {
+    fn new(seed: u64) -> TransferCase {
         let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
         let faults = Faults {
             piece_len_max: pick(0, &[40, 700, 9000, 50_000]),
@@ -143,7 +143,7 @@ impl Case {
         };
         let counters = Arc::new(Counters::default());
         let admission = Arc::new(Admission::default());
-        let service = Passing::default();
+        let service = PassThroughHandler::default();
         let passed = service.passed.clone();
         let worker = Worker::new(
             driver,
@@ -155,7 +155,7 @@ impl Case {
         );
         mailbox.post(Message::Listen(ListenerId(0), ()));
         let client = world.connect();
-        Case {
+        TransferCase {
             seed,
             world,
             worker,
@@ -170,7 +170,7 @@ impl Case {
         BEGINNINGS[(self.seed % BEGINNINGS.len() as u64) as usize]
     }
 
-    fn turn_until(&mut self, what: &str, done: impl Fn(&Case) -> bool) {
+    fn turn_until(&mut self, what: &str, done: impl Fn(&TransferCase) -> bool) {
         for _ in 0..400_000 {
             if done(self) {
                 return;
@@ -199,7 +199,7 @@ fn content(len: usize) -> Vec<u8> {
 #[test]
 fn all_bytes_reach_the_other_side_and_both_ends_do() {
     for seed in 0..150 {
-        let mut case = Case::new(seed);
+        let mut case = TransferCase::new(seed);
         let (beginning, rest) = (
             case.beginning(),
             content([0, 5000, 300_000][(seed % 3) as usize]),
@@ -237,7 +237,7 @@ fn all_bytes_reach_the_other_side_and_both_ends_do() {
 #[test]
 fn without_a_server_the_connection_closes() {
     for seed in 0..40 {
-        let mut case = Case::new(seed);
+        let mut case = TransferCase::new(seed);
         case.world.set_elsewhere(Elsewhere {
             refused: if seed % 2 == 0 { 1000 } else { 0 },
             unanswered: 1000,
@@ -256,7 +256,7 @@ fn without_a_server_the_connection_closes() {
 #[test]
 fn a_side_that_is_lost_takes_the_other_with_it() {
     for seed in 0..60 {
-        let mut case = Case::new(seed);
+        let mut case = TransferCase::new(seed);
         let beginning = BEGINNINGS[(seed % 4) as usize];
         case.world.send(case.client, beginning);
         let server = case.server();
@@ -273,7 +273,7 @@ fn a_side_that_is_lost_takes_the_other_with_it() {
 #[test]
 fn one_on_which_nothing_moves_is_closed() {
     for seed in 0..20 {
-        let mut case = Case::new(seed);
+        let mut case = TransferCase::new(seed);
         case.world
             .send(case.client, BEGINNINGS[(seed % 4) as usize]);
         let server = case.server();
@@ -287,7 +287,7 @@ fn one_on_which_nothing_moves_is_closed() {
 #[test]
 fn a_slow_head_is_passed_through() {
     for seed in (0..50).filter(|seed| seed % 5 == 4) {
-        let mut case = Case::new(seed);
+        let mut case = TransferCase::new(seed);
         case.world.send(case.client, case.beginning());
         let server = case.server();
         case.world.send(case.client, b"st: sim\r\n\r\n");
@@ -300,7 +300,7 @@ fn a_slow_head_is_passed_through() {
 #[test]
 fn a_client_that_stays_after_the_end_of_the_server_is_closed_soon() {
     for seed in 0..60 {
-        let mut case = Case::new(seed);
+        let mut case = TransferCase::new(seed);
         let beginning = BEGINNINGS[(seed % 4) as usize];
         case.world.send(case.client, beginning);
         let server = case.server();

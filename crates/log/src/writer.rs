@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use self::output::{Output, line_count, open};
+use self::output::{LogOutput, line_count, open};
 
 /// Maximum pending bytes, in all buffers of a log.
 const PENDING_LEN_MAX: usize = 4 << 20;
@@ -67,7 +67,7 @@ struct Shared {
     /// Bytes in the buffers or being written: 0 <= it <= [`PENDING_LEN_MAX`]. Grows under the lock of the buffer that
     /// receives the bytes; only the thread lowers it.
     pending_len: AtomicUsize,
-    control: Mutex<Control>,
+    control: Mutex<WriterControl>,
     changed: Condvar,
     lost: AtomicU64,
 }
@@ -76,7 +76,7 @@ struct Shared {
 type OnFailure = Box<dyn FnOnce(&io::Error) + Send>;
 
 #[derive(Default)]
-struct Control {
+struct WriterControl {
     buffers: Vec<Arc<Mutex<SinkBuffer>>>,
     reopen: Option<OnFailure>,
     is_closed: bool,
@@ -104,9 +104,9 @@ impl Writer {
 
     fn start(
         target: &Target,
-        delay: impl FnOnce(&Output<std::fs::File>) -> Duration,
+        delay: impl FnOnce(&LogOutput<std::fs::File>) -> Duration,
     ) -> io::Result<Writer> {
-        let output = Output::new(open(target)?);
+        let output = LogOutput::new(open(target)?);
         let shared = Arc::new(Shared {
             delay: delay(&output),
             pending_len: AtomicUsize::new(0),
@@ -220,7 +220,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn shut(&self) -> MutexGuard<'_, Control> {
+    fn shut(&self) -> MutexGuard<'_, WriterControl> {
         let mut control = lock(&self.control);
         control.is_closed = true;
         for buffer in &control.buffers {
@@ -243,7 +243,7 @@ impl Shared {
     }
 
     /// Waits for the next work; none if the log is closed and everything is written.
-    fn next_round(&self) -> Option<Round> {
+    fn next_round(&self) -> Option<WriteRound> {
         let mut control = lock(&self.control);
         let mut end = None;
         loop {
@@ -275,26 +275,26 @@ impl Shared {
 }
 
 /// One round of the thread: it empties all buffers, and then reopens the file if requested.
-struct Round {
+struct WriteRound {
     buffers: Vec<Arc<Mutex<SinkBuffer>>>,
     reopen: Option<OnFailure>,
 }
 
-impl Control {
-    fn round(&mut self) -> Round {
+impl WriterControl {
+    fn round(&mut self) -> WriteRound {
         // A buffer without sinks stays until it is written.
         let is_used = |buffer: &Arc<Mutex<SinkBuffer>>| {
             Arc::strong_count(buffer) > 1 || !lock(buffer).lines.is_empty()
         };
         self.buffers.retain(is_used);
-        Round {
+        WriteRound {
             buffers: self.buffers.clone(),
             reopen: self.reopen.take(),
         }
     }
 }
 
-fn write_all(shared: &Shared, target: &Target, mut output: Output<std::fs::File>) {
+fn write_all(shared: &Shared, target: &Target, mut output: LogOutput<std::fs::File>) {
     // Swapped with the buffer being written, so that sinks continue with allocated memory.
     let mut lines = Vec::new();
     while let Some(round) = shared.next_round() {
@@ -311,7 +311,7 @@ fn write_all(shared: &Shared, target: &Target, mut output: Output<std::fs::File>
         }
         if let Some(on_failure) = round.reopen {
             match open(target) {
-                Ok(opened) => output = Output::new(opened),
+                Ok(opened) => output = LogOutput::new(opened),
                 Err(error) => on_failure(&error),
             }
         }

@@ -41,7 +41,7 @@ pub(in crate::module) struct Shared {
     workers: usize,
     response_len_max: usize,
     command: Spawn,
-    service: watch::Sender<Service>,
+    service: watch::Sender<ModuleService>,
     last_call: AtomicU64,
     /// Notified when the module is no longer used.
     ended: Notify,
@@ -49,7 +49,7 @@ pub(in crate::module) struct Shared {
 
 /// Whether a process accepts calls.
 #[derive(Clone)]
-enum Service {
+enum ModuleService {
     /// This process does.
     Up(Arc<Connection>),
     /// One is starting: calls wait for it.
@@ -65,12 +65,12 @@ impl Shared {
             |it: &Arc<Connection>| dead.as_ref().is_some_and(|dead| Arc::ptr_eq(it, dead));
         let mut service = self.service.subscribe();
         let known = service.wait_for(|service| match service {
-            Service::Up(connection) => !is_dead(connection),
-            Service::Starting => false,
-            Service::Down => true,
+            ModuleService::Up(connection) => !is_dead(connection),
+            ModuleService::Starting => false,
+            ModuleService::Down => true,
         });
         match known.await.as_deref() {
-            Ok(Service::Up(connection)) => Ok(connection.clone()),
+            Ok(ModuleService::Up(connection)) => Ok(connection.clone()),
             _ => Err(self.down()),
         }
     }
@@ -101,13 +101,13 @@ impl SeparateCode {
             workers,
             response_len_max: Limits::default().response_len_max,
             command: Box::new(command),
-            service: watch::Sender::new(Service::Starting),
+            service: watch::Sender::new(ModuleService::Starting),
             last_call: AtomicU64::new(0),
             ended: Notify::new(),
         });
         let process = Process::start(&shared)?;
         let connection = process.connection.clone();
-        shared.service.send_replace(Service::Up(connection));
+        shared.service.send_replace(ModuleService::Up(connection));
         runtime.spawn(supervise::supervise(shared.clone(), process));
         Ok(SeparateCode(shared))
     }
@@ -126,9 +126,9 @@ impl Code for SeparateCode {
     fn instance(&self, worker: usize, call: Call) -> Result<Remote, Failure> {
         let shared = &self.0;
         let connection = match &*shared.service.borrow() {
-            Service::Up(connection) => Some(connection.clone()),
-            Service::Starting => None,
-            Service::Down => return Err(shared.down()),
+            ModuleService::Up(connection) => Some(connection.clone()),
+            ModuleService::Starting => None,
+            ModuleService::Down => return Err(shared.down()),
         };
         Ok(Remote {
             shared: shared.clone(),

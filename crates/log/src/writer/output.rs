@@ -31,16 +31,16 @@ pub fn open(target: &Target) -> io::Result<File> {
 }
 
 /// The destination of lines.
-pub struct Output<W> {
+pub struct LogOutput<W> {
     file: W,
     /// A failed write has left an incomplete line.
     is_mid_line: bool,
 }
 
-impl<W: Write> Output<W> {
+impl<W: Write> LogOutput<W> {
     /// Writes to `file`, which is at the beginning of a line.
-    pub fn new(file: W) -> Output<W> {
-        Output {
+    pub fn new(file: W) -> LogOutput<W> {
+        LogOutput {
             file,
             is_mid_line: false,
         }
@@ -139,7 +139,7 @@ mod tests {
                 written: Vec::new(),
                 room,
             };
-            let mut output = Output::new(disk);
+            let mut output = LogOutput::new(disk);
             let mut lost = output.write(b"one\ntwo\nsix\n");
             lost += output.write(b"ten\n");
             output.file.room = 100;

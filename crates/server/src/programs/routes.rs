@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use lowroad_cache::bypass::Bypass;
+use lowroad_cache::bypass::BypassRules;
 use lowroad_cache::exclude::Excluded;
 use lowroad_cache::request::Asked;
 use lowroad_cache::storable::{Cookies, Policy};
@@ -37,7 +37,7 @@ pub struct Route {
     /// Nothing of it is kept for others.
     pub keeps_nothing: bool,
     /// Requests that its program always answers, whatever is stored.
-    bypass: Option<Bypass>,
+    bypass: Option<BypassRules>,
     /// Its responses may name what is to be answered in their place.
     leads_within: bool,
     /// What requests say to caches counts.
@@ -280,8 +280,8 @@ fn policy(caching: &Caching) -> Policy {
 }
 
 /// The requests that an operator excludes from the cache.
-fn bypass(rules: &CacheBypass) -> Bypass {
-    Bypass {
+fn bypass(rules: &CacheBypass) -> BypassRules {
+    BypassRules {
         cookies: rules.cookies,
         cache_control: rules.cache_control,
         // An invalid path excludes all of them rather than none.

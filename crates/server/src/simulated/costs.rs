@@ -14,7 +14,7 @@ const BY_PIECE: u64 = 0;
 const BY_BYTE: u64 = 3;
 
 /// A request and its response.
-struct Exchange {
+struct CountedExchange {
     /// Seed of the simulated network.
     seed: u64,
     /// Lines of the site, before its route to the origin.
@@ -27,10 +27,10 @@ struct Exchange {
     is_stored: bool,
 }
 
-impl Exchange {
+impl CountedExchange {
     /// A GET with these field lines and a stored response.
-    fn get(target: &str, fields: &str) -> Exchange {
-        Exchange {
+    fn get(target: &str, fields: &str) -> CountedExchange {
+        CountedExchange {
             seed: BY_PIECE,
             site: String::new(),
             request: format!("GET {target} HTTP/1.1\r\nHost: test\r\n{fields}\r\n").into_bytes(),
@@ -40,17 +40,17 @@ impl Exchange {
     }
 
     /// A GET with these field lines in the response, which is not stored yet.
-    fn answered(fields: &str) -> Exchange {
-        Exchange {
+    fn answered(fields: &str) -> CountedExchange {
+        CountedExchange {
             response: stored_response(fields),
             is_stored: false,
-            ..Exchange::get("/", "")
+            ..CountedExchange::get("/", "")
         }
     }
 
     /// The same exchange at a site with these lines.
-    fn at_site(self, site: &str) -> Exchange {
-        Exchange {
+    fn at_site(self, site: &str) -> CountedExchange {
+        CountedExchange {
             site: site.to_string(),
             ..self
         }
@@ -58,7 +58,7 @@ impl Exchange {
 
     /// Prepares the exchange, and returns the function to count.
     fn prepare(self) -> Box<dyn FnMut()> {
-        let Exchange {
+        let CountedExchange {
             response, request, ..
         } = self;
         let origin = Origin::saying(move |_| response.clone());

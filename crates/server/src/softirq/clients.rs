@@ -8,7 +8,7 @@ use lowroad_softirq::level::clients::Prefix;
 /// Divides clients into those answered here and those left to the server. Left to the server are clients with a denied
 /// prefix and, if any prefix is allowed, all clients without an allowed one. The longest matching prefix decides.
 #[derive(Debug)]
-pub struct Clients {
+pub struct ClientRanges {
     denied: Vec<Prefix>,
     allowed: Vec<Prefix>,
 }
@@ -16,19 +16,19 @@ pub struct Clients {
 /// The prefix of all addresses.
 const EVERYBODY: Prefix = (0, [0; 16]);
 
-impl Clients {
+impl ClientRanges {
     /// Reads the prefixes of `--deny` and `--allow`.
     ///
     /// # Errors
     /// A text for the user.
-    pub fn of(deny: &[String], allow: &[String]) -> Result<Clients, String> {
+    pub fn from_arguments(deny: &[String], allow: &[String]) -> Result<ClientRanges, String> {
         let mut denied = prefixes("--deny", deny)?;
         let allowed = prefixes("--allow", allow)?;
         // Allowing all addresses restricts nothing.
         if !allowed.is_empty() && !allowed.contains(&EVERYBODY) {
             denied.push(EVERYBODY);
         }
-        Ok(Clients { denied, allowed })
+        Ok(ClientRanges { denied, allowed })
     }
 
     /// Whether no client is left to the server.

@@ -116,19 +116,19 @@ fn wait_for_keeper(folder: &Path, longest: Duration) -> Result<(), String> {
 }
 
 /// Another process keeps the level.
-struct Taken {
+struct LockHolder {
     pid: Option<u32>,
     /// Time for which its connections continue, if it has begun to end.
     drain: Option<Duration>,
 }
 
-impl Taken {
-    fn of(file: &fs::File) -> Taken {
+impl LockHolder {
+    fn from_file(file: &fs::File) -> LockHolder {
         let mut text = [0; 16];
         let len = file.read_at(&mut text, 0).unwrap_or_default();
         let text = str::from_utf8(&text[..len]).ok();
         let drain_s = text.and_then(|text| text.strip_suffix('\n')?.parse().ok());
-        Taken {
+        LockHolder {
             pid: holder(file).and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok()),
             drain: drain_s.map(Duration::from_secs),
         }
@@ -146,7 +146,7 @@ impl Taken {
     }
 }
 
-fn try_to_hold(folder: &Path) -> Result<Result<Held, Taken>, String> {
+fn try_to_hold(folder: &Path) -> Result<Result<Held, LockHolder>, String> {
     let path = path_of(folder);
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     loop {
@@ -171,7 +171,7 @@ fn try_to_hold(folder: &Path) -> Result<Result<Held, Taken>, String> {
             }
             // The last holder has removed it meanwhile.
             Ok(()) => {}
-            Err(Errno::AGAIN | Errno::ACCESS) => return Ok(Err(Taken::of(&file))),
+            Err(Errno::AGAIN | Errno::ACCESS) => return Ok(Err(LockHolder::from_file(&file))),
             Err(error) => return Err(failed(error.into())),
         }
     }

@@ -8,7 +8,7 @@ use lowroad_softirq::learn::Settings;
 
 use crate::cli::softirq::Attach;
 
-use super::clients::Clients;
+use super::clients::ClientRanges;
 
 /// The options of one command for the clients, requests and responses of its server.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct AttachPolicy {
     ignores_cookies: bool,
     /// Whether requests with Cache-Control or Pragma are answered, too.
     ignores_cache_control: bool,
-    clients: Clients,
+    clients: ClientRanges,
 }
 
 impl AttachPolicy {
@@ -41,12 +41,12 @@ impl AttachPolicy {
             excluded_paths,
             ignores_cookies: args.ignore_cookies,
             ignores_cache_control: args.ignore_cache_control,
-            clients: Clients::of(&args.deny, &args.allow)?,
+            clients: ClientRanges::from_arguments(&args.deny, &args.allow)?,
         })
     }
 
     /// Which clients are left to the server.
-    pub fn clients(&self) -> &Clients {
+    pub fn clients(&self) -> &ClientRanges {
         &self.clients
     }
 

@@ -37,9 +37,9 @@ fn load(cable: &Cable, site: &Site, port: u16, is_over: &AtomicBool) {
 }
 
 /// Sets a flag when it is dropped, so that the threads of a scope end after a panic, too.
-struct Over<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -69,7 +69,7 @@ fn levels_come_and_go(test: &str, seed: u64) {
     let mut draws = Draws::new(seed, 0);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _over = Over(&is_over);
+        let _over = StopOnDrop(&is_over);
         for port in PORTS {
             let (cable, site, is_over) = (&cable, &site, &is_over);
             scope.spawn(move || load(cable, site, port, is_over));

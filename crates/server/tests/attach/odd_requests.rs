@@ -9,14 +9,14 @@ use lowroad_testkit::net::site::content;
 pub const LONG_LEN: usize = 2_000_000;
 
 /// A name, and the bytes to send.
-pub type Odd = (String, Vec<u8>);
+pub type OddRequest = (String, Vec<u8>);
 
 /// All odd requests.
-pub fn all() -> Vec<Odd> {
+pub fn all() -> Vec<OddRequest> {
     [lines(), fields(), bodies(), targets()].concat()
 }
 
-fn odd(name: &str, bytes: impl AsRef<[u8]>) -> Odd {
+fn odd(name: &str, bytes: impl AsRef<[u8]>) -> OddRequest {
     (name.to_owned(), bytes.as_ref().to_vec())
 }
 
@@ -26,12 +26,12 @@ fn get(fields: &str) -> String {
 }
 
 /// A request line, with a Host.
-fn line(line: &str) -> Odd {
+fn line(line: &str) -> OddRequest {
     odd(line, format!("{line}\r\nHost: test\r\n\r\n"))
 }
 
-fn lines() -> Vec<Odd> {
-    let mut all: Vec<Odd> = [
+fn lines() -> Vec<OddRequest> {
+    let mut all: Vec<OddRequest> = [
         "GET /0-2000.bin HTTP/2.0",
         "GET /0-2000.bin HTTP/1.2",
         "GET /0-2000.bin HTTP/1.10",
@@ -95,7 +95,7 @@ fn lines() -> Vec<Odd> {
     all
 }
 
-fn fields() -> Vec<Odd> {
+fn fields() -> Vec<OddRequest> {
     let long = format!("Host: test\r\nX: {}\r\n", "x".repeat(20_000));
     let many = format!("Host: test\r\n{}", "X: y\r\n".repeat(150));
     [
@@ -137,7 +137,7 @@ fn post(fields: &str, body: &[u8]) -> Vec<u8> {
 }
 
 /// An upload with `Expect: 100-continue`.
-pub fn expected() -> Odd {
+pub fn expected() -> OddRequest {
     let fields = format!("Content-Length: {LONG_LEN}\r\nExpect: 100-continue");
     odd(
         "a long body that is expected",
@@ -145,7 +145,7 @@ pub fn expected() -> Odd {
     )
 }
 
-fn bodies() -> Vec<Odd> {
+fn bodies() -> Vec<OddRequest> {
     let long = content(3, 4, LONG_LEN);
     let chunks: Vec<u8> = long
         .chunks(70_000)
@@ -209,7 +209,7 @@ fn bodies() -> Vec<Odd> {
     ]
 }
 
-fn targets() -> Vec<Odd> {
+fn targets() -> Vec<OddRequest> {
     let long = format!("/{}", "x".repeat(9_000));
     [
         "/a/../0-2000.bin",

@@ -9,7 +9,7 @@ use lowroad_testkit::net::servers::receipt;
 use lowroad_testkit::net::site::content;
 
 use crate::attached::{get, one, server_v4, servers};
-use crate::odd_requests::{self, LONG_LEN, Odd};
+use crate::odd_requests::{self, LONG_LEN, OddRequest};
 use crate::skipped;
 use crate::worker::{ALONE, Line, WITH_LEVEL, Workers, seen};
 
@@ -17,11 +17,11 @@ use crate::worker::{ALONE, Line, WITH_LEVEL, Workers, seen};
 const BEHIND: &str = "GET /0-2000.bin HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
 
 /// The bytes that a client receives: the status and body of each response, and the remaining bytes.
-type Outcome = Vec<(String, Vec<u8>)>;
+type RequestOutcomes = Vec<(String, Vec<u8>)>;
 
 /// Sends bytes, and receives until the server closes. Half-closes the connection, except after an upload: proxies, such
 /// as nginx for uploads, may treat that as a client that has gone.
-fn outcome(address: SocketAddr, bytes: &[u8]) -> Outcome {
+fn outcome(address: SocketAddr, bytes: &[u8]) -> RequestOutcomes {
     let mut client = Client::connect(address);
     client.send(bytes);
     if !bytes.starts_with(b"POST") {
@@ -36,7 +36,7 @@ fn outcome(address: SocketAddr, bytes: &[u8]) -> Outcome {
     all
 }
 
-fn responses(mut received: &[u8], is_head: bool) -> Outcome {
+fn responses(mut received: &[u8], is_head: bool) -> RequestOutcomes {
     let mut all = Vec::new();
     while let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
         if !received.starts_with(b"HTTP/1.") {
@@ -95,15 +95,15 @@ fn dechunked(mut rest: &[u8]) -> (Vec<u8>, &[u8]) {
 }
 
 /// The outcomes of all odd requests, each followed directly by a good one.
-fn outcomes(line: &Line, all: &[Odd]) -> Vec<Outcome> {
-    let one = |(_, bytes): &Odd| {
+fn outcomes(line: &Line, all: &[OddRequest]) -> Vec<RequestOutcomes> {
+    let one = |(_, bytes): &OddRequest| {
         let bytes = [bytes, BEHIND.as_bytes()].concat();
         line.path.client.enter(|| outcome(server_v4(80), &bytes))
     };
     all.iter().map(one).collect()
 }
 
-fn readable(outcome: &Outcome) -> String {
+fn readable(outcome: &RequestOutcomes) -> String {
     let one = |(status, body): &(String, Vec<u8>)| {
         let start = &body[..body.len().min(60)];
         format!("{status}, {} bytes: {}", body.len(), start.escape_ascii())

@@ -41,7 +41,7 @@ print("all are right")
 "#;
 
 /// The change that the client makes between two requests.
-struct Change {
+struct SocketChange {
     /// Number of the request before which it happens.
     at: usize,
     /// `options`, or a word that the client does not know.
@@ -51,7 +51,7 @@ struct Change {
 }
 
 /// Runs the client.
-fn run(client: &Namespace, address: SocketAddr, change: &Change, pages: &[String]) {
+fn run(client: &Namespace, address: SocketAddr, change: &SocketChange, pages: &[String]) {
     let (ip, port) = (address.ip().to_string(), address.port().to_string());
     let [at, filler_len] = [change.at, change.filler_len].map(|number| number.to_string());
     let mut arguments = vec!["-c", CLIENT, &ip, &port, &at, change.what, &filler_len];
@@ -91,7 +91,7 @@ fn options_are_taken_off() {
         let order = pages(&site, &[0, 0, 0, 1, 0, 0, 1, 1, 1, 0]);
         for at in [1, 4, 8] {
             let (what, filler_len) = ("options", 1);
-            let change = Change {
+            let change = SocketChange {
                 at,
                 what,
                 filler_len,
@@ -127,7 +127,7 @@ fn a_fragment_takes_its_connection_up() {
     // On a connection of the level; then on one that the kernel has, with translated numbers.
     for (at, order) in [(1, [0, 0, 1, 0, 1, 0]), (4, [0, 1, 0, 1, 1, 0])] {
         let (what, filler_len) = ("nothing", 1000);
-        let change = Change {
+        let change = SocketChange {
             at,
             what,
             filler_len,

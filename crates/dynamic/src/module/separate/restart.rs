@@ -23,14 +23,14 @@ pub enum ProcessEnd {
 /// The back-off of a module. A process that had a call had started successfully, so its death causes no delay:
 /// otherwise a request that crashes the module would block it for all others.
 #[derive(Debug)]
-pub struct Restart {
+pub struct RestartPolicy {
     next_ms: u64,
 }
 
-impl Restart {
+impl RestartPolicy {
     /// A back-off without failures.
-    pub fn new() -> Restart {
-        Restart {
+    pub fn new() -> RestartPolicy {
+        RestartPolicy {
             next_ms: WAIT_MS_MIN,
         }
     }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn only_a_process_that_can_not_start_delays_the_next() {
-        let mut restart = Restart::new();
+        let mut restart = RestartPolicy::new();
         for _ in 0..1_000 {
             assert_eq!(restart.wait_ms(ProcessEnd::Asked), 0);
         }

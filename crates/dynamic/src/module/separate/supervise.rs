@@ -11,8 +11,8 @@ use tokio::time::{Sleep, sleep};
 
 use super::super::counts::one;
 use super::process::{Connection, Process, run};
-use super::restart::{ProcessEnd, Restart};
-use super::{Service, Shared};
+use super::restart::{ProcessEnd, RestartPolicy};
+use super::{ModuleService, Shared};
 
 /// Keeps processes running until the module is no longer used; `first` has the calls.
 pub async fn supervise(shared: Arc<Shared>, first: Process) {
@@ -21,7 +21,7 @@ pub async fn supervise(shared: Arc<Shared>, first: Process) {
         spare: None,
         starting: Some(start(shared.clone())),
         retry: None,
-        restart: Restart::new(),
+        restart: RestartPolicy::new(),
         shared: shared.clone(),
     };
     loop {
@@ -44,23 +44,23 @@ pub async fn supervise(shared: Arc<Shared>, first: Process) {
     }
 }
 
-type Talking = Pin<Box<dyn Future<Output = Process> + Send>>;
-type Starting = Pin<Box<dyn Future<Output = Result<Process, String>> + Send>>;
+type ConversationFuture = Pin<Box<dyn Future<Output = Process> + Send>>;
+type StartFuture = Pin<Box<dyn Future<Output = Result<Process, String>> + Send>>;
 
 struct Processes {
     shared: Arc<Shared>,
     active: Option<LiveProcess>,
     spare: Option<LiveProcess>,
     /// The next process: starting, or delayed by the back-off.
-    starting: Option<Starting>,
+    starting: Option<StartFuture>,
     retry: Option<Pin<Box<Sleep>>>,
-    restart: Restart,
+    restart: RestartPolicy,
 }
 
 /// A process with its exchange of messages.
 struct LiveProcess {
     connection: Arc<Connection>,
-    talking: Talking,
+    talking: ConversationFuture,
     began: Instant,
 }
 
@@ -135,9 +135,9 @@ impl Processes {
     /// Publishes the process that accepts calls.
     fn show(&self) {
         let service = match (&self.active, &self.retry) {
-            (Some(active), _) => Service::Up(active.connection.clone()),
-            (None, Some(_)) => Service::Down,
-            (None, None) => Service::Starting,
+            (Some(active), _) => ModuleService::Up(active.connection.clone()),
+            (None, Some(_)) => ModuleService::Down,
+            (None, None) => ModuleService::Starting,
         };
         self.shared.service.send_replace(service);
     }
@@ -159,7 +159,7 @@ fn end(dead: &DeadProcess) -> ProcessEnd {
     }
 }
 
-fn start(shared: Arc<Shared>) -> Starting {
+fn start(shared: Arc<Shared>) -> StartFuture {
     Box::pin(async move {
         let started = tokio::task::spawn_blocking(move || Process::start(&shared));
         started.await.unwrap_or_else(|error| Err(error.to_string()))
@@ -182,7 +182,7 @@ async fn end_of(live: &mut Option<LiveProcess>) -> DeadProcess {
     DeadProcess { process, began }
 }
 
-async fn start_of(starting: &mut Option<Starting>) -> Result<Process, String> {
+async fn start_of(starting: &mut Option<StartFuture>) -> Result<Process, String> {
     let Some(begun) = starting else {
         return pending().await;
     };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::protocols::Input;
+use super::protocols::ProtocolInput;
 use crate::check;
 use crate::programs::build::Programs;
 use crate::simulated::accelerator::{self, logger};
@@ -10,7 +10,7 @@ use crate::simulated::accelerator::{self, logger};
 /// Sites of the largest configuration.
 const SITES: usize = 2000;
 
-pub(super) const INPUTS: &[(&str, usize, Input)] = &[
+pub(super) const INPUTS: &[(&str, usize, ProtocolInput)] = &[
     ("sites that are read again", SITES, reload),
     ("problems of sites", SITES, placed_problems),
 ];

@@ -11,9 +11,9 @@ const BODY_LEN: usize = 64 << 10;
 const FRAME_LEN: usize = 14 << 10;
 
 /// Prepares the function to count for a length.
-pub(super) type Input = fn(usize) -> Box<dyn FnMut()>;
+pub(super) type ProtocolInput = fn(usize) -> Box<dyn FnMut()>;
 
-pub(super) const INPUTS: &[(&str, usize, Input)] = &[
+pub(super) const INPUTS: &[(&str, usize, ProtocolInput)] = &[
     ("chunks", BODY_LEN, |len| {
         chunked(&repeated("1\r\na\r\n", len))
     }),

@@ -2,7 +2,7 @@
 
 use lowroad_testkit::instructions::{self, CountedPiece};
 
-use super::Exchange;
+use super::CountedExchange;
 
 /// One entry of each kind; `N` becomes its number, and `@` two bytes of an address.
 const ENTRIES: [(&str, &str); 19] = [
@@ -103,7 +103,7 @@ fn entries_that_are_not_for_a_request_cost_nothing() {
     let prepare = ENTRIES.map(|(name, entry)| {
         let prepare = move |count: usize| {
             let site = entries(entry, count);
-            Exchange::get("/articles/2026/levels.html", "")
+            CountedExchange::get("/articles/2026/levels.html", "")
                 .at_site(&site)
                 .prepare()
         };

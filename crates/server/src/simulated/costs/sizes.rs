@@ -3,7 +3,7 @@
 use lowroad_testkit::instructions::{self, CountedPiece};
 
 use super::protocols::INPUTS;
-use super::{BY_BYTE, Exchange, configurations};
+use super::{BY_BYTE, CountedExchange, configurations};
 
 /// Maximum length of a target, and of a head, with room for the rest of it.
 const TARGET_LEN: usize = 8 << 10;
@@ -16,7 +16,7 @@ const RESPONSE_LEN: usize = 30 << 10;
 const GROWTH_MAX: f64 = 2.5;
 
 /// Builds an exchange with a form of this length.
-type Form = fn(usize) -> Exchange;
+type ExchangeForm = fn(usize) -> CountedExchange;
 
 /// Copies of a unit up to about this length, each numbered where the unit has an `N`.
 pub(super) fn repeated(unit: &str, len: usize) -> String {
@@ -30,24 +30,24 @@ pub(super) fn repeated(unit: &str, len: usize) -> String {
     text
 }
 
-fn path(unit: &str, len: usize) -> Exchange {
-    Exchange::get(&format!("/{}", repeated(unit, len - unit.len() - 2)), "")
+fn path(unit: &str, len: usize) -> CountedExchange {
+    CountedExchange::get(&format!("/{}", repeated(unit, len - unit.len() - 2)), "")
 }
 
-fn field(name: &str, unit: &str, len: usize) -> Exchange {
-    Exchange::get("/", &format!("{name}: {}\r\n", repeated(unit, len)))
+fn field(name: &str, unit: &str, len: usize) -> CountedExchange {
+    CountedExchange::get("/", &format!("{name}: {}\r\n", repeated(unit, len)))
 }
 
-fn answered(name: &str, unit: &str, len: usize) -> Exchange {
-    Exchange::answered(&format!("{name}: {}\r\n", repeated(unit, len)))
+fn answered(name: &str, unit: &str, len: usize) -> CountedExchange {
+    CountedExchange::answered(&format!("{name}: {}\r\n", repeated(unit, len)))
 }
 
-fn body(fields: &str, body: String) -> Exchange {
+fn body(fields: &str, body: String) -> CountedExchange {
     let head = format!("POST / HTTP/1.1\r\nHost: test\r\n{fields}\r\n");
-    Exchange {
+    CountedExchange {
         request: [head.into_bytes(), body.into_bytes()].concat(),
         is_stored: false,
-        ..Exchange::get("/", "")
+        ..CountedExchange::get("/", "")
     }
 }
 
@@ -83,7 +83,7 @@ fn rules() -> String {
 }
 
 #[rustfmt::skip]
-const FORMS: &[(&str, usize, Form)] = &[
+const FORMS: &[(&str, usize, ExchangeForm)] = &[
     ("path of segments", TARGET_LEN, |len| path("a/", len).at_site(&rules())),
     ("path of one segment", TARGET_LEN, |len| path("a", len).at_site(&rules())),
     ("path of slashes", TARGET_LEN, |len| path("/", len).at_site(&rules())),
@@ -92,32 +92,32 @@ const FORMS: &[(&str, usize, Form)] = &[
     ("path of names", TARGET_LEN, |len| path("x.php/", len).at_site(&rules())),
     ("path of endings", TARGET_LEN, |len| path(".bak", len).at_site(&rules())),
     ("path of many literals", TARGET_LEN, |len| path("aa/b/report-", len).at_site(&rules())),
-    ("query", TARGET_LEN, |len| Exchange::get(&format!("/?{}", repeated("aN=b%20&", len - 12)), "")),
-    ("fields", HEAD_LEN, |len| Exchange::get("/", &repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789\r\n", len))),
+    ("query", TARGET_LEN, |len| CountedExchange::get(&format!("/?{}", repeated("aN=b%20&", len - 12)), "")),
+    ("fields", HEAD_LEN, |len| CountedExchange::get("/", &repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789\r\n", len))),
     ("Accept", HEAD_LEN, |len| field("Accept", "text/x-N;q=0.5, ", len)),
     ("Accept-Encoding", HEAD_LEN, |len| field("Accept-Encoding", "xN;q=0.5, ", len)),
-    ("Accept-Language that varies", HEAD_LEN, |len| Exchange { response: super::stored_response("Vary: Accept-Language\r\n"), ..field("Accept-Language", "en-N;q=0.5, ", len) }),
+    ("Accept-Language that varies", HEAD_LEN, |len| CountedExchange { response: super::stored_response("Vary: Accept-Language\r\n"), ..field("Accept-Language", "en-N;q=0.5, ", len) }),
     ("Authorization", HEAD_LEN, |len| field("Authorization", "Basic YTpi", len)),
     ("Cache-Control", HEAD_LEN, |len| field("Cache-Control", "max-age=N,", len)),
     ("Cache-Control in quotes", HEAD_LEN, |len| field("Cache-Control", "a=\"\\\",N\",", len)),
-    ("Connection", HEAD_LEN, |len| Exchange { is_stored: false, ..field("Connection", "x-N, ", len) }),
+    ("Connection", HEAD_LEN, |len| CountedExchange { is_stored: false, ..field("Connection", "x-N, ", len) }),
     ("Cookie", HEAD_LEN, |len| field("Cookie", "nameN=value; ", len)),
     ("Forwarded", HEAD_LEN, |len| field("Forwarded", "for=10.0.0.1;by=\"_N\", ", len).at_site("trusted_proxies = \"10.0.0.0/8\"\nclient_field = \"Forwarded\"\n")),
     ("X-Forwarded-For", HEAD_LEN, |len| field("X-Forwarded-For", "10.0.0.1, ", len).at_site("trusted_proxies = \"0.0.0.0/0\"\n")),
-    ("Host", HEAD_LEN, |len| Exchange { request: format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", repeated("a.", len)).into_bytes(), ..Exchange::get("/", "") }),
+    ("Host", HEAD_LEN, |len| CountedExchange { request: format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", repeated("a.", len)).into_bytes(), ..CountedExchange::get("/", "") }),
     ("If-Match", HEAD_LEN, |len| field("If-Match", "\"N\", ", len)),
     ("If-None-Match", HEAD_LEN, |len| field("If-None-Match", "W/\"N\", ", len)),
     ("If-Modified-Since", HEAD_LEN, |len| field("If-Modified-Since", "Sun, ", len)),
     ("Pragma", HEAD_LEN, |len| field("Pragma", "x, ", len)),
     ("Range", HEAD_LEN, |len| field("Range: bytes=0-0,x", ",9N-", len)),
-    ("Range that can't be satisfied", HEAD_LEN, |len| Exchange::get("/", &format!("Range: bytes={}9-\r\n", repeated("9N-,", len)))),
-    ("TE", HEAD_LEN, |len| Exchange { is_stored: false, ..field("TE", "x;q=0.N, ", len) }),
+    ("Range that can't be satisfied", HEAD_LEN, |len| CountedExchange::get("/", &format!("Range: bytes={}9-\r\n", repeated("9N-,", len)))),
+    ("TE", HEAD_LEN, |len| CountedExchange { is_stored: false, ..field("TE", "x;q=0.N, ", len) }),
     ("Upgrade", HEAD_LEN, |len| field("Connection: upgrade\r\nUpgrade", "x/N, ", len)),
     ("User-Agent", HEAD_LEN, |len| field("User-Agent", "(x; N) ", len)),
-    ("Via", HEAD_LEN, |len| Exchange { is_stored: false, ..field("Via", "1.1 xN, ", len) }),
-    ("head by bytes", HEAD_LEN / 4, |len| Exchange { seed: BY_BYTE, ..Exchange::get("/", &repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789\r\n", len)) }),
+    ("Via", HEAD_LEN, |len| CountedExchange { is_stored: false, ..field("Via", "1.1 xN, ", len) }),
+    ("head by bytes", HEAD_LEN / 4, |len| CountedExchange { seed: BY_BYTE, ..CountedExchange::get("/", &repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789\r\n", len)) }),
     ("trailers", 4000, |len| body("Transfer-Encoding: chunked\r\n", "0\r\n".to_string() + &repeated("x-N: a\r\n", len) + "\r\n")),
-    ("trailers by bytes", 4000, |len| Exchange { seed: BY_BYTE, ..body("Transfer-Encoding: chunked\r\n", "0\r\n".to_string() + &repeated("x-N: a\r\n", len) + "\r\n") }),
+    ("trailers by bytes", 4000, |len| CountedExchange { seed: BY_BYTE, ..body("Transfer-Encoding: chunked\r\n", "0\r\n".to_string() + &repeated("x-N: a\r\n", len) + "\r\n") }),
     ("codings", HEAD_LEN, |len| body(&format!("Transfer-Encoding: {}\r\n", repeated("x, ", len)), String::new())),
     ("response's Cache-Control", RESPONSE_LEN, |len| answered("Cache-Control", "max-age=60, ", len)),
     ("response's Cache-Control with names", RESPONSE_LEN, |len| answered("Cache-Control", "private=\"x-N, y-N\", ", len)),
@@ -128,11 +128,11 @@ const FORMS: &[(&str, usize, Form)] = &[
     ("response's Connection", RESPONSE_LEN, |len| answered("Connection", "x-N, ", len)),
     ("response's No-Vary-Search", RESPONSE_LEN, |len| answered("No-Vary-Search", "params=(\"aN\"), ", len)),
     ("response's Vary", RESPONSE_LEN, |len| answered("Vary", "Accept-Encoding, ", len)),
-    ("response's ETag", RESPONSE_LEN, |len| Exchange::answered(&format!("ETag: \"{}\"\r\n", repeated("N", len)))),
+    ("response's ETag", RESPONSE_LEN, |len| CountedExchange::answered(&format!("ETag: \"{}\"\r\n", repeated("N", len)))),
     ("response's Set-Cookie", RESPONSE_LEN, |len| answered("Set-Cookie", "a=bN; ", len)),
-    ("response's fields", RESPONSE_LEN, |len| Exchange::answered(&repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789\r\n", len))),
-    ("response's head by bytes", 8 << 10, |len| Exchange { seed: BY_BYTE, ..Exchange::answered(&repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789\r\n", len)) }),
-    ("response's chunks", 64 << 10, |len| Exchange { response: format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", repeated("1\r\na\r\n", len)), ..Exchange::answered("") }),
+    ("response's fields", RESPONSE_LEN, |len| CountedExchange::answered(&repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789\r\n", len))),
+    ("response's head by bytes", 8 << 10, |len| CountedExchange { seed: BY_BYTE, ..CountedExchange::answered(&repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789\r\n", len)) }),
+    ("response's chunks", 64 << 10, |len| CountedExchange { response: format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", repeated("1\r\na\r\n", len)), ..CountedExchange::answered("") }),
 ];
 
 #[test]
