@@ -154,3 +154,40 @@ fn heads_up_to_their_limits() {
         &[("101 fields", &many(101)), ("thousands", &many(3000))],
     );
 }
+
+#[test]
+fn a_refused_head_gets_no_content() {
+    let site = Site::new(LOWROAD);
+    let long = "a".repeat(20_000);
+    for (status, sent) in [
+        (400, "HEAD /good.txt HTTP/1.1\r\n\r\n".to_string()),
+        (
+            400,
+            "\r\nHEAD /good.txt HTTP/1.1\r\nA b: c\r\n\r\n".to_string(),
+        ),
+        (414, format!("HEAD /{long} HTTP/1.1\r\nHost: test\r\n\r\n")),
+        (
+            417,
+            "HEAD /good.txt HTTP/1.1\r\nHost: test\r\nExpect: x\r\n\r\n".to_string(),
+        ),
+        (
+            431,
+            format!("HEAD / HTTP/1.1\r\nHost: test\r\nX: {long}\r\n\r\n"),
+        ),
+        (
+            505,
+            "HEAD /good.txt HTTP/2.0\r\nHost: test\r\n\r\n".to_string(),
+        ),
+    ] {
+        let mut client = site.server.connect();
+        client.send(&sent);
+        assert!(client.wait_for_close(), "{status}");
+        let got = String::from_utf8_lossy(&client.received);
+        assert!(got.starts_with(&format!("HTTP/1.1 {status} ")), "{got}");
+        assert!(
+            got.ends_with("\r\n\r\n") && got.contains("\r\nContent-Length: "),
+            "{got}"
+        );
+        assert_eq!(got.matches("\r\n\r\n").count(), 1, "{got}");
+    }
+}

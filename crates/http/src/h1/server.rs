@@ -133,9 +133,19 @@ impl Server {
             _ => self.after_head(input),
         };
         if step.is_err() {
-            self.give_up();
+            self.refuse(input);
         }
         step
+    }
+
+    /// Gives up on what is no request. A refused HEAD gets no content either (RFC 9110 §9.3.2).
+    #[cold]
+    fn refuse(&mut self, input: &[u8]) {
+        let line = request::first_line(input);
+        let is_head = self.input == Input::Head && line.starts_with(b"HEAD ");
+        self.give_up();
+        self.flags
+            .set(Flags::HEAD, is_head || self.flags.has(Flags::HEAD));
     }
 
     /// Takes what is behind a head with a body.

@@ -394,6 +394,11 @@ const MISSING: Wrong = Wrong::Malformed("pseudo-headers are not those that the m
 const REPEATED: Wrong = Wrong::Malformed("a pseudo-header is repeated");
 
 impl Seen {
+    /// Whether the method is HEAD, as far as there is one.
+    pub(super) fn is_head(&self, text: &[u8]) -> bool {
+        self.name.is_some_and(|name| name.of(text) == b"HEAD")
+    }
+
     /// The head.
     pub(super) fn head<'b>(
         &self,

@@ -147,7 +147,10 @@ impl Server {
         http.decoder.decode(block.bytes(), &mut fields)?;
         let method = match fields.finish(is_end) {
             Ok(method) => method,
-            Err(Wrong::Refused(refusal)) => return Ok(Some(self.refused(id, is_end, refusal))),
+            Err(Wrong::Refused(refusal)) => {
+                let is_head = seen.is_head(text);
+                return Ok(Some(self.refused(id, is_end, is_head, refusal)));
+            }
             Err(Wrong::Malformed(_)) => {
                 turn.counters.malformed += 1;
                 return http
@@ -158,7 +161,10 @@ impl Server {
         let text: &'b [u8] = text;
         let head = match seen.head(text, StreamId(id), method, is_end, turn.settings) {
             Ok(head) => place.insert(head),
-            Err(refusal) => return Ok(Some(self.refused(id, is_end, refusal))),
+            Err(refusal) => {
+                let is_head = method == Method::Head;
+                return Ok(Some(self.refused(id, is_end, is_head, refusal)));
+            }
         };
         let mut priority = seen.priority;
         if !http.early.is_empty()
@@ -188,15 +194,22 @@ impl Server {
         Ok(Some(Event::Request(head)))
     }
 
-    /// A stream that may be answered, though nothing is asked.
-    fn refused<'h, 'b>(&mut self, id: u32, is_end: bool, refusal: Refusal) -> Event<'h, 'b> {
+    /// A stream that may be answered, though nothing is asked; one with `is_head` gets no content (RFC 9110 §9.3.2).
+    fn refused<'h, 'b>(
+        &mut self,
+        id: u32,
+        is_end: bool,
+        is_head: bool,
+        refusal: Refusal,
+    ) -> Event<'h, 'b> {
         let input = if is_end {
             Input::Ended
         } else {
             Input::Unwanted
         };
-        self.http
-            .begin(id, input, Output::Head, super::Priority::default());
+        let priority = super::Priority::default();
+        let slot = self.http.begin(id, input, Output::Head, priority);
+        self.http.streams.get(slot).is_head = is_head;
         Event::Refused {
             stream: StreamId(id),
             refusal,

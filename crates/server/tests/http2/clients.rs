@@ -46,6 +46,11 @@ fn curl_gets_what_it_asks_for() {
         .expect("an ETag");
     let same = curl(&["-i", "-H", &format!("If-None-Match: {etag}"), &good]);
     assert!(same.starts_with("HTTP/2 304 "), "{same}");
+    // A refused HEAD has no content either, or the stream would be broken.
+    let refused = curl(&["-I", "-H", "Expect: x", &good]);
+    assert!(refused.starts_with("HTTP/2 417 "), "{refused}");
+    let long = curl(&["-I", &place.url(&format!("/{}", "a".repeat(12_000)))]);
+    assert!(long.starts_with("HTTP/2 414 "), "{long}");
     let none = curl(&["-i", &place.url("/none")]);
     assert!(none.starts_with("HTTP/2 404 "), "{none}");
     let log = place.folder.path().join("access");
