@@ -184,7 +184,7 @@ fn redirects_by_rule() {
     for (path, status, location) in [
         ("/old/here.html", 301, "/new/here.html"),
         ("/old/a%20b?q=1&r=%41", 301, "/new/a%20b?q=1&r=%41"),
-        ("/old/%E4%0d%0a", 301, "/new/%E4%0D%0A"),
+        ("/old/%E4%0d%0a", 301, "/new/%E4%0d%0a"),
         ("/elsewhere/a?q", 302, "https://example.org/x/a?own"),
         ("/exact?q", 308, "/new/?q"),
         ("/top/a/b", 307, "/a/b"),

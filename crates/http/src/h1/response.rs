@@ -260,37 +260,48 @@ pub(super) fn has_end(bytes: &[u8], seen_len: usize) -> bool {
 #[must_use]
 pub fn mend_head(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len() + 64);
-    let mut rest = bytes;
-    let mut count = 0_u32;
+    let (status_line, mut rest) = split_line(bytes)?;
+    out.extend_from_slice(status_line);
+    out.extend_from_slice(b"\r\n");
+    let mut field: Option<Vec<u8>> = None;
     loop {
-        let end = rest.iter().position(|byte| *byte == b'\n')?;
-        let (line, after) = rest.split_at(end + 1);
-        let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let (line, after) = split_line(rest)?;
         rest = after;
-        match line {
-            [] => break,
-            [b' ' | b'\t', ..] if count > 1 => {
-                out.truncate(out.len() - 2);
-                out.push(b' ');
-                out.extend_from_slice(list::trim_start(line));
+        match (line, &mut field) {
+            ([b' ' | b'\t', ..], None) => {}
+            ([b' ' | b'\t', ..], Some(field)) => {
+                field.push(b' ');
+                field.extend_from_slice(list::trim_start(line));
             }
-            [b' ' | b'\t', ..] if count == 1 => continue,
-            _ => put_line(line, count > 0, &mut out),
+            _ => {
+                let next = (!line.is_empty()).then(|| line.to_vec());
+                if let Some(field) = core::mem::replace(&mut field, next) {
+                    put_field(&field, &mut out);
+                }
+                if field.is_none() {
+                    break;
+                }
+            }
         }
-        out.extend_from_slice(b"\r\n");
-        count += 1;
     }
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(rest);
     Some(out)
 }
 
-fn put_line(line: &[u8], is_field: bool, out: &mut Vec<u8>) {
-    let colon = line.iter().position(|byte| *byte == b':');
-    let (name, rest) = line.split_at(colon.filter(|_| is_field).unwrap_or(0));
+/// The first line, without its end, and the bytes behind it.
+fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let (line, rest) = (bytes.get(..end)?, bytes.get(end + 1..)?);
+    Some((line.strip_suffix(b"\r").unwrap_or(line), rest))
+}
+
+fn put_field(field: &[u8], out: &mut Vec<u8>) {
+    let colon = field.iter().position(|byte| *byte == b':').unwrap_or(0);
+    let (name, rest) = field.split_at(colon);
     out.extend_from_slice(list::trim_end(name));
     out.extend_from_slice(rest);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Fewer bytes than a status line begins with: what has come may be wrong already.

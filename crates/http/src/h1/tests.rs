@@ -887,4 +887,7 @@ fn a_mended_head_is_regular() {
         assert_eq!(mend_head(&bytes), Some(bytes), "{head:?}");
     }
     assert_eq!(mend_head(b"HTTP/1.1 200 OK\nA: b\r\n"), None);
+    let folded = b"HTTP/1.1 200 OK\nA\n :b\n\n";
+    let mended = mend_head(folded).expect("it is whole");
+    assert_eq!(mended, b"HTTP/1.1 200 OK\r\nA:b\r\n\r\n");
 }

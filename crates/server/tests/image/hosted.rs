@@ -86,7 +86,13 @@ fn a_site_answers_as_from_the_server() {
     site.file("empty/x.css", "p { color: red }");
     site.file("404.html", "nothing here");
     let hosted = Hosted::start(&site, &[]);
-    let server = Server::serve(PROGRAM, &site, &[]);
+    // The image's tags are made of contents.
+    let config = format!(
+        "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\netag = \"content\"\n\
+         [site.error_pages]\n404 = \"/404.html\"\n",
+        site.path().display()
+    );
+    let server = Server::run(PROGRAM, &Folder::new(), &config);
     let mut of_image = hosted.connect();
     let mut of_server = server.connect();
     for (path, fields) in [
