@@ -162,7 +162,7 @@ impl Rewrite {
     }
 }
 
-/// What was captured of a path as the client sent it, from `$1` on.
+/// The captures of a path in the form that the client sent, from `$1` on.
 type Captured<'p> = [&'p [u8]; CAPTURES_MAX];
 
 /// Whether a path in a URL may have this byte (RFC 3986 §3.3). Browsers take a backslash for a slash.

@@ -6,7 +6,7 @@
 //! have changed, the connection is cut: the client sees a short answer, never a mixed one.
 //!
 //! A new name, other permissions or attributes change only the inode's time, so the transfer goes on. An append
-//! and a rewrite in place both change the modification time; they are told apart by digests of the promised bytes,
+//! and a rewrite in place both change the modification time; digests of the promised bytes tell them apart,
 //! which are taken before the first of them is sent (`digests`). Those cost a copy and a hash, so they are taken
 //! only of files that changed lately.
 //!
@@ -307,7 +307,7 @@ fn send_copies(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return progress(rest.start, true),
-                // What went out before is told first; the next try meets the same trouble.
+                // The bytes that went out are reported first; the next try meets the same error.
                 Err(_) if rest.start > range.start => return progress(rest.start, false),
                 Err(_) => return FileSent::Broken,
             }

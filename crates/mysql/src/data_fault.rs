@@ -1,11 +1,11 @@
 //! Errors of statements that the visitor's data cause, not the statement.
 
-/// What is wrong with the data of a statement.
+/// A fault of the data of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFault {
-    /// They are no value of their column: too long, out of range, missing, in the wrong form, or refused by a CHECK.
+    /// A value that its column does not take: too long, out of range, missing, in the wrong form, or refused by a CHECK.
     Invalid,
-    /// They do not fit the rows that are there: a duplicate key, or a reference that is missing or in use.
+    /// A value in conflict with existing rows: a duplicate key, or a reference that is missing or in use.
     Conflict,
 }
 

@@ -15,12 +15,12 @@ use crate::programs::modules;
 use crate::say;
 use crate::tls;
 
-/// What was found, if `run` would start.
+/// The result of a check of a configuration with which `run` would start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing wrong.
     Fine,
-    /// Something that some clients or somebody else may notice.
+    /// There are warnings: some clients may be affected.
     Warnings,
 }
 

@@ -23,7 +23,7 @@ pub struct HeadFacts<'a> {
     pub content_type: &'a str,
     /// How the body is encoded.
     pub encoding: Encoding,
-    /// How the file itself is coded, whoever asks.
+    /// The coding of the file itself, the same for all clients.
     pub coding: Encoding,
     /// Whether the choice of encoding depends on the request.
     pub varies: bool,

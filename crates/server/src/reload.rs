@@ -78,7 +78,7 @@ pub fn reload(
     done
 }
 
-/// Serves the new folders of those of `changed` sites whose folder was replaced. The disk is waited for without a lock.
+/// Serves the new folders of those of `changed` sites whose folder was replaced. No lock is held while the disk is read.
 pub fn follow_moved(running: &Mutex<Running>, sites: &Arc<Sites>, changed: &[usize]) {
     let (config, listeners) = {
         let running = lock(running);

@@ -45,7 +45,7 @@ impl Default for SiteFollower {
 }
 
 impl SiteFollower {
-    /// Looks at the files that may have changed since the last time, and serves what they are now. Blocks on the disk.
+    /// Reads the files that may have changed since the last call, and serves their new contents. Blocks on the disk.
     pub fn follow(&mut self, running: &Mutex<Running>) {
         let (sites, tls, logger) = {
             let running = lock(running);

@@ -27,7 +27,7 @@ impl<'p> RequestPath<'p> {
         self.decoded
     }
 
-    /// What is captured of it, as the client sent it; `None` if it is none of `paths`.
+    /// Its captures in the form that the client sent; `None` if `paths` do not match it.
     pub(super) fn capture(self, paths: &Paths) -> Option<Captured<'p>> {
         if self.raw == self.decoded {
             let ranges = paths.capture(self.raw)?;

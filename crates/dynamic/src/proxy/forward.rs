@@ -96,12 +96,12 @@ pub struct ForwardTerms<'h> {
     pub host: &'h [u8],
     /// With a Via of this proxy, else with that of the client only.
     pub adds_via: bool,
-    /// A body follows: then no other protocol is asked for.
+    /// A body follows, so the request does not ask for another protocol.
     pub has_body: bool,
 }
 
-/// Appends the field lines for the origin. The protocol that it is to be asked for, if the client asks for one and has no
-/// body to send.
+/// Appends the field lines for the origin. Returns the protocol of an upgrade, if the client asks for one and sends no
+/// body.
 pub fn request_lines<'r>(
     request: &'r Request,
     terms: &ForwardTerms<'_>,

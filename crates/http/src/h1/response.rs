@@ -1,6 +1,6 @@
-//! The head of a response. What one reader takes for the end of a body and another for its middle is refused; what is
-//! irregular and has one meaning only is accepted where RFC 9112 allows it, and never passed on in that form. Knows
-//! neither the request nor the connection. Read RFC 9112 §4 and §6.3.
+//! The head of a response. Framing that two readers could understand differently is refused. Irregular heads with one
+//! possible meaning are accepted where RFC 9112 allows it, and never passed on in that form. Independent of the request
+//! and the connection. Read RFC 9112 §4 and §6.3.
 
 use alloc::vec::Vec;
 

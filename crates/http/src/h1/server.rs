@@ -138,7 +138,7 @@ impl Server {
         step
     }
 
-    /// Gives up on what is no request. A refused HEAD gets no content either (RFC 9110 §9.3.2).
+    /// Ends input that is no valid request. A refused HEAD gets no content either (RFC 9110 §9.3.2).
     #[cold]
     fn refuse(&mut self, input: &[u8]) {
         let line = request::first_line(input);

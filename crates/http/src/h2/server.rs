@@ -194,7 +194,7 @@ impl Server {
         Ok(Some(Event::Request(head)))
     }
 
-    /// A stream that may be answered, though nothing is asked; one with `is_head` gets no content (RFC 9110 §9.3.2).
+    /// Opens a stream whose request is refused; with `is_head` its response has no content (RFC 9110 §9.3.2).
     fn refused<'h, 'b>(
         &mut self,
         id: u32,

@@ -5,7 +5,8 @@ use lowroad_config::{self as config, ClientCertificates, Config};
 use super::files::Pairs;
 use super::{clients, unix_s};
 
-/// Reads all that a configuration names: what keeps the server from starting, and what is doubtful, a line each.
+/// Reads all files that a configuration names. Returns the errors that keep the server from starting, and the warnings, a
+/// line each.
 pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     let sites = config.sites.iter().filter(|site| site.tls.is_some());
     let sites: Vec<config::Site> = sites.cloned().collect();

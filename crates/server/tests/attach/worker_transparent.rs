@@ -1,4 +1,4 @@
-//! Workers in front of another web server change nothing that its clients can see, apart from what is stored: its
+//! Workers in front of another web server change nothing that its clients can see, apart from stored responses: its
 //! responses are compressed as without them, an early response keeps the connection, and each request has a line in the
 //! log.
 
