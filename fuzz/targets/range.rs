@@ -52,8 +52,8 @@ fn naive(value: &[u8], len: u64) -> Option<Ranges> {
     if !digits(first) || !digits(last) || (first.is_empty() && last.is_empty()) {
         return None;
     }
-    if len == 0 && first.is_empty() && last.bytes().any(|digit| digit != b'0') {
-        // Satisfiable, but Content-Range has no way to say "no bytes": everything is sent.
+    if len == 0 {
+        // Content-Range has no way to say "no bytes": the whole is sent.
         return Some(Ranges::Whole);
     }
     // Numbers beyond u64 are left to the target itself.
