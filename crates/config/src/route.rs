@@ -221,6 +221,7 @@ fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
             .and_then(|item| file_name(&item))
             .unwrap_or(default.index),
         connections_max: count(section, "connections", default.connections_max, connections),
+        keeps_connections: section.flag("keep_connections", default.keeps_connections),
         env: environment(section),
         ..default
     };

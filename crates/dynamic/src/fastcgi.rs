@@ -28,7 +28,7 @@ use lowroad_origin::group::Outcome;
 
 use self::backends::{Backends, Try};
 use self::guest::Guest;
-use self::lone::Lone;
+use self::lone::{Lone, LoneTerms};
 use self::multiplexed::Ticket;
 use self::record::Params;
 use self::server::{Lease, Server, Servers, Unreached};
@@ -321,6 +321,8 @@ impl FastCgiHandler {
                 return Ok(Reached { server, way });
             }
         }
+        // A script may go on working behind its response, and its process may end: neither can be seen of a connection.
+        let fresh = fresh || !self.fastcgi.keeps_connections;
         let way = Way::Lone(server.lease(asked.worker, fresh, patience).await?);
         Ok(Reached { server, way })
     }
@@ -349,14 +351,18 @@ impl FastCgiHandler {
         let (own, permit) = (server.clone(), asked.permit.clone());
         let answered = match way {
             Way::Guest(ticket) => {
-                let out = self.encode(asked, ticket.id);
+                let out = self.encode(asked, ticket.id, true);
                 let guest = Guest::new(ticket, own, asked.worker, out, idempotent, permit);
                 answer(guest, body, reply, &self.terms).await
             }
             Way::Lone(lease) => {
-                let out = self.encode(asked, lone::ID);
+                let terms = LoneTerms {
+                    is_idempotent: idempotent,
+                    keeps_connection: self.fastcgi.keeps_connections,
+                };
+                let out = self.encode(asked, lone::ID, terms.keeps_connection);
                 let complaints = self.complaints(asked);
-                let lone = Lone::new(lease, own, out, idempotent, complaints, permit);
+                let lone = Lone::new(lease, own, out, terms, complaints, permit);
                 answer(lone, body, reply, &self.terms).await
             }
         };
@@ -387,9 +393,9 @@ impl FastCgiHandler {
     }
 
     /// What begins the request.
-    fn encode(&self, asked: &ScriptRequest, id: u16) -> Vec<u8> {
+    fn encode(&self, asked: &ScriptRequest, id: u16, keeps_connection: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(1024 + asked.request.lines().len());
-        record::put_begin(&mut out, id);
+        record::put_begin(&mut out, id, keeps_connection);
         let mut params = Params::start(&mut out, id);
         let environment = Environment {
             request: &asked.request,

@@ -79,6 +79,41 @@ fn a_connection_is_kept() {
     });
 }
 
+/// A script may go on working behind its response (`fastcgi_finish_request()`), and a process may end after any
+/// (`pm.max_requests`): no request is put on the connection of another.
+#[test]
+fn by_default_each_request_has_its_own_connection() {
+    runtime().block_on(async {
+        for works_on in [true, false] {
+            let responder = Responder::start(move |mut peer: Peer| async move {
+                if let Some((id, _)) = peer.request().await {
+                    let number = peer.number.to_string();
+                    peer.respond(id, &number).await;
+                    if works_on {
+                        std::future::pending::<()>().await;
+                    }
+                }
+            })
+            .await;
+            let change = |_: &mut Route, fastcgi: &mut FastCgi| fastcgi.keeps_connections = false;
+            let handler = handler_with(&responder, &Notices::default(), change);
+            let mut numbers = Vec::new();
+            for turn in 0..20 {
+                let request = match turn % 2 {
+                    0 => request(),
+                    _ => post(Path::new(ROOT), "/x", b"body"),
+                };
+                let got = fetch(&handler, request).await;
+                assert_eq!(got.status, 200, "{works_on} {turn}");
+                numbers.push(got.body);
+            }
+            numbers.sort();
+            numbers.dedup();
+            assert_eq!(numbers.len(), 20, "{works_on}");
+        }
+    });
+}
+
 #[test]
 fn a_kept_connection_serves_all_workers_in_turn() {
     runtime().block_on(async {

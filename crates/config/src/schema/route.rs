@@ -180,6 +180,9 @@ pub struct FastCgi {
     pub index: String,
     /// Connections to each, all workers together, 1 to 4096. Default 32. Key `connections`.
     pub connections_max: usize,
+    /// A connection is used for the next request once a response is complete. Default: each request has a new one. Key
+    /// `keep_connections`.
+    pub keeps_connections: bool,
     /// Parameters besides those of RFC 3875 §4.1, perhaps `DOCUMENT_ROOT` or `SCRIPT_FILENAME` for a
     /// server that sees other paths. `[site.route.env]`
     pub env: Vec<(String, String)>,
@@ -195,6 +198,7 @@ impl FastCgi {
             script_root: None,
             index: "index.php".to_string(),
             connections_max: 32,
+            keeps_connections: false,
             env: Vec::new(),
         }
     }

@@ -58,6 +58,7 @@ fn every_key_of_a_route_is_read() {
         script = "/a/index.php"
         index = "start.php"
         connections = 3
+        keep_connections = true
         [site.route.env]
         DOCUMENT_ROOT = "/inside"
         [[site.route]]
@@ -82,6 +83,7 @@ fn every_key_of_a_route_is_read() {
         script: Some("/a/index.php".into()),
         index: "start.php".into(),
         connections_max: 3,
+        keeps_connections: true,
         env: pairs(&[("DOCUMENT_ROOT", "/inside")]),
         script_root: Some("/etc/lowroad/there".into()),
         ..FastCgi::new(Upstream::Unix("/etc/lowroad/run/fpm.sock".into()))
@@ -156,6 +158,7 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
         script_root: None,
         index: "index.php".into(),
         connections_max: 32,
+        keeps_connections: false,
         env: Vec::new(),
     };
     assert_eq!(fastcgi.to, RouteTo::FastCgi(expected));

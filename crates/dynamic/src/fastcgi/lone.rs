@@ -24,6 +24,8 @@ pub struct Lone {
     server: Arc<Server>,
     /// May be sent twice without harm (RFC 9110 §9.2.2).
     idempotent: bool,
+    /// The connection is used for another request afterwards.
+    keeps_connection: bool,
     complaints: Complaints,
     /// What goes out before more of the body does.
     out: Vec<u8>,
@@ -39,20 +41,30 @@ pub struct Lone {
     _permit: Arc<Permit>,
 }
 
+/// How a request may be treated.
+#[derive(Clone, Copy)]
+pub struct LoneTerms {
+    /// It may be sent twice without harm (RFC 9110 §9.2.2).
+    pub is_idempotent: bool,
+    /// Its connection is used for another request afterwards.
+    pub keeps_connection: bool,
+}
+
 impl Lone {
     /// A request whose begin and parameters are in `out`.
     pub fn new(
         lease: Lease,
         server: Arc<Server>,
         out: Vec<u8>,
-        idempotent: bool,
+        terms: LoneTerms,
         complaints: Complaints,
         permit: Arc<Permit>,
     ) -> Lone {
         Lone {
             lease,
             server,
-            idempotent,
+            idempotent: terms.is_idempotent,
+            keeps_connection: terms.keeps_connection,
             complaints,
             out,
             out_written: 0,
@@ -191,7 +203,8 @@ impl Program for Lone {
 
     fn finish(self, fed: bool) {
         self.server.ask_once(self.lease.worker);
-        if fed && !self.deaf && self.out_written == self.out.len() {
+        let is_sent = fed && !self.deaf && self.out_written == self.out.len();
+        if self.keeps_connection && is_sent {
             self.server.pool.give_back(self.lease);
         }
     }

@@ -31,10 +31,11 @@ const UNKNOWN_TYPE: u8 = 11;
 const RESPONDER: u8 = 1;
 const KEEP_CONN: u8 = 1;
 
-/// Appends what begins request `id`; the server keeps the connection afterwards.
-pub fn put_begin(out: &mut Vec<u8>, id: u16) {
+/// Appends the record that begins request `id`; with `keeps_connection` the server keeps the connection afterwards.
+pub fn put_begin(out: &mut Vec<u8>, id: u16, keeps_connection: bool) {
     put_header(out, BEGIN_REQUEST, id, 8);
-    out.extend_from_slice(&[0, RESPONDER, KEEP_CONN, 0, 0, 0, 0, 0]);
+    let flags = if keeps_connection { KEEP_CONN } else { 0 };
+    out.extend_from_slice(&[0, RESPONDER, flags, 0, 0, 0, 0, 0]);
 }
 
 /// What gives request `id` up.

@@ -301,6 +301,7 @@ pub fn cgi_route(pattern: &str, folder: &Path) -> (Route, Cgi) {
 pub fn fastcgi_route(pattern: &str, address: Upstream) -> (Route, FastCgi) {
     let fastcgi = FastCgi {
         connections_max: 8,
+        keeps_connections: true,
         ..FastCgi::new(address)
     };
     (route(pattern, RouteTo::FastCgi(fastcgi.clone())), fastcgi)

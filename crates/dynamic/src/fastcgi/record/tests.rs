@@ -122,7 +122,7 @@ fn answers_about_multiplexing() {
 #[test]
 fn what_is_sent() {
     let mut out = Vec::new();
-    put_begin(&mut out, 0x0102);
+    put_begin(&mut out, 0x0102, true);
     assert_eq!(out, [1, 1, 1, 2, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
     out.clear();
     let mut params = Params::start(&mut out, 1);
