@@ -8,6 +8,7 @@ use lowroad_engine::layer::Layer;
 use lowroad_log::Logger;
 
 use crate::features;
+use crate::watch::Watcher;
 
 /// Nothing to be installed.
 pub fn install() {}
