@@ -1,7 +1,7 @@
 //! Content types and codings by file name, and which types are worth compressing.
 //!
-//! The table is that of mime-db, which joins the registry of IANA with what Apache and nginx use (the `mime-db` crate);
-//! a site may add types of its own.
+//! The table is that of the `new_mime_guess` crate, corrected for common files where mime-db has newer types; a site may
+//! add its own types.
 
 use lowroad_http::encoding::Encoding;
 
@@ -9,12 +9,29 @@ use lowroad_http::encoding::Encoding;
 const OTHERS: &[(&str, &str)] = &[
     ("3gpp", "video/3gpp"),
     ("br", "application/x-brotli"),
+    ("cjs", "application/node"),
+    ("dmg", "application/x-apple-diskimage"),
+    ("exr", "image/aces"),
+    ("gz", "application/gzip"),
     ("ico", "image/x-icon"),
     ("jpm", "image/jpm"),
+    ("jsx", "text/jsx"),
+    ("m2t", "video/mp2t"),
+    ("m2ts", "video/mp2t"),
+    ("m3u8", "application/vnd.apple.mpegurl"),
+    ("map", "application/json"),
+    ("mjs", "text/javascript"),
     ("mp3", "audio/mpeg"),
     ("mpp", "application/vnd.ms-project"),
+    ("mts", "video/mp2t"),
+    ("mxml", "application/xv+xml"),
+    ("otf", "font/otf"),
     ("parquet", "application/vnd.apache.parquet"),
+    ("rpm", "application/x-redhat-package-manager"),
+    ("sql", "application/sql"),
     ("tgz", "application/gzip"),
+    ("ts", "video/mp2t"),
+    ("woff", "font/woff"),
     ("xml", "text/xml"),
     ("yaml", "application/yaml"), // RFC 9512
     ("yml", "application/yaml"),
@@ -75,10 +92,7 @@ pub fn coding(name: &[u8]) -> Encoding {
 /// The best of the types that the table has for an extension: a registered one rather than a vendor's, an experiment's
 /// or the one for anything; among equals video and audio rather than applications, and what is first.
 fn from_table(extension: &str) -> Option<&'static str> {
-    let of_extension = mime_db::EXTENSIONS
-        .iter()
-        .filter(|(of, _)| *of == extension);
-    let types = of_extension.filter_map(|(_, at)| Some(mime_db::TYPES.get(*at)?.0));
+    let types = new_mime_guess::from_ext(extension).iter_raw();
     types.min_by_key(|content_type| {
         let (kind, subtype) = content_type.split_once('/').unwrap_or_default();
         let tree = match subtype {
@@ -136,10 +150,20 @@ mod tests {
         for (name, content_type) in [
             ("rpm", "application/x-redhat-package-manager"),
             ("ts", "video/mp2t"),
+            ("jsx", "text/jsx; charset=utf-8"),
+            ("m2t", "video/mp2t"),
+            ("m2ts", "video/mp2t"),
             ("m3u8", "application/vnd.apple.mpegurl"),
+            ("mts", "video/mp2t"),
+            ("mxml", "application/xv+xml"),
             ("otf", "font/otf"),
-            ("woff", "font/woff"),
+            ("rpm", "application/x-redhat-package-manager"),
+            ("sql", "application/sql"),
             ("tgz", "application/gzip"),
+            ("ts", "video/mp2t"),
+            ("woff", "font/woff"),
+            ("dmg", "application/x-apple-diskimage"),
+            ("exr", "image/aces"),
             ("gz", "application/gzip"),
             ("svgz", "image/svg+xml"),
             ("cjs", "application/node; charset=utf-8"),
@@ -153,7 +177,7 @@ mod tests {
             ("json", "application/json; charset=utf-8"),
             ("avif", "image/avif"),
             ("ico", "image/x-icon"),
-            ("deb", "application/x-debian-package"),
+            ("deb", "application/vnd.debian.binary-package"),
             ("wasm", "application/wasm"),
             ("zst", "application/zstd"),
             ("pdf", "application/pdf"),
