@@ -21,7 +21,7 @@ use std::path::PathBuf;
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 18] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 19] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
         "response_buffering",
@@ -34,6 +34,7 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 18] = [
     ("user", &["cgi"]),
     ("script", &["fastcgi"]),
     ("script_root", &["fastcgi"]),
+    ("keep_connections", &["fastcgi"]),
     ("index", &["fastcgi"]),
     ("balance", &["fastcgi"]),
     ("connections", &["fastcgi", "origin"]),
