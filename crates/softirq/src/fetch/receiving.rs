@@ -90,11 +90,27 @@ fn take_head(fetched: &mut Fetched, head: &ResponseHead<'_>) -> Result<(), Fetch
     if head.version != Version::Http11 {
         return Err(FetchError::Version);
     }
+    if has_doubtful_length(head) {
+        return Err(FetchError::Malformed("the head is irregular"));
+    }
     fetched.status = head.status.code();
     fetched.reason = head.reason.to_vec();
     let owned = |(name, value): (&[u8], &[u8])| (name.to_vec(), value.to_vec());
     fetched.fields = head.fields.clone().map(owned).collect();
     Ok(())
+}
+
+/// Whether the length of the body is a list, or stands beside a transfer coding. Such responses are the server's.
+fn has_doubtful_length(head: &ResponseHead<'_>) -> bool {
+    let has_coding = || {
+        let mut names = head.fields.clone().map(|(name, _)| name);
+        names.any(|name| name.eq_ignore_ascii_case(b"transfer-encoding"))
+    };
+    let mut lengths = head
+        .fields
+        .clone()
+        .filter(|(name, _)| name.eq_ignore_ascii_case(b"content-length"));
+    lengths.any(|(_, value)| value.contains(&b',') || has_coding())
 }
 
 fn error(fault: Fault, limits: &HttpLimits) -> FetchError {
