@@ -154,7 +154,7 @@ impl OpenFile {
         })
     }
 
-    /// Whether the stamp proves that the bytes still are what they were.
+    /// Whether the stamp proves that the bytes are unchanged.
     pub fn unchanged(&self) -> bool {
         let is_same = |now: Stamp| now == self.stamp || now.only_lost_a_name(&self.stamp);
         self.is_immutable || self.stamp_now().is_some_and(is_same)

@@ -366,7 +366,7 @@ impl<W: World> Decider<'_, W> {
     }
 }
 
-/// The status in the log of a request whose client has gone before the response (as in nginx).
+/// The status in the log if the client closed its connection before the response (as in nginx).
 const CLIENT_GONE: Status = Status::new(499).expect("within the range");
 
 /// Timeout for connecting to the server of a connection that is passed through.

@@ -90,7 +90,7 @@ pub fn coding(name: &[u8]) -> Encoding {
 }
 
 /// The best of the types that the table has for an extension: a registered one rather than a vendor's, an experiment's
-/// or the one for anything; among equals video and audio rather than applications, and what is first.
+/// or the one for anything; among equals video and audio rather than applications, and the first of them.
 fn from_table(extension: &str) -> Option<&'static str> {
     let types = new_mime_guess::from_ext(extension).iter_raw();
     types.min_by_key(|content_type| {

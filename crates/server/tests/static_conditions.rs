@@ -278,7 +278,7 @@ fn if_range_names_exactly_this_version() {
     }
 }
 
-/// The tag and a Range of the second half of a file whose first half is kept.
+/// Field lines that ask for the second half of a file, if it still has the tag of the first half.
 fn resumed(server: &Server, tag: &str) -> (u16, Vec<u8>) {
     let fields = format!("Range: bytes=5-\r\nIf-Range: {tag}\r\n");
     let got = server.connect().get("/file", &fields);
