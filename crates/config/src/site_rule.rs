@@ -1,4 +1,4 @@
-//! Reads `[[site.rule]]`, and which proxies of a site say who its clients are.
+//! Reads `[[site.rule]]` and a site's trusted proxies.
 //!
 //! What the keys mean and their defaults are in [`crate::schema`].
 

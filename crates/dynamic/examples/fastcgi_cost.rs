@@ -105,6 +105,7 @@ fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 80).into(),
         secured: None,
+        forwarded: None,
         root: root.clone(),
         objects: objects.clone(),
         body: Body::none(),

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use lowroad_engine::layer::Secured;
 use lowroad_engine::stream::{Next, Receiver};
 use lowroad_http::fields::{Fields, Lines};
+use lowroad_http::forwarding::ForwardedRequest;
 use lowroad_http::h1::upgrade_asked;
 use lowroad_http::method::Method;
 use lowroad_http::version::Version;
@@ -32,6 +33,8 @@ pub struct Request {
     pub local: SocketAddr,
     /// What was agreed on with it, if it came over TLS.
     pub secured: Option<Arc<Secured>>,
+    /// What a trusted proxy reports, if the connection is from one.
+    pub forwarded: Option<Arc<ForwardedRequest>>,
     /// The site's folder for this host: absolute, without symbolic links.
     pub root: Arc<Path>,
     /// What the site has.
@@ -65,12 +68,18 @@ pub struct Alias {
 }
 
 impl Request {
-    /// `http`, or `https` over TLS.
+    /// `http` or `https`: as a trusted proxy reports it, else as the request came.
     pub fn scheme(&self) -> &'static [u8] {
-        match self.secured {
-            Some(_) => b"https",
-            None => b"http",
+        match self.is_https() {
+            true => b"https",
+            false => b"http",
         }
+    }
+
+    /// Whether the scheme is https.
+    pub fn is_https(&self) -> bool {
+        let reported = self.forwarded.as_ref().and_then(|it| it.is_https);
+        reported.unwrap_or(self.secured.is_some())
     }
 
     /// The folder that the path's files are in, and how many bytes of the decoded path lead to it.

@@ -268,6 +268,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             peer: connection.transport.peer,
             peer_port: connection.transport.peer_port,
             secured: connection.transport.secured().cloned(),
+            forwarded: None,
             listener: connection.listener,
             protocol: connection.version(),
             now_ms: self.driver.now_ms(),

@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use lowroad_http::forwarding::ForwardedRequest;
 use lowroad_http::h1::Head;
 use lowroad_http::refusal::Refusal;
 use lowroad_http::request::Request;
@@ -27,6 +28,8 @@ pub struct Exchange {
     pub peer_port: u16,
     /// What was agreed on with it, if the connection has a layer.
     pub secured: Option<Arc<Secured>>,
+    /// The client's request as the service takes it from a trusted proxy, if the connection is from one.
+    pub forwarded: Option<Arc<ForwardedRequest>>,
     /// Where it connected.
     pub listener: ListenerId,
     /// The version of HTTP that the client speaks.
@@ -64,6 +67,7 @@ impl Exchange {
             peer,
             peer_port: 0,
             secured: None,
+            forwarded: None,
             listener,
             protocol,
             now_ms,
@@ -75,6 +79,12 @@ impl Exchange {
             is_refused: false,
             is_user: false,
         }
+    }
+
+    /// Whether the client's request is over https: as a trusted proxy reports it, else as it came.
+    pub fn is_https(&self) -> bool {
+        let reported = self.forwarded.as_ref().and_then(|it| it.is_https);
+        reported.unwrap_or(self.secured.is_some())
     }
 }
 

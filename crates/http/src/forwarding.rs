@@ -2,6 +2,110 @@
 //! server may choose its response by them, though none of them is part of a cache key. `bpf/request.h` of the
 //! soft-interrupt level has the same list.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::head::put_number;
+use crate::host;
+
+/// The client's request as a trusted proxy reports it. All parts are `None` if it reports nothing of use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForwardedRequest {
+    /// Whether its scheme was https; `None` if the proxy reports no scheme.
+    pub is_https: Option<bool>,
+    /// Its authority, for which [`host::is_valid`] holds.
+    pub authority: Option<Box<[u8]>>,
+    /// The port to which the client connected.
+    pub port: Option<u16>,
+}
+
+impl ForwardedRequest {
+    /// The port of the client's URL, for a request with this authority: as reported, else that of the authority, else the
+    /// default of the reported scheme. `None` if there is none of these.
+    #[must_use]
+    pub fn port_of(&self, authority: &[u8]) -> Option<u16> {
+        let of_authority = || host::port(authority).or(self.is_https.map(default_port));
+        self.port.or_else(of_authority)
+    }
+
+    /// The authority with the reported port, if that is neither in it nor the default of its scheme: what a response may
+    /// depend on, and so a part of its cache key.
+    #[must_use]
+    pub fn authority_with_port(&self, authority: &[u8], is_https: bool) -> Option<Vec<u8>> {
+        let port = self.port.filter(|port| *port != default_port(is_https))?;
+        let is_complete = authority.is_empty() || host::port(authority).is_some();
+        (!is_complete).then(|| {
+            let mut complete = [authority, b":"].concat();
+            put_number(&mut complete, port.into());
+            complete
+        })
+    }
+}
+
+/// The port of URLs without one.
+#[must_use]
+pub const fn default_port(is_https: bool) -> u16 {
+    if is_https { 443 } else { 80 }
+}
+
+/// Names of fields in which proxies report the client's address or its request, other than `X-Forwarded-…`. Programs
+/// take them for a proxy's, so those of clients are removed.
+pub const REPORTS: [&str; 10] = [
+    "Forwarded",
+    "Front-End-Https",
+    "X-Host",
+    "X-HTTP-Host-Override",
+    "X-Original-Host",
+    "X-Original-URL",
+    "X-Real-IP",
+    "X-Rewrite-URL",
+    "X-Scheme",
+    "X-URL-Scheme",
+];
+
+/// Whether this is a field in which proxies report a client or its request, which a client must not forge.
+#[must_use]
+pub fn is_report(name: &[u8]) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    is_x_forwarded(name) || REPORTS.into_iter().any(is)
+}
+
+/// Whether a name begins with `X-Forwarded`.
+#[must_use]
+pub fn is_x_forwarded(name: &[u8]) -> bool {
+    starts_with(name, X_FORWARDED)
+}
+
+/// Whether a field of a trusted proxy is passed on as it is: `X-Forwarded-Prefix`, `X-Forwarded-User` and the like, but
+/// none that reports address, scheme, host or port.
+#[must_use]
+pub fn is_other_report(name: &[u8]) -> bool {
+    let is = |rest: &&str| name[X_FORWARDED.len()..].eq_ignore_ascii_case(rest.as_bytes());
+    is_x_forwarded(name) && !REWRITTEN.iter().any(is)
+}
+
+const X_FORWARDED: &str = "X-Forwarded";
+
+/// The rest of the names of fields that this server writes itself, or whose meaning another of them has.
+const REWRITTEN: [&str; 11] = [
+    "",
+    "-By",
+    "-For",
+    "-Host",
+    "-Path",
+    "-Port",
+    "-Proto",
+    "-Protocol",
+    "-Scheme",
+    "-Server",
+    "-SSL",
+];
+
+fn starts_with(name: &[u8], start: &str) -> bool {
+    let found = name.get(..start.len());
+    found.is_some_and(|found| found.eq_ignore_ascii_case(start.as_bytes()))
+}
+
 /// Prefixes of their names.
 const BEGINNINGS: [&str; 7] = [
     "X-Forwar", "X-HTTP-M", "X-Method", "X-Origin", "X-Rewrit", "X-Scheme", "X-URL-Sc",
@@ -23,16 +127,74 @@ const NAMES: [&str; 5] = [
 #[must_use]
 pub fn tells_other_request(name: &[u8]) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-    let begins = |known: &str| {
-        let start = name.get(..known.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(known.as_bytes()))
-    };
+    let begins = |start: &str| starts_with(name, start);
     BEGINNINGS.into_iter().any(begins) && !is(OF_CLIENTS) || NAMES.into_iter().any(is)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::tells_other_request;
+    use super::*;
+
+    #[test]
+    fn reports_of_proxies_are_known_in_any_case() {
+        for name in [
+            "X-Forwarded-For",
+            "x-forwarded-user",
+            "X-FORWARDED",
+            "Forwarded",
+            "x-real-ip",
+            "X-Url-Scheme",
+        ] {
+            assert!(is_report(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "X-Forward",
+            "Host",
+            "",
+            "X-HTTP-Method-Override",
+            "Forwarded-For",
+        ] {
+            assert!(!is_report(name.as_bytes()), "{name}");
+        }
+        assert!(is_other_report(b"x-forwarded-prefix") && is_other_report(b"X-Forwarded-User"));
+        for name in [
+            "X-Forwarded-For",
+            "x-forwarded-ssl",
+            "X-Forwarded",
+            "Forwarded",
+            "X-Real-IP",
+        ] {
+            assert!(!is_other_report(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_port_is_the_nearest_report() {
+        let port = |is_https, port, authority: &[u8]| {
+            let report = ForwardedRequest {
+                is_https,
+                authority: None,
+                port,
+            };
+            report.port_of(authority)
+        };
+        assert_eq!(port(Some(true), None, b"a"), Some(443));
+        assert_eq!(port(Some(false), None, b"a:81"), Some(81));
+        assert_eq!(port(Some(true), Some(8443), b"a:81"), Some(8443));
+        assert_eq!(port(None, None, b"a:81"), Some(81));
+        assert_eq!(port(None, None, b"a"), None);
+        let complete = |port, authority: &[u8]| {
+            let report = ForwardedRequest {
+                port: Some(port),
+                ..ForwardedRequest::default()
+            };
+            report.authority_with_port(authority, true)
+        };
+        assert_eq!(complete(8443, b"a"), Some(b"a:8443".to_vec()));
+        for (port, authority) in [(443, &b"a"[..]), (8443, b"a:443"), (8443, b"")] {
+            assert_eq!(complete(port, authority), None);
+        }
+    }
 
     #[test]
     fn what_stood_in_front_is_known_in_any_case() {

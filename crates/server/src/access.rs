@@ -151,8 +151,10 @@ impl Record {
         self.line.push(b' ');
         self.line
             .extend_from_slice(exchange.protocol.as_str().as_bytes());
+        let forwarded = exchange.forwarded.as_ref();
+        let reported = forwarded.and_then(|it| it.authority.as_deref());
         for (text, field) in [
-            (&mut self.host, request.authority),
+            (&mut self.host, reported.or(request.authority)),
             (&mut self.referer, request.referer()),
             (&mut self.user_agent, request.user_agent()),
         ] {

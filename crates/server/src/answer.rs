@@ -175,7 +175,7 @@ impl<W: World> Decider<'_, W> {
         let (site, host) = (found.site, &name[..found.host_len]);
         self.world.note(Step::Site(site));
         if let Some(guard) = &site.guard
-            && let Err(status) = guarded::meet_client(guard, self.world, site, to)
+            && let Err(status) = guarded::identify_client(guard, self.world, site, to)
         {
             return made(status);
         }
@@ -187,6 +187,23 @@ impl<W: World> Decider<'_, W> {
             self.world.note(Step::OtherCertificate);
             return made(to.refuse(None, Status::MISDIRECTED_REQUEST));
         }
+        let forwarded = to.exchange.forwarded.clone();
+        let reported = forwarded.as_ref().and_then(|it| it.authority.as_deref());
+        let mut client_request;
+        let request = match reported {
+            None => request,
+            // The site is found by the authority that the proxy asks for; the rest goes by the client's.
+            Some(authority) => {
+                client_request = request.clone();
+                client_request.authority = Some(authority);
+                &client_request
+            }
+        };
+        let to = &mut Responder {
+            request,
+            exchange: to.exchange,
+            response: to.response,
+        };
         let reads = matches!(request.method, Method::Get | Method::Head);
         let (path, query, plain) = match request.target {
             Target::Origin { path, query, plain } => (path, query, plain),
@@ -219,8 +236,8 @@ impl<W: World> Decider<'_, W> {
         {
             return made(to.text(&answer));
         }
-        if to.exchange.secured.is_none()
-            && let Some(location) = to_tls(self.sites, site, request)
+        if !to.exchange.is_https()
+            && let Some(location) = to_tls(self.sites, site, to)
         {
             self.world.note(Step::Redirect(&location));
             return made(to.redirect_to_tls(&location));
@@ -289,7 +306,7 @@ impl<W: World> Decider<'_, W> {
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         to.exchange.body_len = pending.body_len;
-        (to.exchange.peer, to.exchange.peer_port) = pending.peer;
+        pending.client.restore(to.exchange);
         to.exchange.is_user = pending.is_user;
         let (raw_path, query) = match (&pending.inner, to.request.target) {
             (Some(inner), _) => (inner.path(), inner.query()),
@@ -484,12 +501,17 @@ fn may_have(matches: &PathMatches<'_>, exchange: &Exchange) -> bool {
 }
 
 /// Where a request in plain text is sent to, if its site wants to be asked over TLS.
-fn to_tls(sites: &Sites, site: &Site, request: &Request<'_>) -> Option<Vec<u8>> {
+fn to_tls(sites: &Sites, site: &Site, to: &Responder<'_, '_>) -> Option<Vec<u8>> {
     site.rules.tls.as_ref().filter(|tls| tls.redirect)?;
+    let request = to.request;
     let mut name = [0; 256];
     // Who names no host can't be told where to go.
     let host = host::normalize(request.authority?, &mut name)?;
-    let mut location = sites.over_tls(site, host)?;
+    let mut location = match &to.exchange.forwarded {
+        // Clients reach the proxy, whose port of https is not this server's.
+        Some(forwarded) if forwarded.is_https.is_some() => [b"https://", host].concat(),
+        _ => sites.over_tls(site, host)?,
+    };
     let Target::Origin { path, query, .. } = request.target else {
         return None;
     };
@@ -608,7 +630,7 @@ impl Service for Web {
         response: &mut Response<'_>,
     ) -> Option<Box<Record>> {
         let status = crate::respond::refused(why, response);
-        (exchange.peer, exchange.peer_port) = pending.waiting.peer;
+        pending.waiting.client.restore(exchange);
         exchange.is_user = pending.waiting.is_user;
         let log = self.log.as_mut();
         log.map(|log| {
@@ -625,7 +647,7 @@ impl Service for Web {
         let Some(log) = &mut self.log else {
             return;
         };
-        (exchange.peer, exchange.peer_port) = pending.waiting.peer;
+        pending.waiting.client.restore(exchange);
         exchange.is_user = pending.waiting.is_user;
         let request = pending.request.get();
         let record = log.record(

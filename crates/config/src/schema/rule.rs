@@ -51,19 +51,19 @@ impl Action {
     }
 }
 
-/// Proxies in front whose word on who the client is counts.
+/// Proxies in front whose reports about the client and its request are believed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
-    /// Where they are. Empty: no such word counts. Key `trusted_proxies`.
+    /// Their addresses. Key `trusted_proxies`.
     pub addresses: Vec<Prefix>,
-    /// The field in which they say it. Key `client_field`.
+    /// The field in which they report the client's address. Key `client_field`.
     pub field: ClientField,
 }
 
-/// A field in which proxies name their clients.
+/// A field in which proxies report the addresses of their clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientField {
-    /// `"X-Forwarded-For"`
+    /// Scheme, host and port are in X-Forwarded-Proto, -Host and -Port. `"X-Forwarded-For"`
     #[default]
     XForwardedFor,
     /// RFC 7239. `"Forwarded"`

@@ -2,7 +2,8 @@
 //! reach a program.
 //!
 //! Read RFC 3875 §4.1. Besides those: REMOTE_PORT, REQUEST_URI, DOCUMENT_ROOT, SCRIPT_FILENAME, SERVER_ADDR,
-//! REQUEST_SCHEME and REDIRECT_STATUS, which programs have come to expect, and over TLS HTTPS and SSL_*. Nothing of a client's
+//! REQUEST_SCHEME and REDIRECT_STATUS, which programs have come to expect, over https HTTPS, and over TLS SSL_*. Scheme, host and
+//! port are the client's, as a trusted proxy reports them. Nothing of a client's
 //! that a program could take for the server's: no HTTP_PROXY (a program's HTTP client would obey
 //! it), no names with `_`, which would look like those with `-`.
 
@@ -59,6 +60,9 @@ impl Environment<'_> {
             put("AUTH_TYPE", b"Basic");
             put("REMOTE_USER", user.as_bytes());
         }
+        if self.request.is_https() {
+            put("HTTPS", b"on");
+        }
         if let Some(secured) = &self.request.secured {
             Environment::put_secured(secured, &mut put);
         }
@@ -102,7 +106,6 @@ impl Environment<'_> {
 
     /// What was agreed on with the client, by the names that Apache's mod_ssl has for it.
     fn put_secured(secured: &Secured, put: &mut impl FnMut(&str, &[u8])) {
-        put("HTTPS", b"on");
         put("SSL_PROTOCOL", secured.version.as_bytes());
         put("SSL_CIPHER", secured.cipher.as_bytes());
         if let Some(name) = &secured.server_name {
@@ -134,7 +137,9 @@ impl Environment<'_> {
         put_address(&mut text, address);
         put("SERVER_ADDR", &text);
         text.clear();
-        put_number(&mut text, local.port().into());
+        let forwarded = self.request.forwarded.as_ref();
+        let reported_port = forwarded.and_then(|it| it.port_of(self.request.host()));
+        put_number(&mut text, reported_port.unwrap_or(local.port()).into());
         put("SERVER_PORT", &text);
         if !self.request.host().is_empty() {
             put("HTTP_HOST", self.request.host());

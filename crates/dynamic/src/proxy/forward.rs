@@ -5,6 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use lowroad_http::date;
 use lowroad_http::fields::{FieldNames, Fields, Known, Lines};
+use lowroad_http::forwarding;
+use lowroad_http::head::put_number;
 use lowroad_http::method::Method;
 use lowroad_http::version::Version;
 
@@ -12,10 +14,11 @@ use crate::Request;
 use crate::address::put_address;
 
 /// Fields that are for the next hop only, whether Connection names them or not; those that our own side of the
-/// connection says; and those that say where a request comes from or what it is really for, which only we know: they are
-/// no part of a stored response's key, and applications believe them. Proxy is among these: it would become HTTP_PROXY behind
-/// a gateway to CGI. In the order of their lengths.
-const NOT_FORWARDED: [&[u8]; 36] = [
+/// connection says; and those in which proxies report a client or its request
+/// ([`is_report`](lowroad_http::forwarding::is_report)), other than X-Forwarded-…: applications believe them, and they are
+/// no part of a stored response's key. Proxy is among these: it would become HTTP_PROXY behind a gateway to CGI. In the
+/// order of their lengths.
+const NOT_FORWARDED: [&[u8]; 24] = [
     b"te",
     b"via",
     b"host",
@@ -29,28 +32,16 @@ const NOT_FORWARDED: [&[u8]; 36] = [
     b"x-real-ip",
     b"connection",
     b"keep-alive",
-    b"x-forwarded",
     b"x-url-scheme",
     b"x-rewrite-url",
     b"content-length",
     b"http2-settings",
-    b"x-forwarded-by",
     b"x-original-url",
     b"front-end-https",
-    b"x-forwarded-for",
-    b"x-forwarded-ssl",
     b"x-original-host",
     b"proxy-connection",
-    b"x-forwarded-host",
-    b"x-forwarded-path",
-    b"x-forwarded-port",
     b"transfer-encoding",
-    b"x-forwarded-proto",
-    b"x-forwarded-prefix",
-    b"x-forwarded-scheme",
-    b"x-forwarded-server",
     b"proxy-authorization",
-    b"x-forwarded-protocol",
     b"x-http-host-override",
 ];
 
@@ -145,6 +136,11 @@ pub fn request_lines<'r>(
     if !request.host().is_empty() {
         put_own(out, b"X-Forwarded-Host: ", request.host());
     }
+    if let Some(port) = request.forwarded.as_ref().and_then(|it| it.port) {
+        out.extend_from_slice(b"X-Forwarded-Port: ");
+        put_number(out, port.into());
+        out.extend_from_slice(b"\r\n");
+    }
     if terms.adds_via {
         out.extend_from_slice(b"Via: ");
         put_via(out, request, seen.has_via);
@@ -172,8 +168,9 @@ fn forwarded(
 ) -> Option<Unforwarded> {
     let mut seen = Unforwarded::default();
     let counts_forwards = counts_forwards(request.method);
+    let is_of_trusted = request.forwarded.is_some();
     for (name, value) in request.fields() {
-        if is_not_forwarded(name) {
+        if is_not_forwarded(name, is_of_trusted) {
             match name.len() {
                 2 => seen.takes_trailers |= has(value, b"trailers"),
                 3 => seen.has_via = true,
@@ -210,8 +207,12 @@ fn counts_forwards(method: Method) -> bool {
     matches!(method, Method::Options | Method::Trace)
 }
 
-fn is_not_forwarded(name: &[u8]) -> bool {
+fn is_not_forwarded(name: &[u8], is_of_trusted: bool) -> bool {
     let len = name.len();
+    // Few names begin so: the first byte decides about most.
+    if matches!(name.first(), Some(b'x' | b'X')) && forwarding::is_x_forwarded(name) {
+        return !is_of_trusted || !forwarding::is_other_report(name);
+    }
     let (Some(start), Some(end)) = (STARTS.get(len), STARTS.get(len + 1)) else {
         return false;
     };
@@ -384,12 +385,28 @@ mod tests {
     fn what_is_not_forwarded_is_found_in_any_case() {
         assert!(NOT_FORWARDED.is_sorted_by_key(|name| name.len()));
         for name in NOT_FORWARDED {
-            assert!(is_not_forwarded(name) && is_not_forwarded(&name.to_ascii_uppercase()));
+            let upper = name.to_ascii_uppercase();
+            assert!(is_not_forwarded(name, true) && is_not_forwarded(&upper, true));
             let other = [name, b"x"].concat();
-            assert_eq!(is_not_forwarded(&other), NOT_FORWARDED.contains(&&*other));
+            let is_other = NOT_FORWARDED.contains(&&*other);
+            assert_eq!(is_not_forwarded(&other, true), is_other);
         }
-        assert!(!is_not_forwarded(b"") && !is_not_forwarded(b"accept"));
-        assert!(!is_not_forwarded(&[b'x'; 100]));
+        assert!(!is_not_forwarded(b"", false) && !is_not_forwarded(b"accept", false));
+        assert!(!is_not_forwarded(&[b'x'; 100], false));
+    }
+
+    #[test]
+    fn reports_of_clients_are_not_forwarded() {
+        for name in forwarding::REPORTS {
+            assert!(is_not_forwarded(name.as_bytes(), true), "{name}");
+        }
+        for name in ["X-Forwarded-For", "x-forwarded-host", "X-Forwarded"] {
+            assert!(is_not_forwarded(name.as_bytes(), true), "{name}");
+        }
+        for name in ["X-Forwarded-User", "x-forwarded-prefix"] {
+            assert!(is_not_forwarded(name.as_bytes(), false), "{name}");
+            assert!(!is_not_forwarded(name.as_bytes(), true), "{name}");
+        }
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub fn get(root: &Path, target: &str) -> Request {
         peer_port: 40_000,
         local: "192.0.2.1:8080".parse().expect("an address"),
         secured: None,
+        forwarded: None,
         root: Arc::from(root),
         objects: Arc::new(NoObjects),
         body: Body::none(),

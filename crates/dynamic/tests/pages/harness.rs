@@ -226,6 +226,7 @@ impl Ask<'_> {
             peer_port: 40_000,
             local: SocketAddr::from((Ipv4Addr::LOCALHOST, 80)),
             secured: None,
+            forwarded: None,
             root: self.site.root(),
             objects: Arc::new(Nothing),
             body: Body {

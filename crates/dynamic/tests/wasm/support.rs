@@ -135,6 +135,7 @@ pub fn request(target: &str) -> Request {
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 8080).into(),
         secured: None,
+        forwarded: None,
         root: Arc::from(Path::new("/srv/site")),
         objects: Arc::new(Site),
         body: Body::none(),

@@ -129,6 +129,7 @@ impl Host {
             peer_port: 40_000,
             local: ([127, 0, 0, 1], 8080).into(),
             secured: None,
+            forwarded: None,
             root: Arc::from(self.site.0.join("site")),
             objects: self.site.clone(),
             body,

@@ -167,7 +167,6 @@ impl<W: World> Lookup<'_, W> {
             path,
             inner: asked.inner.map(|inner| &**inner),
             local: self.sites.address(to.exchange.listener),
-            over_tls: to.exchange.secured.is_some(),
             request: to.request,
             route,
             key,
@@ -255,7 +254,17 @@ impl<W: World> Lookup<'_, W> {
             // A program is told who the client is, and need not say that its response depends on it.
             return None;
         }
-        let site = (asked.site.id, secured.is_some());
+        let is_https = to.exchange.is_https();
+        let site = (asked.site.id, is_https);
+        if let Some(forwarded) = &to.exchange.forwarded
+            && let Some(authority) = to.request.authority
+            && let Some(complete) = forwarded.authority_with_port(authority, is_https)
+        {
+            let mut complete_request = to.request.clone();
+            complete_request.authority = Some(&complete);
+            let request = (&complete_request, has_body);
+            return Facts::of(request, route.is_origin, site, self.key, hash);
+        }
         Facts::of(request, route.is_origin, site, self.key, hash)
     }
 

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use lowroad_config::RequestPath;
+use lowroad_engine::Exchange;
 use lowroad_engine::stream::Receiver;
+use lowroad_http::forwarding::ForwardedRequest;
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::Status;
 
@@ -37,8 +39,8 @@ pub struct Pending {
 pub struct Waiting {
     /// See [`lowroad_engine::Exchange`].
     pub body_len: Option<u64>,
-    /// The client and its port, whoever its connection comes from.
-    pub peer: (IpAddr, u16),
+    /// See [`Exchange`].
+    pub client: ClientIdentity,
     /// The site.
     pub site: Arc<Site>,
     /// See [`Asked`].
@@ -55,6 +57,30 @@ pub struct Waiting {
     pub is_user: bool,
     /// What for.
     pub waits_for: WaitsFor,
+}
+
+/// The client of a request, as its connection and trusted proxies identify it.
+pub struct ClientIdentity {
+    peer: IpAddr,
+    peer_port: u16,
+    forwarded: Option<Arc<ForwardedRequest>>,
+}
+
+impl ClientIdentity {
+    fn of(exchange: &Exchange) -> ClientIdentity {
+        ClientIdentity {
+            peer: exchange.peer,
+            peer_port: exchange.peer_port,
+            forwarded: exchange.forwarded.clone(),
+        }
+    }
+
+    /// Sets it again: a resumed exchange knows the connection only.
+    pub fn restore(&self, exchange: &mut Exchange) {
+        exchange.peer = self.peer;
+        exchange.peer_port = self.peer_port;
+        exchange.forwarded.clone_from(&self.forwarded);
+    }
 }
 
 /// What a request waits for.
@@ -181,7 +207,7 @@ impl Asked<'_> {
     pub fn wait(&self, to: &Responder<'_, '_>, waits_for: WaitsFor) -> Decision {
         let waiting = Waiting {
             body_len: to.exchange.body_len,
-            peer: (to.exchange.peer, to.exchange.peer_port),
+            client: ClientIdentity::of(to.exchange),
             site: self.site.clone(),
             host: self.host.into(),
             path: self.path.into(),

@@ -2,6 +2,7 @@
 //! The level below can't know the rules, so it is given nothing for which there are any.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use lowroad_config::Action;
 use lowroad_http::status::Status;
@@ -13,31 +14,34 @@ use crate::respond::{RETRY_AFTER, Responder};
 use crate::sites::{At, PathMatches, Site};
 use crate::softirq;
 
-/// From now on the client is whom a trusted proxy names.
+/// Takes the client, and its request, from the reports of a trusted proxy.
 ///
 /// # Errors
 /// The request was refused.
-pub fn meet_client(
+pub fn identify_client(
     guard: &Guard,
     world: &impl World,
     site: &Site,
     to: &mut Responder<'_, '_>,
 ) -> Result<(), Status> {
     let peer = SocketAddr::new(to.exchange.peer, to.exchange.peer_port);
-    match guard.client(peer, to.request) {
-        Ok(client) if client == peer => Ok(()),
-        Ok(client) => {
-            world.note(Step::Client(client.ip()));
-            (to.exchange.peer, to.exchange.peer_port) = (client.ip(), client.port());
-            Ok(())
-        }
+    let client = match guard.forwarded_client(peer, to.request) {
+        Ok(Some(client)) => client,
+        Ok(None) => return Ok(()),
         Err(_) => {
             world.note(Step::BadTarget(
                 "a proxy names the client in a way that can't be read",
             ));
-            Err(to.refuse(Some(At { site, path: b"/" }), Status::BAD_REQUEST))
+            return Err(to.refuse(Some(At { site, path: b"/" }), Status::BAD_REQUEST));
         }
+    };
+    if client.address != peer {
+        world.note(Step::Client(client.address.ip()));
+        to.exchange.peer = client.address.ip();
+        to.exchange.peer_port = client.address.port();
     }
+    to.exchange.forwarded = Some(Arc::new(client.request));
+    Ok(())
 }
 
 /// Why a request does not pass.

@@ -79,8 +79,6 @@ pub struct Call<'a> {
     pub inner: Option<&'a Inner>,
     /// The address at which it came in.
     pub local: SocketAddr,
-    /// Whether it came over TLS.
-    pub over_tls: bool,
     /// The request itself.
     pub request: &'a Request<'a>,
     /// Where it goes.
@@ -234,7 +232,7 @@ impl Calls {
     ) -> Result<Box<Task>, Called> {
         let route = call.route;
         one(&route.counts.calls);
-        let changed = Changed::of(call.request, call.over_tls, call.site, &self.changes);
+        let changed = Changed::of(call.request, exchange, call.site, &self.changes);
         let objects = self.objects(call);
         let conditions = self.conditions(call, stale.as_ref());
         let is_ours = matches!(&conditions, Conditions::Instead(own) if !own.is_empty());

@@ -8,6 +8,7 @@ use lowroad_cache::groups;
 use lowroad_cache::invalidation::{self, Base};
 use lowroad_cache::pattern::Pattern;
 use lowroad_dynamic::Fields;
+use lowroad_engine::Exchange;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 
@@ -23,7 +24,7 @@ pub struct Changed {
     site_id: u32,
     /// The same on the disk.
     stable: SiteIdentity,
-    over_tls: bool,
+    is_https: bool,
     authority: Box<[u8]>,
     target: Box<[u8]>,
     changes: Arc<Changes>,
@@ -33,7 +34,7 @@ impl Changed {
     /// What this request may change, if anything may be stored that it could; who keeps copies is told by `changes`.
     pub fn of(
         request: &Request<'_>,
-        over_tls: bool,
+        exchange: &Exchange,
         site: &Site,
         changes: &Arc<Changes>,
     ) -> Option<Changed> {
@@ -43,11 +44,14 @@ impl Changed {
         if changes_nothing || !site.routes.iter().any(may_store) {
             return None;
         }
+        let (is_https, authority) = (exchange.is_https(), request.authority.unwrap_or_default());
+        let forwarded = exchange.forwarded.as_ref();
+        let complete = forwarded.and_then(|it| it.authority_with_port(authority, is_https));
         Some(Changed {
             site_id: site.id,
             stable: site.stable,
-            over_tls,
-            authority: request.authority.unwrap_or_default().into(),
+            is_https,
+            authority: complete.unwrap_or_else(|| authority.into()).into(),
             target: target_of(request)?.into(),
             changes: changes.clone(),
         })
@@ -56,7 +60,7 @@ impl Changed {
     /// The request was answered: what it has changed is forgotten.
     pub fn forget(&self, status: Status, fields: &Fields, store: &SharedStore) {
         let base = Base {
-            scheme: if self.over_tls { b"https" } else { b"http" },
+            scheme: if self.is_https { b"https" } else { b"http" },
             authority: &self.authority,
             target: &self.target,
         };

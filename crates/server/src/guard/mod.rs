@@ -1,9 +1,9 @@
-//! Access control of a site: the client's address (`client`) and the rules in their order: denials, rate limits
+//! Access control of a site: the client that proxies report (`forwarded`) and the rules in their order: denials, rate limits
 //! (`limit`) and passwords (`passwords`). The patterns of all rules of a site are matched together.
 //!
 //! A decision depends on a request's path, method and client. Independent of files and programs.
 
-mod client;
+mod forwarded;
 mod index;
 mod limit;
 pub mod passwords;
@@ -19,7 +19,8 @@ use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 
 use crate::sites::PathMatches;
-pub use client::Unreadable;
+pub use forwarded::ForwardedClient;
+use forwarded::Unreadable;
 use index::RuleIndex;
 pub use index::RulePatterns;
 pub use limit::Limit;
@@ -82,16 +83,16 @@ impl Guard {
         })))
     }
 
-    /// The client of a request that came from `peer`: whom a trusted proxy names. Its port is 0 if the proxy names none.
+    /// What trusted proxies report about the client of a request that came from `peer`; `None` if that is not one.
     ///
     /// # Errors
     /// A trusted proxy's field can be read in two ways.
-    pub fn client(
+    pub fn forwarded_client(
         &self,
         peer: SocketAddr,
         request: &Request<'_>,
-    ) -> Result<SocketAddr, Unreadable> {
-        client::of((&self.trusted_proxies, self.client_field), peer, request)
+    ) -> Result<Option<ForwardedClient>, Unreadable> {
+        forwarded::read((&self.trusted_proxies, self.client_field), peer, request)
     }
 
     /// Whether any rule may be for this path, whoever asks. Then nobody else can answer for us who does not know the rules.

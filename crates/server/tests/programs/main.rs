@@ -10,6 +10,7 @@ mod compressed;
 mod drain;
 mod faults;
 mod files;
+mod forwarded;
 mod fpm;
 mod hidden;
 mod host;

@@ -106,6 +106,42 @@ fn plain_text_is_sent_to_tls() {
 }
 
 #[test]
+fn a_proxy_that_ends_tls_is_not_redirected() {
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    place.folder.file("site/file", "hello");
+    let keys =
+        "names = [\"a.example\", \"_\"]\nlisten = \"127.0.0.2:0\"\ntrusted_proxies = \"127.0.0.1\"";
+    let server = place.run(&place.site("a", keys, "redirect = true\nhsts = true"));
+    let (plain, _) = both(&server);
+    let head = |scheme: &str| {
+        let field = format!("X-Forwarded-Proto: {scheme}");
+        let arguments = [
+            "-D",
+            "-",
+            "-o",
+            "/dev/null",
+            "-H",
+            &field,
+            "http://a.example/file",
+        ];
+        place.fetch(plain, &arguments).to_ascii_lowercase()
+    };
+    let got = head("https");
+    assert!(got.starts_with("http/1.1 200"), "{got}");
+    assert!(
+        got.contains("strict-transport-security: max-age=31536000\r\n"),
+        "{got}"
+    );
+    // The proxy has the default port of https, whatever this server's is.
+    let got = head("http");
+    assert!(
+        got.contains("location: https://a.example/file\r\n"),
+        "{got}"
+    );
+}
+
+#[test]
 fn an_explanation_takes_https() {
     let place = Place::new();
     place.certify("a", &["a.example"]);

@@ -36,6 +36,7 @@ fn request(host: &'static str, lines: &'static str) -> Request {
         peer_port: 40_000,
         local: "192.0.2.1:8080".parse().expect("an address"),
         secured: None,
+        forwarded: None,
         root: Arc::from(Path::new("/srv/www")),
         objects: Arc::new(NoObjects),
         body: Body::none(),

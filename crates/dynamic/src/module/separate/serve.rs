@@ -260,6 +260,7 @@ fn request(head: Head) -> Request {
         peer_port: 0,
         local: head.local,
         secured: None,
+        forwarded: None,
         root: head.root.into(),
         objects: Arc::new(Elsewhere),
         body: Body::none(),

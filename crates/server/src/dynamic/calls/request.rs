@@ -7,6 +7,8 @@ use lowroad_dynamic::request::{Alias, Extra, Head};
 use lowroad_dynamic::{Body, Objects, Request as ProgramRequest};
 use lowroad_engine::Exchange;
 use lowroad_http::conditional::may_differ;
+use lowroad_http::fields::Lines;
+use lowroad_http::forwarding;
 use lowroad_http::request::{Request, Target};
 
 use super::Call;
@@ -38,11 +40,25 @@ pub fn request_of(
     };
     let host = request.authority.unwrap_or_default();
     let other_lines;
-    let lines = if names_host_in_target(request) {
+    let reported = exchange.forwarded.as_ref();
+    let is_host_reported = reported.is_some_and(|it| it.authority.is_some());
+    let lines = if is_host_reported || names_host_in_target(request) {
         other_lines = lines_with_host(request, host);
         &other_lines[..]
     } else {
         request.lines()
+    };
+    let trusted_lines;
+    // An origin's request is written anew, without them.
+    let lines = match call.route.is_origin {
+        true => lines,
+        false => match with_trusted_reports(lines, host, exchange) {
+            Some(lines) => {
+                trusted_lines = lines;
+                &trusted_lines[..]
+            }
+            None => lines,
+        },
     };
     let own_conditions;
     let lines = match conditions {
@@ -60,6 +76,7 @@ pub fn request_of(
         peer_port: exchange.peer_port,
         local: call.local,
         secured: exchange.secured.clone(),
+        forwarded: exchange.forwarded.clone(),
         root: call.site.folder(call.host),
         objects,
         body: Body {
@@ -89,6 +106,49 @@ fn extra_of(call: &Call<'_>) -> Extra {
 /// something else.
 fn names_host_in_target(request: &Request<'_>) -> bool {
     request.raw_target().first() != Some(&b'/')
+}
+
+/// The field lines without what a client may have written in a proxy's name; if the request is from a trusted proxy, with
+/// its reports, of which the client's own entries have been taken away. `None` if the lines stay as they are.
+fn with_trusted_reports(lines: &[u8], host: &[u8], exchange: &Exchange) -> Option<Vec<u8>> {
+    let is_plain = || !Lines::of(lines).any(|(name, _)| forwarding::is_report(name));
+    if exchange.forwarded.is_none() && is_plain() {
+        return None;
+    }
+    let mut out = Vec::with_capacity(lines.len() + 128);
+    let mut put = |name: &[u8], value: &[u8]| {
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    };
+    let is_trusted = exchange.forwarded.is_some();
+    for (name, value) in Lines::of(lines) {
+        if !forwarding::is_report(name) || is_trusted && forwarding::is_other_report(name) {
+            put(name, value);
+        }
+    }
+    if let Some(forwarded) = &exchange.forwarded {
+        put(
+            b"X-Forwarded-For",
+            exchange.peer.to_canonical().to_string().as_bytes(),
+        );
+        put(
+            b"X-Forwarded-Proto",
+            if exchange.is_https() {
+                b"https"
+            } else {
+                b"http"
+            },
+        );
+        if !host.is_empty() {
+            put(b"X-Forwarded-Host", host);
+        }
+        if let Some(port) = forwarded.port {
+            put(b"X-Forwarded-Port", port.to_string().as_bytes());
+        }
+    }
+    Some(out)
 }
 
 /// The field lines with this Host in the place of what was sent.
