@@ -16,7 +16,7 @@ use lowroad_http::h2::{
     Ask, Client, ClientEvent, Code, Counters, Event, PREFACE, Priority, Server, Settings, StreamId,
     Turn,
 };
-use lowroad_http::{Method, Status};
+use lowroad_http::{Method, Status, host};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
@@ -115,7 +115,13 @@ fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
             Some(Event::End { stream, trailers }) => {
                 words.push(format!("{stream:?} end {}", trailers.count()));
             }
-            Some(Event::Refused { stream, refusal }) => {
+            Some(Event::Refused {
+                stream,
+                refusal,
+                request,
+            }) => {
+                let authority = request.and_then(|request| request.authority);
+                assert!(authority.is_none_or(host::is_valid));
                 words.push(format!("{stream:?} {refusal:?}"));
                 server.respond(
                     stream,

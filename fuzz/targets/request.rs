@@ -7,14 +7,27 @@
 
 use libfuzzer_sys::fuzz_target;
 use lowroad_http::h1::{self, Head};
-use lowroad_http::request::{OwnedRequest, Request, Target};
+use lowroad_http::request::{OwnedRequest, PartialRequest, Request, Target};
 use lowroad_http::{Framing, Limits, Refusal, Values, Version, host, target};
 
 fuzz_target!(|input: &[u8]| {
+    check_partial(input);
     for limits in [Limits::default(), SMALL] {
         check(input, &limits);
     }
 });
+
+/// A head that is accepted names the same host when only a part of it is believed.
+fn check_partial(input: &[u8]) {
+    let partial = PartialRequest::from_head(input);
+    assert!(partial.authority.is_none_or(host::is_valid));
+    if let Ok(Some(head)) = h1::parse(input, &Limits::default())
+        && head.request.raw_target().starts_with(b"/")
+        && let Some(authority) = partial.authority
+    {
+        assert_eq!(head.request.authority, Some(authority));
+    }
+}
 
 /// Limits that a fuzzer's short inputs reach.
 const SMALL: Limits = Limits {

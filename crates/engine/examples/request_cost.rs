@@ -19,7 +19,7 @@ use lowroad_engine::settings::Settings;
 use lowroad_engine::worker::{Message, Worker};
 use lowroad_engine::{Part, Response};
 use lowroad_http::h1::BodyLen;
-use lowroad_http::request::{Request, Target};
+use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
 
 const BODY_LEN_MAX: usize = 1 << 20;
@@ -91,7 +91,7 @@ impl Service for Bodies {
     fn refuse(
         &mut self,
         _: Refused,
-        _: &[u8],
+        _: &PartialRequest<'_>,
         _: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Option<u64> {

@@ -4,6 +4,7 @@
 //! "accept()able strategies", USENIX 2004): one favours work under way, all favours newcomers.
 
 use lowroad_http::h1::Server;
+use lowroad_http::request::PartialRequest;
 
 use crate::admission::Overload;
 use crate::body::Out;
@@ -120,9 +121,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let mut exchange = Exchange::of_nobody(from, http.version(), now_ms, self.unix_s);
         let mut out = Out::default();
         let mut response = Response::new(&mut http, &mut out, &self.date);
-        let record = self
-            .service
-            .refuse(Refused::Overload, &[], &mut exchange, &mut response);
+        let record = self.service.refuse(
+            Refused::Overload,
+            &PartialRequest::default(),
+            &mut exchange,
+            &mut response,
+        );
         // One try: whoever has too many connections is not worth a buffer.
         let len = out.bytes.len();
         let mut buffer = Buffer::Vec(out.bytes);

@@ -105,7 +105,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         };
         if !connection.http.is_tunnel() {
             self.counters.header_timeouts.bump();
-            self.refuse(id, Refused::Timeout, &[]);
+            let input = self.connections[id].input.take();
+            self.refuse(id, Refused::Timeout, &input);
         }
     }
 

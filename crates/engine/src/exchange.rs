@@ -5,6 +5,7 @@
 
 use lowroad_http::h1::{Event, Head};
 use lowroad_http::h2::Code;
+use lowroad_http::request::PartialRequest;
 
 use crate::bodies::read_whole;
 use crate::body::Part;
@@ -276,6 +277,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
             unix_s: self.unix_s,
             body: None,
             body_len: Some(0),
+            body_len_max: match connection.two {
+                Some(_) => self.settings.h2.limits.body_len_max,
+                None => self.settings.http.body_len_max,
+            },
             is_body_coming: false,
             is_refused: false,
             is_user: false,
@@ -415,7 +420,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         self.flush(id);
     }
 
-    /// Answers what is not a request, and ends the connection.
+    /// Answers what is not a request, of which `input` came, and ends the connection.
     pub(crate) fn refuse(&mut self, id: usize, why: Refused, input: &[u8]) {
         if self.connections[id].transport.is_handshaking() {
             return self.close(id);
@@ -438,7 +443,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let (service, exchange) = (&mut self.service, &mut exchange);
         let record = match waiting {
             Some(waiting) => service.refuse_pending(why, waiting.pending, exchange, &mut response),
-            None => service.refuse(why, input, exchange, &mut response),
+            None => {
+                let partial = PartialRequest::from_head(input);
+                service.refuse(why, &partial, exchange, &mut response)
+            }
         };
         connection.http.end_unseen();
         if let Some(record) = record {

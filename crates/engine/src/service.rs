@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lowroad_http::forwarding::ForwardedRequest;
 use lowroad_http::h1::Head;
 use lowroad_http::refusal::Refusal;
-use lowroad_http::request::Request;
+use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::version::Version;
 
 use crate::driver::ListenerId;
@@ -46,6 +46,8 @@ pub struct Exchange {
     /// How many bytes it has, 0 if there is none; `None` if the client did not say. A service that goes on with a request
     /// knows it already, and is not told again.
     pub body_len: Option<u64>,
+    /// The longest body, in bytes, that the connection's protocol takes.
+    pub body_len_max: u64,
     /// Not all of the body has come. A response that is written now is the connection's last, unless little is missing.
     pub is_body_coming: bool,
     /// The service takes the request for malformed, as HTTP does others: it is counted with those.
@@ -75,10 +77,16 @@ impl Exchange {
             unix_s,
             body: None,
             body_len: Some(0),
+            body_len_max: u64::MAX,
             is_body_coming: false,
             is_refused: false,
             is_user: false,
         }
+    }
+
+    /// Whether the client announces a body that is longer than the limit.
+    pub fn is_body_too_long(&self) -> bool {
+        self.body_len.is_some_and(|len| len > self.body_len_max)
     }
 
     /// Whether the client's request is over https: as a trusted proxy reports it, else as it came.
@@ -175,11 +183,11 @@ pub trait Service {
         response: &mut Response<'_>,
     ) -> Answer<Self::Pending, Self::Record>;
 
-    /// Answers what is not a request. `input` is what came of it; the connection closes afterwards.
+    /// Answers what is not a request, of which this was read. Over HTTP/1 the connection closes afterwards.
     fn refuse(
         &mut self,
         why: Refused,
-        input: &[u8],
+        partial: &PartialRequest<'_>,
         exchange: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Option<Self::Record>;
@@ -192,7 +200,7 @@ pub trait Service {
         exchange: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Option<Self::Record> {
-        self.refuse(why, &[], exchange, response)
+        self.refuse(why, &PartialRequest::default(), exchange, response)
     }
 
     /// A deferred request ends without a response: its client has gone.

@@ -19,7 +19,7 @@ use lowroad_engine::sim::{Elsewhere, Faults, Shared, SimDriver};
 use lowroad_engine::worker::{Message, Worker};
 use lowroad_http::h1::{BodyLen, Head};
 use lowroad_http::limits::Limits;
-use lowroad_http::request::Request;
+use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::Status;
 
 /// Answers requests for `/own`, and passes all other connections through.
@@ -72,7 +72,7 @@ impl Service for PassThroughHandler {
     fn refuse(
         &mut self,
         _: Refused,
-        _: &[u8],
+        _: &PartialRequest<'_>,
         _: &mut Exchange,
         _: &mut Response<'_>,
     ) -> Option<()> {

@@ -20,7 +20,7 @@ use lowroad_http::body::{BodyReader, Framing};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::limits::Limits;
 use lowroad_http::method::Method;
-use lowroad_http::request::{Request, Target};
+use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
 
 type Box_ = Mailbox<Message<u64, (), ()>>;
@@ -195,7 +195,7 @@ impl Service for Echo {
     fn refuse(
         &mut self,
         _: Refused,
-        _: &[u8],
+        _: &PartialRequest<'_>,
         _: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Option<()> {

@@ -21,7 +21,7 @@ use lowroad_engine::{ExchangeId, Response};
 use lowroad_http::fields::Fields;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::limits::Limits;
-use lowroad_http::request::Request;
+use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::Status;
 
 type Box_ = Mailbox<Message<u64, (), ()>>;
@@ -225,7 +225,7 @@ impl Service for Upgrading {
     fn refuse(
         &mut self,
         _: Refused,
-        _: &[u8],
+        _: &PartialRequest<'_>,
         _: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Option<()> {

@@ -82,7 +82,9 @@ fn serve(mut socket: TcpStream) -> std::io::Result<()> {
                     let len = lens.remove(&stream).unwrap_or(0);
                     answer(&mut server, stream, len as u64, &mut turn);
                 }
-                Some(Event::Refused { stream, refusal }) => {
+                Some(Event::Refused {
+                    stream, refusal, ..
+                }) => {
                     let (status, len) = (refusal.status(), BodyLen::None);
                     server.respond(stream, status, Lines::NONE, len, &DATE, turn.out);
                 }

@@ -7,9 +7,11 @@
 
 mod index;
 mod owned;
+mod partial;
 
 pub(crate) use self::index::{Index, Indexed};
 pub use self::owned::OwnedRequest;
+pub use self::partial::PartialRequest;
 
 use crate::fields::Lines;
 use crate::method::Method;

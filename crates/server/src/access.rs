@@ -10,7 +10,7 @@ use std::time::Duration;
 use lowroad_config::Format;
 use lowroad_engine::Exchange;
 use lowroad_http::h1::first_line;
-use lowroad_http::request::Request;
+use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::Status;
 use lowroad_log::{Entry, LineFormat, LineFormatter, Sink};
 
@@ -75,7 +75,7 @@ impl Outcome {
 /// Maximum time that a line waits to be written with others.
 pub const WRITE_DELAY: Duration = Duration::from_millis(200);
 
-/// A malformed request line is truncated to this length.
+/// The line of a refused request, and its fields, are truncated to this length.
 const LINE_LEN_MAX: usize = 1024;
 /// Lines are passed on at this length.
 const BATCH_LEN: usize = 32 * 1024;
@@ -169,6 +169,25 @@ impl Record {
         self.line.extend_from_slice(&line[..len]);
     }
 
+    /// Sets what came of a request that was refused.
+    fn set_partial(&mut self, partial: &PartialRequest<'_>, exchange: &Exchange) {
+        self.set_malformed(partial.line);
+        if partial.line.is_empty() && !partial.method.is_empty() {
+            let target_len = partial.target.len().min(LINE_LEN_MAX);
+            let protocol = exchange.protocol.as_str().as_bytes();
+            let words = [partial.method, &partial.target[..target_len], protocol];
+            self.line = words.join(&b' ');
+        }
+        for (text, field) in [
+            (&mut self.host, partial.authority),
+            (&mut self.referer, partial.referer),
+            (&mut self.user_agent, partial.user_agent),
+        ] {
+            let field = field.unwrap_or_default();
+            text.extend_from_slice(&field[..field.len().min(LINE_LEN_MAX)]);
+        }
+    }
+
     fn entry(&self, body_len: u64, whole: bool, now_ms: u64) -> Entry<'_> {
         Entry {
             peer: self.peer,
@@ -226,16 +245,16 @@ impl AccessLog {
         record
     }
 
-    /// Creates the record of bytes that are no request.
+    /// Creates the record of a request that was refused before it was read whole.
     pub fn record_refused(
         &mut self,
-        input: &[u8],
+        partial: &PartialRequest<'_>,
         exchange: &Exchange,
         status: Status,
     ) -> Box<Record> {
         let mut record = self.spare.take();
         record.set_exchange(exchange, status.code(), Outcome::Made);
-        record.set_malformed(input);
+        record.set_partial(partial, exchange);
         record
     }
 

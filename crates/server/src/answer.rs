@@ -29,7 +29,7 @@ use lowroad_http::h1::Head;
 use lowroad_http::host;
 use lowroad_http::method::Method;
 use lowroad_http::refusal::Refusal;
-use lowroad_http::request::{Request, Target};
+use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_log::Logger;
@@ -400,6 +400,11 @@ fn admitted<W: World>(
     to: &mut Responder<'_, '_>,
 ) -> Decision {
     let (site, path) = (asked.site, asked.path);
+    let reads = matches!(to.request.method, Method::Get | Method::Head);
+    // Without programs, another method is not allowed whatever its body.
+    if to.exchange.is_body_too_long() && (reads || !site.routes.is_empty()) {
+        return made(to.refuse_body(asked.at()));
+    }
     if site.leads_within
         && let Some(decision) = inner::internal(&mut lookup, asked, to)
     {
@@ -447,7 +452,6 @@ fn admitted<W: World>(
             Err(NoRoute) => return made(to.refuse(Some(asked.at()), Status::NOT_FOUND)),
         }
     }
-    let reads = matches!(to.request.method, Method::Get | Method::Head);
     // A path without a file may still belong to a program. Else nobody wants the body.
     if to.exchange.body.is_some() && !lookup.may_be_for_program(asked, to) {
         match reads {
@@ -521,6 +525,24 @@ fn to_tls(sites: &Sites, site: &Site, to: &Responder<'_, '_>) -> Option<Vec<u8>>
         location.extend_from_slice(query);
     }
     Some(location)
+}
+
+/// The site of a request that is refused, and its path, if it can be decoded.
+fn site_of<'s>(
+    sites: &'s Sites,
+    listener: ListenerId,
+    partial: &PartialRequest<'s>,
+    scratch: &'s mut Vec<u8>,
+) -> Option<At<'s>> {
+    let mut name = [0; 256];
+    let site = sites.find(listener, partial.authority, &mut name)?.site;
+    let raw_path = partial.path().unwrap_or(b"/");
+    scratch.resize(raw_path.len(), 0);
+    let path = match decoded(site, raw_path, scratch) {
+        Ok((path, _)) => path,
+        Err(_) => b"/",
+    };
+    Some(At { site, path })
 }
 
 /// The redirect that a site's rules demand for a path.
@@ -612,14 +634,23 @@ impl Service for Web {
     fn refuse(
         &mut self,
         why: Refused,
-        input: &[u8],
+        partial: &PartialRequest<'_>,
         exchange: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Option<Box<Record>> {
-        let status = crate::respond::refused(why, response);
+        let at = match why {
+            Refused::Request(_) | Refused::Timeout => site_of(
+                &self.sites,
+                exchange.listener,
+                partial,
+                &mut self.scratch.path,
+            ),
+            Refused::Overload | Refused::ClearText => None,
+        };
+        let status = crate::respond::refused(why, at, response);
         self.log
             .as_mut()
-            .map(|log| log.record_refused(input, exchange, status))
+            .map(|log| log.record_refused(partial, exchange, status))
     }
 
     fn refuse_pending(
@@ -629,7 +660,11 @@ impl Service for Web {
         exchange: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Option<Box<Record>> {
-        let status = crate::respond::refused(why, response);
+        let at = At {
+            site: &pending.waiting.site,
+            path: &pending.waiting.path,
+        };
+        let status = crate::respond::refused(why, Some(at), response);
         pending.waiting.client.restore(exchange);
         exchange.is_user = pending.waiting.is_user;
         let log = self.log.as_mut();

@@ -306,6 +306,11 @@ impl Responder<'_, '_> {
         status
     }
 
+    /// Refuses a body that is longer than the limit, before any of it is read.
+    pub fn refuse_body(&mut self, at: At<'_>) -> Status {
+        self.refuse_target(at, Refusal::BodyTooLarge)
+    }
+
     /// Says that a folder has nothing to show.
     pub fn refuse_folder(&mut self, at: At<'_>) -> Status {
         let status = Status::FORBIDDEN;
@@ -375,7 +380,7 @@ impl Responder<'_, '_> {
 }
 
 /// Answers what is not a request. Returns the status for the log.
-pub fn refused(why: Refused, response: &mut Response<'_>) -> Status {
+pub fn refused(why: Refused, at: Option<At<'_>>, response: &mut Response<'_>) -> Status {
     let (status, explanation) = match why {
         Refused::Request(refusal) => (refusal.status(), Some(refusal.as_str())),
         Refused::Timeout => (Status::REQUEST_TIMEOUT, None),
@@ -386,7 +391,7 @@ pub fn refused(why: Refused, response: &mut Response<'_>) -> Status {
         ),
     };
     let page = Page {
-        at: None,
+        at,
         status,
         explanation,
         fields: &[],

@@ -4,6 +4,7 @@ use std::task::Context;
 
 use lowroad_http::fields::Lines;
 use lowroad_http::h2::Code;
+use lowroad_http::request::PartialRequest;
 
 use super::number;
 use crate::driver::Driver;
@@ -79,6 +80,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(two) = &mut connection.two else {
             return;
         };
+        two.http.reset_lingering(now_ms, &mut self.out.bytes);
         if two.http.is_new() {
             self.counters.header_timeouts.bump();
             return self.end_frames(
@@ -195,7 +197,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         two.http.leave_body(number(stream), &mut self.out.bytes);
         connection.exchanges.end_incoming(stream);
         if !two.http.is_answered(number(stream)) {
-            self.write_refusal(id, stream, why);
+            self.write_refusal(id, stream, why, &PartialRequest::default());
             self.emit(id);
         }
     }

@@ -3,6 +3,7 @@
 use lowroad_http::fields::Lines;
 use lowroad_http::h2::{self, Event, Head};
 use lowroad_http::refusal::Refusal;
+use lowroad_http::request::PartialRequest;
 use lowroad_http::status::Status;
 
 use super::{name, number};
@@ -83,7 +84,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Some(Event::End { stream, trailers }) => {
                 self.stream_ended(id, name(stream), &trailers);
             }
-            Some(Event::Refused { stream, refusal }) => self.refuse_stream(id, stream, refusal),
+            Some(Event::Refused {
+                stream,
+                refusal,
+                request,
+            }) => self.refuse_stream(id, stream, refusal, &request.unwrap_or_default()),
             Some(Event::Reset { stream, .. }) => self.stream_reset(id, name(stream)),
         }
         Did::Something
@@ -183,7 +188,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// Answers a stream that is no request.
-    fn refuse_stream(&mut self, id: usize, stream: h2::StreamId, refusal: Refusal) {
+    fn refuse_stream(
+        &mut self,
+        id: usize,
+        stream: h2::StreamId,
+        refusal: Refusal,
+        partial: &PartialRequest<'_>,
+    ) {
         self.counters.refused.bump();
         let connection = &mut self.connections[id];
         let Some(two) = &mut connection.two else {
@@ -193,13 +204,21 @@ impl<D: Driver, V: Service> Worker<D, V> {
             // Its body has become too long meanwhile: who reads it finds it cut.
             return connection.exchanges.end_incoming(name(stream));
         }
-        self.write_refusal(id, name(stream), Refused::Request(refusal));
+        self.write_refusal(id, name(stream), Refused::Request(refusal), partial);
     }
 
     /// Answers a stream with a refusal, and forgets what was under way for it.
-    pub(crate) fn write_refusal(&mut self, id: usize, stream: StreamId, why: Refused) {
+    pub(crate) fn write_refusal(
+        &mut self,
+        id: usize,
+        stream: StreamId,
+        why: Refused,
+        partial: &PartialRequest<'_>,
+    ) {
         let now_ms = self.driver.now_ms();
-        let mut exchange = self.exchange(id, stream, now_ms);
+        let waiting = self.connections[id].exchanges.take_waiting(stream);
+        let since_ms = waiting.as_ref().map_or(now_ms, |waiting| waiting.since_ms);
+        let mut exchange = self.exchange(id, stream, since_ms);
         let connection = &mut self.connections[id];
         connection.exchanges.remove(stream);
         let Some(two) = &mut connection.two else {
@@ -207,7 +226,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
         };
         let http = &mut two.http;
         let mut response = Response::of_stream(http, number(stream), &mut self.out, &self.date);
-        let record = self.service.refuse(why, &[], &mut exchange, &mut response);
+        let (service, exchange) = (&mut self.service, &mut exchange);
+        let record = match waiting {
+            Some(waiting) => service.refuse_pending(why, waiting.pending, exchange, &mut response),
+            None => service.refuse(why, partial, exchange, &mut response),
+        };
         self.stream_written(id, stream, record);
     }
 

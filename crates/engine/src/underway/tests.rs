@@ -1,7 +1,7 @@
 use super::*;
 use crate::response::Response;
 use crate::service::{Answer, Exchange, Refused};
-use lowroad_http::request::Request;
+use lowroad_http::request::{PartialRequest, Request};
 
 pub(crate) struct Nothing;
 
@@ -37,7 +37,7 @@ impl Service for Nothing {
     fn refuse(
         &mut self,
         _: Refused,
-        _: &[u8],
+        _: &PartialRequest<'_>,
         _: &mut Exchange,
         _: &mut Response<'_>,
     ) -> Option<()> {

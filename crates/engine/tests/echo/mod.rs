@@ -19,7 +19,7 @@ use lowroad_engine::worker::{Message, Worker};
 use lowroad_engine::{ExchangeId, Interim, Local, Part, Response};
 use lowroad_http::fields::Fields;
 use lowroad_http::h1::BodyLen;
-use lowroad_http::request::{Request, Target};
+use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
 
 pub type Box_ = Mailbox<Message<u64, (), ()>>;
@@ -198,7 +198,7 @@ impl Service for Echo {
     fn refuse(
         &mut self,
         _: Refused,
-        _: &[u8],
+        _: &PartialRequest<'_>,
         _: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Option<u64> {

@@ -21,6 +21,9 @@ use crate::refusal::Refusal;
 /// What a client begins with (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// How long an unwanted body is read and dropped after its response.
+const LINGER_MS: u64 = 5000;
+
 /// One end of a connection.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -55,6 +58,8 @@ pub(super) struct Connection {
     pub(super) forgotten: Forgotten,
     /// Priorities of streams that have not begun.
     pub(super) early: Vec<(u32, Priority)>,
+    /// Some streams may be answered while their clients still send bodies.
+    pub(super) has_lingering: bool,
 }
 
 /// How far a connection is.
@@ -163,6 +168,7 @@ impl Connection {
             glitches: Budget::default(),
             forgotten: Forgotten::default(),
             early: Vec::new(),
+            has_lingering: false,
         }
     }
 
@@ -389,6 +395,7 @@ impl Connection {
             send_window: self.peer.window_len as i32,
             window: Window::new(WINDOW_LEN),
             untaken: 0,
+            linger_until_ms: None,
             to_come: UNKNOWN,
             came: 0,
             ready: 0,
@@ -397,24 +404,47 @@ impl Connection {
         })
     }
 
-    /// Forgets a stream if it is over; who no longer wants its rest says so (RFC 9113 §8.1).
+    /// Forgets a stream if it is over. An answered stream whose body is unwanted lingers: its client reads the response
+    /// before a reset, which some take for a failure of the request (RFC 9113 §8.1).
     pub(super) fn settle(&mut self, id: u32, out: &mut Vec<u8>) {
         let Some(stream) = self.streams.by_id(id) else {
             return;
         };
-        let is_unwanted = stream.output == Output::Ended && stream.input == Input::Unwanted;
-        if is_unwanted && !stream.is_dead {
-            stream.input = Input::Ended;
-            frame::put_reset(id, Code::NO_ERROR, out);
-            self.forgotten.add(id);
-        }
-        if self
-            .streams
-            .by_id(id)
-            .is_some_and(|stream| stream.is_over())
-        {
+        if stream.is_lingering() {
+            self.has_lingering = true;
+            if stream.is_tunnel {
+                self.end_lingering(id, out);
+            }
+        } else if stream.is_over() {
             self.forget(id, out);
         }
+    }
+
+    /// Resets the streams that have lingered for [`LINGER_MS`].
+    pub(super) fn reset_lingering(&mut self, now_ms: u64, out: &mut Vec<u8>) {
+        if !core::mem::take(&mut self.has_lingering) {
+            return;
+        }
+        let slots: Vec<u16> = self.streams.slots().collect();
+        for slot in slots {
+            let stream = self.streams.get(slot);
+            if !stream.is_lingering() {
+                continue;
+            }
+            let until_ms = stream.linger_until_ms.get_or_insert(now_ms + LINGER_MS);
+            if now_ms >= *until_ms {
+                let id = stream.id;
+                self.end_lingering(id, out);
+            } else {
+                self.has_lingering = true;
+            }
+        }
+    }
+
+    fn end_lingering(&mut self, id: u32, out: &mut Vec<u8>) {
+        frame::put_reset(id, Code::NO_ERROR, out);
+        self.forgotten.add(id);
+        self.forget(id, out);
     }
 
     /// Forgets a stream.

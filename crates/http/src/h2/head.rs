@@ -19,7 +19,7 @@ use crate::host;
 use crate::list;
 use crate::method::Method;
 use crate::refusal::Refusal;
-use crate::request::{Index, Request, Target};
+use crate::request::{Index, PartialRequest, Request, Target};
 
 /// The head of a request.
 #[derive(Clone, Debug)]
@@ -394,9 +394,21 @@ const MISSING: Wrong = Wrong::Malformed("pseudo-headers are not those that the m
 const REPEATED: Wrong = Wrong::Malformed("a pseudo-header is repeated");
 
 impl Seen {
-    /// Whether the method is HEAD, as far as there is one.
-    pub(super) fn is_head(&self, text: &[u8]) -> bool {
-        self.name.is_some_and(|name| name.of(text) == b"HEAD")
+    /// What is known of a request that is refused.
+    pub(super) fn partial<'b>(&self, text: &'b [u8]) -> PartialRequest<'b> {
+        let span = |span: Option<Span>| span.map(|span| span.of(text));
+        let authority = span(self.authority.or(self.host));
+        let mut partial = PartialRequest {
+            method: span(self.name).unwrap_or_default(),
+            target: span(self.path).unwrap_or_default(),
+            ..PartialRequest::default()
+        };
+        let lines = self.lines_at.and_then(|at| text.get(at..));
+        for (name, value) in crate::fields::Lines::of(lines.unwrap_or_default()) {
+            partial.add(name, value);
+        }
+        partial.authority = authority.filter(|_| !self.is_host_odd);
+        partial
     }
 
     /// The head.

@@ -14,6 +14,7 @@ use crate::fields::Lines;
 use crate::h1::{Broken, Step};
 use crate::method::Method;
 use crate::refusal::Refusal;
+use crate::request::PartialRequest;
 
 /// What came from the client.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub enum Event<'h, 'b> {
         stream: StreamId,
         /// Why.
         refusal: Refusal,
+        /// What came of its request; `None` if that was an event before.
+        request: Option<PartialRequest<'b>>,
     },
     /// A stream has ended before its time, by the client or for its fault. It counts as one under way until the work for it
     /// has ended: [`Server::done`].
@@ -148,8 +151,7 @@ impl Server {
         let method = match fields.finish(is_end) {
             Ok(method) => method,
             Err(Wrong::Refused(refusal)) => {
-                let is_head = seen.is_head(text);
-                return Ok(Some(self.refused(id, is_end, is_head, refusal)));
+                return Ok(Some(self.refused(id, is_end, refusal, seen.partial(text))));
             }
             Err(Wrong::Malformed(_)) => {
                 turn.counters.malformed += 1;
@@ -162,8 +164,7 @@ impl Server {
         let head = match seen.head(text, StreamId(id), method, is_end, turn.settings) {
             Ok(head) => place.insert(head),
             Err(refusal) => {
-                let is_head = method == Method::Head;
-                return Ok(Some(self.refused(id, is_end, is_head, refusal)));
+                return Ok(Some(self.refused(id, is_end, refusal, seen.partial(text))));
             }
         };
         let mut priority = seen.priority;
@@ -182,25 +183,16 @@ impl Server {
             true => UNKNOWN,
             false => seen.content_len.unwrap_or(UNKNOWN),
         };
-        let is_too_large =
-            stream.to_come != UNKNOWN && stream.to_come > turn.settings.limits.body_len_max;
-        if is_too_large {
-            stream.input = Input::Unwanted;
-            return Ok(Some(Event::Refused {
-                stream: StreamId(id),
-                refusal: Refusal::BodyTooLarge,
-            }));
-        }
         Ok(Some(Event::Request(head)))
     }
 
-    /// Opens a stream whose request is refused; with `is_head` its response has no content (RFC 9110 §9.3.2).
+    /// Opens a stream whose request is refused. The response to HEAD has no content (RFC 9110 §9.3.2).
     fn refused<'h, 'b>(
         &mut self,
         id: u32,
         is_end: bool,
-        is_head: bool,
         refusal: Refusal,
+        request: PartialRequest<'b>,
     ) -> Event<'h, 'b> {
         let input = if is_end {
             Input::Ended
@@ -209,10 +201,11 @@ impl Server {
         };
         let priority = super::Priority::default();
         let slot = self.http.begin(id, input, Output::Head, priority);
-        self.http.streams.get(slot).is_head = is_head;
+        self.http.streams.get(slot).is_head = request.method == b"HEAD";
         Event::Refused {
             stream: StreamId(id),
             refusal,
+            request: Some(request),
         }
     }
 
@@ -253,7 +246,8 @@ impl Server {
         self.http.give_back(stream.0, len, out);
     }
 
-    /// Nobody will read the rest of a request's body: it is dropped, and not asked for any more once the response has ended.
+    /// Nobody will read the rest of a request's body: it is dropped, and the stream is reset some time after the response has
+    /// ended ([`Server::reset_lingering`]).
     pub fn leave_body(&mut self, stream: StreamId, out: &mut Vec<u8>) {
         let Some(it) = self.http.streams.by_id(stream.0) else {
             return;
@@ -264,6 +258,12 @@ impl Server {
             self.http.give_connection(untaken, out);
             self.http.settle(stream.0, out);
         }
+    }
+
+    /// Resets streams whose clients still send an unwanted body 5 s after the response. To be called about once a second
+    /// while the connection is not idle.
+    pub fn reset_lingering(&mut self, now_ms: u64, out: &mut Vec<u8>) {
+        self.http.reset_lingering(now_ms, out);
     }
 
     /// The work for a stream that was reset has ended.
@@ -392,6 +392,7 @@ fn told<'h, 'b>(got: Got<'_>, trailers: Lines<'b>) -> Option<Event<'h, 'b>> {
         Got::Refused { stream, refusal } => Event::Refused {
             stream: StreamId(stream),
             refusal,
+            request: None,
         },
         Got::Reset { stream, code } => Event::Reset {
             stream: StreamId(stream),

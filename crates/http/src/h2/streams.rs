@@ -69,6 +69,8 @@ pub(super) struct Stream {
     pub(super) window: Window,
     /// Bytes that came and were not given back.
     pub(super) untaken: u32,
+    /// When to reset it if its body is unwanted; `None` before the first look after its response.
+    pub(super) linger_until_ms: Option<u64>,
     /// Bytes that are still to come, of those that were announced, or [`UNKNOWN`].
     pub(super) to_come: u64,
     /// Bytes that came.
@@ -86,6 +88,11 @@ impl Stream {
     pub(super) fn can_send(&self) -> bool {
         let has_window = self.ready > 0 && self.send_window > 0;
         self.output == Output::Body && (has_window || self.ready == 0 && self.is_complete)
+    }
+
+    /// Whether its response has ended, and its client still sends an unwanted body.
+    pub(super) fn is_lingering(&self) -> bool {
+        !self.is_dead && self.input == Input::Unwanted && self.output == Output::Ended
     }
 
     /// Whether it is over.

@@ -163,7 +163,9 @@ fn event_words(event: &Event<'_, '_>) -> String {
             let all: Vec<u8> = all.flatten().collect();
             format!("{} end{}", stream.0, text(&all))
         }
-        Event::Refused { stream, refusal } => format!("{} refused {refusal:?}", stream.0),
+        Event::Refused {
+            stream, refusal, ..
+        } => format!("{} refused {refusal:?}", stream.0),
         Event::Reset { stream, code } => format!("{} reset {}", stream.0, code.name()),
     }
 }

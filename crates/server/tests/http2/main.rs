@@ -7,4 +7,5 @@ mod ends;
 mod floods;
 mod peer;
 mod place;
+mod refusals;
 mod tunnels;

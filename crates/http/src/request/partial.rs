@@ -1,0 +1,119 @@
+//! What is known of a request that is refused before it has been read whole: enough to find its site, and for the log.
+//! Nothing of it is validated but the authority.
+
+use crate::h1::first_line;
+use crate::host;
+
+/// The parts of a refused request; those that did not come, or can't be told, are empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartialRequest<'b> {
+    /// The request line of HTTP/1; empty over HTTP/2.
+    pub line: &'b [u8],
+    /// The method.
+    pub method: &'b [u8],
+    /// The target as it was sent.
+    pub target: &'b [u8],
+    /// A host for which [`host::is_valid`] holds.
+    pub authority: Option<&'b [u8]>,
+    /// Referer.
+    pub referer: Option<&'b [u8]>,
+    /// User-Agent.
+    pub user_agent: Option<&'b [u8]>,
+}
+
+impl<'b> PartialRequest<'b> {
+    /// Reads what there is of a head of HTTP/1, of which a line may be cut or malformed.
+    #[must_use]
+    pub fn from_head(input: &'b [u8]) -> PartialRequest<'b> {
+        let line = first_line(input);
+        let mut words = line.split(|byte| *byte == b' ');
+        let mut partial = PartialRequest {
+            line,
+            method: words.next().unwrap_or_default(),
+            target: words.next().unwrap_or_default(),
+            ..PartialRequest::default()
+        };
+        let input = input.strip_prefix(b"\r\n").unwrap_or(input);
+        let mut lines = input.split(|byte| *byte == b'\n').skip(1);
+        // The last is not whole: nothing says that its value ends there.
+        let mut next = lines.next();
+        while let (Some(line), following) = (next, lines.next()) {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() || following.is_none() {
+                break;
+            }
+            next = following;
+            if let Some(at) = line.iter().position(|byte| *byte == b':') {
+                partial.add(&line[..at], line[at + 1..].trim_ascii());
+            }
+        }
+        partial.authority = partial.authority.filter(|host| host::is_valid(host));
+        partial
+    }
+
+    /// Takes a field. Of several with one name the first counts, but several hosts are none.
+    pub(crate) fn add(&mut self, name: &[u8], value: &'b [u8]) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        match () {
+            () if is("Host") => {
+                let is_other = self.authority.is_some_and(|known| known != value);
+                self.authority = Some(if is_other { &[] } else { value });
+            }
+            () if is("Referer") => _ = self.referer.get_or_insert(value),
+            () if is("User-Agent") => _ = self.user_agent.get_or_insert(value),
+            () => {}
+        }
+    }
+
+    /// The path, percent-encoded, if the target is one with or without a query.
+    #[must_use]
+    pub fn path(&self) -> Option<&'b [u8]> {
+        let path = self.target.split(|byte| *byte == b'?').next();
+        path.filter(|path| path.starts_with(b"/"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(head: &str) -> (&str, &str, &str, &str) {
+        let partial = PartialRequest::from_head(head.as_bytes());
+        let text = |bytes| str::from_utf8(bytes).expect("text");
+        (
+            text(partial.method),
+            text(partial.path().unwrap_or_default()),
+            text(partial.authority.unwrap_or_default()),
+            text(partial.user_agent.unwrap_or_default()),
+        )
+    }
+
+    #[test]
+    fn a_head_is_read_as_far_as_it_is_whole() {
+        for (head, want) in [
+            (
+                "PUT /a?b HTTP/1.1\r\nHost: h\r\nuser-agent:  u\r\nA b: c\r\n\r\nUser-Agent: x\r\n",
+                ("PUT", "/a", "h", "u"),
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: cu",
+                ("GET", "/", "h", ""),
+            ),
+            ("GET / HTTP/1.1\nHost: h\nX: y\n", ("GET", "/", "h", "")),
+            ("\r\nGET / HTTP/1.1\r\nHost: h\r\nX", ("GET", "/", "h", "")),
+            (
+                "GET / HTTP/1.1\r\nHost: h\r\nHost: i\r\nX",
+                ("GET", "/", "", ""),
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: h h\r\nX: y\r\n",
+                ("GET", "/", "", ""),
+            ),
+            ("GET http://h/ HTTP/1.1\r\n", ("GET", "", "", "")),
+            ("\u{16}\u{3}", ("\u{16}\u{3}", "", "", "")),
+            ("", ("", "", "", "")),
+        ] {
+            assert_eq!(read(head), want, "{head:?}");
+        }
+    }
+}
