@@ -59,6 +59,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         .as_ref()
         .and_then(|(kind, item)| to(&section, kind, item));
     let missing = section.flag("missing", false);
+    let internal = section.flag("internal", false);
     let timeout_ms = section.duration_ms("timeout", Route::TIMEOUT_MS, 1..=DAY_MS);
     let concurrency_max = count(&section, "concurrency", Route::CONCURRENCY_MAX, 1..=65_536);
     let conditions = conditions(&section);
@@ -97,6 +98,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         client_share_percent,
         own_redirects,
         internal_redirects,
+        internal,
         request_buffering,
         response_buffering,
         keep,

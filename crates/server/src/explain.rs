@@ -291,6 +291,12 @@ impl World for Trace<'_> {
             Step::Ruled => {}
             Step::Client(client) => seen.client = Some(client.to_string()),
             Step::BadTarget(why) => seen.why = Some(why.into()),
+            Step::InternalRoute(route) => {
+                seen.why = Some(format!(
+                    "{} is an internal route: rewrites and programs lead there, clients don't",
+                    route.label
+                ));
+            }
             Step::Internal(alias) => {
                 let path = &alias.path;
                 seen.why = Some(format!(

@@ -36,6 +36,8 @@ pub struct Route {
     /// Responses of an origin may name what is to be answered in their place, as those of CGI and FastCGI programs may. Default
     /// false. Key `internal_redirects`.
     pub internal_redirects: bool,
+    /// Clients get 404: only rewrites, and programs that name its paths, lead here. Default false.
+    pub internal: bool,
     /// The program gets a request once all of its body is there. Default true. Not for pages, which
     /// always do. Key `request_buffering`.
     pub request_buffering: bool,
@@ -75,6 +77,7 @@ impl Route {
             client_share_percent: Route::CLIENT_SHARE_PERCENT,
             own_redirects: true,
             internal_redirects: false,
+            internal: false,
             request_buffering: true,
             response_buffering: true,
             conditions: Conditions::default(),

@@ -13,11 +13,13 @@ use super::lookup::Lookup;
 use super::world::{Recalling, Step, World};
 use crate::access::Outcome as Logged;
 use crate::dynamic::calls::{Call, Called};
+use crate::dynamic::elsewhere;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::{Facts, Key, Wants};
 use crate::dynamic::storing::{Stored, Way};
 use crate::programs::routes::Route;
 use crate::respond::Responder;
+use crate::sites::At;
 use crate::store::object::Kind;
 use crate::store::validity::Use;
 use crate::store::{Entry, ObjectArc};
@@ -35,6 +37,10 @@ impl<W: World> Lookup<'_, W> {
         route: &Arc<Route>,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
+        if route.is_internal && !asked.is_led() {
+            self.world.note(Step::InternalRoute(route));
+            return made(to.refuse(Some(asked.at()), Status::NOT_FOUND));
+        }
         self.world.note(Step::Route(route));
         self.ask_in_turn(asked, path, route, Turn::First, to)
     }
@@ -331,9 +337,20 @@ impl<W: World> Lookup<'_, W> {
             let led = (elsewhere, &reply.response.fields);
             return inner::follow(self, asked, route, led, to);
         }
+        let first = asked.inner.and_then(|inner| inner.kept());
+        let at = match first {
+            None => asked.at(),
+            // The rules for fields are those of the path that the client asked for.
+            Some((path, _)) => At { path, ..asked.at() },
+        };
         let status = match reply {
-            Ok(reply) => to.reply(asked.at(), route, reply),
-            Err(failure) => to.failed(asked.at(), route, &failure, self.logger),
+            Ok(mut reply) => {
+                if let Some((_, fields)) = first {
+                    elsewhere::add_fields(fields, &mut reply.response);
+                }
+                to.reply(at, route, reply)
+            }
+            Err(failure) => to.failed(at, route, &failure, self.logger),
         };
         let logged = match route.is_origin {
             true => Logged::Passed,

@@ -114,7 +114,7 @@ impl Inner {
         self.programs > 0
     }
 
-    /// If a program named a file: the path that the client asked for, and the fields of the program.
+    /// If a program named this target: the path that the client asked for, and the fields of the program.
     pub fn kept(&self) -> Option<(&[u8], &Fields)> {
         Some((&self.asked.path, self.kept.as_ref()?))
     }
@@ -146,6 +146,17 @@ impl<'a> Asked<'a> {
         })
     }
 
+    /// Whether a rewrite, or a program, names its path.
+    fn is_named(&self) -> bool {
+        let inner = self.inner;
+        inner.is_some_and(|inner| inner.stage != Stage::AsAsked)
+    }
+
+    /// Whether internal routes are for it: its path is named, or stands in where there is no file.
+    pub fn is_led(&self) -> bool {
+        self.is_fallback || self.is_named()
+    }
+
     /// Whether its path is below an alias that is not for clients.
     pub fn is_internal(&self) -> bool {
         let alias = self.site.matched_alias(&self.matches, self.path);
@@ -165,10 +176,7 @@ pub fn internal<W: World>(
     if !alias.internal {
         return None;
     }
-    let is_named = asked
-        .inner
-        .is_some_and(|inner| inner.stage != Stage::AsAsked);
-    if !is_named || !asked.is_for_files {
+    if !asked.is_named() || !asked.is_for_files {
         lookup.world.note(Step::Internal(alias));
         return Some(made(to.refuse(Some(asked.at()), Status::NOT_FOUND)));
     }
@@ -233,9 +241,14 @@ pub fn follow<W: World>(
     if decoded(asked.site, inner.path(), &mut vec![0; inner.path_len]).is_err() {
         return failed("an internal redirect to what is no path");
     }
+    let kept = (stage != Stage::AsAsked).then(|| {
+        let kept = elsewhere::kept(fields);
+        let first = inner.kept.as_ref();
+        first.map_or(kept.clone(), |first| elsewhere::joined(first, &kept))
+    });
     let inner = Inner {
         programs: inner.programs + 1,
-        kept: (stage != Stage::AsAsked).then(|| elsewhere::kept(fields)),
+        kept,
         ..inner
     };
     to.exchange.body = None;

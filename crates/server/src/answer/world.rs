@@ -136,6 +136,8 @@ pub enum Step<'s> {
     BadTarget(&'s str),
     /// The path is below this alias, which is not for clients.
     Internal(&'s Alias),
+    /// The path is this route's, which is not for clients.
+    InternalRoute(&'s Route),
     /// This rewrite of the site leads to this target.
     Rewrite(&'s Rewrite, &'s [u8]),
     /// A rule of the site sends the client there.

@@ -49,3 +49,42 @@ pub fn kept(fields: &Fields) -> Fields {
     }
     kept
 }
+
+/// Gives a response the fields of the one that led to it. As they are about what the client asked for, they replace those
+/// of the same name; a response of an error gets cookies only.
+pub fn add_fields(first: &Fields, response: &mut Response) {
+    let is_error = response.status.code() >= 400;
+    let fields = match is_error {
+        false => joined(first, &response.fields),
+        true => {
+            let mut fields = response.fields.clone();
+            for (name, value) in first.iter().filter(|(name, _)| adds(name)) {
+                fields.push(name, value);
+            }
+            fields
+        }
+    };
+    response.fields = fields;
+}
+
+/// The fields of a response that led to another, and those of the other that don't bear their names.
+pub fn joined(first: &Fields, second: &Fields) -> Fields {
+    let mut fields = Fields::new();
+    if let Some(date) = second.date() {
+        fields.set_date(*date);
+    }
+    for (name, value) in second.iter() {
+        if adds(name) || first.values(name).next().is_none() {
+            fields.push(name, value);
+        }
+    }
+    for (name, value) in first.iter() {
+        fields.push(name, value);
+    }
+    fields
+}
+
+/// Whether fields of this name stand beside each other.
+fn adds(name: &str) -> bool {
+    name.eq_ignore_ascii_case("Set-Cookie") || name.eq_ignore_ascii_case("Vary")
+}

@@ -38,6 +38,8 @@ pub struct Route {
     pub keeps_nothing: bool,
     /// Requests that its program always answers, whatever is stored.
     bypass: Option<BypassRules>,
+    /// Only paths that the server itself is led to reach it.
+    pub is_internal: bool,
     /// Its responses may name what is to be answered in their place.
     leads_within: bool,
     /// What requests say to caches counts.
@@ -92,6 +94,7 @@ impl Route {
                 RouteTo::Origin(_) => rules.internal_redirects,
                 RouteTo::Module(_) | RouteTo::Pages(_) => false,
             },
+            is_internal: rules.internal,
             honours_requests: rules.caching.request_directives,
             stores: Arc::default(),
             is_instant: AtomicBool::new(false),

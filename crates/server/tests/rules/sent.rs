@@ -14,6 +14,13 @@ printf 'Content-Type: application/x-own\\nContent-Disposition: attachment\\nSet-
 printf 'Cache-Control: max-age=60\\nETag: \"own\"\\nContent-Length: 7\\nX-Accel-Redirect: %s\\n\\nignored' \"$QUERY_STRING\"
 ";
 
+/// What a program answers to whom another has led to it.
+const STORE: &str = "#!/bin/sh
+test \"$QUERY_STRING\" = missing && printf 'Status: 404\\n'
+printf 'Content-Type: binary/octet-stream\\nCache-Control: public\\nSet-Cookie: c=d\\nX-Store: 1\\n'
+printf 'Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\\nContent-Length: 5\\n\\nbytes'
+";
+
 /// Names a file.
 const SENDFILE: &str = "#!/bin/sh
 printf 'Content-Type: text/x-own\\nX-Sendfile: %s\\n\\n' \"$QUERY_STRING\"
@@ -27,10 +34,12 @@ printf 'Location: %s\\n\\n' \"$QUERY_STRING\"
 
 const SITE: &str = "[[site.alias]]\npath = \"/in\"\nfolder = \"{}/in\"\ninternal = true\n\
     [[site.alias]]\npath = \"/out\"\nfolder = \"{}/out\"\n\
+    [[site.route]]\npattern = \"/store.cgi\"\ncgi = true\ninternal = true\n\
     [[site.route]]\npattern = \"*.cgi\"\ncgi = true\n\
     [[site.rule]]\npattern = \"/in/denied\"\ndeny = 403\n\
     [[site.header]]\npattern = \"*.cgi\"\nset = { X-Asked = \"1\" }\n\
     [[site.header]]\npattern = \"/in/**\"\nset = { X-In = \"1\" }\n\
+    [[site.rewrite]]\nregex = \"^/kept$\"\nto = \"/store.cgi\"\n\
     [[site.rewrite]]\nregex = \"^/pretty/(.*)$\"\nto = \"/say.cgi?q=$1\"\nmissing = true\n";
 
 fn place() -> Place {
@@ -40,6 +49,7 @@ fn place() -> Place {
         ("root/sendfile.cgi", SENDFILE),
         ("root/local.cgi", LOCAL),
         ("root/say.cgi", SAY),
+        ("root/store.cgi", STORE),
         ("in/run.cgi", SAY),
     ] {
         program(&folder, name, text);
@@ -56,6 +66,63 @@ fn place() -> Place {
         "secret",
     ];
     Place::after(folder, &files, SITE)
+}
+
+#[test]
+fn a_program_that_is_led_to_answers_with_the_first_one_s_fields() {
+    let place = place();
+    let got = place.get("/accel.cgi?/store.cgi");
+    assert_eq!((got.status, got.text()), (200, "bytes".into()));
+    for (name, values) in [
+        ("content-type", &["application/x-own"][..]),
+        ("content-disposition", &["attachment"]),
+        ("cache-control", &["max-age=60"]),
+        ("set-cookie", &["c=d", "a=b"]),
+        ("x-store", &["1"]),
+        ("last-modified", &["Sun, 06 Nov 1994 08:49:37 GMT"]),
+        ("etag", &[]),
+        ("x-asked", &["1"]),
+        ("x-accel-redirect", &[]),
+    ] {
+        assert_eq!(
+            field_values(&got.head, name),
+            values,
+            "{name}: {}",
+            got.head
+        );
+    }
+    // An error is not what the fields are about.
+    let got = place.get("/accel.cgi?/store.cgi?missing");
+    assert_eq!(got.status, 404);
+    assert_eq!(
+        field_values(&got.head, "content-type"),
+        ["binary/octet-stream"]
+    );
+    assert_eq!(field_values(&got.head, "content-disposition"), [""; 0]);
+    assert_eq!(field_values(&got.head, "set-cookie"), ["c=d", "a=b"]);
+    // Through a second program, the first one's fields still count.
+    let got = place.get("/accel.cgi?/accel.cgi?/store.cgi");
+    assert_eq!(got.status, 200);
+    assert_eq!(
+        field_values(&got.head, "content-disposition"),
+        ["attachment"]
+    );
+}
+
+#[test]
+fn an_internal_route_is_for_rewrites_and_programs_only() {
+    let place = place();
+    for path in ["/store.cgi", "/local.cgi?/store.cgi"] {
+        assert_eq!(place.get(path).status, 404, "{path}");
+    }
+    assert_eq!(place.get("/kept").text(), "bytes");
+}
+
+/// The values of all fields of a head with this name in lower case, in their order.
+fn field_values<'h>(head: &'h str, name: &str) -> Vec<&'h str> {
+    let lines = head.lines().filter_map(|line| line.split_once(": "));
+    let named = lines.filter(|(known, _)| known.eq_ignore_ascii_case(name));
+    named.map(|(_, value)| value).collect()
 }
 
 #[test]
