@@ -17,7 +17,7 @@ pub struct PathWatch {
 }
 
 impl PathWatch {
-    /// Watches all folders on the way to absolute paths. A path may end early: the creation of the rest is a change.
+    /// Watches all folders on the way to paths, from the root of the file system. A path may end early: the creation of the rest is a change.
     /// `None` if one can't be watched.
     pub fn new(watcher: &Watcher, paths: impl IntoIterator<Item = PathBuf>) -> Option<PathWatch> {
         let before = watcher.folders().forgotten;
@@ -40,7 +40,7 @@ impl PathWatch {
     fn add(&mut self, watcher: &Watcher, path: &Path) -> io::Result<()> {
         let mut folder = PathBuf::from("/");
         let mut rest = PendingParts::default();
-        rest.push(path);
+        rest.push(&std::path::absolute(path)?);
         let mut links = 0;
         while let Some(part) = rest.take() {
             if part == ".." {
@@ -98,6 +98,23 @@ mod tests {
         while watch.is_unchanged() {
             std::thread::yield_now();
         }
+    }
+
+    /// As files are named by a configuration that was given without its folder.
+    #[test]
+    fn relative_paths_are_watched() {
+        let name = format!("lowroad-relative-{}", std::process::id());
+        let here = std::env::current_dir().expect("a folder");
+        let root = std::env::temp_dir().join(name);
+        fs::create_dir_all(&root).expect("create");
+        let up = here.ancestors().skip(1).map(|_| "..");
+        let below = root.strip_prefix("/").expect("absolute");
+        let relative = up.collect::<PathBuf>().join(below).join("key");
+        let watcher = Watcher::start(Arc::default()).expect("inotify");
+        is_reported(&watcher, &relative, || {
+            fs::write(root.join("key"), "1").expect("write");
+        });
+        fs::remove_dir_all(root).expect("remove");
     }
 
     /// Runs a change of the folder, and waits until it is reported for the path.
