@@ -1,15 +1,19 @@
 //! Accounts: made once for each authority, and kept.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use instant_acme::{Account, Error, ExternalAccountKey, NewAccount};
+use instant_acme::{Account, AccountCredentials, Error, ExternalAccountKey, NewAccount};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{problem_type, trouble};
 use crate::folder::{Folder, Lock};
 use crate::http::{Asker, Http};
+use crate::manager::Shared;
 use crate::plan::{Kind, Trouble};
 use crate::settings::{Authority, Settings};
+use crate::severity::Severity;
 
 /// Somebody else makes it: how often to look, and how many times.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -47,23 +51,39 @@ pub(crate) fn file_name(authority: &Authority) -> String {
 
 /// The account with this authority.
 pub(crate) async fn open(
-    settings: &Settings,
-    folder: &Folder,
+    shared: &Arc<Shared>,
     authority: &Authority,
     http: &Http,
 ) -> Result<Opened, Trouble> {
+    let (settings, folder) = (&shared.settings, &shared.folder);
     let name = file_name(authority);
     let asker = http.asker();
-    if let Some(stored) = stored(folder, &name, authority)? {
+    if let Ok(Some(stored)) = stored(folder, &name, authority) {
         return restore(settings, folder, &name, stored, asker).await;
     }
     let _lock = lock(folder, &name).await?;
     // Somebody else may have been faster.
-    if let Some(stored) = self::stored(folder, &name, authority)? {
-        return restore(settings, folder, &name, stored, asker).await;
+    match stored(folder, &name, authority) {
+        Ok(Some(stored)) => return restore(settings, folder, &name, stored, asker).await,
+        Ok(None) => {}
+        Err(AccountFault::Trouble(trouble)) => return Err(trouble),
+        Err(AccountFault::Damaged(why)) => {
+            folder.forget_account(&name);
+            let line = format!(
+                "account {name} is damaged, so another is made, and its file becomes {name}.old: {why}"
+            );
+            shared.log(Severity::Warning, &line);
+        }
     }
     let account = create(settings, folder, authority, &asker).await?;
     Ok(Opened { account, asker })
+}
+
+/// Why a stored account cannot be used.
+enum AccountFault {
+    /// It will never be: another is needed.
+    Damaged(String),
+    Trouble(Trouble),
 }
 
 /// The account that is stored. The authority is told when other contacts are wanted.
@@ -101,12 +121,26 @@ pub(crate) fn is_lost(error: &Error) -> bool {
 }
 
 /// What is stored, unless it is for another authority or another external account.
-fn stored(folder: &Folder, name: &str, authority: &Authority) -> Result<Option<Stored>, Trouble> {
-    let Some(text) = folder.account(name) else {
-        return Ok(None);
+fn stored(
+    folder: &Folder,
+    name: &str,
+    authority: &Authority,
+) -> Result<Option<Stored>, AccountFault> {
+    let text = match folder.account(name) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(AccountFault::Damaged(error.to_string()));
+        }
+        Err(error) => {
+            let trouble = Trouble::local(format!("account {name} cannot be read: {error}"));
+            return Err(AccountFault::Trouble(trouble));
+        }
     };
-    let stored: Stored = serde_json::from_slice(&text)
-        .map_err(|error| Trouble::local(format!("account {name}: {error}")))?;
+    let damaged = |error: serde_json::Error| AccountFault::Damaged(error.to_string());
+    let stored: Stored = serde_json::from_slice(&text).map_err(damaged)?;
+    let credentials = serde_json::from_value(stored.credentials.clone());
+    let _: AccountCredentials = credentials.map_err(damaged)?;
     let external = authority.external_account.as_ref();
     let key_id = external.map(|external| external.key_id.as_str());
     let same = stored.directory == authority.directory && stored.key_id.as_deref() == key_id;

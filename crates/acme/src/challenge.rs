@@ -11,6 +11,7 @@ use crate::hook::{self, Action, Record};
 use crate::manager::Shared;
 use crate::plan::Trouble;
 use crate::settings::Challenge;
+use crate::severity::Severity;
 
 impl Challenge {
     pub(crate) fn kind(&self) -> ChallengeType {
@@ -90,7 +91,7 @@ impl Shown {
         };
         for record in std::mem::take(&mut self.records) {
             if let Err(trouble) = hook::run(hook, Action::Cleanup, &record).await {
-                self.shared.log(&trouble.text);
+                self.shared.log(Severity::Warning, &trouble.text);
             }
         }
     }

@@ -49,7 +49,14 @@ fn sorted(error: &Error, said: Said) -> (Kind, String) {
                 _ if status >= 500 => Kind::Unreachable,
                 _ => Kind::Refused,
             };
-            (kind, in_words(problem))
+            let text = in_words(problem);
+            match text.is_empty() {
+                true => (
+                    kind,
+                    format!("answers with status {status} and gives no reason"),
+                ),
+                false => (kind, text),
+            }
         }
         _ if status == 429 => (Kind::RateLimited, "too many requests".into()),
         _ if status >= 500 => (Kind::Unreachable, format!("answers with status {status}")),
@@ -109,6 +116,11 @@ mod tests {
         assert_eq!((refused.kind, refused.retry_after_s), (Kind::Refused, None));
         assert_eq!(refused.text, "dns: a b");
         assert_eq!(api("{}", 503).kind, Kind::Unreachable);
-        assert_eq!(api("{}", 429).kind, Kind::RateLimited);
+        let unexplained = api("{}", 429);
+        assert_eq!(unexplained.kind, Kind::RateLimited);
+        assert_eq!(
+            unexplained.text,
+            "answers with status 429 and gives no reason"
+        );
     }
 }

@@ -11,6 +11,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,16 @@ pub(crate) struct Saved {
     pub plan: Plan,
 }
 
+/// Device, inode, length, and change time of a file: whatever is done to it changes one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileStamp {
+    device: u64,
+    inode: u64,
+    len: u64,
+    change_s: i64,
+    change_ns: i64,
+}
+
 /// Nobody else orders for a name, or makes an account, while this is there.
 #[derive(Debug)]
 pub(crate) struct Lock {
@@ -56,10 +67,21 @@ impl Folder {
         self.of(name).join("certificate.pem")
     }
 
-    /// A name's certificate and key. `None`: there are none, or they cannot be read, which is an error when new ones
-    /// are to be written.
-    pub fn certificate(&self, name: &str) -> Option<Vec<u8>> {
-        fs::read(self.certificate_file(name)).ok()
+    /// A name's certificate and key.
+    pub fn certificate(&self, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.certificate_file(name))
+    }
+
+    /// What the file of a name's certificate is like. `None`: it cannot be looked at, mostly because there is none.
+    pub fn certificate_stamp(&self, name: &str) -> Option<FileStamp> {
+        let meta = fs::metadata(self.certificate_file(name)).ok()?;
+        Some(FileStamp {
+            device: meta.dev(),
+            inode: meta.ino(),
+            len: meta.len(),
+            change_s: meta.ctime(),
+            change_ns: meta.ctime_nsec(),
+        })
     }
 
     pub fn store_certificate(&self, name: &str, pem: &[u8]) -> Result<(), Trouble> {
@@ -99,14 +121,23 @@ impl Folder {
 
     /// Whether a certificate could be stored: before an authority is asked for one, which counts.
     pub fn probe(&self, name: &str) -> Result<(), Trouble> {
-        let path = self.of(name).join("probe");
-        self.write(&path, &[0; PROBE_LEN])?;
-        fs::remove_file(&path).map_err(|error| in_words(&path, &error))
+        self.probe_file(&self.of(name).join("probe"))
+    }
+
+    /// Whether anything could be stored.
+    pub fn probe_all(&self) -> Result<(), Trouble> {
+        // Another process may do the same.
+        self.probe_file(&self.0.join(format!("probe-{}", std::process::id())))
+    }
+
+    fn probe_file(&self, path: &Path) -> Result<(), Trouble> {
+        self.write(path, &[0; PROBE_LEN])?;
+        fs::remove_file(path).map_err(|error| in_words(path, &error))
     }
 
     /// An account, by its file's name.
-    pub fn account(&self, account: &str) -> Option<Vec<u8>> {
-        fs::read(self.account_file(account)).ok()
+    pub fn account(&self, account: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.account_file(account))
     }
 
     pub fn store_account(&self, account: &str, text: &[u8]) -> Result<(), Trouble> {
@@ -119,7 +150,7 @@ impl Folder {
         let _ = fs::rename(&file, file.with_extension("old"));
     }
 
-    fn account_file(&self, account: &str) -> PathBuf {
+    pub fn account_file(&self, account: &str) -> PathBuf {
         self.0.join("accounts").join(format!("{account}.json"))
     }
 
@@ -181,8 +212,8 @@ mod tests {
             assert_eq!(mode(parent), 0o700, "{parent:?}");
         }
         assert_eq!(
-            folder.certificate("*.example.org").as_deref(),
-            Some(&b"pem"[..])
+            folder.certificate("*.example.org").expect("a certificate"),
+            b"pem"
         );
         let _ = fs::remove_dir_all(&path);
     }

@@ -1,13 +1,14 @@
 //! A certificate that an authority has signed, with its key: one text of PEM, so that both are replaced at once.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine};
 use instant_acme::CertificateIdentifier;
 use lowroad_tls::certificates::{Pair, Texts};
 use lowroad_tls::x509::Certificate;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::plan::Validity;
 
@@ -16,6 +17,8 @@ use crate::plan::Validity;
 pub(crate) struct Issued {
     pub pair: Pair,
     pub validity: Validity,
+    /// As it was read, to write it back to a file that was damaged.
+    key: Arc<PrivateKeyDer<'static>>,
     /// What it is called when its authority is asked about it (RFC 9773, section 4.1).
     pub id: Option<CertificateIdentifier<'static>>,
 }
@@ -34,9 +37,11 @@ impl Issued {
         let (pair, _) = loaded.map_err(|problem| problem.to_string())?;
         let der = CertificateDer::from_pem_slice(pem).map_err(|error| error.to_string())?;
         let fields = Certificate::parse(&der).ok_or("it is no certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| error.to_string())?;
         let seconds = |time_s: i64| u64::try_from(time_s).unwrap_or(0);
         Ok(Issued {
             pair,
+            key: Arc::new(key),
             validity: Validity {
                 not_before_s: seconds(fields.not_before_s),
                 not_after_s: seconds(fields.not_after_s),
@@ -52,5 +57,57 @@ impl Issued {
     pub fn covers(&self, names: &[String]) -> bool {
         let has = |name: &String| self.pair.dns_names().any(|other| other == name);
         names.iter().all(has)
+    }
+
+    /// Whether it is for all these names, and another one is not, or ends earlier.
+    pub fn is_better_than(&self, other: &Issued, names: &[String]) -> bool {
+        let ends_later = self.validity.not_after_s > other.validity.not_after_s;
+        self.covers(names) && (ends_later || !other.covers(names))
+    }
+
+    /// Key, certificate and chain, as [`Issued::read`] reads them.
+    pub fn to_pem(&self) -> Vec<u8> {
+        let label = match &*self.key {
+            PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+            PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+            _ => "PRIVATE KEY",
+        };
+        let mut text = String::new();
+        push_pem(&mut text, label, self.key.secret_der());
+        for certificate in self.pair.chain() {
+            push_pem(&mut text, "CERTIFICATE", certificate);
+        }
+        text.into_bytes()
+    }
+}
+
+/// RFC 7468, section 2.
+fn push_pem(to: &mut String, label: &str, der: &[u8]) {
+    /// Bytes that are one line of 64 characters.
+    const LINE_LEN: usize = 48;
+    to.push_str(&format!("-----BEGIN {label}-----\n"));
+    for line in der.chunks(LINE_LEN) {
+        BASE64_STANDARD.encode_string(line, to);
+        to.push('\n');
+    }
+    to.push_str(&format!("-----END {label}-----\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_back_is_what_was_read() {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(["a.example".to_owned()]).expect("names");
+        let certificate = params.self_signed(&key).expect("a certificate").pem();
+        let pem = format!("{}{certificate}{certificate}", key.serialize_pem());
+        let read = |pem: &[u8]| Issued::read(pem, Path::new("pem"), 0).expect("a certificate");
+        let issued = read(pem.as_bytes());
+        let written = String::from_utf8(issued.to_pem()).expect("text");
+        assert_eq!(written, pem.replace('\r', ""));
+        let again = read(written.as_bytes());
+        assert_eq!(again.pair.fingerprint(), issued.pair.fingerprint());
     }
 }

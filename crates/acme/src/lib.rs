@@ -25,6 +25,7 @@ pub mod name;
 mod order;
 pub mod plan;
 mod settings;
+mod severity;
 mod state;
 mod tokens;
 
@@ -32,5 +33,6 @@ pub use clock::Clock;
 pub use manager::{Denied, Event, Manager, View};
 pub use plan::{Kind, Trouble};
 pub use settings::{Authority, Challenge, ExternalAccount, Hook, OnDemand, Problem, Settings};
+pub use severity::Severity;
 pub use state::{Next, State};
 pub use tokens::{PATH_PREFIX, Tokens};

@@ -1,6 +1,8 @@
 //! What is asked of from outside, and what its parts share.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_tls::certificates::{Certificates, Pair};
@@ -8,20 +10,25 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+mod apply;
 mod demand;
 mod entry;
+mod file_check;
+mod history;
+mod load;
 mod note;
 mod run;
 
 pub use demand::Denied;
-use entry::Entry;
+use entry::{Busy, Entry};
+use history::OrderHistory;
 
 use crate::folder::Folder;
 use crate::http::Http;
-use crate::issued::Issued;
 use crate::name;
-use crate::plan::{Jitter, Rate};
-use crate::settings::{OnDemand, Problem, Settings};
+use crate::plan::{Jitter, LifetimeStage, Rate};
+use crate::settings::{Problem, Settings};
+use crate::severity::Severity;
 use crate::state::State;
 use crate::tokens::Tokens;
 
@@ -35,7 +42,7 @@ pub enum Event<'a> {
     /// [`Manager::add_to`] adds now.
     Changed,
     /// A line for the log.
-    Said(&'a str),
+    Message(Severity, &'a str),
 }
 
 type Callback = Box<dyn Fn(&View, Event<'_>) + Send + Sync>;
@@ -54,9 +61,14 @@ pub(crate) struct Shared {
     pub settings: Settings,
     pub folder: Folder,
     pub tokens: Tokens,
+    pub history: Arc<OrderHistory>,
     callback: Callback,
     /// Something is to be looked at.
     wake: Notify,
+    /// Files of certificates may have changed.
+    files_changed: AtomicBool,
+    /// Another manager has taken its place.
+    is_over: AtomicBool,
     /// Counts what has ended.
     ended: watch::Sender<u64>,
     inner: Mutex<Inner>,
@@ -67,6 +79,8 @@ pub(crate) struct Shared {
 /// What changes.
 struct Inner {
     entries: BTreeMap<String, Entry>,
+    /// What is done for certificates now, also for those that are wanted no longer.
+    busy: HashMap<String, Busy>,
     /// Certificates for `tls-alpn-01`, by name.
     challenges: HashMap<String, Pair>,
     orders: Rate,
@@ -77,7 +91,7 @@ struct Inner {
 }
 
 impl Manager {
-    /// Reads what is in the folder, and begins on a runtime. The callback is called from tasks of the runtime; it must
+    /// Reads what is in the folder, and begins on a runtime. The callback is called on threads of the runtime; it must
     /// be quick, and must not call the manager, but may use the [`View`]. May block while it reads.
     ///
     /// # Errors
@@ -87,20 +101,53 @@ impl Manager {
         runtime: &Handle,
         callback: impl Fn(&View, Event<'_>) + Send + Sync + 'static,
     ) -> Result<Manager, Problem> {
+        Manager::start_with(settings, runtime, callback, None)
+    }
+
+    /// Ends another manager and takes its place, with other settings. Certificates in use stay in use, also where their
+    /// files are damaged; orders under way are given up.
+    ///
+    /// # Errors
+    /// As with [`Manager::start`]; the other one goes on.
+    pub fn succeed(
+        previous: &Manager,
+        settings: Settings,
+        runtime: &Handle,
+        callback: impl Fn(&View, Event<'_>) + Send + Sync + 'static,
+    ) -> Result<Manager, Problem> {
+        Manager::start_with(settings, runtime, callback, Some(previous))
+    }
+
+    fn start_with(
+        settings: Settings,
+        runtime: &Handle,
+        callback: impl Fn(&View, Event<'_>) + Send + Sync + 'static,
+        previous: Option<&Manager>,
+    ) -> Result<Manager, Problem> {
         settings.check()?;
         let sites = settings.checked_sites(&settings.sites)?;
         let per_minute_max = settings
             .on_demand
             .as_ref()
             .map_or(0, |demand| demand.per_minute_max);
+        if let Some(previous) = previous {
+            previous.shared.is_over.store(true, Ordering::Relaxed);
+            previous.task.abort();
+        }
         let shared = Arc::new(Shared {
             folder: Folder::new(&settings.folder),
             tokens: Tokens::default(),
+            history: previous
+                .map(|it| it.shared.history.clone())
+                .unwrap_or_default(),
             callback: Box::new(callback),
             wake: Notify::new(),
+            files_changed: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             ended: watch::Sender::new(0),
             inner: Mutex::new(Inner {
                 entries: BTreeMap::new(),
+                busy: HashMap::new(),
                 challenges: HashMap::new(),
                 orders: Rate::new(settings.orders_per_hour_max, HOUR_S),
                 asked: Rate::new(per_minute_max, MINUTE_S),
@@ -109,8 +156,9 @@ impl Manager {
             clients: Mutex::new(vec![None; settings.authorities.len()]),
             settings,
         });
-        shared.take_sites(sites);
-        shared.take_asked_before();
+        let in_use = previous.map(|it| it.shared.in_use()).unwrap_or_default();
+        shared.take_sites(sites, &in_use);
+        shared.take_asked_before(&in_use);
         let task = runtime.spawn(run::run(shared.clone()));
         Ok(Manager { shared, task })
     }
@@ -135,9 +183,46 @@ impl Manager {
         let now_s = self.shared.settings.clock.unix_s();
         let inner = self.shared.inner();
         let entries = inner.entries.values();
-        entries
-            .map(|entry| entry.state(&self.shared.settings, now_s))
+        let state = |entry: &Entry| {
+            let busy = inner.busy.get(entry.name()).copied();
+            entry.state(busy, &self.shared.settings, now_s)
+        };
+        entries.map(state).collect()
+    }
+
+    /// Counters and gauges by name: see `docs/acme.md`.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        let now_s = self.shared.settings.clock.unix_s();
+        let (mut valid, mut missing, mut expiring, mut expired) = (0, 0, 0, 0);
+        for entry in self.shared.inner().entries.values() {
+            *match entry.stage(now_s) {
+                Some(LifetimeStage::Valid) => &mut valid,
+                Some(LifetimeStage::Expiring) => &mut expiring,
+                Some(LifetimeStage::Expired) => &mut expired,
+                None => &mut missing,
+            } += 1;
+        }
+        let gauges = [
+            ("acme.valid", valid),
+            ("acme.expiring", expiring),
+            ("acme.expired", expired),
+            ("acme.missing", missing),
+        ];
+        let counters = self.shared.history.counters.list();
+        gauges.into_iter().chain(counters).collect()
+    }
+
+    /// The files of the certificates in use.
+    pub fn certificate_files(&self) -> Vec<PathBuf> {
+        let inner = self.shared.inner();
+        let keys = inner.entries.keys();
+        keys.map(|key| self.shared.folder.certificate_file(key))
             .collect()
+    }
+
+    /// Files of certificates may have changed: they are looked at soon. Without a call that happens once a minute.
+    pub fn check_files(&self) {
+        self.shared.request_file_check();
     }
 
     /// Other names are wanted, as after a reload. Certificates that go stay in the folder.
@@ -146,9 +231,9 @@ impl Manager {
     /// As with [`Manager::start`]; nothing has changed.
     pub fn replace_sites(&self, sites: &[Vec<String>]) -> Result<(), Problem> {
         let sites = self.shared.settings.checked_sites(sites)?;
-        self.shared.take_sites(sites);
+        self.shared.take_sites(sites, &self.shared.in_use());
         self.shared.changed();
-        self.shared.wake.notify_one();
+        self.shared.request_file_check();
         Ok(())
     }
 
@@ -215,11 +300,20 @@ impl Shared {
     }
 
     fn changed(self: &Arc<Self>) {
+        // The certificates of its successor must stay.
+        if self.is_over.load(Ordering::Relaxed) {
+            return;
+        }
         (self.callback)(&View(self.clone()), Event::Changed);
     }
 
-    pub(crate) fn log(self: &Arc<Self>, line: &str) {
-        (self.callback)(&View(self.clone()), Event::Said(line));
+    pub(crate) fn log(self: &Arc<Self>, severity: Severity, line: &str) {
+        (self.callback)(&View(self.clone()), Event::Message(severity, line));
+    }
+
+    fn request_file_check(&self) {
+        self.files_changed.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
     }
 
     /// Shows a certificate of `tls-alpn-01`, or takes it away.
@@ -242,75 +336,6 @@ impl Shared {
         let http = Http::new(self.settings.authorities[place].roots.as_deref())?;
         clients[place] = Some(http.clone());
         Ok(http)
-    }
-
-    /// The certificate in the folder, if it is for all these names.
-    pub(crate) fn stored(&self, key: &str, names: &[String]) -> Option<Issued> {
-        self.readable(key).filter(|issued| issued.covers(names))
-    }
-
-    fn readable(&self, key: &str) -> Option<Issued> {
-        let pem = self.folder.certificate(key)?;
-        let file = self.folder.certificate_file(key);
-        Issued::read(&pem, &file, self.settings.clock.unix_s()).ok()
-    }
-
-    /// These are wanted, and those of on-demand that there are.
-    fn take_sites(&self, sites: Vec<(String, Vec<String>)>) {
-        let mut kept = std::mem::take(&mut self.inner().entries);
-        let mut entries = BTreeMap::new();
-        for (key, names) in sites {
-            let entry = match kept.remove(&key) {
-                Some(entry) if entry.names == names => Entry {
-                    on_demand: false,
-                    ..entry
-                },
-                _ => self.read_entry(&key, names, false),
-            };
-            entries.insert(key, entry);
-        }
-        kept.retain(|_, entry| entry.on_demand);
-        for (key, entry) in kept {
-            entries.entry(key).or_insert(entry);
-        }
-        self.inner().entries = entries;
-    }
-
-    /// Certificates that were made on demand are renewed, if somebody still wants them.
-    fn take_asked_before(&self) {
-        let Some(OnDemand { names_max, .. }) = self.settings.on_demand else {
-            return;
-        };
-        let saved = self.folder.all_saved().into_iter();
-        for saved in saved.filter(|saved| saved.on_demand).take(names_max) {
-            let [name] = saved.names.as_slice() else {
-                continue;
-            };
-            if !self.inner().entries.contains_key(name) {
-                let entry = self.read_entry(name, saved.names.clone(), true);
-                self.inner().entries.insert(name.clone(), entry);
-            }
-        }
-    }
-
-    /// An entry with what is known of it.
-    fn read_entry(&self, key: &str, names: Vec<String>, on_demand: bool) -> Entry {
-        let urls = self.settings.directories();
-        let saved = self.folder.saved(key).filter(|saved| saved.names == names);
-        let mut entry = Entry::new(names, on_demand, saved, urls);
-        // One that is not for all names is better than none.
-        if let Some(issued) = self.readable(key) {
-            match issued.covers(&entry.names) {
-                true => entry
-                    .plan
-                    .holds(issued.pair.fingerprint(), issued.validity, jitter()),
-                false => entry.plan.holds_none(),
-            }
-            entry.issued = Some(issued);
-        } else {
-            entry.plan.holds_none();
-        }
-        entry
     }
 }
 

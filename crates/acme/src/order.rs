@@ -45,9 +45,9 @@ pub(crate) struct Wanted {
 
 /// What has come of it.
 pub(crate) enum Got {
-    /// A certificate. The text is there if it could not be stored, and then why.
-    Issued(Issued, Option<(Vec<u8>, Trouble)>),
-    /// Another process was faster: its certificate, and who has signed it.
+    /// A certificate, and why it could not be stored, if so.
+    Issued(Issued, Option<Trouble>),
+    /// The folder has one already: this, and the directory of its authority.
     Found(Issued, Option<String>),
     /// Who is asked on demand does not want one.
     Unwanted,
@@ -55,19 +55,24 @@ pub(crate) enum Got {
 
 /// Orders a certificate.
 pub(crate) async fn get(shared: Arc<Shared>, wanted: Wanted) -> Result<Got, Trouble> {
+    let minutes = TIMEOUT.as_secs() / 60;
+    let locked = tokio::time::timeout(TIMEOUT, lock(&shared, &wanted.key)).await;
+    let _lock = locked.unwrap_or_else(|_| {
+        let text = format!("another process has been ordering for {minutes} minutes");
+        Err(Trouble::local(text))
+    })?;
     let order = ordered(&shared, &wanted);
     match tokio::time::timeout(TIMEOUT, order).await {
         Ok(got) => got,
         Err(_) => Err(Trouble::new(
             Kind::Unreachable,
-            format!("no certificate after {} minutes", TIMEOUT.as_secs() / 60),
+            format!("no certificate after {minutes} minutes"),
         )),
     }
 }
 
 async fn ordered(shared: &Arc<Shared>, wanted: &Wanted) -> Result<Got, Trouble> {
     let authority = &shared.settings.authorities[wanted.place];
-    let _lock = lock(shared, &wanted.key).await?;
     if let Some((issued, authority)) = fresh(shared, wanted) {
         return Ok(Got::Found(issued, authority));
     }
@@ -85,16 +90,15 @@ async fn ordered(shared: &Arc<Shared>, wanted: &Wanted) -> Result<Got, Trouble> 
         }
         trouble
     };
-    let opened = account::open(&shared.settings, folder, authority, &http).await;
+    let opened = account::open(shared, authority, &http).await;
     let pem = issue(shared, wanted, &opened.map_err(said_by)?)
         .await
         .map_err(said_by)?;
     let issued = checked(shared, wanted, &pem).map_err(said_by)?;
-    let unsaved = match folder.store_certificate(&wanted.key, &pem) {
-        Ok(()) => None,
-        Err(trouble) => Some((pem, trouble)),
-    };
-    Ok(Got::Issued(issued, unsaved))
+    let fingerprint = issued.pair.fingerprint();
+    shared.history.record_order(&wanted.key, fingerprint);
+    let stored = folder.store_certificate(&wanted.key, &pem);
+    Ok(Got::Issued(issued, stored.err()))
 }
 
 /// One process orders for a name.

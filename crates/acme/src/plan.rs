@@ -13,7 +13,7 @@ mod tests;
 
 pub use backoff::{Kind, Trouble};
 pub use rate::Rate;
-pub use renewal::{Validity, Window};
+pub use renewal::{LifetimeStage, Validity, Window};
 
 /// From a certificate to the next order.
 const BETWEEN_S: u64 = 3600;
@@ -139,6 +139,13 @@ impl Plan {
         self.held = None;
     }
 
+    /// There was one, and it cannot be read any more: the wait between two certificates is over. What authorities are
+    /// waited for stays.
+    pub fn lost(&mut self) {
+        self.held = None;
+        self.local = Hold::default();
+    }
+
     /// The authority has said when it wants the certificate renewed, or nothing; it is asked again at `ask_s`.
     pub fn window(&mut self, window: Option<Window>, ask_s: u64, jitter: Jitter) {
         let Some(held) = &mut self.held else {
@@ -168,9 +175,14 @@ impl Plan {
         };
         hold.failures = hold.failures.saturating_add(1);
         hold.until_s = now_s + trouble.delay_s(hold.failures, lifetime_s, jitter);
+        self.note_error(now_s, &trouble.text);
+    }
+
+    /// Something is wrong that no order waits for.
+    pub fn note_error(&mut self, now_s: u64, text: &str) {
         self.last_error = Some(LastError {
             at_s: now_s,
-            text: trouble.text.clone(),
+            text: text.into(),
         });
     }
 

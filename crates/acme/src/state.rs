@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lowroad_tls::x509::display_time;
+use lowroad_tls::x509;
 
 use crate::plan::LastError;
 
@@ -37,8 +37,10 @@ impl fmt::Display for State {
         write!(to, "{}: ", self.names.join(", "))?;
         match self.not_after_s {
             None => to.write_str("no certificate yet")?,
-            Some(end_s) if end_s < self.now_s => write!(to, "EXPIRED since {}", time(end_s))?,
-            Some(end_s) => write!(to, "valid until {}", time(end_s))?,
+            Some(end_s) if end_s < self.now_s => {
+                write!(to, "EXPIRED since {}", display_time(end_s))?
+            }
+            Some(end_s) => write!(to, "valid until {}", display_time(end_s))?,
         }
         let what = match self.not_after_s {
             None => "order",
@@ -49,17 +51,23 @@ impl fmt::Display for State {
             (Next::Ordering, None) => to.write_str("; being ordered")?,
             (Next::Order(u64::MAX), _) => write!(to, "; no {what} planned")?,
             (Next::Order(at_s), _) if at_s <= self.now_s => write!(to, "; {what} due now")?,
-            (Next::Order(at_s), _) => write!(to, "; next {what} {}", time(at_s))?,
+            (Next::Order(at_s), _) => write!(to, "; next {what} {}", display_time(at_s))?,
         }
         if let Some(error) = &self.last_error {
-            write!(to, "; last error ({}): {}", time(error.at_s), error.text)?;
+            write!(
+                to,
+                "; last error ({}): {}",
+                display_time(error.at_s),
+                error.text
+            )?;
         }
         Ok(())
     }
 }
 
-fn time(unix_s: u64) -> String {
-    display_time(i64::try_from(unix_s).unwrap_or(i64::MAX))
+/// Seconds since 1970 as a date and time.
+pub(crate) fn display_time(unix_s: u64) -> String {
+    x509::display_time(i64::try_from(unix_s).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

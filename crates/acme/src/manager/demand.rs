@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::entry::Entry;
+use super::history::increment;
 use super::{Inner, Shared};
 use crate::name::{self, NotAName};
 
@@ -66,15 +67,19 @@ pub(super) async fn get(shared: &Arc<Shared>, name: &str) -> Result<(), Denied> 
 /// Has it ordered, if nobody has.
 fn ask_for(shared: &Shared, name: &str, now_s: u64) -> Result<(), Denied> {
     let on_demand = shared.settings.on_demand.as_ref().ok_or(Denied::Off)?;
+    let too_many = || {
+        increment(&shared.history.counters.demand_limited);
+        Denied::TooMany
+    };
     let mut inner = shared.inner();
     if inner.entries.contains_key(name) {
         return Ok(());
     }
     let entries = inner.entries.values();
     if entries.filter(|entry| entry.on_demand).count() >= on_demand.names_max {
-        return Err(Denied::TooMany);
+        return Err(too_many());
     }
-    inner.asked.take(now_s).map_err(|_| Denied::TooMany)?;
+    inner.asked.take(now_s).map_err(|_| too_many())?;
     let entry = Entry::new(vec![name.into()], true, None, shared.settings.directories());
     inner.entries.insert(name.into(), entry);
     drop(inner);
@@ -95,7 +100,7 @@ impl Inner {
         }
         // One that is listed goes its own way.
         let error = entry.plan.last_error();
-        let error = error.filter(|_| !entry.on_demand && entry.busy.is_none())?;
+        let error = error.filter(|_| !entry.on_demand && !self.busy.contains_key(name))?;
         Some(Err(Denied::Failed(error.text.clone())))
     }
 

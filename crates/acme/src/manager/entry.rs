@@ -1,10 +1,13 @@
 //! One certificate: what is planned, what there is, and what is being done.
 
+use super::file_check::{FileCheck, FileRecord};
+use super::jitter;
 use crate::folder::Saved;
 use crate::issued::Issued;
-use crate::plan::Plan;
+use crate::plan::{LifetimeStage, Plan};
 use crate::settings::Settings;
-use crate::state::{Next, State};
+use crate::severity::Severity;
+use crate::state::{Next, State, display_time};
 
 /// What is done for a certificate now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +27,13 @@ pub(super) struct Entry {
     pub issued: Option<Issued>,
     /// The directory of who has signed it.
     pub authority: Option<String>,
-    pub busy: Option<Busy>,
+    pub file: FileRecord,
+    /// What the log has of the end of the certificate.
+    pub logged_stage: LifetimeStage,
+    /// On demand: it was not wanted when it was to be renewed.
+    pub is_unwanted: bool,
+    /// The authority could not be asked for its window the last time.
+    pub has_window_failed: bool,
 }
 
 impl Entry {
@@ -44,13 +53,79 @@ impl Entry {
             plan: plan.with(urls),
             issued: None,
             authority,
-            busy: None,
+            file: FileRecord::default(),
+            logged_stage: LifetimeStage::Valid,
+            is_unwanted: false,
+            has_window_failed: false,
         }
+    }
+
+    /// Uses a certificate that was read. One that is not for all names is better than none.
+    pub fn take(&mut self, issued: Issued) {
+        match issued.covers(&self.names) {
+            true => {
+                let fingerprint = issued.pair.fingerprint();
+                self.plan.holds(fingerprint, issued.validity, jitter());
+            }
+            false => self.plan.holds_none(),
+        }
+        self.issued = Some(issued);
+    }
+
+    /// How near the end of the certificate in use is. `None`: there is none, or not for all names.
+    pub fn stage(&self, now_s: u64) -> Option<LifetimeStage> {
+        let issued = self.issued.as_ref()?;
+        let is_for_all = issued.covers(&self.names);
+        is_for_all.then(|| issued.validity.stage(now_s))
+    }
+
+    /// How much a failure matters: with a certificate that is valid for a while there is time to try again.
+    pub fn failure_severity(&self, now_s: u64) -> Severity {
+        match self.stage(now_s) {
+            Some(LifetimeStage::Valid) => Severity::Warning,
+            _ => Severity::Error,
+        }
+    }
+
+    /// A line about the end of the certificate, once when it comes near and once when it has come.
+    pub fn expiry_line(&mut self, now_s: u64) -> Option<String> {
+        let validity = self.issued.as_ref()?.validity;
+        let stage = validity.stage(now_s);
+        if stage <= self.logged_stage {
+            return None;
+        }
+        self.logged_stage = stage;
+        if self.is_unwanted {
+            return None;
+        }
+        let what = match stage {
+            LifetimeStage::Expired => "has expired, and is still in use",
+            _ => "expires soon, and is not renewed yet",
+        };
+        let mut line = format!(
+            "{}: the certificate {what} (end {})",
+            self.name(),
+            display_time(validity.not_after_s)
+        );
+        if let Some(error) = self.plan.last_error() {
+            line.push_str(&format!("; last error: {}", error.text));
+        }
+        Some(line)
     }
 
     /// What the certificate is called: its first name.
     pub fn name(&self) -> &str {
         self.names.first().map_or("", String::as_str)
+    }
+
+    /// What its file is compared with.
+    pub fn file_check(&self, key: &str) -> FileCheck {
+        FileCheck {
+            key: key.into(),
+            names: self.names.clone(),
+            record: self.file.clone(),
+            issued: self.issued.clone(),
+        }
     }
 
     pub fn saved(&self) -> Saved {
@@ -69,8 +144,8 @@ impl Entry {
         authorities.position(|authority| authority.directory == *url)
     }
 
-    pub fn state(&self, settings: &Settings, now_s: u64) -> State {
-        let (next, authority) = match self.busy {
+    pub fn state(&self, busy: Option<Busy>, settings: &Settings, now_s: u64) -> State {
+        let (next, authority) = match busy {
             Some(Busy::Ordering(place)) => {
                 let asked = settings.authorities.get(place);
                 (Next::Ordering, asked.map(|asked| asked.directory.clone()))

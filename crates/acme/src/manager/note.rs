@@ -1,141 +1,270 @@
-//! What has come of a task: what the plan, the log and those who wait are told. It does nothing itself.
+//! Applies the outcome of a task or of a check of a file to an entry, and says what is to be logged and shown. It does
+//! nothing itself.
 
 use super::entry::Entry;
+use super::file_check::{CheckedFile, FileFinding};
+use super::history::{OrderHistory, increment};
 use super::{Denied, HOUR_S, MINUTE_S, jitter};
 use crate::issued::Issued;
 use crate::order::Got;
 use crate::plan::{Due, Trouble, Window};
 use crate::settings::Settings;
+use crate::severity::Severity;
+use crate::state::display_time;
 
 /// What nobody wants is not asked about again for so long.
 const UNWANTED_S: u64 = MINUTE_S;
 
 /// What a task has come to.
-pub(super) enum Ended {
+pub(super) enum TaskOutcome {
     /// An order of the authority at this place.
     Ordered(usize, Result<Got, Trouble>),
-    Asked(Asked),
-    /// A certificate that could not be stored has been, or not.
-    Stored(Result<(), Trouble>),
-}
-
-/// What an authority says of a window.
-pub(super) enum Asked {
-    /// It is asked again at this second.
+    /// The authority is asked again at this second.
     Window(Option<Window>, u64),
-    Nothing,
+    /// The authority could not be asked.
+    NoWindow(Trouble),
 }
 
-/// What is to be done about it.
+/// What an outcome is applied with.
+pub(super) struct NoteContext<'a> {
+    pub settings: &'a Settings,
+    pub history: &'a OrderHistory,
+    pub now_s: u64,
+}
+
+/// What is to be done about an outcome.
 #[derive(Default)]
-pub(super) struct Noted {
+pub(super) struct FollowUp {
     /// For the log.
-    pub line: Option<String>,
+    pub line: Option<(Severity, String)>,
     /// Another certificate is shown.
     pub changed: bool,
-    /// A certificate that could not be stored.
-    pub unsaved: Option<Vec<u8>>,
     /// The entry goes; its name is denied until a second.
     pub gone: Option<(Denied, u64)>,
 }
 
-impl Noted {
-    fn said(line: String) -> Noted {
-        Noted {
-            line: Some(line),
-            ..Noted::default()
+impl FollowUp {
+    fn line(severity: Severity, line: String) -> FollowUp {
+        FollowUp {
+            line: Some((severity, line)),
+            ..FollowUp::default()
         }
     }
 }
 
 impl Entry {
-    /// Tells the plan what has come of its task.
-    pub fn note(&mut self, ended: Ended, settings: &Settings, now_s: u64) -> Noted {
-        self.busy = None;
-        let name = self.name().to_owned();
+    /// Applies the outcome of a task.
+    pub fn note(&mut self, ended: TaskOutcome, context: &NoteContext<'_>) -> FollowUp {
         match ended {
-            Ended::Ordered(place, Ok(got)) => self.got(place, got, settings, now_s),
-            Ended::Ordered(place, Err(trouble)) => self.failed(place, trouble, now_s),
-            Ended::Asked(Asked::Window(window, ask_s)) => {
+            TaskOutcome::Ordered(place, Ok(got)) => self.got(place, got, context),
+            TaskOutcome::Ordered(place, Err(trouble)) => self.failed(place, trouble, context),
+            TaskOutcome::Window(window, ask_s) => {
+                self.has_window_failed = false;
                 self.plan.window(window, ask_s, jitter());
-                Noted::default()
+                FollowUp::default()
             }
-            Ended::Asked(Asked::Nothing) => {
-                self.plan.ask_later(now_s + HOUR_S);
-                Noted::default()
-            }
-            Ended::Stored(Ok(())) => {
-                self.plan.forget_error();
-                Noted::said(format!("{name}: its certificate is stored now"))
-            }
-            Ended::Stored(Err(trouble)) => Noted::said(format!("{name}: {trouble}")),
+            TaskOutcome::NoWindow(trouble) => self.window_failed(&trouble, context),
         }
     }
 
-    fn got(&mut self, place: usize, got: Got, settings: &Settings, now_s: u64) -> Noted {
-        let name = self.name().to_owned();
+    fn got(&mut self, place: usize, got: Got, context: &NoteContext<'_>) -> FollowUp {
         match got {
             // Other names are wanted since it was ordered.
             Got::Issued(issued, _) | Got::Found(issued, _) if !issued.covers(&self.names) => {
-                Noted::default()
+                FollowUp::default()
             }
-            Got::Issued(issued, unsaved) => {
-                let url = &settings.authorities[place].directory;
-                let mut line = format!("{name}: got a certificate from {url}");
-                let (fingerprint, validity) = (issued.pair.fingerprint(), issued.validity);
-                self.plan.got(now_s, fingerprint, validity, jitter());
-                if let Some((_, trouble)) = &unsaved {
-                    line = format!("{line}, which could not be stored: {trouble}");
-                    self.plan.failed(now_s, place, trouble, jitter());
-                }
-                let unsaved = unsaved.map(|(pem, _)| pem);
-                let noted = self.shows(issued, Some(url.clone()), line);
-                Noted { unsaved, ..noted }
-            }
-            Got::Found(issued, authority) => {
-                let (fingerprint, validity) = (issued.pair.fingerprint(), issued.validity);
-                self.plan.holds(fingerprint, validity, jitter());
-                let line = format!("{name}: another process has got a certificate");
-                self.shows(issued, authority, line)
-            }
-            Got::Unwanted => self.unwanted(place, now_s),
+            Got::Issued(issued, unsaved) => self.issued(place, issued, unsaved, context),
+            Got::Found(issued, authority) => self.adopt(issued, authority, context),
+            Got::Unwanted => self.unwanted(place, context.now_s),
         }
     }
 
-    fn shows(&mut self, issued: Issued, authority: Option<String>, line: String) -> Noted {
-        self.issued = Some(issued);
+    fn issued(
+        &mut self,
+        place: usize,
+        issued: Issued,
+        unsaved: Option<Trouble>,
+        context: &NoteContext<'_>,
+    ) -> FollowUp {
+        increment(&context.history.counters.issued);
+        let now_s = context.now_s;
+        let url = &context.settings.authorities[place].directory;
+        let (fingerprint, validity) = (issued.pair.fingerprint(), issued.validity);
+        self.plan.got(now_s, fingerprint, validity, jitter());
+        let got = format!("{}: got a certificate from {url}", self.name());
+        let noted = self.shows(issued, Some(url.clone()), got);
+        let Some(trouble) = unsaved else {
+            return noted;
+        };
+        self.plan.failed(now_s, place, &trouble, jitter());
+        // The next check of the file writes it back.
+        self.file.fault = Some(format!("could not be written: {trouble}"));
+        let severity = self.failure_severity(now_s);
+        let line = noted.line.map(|(_, got)| {
+            let line = format!("{got}, which could not be stored: {trouble}");
+            (severity, line)
+        });
+        FollowUp { line, ..noted }
+    }
+
+    /// Takes a certificate that the folder has.
+    fn adopt(
+        &mut self,
+        issued: Issued,
+        authority: Option<String>,
+        context: &NoteContext<'_>,
+    ) -> FollowUp {
+        let history = context.history;
+        let line = match history.is_ordered_here(self.name(), issued.pair.fingerprint()) {
+            true => format!(
+                "{}: got a certificate by an order from before the reload",
+                self.name()
+            ),
+            false => {
+                increment(&history.counters.adopted);
+                format!("{}: another process has got a certificate", self.name())
+            }
+        };
+        let authority = authority.or_else(|| self.authority.clone());
+        self.shows(issued, authority, line)
+    }
+
+    fn shows(&mut self, issued: Issued, authority: Option<String>, line: String) -> FollowUp {
+        self.take(issued);
         self.authority = authority;
-        Noted {
+        self.file.fault = None;
+        self.logged_stage = Default::default();
+        self.is_unwanted = false;
+        FollowUp {
             changed: true,
-            ..Noted::said(line)
+            ..FollowUp::line(Severity::Info, line)
         }
     }
 
     /// Who was asked does not want it. That may be an error; with a certificate there is time to ask again.
-    fn unwanted(&mut self, place: usize, now_s: u64) -> Noted {
+    fn unwanted(&mut self, place: usize, now_s: u64) -> FollowUp {
         let issued = self.issued.as_ref();
         if issued.is_none_or(|issued| issued.validity.not_after_s < now_s) {
-            return Noted {
+            return FollowUp {
                 changed: issued.is_some(),
                 gone: Some((Denied::Unwanted, now_s + UNWANTED_S)),
-                ..Noted::default()
+                ..FollowUp::default()
             };
         }
+        self.is_unwanted = true;
         let trouble = Trouble::local("it is not wanted any more");
         self.plan.failed(now_s, place, &trouble, jitter());
-        Noted::said(format!("{}: not renewed: {trouble}", self.name()))
+        let line = format!("{}: not renewed: {trouble}", self.name());
+        FollowUp::line(Severity::Warning, line)
     }
 
-    fn failed(&mut self, place: usize, trouble: Trouble, now_s: u64) -> Noted {
+    fn failed(&mut self, place: usize, trouble: Trouble, context: &NoteContext<'_>) -> FollowUp {
+        let now_s = context.now_s;
+        context.history.counters.count_failure(trouble.kind);
         self.plan.failed(now_s, place, &trouble, jitter());
-        let noted = Noted::said(format!("{}: no certificate: {trouble}", self.name()));
+        let line = format!(
+            "{}: {trouble}; {}",
+            self.outlook(now_s),
+            self.next_try(now_s)
+        );
+        let noted = FollowUp::line(self.failure_severity(now_s), line);
         match (self.on_demand, &self.issued, self.plan.due(now_s)) {
             // Whoever wants it asks again.
-            (true, None, Due::At(at_s)) => Noted {
+            (true, None, Due::At(at_s)) => FollowUp {
                 gone: Some((Denied::Failed(trouble.text), at_s)),
                 ..noted
             },
             _ => noted,
+        }
+    }
+
+    /// What a failure means for clients.
+    fn outlook(&self, now_s: u64) -> String {
+        let name = self.name();
+        let Some(issued) = &self.issued else {
+            return format!("{name}: no certificate");
+        };
+        if !issued.covers(&self.names) {
+            return format!("{name}: no certificate for all of its names");
+        }
+        let end_s = issued.validity.not_after_s;
+        let end = display_time(end_s);
+        match end_s < now_s {
+            true => format!("{name}: not renewed, and the certificate has expired on {end}"),
+            false => format!("{name}: not renewed, and the certificate expires on {end}"),
+        }
+    }
+
+    fn next_try(&self, now_s: u64) -> String {
+        match self.plan.due(now_s) {
+            Due::At(at_s) => format!("next try {}", display_time(at_s)),
+            _ => "the next authority is tried now".into(),
+        }
+    }
+
+    /// One line for each outage.
+    fn window_failed(&mut self, trouble: &Trouble, context: &NoteContext<'_>) -> FollowUp {
+        increment(&context.history.counters.window_failures);
+        self.plan.ask_later(context.now_s + HOUR_S);
+        if std::mem::replace(&mut self.has_window_failed, true) {
+            return FollowUp::default();
+        }
+        let line = format!(
+            "{}: the authority cannot be asked when to renew, so two thirds of the lifetime or its last answer count: {trouble}",
+            self.name()
+        );
+        FollowUp::line(Severity::Warning, line)
+    }
+
+    /// Applies the outcome of a check of its file.
+    pub fn note_file(&mut self, checked: CheckedFile, context: &NoteContext<'_>) -> FollowUp {
+        let counters = &context.history.counters;
+        let before = std::mem::take(&mut self.file);
+        self.file.stamp = checked.stamp;
+        let name = self.name().to_owned();
+        match checked.finding {
+            FileFinding::Intact => FollowUp::default(),
+            FileFinding::Better(issued, authority) => self.adopt(issued, authority, context),
+            FileFinding::Useless(why) => {
+                let line = format!(
+                    "{name}: certificate.pem has another certificate, which {why}; the one in use stays"
+                );
+                FollowUp::line(Severity::Warning, line)
+            }
+            FileFinding::Restored(fault) => {
+                increment(&counters.files_restored);
+                if before.fault.is_some() {
+                    self.plan.forget_error();
+                    let line = format!("{name}: certificate.pem is written now");
+                    return FollowUp::line(Severity::Info, line);
+                }
+                increment(&counters.files_damaged);
+                let line = format!("{name}: certificate.pem {fault}; it was written back");
+                FollowUp::line(Severity::Warning, line)
+            }
+            FileFinding::NotRestored(fault, trouble) => {
+                let line = format!(
+                    "{name}: certificate.pem {fault}; the certificate in use cannot be written back: {trouble}"
+                );
+                let is_new = before.fault.is_none();
+                self.file.fault = Some(before.fault.unwrap_or(fault));
+                if !is_new {
+                    return FollowUp::default();
+                }
+                increment(&counters.files_damaged);
+                self.plan.note_error(context.now_s, &line);
+                FollowUp::line(self.failure_severity(context.now_s), line)
+            }
+            FileFinding::Lost(fault) => {
+                increment(&counters.files_damaged);
+                self.plan.lost();
+                let line = format!("{name}: certificate.pem {fault}; another is ordered");
+                FollowUp::line(Severity::Error, line)
+            }
+            FileFinding::Locked => {
+                self.file = before;
+                FollowUp::default()
+            }
         }
     }
 }

@@ -1,28 +1,33 @@
-//! Does what is due, one task for each order and question, and notes what has come of it.
+//! Does what is due, one task for each order and question, and applies the outcomes. Between them it looks at the files
+//! of certificates, and at how near their ends are.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use instant_acme::{CertificateIdentifier, Error};
 use tokio::task::{Id, JoinError, JoinSet};
 
 use super::entry::{Busy, Entry};
-use super::note::{Asked, Ended};
-use super::{HOUR_S, MINUTE_S, Shared, jitter};
+use super::file_check::FileCheck;
+use super::history::increment;
+use super::note::TaskOutcome;
+use super::{HOUR_S, Inner, MINUTE_S, Shared, jitter};
 use crate::account;
-use crate::folder::Saved;
+use crate::error::trouble;
 use crate::order::{self, Wanted};
 use crate::plan::{Due, Trouble, Window};
+use crate::severity::Severity;
+use crate::state::display_time;
 
 /// Orders, and questions, at the same time.
 const TASKS_MAX: usize = 8;
 /// Nobody is asked for a window more often, or less often.
 const ASK_S: std::ops::RangeInclusive<u64> = MINUTE_S..=24 * HOUR_S;
-/// A certificate that could not be stored: how long between two tries, and how many.
-const STORE_AGAIN_S: u64 = 300;
-const STORES_MAX: u32 = 300;
+/// Files are looked at this often, also if no change of them is reported.
+const CHECK_S: u64 = MINUTE_S;
 
-type Task = (String, Ended);
+type Task = (String, TaskOutcome);
 
 /// Runs until it is dropped; its tasks end with it.
 pub(super) async fn run(shared: Arc<Shared>) {
@@ -31,9 +36,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
         shared,
         tasks: JoinSet::new(),
         keys: HashMap::new(),
+        next_check_s: 0,
+        is_rate_limited: false,
     };
+    runner.probe().await;
     loop {
-        let next_s = runner.start_what_is_due();
+        runner.check_files().await;
+        let expiry_s = runner.log_expiry();
+        let due_s = runner.start_what_is_due();
+        let next_s = due_s.min(expiry_s).min(runner.next_check_s);
         tokio::select! {
             () = runner.shared.wake.notified() => {}
             Some(ended) = runner.tasks.join_next_with_id() => runner.ended(ended).await,
@@ -47,18 +58,86 @@ struct Runner {
     tasks: JoinSet<Task>,
     /// Whose task it is.
     keys: HashMap<Id, String>,
+    next_check_s: u64,
+    /// The limit of orders in an hour holds some up, which was logged.
+    is_rate_limited: bool,
 }
 
 impl Runner {
+    /// Reports a folder that cannot be written long before a certificate must be stored.
+    async fn probe(&self) {
+        let folder = self.shared.folder.clone();
+        let probed = tokio::task::spawn_blocking(move || folder.probe_all()).await;
+        if let Ok(Err(trouble)) = probed {
+            let now_s = self.shared.settings.clock.unix_s();
+            let severity = {
+                let inner = self.shared.inner();
+                let entries = inner.entries.values();
+                entries.map(|entry| entry.failure_severity(now_s)).max()
+            };
+            let severity = severity.unwrap_or(Severity::Warning);
+            self.shared
+                .log(severity, &format!("nothing can be stored: {trouble}"));
+        }
+    }
+
+    /// Compares files with the certificates in use, when that is due. Those that are being ordered are left alone.
+    async fn check_files(&mut self) {
+        let now_s = self.shared.settings.clock.unix_s();
+        let is_requested = self.shared.files_changed.swap(false, Ordering::Relaxed);
+        if !is_requested && now_s < self.next_check_s {
+            return;
+        }
+        self.next_check_s = now_s + CHECK_S;
+        let checks: Vec<FileCheck> = {
+            let inner = &*self.shared.inner();
+            let entries = inner.entries.iter();
+            let idle = entries.filter(|(key, _)| !inner.busy.contains_key(*key));
+            idle.map(|(key, entry)| entry.file_check(key)).collect()
+        };
+        let shared = self.shared.clone();
+        // Outcomes are applied there, too: a check that has written a file says so, even if the manager ends meanwhile.
+        let checked = tokio::task::spawn_blocking(move || {
+            for checked in checks.into_iter().filter_map(|check| check.run(&shared)) {
+                let key = checked.key.clone();
+                shared.apply(&key, |entry, context| entry.note_file(checked, context));
+            }
+        });
+        let _ = checked.await;
+        increment(&self.shared.history.counters.file_checks);
+    }
+
+    /// Logs certificates whose end is near or has come. Gives when there is one again.
+    fn log_expiry(&self) -> u64 {
+        let now_s = self.shared.settings.clock.unix_s();
+        let mut next_s = u64::MAX;
+        let mut lines = Vec::new();
+        for entry in self.shared.inner().entries.values_mut() {
+            lines.extend(entry.expiry_line(now_s));
+            let validity = entry.issued.as_ref().map(|issued| issued.validity);
+            next_s = next_s.min(validity.map_or(u64::MAX, |it| it.next_stage_s(now_s)));
+        }
+        for line in lines {
+            self.shared.log(Severity::Error, &line);
+        }
+        next_s
+    }
+
     /// Gives when there is something to do again.
     fn start_what_is_due(&mut self) -> u64 {
         let shared = self.shared.clone();
         let now_s = shared.settings.clock.unix_s();
         let mut next_s = u64::MAX;
+        let mut limited_s = None;
         let mut inner = shared.inner();
-        let inner = &mut *inner;
-        for (key, entry) in &mut inner.entries {
-            if entry.busy.is_some() {
+        let Inner {
+            entries,
+            busy,
+            orders,
+            ..
+        } = &mut *inner;
+        for (key, entry) in entries {
+            if busy.contains_key(key) {
                 continue;
             }
             let due = entry.plan.due(now_s);
@@ -70,18 +149,37 @@ impl Runner {
                 // Whichever ends first makes room.
                 break;
             }
-            match due {
-                Due::Order(place) => match inner.orders.take(now_s) {
-                    Ok(()) => self.order(key, entry, place),
-                    Err(free_s) => next_s = next_s.min(free_s),
+            let begun = match due {
+                Due::Order(place) => match orders.take(now_s) {
+                    Ok(()) => Some(self.order(key, entry, place)),
+                    Err(free_s) => {
+                        limited_s = Some(free_s);
+                        None
+                    }
                 },
                 _ => self.ask(key, entry),
-            }
+            };
+            busy.extend(begun.map(|begun| (key.clone(), begun)));
         }
-        next_s
+        drop(inner);
+        self.log_rate_limit(limited_s);
+        next_s.min(limited_s.unwrap_or(u64::MAX))
     }
 
-    fn order(&mut self, key: &str, entry: &mut Entry, place: usize) {
+    /// One line for each time that the limit begins to hold orders up.
+    fn log_rate_limit(&mut self, free_s: Option<u64>) {
+        let was_limited = std::mem::replace(&mut self.is_rate_limited, free_s.is_some());
+        if let (Some(free_s), false) = (free_s, was_limited) {
+            let max = self.shared.settings.orders_per_hour_max;
+            let line = format!(
+                "orders wait until {}: there were {max} in an hour (orders_per_hour)",
+                display_time(free_s)
+            );
+            self.shared.log(Severity::Warning, &line);
+        }
+    }
+
+    fn order(&mut self, key: &str, entry: &Entry, place: usize) -> Busy {
         let same = entry.place(&self.shared.settings) == Some(place);
         let issued = entry.issued.as_ref().filter(|_| same);
         let wanted = Wanted {
@@ -91,28 +189,32 @@ impl Runner {
             place,
             replaces: issued.and_then(|issued| issued.id.clone()),
         };
-        entry.busy = Some(Busy::Ordering(place));
+        increment(&self.shared.history.counters.orders);
         let got = order::get(self.shared.clone(), wanted);
-        self.spawn(key, async move { Ended::Ordered(place, got.await) });
+        self.spawn(key, async move { TaskOutcome::Ordered(place, got.await) });
+        Busy::Ordering(place)
     }
 
-    fn ask(&mut self, key: &str, entry: &mut Entry) {
+    fn ask(&mut self, key: &str, entry: &mut Entry) -> Option<Busy> {
         let place = entry.place(&self.shared.settings);
         let id = entry.issued.as_ref().and_then(|issued| issued.id.clone());
         let (Some(place), Some(id)) = (place, id) else {
             // Nobody of ours has signed it.
             entry.plan.window(None, u64::MAX, jitter());
             self.shared.wake.notify_one();
-            return;
+            return None;
         };
-        entry.busy = Some(Busy::Asking);
         let shared = self.shared.clone();
         self.spawn(key, async move {
-            Ended::Asked(window(&shared, place, id).await)
+            match window(&shared, place, id).await {
+                Ok((window, again_s)) => TaskOutcome::Window(window, again_s),
+                Err(trouble) => TaskOutcome::NoWindow(trouble),
+            }
         });
+        Some(Busy::Asking)
     }
 
-    fn spawn(&mut self, key: &str, task: impl Future<Output = Ended> + Send + 'static) {
+    fn spawn(&mut self, key: &str, task: impl Future<Output = TaskOutcome> + Send + 'static) {
         let owned = key.to_owned();
         let handle = self.tasks.spawn(async move { (owned, task.await) });
         self.keys.insert(handle.id(), key.into());
@@ -126,80 +228,36 @@ impl Runner {
                 let id = error.id();
                 let key = self.keys.get(&id).cloned().unwrap_or_default();
                 let trouble = Trouble::local("a task has ended by a fault of the program");
-                (id, key, Ended::Ordered(0, Err(trouble)))
+                (id, key, TaskOutcome::Ordered(0, Err(trouble)))
             }
         };
         self.keys.remove(&id);
-        let saved = self.note(&key, ended);
-        let folder = self.shared.folder.clone();
-        let saving = tokio::task::spawn_blocking(move || match saved {
-            Some(Some(saved)) => folder.save(&key, &saved),
-            Some(None) => folder.forget(&key),
-            None => Ok(()),
-        });
-        if let Ok(Err(trouble)) = saving.await {
-            self.shared.log(&trouble.text);
-        }
-        self.shared.ended.send_modify(|count| *count += 1);
-    }
-
-    /// Gives what is to be saved, or that it is to be forgotten. `None`: neither.
-    fn note(&mut self, key: &str, ended: Ended) -> Option<Option<Saved>> {
+        self.shared.inner().busy.remove(&key);
         let shared = self.shared.clone();
-        let now_s = shared.settings.clock.unix_s();
-        let mut inner = shared.inner();
-        // It may be wanted no longer.
-        let entry = inner.entries.get_mut(key)?;
-        let noted = entry.note(ended, &shared.settings, now_s);
-        if let Some(pem) = noted.unsaved {
-            self.store_later(key, entry, pem);
-        }
-        let mut saved = Some(entry.saved());
-        if let Some((why, until_s)) = noted.gone {
-            inner.entries.remove(key);
-            inner.deny(key, why, now_s, until_s);
-            saved = None;
-        }
-        drop(inner);
-        if noted.changed {
-            shared.changed();
-        }
-        if let Some(line) = noted.line {
-            shared.log(&line);
-        }
-        Some(saved)
-    }
-
-    /// It is shown already; if only it outlived a restart, too.
-    fn store_later(&mut self, key: &str, entry: &mut Entry, pem: Vec<u8>) {
-        entry.busy = Some(Busy::Asking);
-        let (shared, owned) = (self.shared.clone(), key.to_owned());
-        self.spawn(key, async move {
-            let mut tries = 0;
-            loop {
-                let clock = &shared.settings.clock;
-                clock.sleep_until(clock.unix_s() + STORE_AGAIN_S).await;
-                tries += 1;
-                match shared.folder.store_certificate(&owned, &pem) {
-                    Err(_) if tries < STORES_MAX => {}
-                    stored => return Ended::Stored(stored),
-                }
-            }
+        let applied = tokio::task::spawn_blocking(move || {
+            shared.apply(&key, |entry, context| entry.note(ended, context));
         });
+        let _ = applied.await;
+        self.shared.ended.send_modify(|count| *count += 1);
     }
 }
 
-/// Asks when the authority wants a certificate renewed.
-async fn window(shared: &Shared, place: usize, id: CertificateIdentifier<'static>) -> Asked {
+/// Asks when the authority wants a certificate renewed, and when it is to be asked again.
+async fn window(
+    shared: &Arc<Shared>,
+    place: usize,
+    id: CertificateIdentifier<'static>,
+) -> Result<(Option<Window>, u64), Trouble> {
     let settings = &shared.settings;
     let now_s = || settings.clock.unix_s();
-    let Ok(http) = shared.http(place) else {
-        return Asked::Nothing;
-    };
     let authority = &settings.authorities[place];
-    let Ok(opened) = account::open(settings, &shared.folder, authority, &http).await else {
-        return Asked::Nothing;
+    let named = |mut trouble: Trouble| {
+        trouble.text = format!("{}: {}", authority.directory, trouble.text);
+        trouble
     };
+    let http = shared.http(place).map_err(Trouble::local)?;
+    let opened = account::open(shared, authority, &http).await;
+    let opened = opened.map_err(named)?;
     match opened.account.renewal_info(&id).await {
         Ok((info, again)) => {
             let seconds = |time: i64| u64::try_from(time).unwrap_or(0);
@@ -208,9 +266,9 @@ async fn window(shared: &Shared, place: usize, id: CertificateIdentifier<'static
                 end_s: seconds(info.suggested_window.end.unix_timestamp()),
             };
             let again_s = again.as_secs().clamp(*ASK_S.start(), *ASK_S.end());
-            Asked::Window(Some(window), now_s() + again_s)
+            Ok((Some(window), now_s() + again_s))
         }
-        Err(Error::Unsupported(_)) => Asked::Window(None, now_s() + ASK_S.end()),
-        Err(_) => Asked::Nothing,
+        Err(Error::Unsupported(_)) => Ok((None, now_s() + ASK_S.end())),
+        Err(error) => Err(named(trouble(&error, opened.asker.said()))),
     }
 }

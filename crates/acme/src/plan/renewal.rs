@@ -23,7 +23,41 @@ pub struct Window {
     pub end_s: u64,
 }
 
+/// How near the end of a certificate is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LifetimeStage {
+    /// There is time to renew it.
+    #[default]
+    Valid,
+    /// The last tenth of its lifetime has begun.
+    Expiring,
+    /// It is over.
+    Expired,
+}
+
 impl Validity {
+    /// How near its end is.
+    pub fn stage(self, now_s: u64) -> LifetimeStage {
+        match now_s {
+            _ if now_s > self.not_after_s => LifetimeStage::Expired,
+            _ if now_s > self.last_tenth_s() => LifetimeStage::Expiring,
+            _ => LifetimeStage::Valid,
+        }
+    }
+
+    /// When the next stage begins.
+    pub fn next_stage_s(self, now_s: u64) -> u64 {
+        match self.stage(now_s) {
+            LifetimeStage::Valid => self.last_tenth_s() + 1,
+            LifetimeStage::Expiring => self.not_after_s + 1,
+            LifetimeStage::Expired => u64::MAX,
+        }
+    }
+
+    fn last_tenth_s(self) -> u64 {
+        self.not_after_s - self.lifetime_s() / 10
+    }
+
     /// In seconds.
     pub fn lifetime_s(self) -> u64 {
         self.not_after_s.saturating_sub(self.not_before_s)

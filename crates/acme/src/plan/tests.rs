@@ -230,3 +230,35 @@ fn a_rate_slides() {
     assert_eq!(rate.take(NOW_S + 3601), Err(NOW_S + 3700));
     assert_eq!(Rate::new(0, 60).take(NOW_S), Err(u64::MAX));
 }
+
+#[test]
+fn a_certificate_that_is_lost_is_ordered_at_once() {
+    let mut plan = plan();
+    plan.got(NOW_S, "first", of_days(90), NONE);
+    plan.lost();
+    assert_eq!(plan.due(NOW_S), Due::Order(0));
+    // What an authority has said is kept to.
+    plan.failed(NOW_S, 0, &trouble(Kind::RateLimited), NONE);
+    plan.failed(NOW_S, 1, &trouble(Kind::RateLimited), NONE);
+    plan.lost();
+    assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 3600));
+}
+
+#[test]
+fn the_stages_of_a_lifetime_follow_each_other() {
+    for days in [90, 6] {
+        let validity = of_days(days);
+        let last_tenth_s = NOW_S + days * DAY_S / 10 * 9 + 1;
+        assert_eq!(validity.stage(last_tenth_s - 1), LifetimeStage::Valid);
+        assert_eq!(validity.next_stage_s(NOW_S), last_tenth_s);
+        assert_eq!(validity.stage(last_tenth_s), LifetimeStage::Expiring);
+        let over_s = NOW_S + days * DAY_S + 1;
+        assert_eq!(validity.next_stage_s(last_tenth_s), over_s);
+        assert_eq!(validity.stage(over_s - 1), LifetimeStage::Expiring);
+        assert_eq!(validity.stage(over_s), LifetimeStage::Expired);
+        assert_eq!(validity.next_stage_s(over_s), u64::MAX);
+        // A renewal that fails for the first time is no emergency.
+        let renewal_s = validity.renewal_s(None, NONE);
+        assert_eq!(validity.stage(renewal_s), LifetimeStage::Valid);
+    }
+}

@@ -1,58 +1,20 @@
 //! Authorities that do what none should, and a disk that is full.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use lowroad_acme::{Authority, Next, Settings};
+use lowroad_acme::{Next, Severity};
 use lowroad_testkit::skip;
-use lowroad_tls::authority::Authority as LocalAuthority;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+use crate::kit::fake::{fake, place_certificate, settings};
 use crate::kit::pebble::{Options, Pebble};
-use crate::kit::web::{self, Answer};
-use crate::kit::{Folder, Running, names, stored};
+use crate::kit::web::{self, Answer, TokensSlot};
+use crate::kit::{Folder, Running, stored};
 
 const DAY_S: u64 = 86_400;
 const HOUR_S: u64 = 3600;
-
-/// An authority that makes accounts, and answers to orders as it is told: by the path, and its own address.
-fn fake(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> SocketAddr {
-    let own = Arc::new(OnceLock::<SocketAddr>::new());
-    let known = own.clone();
-    let addr = web::serve(web::listen(), move |_, target| {
-        let base = format!("http://{}", known.get().expect("known"));
-        let answer = match target {
-            "/dir" => Answer::new(
-                200,
-                format!(
-                    r#"{{"newNonce":"{base}/nonce","newAccount":"{base}/account",
-                        "newOrder":"{base}/order","renewalInfo":"{base}/window"}}"#
-                ),
-            ),
-            "/nonce" => Answer::new(200, ""),
-            "/account" => {
-                Answer::new(201, r#"{"status":"valid"}"#).with("location", format!("{base}/1"))
-            }
-            _ => order(target, &base),
-        };
-        answer.with("replay-nonce", "bm9uY2U")
-    });
-    own.set(addr).expect("once");
-    addr
-}
-
-fn settings(folder: &Folder, addr: SocketAddr) -> Settings {
-    let mut settings = Settings::new(folder.path());
-    settings.terms_agreed = true;
-    settings.authorities = vec![Authority {
-        directory: format!("http://{addr}/dir"),
-        ..Authority::default()
-    }];
-    settings.sites = vec![names(&["a.example"])];
-    settings
-}
 
 /// What is said of an answer, and how long it is waited then, in seconds.
 fn outcome(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> (String, u64) {
@@ -96,12 +58,8 @@ fn what_is_replaced_is_a_courtesy() {
     });
     let settings = settings(&folder, addr);
     let now_s = settings.clock.unix_s();
-    let local = LocalAuthority::open(&folder.path().join("ca"), "test", now_s);
-    let pem = local.expect("an authority").sign_pem(&["a.example"], now_s);
-    let (chain, key) = pem.expect("a certificate");
+    place_certificate(folder.path(), "a.example", now_s);
     let own = folder.path().join("names/a.example");
-    fs::create_dir_all(&own).expect("a folder");
-    fs::write(own.join("certificate.pem"), format!("{key}{chain}")).expect("a file");
     let state = format!(
         r#"{{"names": ["a.example"], "on_demand": false, "authority": "http://{addr}/dir", "plan":
             {{"authorities": [], "local": {{"failures": 0, "until_s": 0}}, "held": null, "last_error": null}}}}"#
@@ -109,7 +67,7 @@ fn what_is_replaced_is_a_courtesy() {
     fs::write(own.join("state.json"), state).expect("a file");
     settings.clock.advance(300 * DAY_S);
     let running = Running::start(settings);
-    running.wait_for("a.example: no certificate");
+    running.wait_for("a.example: not renewed");
     assert_eq!(orders.load(Ordering::Relaxed), 2);
     assert!(running.store.current().covers("a.example"));
 }
@@ -260,15 +218,21 @@ fn a_full_disk_costs_no_order() {
     let listener = pebble.http.take().expect("a port");
     let clock = settings.clock.clone();
     let running = Running::start(settings.clone());
-    web::serve_tokens(listener, running.manager.tokens());
+    let tokens = TokensSlot::serve(listener);
+    tokens.set(running.manager.tokens());
     running.wait_for("got a certificate");
     let first = stored(&settings.folder, "a.example");
+    drop(running);
     disk.fill();
+    // That is told long before a certificate must be stored.
+    let running = Running::start(settings.clone());
+    assert_eq!(running.severity("nothing can be stored"), Severity::Warning);
+    tokens.set(running.manager.tokens());
     clock.advance(62 * DAY_S);
     // What can't be written is told before; the time to wait begins with this.
-    running.wait_for("no certificate: ");
+    running.wait_for("not renewed");
     clock.advance(2 * HOUR_S);
-    running.wait_for_some("no certificate: ", 2);
+    running.wait_for_some("not renewed", 2);
     let state = running.state("a.example");
     assert!(
         state.to_string().contains("No space left on device"),
@@ -280,7 +244,7 @@ fn a_full_disk_costs_no_order() {
 
     fs::remove_file(disk.filler()).expect("a file");
     clock.advance(2 * HOUR_S);
-    running.wait_for_some("got a certificate", 2);
+    running.wait_for("got a certificate");
     assert_ne!(stored(&settings.folder, "a.example"), first);
     assert_eq!(running.state("a.example").last_error, None);
     drop(running);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use lowroad_acme::{Denied, OnDemand};
+use lowroad_acme::{Denied, OnDemand, Severity};
 use lowroad_testkit::wait_until;
 
 use crate::kit::pebble::{Options, Pebble};
@@ -71,6 +71,7 @@ fn on_demand_for_those_who_are_wanted() {
     assert_eq!(asked.load(Ordering::Relaxed), 2);
     let third = || running.runtime.block_on(manager.on_demand("c.example"));
     assert_eq!(third(), Err(Denied::TooMany));
+    assert_eq!(running.count("acme.demand_limited"), 1);
     clock.advance(60);
     assert_eq!(third(), Err(Denied::Unwanted));
     let name = running.runtime.block_on(manager.on_demand("10.0.0.1"));
@@ -123,7 +124,9 @@ fn so_many_orders_in_an_hour() {
     let running = Running::start(settings);
     web::serve_tokens(listener, running.manager.tokens());
     running.wait_for("a.example: got a certificate");
-    assert_eq!(running.lines().len(), 1);
+    let severity = running.severity("there were 1 in an hour (orders_per_hour)");
+    assert_eq!(severity, Severity::Warning);
+    assert_eq!(running.lines().len(), 2);
     clock.advance(3600);
     running.wait_for("b.example: got a certificate");
 }

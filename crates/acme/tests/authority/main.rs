@@ -2,8 +2,11 @@
 //! are skipped. What no real authority does, a server of the test's does (`faults`).
 
 mod challenges;
+mod failures;
 mod faults;
+mod files;
 mod kit;
 mod limits;
 mod processes;
+mod reloads;
 mod renewal;

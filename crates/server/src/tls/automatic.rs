@@ -5,15 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use lowroad_acme::{
-    Authority, Challenge, Event, ExternalAccount, Hook, Manager, OnDemand, Settings, Tokens, View,
+    Authority, Challenge, Event, ExternalAccount, Hook, Manager, OnDemand, Settings, Severity,
+    Tokens, View,
 };
 use lowroad_config::{self as config, Acme, AcmeChallenge, Config, Name};
 use lowroad_engine::background;
-use lowroad_log::Logger;
+use lowroad_log::{Level, Logger};
 use lowroad_tls::certificates::{Certificates, Pair};
 use tokio::runtime::Handle;
 
 use super::Shared;
+use crate::watch::{PathWatch, Watcher};
 
 /// How long is waited for a runtime to be there.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,8 +27,20 @@ pub struct Automatic {
     tokens: RwLock<Option<Tokens>>,
     /// Whose offers are in force.
     current: Mutex<Weak<Shared>>,
+    file_watch: Mutex<FileWatch>,
     /// On which all managers run, one after the other; begun with the first.
     runtime: OnceLock<Handle>,
+}
+
+/// Reports changes of the files of certificates since they were looked at last.
+#[derive(Default)]
+enum FileWatch {
+    /// It is to be made.
+    #[default]
+    Missing,
+    Active(PathWatch),
+    /// They can't be watched.
+    Impossible,
 }
 
 struct Running {
@@ -99,13 +113,13 @@ impl Automatic {
                 replaced.map_err(|problem| format!("acme: {problem}"))?;
             }
             None => {
-                // Whoever goes writes no more before somebody else does.
-                *running = None;
-                *running = Some(self.start(acme, sites, logger)?);
+                let previous = running.as_ref().map(|running| running.manager.clone());
+                *running = Some(self.start(acme, sites, logger, previous.as_deref())?);
             }
         }
         let manager = running.as_ref().map(|running| running.manager.clone());
         drop(running);
+        *lock(&self.file_watch) = FileWatch::Missing;
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) =
             manager.as_ref().map(|manager| manager.tokens());
         if let Some(manager) = manager {
@@ -119,12 +133,15 @@ impl Automatic {
         acme: &Acme,
         sites: Vec<Vec<String>>,
         logger: &Logger,
+        previous: Option<&Manager>,
     ) -> Result<Running, String> {
         let settings = settings(acme, sites)?;
         let runtime = self.runtime()?;
         let (this, logger) = (Arc::downgrade(self), logger.clone());
         let told = move |view: &View, event: Event<'_>| match event {
-            Event::Said(text) => logger.info(format_args!("certificates: {text}")),
+            Event::Message(severity, text) => {
+                logger.log(level(severity), format_args!("certificates: {text}"));
+            }
             Event::Changed => {
                 let offers = this
                     .upgrade()
@@ -134,11 +151,44 @@ impl Automatic {
                 }
             }
         };
-        let manager = Manager::start(settings, runtime, told);
+        let manager = match previous {
+            Some(previous) => Manager::succeed(previous, settings, runtime, told),
+            None => Manager::start(settings, runtime, told),
+        };
         Ok(Running {
             acme: acme.clone(),
             manager: Arc::new(manager.map_err(|problem| format!("acme: {problem}"))?),
         })
+    }
+
+    /// Has the files of certificates looked at that have changed since the last call: another process may have written
+    /// them, and what is damaged is written back. Where they can't be watched, the manager looks at them by itself, less often.
+    pub fn follow(&self, watcher: Option<&Watcher>) {
+        let mut watch = lock(&self.file_watch);
+        let (Some(watcher), Some(manager)) = (watcher, self.source()) else {
+            // Perhaps the next time, in a minute.
+            if matches!(*watch, FileWatch::Impossible) {
+                *watch = FileWatch::Missing;
+            }
+            return;
+        };
+        match &*watch {
+            FileWatch::Missing => {}
+            FileWatch::Active(watch) if !watch.is_unchanged() => {}
+            FileWatch::Active(_) | FileWatch::Impossible => return,
+        }
+        // Before the files are looked at: what changes meanwhile is looked at again.
+        *watch = match PathWatch::new(watcher, manager.certificate_files()) {
+            Some(watch) => FileWatch::Active(watch),
+            None => FileWatch::Impossible,
+        };
+        manager.check_files();
+    }
+
+    /// Counters and gauges by name.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        let manager = self.source();
+        manager.map(|manager| manager.counts()).unwrap_or_default()
     }
 
     /// What is answered below `/.well-known/acme-challenge/`.
@@ -186,8 +236,16 @@ impl Automatic {
     }
 }
 
+fn level(severity: Severity) -> Level {
+    match severity {
+        Severity::Info => Level::Info,
+        Severity::Warning => Level::Warn,
+        Severity::Error => Level::Error,
+    }
+}
+
 /// The names of each certificate that is wanted.
-fn wanted(config: &Config) -> Vec<Vec<String>> {
+pub fn wanted(config: &Config) -> Vec<Vec<String>> {
     let is_automatic = |site: &&config::Site| site.tls.as_ref().is_some_and(|tls| tls.automatic);
     let names = |site: &config::Site| -> Vec<String> {
         let names = site.names.iter().filter_map(|name| match name {

@@ -131,6 +131,7 @@ impl Tls {
     /// on the disk.
     pub fn follow(&self, watcher: Option<&Watcher>, logger: &Logger) {
         self.0.process.keep_ticket_keys(logger);
+        self.0.process.automatic.follow(watcher);
         let mut pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         if !pairs.follow(watcher, unix_s(), logger) {
             return;
@@ -166,8 +167,14 @@ impl Tls {
         let certificates = pairs.texts().chain(automatic);
         let certificates = certificates.map(|text| ("certificate", text));
         let kernel = self.0.kernel.text().map(|text| ("tls.kernel", text));
+        let counts = self.0.process.automatic.counts().into_iter();
+        let counts = counts.map(|(name, value)| (name, value.to_string()));
         let faults = self.0.process.faults.texts();
-        certificates.chain(kernel).chain(faults).collect()
+        certificates
+            .chain(kernel)
+            .chain(counts)
+            .chain(faults)
+            .collect()
     }
 }
 

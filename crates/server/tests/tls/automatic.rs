@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use lowroad_testkit::wait_until;
 
+use crate::kit::fake::place_certificate;
 use crate::kit::pebble::{Options, Pebble};
 use crate::kit::web::{self, Answer};
-use crate::support::{PROGRAM, Place};
+use crate::support::{PROGRAM, Place, unix_s};
 
 /// Addresses where the authority looks for what it has given, and the server answers.
 struct Ports {
@@ -160,4 +161,50 @@ fn certificates_come_for_names_that_somebody_wants() {
     assert_eq!(page("a.example").as_deref(), Some("hello"));
     let about_it = asked().iter().filter(|name| *name == "a.example").count();
     assert_eq!(about_it, 1);
+}
+
+/// A site that gets a certificate for `a.example` from an authority that does not answer.
+const UNREACHABLE: &str = "[acme]\nterms_agreed = true\nfolder = \"acme\"\n\
+    challenge = \"tls-alpn-01\"\n[[acme.authority]]\ndirectory = \"http://127.0.0.1:1/dir\"\n\
+    [[site]]\nnames = \"a.example\"\nroot = \"site\"\n\
+    [site.tls]\nlisten = \"127.0.0.1:0\"\nautomatic = true\n";
+
+#[test]
+fn an_order_that_fails_is_an_error_and_counted() {
+    let place = Place::new();
+    place.folder.file("site/index.html", "hello");
+    let server = place.run(UNREACHABLE);
+    let line = server.wait_for_error_line("a.example: no certificate");
+    assert!(line.contains("error"), "{line}");
+    assert_eq!(place.count("acme.orders_failed"), 1);
+    assert_eq!(place.count("acme.unreachable"), 1);
+    assert_eq!(place.count("acme.missing"), 1);
+}
+
+/// Another process is not needed for it: a file that changes is looked at at once, and after a reload, too.
+#[test]
+fn a_damaged_file_is_written_back_at_once() {
+    let place = Place::new();
+    place.folder.file("site/index.html", "hello");
+    let folder = place.path("acme");
+    place_certificate(&folder, "a.example", unix_s());
+    let file = folder.join("names/a.example/certificate.pem");
+    let text = std::fs::read(&file).expect("a file");
+    let server = place.run(UNREACHABLE);
+    assert_eq!(place.count("acme.valid"), 1);
+    std::fs::remove_file(&file).expect("a file");
+    let line = server.wait_for_error_line("certificate.pem is gone; it was written back");
+    assert!(line.contains("warn"), "{line}");
+    assert_eq!(std::fs::read(&file).expect("a file"), text);
+    // Other settings are another manager's.
+    std::fs::write(&file, "rubbish").expect("a file");
+    let config = std::fs::read_to_string(place.path("lowroad.toml")).expect("a file");
+    let config = config.replace("[acme]", "[acme]\ncontact = \"mailto:a@a.example\"");
+    place.folder.file("lowroad.toml", config);
+    server.signal("HUP");
+    server.wait_for_error_line("certificate.pem is damaged");
+    assert_eq!(std::fs::read(&file).expect("a file"), text);
+    assert_eq!(place.count("acme.valid"), 1);
+    assert_eq!(place.count("acme.files_restored"), 2);
+    assert_eq!(place.count("acme.orders"), 0);
 }

@@ -106,6 +106,11 @@ impl Pair {
         &self.fingerprint
     }
 
+    /// The certificate, and those between it and its authority.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.certified.cert
+    }
+
     pub(crate) fn certified(&self) -> &Arc<CertifiedKey> {
         &self.certified
     }

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use lowroad_acme::{Event, Manager, Settings, State};
+use lowroad_acme::{Event, Manager, Settings, Severity, State, View};
 use lowroad_testkit::wait_until;
 use lowroad_tls::certificates::{Certificates, Store};
 use tokio::runtime::Runtime;
 
+pub mod fake;
 pub mod pebble;
 pub mod web;
 
@@ -42,7 +43,7 @@ pub struct Running {
     pub runtime: Runtime,
     /// What a listener would show.
     pub store: Store,
-    lines: Arc<Mutex<Vec<String>>>,
+    log: Arc<Mutex<Vec<(Severity, String)>>>,
 }
 
 impl Running {
@@ -53,17 +54,9 @@ impl Running {
             .build()
             .expect("a runtime");
         let store = Store::default();
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let (to_store, to_lines) = (store.clone(), lines.clone());
-        let manager = Manager::start(settings, runtime.handle(), move |view, event| match event {
-            Event::Changed => {
-                let mut certificates = Certificates::new();
-                view.add_to(&mut certificates);
-                to_store.replace(certificates);
-            }
-            Event::Said(line) => to_lines.lock().expect("lines").push(line.into()),
-        });
-        let manager = manager.expect("settings");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let told = told(&store, &log);
+        let manager = Manager::start(settings, runtime.handle(), told).expect("settings");
         let mut certificates = Certificates::new();
         manager.add_to(&mut certificates);
         store.replace(certificates);
@@ -71,12 +64,41 @@ impl Running {
             manager,
             runtime,
             store,
-            lines,
+            log,
         }
     }
 
+    /// Puts a manager with other settings in the place of this one, as a reload does.
+    pub fn succeed(&mut self, settings: Settings) {
+        let told = told(&self.store, &self.log);
+        let next = Manager::succeed(&self.manager, settings, self.runtime.handle(), told);
+        self.manager = next.expect("settings");
+        let mut certificates = Certificates::new();
+        self.manager.add_to(&mut certificates);
+        self.store.replace(certificates);
+    }
+
+    pub fn log(&self) -> Vec<(Severity, String)> {
+        self.log.lock().expect("lines").clone()
+    }
+
+    /// Waits for a line, and gives how much it matters.
+    pub fn severity(&self, text: &str) -> Severity {
+        self.wait_for(text);
+        let mut log = self.log().into_iter();
+        let (severity, _) = log.find(|(_, line)| line.contains(text)).expect("a line");
+        severity
+    }
+
+    /// A counter or gauge.
+    pub fn count(&self, name: &str) -> u64 {
+        let mut counts = self.manager.counts().into_iter();
+        let (_, value) = counts.find(|(known, _)| *known == name).expect("a name");
+        value
+    }
+
     pub fn lines(&self) -> Vec<String> {
-        self.lines.lock().expect("lines").clone()
+        self.log().into_iter().map(|(_, line)| line).collect()
     }
 
     /// How it stands with the certificate that is called so.
@@ -110,9 +132,47 @@ impl Running {
         lines
     }
 
+    /// Waits until the manager has done all that was due: a folder that was just looked at is looked at again.
+    pub fn wait_until_idle(&self) {
+        let checks = || self.count("acme.file_checks");
+        for _ in 0..2 {
+            let before = checks();
+            self.manager.check_files();
+            wait_until("a check of files", || (checks() > before).then_some(()));
+        }
+    }
+
+    /// Waits until what is known of a certificate is in the folder.
+    pub fn wait_until_saved(&self, folder: &Path, name: &str) {
+        let file = folder.join("names").join(name).join("state.json");
+        let pair = self.manager.pair(name).expect("a certificate");
+        wait_until("a saved state", || {
+            let text = std::fs::read_to_string(&file).ok()?;
+            text.contains(pair.fingerprint()).then_some(())
+        });
+    }
+
     fn state_text(&self) -> String {
         let states = self.manager.state();
         states.iter().map(|state| format!("{state}\n")).collect()
+    }
+}
+
+/// What shows certificates and keeps lines.
+fn told(
+    store: &Store,
+    log: &Arc<Mutex<Vec<(Severity, String)>>>,
+) -> impl Fn(&View, Event<'_>) + Send + Sync + 'static {
+    let (store, log) = (store.clone(), log.clone());
+    move |view, event| match event {
+        Event::Changed => {
+            let mut certificates = Certificates::new();
+            view.add_to(&mut certificates);
+            store.replace(certificates);
+        }
+        Event::Message(severity, line) => {
+            log.lock().expect("lines").push((severity, line.into()));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use lowroad_acme::{PATH_PREFIX, Tokens};
@@ -52,13 +52,33 @@ pub fn listen() -> TcpListener {
 
 /// As a worker answers to `http-01`.
 pub fn serve_tokens(listener: TcpListener, tokens: Tokens) {
-    serve(listener, move |_, target| {
-        let token = target.strip_prefix(PATH_PREFIX);
-        match token.and_then(|token| tokens.find(token)) {
-            Some(answer) => Answer::new(200, &*answer),
-            None => Answer::new(404, "not here"),
-        }
-    });
+    TokensSlot::serve(listener).set(tokens);
+}
+
+/// As the workers of several managers answer, one after the other.
+#[derive(Clone, Default)]
+pub struct TokensSlot(Arc<Mutex<Option<Tokens>>>);
+
+impl TokensSlot {
+    /// Answers 404 until there are tokens.
+    pub fn serve(listener: TcpListener) -> TokensSlot {
+        let slot = TokensSlot::default();
+        let own = slot.clone();
+        serve(listener, move |_, target| {
+            let tokens = own.0.lock().expect("tokens").clone();
+            let token = target.strip_prefix(PATH_PREFIX);
+            let answer = tokens.and_then(|tokens| tokens.find(token?));
+            match answer {
+                Some(answer) => Answer::new(200, &*answer),
+                None => Answer::new(404, "not here"),
+            }
+        });
+        slot
+    }
+
+    pub fn set(&self, tokens: Tokens) {
+        *self.0.lock().expect("tokens") = Some(tokens);
+    }
 }
 
 fn answer(stream: TcpStream, handler: &dyn Fn(&str, &str) -> Answer) -> Option<()> {

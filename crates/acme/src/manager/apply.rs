@@ -1,0 +1,66 @@
+//! Applies outcomes to entries, and saves, shows and logs what follows from them.
+
+use std::sync::Arc;
+
+use super::Shared;
+use super::entry::Entry;
+use super::note::{FollowUp, NoteContext};
+use crate::folder::Saved;
+use crate::severity::Severity;
+
+impl Shared {
+    /// Applies an outcome to an entry. Blocks on the disk.
+    pub(super) fn apply(
+        self: &Arc<Self>,
+        key: &str,
+        note: impl FnOnce(&mut Entry, &NoteContext<'_>) -> FollowUp,
+    ) {
+        let Some(saved) = self.note(key, note) else {
+            return;
+        };
+        let saved = match saved {
+            Some(saved) => self.folder.save(key, &saved),
+            None => self.folder.forget(key),
+        };
+        if let Err(trouble) = saved {
+            let now_s = self.settings.clock.unix_s();
+            let severity = {
+                let inner = self.inner();
+                let entry = inner.entries.get(key);
+                entry.map_or(Severity::Warning, |entry| entry.failure_severity(now_s))
+            };
+            self.log(severity, &trouble.text);
+        }
+    }
+
+    /// Gives what is to be saved, or that it is to be forgotten (`Some(None)`). `None`: neither.
+    fn note(
+        self: &Arc<Self>,
+        key: &str,
+        note: impl FnOnce(&mut Entry, &NoteContext<'_>) -> FollowUp,
+    ) -> Option<Option<Saved>> {
+        let context = NoteContext {
+            settings: &self.settings,
+            history: &self.history,
+            now_s: self.settings.clock.unix_s(),
+        };
+        let mut inner = self.inner();
+        // It may be wanted no longer.
+        let entry = inner.entries.get_mut(key)?;
+        let noted = note(entry, &context);
+        let mut saved = Some(entry.saved());
+        if let Some((why, until_s)) = noted.gone {
+            inner.entries.remove(key);
+            inner.deny(key, why, context.now_s, until_s);
+            saved = None;
+        }
+        drop(inner);
+        if noted.changed {
+            self.changed();
+        }
+        if let Some((severity, line)) = noted.line {
+            self.log(severity, &line);
+        }
+        Some(saved)
+    }
+}

@@ -1,0 +1,90 @@
+//! What outlives a manager: counters, and the certificates that this process has ordered itself. A manager passes it
+//! on to its successor.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::plan::Kind;
+
+/// AcmeCounters since the start of the process, and certificates ordered by it.
+#[derive(Default)]
+pub(crate) struct OrderHistory {
+    pub counters: AcmeCounters,
+    /// Fingerprints of the last certificates, by key.
+    ordered_here: Mutex<HashMap<String, String>>,
+}
+
+/// What happened so far.
+#[derive(Default)]
+pub(crate) struct AcmeCounters {
+    pub orders: AtomicU64,
+    pub issued: AtomicU64,
+    pub adopted: AtomicU64,
+    pub orders_failed: AtomicU64,
+    pub unreachable: AtomicU64,
+    pub rate_limited: AtomicU64,
+    pub refused: AtomicU64,
+    pub wrong_answers: AtomicU64,
+    pub local_errors: AtomicU64,
+    pub demand_limited: AtomicU64,
+    pub window_failures: AtomicU64,
+    pub file_checks: AtomicU64,
+    pub files_damaged: AtomicU64,
+    pub files_restored: AtomicU64,
+}
+
+impl OrderHistory {
+    /// To be called before a certificate is stored, so that no check of the file takes it for another process's.
+    pub fn record_order(&self, key: &str, fingerprint: &str) {
+        self.ordered_here().insert(key.into(), fingerprint.into());
+    }
+
+    pub fn is_ordered_here(&self, key: &str, fingerprint: &str) -> bool {
+        let ordered = self.ordered_here();
+        ordered.get(key).is_some_and(|known| known == fingerprint)
+    }
+
+    fn ordered_here(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        let ordered = self.ordered_here.lock();
+        ordered.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AcmeCounters {
+    pub fn count_failure(&self, kind: Kind) {
+        increment(&self.orders_failed);
+        increment(match kind {
+            Kind::Unreachable => &self.unreachable,
+            Kind::RateLimited => &self.rate_limited,
+            Kind::Refused => &self.refused,
+            Kind::WrongAnswer => &self.wrong_answers,
+            Kind::Local => &self.local_errors,
+        });
+    }
+
+    pub fn list(&self) -> [(&'static str, u64); 14] {
+        [
+            ("acme.orders", &self.orders),
+            ("acme.issued", &self.issued),
+            ("acme.adopted", &self.adopted),
+            ("acme.orders_failed", &self.orders_failed),
+            ("acme.unreachable", &self.unreachable),
+            ("acme.rate_limited", &self.rate_limited),
+            ("acme.refused", &self.refused),
+            ("acme.wrong_answers", &self.wrong_answers),
+            ("acme.local_errors", &self.local_errors),
+            ("acme.demand_limited", &self.demand_limited),
+            ("acme.window_failures", &self.window_failures),
+            ("acme.file_checks", &self.file_checks),
+            ("acme.files_damaged", &self.files_damaged),
+            ("acme.files_restored", &self.files_restored),
+        ]
+        .map(|(name, counter)| (name, counter.load(Relaxed)))
+    }
+}
+
+/// One more.
+pub(crate) fn increment(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}

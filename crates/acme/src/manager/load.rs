@@ -1,0 +1,154 @@
+//! Entries from the settings, the folder, and what was in use before. Everything here may block.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+
+use super::Shared;
+use super::entry::Entry;
+use crate::issued::Issued;
+use crate::settings::OnDemand;
+
+/// Certificates in use before other settings.
+#[derive(Default)]
+pub(super) struct CertificatesInUse {
+    folder: PathBuf,
+    /// And whether they are on demand.
+    by_key: HashMap<String, (Issued, bool)>,
+}
+
+impl Shared {
+    /// The certificate in the folder, if it is for all these names.
+    pub(crate) fn stored(&self, key: &str, names: &[String]) -> Option<Issued> {
+        let found = self.read_certificate(key).ok();
+        found.filter(|issued| issued.covers(names))
+    }
+
+    /// The certificate in the folder.
+    ///
+    /// # Errors
+    /// What is wrong with its file, as the rest of a sentence.
+    pub(super) fn read_certificate(&self, key: &str) -> Result<Issued, String> {
+        let pem = self.folder.certificate(key).map_err(|error| {
+            match error.kind() == io::ErrorKind::NotFound {
+                true => "is gone".to_owned(),
+                false => format!("cannot be read: {error}"),
+            }
+        })?;
+        let file = self.folder.certificate_file(key);
+        let read = Issued::read(&pem, &file, self.settings.clock.unix_s());
+        read.map_err(|error| format!("is damaged: {error}"))
+    }
+
+    /// The certificates in use.
+    pub(super) fn in_use(&self) -> CertificatesInUse {
+        let inner = self.inner();
+        let of_entry = |(key, entry): (&String, &Entry)| {
+            let issued = entry.issued.clone()?;
+            Some((key.clone(), (issued, entry.on_demand)))
+        };
+        CertificatesInUse {
+            folder: self.settings.folder.clone(),
+            by_key: inner.entries.iter().filter_map(of_entry).collect(),
+        }
+    }
+
+    /// These are wanted, and those of on-demand that there are.
+    pub(super) fn take_sites(&self, sites: Vec<(String, Vec<String>)>, in_use: &CertificatesInUse) {
+        // Read without the lock, and replaced at once: a task may end meanwhile.
+        let is_known = |key: &str, names: &[String]| {
+            let inner = self.inner();
+            let entry = inner.entries.get(key);
+            entry.is_some_and(|entry| entry.names == names)
+        };
+        let read = |(key, names): (String, Vec<String>)| {
+            let read =
+                (!is_known(&key, &names)).then(|| self.read_entry(&key, &names, false, in_use));
+            (key, names, read)
+        };
+        let sites: Vec<_> = sites.into_iter().map(read).collect();
+        let mut inner = self.inner();
+        let mut kept = std::mem::take(&mut inner.entries);
+        for (key, names, read) in sites {
+            let before = kept.remove(&key);
+            let urls = self.settings.directories();
+            let mut entry = read
+                .or(before)
+                .unwrap_or_else(|| Entry::new(names, false, None, urls));
+            entry.on_demand = false;
+            inner.entries.insert(key, entry);
+        }
+        kept.retain(|key, entry| entry.on_demand && !inner.entries.contains_key(key));
+        inner.entries.append(&mut kept);
+    }
+
+    /// Certificates that were made on demand are renewed, if somebody still wants them.
+    pub(super) fn take_asked_before(&self, in_use: &CertificatesInUse) {
+        let Some(OnDemand { names_max, .. }) = self.settings.on_demand else {
+            return;
+        };
+        let saved = self.folder.all_saved().into_iter();
+        let saved = saved.filter(|saved| saved.on_demand);
+        let saved = saved.filter_map(|mut saved| match saved.names.len() {
+            1 => saved.names.pop(),
+            _ => None,
+        });
+        let in_use_names = in_use
+            .by_key
+            .iter()
+            .filter(|(_, (_, on_demand))| *on_demand);
+        let in_use_names = in_use_names.map(|(name, _)| name.clone());
+        for name in saved.chain(in_use_names).take(names_max) {
+            if !self.inner().entries.contains_key(&name) {
+                let entry = self.read_entry(&name, std::slice::from_ref(&name), true, in_use);
+                self.inner().entries.insert(name, entry);
+            }
+        }
+    }
+
+    /// An entry with what is known of it.
+    fn read_entry(
+        &self,
+        key: &str,
+        names: &[String],
+        on_demand: bool,
+        in_use: &CertificatesInUse,
+    ) -> Entry {
+        let urls = self.settings.directories();
+        let saved = self.folder.saved(key).filter(|saved| saved.names == names);
+        let mut entry = Entry::new(names.to_vec(), on_demand, saved, urls);
+        // Before the file is read: what changes meanwhile is looked at again.
+        entry.file.stamp = self.folder.certificate_stamp(key);
+        let read = self.read_certificate(key).ok();
+        let in_use_before = in_use.by_key.get(key).map(|(issued, _)| issued.clone());
+        let is_same_folder = in_use.folder == self.settings.folder;
+        let is_worse = |before: &Issued| {
+            let is_better = |read: &Issued| read.is_better_than(before, names);
+            let is_same = |read: &Issued| read.pair.fingerprint() == before.pair.fingerprint();
+            let is_fine = |read: &Issued| is_better(read) || is_same(read);
+            !read.as_ref().is_some_and(is_fine)
+        };
+        match in_use_before.filter(is_worse) {
+            // The check of the file reports a fault, and writes it back.
+            Some(before) if is_same_folder => {
+                entry.file.is_unread = read.is_none();
+                let outdated = "has an older certificate".to_owned();
+                entry.file.fault = read.is_some().then_some(outdated);
+                entry.take(before);
+            }
+            // Another folder begins anew. Until its certificate comes, this is shown.
+            Some(before) if read.is_none() => {
+                entry.plan.holds_none();
+                entry.issued = Some(before);
+            }
+            _ => match read {
+                Some(read) => entry.take(read),
+                None => {
+                    let is_known = entry.plan.validity().is_some();
+                    entry.file.is_unread = is_known || entry.file.stamp.is_some();
+                }
+            },
+        }
+        entry
+    }
+}
