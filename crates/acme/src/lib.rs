@@ -16,6 +16,7 @@ mod ask;
 mod challenge;
 mod clock;
 mod error;
+mod file_rights;
 mod folder;
 mod hook;
 mod http;

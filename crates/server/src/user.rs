@@ -1,13 +1,15 @@
 //! From root to somebody less, once all is opened that needs root.
 
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use lowroad_config::{Config, LogTarget, Root};
-use nix::unistd::{Gid, Group, Uid, User, chown, initgroups, setgid, setuid};
+use nix::unistd::{Gid, Group, Uid, User, chown, getgrouplist, initgroups, setgid, setuid};
 use rustix::fs::OFlags;
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 /// The user that a server started as root becomes when it is told nothing else, and CGI programs of one
 /// that stays root.
@@ -18,31 +20,18 @@ const DEFAULT_USER: &str = "nobody";
 /// # Errors
 /// When the configured user or group does not exist, or the kernel refuses.
 pub fn drop_root(config: &Config) -> Result<Option<String>, String> {
-    if !Uid::effective().is_root() {
-        return match &config.server.user {
-            Some(name) if !is_me(name) => Ok(Some(format!(
-                "not root, so the user stays what it is and not {name}"
-            ))),
-            _ => Ok(None),
-        };
-    }
-    let user = match &config.server.user {
-        Some(name) if name == "root" => return Ok(None),
-        Some(name) => find(name)?,
-        None => match default_user(config) {
-            Some(user) => user,
-            None => {
-                let text = "runs as root, because nobody else may read the folder; --user, or user in [server], changes that";
-                return Ok(Some(text.into()));
-            }
-        },
-    };
-    let gid = match &config.server.group {
-        None => user.gid,
-        Some(name) => match Group::from_name(name) {
-            Ok(Some(group)) => group.gid,
-            _ => return Err(format!("there is no group {name}")),
-        },
+    let (user, gid) = match account(config)? {
+        ServerAccount::Other(user, gid) => (user, gid),
+        ServerAccount::Unchanged => {
+            let name = config.server.user.as_ref().filter(|name| !is_me(name));
+            return Ok(name
+                .filter(|_| !Uid::effective().is_root())
+                .map(|name| format!("not root, so the user stays what it is and not {name}")));
+        }
+        ServerAccount::RootForRoots => {
+            let text = "runs as root, because nobody else may read the folder; --user, or user in [server], changes that";
+            return Ok(Some(text.into()));
+        }
     };
     for path in log_files(config) {
         // Or the log could not be opened anew after it was rotated.
@@ -53,12 +42,77 @@ pub fn drop_root(config: &Config) -> Result<Option<String>, String> {
         give_disk_cache(path, user.uid, gid)
             .map_err(|error| format!("can't give {} to {}: {error}", path.display(), user.name))?;
     }
-    let name = std::ffi::CString::new(user.name.clone()).map_err(|error| error.to_string())?;
+    let name = CString::new(user.name.clone()).map_err(|error| error.to_string())?;
     initgroups(&name, gid)
         .and_then(|()| setgid(gid))
         .and_then(|()| setuid(user.uid))
         .map_err(|error| format!("can't become user {}: {error}", user.name))?;
     Ok(Some(format!("runs as user {}", user.name)))
+}
+
+/// The user that a server becomes.
+enum ServerAccount {
+    Other(User, Gid),
+    /// The one that started it.
+    Unchanged,
+    /// Root, since no other user may read the roots of sites.
+    RootForRoots,
+}
+
+/// The user that a server of this configuration becomes if this process starts it.
+fn account(config: &Config) -> Result<ServerAccount, String> {
+    if !Uid::effective().is_root() {
+        return Ok(ServerAccount::Unchanged);
+    }
+    let user = match &config.server.user {
+        Some(name) if name == "root" => return Ok(ServerAccount::Unchanged),
+        Some(name) => find(name)?,
+        None => match default_user(config) {
+            Some(user) => user,
+            None => return Ok(ServerAccount::RootForRoots),
+        },
+    };
+    let gid = match &config.server.group {
+        None => user.gid,
+        Some(name) => match Group::from_name(name) {
+            Ok(Some(group)) => group.gid,
+            _ => return Err(format!("there is no group {name}")),
+        },
+    };
+    Ok(ServerAccount::Other(user, gid))
+}
+
+/// Runs a test with the rights of the user that a server of this configuration becomes. Only files may be looked at: the
+/// rest of the process stays what it is.
+///
+/// # Errors
+/// When there is no such user, or the kernel refuses.
+pub fn test_as_server<T: Send>(
+    config: &Config,
+    test: impl FnOnce() -> T + Send,
+) -> Result<T, String> {
+    let ServerAccount::Other(user, gid) = account(config)? else {
+        return Ok(test());
+    };
+    let failed = |error: &dyn std::fmt::Display| format!("can't test as {}: {error}", user.name);
+    let name = CString::new(user.name.clone()).map_err(|error| failed(&error))?;
+    let groups = getgrouplist(&name, gid).map_err(|error| failed(&error))?;
+    let groups: Vec<rustix::fs::Gid> = groups
+        .iter()
+        .map(|gid| rustix::fs::Gid::from_raw(gid.as_raw()))
+        .collect();
+    let uid = rustix::fs::Uid::from_raw(user.uid.as_raw());
+    let gid = rustix::fs::Gid::from_raw(gid.as_raw());
+    // Linux has users and groups for each thread: this one ends with the test.
+    let as_user = move || {
+        set_thread_groups(&groups)?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+        Ok::<T, rustix::io::Errno>(test())
+    };
+    let ended = std::thread::scope(|scope| scope.spawn(as_user).join());
+    let tested = ended.map_err(|_| failed(&"a fault of the program"))?;
+    tested.map_err(|error| failed(&error))
 }
 
 /// As whom CGI programs run, user and group, once root is given up or not: where the server is still

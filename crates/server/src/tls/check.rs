@@ -1,9 +1,10 @@
 //! What `lowroad check` says of certificates and keys.
 
-use lowroad_config::{self as config, ClientCertificates, Config};
+use lowroad_config::{self as config, Acme, ClientCertificates, Config};
 
 use super::files::Pairs;
 use super::{clients, unix_s};
+use crate::user;
 
 /// Reads all files that a configuration names. Returns the errors that keep the server from starting, and the warnings, a
 /// line each.
@@ -15,11 +16,15 @@ pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
         Ok((_, doubts)) => warnings.extend(doubts),
         Err(fatal) => problems.push(fatal),
     }
-    if let Some(acme) = &config.acme {
-        let settings = super::automatic::settings(acme, Vec::new());
-        let checked =
-            settings.and_then(|it| it.check().map_err(|problem| format!("acme: {problem}")));
-        problems.extend(checked.err());
+    let names = super::automatic::wanted(config);
+    let is_wanted = |acme: &&Acme| !names.is_empty() || acme.on_demand.is_some();
+    if let Some(acme) = config.acme.as_ref().filter(is_wanted) {
+        // Root is given up by then.
+        match user::test_as_server(config, || check_acme(acme, names)) {
+            Ok(Ok(doubts)) => warnings.extend(doubts),
+            Ok(Err(problem)) => problems.push(problem),
+            Err(doubt) => warnings.push(format!("acme: {doubt}")),
+        }
     }
     for tls in sites.iter().filter_map(|site| site.tls.as_ref()) {
         if tls.clients != ClientCertificates::None
@@ -29,4 +34,17 @@ pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
         }
     }
     (problems, warnings)
+}
+
+/// Looks whether certificates can be got, without asking an authority. Returns what `run` starts with all the same.
+///
+/// # Errors
+/// What keeps the server from starting.
+fn check_acme(acme: &Acme, names: Vec<Vec<String>>) -> Result<Vec<String>, String> {
+    let settings = super::automatic::settings(acme, names)?;
+    settings
+        .check()
+        .map_err(|problem| format!("acme: {problem}"))?;
+    let doubts = settings.file_problems().into_iter();
+    Ok(doubts.map(|doubt| format!("acme: {doubt}")).collect())
 }

@@ -5,12 +5,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use lowroad_testkit::wait_until;
+use lowroad_testkit::{skip, wait_until};
 
 use crate::kit::fake::place_certificate;
 use crate::kit::pebble::{Options, Pebble};
 use crate::kit::web::{self, Answer};
-use crate::support::{PROGRAM, Place, unix_s};
+use crate::support::{PROGRAM, Place, run, unix_s};
 
 /// Addresses where the authority looks for what it has given, and the server answers.
 struct Ports {
@@ -207,4 +207,67 @@ fn a_damaged_file_is_written_back_at_once() {
     assert_eq!(place.count("acme.valid"), 1);
     assert_eq!(place.count("acme.files_restored"), 2);
     assert_eq!(place.count("acme.orders"), 0);
+}
+
+/// What `check` says of files that the server's user can't use: `run` starts all the same, so they are warnings.
+#[test]
+fn check_looks_as_the_user_of_the_server() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("check_looks_as_the_user_of_the_server", "needs root");
+    }
+    let place = Place::new();
+    place.folder.file("site/index.html", "hello");
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(place.folder.path(), everybody).expect("a folder");
+    let check = |user: &str| {
+        let config = format!("[server]\nuser = \"{user}\"\n{UNREACHABLE}");
+        let file = place.folder.file("check.toml", config);
+        let said = run(
+            std::process::Command::new(PROGRAM)
+                .args(["check", "-c"])
+                .arg(file),
+            b"",
+        );
+        (said.code, said.all())
+    };
+    let says = |user: &str, texts: &[&str]| {
+        let (code, said) = check(user);
+        assert_eq!(code, Some(if texts.is_empty() { 0 } else { 3 }), "{said}");
+        for text in texts {
+            assert!(said.contains(text), "{text}: {said}");
+        }
+    };
+    let give = |path: &std::path::Path| {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).expect("root");
+    };
+    let folder = place.path("acme");
+    says("root", &[]);
+    says(
+        "nobody",
+        &[
+            "acme is not there, and cannot be made in",
+            "Permission denied",
+        ],
+    );
+    place_certificate(&folder, "a.example", unix_s());
+    std::fs::remove_dir_all(folder.join("ca")).expect("a folder");
+    let own = folder.join("names/a.example");
+    let file = own.join("certificate.pem");
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&file, private).expect("a file");
+    says("nobody", &["acme cannot be written: Permission denied"]);
+    give(&folder);
+    says(
+        "nobody",
+        &[
+            "names cannot be written",
+            "names/a.example cannot be written",
+            "certificate.pem cannot be read",
+        ],
+    );
+    give(&folder.join("names"));
+    give(&own);
+    says("nobody", &["certificate.pem cannot be read"]);
+    give(&file);
+    says("nobody", &[]);
 }

@@ -1,0 +1,110 @@
+//! Whether the user of this thread has the rights to files that certificates need: for `lowroad check`. Nothing is
+//! written.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+
+use crate::account;
+use crate::folder::Folder;
+use crate::settings::{Challenge, Settings};
+
+impl Settings {
+    /// Files and folders that cannot be used as they must be, a line each. May block.
+    pub fn file_problems(&self) -> Vec<String> {
+        let folder = Folder::new(&self.folder);
+        let mut problems = Vec::new();
+        problems.extend(unwritable(&self.folder));
+        // Below a folder that cannot be used nothing can.
+        if problems.is_empty() {
+            for own in self.own_folders(&folder) {
+                problems.extend(own.exists().then(|| unwritable(&own)).flatten());
+            }
+            for file in self.own_files(&folder) {
+                problems.extend(unusable(&file, Access::READ_OK, "read", true));
+            }
+        }
+        for roots in self.authorities.iter().filter_map(|it| it.roots.as_ref()) {
+            problems.extend(unusable(roots, Access::READ_OK, "read", false));
+        }
+        // Programs without a folder are looked for in `PATH`.
+        if let Challenge::Dns01(hook) = &self.challenge
+            && let Some(program) = hook.command.first().filter(|it| it.contains('/'))
+        {
+            problems.extend(unusable(Path::new(program), Access::EXEC_OK, "run", false));
+        }
+        problems
+    }
+
+    /// Folders in which files are replaced.
+    fn own_folders(&self, folder: &Folder) -> Vec<PathBuf> {
+        let names = self.keys().map(|key| folder.certificate_file(&key));
+        let files = names.chain(self.account_files(folder));
+        let mut folders: Vec<PathBuf> = Vec::new();
+        for file in files {
+            let parents = file.ancestors().skip(1);
+            let own = parents.take_while(|parent| *parent != self.folder);
+            folders.extend(own.map(Path::to_path_buf));
+        }
+        folders.sort();
+        folders.dedup();
+        folders
+    }
+
+    /// Files that are read if they are there.
+    fn own_files(&self, folder: &Folder) -> Vec<PathBuf> {
+        let names = self.keys().map(|key| folder.certificate_file(&key));
+        names.chain(self.account_files(folder)).collect()
+    }
+
+    /// What certificates are called.
+    fn keys(&self) -> impl Iterator<Item = String> {
+        let sites = self.checked_sites(&self.sites).unwrap_or_default();
+        sites.into_iter().map(|(key, _)| key)
+    }
+
+    fn account_files(&self, folder: &Folder) -> impl Iterator<Item = PathBuf> {
+        let authorities = self.authorities.iter();
+        authorities.map(|authority| folder.account_file(&account::file_name(authority)))
+    }
+}
+
+/// Why a folder cannot be written. One that is not there is made in the nearest one above that is.
+fn unwritable(folder: &Path) -> Option<String> {
+    let path = folder.display();
+    let nearest = folder.ancestors().find_map(|at| {
+        let at = match at.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => at,
+        };
+        let access = allows(at, Access::WRITE_OK | Access::EXEC_OK);
+        (access != Err(Errno::NOENT)).then_some((at, access))
+    });
+    match nearest {
+        Some((at, Ok(()))) if !at.is_dir() => Some(format!(
+            "{path} cannot be written: {} is no folder",
+            at.display()
+        )),
+        Some((_, Ok(()))) | None => None,
+        Some((at, Err(error))) if at == folder => {
+            Some(format!("{path} cannot be written: {error}"))
+        }
+        Some((at, Err(error))) => Some(format!(
+            "{path} is not there, and cannot be made in {}: {error}",
+            at.display()
+        )),
+    }
+}
+
+fn unusable(file: &Path, access: Access, what: &str, may_be_missing: bool) -> Option<String> {
+    match allows(file, access) {
+        Err(Errno::NOENT) if may_be_missing => None,
+        Err(error) => Some(format!("{} cannot be {what}: {error}", file.display())),
+        Ok(()) => None,
+    }
+}
+
+fn allows(path: &Path, access: Access) -> Result<(), Errno> {
+    accessat(CWD, path, access, AtFlags::EACCESS)
+}
