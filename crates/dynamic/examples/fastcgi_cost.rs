@@ -93,7 +93,7 @@ fn handler(socket: &Path, servers: &Servers) -> Arc<FastCgiHandler> {
     };
     let notice = Arc::new(|line: &str| eprintln!("{line}"));
     let handler = FastCgiHandler::new(&route, &fastcgi, Symlinks::Beneath, servers, notice);
-    Arc::new(handler.expect("no name is looked up"))
+    Arc::new(handler)
 }
 
 fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {

@@ -69,12 +69,12 @@ impl FastCgiHandler {
         symlinks: Symlinks,
         servers: &Servers,
         notice: Notice,
-    ) -> Result<FastCgiHandler, String> {
+    ) -> FastCgiHandler {
         let ending = Path::new(&fastcgi.index)
             .extension()
             .and_then(|ending| ending.to_str())
             .map_or_else(String::new, |ending| format!(".{ending}"));
-        Ok(FastCgiHandler {
+        FastCgiHandler {
             base: base_of(&route.pattern),
             rules: Rules {
                 pattern: route.pattern.clone(),
@@ -85,13 +85,13 @@ impl FastCgiHandler {
             symlinks,
             lately: Lately::default(),
             concurrency: Concurrency::new(route.concurrency_max),
-            backends: Backends::new(fastcgi, servers)?,
+            backends: Backends::new(fastcgi, servers, &notice),
             terms: Terms {
                 silence: Duration::from_millis(route.timeout_ms),
                 notice,
                 spools: None,
             },
-        })
+        }
     }
 
     /// How many requests are under way.
@@ -278,7 +278,8 @@ impl FastCgiHandler {
                 (Ok(chosen), _) => chosen,
                 (Err(_), Some(failure)) => return Err(failure),
                 (Err(none), None) => {
-                    let detail = format!("{}: {none}", self.backends.name());
+                    let why = self.backends.explain_absence(none);
+                    let detail = format!("{}: {why}", self.backends.name());
                     return Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail));
                 }
             };

@@ -7,7 +7,7 @@ mod checks;
 mod forward;
 mod leave;
 mod link;
-mod origins;
+pub(crate) mod origins;
 mod own;
 mod request_body;
 mod sending;
@@ -336,7 +336,8 @@ impl ProxyHandler {
     }
 
     fn nobody(&self, none: NoMember) -> Failure {
-        let detail = format!("{}: {none}", self.servers.name);
+        let why = self.servers.explain_absence(none);
+        let detail = format!("{}: {why}", self.servers.name);
         Failure::new(Status::SERVICE_UNAVAILABLE, detail)
     }
 

@@ -96,7 +96,7 @@ impl Site {
         let notice = self.notices.notice();
         let (symlinks, servers) = (Symlinks::Beneath, &self.servers);
         let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, servers, notice);
-        Arc::new(handler.expect("no name is looked up"))
+        Arc::new(handler)
     }
 }
 

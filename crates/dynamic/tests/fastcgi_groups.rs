@@ -23,15 +23,15 @@ const ROOT: &str = "/srv";
 fn handler(
     servers: Vec<Upstream>,
     change: impl FnOnce(&mut FastCgi),
-) -> Result<(Arc<FastCgiHandler>, Notices), String> {
+) -> (Arc<FastCgiHandler>, Notices) {
     let (route, mut fastcgi) = fastcgi_route("/**", servers[0].clone());
     fastcgi.script = Some("/index.php".to_string());
     fastcgi.servers = servers;
     change(&mut fastcgi);
     let (all, notices) = (Servers::new(&[local(), start_local()]), Notices::default());
     let notice = notices.notice();
-    let handler = FastCgiHandler::new(&route, &fastcgi, Symlinks::Beneath, &all, notice)?;
-    Ok((Arc::new(handler), notices))
+    let handler = FastCgiHandler::new(&route, &fastcgi, Symlinks::Beneath, &all, notice);
+    (Arc::new(handler), notices)
 }
 
 /// A server that answers everything with its name.
@@ -61,7 +61,7 @@ fn nowhere() -> Upstream {
 fn each_has_its_turn() {
     runtime().block_on(async {
         let (a, b) = (named("a").await, named("b").await);
-        let (handler, _) = handler(vec![at(&a), at(&b)], |_| {}).expect("addresses");
+        let (handler, _) = handler(vec![at(&a), at(&b)], |_| {});
         let mut got = String::new();
         for turn in 0..20 {
             let request = get(Path::new(ROOT), "/x");
@@ -81,7 +81,7 @@ fn one_that_is_not_there_is_passed_over_and_then_left_out() {
         runtime().block_on(async {
             let here = named("here").await;
             let servers = vec![gone.clone(), at(&here)];
-            let (handler, notices) = handler(servers, |_| {}).expect("addresses");
+            let (handler, notices) = handler(servers, |_| {});
             let root = Path::new(ROOT);
             for _ in 0..20 {
                 assert_eq!(fetch(&handler, get(root, "/x")).await.body, "here");
@@ -119,7 +119,7 @@ fn a_broken_script_takes_no_server_out() {
             })
         };
         let (a, b) = (broken().await, broken().await);
-        let (handler, _) = handler(vec![at(&a), at(&b)], |_| {}).expect("addresses");
+        let (handler, _) = handler(vec![at(&a), at(&b)], |_| {});
         for _ in 0..20 {
             let failure = fail(&handler, get(Path::new(ROOT), "/x")).await;
             assert_eq!(failure.status, Status::BAD_GATEWAY);
@@ -133,7 +133,7 @@ fn a_broken_script_takes_no_server_out() {
 #[test]
 fn where_none_is_there_the_last_failure_is_told() {
     runtime().block_on(async {
-        let (handler, _) = handler(vec![nowhere(), nowhere()], |_| {}).expect("addresses");
+        let (handler, _) = handler(vec![nowhere(), nowhere()], |_| {});
         for _ in 0..10 {
             let failure = fail(&handler, get(Path::new(ROOT), "/x")).await;
             assert_eq!(failure.status, Status::BAD_GATEWAY);
@@ -158,7 +158,7 @@ fn what_one_has_seen_no_other_is_asked() {
             })
         };
         let (a, b) = (dying().await, dying().await);
-        let (handler, _) = handler(vec![at(&a), at(&b)], |_| {}).expect("addresses");
+        let (handler, _) = handler(vec![at(&a), at(&b)], |_| {});
         for number in 1..=4 {
             let failure = fail(&handler, post(Path::new(ROOT), "/x", b"!")).await;
             assert_eq!(failure.status, Status::BAD_GATEWAY);
@@ -180,7 +180,7 @@ fn the_one_with_less_to_do_is_asked() {
         let quick = named("quick").await;
         let servers = vec![at(&busy), at(&quick)];
         let least = |fastcgi: &mut FastCgi| fastcgi.balance = Balance::LeastConnections;
-        let (handler, _) = handler(servers, least).expect("addresses");
+        let (handler, _) = handler(servers, least);
         let held = handler.clone();
         let mut held = Box::pin(async move { fetch(&held, get(Path::new(ROOT), "/x")).await });
         // Whoever gets the first, the others go where nothing is under way.
@@ -207,17 +207,20 @@ fn a_name_stands_for_its_addresses() {
             host: host.into(),
             port: address.port(),
         };
-        let (by_name, _) = handler(vec![of("localhost")], |_| {}).expect("it is known");
+        let (by_name, _) = handler(vec![of("localhost")], |_| {});
         for _ in 0..10 {
             // It may stand for an address of IPv6, too, where nobody listens.
             let response = fetch(&by_name, get(Path::new(ROOT), "/x")).await;
             assert_eq!(response.body, "here");
         }
-        let unknown = handler(vec![of("nobody.invalid")], |_| {});
-        let problem = unknown.err().expect("nobody has it");
+        let (unknown, notices) = handler(vec![of("nobody.invalid")], |_| {});
+        let failure = fail(&unknown, get(Path::new(ROOT), "/x")).await;
+        assert_eq!(failure.status, Status::SERVICE_UNAVAILABLE);
         assert!(
-            problem.starts_with("nobody.invalid: the name "),
-            "{problem}"
+            failure.detail.starts_with("FastCGI server nobody.invalid:"),
+            "{}",
+            failure.detail
         );
+        notices.wait_for("the name can't be looked up").await;
     });
 }

@@ -49,7 +49,7 @@ fn handler_of(
     change(&mut route, &mut fastcgi);
     let (notice, symlinks) = (notices.notice(), Symlinks::Beneath);
     let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, servers, notice);
-    Arc::new(handler.expect("its name is known"))
+    Arc::new(handler)
 }
 
 fn request() -> lowroad_dynamic::Request {

@@ -6,13 +6,15 @@ mod known;
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lowroad_engine::Local;
 use lowroad_engine::tasks::Task;
 
-use crate::group::{MemberId, NewMember};
+use crate::group::{MemberId, NewMember, NoMember};
 use crate::upstream::Upstream;
 use known::{Changes, Known};
 
@@ -45,15 +47,36 @@ impl Resolver for SystemResolver {
     }
 }
 
-/// The addresses that a name stands for when a configuration is read: at least one. Blocks.
-///
-/// # Errors
-/// There is none: the end of a sentence that begins with the name.
-pub fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    match addresses(host, port) {
-        Ok(found) if found.is_empty() => Err("the name has no address".into()),
-        Ok(found) => Ok(found),
-        Err(error) => Err(format!("the name can't be looked up: {error}")),
+/// How long a configuration waits for the addresses of a name.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same while the resolver is known to be slow, so that many names don't add up their timeouts.
+const SLOW_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long the resolver counts as slow after a timeout.
+const SLOW_PERIOD: Duration = Duration::from_secs(10);
+
+/// When a lookup timed out last.
+static LAST_TIMEOUT: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// The addresses of a name when a configuration is read. Blocks for a short time. Returns none if the lookup fails or
+/// takes too long: [`follow`] repeats it, so that one bad name doesn't keep the other origins from their start.
+pub fn look_up(host: &str, port: u16) -> Vec<SocketAddr> {
+    let mut last_timeout = LAST_TIMEOUT.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_slow = last_timeout.is_some_and(|at| at.elapsed() < SLOW_PERIOD);
+    let (sender, answer) = channel();
+    let host = host.to_string();
+    let lookup = move || drop(sender.send(addresses(&host, port)));
+    // A call of the system's resolver can't be cancelled: after a timeout the thread ends by itself.
+    let thread = thread::Builder::new().name("resolve".into());
+    if thread.spawn(lookup).is_err() {
+        return Vec::new();
+    }
+    match answer.recv_timeout(if is_slow { SLOW_TIMEOUT } else { FIRST_TIMEOUT }) {
+        Ok(found) => found.unwrap_or_default(),
+        Err(RecvTimeoutError::Timeout) => {
+            *last_timeout = Some(Instant::now());
+            Vec::new()
+        }
+        Err(RecvTimeoutError::Disconnected) => Vec::new(),
     }
 }
 
@@ -70,6 +93,8 @@ pub struct Name {
     pub port: u16,
     /// How long an answer is believed.
     pub interval: Duration,
+    /// The pause after a failed lookup while the name has no member.
+    pub retry_interval: Duration,
     /// How long one may take.
     pub timeout: Duration,
     /// An address is given up when so many answers in a row are without it: some servers tell only a
@@ -92,6 +117,7 @@ impl Name {
             host: host.into(),
             port,
             interval: Duration::from_secs(10),
+            retry_interval: Duration::from_secs(1),
             timeout: Duration::from_secs(5),
             gone_after: 2,
             addresses_max: 64,
@@ -113,6 +139,9 @@ pub trait Places<P>: Send + 'static {
     /// The address is no more: what led to it is given back, and gets no new requests. Idle connections
     /// are to be closed, and those that are used when they are given back.
     fn gone(&mut self, member: MemberId, place: P);
+
+    /// Lookups began to fail, for this reason, or (`None`) succeed again.
+    fn lookup_changed(&mut self, _failure: Option<&str>) {}
 }
 
 /// How resolving goes.
@@ -129,14 +158,33 @@ pub struct Resolved {
 /// A name that is followed. Dropped, it is no more; its members stay.
 pub struct Following {
     _task: Task,
+    host: Arc<str>,
     resolved: Arc<Mutex<Resolved>>,
 }
 
 impl Following {
+    /// The name and why its last lookup failed, if it did.
+    pub fn failure(&self) -> Option<String> {
+        let why = self.resolved().error?;
+        Some(format!("the name {} can't be looked up: {why}", self.host))
+    }
+
     /// How it goes.
     pub fn resolved(&self) -> Resolved {
         let resolved = self.resolved.lock();
         resolved.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Why a group has no member for a request. Where it is empty, failed lookups of its names are the reason.
+pub fn explain_absence(none: NoMember, following: &[Following]) -> String {
+    let failures: Vec<String> = match none {
+        NoMember::Empty => following.iter().filter_map(Following::failure).collect(),
+        _ => Vec::new(),
+    };
+    match failures.is_empty() {
+        true => none.to_string(),
+        false => failures.join(", "),
     }
 }
 
@@ -161,7 +209,10 @@ where
         apply(upstream, &name, &mut known, changes, &mut places, local);
     }
     let (upstream, on, told) = (Arc::downgrade(upstream), local.clone(), resolved.clone());
+    let host = name.host.clone();
     let task = local.tasks.spawn(async move {
+        let mut has_members = is_known;
+        let mut is_failing = false;
         if is_known {
             on.timers.sleep(name.interval).await;
         }
@@ -175,16 +226,27 @@ where
                 return;
             };
             note(&told, &answer);
+            let failure = answer.as_ref().err().map(ToString::to_string);
+            if failure.is_some() != is_failing {
+                is_failing = failure.is_some();
+                places.lookup_changed(failure.as_deref());
+            }
             if let Ok(addresses) = answer {
                 let changes = known.update(&addresses);
                 apply(&upstream, &name, &mut known, changes, &mut places, &on);
+                has_members = true;
             }
             drop(upstream);
-            on.timers.sleep(name.interval).await;
+            let pause = match has_members {
+                true => name.interval,
+                false => name.retry_interval,
+            };
+            on.timers.sleep(pause).await;
         }
     });
     Following {
         _task: task,
+        host,
         resolved,
     }
 }

@@ -15,6 +15,8 @@ use lowroad_origin::retry::{Body, Failed, Retry, Seen};
 use lowroad_origin::{Address, Attempt, Patience, Upstream};
 
 use super::server::{Server, Servers};
+use crate::notice::Notice;
+use crate::proxy::origins::lookup_text;
 use crate::script::talk::Stopped;
 
 /// How long a connection may take to come about where another server can be asked.
@@ -34,7 +36,7 @@ enum Members {
     Group {
         upstream: Arc<Upstream<Arc<Server>>>,
         /// Lets their names be looked up.
-        _following: Vec<Following>,
+        following: Vec<Following>,
         /// Where several would do.
         drawn: AtomicU64,
     },
@@ -44,11 +46,9 @@ enum Members {
 pub type Try = Attempt<Arc<Server>>;
 
 impl Backends {
-    /// Those that a route names; looks names up, and so may block.
-    ///
-    /// # Errors
-    /// A name has no address: a text for the operator.
-    pub fn new(fastcgi: &FastCgi, servers: &Servers) -> Result<Backends, String> {
+    /// Those that a route names. Looks names up, and so may block for a short time; a name without an address is looked
+    /// up again.
+    pub fn new(fastcgi: &FastCgi, servers: &Servers, notice: &Notice) -> Backends {
         let members = match &fastcgi.servers[..] {
             [At::Unix(path)] => {
                 Members::One(servers.get(Address::Unix(path.clone()), fastcgi.connections_max))
@@ -56,14 +56,14 @@ impl Backends {
             [At::Tcp(address)] => {
                 Members::One(servers.get(Address::Tcp(*address), fastcgi.connections_max))
             }
-            _ => group(fastcgi, servers)?,
+            _ => group(fastcgi, servers, notice),
         };
         let names: Vec<String> = fastcgi.servers.iter().map(At::to_string).collect();
-        Ok(Backends {
+        Backends {
             name: format!("FastCGI server {}", names.join(", ")),
             workers: servers.workers().clone(),
             members,
-        })
+        }
     }
 
     /// How they are called in messages.
@@ -135,9 +135,23 @@ impl Backends {
         upstream.may_retry(&failed, now_ms).is_ok()
     }
 
+    /// Why no server can be chosen: that a name has no address yet explains an empty group.
+    pub fn explain_absence(&self, none: NoMember) -> String {
+        let following = match &self.members {
+            Members::One(_) => &[][..],
+            Members::Group { following, .. } => following,
+        };
+        names::explain_absence(none, following)
+    }
+
     /// Each server of a group and how it stands, for people.
     pub fn text(&self) -> Option<String> {
-        let Members::Group { upstream, .. } = &self.members else {
+        let Members::Group {
+            upstream,
+            following,
+            ..
+        } = &self.members
+        else {
             return None;
         };
         let now_ms = self.local(0).timers.now_ms();
@@ -145,7 +159,9 @@ impl Backends {
         let one = |one: &lowroad_origin::group::Status| {
             format!("{} {}, {} requests", one.name, one.standing, one.requests)
         };
-        Some(all.iter().map(one).collect::<Vec<_>>().join("; "))
+        let failures = following.iter().filter_map(Following::failure);
+        let lines: Vec<String> = all.iter().map(one).chain(failures).collect();
+        Some(lines.join("; "))
     }
 
     /// Which server a request would be given to now, and why that one, for people; `None` where there is but one.
@@ -163,7 +179,7 @@ impl Backends {
             match place {
                 Ok((Some(server), why)) => format!("{}: {why}", server.name()),
                 Ok((None, _)) => format!("{}: {}", self.name, NoMember::Empty),
-                Err(none) => format!("{}: {none}", self.name),
+                Err(none) => format!("{}: {}", self.name, self.explain_absence(none)),
             }
         }))
     }
@@ -182,7 +198,7 @@ pub fn outcome(stopped: &Stopped) -> Outcome {
     }
 }
 
-fn group(fastcgi: &FastCgi, servers: &Servers) -> Result<Members, String> {
+fn group(fastcgi: &FastCgi, servers: &Servers, notice: &Notice) -> Members {
     let retry = Retry {
         // Who waited for as long as he may does not wait once more.
         after_timeouts: false,
@@ -196,14 +212,15 @@ fn group(fastcgi: &FastCgi, servers: &Servers) -> Result<Members, String> {
             At::Unix(path) => Address::Unix(path.clone()),
             At::Tcp(address) => Address::Tcp(*address),
             At::Name { host, port } => {
-                let first = names::look_up(host, *port).map_err(|why| format!("{host}: {why}"))?;
                 let name = Name {
-                    first,
+                    first: names::look_up(host, *port),
                     ..Name::new(host.as_str(), *port)
                 };
                 let found = Found {
                     servers: servers.clone(),
                     connections_max: fastcgi.connections_max,
+                    name: format!("FastCGI server {at}"),
+                    notice: notice.clone(),
                 };
                 let resolver = Arc::new(SystemResolver);
                 following.push(names::follow(&upstream, name, resolver, found, local));
@@ -218,11 +235,11 @@ fn group(fastcgi: &FastCgi, servers: &Servers) -> Result<Members, String> {
         let server = servers.get(address, fastcgi.connections_max);
         upstream.with(|group| group.add(new, server, local.timers.now_ms()));
     }
-    Ok(Members::Group {
+    Members::Group {
         upstream,
-        _following: following,
+        following,
         drawn: AtomicU64::new(0),
-    })
+    }
 }
 
 fn settings(balance: &Balance) -> Settings {
@@ -243,6 +260,8 @@ fn settings(balance: &Balance) -> Settings {
 struct Found {
     servers: Servers,
     connections_max: usize,
+    name: String,
+    notice: Notice,
 }
 
 impl Places<Arc<Server>> for Found {
@@ -255,4 +274,8 @@ impl Places<Arc<Server>> for Found {
 
     /// Its connections are closed with the last who uses it.
     fn gone(&mut self, _: MemberId, _: Arc<Server>) {}
+
+    fn lookup_changed(&mut self, failure: Option<&str>) {
+        (self.notice)(&lookup_text(&self.name, failure));
+    }
 }

@@ -52,6 +52,8 @@ struct Way {
     transport: Transport,
     tls: Option<TlsKey>,
     connections_max: usize,
+    /// The source address of its connections, if not the system's choice.
+    from: Option<IpAddr>,
     /// Of the origin.
     name: String,
     /// The server's own.
@@ -74,10 +76,11 @@ impl Origins {
     }
 
     /// The servers of an origin: those that there are, if another route or configuration has the same. Looks their
-    /// names up, and so may block. `notice` hears which of them go and come.
+    /// names up, and so may block for a short time; a name without an address is looked up again. `notice` hears which
+    /// of them go and come.
     ///
     /// # Errors
-    /// A name has no address, or TLS can't be spoken so: a text for the operator.
+    /// TLS can't be spoken so: a text for the operator.
     pub fn get(&self, origin: &Origin, notice: &Notice) -> Result<Arc<Servers>, String> {
         let key = (origin.clone(), dates(&origin.tls));
         if let Some(servers) = lock(&self.known).get(&key).and_then(Weak::upgrade) {
@@ -107,7 +110,7 @@ impl Origins {
             found.push((
                 server,
                 self.way(origin, server)?,
-                Where::look_up(&server.url, origin.from)?,
+                Where::look_up(&server.url, origin.from),
             ));
         }
         if let ([(_, way, Where::Address(address))], None) = (&found[..], &origin.check) {
@@ -145,6 +148,8 @@ impl Origins {
             let places = Found {
                 way,
                 checks: checks.clone(),
+                url: server.url.to_string(),
+                notice: notice.clone(),
             };
             let resolver = Arc::new(SystemResolver);
             let local = &self.workers[0];
@@ -182,6 +187,7 @@ impl Origins {
             transport,
             tls,
             connections_max: origin.connections_max,
+            from: origin.from,
             name: origin.name.clone(),
             host: server.url.authority(),
         })
@@ -234,11 +240,13 @@ impl Way {
 struct Found {
     way: Way,
     checks: Option<Arc<Checks>>,
+    url: String,
+    notice: Notice,
 }
 
 impl Places<Arc<Place>> for Found {
     fn come(&mut self, address: SocketAddr) -> Arc<Place> {
-        self.way.place(Address::Tcp(address), false)
+        self.way.place(address_of(address, self.way.from), false)
     }
 
     fn added(&mut self, member: MemberId, _: SocketAddr) {
@@ -248,6 +256,19 @@ impl Places<Arc<Place>> for Found {
     /// Its connections are closed with the last who uses it.
     fn gone(&mut self, member: MemberId, _: Arc<Place>) {
         self.checks.iter().for_each(|checks| checks.end(member));
+    }
+
+    fn lookup_changed(&mut self, failure: Option<&str>) {
+        let origin = format!("origin {} at {}", self.way.name, self.url);
+        (self.notice)(&lookup_text(&origin, failure));
+    }
+}
+
+/// The log line for a name whose lookups began to fail, or succeed again.
+pub fn lookup_text(server: &str, failure: Option<&str>) -> String {
+    match failure {
+        Some(why) => format!("{server}: the name can't be looked up: {why}; it is tried again"),
+        None => format!("{server}: the name can be looked up again"),
     }
 }
 
@@ -261,21 +282,16 @@ enum Where {
 
 impl Where {
     /// Blocks while a name is looked up.
-    fn look_up(url: &OriginUrl, from: Option<IpAddr>) -> Result<Where, String> {
+    fn look_up(url: &OriginUrl, from: Option<IpAddr>) -> Where {
         let (host, port) = match url {
-            OriginUrl::Unix(path) => return Ok(Where::Address(Address::Unix(path.clone()))),
+            OriginUrl::Unix(path) => return Where::Address(Address::Unix(path.clone())),
             OriginUrl::Http { host, port, .. } => (host, *port),
         };
         if let Ok(address) = host.parse::<IpAddr>() {
             let address = SocketAddr::new(address, port);
-            return Ok(Where::Address(address_of(address, from)));
+            return Where::Address(address_of(address, from));
         }
-        let found = names::look_up(host, port).map_err(|why| format!("{url}: {why}"))?;
-        Ok(match from {
-            None => Where::Name(host.clone(), port, found),
-            // Who is asked from an address of its choice is one that somebody knows.
-            Some(_) => Where::Address(address_of(found[0], from)),
-        })
+        Where::Name(host.clone(), port, names::look_up(host, port))
     }
 }
 

@@ -9,7 +9,7 @@ use lowroad_config::HashBy;
 use lowroad_engine::Local;
 use lowroad_http::fields::Lines;
 use lowroad_origin::group::{MemberId, NoMember, Status, hash_of};
-use lowroad_origin::names::Following;
+use lowroad_origin::names::{self, Following};
 use lowroad_origin::{Attempt, Pool, Upstream};
 
 use super::checks::Checks;
@@ -144,10 +144,16 @@ impl Servers {
             )
         };
         let mut lines: Vec<String> = members.iter().map(text).collect();
-        for error in group.following.iter().filter_map(|it| it.resolved().error) {
-            lines.push(format!("{}: a name can't be looked up: {error}", self.name));
+        for why in group.following.iter().filter_map(Following::failure) {
+            lines.push(format!("{}: {why}", self.name));
         }
         lines
+    }
+
+    /// Why no server can be chosen: that a name has no address yet explains an empty group.
+    pub fn explain_absence(&self, none: NoMember) -> String {
+        let following = self.group().map_or(&[][..], |group| &group.following);
+        names::explain_absence(none, following)
     }
 
     /// Which server a request would be given to now, and why that one.
@@ -165,7 +171,7 @@ impl Servers {
             match place {
                 Ok((Some(place), why)) => format!("{}: {why}", place.name),
                 Ok((None, _)) => format!("{}: {}", self.name, NoMember::Empty),
-                Err(none) => format!("{}: {none}", self.name),
+                Err(none) => format!("{}: {}", self.name, self.explain_absence(none)),
             }
         }))
     }

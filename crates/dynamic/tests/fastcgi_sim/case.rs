@@ -59,7 +59,7 @@ impl Case {
             server: Server::new(&world, setting.manners.clone()),
             world,
             clients: Vec::new(),
-            handler: Arc::new(handler.expect("no name is looked up")),
+            handler: Arc::new(handler),
             workers,
             notices,
         }

@@ -80,7 +80,7 @@ impl Scripts {
         notice: Notice,
         spools: Option<Arc<Spools>>,
     ) -> Result<Arc<dyn Handler>, String> {
-        let handler = FastCgiHandler::new(rules, fastcgi, symlinks, &self.servers, notice)?;
+        let handler = FastCgiHandler::new(rules, fastcgi, symlinks, &self.servers, notice);
         Ok(Arc::new(handler.with_spools(spools)))
     }
 
