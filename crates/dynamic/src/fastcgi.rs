@@ -40,7 +40,7 @@ use crate::head::reply::Reply;
 use crate::notice::Notice;
 use crate::script::lookup::{Lately, kind_below};
 use crate::script::talk::{Stopped, Terms, answer};
-use crate::script::{Meaning, Rules, Script, base_of, find, front, mounted};
+use crate::script::{Meaning, Rules, Script, base_of, find, find_by_name, front, mounted};
 use crate::spool::Spools;
 use crate::{Begun, Content, Failure, Handler, Outline, Request, Response};
 
@@ -213,6 +213,10 @@ impl FastCgiHandler {
         let now_ms = local.timers.now_ms();
         let plain_len = request.plain_path_len();
         let is_plain = plain_len >= request.path().len();
+        // The files may be on another machine. Those of an alias are here.
+        if self.fastcgi.script_root.is_some() && request.extra.alias.is_none() {
+            return Ok(find_by_name((request.path(), plain_len), &self.rules));
+        }
         let (folder, way_len) = request.files();
         if is_plain && let Some(meaning) = self.lately.known(folder, request.path(), now_ms) {
             return Ok(meaning);

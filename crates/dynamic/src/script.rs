@@ -76,6 +76,27 @@ pub fn find(
     }
 }
 
+/// Finds the script for a decoded path by its text alone, where the files are on another machine: the first of its
+/// prefixes that has a script's name. Whether the script is there, its server says. `plain_len` as in [`find()`].
+pub fn find_by_name((path, plain_len): (&[u8], usize), rules: &Rules) -> Meaning {
+    // Without an ending any prefix could be a script: then the whole path is.
+    let is_any_name = rules.pattern.has_capture() && rules.ending.is_empty();
+    for end in ends(path).take_while(|end| *end <= plain_len) {
+        let (name, info) = path.split_at(end);
+        if rules.allow(name) && (!is_any_name || info.is_empty()) {
+            return match is_hidden(name) {
+                true => Meaning::Nothing,
+                false => script(name, info),
+            };
+        }
+    }
+    let is_folder = path.ends_with(b"/") && path.len() <= plain_len;
+    match is_folder && !rules.index.is_empty() && !is_hidden(path) {
+        true => script(&[path, rules.index.as_bytes()].concat(), b""),
+        false => Meaning::Nothing,
+    }
+}
+
 /// The script of a front controller: always the same, unless the path names it itself and then
 /// goes on.
 pub fn front(path: &[u8], script: &str) -> Script {

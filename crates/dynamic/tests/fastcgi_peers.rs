@@ -82,6 +82,25 @@ fn a_connection_is_kept() {
 /// A script may go on working behind its response (`fastcgi_finish_request()`), and a process may end after any
 /// (`pm.max_requests`): no request is put on the connection of another.
 #[test]
+fn scripts_of_another_machine_need_not_be_here() {
+    runtime().block_on(async {
+        let responder = Responder::start(answer_numbers).await;
+        let servers = Servers::new(&[local()]);
+        let notices = Notices::default();
+        let handler = handler_of(&servers, &responder, &notices, |_, fastcgi| {
+            fastcgi.script = None;
+            fastcgi.script_root = Some("/var/www/html".into());
+        });
+        for path in ["/a.php", "/a.php/info", "/folder/"] {
+            let answer = fetch(&handler, get(Path::new(ROOT), path)).await;
+            assert_eq!(answer.status, 200, "{path}");
+        }
+        let failure = fail(&handler, get(Path::new(ROOT), "/style.css")).await;
+        assert_eq!(failure.status, Status::NOT_FOUND);
+    });
+}
+
+#[test]
 fn by_default_each_request_has_its_own_connection() {
     runtime().block_on(async {
         for works_on in [true, false] {

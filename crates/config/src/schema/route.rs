@@ -177,7 +177,8 @@ pub struct FastCgi {
     /// one program: then SCRIPT_NAME is [`Pattern::front`] without its last slash, and PATH_INFO what follows. Default
     /// none: the path itself is the script. Key `script`.
     pub script: Option<String>,
-    /// Where the server sees the site's root. Default: at the same place. Key `script_root`.
+    /// Where the server sees the site's root: scripts need not be here then. Default: at the same place. Key
+    /// `script_root`.
     pub script_root: Option<PathBuf>,
     /// The file that a folder's path stands for. Default `index.php`. Key `index`.
     pub index: String,

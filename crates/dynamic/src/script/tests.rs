@@ -1,6 +1,6 @@
 use lowroad_config::Pattern;
 
-use super::{Kind, Meaning, Rules, Script, base_of, find, front, mounted};
+use super::{Kind, Meaning, Rules, Script, base_of, find, find_by_name, front, mounted};
 
 const FILES: &[&str] = &[
     "/index.php",
@@ -137,4 +137,55 @@ fn where_a_folder_of_programs_begins() {
         let pattern = Pattern::parse(pattern).expect("a pattern");
         assert_eq!(base_of(&pattern), want);
     }
+}
+
+#[test]
+fn scripts_on_another_machine_are_known_by_name() {
+    for (pattern, path, want) in [
+        ("*.php", "/a.php", Some(("/a.php", ""))),
+        (
+            "*.php",
+            "/folder.php/a.php",
+            Some(("/folder.php", "/a.php")),
+        ),
+        ("/**.php/**", "/a/b.php/x/y", Some(("/a/b.php", "/x/y"))),
+        ("/**", "/a/b.php/x.php", Some(("/a/b.php", "/x.php"))),
+        ("/**", "/", Some(("/index.php", ""))),
+        ("*.php", "/a/", Some(("/a/index.php", ""))),
+        ("/**", "/a", None),
+        ("/**", "/style.css", None),
+        ("/**", "/.x.php", None),
+        ("/**", "/.git/", None),
+        (
+            "/**",
+            "/.well-known/a.php",
+            Some(("/.well-known/a.php", "")),
+        ),
+    ] {
+        let meaning = find_by_name((path.as_bytes(), path.len()), &rules(pattern));
+        let want = want.map_or(Meaning::Nothing, |(name, info)| {
+            Meaning::Script(Script {
+                name: name.into(),
+                info: info.into(),
+            })
+        });
+        assert_eq!(meaning, want, "{pattern} {path}");
+    }
+    // A name does not go on behind what was encoded without need.
+    let encoded = find_by_name((b"/a.php/x", 3), &rules("/**"));
+    assert_eq!(encoded, Meaning::Nothing);
+    // Where any name will do, the path is one.
+    let any = Rules {
+        ending: String::new(),
+        index: String::new(),
+        ..rules("/cgi/**")
+    };
+    let meaning = find_by_name((b"/cgi/a/b", 8), &any);
+    assert_eq!(
+        meaning,
+        Meaning::Script(Script {
+            name: b"/cgi/a/b".into(),
+            info: Vec::new(),
+        })
+    );
 }

@@ -179,6 +179,13 @@ impl<W: World> Lookup<'_, W> {
         }
         if is_missing
             && route.is_none()
+            && let Some(path) = routes.remote_index(asked.path)
+            && let Some(route) = routes.of_remote_index(&asked.site.match_path(&path), to.request)
+        {
+            return self.ask(asked, &path, route, to);
+        }
+        if is_missing
+            && route.is_none()
             && let Some((rule, path)) = asked.fallback(to)
         {
             return self.fall_back(asked, (rule, path.as_bytes()), to);

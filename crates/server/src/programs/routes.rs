@@ -59,6 +59,8 @@ pub struct Route {
     takes_slashes: bool,
     /// It takes every request, whatever files there are.
     is_for_all: bool,
+    /// The index file of folders whose scripts are on its program's machine (`script_root`).
+    remote_index: Option<String>,
 }
 
 /// The routes of a site, in the order of their configuration.
@@ -104,6 +106,7 @@ impl Route {
             missing: rules.missing,
             conditions: rules.conditions.clone(),
             takes_slashes: !matches!(rules.to, RouteTo::Pages(_)),
+            remote_index: remote_index(&rules.to),
             is_for_all: !rules.missing
                 && rules.pattern.to_string() == "/**"
                 && conditions::are_none(&rules.conditions),
@@ -241,6 +244,24 @@ impl Routes {
         covering.next().filter(|route| route.takes_slashes)
     }
 
+    /// The path of the index file of a folder that isn't here, where a program may have it.
+    pub fn remote_index(&self, folder: &[u8]) -> Option<Vec<u8>> {
+        let index = self.0.iter().find_map(|it| it.remote_index.as_ref())?;
+        folder
+            .ends_with(b"/")
+            .then(|| [folder, index.as_bytes()].concat())
+    }
+
+    /// The route for such a path.
+    pub fn of_remote_index(
+        &self,
+        matches: &PathMatches<'_>,
+        request: &Request<'_>,
+    ) -> Option<&Arc<Route>> {
+        let route = self.of_request(matches, request).ok().flatten()?;
+        (route.remote_index.is_some() && route.takes(request.method)).then_some(route)
+    }
+
     /// A route for a path without a file, regardless of the route's other conditions.
     pub fn of_missing(&self, matches: &PathMatches<'_>) -> Option<&Arc<Route>> {
         self.for_path(matches).find(|route| route.missing)
@@ -259,6 +280,14 @@ impl Routes {
     fn for_path(&self, matches: &PathMatches<'_>) -> impl Iterator<Item = &Arc<Route>> {
         matches.routes().filter_map(|number| self.0.get(number))
     }
+}
+
+fn remote_index(to: &RouteTo) -> Option<String> {
+    let RouteTo::FastCgi(fastcgi) = to else {
+        return None;
+    };
+    let finds_scripts = fastcgi.script_root.is_some() && fastcgi.script.is_none();
+    (finds_scripts && !fastcgi.index.is_empty()).then(|| fastcgi.index.clone())
 }
 
 /// A path belongs to routes, but they want other requests.
