@@ -32,17 +32,27 @@ impl Endpoint {
     /// Opens the socket at `path`, or at the default place.
     ///
     /// # Errors
-    /// When the place can't be written; the server runs without.
-    pub fn open(path: Option<&Path>) -> std::io::Result<Endpoint> {
-        let path = match path {
-            Some(path) => path.to_path_buf(),
-            None => {
-                let folder = own_folder();
-                std::fs::create_dir_all(&folder)?;
-                remove_dead(&folder);
-                folder.join(format!("{}.sock", std::process::id()))
-            }
-        };
+    /// When the place can't be written: a warning for the operator. The server runs without.
+    pub fn open(path: Option<&Path>) -> Result<Endpoint, String> {
+        let path = path.map_or_else(
+            || own_folder().join(format!("{}.sock", std::process::id())),
+            Path::to_path_buf,
+        );
+        Endpoint::open_at(&path).map_err(|error| {
+            format!(
+                "no admin socket, so status, explain, purge, reload and stop don't reach this server: {}: {error}; set server.admin to a path in a folder that can be written (in a container, a tmpfs or a volume)",
+                path.display()
+            )
+        })
+    }
+
+    fn open_at(path: &Path) -> std::io::Result<Endpoint> {
+        let path = path.to_path_buf();
+        let own = own_folder();
+        if path.parent() == Some(&own) {
+            std::fs::create_dir_all(&own)?;
+            remove_dead(&own);
+        }
         remove_if_dead(&path);
         let listener = UnixListener::bind(&path)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;

@@ -38,6 +38,7 @@ mod heads;
 mod hidden;
 #[cfg_attr(not(feature = "image"), path = "without/image.rs")]
 mod image;
+mod init;
 mod limits;
 mod listeners;
 mod listing;
@@ -105,10 +106,14 @@ fn end_on_panic(is_server: bool) {
 fn main() -> ExitCode {
     tls::install();
     let command = Cli::parse().command;
-    end_on_panic(matches!(
+    let is_server = matches!(
         command,
         Command::Serve(_) | Command::Accelerate(_) | Command::Run { .. }
-    ));
+    );
+    if is_server && let Some(code) = init::run() {
+        return code;
+    }
+    end_on_panic(is_server);
     background::vital(|| run(command))
 }
 

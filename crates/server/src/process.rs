@@ -100,6 +100,9 @@ pub fn run(
     // Only root may read most keys.
     let tls = Tls::open(&config, &logger, None)?;
     let admin = Endpoint::open(config.server.admin.as_deref());
+    if let Err(warning) = &admin {
+        logger.warn(format_args!("{warning}"));
+    }
     let changes = Arc::<Changes>::default();
     // Before its files are given to somebody else.
     let disk_cache = take_disk_cache(&config, &logger)?;

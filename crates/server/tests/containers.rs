@@ -1,6 +1,8 @@
-//! What a container may lack: names that resolve.
+//! What a container does not have: an init process, names that resolve, folders that can be written.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lowroad_testkit::origin::Origin;
@@ -18,6 +20,104 @@ fn can_unshare(test: &str) -> bool {
         skip(test, "namespaces take root and util-linux");
     }
     is_able
+}
+
+/// A program of a CGI route.
+fn cgi(folder: &Folder, name: &str, script: &str) {
+    let file = folder.file(
+        PathBuf::from("cgi").join(name),
+        format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n{script}\n"),
+    );
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).expect("its mode");
+}
+
+/// The body of a program's response.
+fn body(server: &Server, path: &str) -> String {
+    let mut client = server.connect();
+    client.send(format!("GET {path} HTTP/1.0\r\nHost: h\r\n\r\n"));
+    // A program's response of unknown length ends with the connection.
+    client.wait_for_close();
+    let received = String::from_utf8_lossy(&client.received).into_owned();
+    let end = received.find("\r\n\r\n").expect("a head");
+    received[end + 4..].to_owned()
+}
+
+/// The one child of a process.
+fn child_of(pid: u32) -> u32 {
+    let found = Command::new("pgrep")
+        .args(["-P", &pid.to_string()])
+        .output();
+    let found = String::from_utf8(found.expect("pgrep").stdout).expect("text");
+    found.trim().parse().expect("one child")
+}
+
+#[test]
+fn process_1_reaps_what_programs_leave_behind() {
+    if !can_unshare("process_1_reaps_what_programs_leave_behind") {
+        return;
+    }
+    const ORPHANS: usize = 10;
+    let folder = Folder::new();
+    let ended = folder.file("ended", "");
+    // Programs of a server that root started run as nobody.
+    let set_mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("its mode");
+    };
+    set_mode(folder.path(), 0o755);
+    set_mode(&ended, 0o666);
+    cgi(
+        &folder,
+        "leave",
+        &format!(
+            "(echo x >>{}) >/dev/null 2>&1 &\necho left",
+            ended.display()
+        ),
+    );
+    cgi(
+        &folder,
+        "zombies",
+        "cat /proc/[0-9]*/status 2>/dev/null | grep -c '^State:.Z'",
+    );
+    cgi(&folder, "fail", "exit 7");
+    folder.file("www/a.txt", "a");
+    let config = folder.file(
+        "lowroad.toml",
+        format!(
+            "[server]\nworkers = 1\nuser = \"root\"\nadmin = \"{0}/admin\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{0}/www\"\n\
+             [[site.route]]\npattern = \"/c/**\"\ncgi = \"{0}/cgi\"\n",
+            folder.path().display()
+        ),
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--kill-child", "-pf", "--mount-proc", PROGRAM, "run", "-c"])
+        .arg(config);
+    let mut server = Server::spawn(command);
+    for _ in 0..ORPHANS {
+        assert_eq!(body(&server, "/c/leave"), "left\n");
+    }
+    wait_until("the orphans' last act", || {
+        let text = fs::read_to_string(&ended).expect("a file");
+        (text.lines().count() == ORPHANS).then_some(())
+    });
+    wait_until("no zombies", || {
+        (body(&server, "/c/zombies") == "0\n").then_some(())
+    });
+    // The exit state of the server's own children is still the server's.
+    assert_eq!(server.get("/c/fail").status, 200);
+    let init = child_of(server.pid());
+    let signal = |name: &str| {
+        let sent = Command::new("kill")
+            .args(["-s", name, &init.to_string()])
+            .status();
+        assert!(sent.expect("kill").success());
+    };
+    folder.file("www/b.txt", "b");
+    signal("HUP");
+    server.wait_for_error_line("is in force");
+    assert_eq!(server.get("/a.txt").text(), "a");
+    signal("TERM");
+    assert_eq!(server.wait_for_end().code(), Some(0));
 }
 
 #[test]
@@ -66,4 +166,20 @@ fn an_origin_whose_name_is_unknown_keeps_nothing_else_from_its_start() {
         (response.status == 200).then(|| response.text())
     });
     server.wait_for_error_line("the name can be looked up again");
+}
+
+#[test]
+fn without_an_admin_socket_the_log_says_why() {
+    let folder = Folder::new();
+    folder.file("www/a.txt", "a");
+    let config = format!(
+        "[server]\nworkers = 1\nadmin = \"{0}/absent/admin\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{0}/www\"\n",
+        folder.path().display()
+    );
+    let server = Server::run(PROGRAM, &folder, &config);
+    let line = server.wait_for_error_line("no admin socket");
+    for part in ["/absent/admin", "server.admin", "warn"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert_eq!(server.get("/a.txt").text(), "a");
 }
