@@ -2,6 +2,8 @@
 //!
 //! What the keys mean and their defaults are in [`crate::schema`].
 
+use std::io::{self, ErrorKind};
+
 use crate::class::{list, rate_of};
 use crate::reader::{At, Item, Section, Source};
 use crate::site::Marks;
@@ -37,13 +39,18 @@ pub(crate) fn rule(section: Section<'_>) -> Option<Marked> {
     Some((rule, at))
 }
 
-/// That files of users are there and can be used. What the server's user may not read is found out when it starts.
+/// Checks that files of users exist and are well-formed. A file that this user may not read is left to the server, which
+/// may have read it before it gave up root.
 pub(crate) fn check_files(source: &Source<'_>, site: &Site, marks: &Marks) {
     for (rule, at) in site.access.iter().zip(&marks.access) {
         let Action::Auth(auth) = &rule.action else {
             continue;
         };
         let read = std::fs::read_to_string(&auth.file);
+        let is_denied = |error: &io::Error| error.kind() == ErrorKind::PermissionDenied;
+        if read.as_ref().is_err_and(is_denied) {
+            continue;
+        }
         let read = read.map_err(|error| format!("cannot be used: {error}"));
         if let Err(why) = read.and_then(|text| crate::passwords::users(&text)) {
             let what = format!("{}: {why}", auth.file.display());

@@ -186,6 +186,9 @@ fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
         let listening = (&running.listeners, &tls);
         let sites = Sites::new(&config, listening, &programs, Some(&running.sites));
         let sites = sites.map_err(|error| error.to_string())?;
+        for fault in sites.faults() {
+            running.logger.warn(format_args!("{fault}"));
+        }
         Ok((sites, tls, programs.modules()))
     });
     let (sites, tls, modules) = sites.inspect_err(|_| {

@@ -139,7 +139,7 @@ impl Sites {
             };
             let guarded = earlier.with_names(rules);
             let guarded = guarded.and_then(|old| Some((&old.rules, old.guard.as_ref()?)));
-            let guard = Guard::of(rules, guarded)?;
+            let guard = Guard::of(rules, guarded, |file| earlier.users(file))?;
             let routes = Arc::new(routes);
             all.push(Arc::new(Site::new(rules, identity, id, (routes, guard))));
         }
@@ -186,6 +186,18 @@ impl Sites {
             offers: self.offers.clone(),
             tls: self.tls.clone(),
             ..Sites::at(all, id_next, classes, config, listeners)
+        })
+    }
+
+    /// What is in force though its file can't be used now, for the log.
+    pub fn faults(&self) -> impl Iterator<Item = String> {
+        let guards = self.all.iter().filter_map(|site| site.guard.as_ref());
+        let passwords = guards.flat_map(|guard| guard.passwords());
+        passwords.filter_map(|it| {
+            let (file, fault) = (it.file().display(), it.fault()?);
+            Some(format!(
+                "{file}: the users read before stay in force: {fault}"
+            ))
         })
     }
 

@@ -1,6 +1,6 @@
 //! From root to somebody less, once all is opened that needs root.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
@@ -9,17 +9,26 @@ use std::path::Path;
 use lowroad_config::{Config, LogTarget, Root};
 use nix::unistd::{Gid, Group, Uid, User, chown, getgrouplist, initgroups, setgid, setuid};
 use rustix::fs::OFlags;
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
+    set_keep_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 
 /// The user that a server started as root becomes when it is told nothing else, and CGI programs of one
 /// that stays root.
 const DEFAULT_USER: &str = "nobody";
+/// What the server keeps of root's capabilities: a reload may add a port below 1024.
+const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
 /// Gives up root, if this process has it. Returns what is to be said about it.
 ///
 /// # Errors
 /// When the configured user or group does not exist, or the kernel refuses.
 pub fn drop_root(config: &Config) -> Result<Option<String>, String> {
+    if !Uid::effective().is_root() {
+        // Otherwise programs that the server starts would have its capabilities. Kernels without ambient sets refuse.
+        let _ = clear_ambient_capability_set();
+    }
     let (user, gid) = match account(config)? {
         ServerAccount::Other(user, gid) => (user, gid),
         ServerAccount::Unchanged => {
@@ -43,11 +52,26 @@ pub fn drop_root(config: &Config) -> Result<Option<String>, String> {
             .map_err(|error| format!("can't give {} to {}: {error}", path.display(), user.name))?;
     }
     let name = CString::new(user.name.clone()).map_err(|error| error.to_string())?;
-    initgroups(&name, gid)
-        .and_then(|()| setgid(gid))
-        .and_then(|()| setuid(user.uid))
+    become_user(&name, user.uid, gid)
         .map_err(|error| format!("can't become user {}: {error}", user.name))?;
     Ok(Some(format!("runs as user {}", user.name)))
+}
+
+/// Changes the user of the whole process. The calling thread, and those that it starts later, keep [`KEPT`].
+fn become_user(name: &CStr, user: Uid, group: Gid) -> io::Result<()> {
+    set_keep_capabilities(true)?;
+    initgroups(name, group)?;
+    setgid(group)?;
+    setuid(user)?;
+    let kept = capabilities(None)?.permitted & KEPT;
+    // Not inheritable: a program that the server starts has none of them.
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets)?;
+    Ok(set_keep_capabilities(false)?)
 }
 
 /// The user that a server becomes.

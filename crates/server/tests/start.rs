@@ -147,8 +147,12 @@ fn root_is_given_up() {
         let groups = id(user, "-G");
         let groups: Vec<&str> = groups.split(' ').collect();
         assert_eq!(process(&server, "Groups:"), groups, "{user}");
-        assert_eq!(process(&server, "CapEff:"), ["0000000000000000"], "{user}");
-        assert_eq!(process(&server, "CapPrm:"), ["0000000000000000"], "{user}");
+        // CAP_NET_BIND_SERVICE, for ports that a reload adds.
+        assert_eq!(process(&server, "CapEff:"), ["0000000000000400"], "{user}");
+        assert_eq!(process(&server, "CapPrm:"), ["0000000000000400"], "{user}");
+        // Programs that the server starts have none.
+        assert_eq!(process(&server, "CapInh:"), ["0000000000000000"], "{user}");
+        assert_eq!(process(&server, "CapAmb:"), ["0000000000000000"], "{user}");
     }
 }
 

@@ -10,6 +10,7 @@ pub mod passwords;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -58,13 +59,14 @@ pub struct RuleInput {
 
 impl Guard {
     /// What stands before this site, if anything does; that of the site with the same names and addresses before, if
-    /// nothing of it has changed.
+    /// nothing of it has changed. `users` finds the users of a file that are in force.
     ///
     /// # Errors
     /// A file of users can't be used; the text says which and why.
     pub fn of(
         site: &config::Site,
         before: Option<(&config::Site, &Arc<Guard>)>,
+        users: impl Fn(&Path) -> Option<Arc<Passwords>>,
     ) -> io::Result<Option<Arc<Guard>>> {
         if site.access.is_empty() && site.trusted_proxies.addresses.is_empty() {
             return Ok(None);
@@ -74,7 +76,11 @@ impl Guard {
         {
             return Ok(Some(known.clone()));
         }
-        let rules: io::Result<Vec<Rule>> = site.access.iter().map(Rule::new).collect();
+        let rules: io::Result<Vec<Rule>> = site
+            .access
+            .iter()
+            .map(|rule| Rule::new(rule, &users))
+            .collect();
         Ok(Some(Arc::new(Guard {
             rules: rules?,
             index: RuleIndex::new(&site.access),
@@ -130,6 +136,11 @@ impl Guard {
         self.rules.get(number)
     }
 
+    /// The files of users that its rules ask for.
+    pub fn passwords(&self) -> impl Iterator<Item = &Arc<Passwords>> {
+        self.rules.iter().filter_map(Rule::passwords)
+    }
+
     /// What its rules did, for people.
     pub fn status(&self) -> impl Iterator<Item = String> {
         self.rules.iter().filter_map(Rule::status)
@@ -137,12 +148,17 @@ impl Guard {
 }
 
 impl Rule {
-    fn new(config: &config::Rule) -> io::Result<Rule> {
+    fn new(
+        config: &config::Rule,
+        users: impl Fn(&Path) -> Option<Arc<Passwords>>,
+    ) -> io::Result<Rule> {
         let (mut limit, mut passwords) = (None, None);
         match &config.action {
             Action::Limit(rate) => limit = Some(Limit::new(rate)),
             Action::Auth(auth) => {
-                passwords = Some(Arc::new(Passwords::open(&auth.file, &auth.realm)?));
+                let before = users(&auth.file);
+                let opened = Passwords::open(&auth.file, &auth.realm, before.as_deref())?;
+                passwords = Some(Arc::new(opened));
             }
             Action::Deny(_) | Action::Allow | Action::Fallback(_) => {}
         }

@@ -7,7 +7,7 @@ mod basic;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -79,14 +79,22 @@ pub enum Checked {
 }
 
 impl Passwords {
-    /// By this file, which is read now.
+    /// By this file, which is read now. If it can't be read, the users that `before` has of the same file stay.
     ///
     /// # Errors
     /// It can't be used, or there are no threads; the text says which file.
-    pub fn open(file: &Path, realm: &str) -> io::Result<Passwords> {
+    pub fn open(file: &Path, realm: &str, before: Option<&Passwords>) -> io::Result<Passwords> {
         helpers()?;
-        let named = |why: String| io::Error::other(format!("{}: {why}", file.display()));
-        let (users, stamp) = read(file).map_err(named)?;
+        let (users, stamp, fault) = match (read(file), before) {
+            (Ok((users, stamp)), _) => (Arc::new(users), stamp, None),
+            (Err(error), Some(before)) if error.kind() != ErrorKind::InvalidData => {
+                let state = before.lock();
+                (state.users.clone(), state.stamp, Some(error.to_string()))
+            }
+            (Err(error), _) => {
+                return Err(io::Error::other(format!("{}: {error}", file.display())));
+            }
+        };
         Ok(Passwords {
             file: file.into(),
             realm: realm.into(),
@@ -96,11 +104,11 @@ impl Passwords {
                 burst: TRIES,
             }),
             state: Mutex::new(State {
-                users: Arc::new(users),
+                users,
                 stamp,
                 looked_ms: clock::now_ms(),
                 known: HashMap::new(),
-                fault: None,
+                fault,
             }),
             waiting: Mutex::default(),
             wrong: AtomicU64::new(0),
@@ -208,8 +216,18 @@ impl Passwords {
                 state.stamp = stamp;
                 state.fault = None;
             }
-            Err(why) => state.fault = Some(why),
+            Err(error) => state.fault = Some(error.to_string()),
         }
+    }
+
+    /// The file of users.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Why the file as it is now is not in force, if it is not.
+    pub fn fault(&self) -> Option<String> {
+        self.lock().fault.clone()
     }
 
     /// For people.
@@ -307,14 +325,19 @@ fn is_argon2(password: &[u8], hash: &str) -> bool {
     hash.is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
 }
 
-fn read(file: &Path) -> Result<(Users, Option<Stamp>), String> {
+/// # Errors
+/// Of kind [`ErrorKind::InvalidData`] if the file was read and can't be used.
+fn read(file: &Path) -> io::Result<(Users, Option<Stamp>)> {
+    let invalid = |why: String| io::Error::new(ErrorKind::InvalidData, why);
     let before = stamp(file);
     let len = before.map_or(0, |stamp| stamp.len);
     if len > PASSWORD_FILE_LEN_MAX {
-        return Err(format!("it is longer than {PASSWORD_FILE_LEN_MAX} bytes"));
+        return Err(invalid(format!(
+            "it is longer than {PASSWORD_FILE_LEN_MAX} bytes"
+        )));
     }
-    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
-    Ok((passwords::users(&text)?, before))
+    let text = std::fs::read_to_string(file)?;
+    Ok((passwords::users(&text).map_err(invalid)?, before))
 }
 
 fn stamp(file: &Path) -> Option<Stamp> {
@@ -342,7 +365,7 @@ mod tests {
         let folder = lowroad_testkit::Folder::new();
         let hash = bcrypt::hash("right", 4).expect("a hash");
         let file = folder.file("users", format!("ann:{hash}\n"));
-        let passwords = Arc::new(Passwords::open(&file, "realm").expect("a file"));
+        let passwords = Arc::new(Passwords::open(&file, "realm", None).expect("a file"));
         let (to, from) = channel();
         let shown = |password: &str| Credentials {
             user: "ann".into(),

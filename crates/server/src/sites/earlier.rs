@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use lowroad_config::{self as config, Name};
 
 use super::identity::Identity;
 use super::{Site, Sites};
+use crate::guard::passwords::Passwords;
 
 /// The sites that were served until now.
 #[derive(Default)]
@@ -15,6 +17,8 @@ pub struct EarlierSites<'b> {
     /// Those that no new site continues yet, by the key of their identity.
     left: HashMap<u64, Vec<&'b Arc<Site>>>,
     by_names: HashMap<(&'b [Name], &'b [SocketAddr]), &'b Arc<Site>>,
+    /// The users in force, by their file.
+    users: HashMap<&'b Path, &'b Arc<Passwords>>,
 }
 
 impl<'b> EarlierSites<'b> {
@@ -26,6 +30,9 @@ impl<'b> EarlierSites<'b> {
             same_key.push(site);
             let names = (site.rules.names.as_slice(), site.rules.listen.as_slice());
             earlier.by_names.entry(names).or_insert(site);
+            let guard = site.guard.iter();
+            let users = guard.flat_map(|guard| guard.passwords());
+            earlier.users.extend(users.map(|it| (it.file(), it)));
         }
         earlier
     }
@@ -42,5 +49,10 @@ impl<'b> EarlierSites<'b> {
     pub fn with_names(&self, rules: &config::Site) -> Option<&'b Arc<Site>> {
         let names = (rules.names.as_slice(), rules.listen.as_slice());
         self.by_names.get(&names).copied()
+    }
+
+    /// The users of a file that are in force.
+    pub fn users(&self, file: &Path) -> Option<Arc<Passwords>> {
+        self.users.get(file).map(|users| (*users).clone())
     }
 }

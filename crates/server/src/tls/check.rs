@@ -1,9 +1,10 @@
 //! What `lowroad check` says of certificates and keys.
 
-use lowroad_config::{self as config, Acme, ClientCertificates, Config};
+use lowroad_config::{self as config, Acme, Config};
 
+use super::client_authorities::ClientAuthorities;
 use super::files::Pairs;
-use super::{clients, unix_s};
+use super::unix_s;
 use crate::user;
 
 /// Reads all files that a configuration names. Returns the errors that keep the server from starting, and the warnings, a
@@ -12,7 +13,7 @@ pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     let sites = config.sites.iter().filter(|site| site.tls.is_some());
     let sites: Vec<config::Site> = sites.cloned().collect();
     let (mut problems, mut warnings) = (Vec::new(), Vec::new());
-    match Pairs::read(&sites, unix_s()) {
+    match Pairs::read(&sites, unix_s(), None) {
         Ok((_, doubts)) => warnings.extend(doubts),
         Err(fatal) => problems.push(fatal),
     }
@@ -26,13 +27,7 @@ pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
             Err(doubt) => warnings.push(format!("acme: {doubt}")),
         }
     }
-    for tls in sites.iter().filter_map(|site| site.tls.as_ref()) {
-        if tls.clients != ClientCertificates::None
-            && let Err(error) = clients(&tls.clients)
-        {
-            problems.push(format!("client_ca: {error}"));
-        }
-    }
+    problems.extend(ClientAuthorities::read(&sites, None).err());
     (problems, warnings)
 }
 

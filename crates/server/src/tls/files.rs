@@ -42,11 +42,16 @@ type Stamps = Vec<Option<Stamp>>;
 type Stamp = (u64, u64, u64, i64, i64);
 
 impl Pairs {
-    /// Reads those of all sites. What is doubtful comes along.
+    /// Reads those of all sites. A certificate whose files can't be read, but that `before` has, stays in use. What is
+    /// doubtful comes along.
     ///
     /// # Errors
     /// What can't be used, a line each.
-    pub fn read(sites: &[config::Site], unix_s: u64) -> Result<(Pairs, Vec<String>), String> {
+    pub fn read(
+        sites: &[config::Site],
+        unix_s: u64,
+        before: Option<&Pairs>,
+    ) -> Result<(Pairs, Vec<String>), String> {
         let mut pairs = Pairs {
             files: Vec::new(),
             by_files: HashMap::new(),
@@ -60,14 +65,23 @@ impl Pairs {
                 if pairs.by_files.contains_key(&files) {
                     continue;
                 }
-                match OfFiles::read(files, unix_s) {
-                    Ok((read, problems)) => {
-                        doubts.extend(problems.iter().map(Problem::to_string));
-                        pairs.by_files.insert(read.files.clone(), pairs.files.len());
-                        pairs.files.push(read);
+                let used = before.and_then(|before| before.of_files(&files));
+                let (read, problems) = match (OfFiles::read(files, unix_s), used) {
+                    (Ok(read), _) => read,
+                    (Err(problem), Some(used)) if problem.is_unreadable() => {
+                        doubts.push(format!(
+                            "the certificate read before stays in use: {problem}"
+                        ));
+                        (used.in_use(), Vec::new())
                     }
-                    Err(problem) => fatal.push(problem.to_string()),
-                }
+                    (Err(problem), _) => {
+                        fatal.push(problem.to_string());
+                        continue;
+                    }
+                };
+                doubts.extend(problems.iter().map(Problem::to_string));
+                pairs.by_files.insert(read.files.clone(), pairs.files.len());
+                pairs.files.push(read);
             }
             if tls.local {
                 match local::sign(site, unix_s) {
@@ -85,13 +99,14 @@ impl Pairs {
         Ok((pairs, doubts))
     }
 
+    fn of_files(&self, files: &Files) -> Option<&OfFiles> {
+        self.files.get(*self.by_files.get(files)?)
+    }
+
     /// Those of a site.
     pub fn of_site(&self, site: &config::Site) -> impl Iterator<Item = &Pair> {
         let named = site.tls.iter().flat_map(|tls| &tls.certificates);
-        let of_files = named.filter_map(|named| {
-            let at = *self.by_files.get(&files(named))?;
-            Some(&self.files.get(at)?.pair)
-        });
+        let of_files = named.filter_map(|named| Some(&self.of_files(&files(named))?.pair));
         let is_local = site.tls.as_ref().is_some_and(|tls| tls.local);
         let local = is_local.then(|| self.local.get(&site.names)).flatten();
         of_files.chain(local)
@@ -153,6 +168,18 @@ impl OfFiles {
             is_lost: false,
         };
         Ok((read, doubts))
+    }
+
+    /// The same certificate, not watched yet.
+    fn in_use(&self) -> OfFiles {
+        OfFiles {
+            files: self.files.clone(),
+            pair: self.pair.clone(),
+            read: self.read.clone(),
+            seen: self.seen.clone(),
+            watch: None,
+            is_lost: self.is_lost,
+        }
     }
 
     fn follow(&mut self, watcher: Option<&Watcher>, unix_s: u64, logger: &Logger) -> bool {

@@ -6,6 +6,7 @@
 mod automatic;
 mod certificates;
 mod check;
+mod client_authorities;
 mod faults;
 mod files;
 mod layer;
@@ -15,7 +16,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use lowroad_config::{self as config, ClientCertificates, Config, TlsVersion};
+use lowroad_config::{self as config, Config, TlsVersion};
 use lowroad_engine::kernel_tls;
 use lowroad_engine::layer::Layer;
 use lowroad_log::Logger;
@@ -27,6 +28,7 @@ use lowroad_tls::{
 use crate::clock;
 use crate::watch::Watcher;
 use automatic::{Automatic, Source};
+use client_authorities::ClientAuthorities;
 use faults::Faults;
 use files::Pairs;
 
@@ -50,6 +52,7 @@ struct Shared {
     /// Sites that have TLS.
     sites: Vec<config::Site>,
     pairs: Mutex<Pairs>,
+    client_authorities: ClientAuthorities,
     offers: HashMap<SocketAddr, Arc<Offer>>,
     kernel: KernelTls,
 }
@@ -99,15 +102,22 @@ impl Tls {
         process.clock.set(unix_s());
         let sites = config.sites.iter().filter(|it| it.tls.is_some());
         let sites: Vec<config::Site> = sites.cloned().collect();
-        let (pairs, doubts) = Pairs::read(&sites, process.clock.unix_s())?;
-        for doubt in doubts {
+        let before = before.map(|before| &*before.0);
+        let (pairs, doubts) = {
+            let used = before.map(|it| it.pairs.lock().unwrap_or_else(PoisonError::into_inner));
+            Pairs::read(&sites, process.clock.unix_s(), used.as_deref())?
+        };
+        let used = before.map(|before| &before.client_authorities);
+        let (client_authorities, more) = ClientAuthorities::read(&sites, used)?;
+        for doubt in doubts.into_iter().chain(more) {
             logger.warn(format_args!("{doubt}"));
         }
         let kernel = KernelTls::of(config.server.kernel_tls, logger);
         let mut offers = HashMap::new();
         for address in sites.iter().flat_map(config::Site::tls_addresses) {
             if !offers.contains_key(address) {
-                let mut offer = Offer::new(*address, &sites, &pairs, &process)?;
+                let mut offer =
+                    Offer::new(*address, &sites, (&pairs, &client_authorities), &process)?;
                 offer.may_offload = matches!(kernel, KernelTls::On);
                 offers.insert(*address, Arc::new(offer));
             }
@@ -116,6 +126,7 @@ impl Tls {
             process,
             sites,
             pairs: Mutex::new(pairs),
+            client_authorities,
             offers,
             kernel,
         })))
@@ -266,7 +277,7 @@ impl Offer {
     fn new(
         address: SocketAddr,
         sites: &[config::Site],
-        pairs: &Pairs,
+        (pairs, client_authorities): (&Pairs, &ClientAuthorities),
         process: &Process,
     ) -> Result<Offer, String> {
         let automatic = process.automatic.source();
@@ -283,7 +294,7 @@ impl Offer {
                 TlsVersion::Tls12 => Version::Tls12,
                 TlsVersion::Tls13 => Version::Tls13,
             };
-            settings.clients = clients(&tls.clients)?;
+            settings.clients = client_authorities.settings(&tls.clients);
         }
         let acceptor = Acceptor::new(&settings);
         Ok(Offer {
@@ -316,17 +327,6 @@ impl Offer {
 
 fn no_keys(error: impl std::fmt::Display) -> String {
     format!("no keys for tickets: {error}")
-}
-
-fn clients(clients: &ClientCertificates) -> Result<lowroad_tls::ClientCertificates, String> {
-    let read = |path: &std::path::PathBuf| {
-        std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
-    };
-    Ok(match clients {
-        ClientCertificates::None => lowroad_tls::ClientCertificates::None,
-        ClientCertificates::Request(path) => lowroad_tls::ClientCertificates::Request(read(path)?),
-        ClientCertificates::Require(path) => lowroad_tls::ClientCertificates::Require(read(path)?),
-    })
 }
 
 fn unix_s() -> u64 {

@@ -59,6 +59,11 @@ impl Problem {
         }
     }
 
+    /// Whether the file cannot be read, so that nothing is known about its contents.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self.reason, Reason::Unreadable(_))
+    }
+
     /// Whether the certificate cannot be shown at all. The others are of use to some clients.
     pub fn is_fatal(&self) -> bool {
         matches!(

@@ -1,0 +1,71 @@
+//! The files of authorities that client certificates are verified with (`client_ca`), as they were read.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use lowroad_config::{self as config, ClientCertificates};
+
+/// The contents of all files, in PEM.
+#[derive(Default)]
+pub struct ClientAuthorities(HashMap<PathBuf, Vec<u8>>);
+
+impl ClientAuthorities {
+    /// Reads the files of all sites. What can't be read, but was read `before`, stays in use; a warning for each comes along.
+    ///
+    /// # Errors
+    /// What can't be read, a line each.
+    pub fn read(
+        sites: &[config::Site],
+        before: Option<&ClientAuthorities>,
+    ) -> Result<(ClientAuthorities, Vec<String>), String> {
+        let (mut read, mut fatal) = (ClientAuthorities::default(), Vec::new());
+        let mut warnings = Vec::new();
+        let settings = sites.iter().filter_map(|site| site.tls.as_ref());
+        for path in settings.filter_map(|tls| path(&tls.clients)) {
+            if read.0.contains_key(path) {
+                continue;
+            }
+            let used = before.and_then(|before| before.0.get(path));
+            let pem = match (std::fs::read(path), used) {
+                (Ok(pem), _) => pem,
+                (Err(error), Some(used)) => {
+                    warnings.push(format!(
+                        "the authorities of clients read before stay in use: {}: {error}",
+                        path.display()
+                    ));
+                    used.clone()
+                }
+                (Err(error), None) => {
+                    fatal.push(format!("client_ca: {}: {error}", path.display()));
+                    continue;
+                }
+            };
+            read.0.insert(path.to_owned(), pem);
+        }
+        match fatal.is_empty() {
+            true => Ok((read, warnings)),
+            false => Err(fatal.join("\n")),
+        }
+    }
+
+    /// What clients of a site are asked for.
+    pub fn settings(&self, clients: &ClientCertificates) -> lowroad_tls::ClientCertificates {
+        let pem = |path: &PathBuf| self.0.get(path).cloned().unwrap_or_default();
+        match clients {
+            ClientCertificates::None => lowroad_tls::ClientCertificates::None,
+            ClientCertificates::Request(path) => {
+                lowroad_tls::ClientCertificates::Request(pem(path))
+            }
+            ClientCertificates::Require(path) => {
+                lowroad_tls::ClientCertificates::Require(pem(path))
+            }
+        }
+    }
+}
+
+fn path(clients: &ClientCertificates) -> Option<&Path> {
+    match clients {
+        ClientCertificates::None => None,
+        ClientCertificates::Request(path) | ClientCertificates::Require(path) => Some(path),
+    }
+}

@@ -1,0 +1,228 @@
+//! A server that gave up root: what only root may read, write or bind at stays in reach, or at least in use. All of it
+//! over real processes, as root.
+
+use std::fs::{self, Permissions};
+use std::net::SocketAddr;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::PathBuf;
+use std::process::Command;
+
+use lowroad_testkit::{Client, Folder, Response, Server, skip};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+/// The user `nobody`.
+const NOBODY: u32 = 65534;
+
+/// A server that runs as `nobody`, with files that only root may read.
+struct Setup {
+    folder: Folder,
+    server: Option<Server>,
+}
+
+/// Whether the tests run as root with curl; says so if not.
+fn can_run(test: &str) -> bool {
+    let id = Command::new("id").arg("-u").output().expect("id");
+    if id.stdout != b"0\n" {
+        skip(test, "not root");
+        return false;
+    }
+    if Command::new("curl").arg("--version").output().is_err() {
+        skip(test, "curl is missing");
+        return false;
+    }
+    true
+}
+
+impl Setup {
+    /// A site over TLS and one without, with a key, a file of users and a folder of authorities that are root's.
+    fn new() -> Setup {
+        let folder = Folder::new();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
+        folder.file("www/page", "served");
+        fs::create_dir(folder.path().join("secret")).expect("a folder");
+        let mut setup = Setup {
+            folder,
+            server: None,
+        };
+        setup.renew_certificate();
+        setup.folder.file("secret/users", USERS);
+        setup.write_config("");
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "-c"]).arg(setup.config());
+        setup.server = Some(Server::spawn(command));
+        setup
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.path().join("lowroad.toml")
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().expect("it was started")
+    }
+
+    fn secret(&self, name: &str, content: impl AsRef<[u8]>) {
+        let file = self.folder.file(format!("secret/{name}"), content);
+        fs::set_permissions(file, Permissions::from_mode(0o600)).expect("a mode");
+    }
+
+    fn renew_certificate(&self) {
+        let made =
+            rcgen::generate_simple_self_signed(["s.test".to_owned()]).expect("a certificate");
+        self.folder.file("cert.pem", made.cert.pem());
+        self.secret("authorities.pem", made.cert.pem());
+        self.secret("key.pem", made.signing_key.serialize_pem());
+    }
+
+    /// Hides all that is root's, the names too.
+    fn close_secrets(&self) {
+        let folder = self.folder.path().join("secret");
+        fs::set_permissions(folder, Permissions::from_mode(0o700)).expect("a mode");
+    }
+
+    fn write_config(&self, more: &str) {
+        let at = self.folder.path().display();
+        let text = format!(
+            "[server]\nadmin = \"{at}/admin\"\nuser = \"nobody\"\nworkers = 1\n\
+             [log]\naccess = \"{at}/secret/access.log\"\n\
+             [[site]]\nnames = \"plain.test\"\nlisten = \"127.0.0.1:0\"\nroot = \"{at}/www\"\n\
+             [[site.rule]]\npattern = \"/private/**\"\nauth = \"{at}/secret/users\"\n\
+             [[site]]\nnames = \"s.test\"\nlisten = []\nroot = \"{at}/www\"\n\
+             [site.tls]\nlisten = \"127.0.0.2:0\"\ncertificate = \"{at}/cert.pem\"\nkey = \"{at}/secret/key.pem\"\n\
+             client = \"request\"\nclient_ca = \"{at}/secret/authorities.pem\"\n{more}"
+        );
+        fs::write(self.config(), text).expect("a configuration");
+    }
+
+    /// Adds a site that has nothing to do with the rest.
+    fn add_site(&self) {
+        let at = self.folder.path().display();
+        self.write_config(&format!(
+            "[[site]]\nnames = \"new.test\"\nlisten = \"127.0.0.1:0\"\nroot = \"{at}/www\"\n\
+             [[site.rule]]\npattern = \"/other/**\"\nauth = \"{at}/secret/users\"\n"
+        ));
+    }
+
+    /// Reads the configuration again: what the command says, and whether it succeeded.
+    fn reload(&self) -> (bool, String) {
+        let admin = self.folder.path().join("admin");
+        let mut command = Command::new(PROGRAM);
+        let output = command.arg("reload").arg("--admin").arg(admin).output();
+        let output = output.expect("it runs");
+        let said = [output.stdout, output.stderr].concat();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
+    }
+
+    fn plain(&self) -> SocketAddr {
+        self.server().addresses[0]
+    }
+
+    fn get(&self, host: &str, path: &str, fields: &str) -> Response {
+        let mut client = Client::connect(self.plain());
+        client.send(format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"
+        ));
+        client.response()
+    }
+
+    /// Whether the certificate of the file is the one that is shown over TLS.
+    fn shows_certificate(&self) -> bool {
+        let port = self.server().addresses[1].port();
+        let output = Command::new("curl")
+            .args(["--silent", "--cacert"])
+            .arg(self.folder.path().join("cert.pem"))
+            .arg("--resolve")
+            .arg(format!("s.test:{port}:127.0.0.2"))
+            .arg(format!("https://s.test:{port}/page"))
+            .output()
+            .expect("curl");
+        output.stdout == b"served"
+    }
+}
+
+/// A user and the hash of the password `right`, at the least cost of bcrypt.
+const USERS: &str = "ann:$2y$04$rnvvtkQTn0QK0hD36HlXz.7jb3.t.w9xxaLpDfoLRzk5B7SJQu/Je\n";
+/// `ann:right` in base64.
+const CREDENTIALS: &str = "Authorization: Basic YW5uOnJpZ2h0\r\n";
+
+fn assert_serves(setup: &Setup) {
+    assert_eq!(setup.get("new.test", "/page", "").text(), "served");
+    assert!(setup.shows_certificate());
+    for (host, path) in [("plain.test", "/private/x"), ("new.test", "/other/x")] {
+        assert_eq!(setup.get(host, path, "").status, 401);
+        assert_eq!(setup.get(host, path, CREDENTIALS).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn files_that_can_not_be_read_again_stay_in_use() {
+    if !can_run("files_that_can_not_be_read_again_stay_in_use") {
+        return;
+    }
+    let setup = Setup::new();
+    assert!(setup.shows_certificate());
+    let users = setup.folder.path().join("secret/users");
+    fs::set_permissions(users, Permissions::from_mode(0o600)).expect("a mode");
+    // The user of the server could have written it, so it names nothing that root opens.
+    chown(setup.config(), Some(NOBODY), None).expect("an owner");
+    setup.add_site();
+    for close in [false, true] {
+        if close {
+            setup.close_secrets();
+        }
+        let (done, said) = setup.reload();
+        assert!(done, "{said}");
+        assert_serves(&setup);
+        // The log has equal lines of a second once.
+        if !close {
+            for name in ["key.pem", "authorities.pem", "users"] {
+                setup
+                    .server()
+                    .wait_for_error_line(&format!("secret/{name}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_was_not_in_use_has_to_be_readable() {
+    if !can_run("a_file_that_was_not_in_use_has_to_be_readable") {
+        return;
+    }
+    let setup = Setup::new();
+    chown(setup.config(), Some(NOBODY), None).expect("an owner");
+    let at = setup.folder.path().display();
+    setup.secret("others", "ann:x\n");
+    setup.write_config(&format!(
+        "[[site]]\nnames = \"new.test\"\nlisten = \"127.0.0.1:0\"\nroot = \"{at}/www\"\n\
+         [[site.rule]]\npattern = \"/other/**\"\nauth = \"{at}/secret/others\"\n"
+    ));
+    let (done, said) = setup.reload();
+    assert!(
+        !done && said.contains("secret/others: Permission denied"),
+        "{said}"
+    );
+    assert_eq!(setup.get("plain.test", "/page", "").text(), "served");
+}
+
+#[test]
+fn a_reload_adds_a_port_below_1024() {
+    if !can_run("a_reload_adds_a_port_below_1024") {
+        return;
+    }
+    let setup = Setup::new();
+    let at = setup.folder.path().display();
+    // An address of loopback that no other server uses.
+    let address = "127.94.31.20:443";
+    setup.write_config(&format!(
+        "[[site]]\nnames = \"new.test\"\nlisten = \"{address}\"\nroot = \"{at}/www\"\n"
+    ));
+    let (done, said) = setup.reload();
+    assert!(done, "{said}");
+    let mut client = Client::connect(address.parse().expect("an address"));
+    client.send("GET /page HTTP/1.1\r\nHost: new.test\r\n\r\n");
+    assert_eq!(client.response().text(), "served");
+}
