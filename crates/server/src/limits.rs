@@ -107,12 +107,13 @@ fn section_len_max(limits: &lowroad_config::Limits) -> usize {
 /// Where proxies say whose connections they pass on. All sites of an address have the same.
 fn introduced(config: &Config, listeners: &Listeners) -> Vec<Introduced> {
     let mut all: Vec<Introduced> = Vec::new();
+    let places = listeners.places(&config.sites);
     for site in config
         .sites
         .iter()
         .filter(|it| !it.proxy_protocol.is_empty())
     {
-        for listener in listeners.of_site(site, &config.sites) {
+        for listener in places.of_site(site) {
             if !all.iter().any(|known| known.listener == listener) {
                 let from = site.proxy_protocol.iter().map(Prefix::range).collect();
                 all.push(Introduced { listener, from });

@@ -1,12 +1,19 @@
 //! Which addresses the process listens at, and the sockets for each worker.
 
+mod adopted;
+mod places;
+
 use std::collections::HashMap;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use listenfd::ListenFd;
 use lowroad_config::{self as config, Config};
 use lowroad_engine::ListenerId;
 use lowroad_engine::listener::{Listener, probe};
+use rustix::io::Errno;
+
+use adopted::AdoptedSocket;
+pub use places::Places;
 
 /// The addresses in use.
 #[derive(Clone, Default)]
@@ -14,7 +21,7 @@ pub struct Listeners {
     /// What the configuration calls them, and their numbers.
     pub ids: HashMap<SocketAddr, ListenerId>,
     /// Sockets that the supervisor handed over; they take the place of all addresses.
-    pub adopted: Vec<ListenerId>,
+    adopted: Vec<AdoptedSocket>,
     /// Where they really are: a port 0 has become another.
     pub addresses: Vec<(ListenerId, SocketAddr)>,
     next: u16,
@@ -40,28 +47,6 @@ impl Listeners {
         usize::from(self.next)
     }
 
-    /// Where a site is served: at its addresses, and at the supervisor's sockets that are its
-    /// addresses or nobody's.
-    pub fn of_site(&self, site: &config::Site, all: &[config::Site]) -> Vec<ListenerId> {
-        let own = site.addresses().filter_map(|address| self.ids.get(address));
-        let has = |site: &config::Site, address: SocketAddr| {
-            let mut own = site.addresses();
-            own.any(|own| stands_for(address, *own))
-        };
-        let adopted = self
-            .adopted
-            .iter()
-            .filter(|id| match self.address_of(**id) {
-                Some(address) => {
-                    let named = all.iter().any(|site| has(site, address));
-                    // What is served over TLS alone is served nowhere else.
-                    !named && !site.listen.is_empty() || has(site, address)
-                }
-                None => !site.listen.is_empty(),
-            });
-        own.chain(adopted).copied().collect()
-    }
-
     /// Where a connection to an address comes in: there, or where all addresses of its kind are meant, or all.
     pub fn at(&self, local: SocketAddr) -> Option<ListenerId> {
         let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, local.port()));
@@ -80,19 +65,6 @@ impl Listeners {
         candidates.into_iter().find_map(id)
     }
 
-    /// What the configuration calls the address of a listener, if that is among these.
-    pub fn named<'a>(
-        &self,
-        id: ListenerId,
-        mut among: impl Iterator<Item = &'a SocketAddr>,
-    ) -> Option<SocketAddr> {
-        if let Some((address, _)) = self.ids.iter().find(|(_, known)| **known == id) {
-            return among.find(|own| *own == address).copied();
-        }
-        let address = self.address_of(id)?;
-        among.find(|own| stands_for(address, **own)).copied()
-    }
-
     /// Connections to `asked` come in there from now on.
     pub fn stand_for(&mut self, id: ListenerId, asked: SocketAddr) {
         for (known, address) in &mut self.addresses {
@@ -100,11 +72,6 @@ impl Listeners {
                 *address = asked;
             }
         }
-    }
-
-    fn address_of(&self, id: ListenerId) -> Option<SocketAddr> {
-        let found = self.addresses.iter().find(|(known, _)| *known == id);
-        found.map(|(_, address)| *address)
     }
 
     /// Opens sockets for every address of the configuration that is not open yet, `workers` each;
@@ -168,18 +135,17 @@ impl Listeners {
         if self.next > 0 {
             return Ok(());
         }
-        let text = |error: std::io::Error| format!("can't take the supervisor's socket: {error}");
-        let mut handed_over = ListenFd::from_env();
-        for at in 0..handed_over.len() {
-            let Some(socket) = handed_over.take_tcp_listener(at).map_err(text)? else {
-                continue;
-            };
-            let listener = Listener::adopt(socket.into()).map_err(text)?;
+        let text = |error: io::Error| format!("can't take the supervisor's socket: {error}");
+        for (scheme, listener) in adopted::take().map_err(text)? {
             let id = ListenerId(self.next);
             self.next += 1;
-            self.adopted.push(id);
-            self.addresses
-                .extend(listener.address().map(|address| (id, address)));
+            let address = listener.address();
+            self.adopted.push(AdoptedSocket {
+                id,
+                address,
+                scheme,
+            });
+            self.addresses.extend(address.map(|address| (id, address)));
             for sockets in opened.iter_mut() {
                 sockets.push((id, listener.share().map_err(text)?));
             }
@@ -194,7 +160,31 @@ fn open_all(
     probed: bool,
     id: ListenerId,
     opened: &mut Opened,
-) -> std::io::Result<SocketAddr> {
+) -> io::Result<SocketAddr> {
+    match open_exactly(address, probed, id, opened) {
+        // Without IPv6 all addresses are those of IPv4.
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
+            let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+            open_exactly(any_v4, probed, id, opened)
+        }
+        done => done,
+    }
+}
+
+/// The kernel has no IPv6, or the supervisor forbids it.
+fn is_without_ipv6(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)
+    )
+}
+
+fn open_exactly(
+    address: SocketAddr,
+    probed: bool,
+    id: ListenerId,
+    opened: &mut Opened,
+) -> io::Result<SocketAddr> {
     if probed {
         probe(address)?;
     }
@@ -207,21 +197,13 @@ fn open_all(
     Ok(real)
 }
 
-/// Whether a socket of the supervisor's is what the configuration calls so: there are two ways to write all addresses.
-fn stands_for(adopted: SocketAddr, named: SocketAddr) -> bool {
-    let both_any = adopted.ip().is_unspecified() && named.ip().is_unspecified();
-    adopted == named || both_any && adopted.port() == named.port()
-}
-
-fn hint(error: &std::io::Error) -> String {
+fn hint(error: &io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            "another program listens there (ss -ltnp shows which)".into()
-        }
-        std::io::ErrorKind::PermissionDenied => {
+        io::ErrorKind::AddrInUse => "another program listens there (ss -ltnp shows which)".into(),
+        io::ErrorKind::PermissionDenied => {
             "ports below 1024 need root or CAP_NET_BIND_SERVICE".into()
         }
-        std::io::ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
         _ => error.to_string(),
     }
 }

@@ -37,7 +37,7 @@ use crate::clock;
 use crate::dynamic::calls::Calls;
 use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
-use crate::listeners::Listeners;
+use crate::listeners::{Listeners, Places};
 use crate::load::Loader;
 use crate::memory;
 use crate::outcome::{Outcome, Post};
@@ -170,7 +170,7 @@ pub fn run(
     keep_applications(&running, &applications, is_over)?;
     // Only now: with few descriptors the first clients would take those that the start needs.
     listen(&lock(&running), opened);
-    warn_of_empty_roots(&lock(&running));
+    warn_of_unserved(&lock(&running));
     announce(&lock(&running));
     if let Some(front) = &front {
         front.serves(sender).map_err(text)?;
@@ -538,8 +538,11 @@ fn tell_of_faults(running: &Mutex<Running>) {
     }
 }
 
-/// Says in the log for which sites nothing is at `/`.
-fn warn_of_empty_roots(running: &Running) {
+/// Says in the log for which sites nothing is at `/`, and which sockets serve nothing.
+fn warn_of_unserved(running: &Running) {
+    for fault in running.listeners.places(&running.config.sites).faults() {
+        running.logger.warn(format_args!("{fault}"));
+    }
     for site in &running.sites.all {
         let is_folder = matches!(site.rules.root, Root::Folder(_)) && !site.rules.listing;
         if is_folder
@@ -555,14 +558,9 @@ fn warn_of_empty_roots(running: &Running) {
 /// Says on standard output what is served and where.
 fn announce(running: &Running) {
     let mut lines = String::new();
+    let places = running.listeners.places(&running.config.sites);
     for site in &running.sites.all {
-        let mut urls = urls(running, "http", &site.rules.listen);
-        if site.rules.tls.is_some() {
-            if site.rules.listen.is_empty() {
-                urls.clear();
-            }
-            urls.extend(self::urls(running, "https", site.rules.tls_addresses()));
-        }
+        let urls = urls(running, &places, &site.rules);
         let listing = if site.rules.listing {
             ", listing folders"
         } else {
@@ -593,23 +591,19 @@ fn announce(running: &Running) {
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
 }
 
-fn urls(running: &Running, scheme: &str, listen: &[SocketAddr]) -> Vec<String> {
-    let listeners = &running.listeners;
-    let ids: Vec<ListenerId> = listen
-        .iter()
-        .filter_map(|a| listeners.ids.get(a).copied())
-        .collect();
-    let ids = if ids.is_empty() {
-        listeners.adopted.clone()
-    } else {
-        ids
+fn urls(running: &Running, places: &Places<'_>, site: &lowroad_config::Site) -> Vec<String> {
+    let url = |id: &ListenerId| {
+        let scheme = match running.sites.offer(*id) {
+            Some(_) => "https",
+            None => "http",
+        };
+        let mut addresses = running.listeners.addresses.iter();
+        match addresses.find(|(known, _)| known == id) {
+            Some((_, address)) => format!("{scheme}://{}/", reachable(*address)),
+            None => "a Unix socket".into(),
+        }
     };
-    let real = listeners
-        .addresses
-        .iter()
-        .filter(|(id, _)| ids.contains(id));
-    real.map(|(_, address)| format!("{scheme}://{}/", reachable(*address)))
-        .collect()
+    places.of_site(site).iter().map(url).collect()
 }
 
 /// An address at which this machine reaches a listener: that of all addresses is none of them.

@@ -145,8 +145,8 @@ impl Sites {
         }
         let classes = Classes::of(config, before.and_then(|before| before.classes.as_ref()));
         let ids = (0..listeners.count()).map(|id| ListenerId(id as u16));
-        let named = || config.sites.iter().flat_map(config::Site::tls_addresses);
-        let offers = ids.map(|id| tls.offer(listeners.named(id, named())?));
+        let places = listeners.places(&config.sites);
+        let offers = ids.map(|id| tls.offer(places.tls_address(id)?));
         let offers = offers.collect();
         Ok(Sites {
             offers,
@@ -216,8 +216,9 @@ impl Sites {
     ) -> Sites {
         let mut names: Vec<Names> = Vec::new();
         names.resize_with(listeners.count(), Names::default);
+        let places = listeners.places(&config.sites);
         for site in &all {
-            for id in listeners.of_site(&site.rules, &config.sites) {
+            for id in places.of_site(&site.rules) {
                 names[usize::from(id.0)].add(site);
             }
         }
@@ -227,7 +228,7 @@ impl Sites {
             classes,
             addresses: listeners.addresses.clone(),
             offers: Vec::new(),
-            tls_ids: tls_ids(config, listeners),
+            tls_ids: places.tls_ids(),
             tls: None,
             id_next,
         }
@@ -425,12 +426,6 @@ impl Site {
         let found = Bases::of(&self.rules).ok()?;
         (found != *self.identity.bases()).then_some(found)
     }
-}
-
-fn tls_ids(config: &config::Config, listeners: &Listeners) -> Vec<(SocketAddr, ListenerId)> {
-    let named = config.sites.iter().flat_map(config::Site::tls_addresses);
-    let known = named.filter_map(|address| Some((*address, *listeners.ids.get(address)?)));
-    known.collect()
 }
 
 /// A number that no site has had.

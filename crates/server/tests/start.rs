@@ -55,6 +55,115 @@ fn a_socket_handed_over_is_served_across_restarts() {
     assert_eq!(second.get("/who").text(), "served");
 }
 
+/// Listens at `NAME=ADDRESS`s, hands the sockets over by these names, and becomes the program.
+const SUPERVISOR: &str = r#"
+import os, socket, sys
+count = int(sys.argv[1])
+given = [text.split("=", 1) for text in sys.argv[2:2 + count]]
+sockets = []
+for name, address in given:
+    if address.startswith("/"):
+        one = socket.socket(socket.AF_UNIX)
+        one.bind(address)
+    else:
+        host, port = address.rsplit(":", 1)
+        one = socket.socket()
+        one.bind((host, int(port)))
+    one.listen()
+    sockets.append(os.dup2(one.fileno(), 60 + len(sockets)))
+for at, one in enumerate(sockets):
+    os.dup2(one, 3 + at)
+os.environ["LISTEN_FDS"] = str(count)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.environ["LISTEN_FDNAMES"] = ":".join(name for name, _ in given)
+os.execv(sys.argv[2 + count], sys.argv[2 + count:])
+"#;
+
+/// The command that runs a configuration with these sockets.
+fn supervised(sockets: &[&str], config: &Path) -> Command {
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", SUPERVISOR, &sockets.len().to_string()])
+        .args(sockets)
+        .arg(PROGRAM)
+        .args(["run", "-c"])
+        .arg(config);
+    command
+}
+
+/// A site with TLS at one port and without at another; no socket of the tests is at either.
+fn two_schemes(folder: &Folder) -> std::path::PathBuf {
+    let made = rcgen::generate_simple_self_signed(["s.test".to_owned()]).expect("a certificate");
+    folder.file("cert.pem", made.cert.pem());
+    folder.file("key.pem", made.signing_key.serialize_pem());
+    let at = folder.path().display();
+    folder.file(
+        "lowroad.toml",
+        format!(
+            "[server]\nuser = \"root\"\nadmin = \"{at}/admin\"\n[[site]]\nlisten = \"*:80\"\nroot = \"{at}\"\n\
+             [site.tls]\nlisten = \"*:443\"\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n"
+        ),
+    )
+}
+
+/// The content of a page over TLS.
+fn get_over_tls(folder: &Folder, address: std::net::SocketAddr) -> String {
+    let (ip, port) = (address.ip(), address.port());
+    let output = Command::new("curl")
+        .args(["--silent", "--cacert"])
+        .arg(folder.path().join("cert.pem"))
+        .args(["--resolve", &format!("s.test:{port}:{ip}")])
+        .arg(format!("https://s.test:{port}/who"))
+        .output()
+        .expect("curl");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn the_names_of_sockets_say_where_tls_is_spoken() {
+    let folder = site();
+    let config = two_schemes(&folder);
+    let sockets = ["https=127.0.0.1:0", "http=127.0.0.2:0"];
+    let server = Server::spawn(supervised(&sockets, &config));
+    let [tls, plain] = server.addresses[..] else {
+        panic!("{:?}", server.addresses);
+    };
+    assert_eq!(get_over_tls(&folder, tls), "served");
+    assert_eq!(Client::connect(plain).get("/who", "").text(), "served");
+}
+
+#[test]
+fn a_socket_for_tls_never_serves_a_site_without() {
+    let folder = site();
+    let at = folder.path().display();
+    let config = format!(
+        "[server]\nuser = \"root\"\nadmin = \"{at}/admin\"\n[[site]]\nlisten = \"*:80\"\nroot = \"{at}\"\n"
+    );
+    let config = folder.file("lowroad.toml", config);
+    let sockets = ["http=127.0.0.2:0", "https=127.0.0.1:0"];
+    let server = Server::spawn(supervised(&sockets, &config));
+    assert_eq!(server.addresses.len(), 1, "{:?}", server.addresses);
+    assert_eq!(server.get("/who").text(), "served");
+    server.wait_for_error_line("a socket named https, but no site has TLS");
+}
+
+#[test]
+fn a_unix_socket_is_served() {
+    use std::io::{Read, Write};
+    let folder = site();
+    let config = two_schemes(&folder);
+    let path = folder.path().join("socket").display().to_string();
+    let sockets = [&format!("http={path}"), "https=127.0.0.1:0"];
+    let server = Server::spawn(supervised(&sockets, &config));
+    let mut client = std::os::unix::net::UnixStream::connect(path).expect("it listens");
+    let request = b"GET /who HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    client.write_all(request).expect("it reads");
+    let mut response = String::new();
+    client.read_to_string(&mut response).expect("a response");
+    assert!(response.ends_with("\r\n\r\nserved"), "{response}");
+    assert_eq!(get_over_tls(&folder, server.address()), "served");
+}
+
 #[test]
 fn a_socket_for_another_process_is_left_alone() {
     let folder = site();

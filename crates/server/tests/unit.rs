@@ -92,3 +92,30 @@ fn everything_works_within_the_unit() {
         assert!(said.status.success(), "{said:?}");
     }
 }
+
+#[test]
+fn all_addresses_are_those_of_ipv4_where_ipv6_is_missing() {
+    if !Unit::can_be_applied() {
+        return skip(
+            "all_addresses_are_those_of_ipv4_where_ipv6_is_missing",
+            "no root, or no systemd-analyze",
+        );
+    }
+    let folder = Folder::new();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("a mode");
+    folder.file("root/page", "served");
+    fs::copy(PROGRAM, folder.path().join("lowroad")).expect("a copy");
+    let at = folder.path().display();
+    let config = format!(
+        "[server]\nadmin = \"{at}/admin\"\n[[site]]\nlisten = \"*:0\"\nroot = \"{at}/root\"\n"
+    );
+    let config = folder.file("lowroad.toml", config);
+    let text = fs::read_to_string(Path::new(REPOSITORY).join("dist/lowroad.service"));
+    let text = text.expect("the unit").replace(" AF_INET6", "");
+    let server = Unit::read(&folder.file("lowroad.service", text)).confine(|| {
+        let mut command = Command::new(folder.path().join("lowroad"));
+        command.args(["run", "-c"]).arg(config);
+        Server::spawn(command)
+    });
+    assert_eq!(server.get("/page").text(), "served");
+}

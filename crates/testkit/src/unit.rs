@@ -17,7 +17,7 @@ use rustix::thread::{
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, SeccompCmpOp::MaskedEq,
+    BpfProgram, SeccompAction, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq, SeccompCmpOp::Ne,
     SeccompCondition, SeccompFilter, SeccompRule, TargetArch, apply_filter,
 };
 use syscalls::Sysno;
@@ -111,8 +111,13 @@ impl Unit {
             .map(|call| (i64::from(call.id()), Vec::new()))
             .collect();
         let families = self.words("RestrictAddressFamilies").map(family);
-        let rule = |family| SeccompRule::new(vec![condition(0, Eq, family)]).expect("a rule");
-        rules.insert(libc::SYS_socket, families.map(rule).collect());
+        let other = families.map(|family| condition(0, Ne, family)).collect();
+        let other = SeccompRule::new(other).expect("a rule");
+        apply(&filter(
+            BTreeMap::from([(libc::SYS_socket, vec![other])]),
+            SeccompAction::Allow,
+            SeccompAction::Errno(libc::EAFNOSUPPORT as u32),
+        ));
         if self.all("RestrictNamespaces").any(|value| value == "yes") {
             let none = SeccompRule::new(vec![condition(0, MaskedEq(NEW_NAMESPACES), 0)]);
             rules.insert(libc::SYS_clone, vec![none.expect("a rule")]);

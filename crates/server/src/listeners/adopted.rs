@@ -1,0 +1,70 @@
+//! Sockets that a supervisor hands over: sd_listen_fds(3). A socket's name says what is spoken there.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use listenfd::ListenFd;
+use lowroad_engine::ListenerId;
+use lowroad_engine::listener::Listener;
+
+/// The names of the sockets, separated by colons.
+const NAMES_VARIABLE: &str = "LISTEN_FDNAMES";
+
+/// A socket of the supervisor's.
+#[derive(Clone, Copy)]
+pub struct AdoptedSocket {
+    /// Its number.
+    pub id: ListenerId,
+    /// Where it is; `None` for a Unix socket.
+    pub address: Option<SocketAddr>,
+    /// What its name says.
+    pub scheme: Option<Scheme>,
+}
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// HTTP without TLS.
+    Http,
+    /// HTTP over TLS.
+    Https,
+}
+
+/// Takes the sockets that were handed over to this process.
+///
+/// # Errors
+/// One of them does not listen.
+pub fn take() -> io::Result<Vec<(Option<Scheme>, Listener)>> {
+    let names = std::env::var(NAMES_VARIABLE).unwrap_or_default();
+    let mut names = names.split(':');
+    let mut handed_over = ListenFd::from_env();
+    let mut taken = Vec::new();
+    for at in 0..handed_over.len() {
+        let scheme = names.next().and_then(scheme_named);
+        if let Some(socket) = take_socket(&mut handed_over, at)? {
+            taken.push((scheme, Listener::adopt(socket)?));
+        }
+    }
+    Ok(taken)
+}
+
+fn take_socket(handed_over: &mut ListenFd, at: usize) -> io::Result<Option<OwnedFd>> {
+    // Its kind is not known before; the first try leaves a Unix socket in its place.
+    match handed_over.take_tcp_listener(at) {
+        Ok(socket) => Ok(socket.map(OwnedFd::from)),
+        Err(error) => match handed_over.take_unix_listener(at) {
+            Ok(socket) => Ok(socket.map(OwnedFd::from)),
+            Err(_) => Err(error),
+        },
+    }
+}
+
+/// By default the name is that of the socket's unit, which says nothing.
+fn scheme_named(name: &str) -> Option<Scheme> {
+    match name {
+        "http" => Some(Scheme::Http),
+        "https" => Some(Scheme::Https),
+        _ => None,
+    }
+}

@@ -1,0 +1,189 @@
+//! Where the sites of a configuration are served: at their addresses, and at the supervisor's sockets in place of them.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
+use lowroad_config as config;
+use lowroad_engine::ListenerId;
+
+use super::Listeners;
+use super::adopted::{AdoptedSocket, Scheme};
+
+/// The listeners of a configuration's sites.
+pub struct Places<'l> {
+    listeners: &'l Listeners,
+    adopted: Vec<(ListenerId, Role)>,
+    /// All addresses where TLS is spoken.
+    tls: HashSet<SocketAddr>,
+}
+
+/// What a supervisor's socket is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// The sites with this address, without TLS.
+    Plain(SocketAddr),
+    /// All sites with any address without TLS.
+    AllPlain,
+    /// The sites with this address, over TLS.
+    Tls(SocketAddr),
+    /// Nothing: TLS is wanted, and no site has it.
+    None,
+}
+
+impl Listeners {
+    /// Where these sites are served.
+    pub fn places(&self, sites: &[config::Site]) -> Places<'_> {
+        let tls_list = || sites.iter().flat_map(config::Site::tls_addresses).copied();
+        let plain: Vec<SocketAddr> = match self.adopted.is_empty() {
+            true => Vec::new(),
+            false => sites
+                .iter()
+                .flat_map(|it| it.listen.iter().copied())
+                .collect(),
+        };
+        let role = |socket: &AdoptedSocket| (socket.id, role(socket, &plain, tls_list));
+        Places {
+            listeners: self,
+            adopted: self.adopted.iter().map(role).collect(),
+            tls: tls_list().collect(),
+        }
+    }
+}
+
+impl Places<'_> {
+    /// The listeners at which a site is served.
+    pub fn of_site(&self, site: &config::Site) -> Vec<ListenerId> {
+        let ids = &self.listeners.ids;
+        let own = site.addresses().filter_map(|address| ids.get(address));
+        let is_served = |role: Role| match role {
+            Role::Plain(address) => site.listen.contains(&address),
+            Role::AllPlain => !site.listen.is_empty(),
+            Role::Tls(address) => site.tls_addresses().contains(&address),
+            Role::None => false,
+        };
+        let adopted = self.adopted.iter();
+        let adopted = adopted.filter(|(_, role)| is_served(*role));
+        own.chain(adopted.map(|(id, _)| id)).copied().collect()
+    }
+
+    /// What the configuration calls the address where TLS is spoken at a listener, if it is.
+    pub fn tls_address(&self, id: ListenerId) -> Option<SocketAddr> {
+        let adopted = self.adopted.iter().find(|(known, _)| *known == id);
+        if let Some((_, role)) = adopted {
+            return match role {
+                Role::Tls(address) => Some(*address),
+                _ => None,
+            };
+        }
+        let mut ids = self.listeners.ids.iter();
+        let (address, _) = ids.find(|(_, known)| **known == id)?;
+        self.tls.get(address).copied()
+    }
+
+    /// The listeners where TLS is spoken, by what the configuration calls their address.
+    pub fn tls_ids(&self) -> Vec<(SocketAddr, ListenerId)> {
+        let ids = &self.listeners.ids;
+        let own = self.tls.iter();
+        let own = own.filter_map(|address| Some((*address, *ids.get(address)?)));
+        let adopted = self.adopted.iter().filter_map(|(id, role)| match role {
+            Role::Tls(address) => Some((*address, *id)),
+            _ => None,
+        });
+        own.chain(adopted).collect()
+    }
+
+    /// What is wrong with the supervisor's sockets, for the log.
+    pub fn faults(&self) -> impl Iterator<Item = &'static str> {
+        let unused = self.adopted.iter().filter(|(_, role)| *role == Role::None);
+        unused.map(|_| "the supervisor handed over a socket named https, but no site has TLS: nothing is served there")
+    }
+}
+
+/// A socket stands for the configured address that equals its own, as far as its name allows; else for one of the same port.
+/// Only then its name alone decides, and without a name what the configuration has.
+fn role<T: Iterator<Item = SocketAddr>>(
+    socket: &AdoptedSocket,
+    plain: &[SocketAddr],
+    tls: impl Fn() -> T,
+) -> Role {
+    let same = |named: &SocketAddr| socket.address.is_some_and(|own| stands_for(own, *named));
+    let same_port =
+        |named: &SocketAddr| socket.address.is_some_and(|own| own.port() == named.port());
+    let plain_at = || plain.iter().copied().find(|it| same(it));
+    let tls_at = || tls().find(same);
+    let tls_near = || tls_at().or_else(|| tls().find(same_port));
+    match socket.scheme {
+        Some(Scheme::Http) => plain_at().map_or(Role::AllPlain, Role::Plain),
+        Some(Scheme::Https) => tls_near()
+            .or_else(|| tls().next())
+            .map_or(Role::None, Role::Tls),
+        None => {
+            if let Some(address) = plain_at() {
+                return Role::Plain(address);
+            }
+            if let Some(address) = tls_at() {
+                return Role::Tls(address);
+            }
+            let is_plain = plain.iter().any(same_port);
+            match tls_near().filter(|_| !is_plain) {
+                Some(address) => Role::Tls(address),
+                None if plain.is_empty() => tls().next().map_or(Role::AllPlain, Role::Tls),
+                None => Role::AllPlain,
+            }
+        }
+    }
+}
+
+/// Whether a socket of the supervisor's is what the configuration calls so: there are two ways to write all addresses.
+fn stands_for(adopted: SocketAddr, named: SocketAddr) -> bool {
+    let both_any = adopted.ip().is_unspecified() && named.ip().is_unspecified();
+    adopted == named || both_any && adopted.port() == named.port()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_used_for_what_its_name_and_address_say() {
+        let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let plain = [at("[::]:80"), at("192.0.2.1:8080")];
+        let tls = [at("[::]:443"), at("192.0.2.1:8443")];
+        let (http, https) = (Some(Scheme::Http), Some(Scheme::Https));
+        let of = |plain: &[SocketAddr], tls: &[SocketAddr], address: Option<&str>, scheme| {
+            let socket = AdoptedSocket {
+                id: ListenerId(0),
+                address: address.map(at),
+                scheme,
+            };
+            role(&socket, plain, || tls.iter().copied())
+        };
+        for (address, scheme, want) in [
+            (Some("0.0.0.0:80"), None, Role::Plain(plain[0])),
+            (Some("0.0.0.0:443"), None, Role::Tls(tls[0])),
+            // Another address of a port for TLS.
+            (Some("192.0.2.7:443"), None, Role::Tls(tls[0])),
+            (Some("127.0.0.1:8443"), None, Role::Tls(tls[1])),
+            (Some("127.0.0.1:8080"), None, Role::AllPlain),
+            (Some("127.0.0.1:1"), None, Role::AllPlain),
+            (Some("127.0.0.1:1"), http, Role::AllPlain),
+            (Some("127.0.0.1:443"), http, Role::AllPlain),
+            (Some("192.0.2.1:8080"), http, Role::Plain(plain[1])),
+            (Some("127.0.0.1:1"), https, Role::Tls(tls[0])),
+            (Some("192.0.2.1:8443"), https, Role::Tls(tls[1])),
+            (Some("127.0.0.1:80"), https, Role::Tls(tls[0])),
+            (None, None, Role::AllPlain),
+            (None, http, Role::AllPlain),
+            (None, https, Role::Tls(tls[0])),
+        ] {
+            assert_eq!(
+                of(&plain, &tls, address, scheme),
+                want,
+                "{address:?} {scheme:?}"
+            );
+        }
+        assert_eq!(of(&[], &tls, Some("127.0.0.1:1"), None), Role::Tls(tls[0]));
+        assert_eq!(of(&plain, &[], Some("127.0.0.1:443"), https), Role::None);
+        assert_eq!(of(&plain, &[], Some("127.0.0.1:443"), None), Role::AllPlain);
+    }
+}
