@@ -48,6 +48,9 @@ impl Shared {
         // It may be wanted no longer.
         let entry = inner.entries.get_mut(key)?;
         let noted = note(entry, &context);
+        if noted.is_unchanged {
+            return None;
+        }
         let mut saved = Some(entry.saved());
         if let Some((why, until_s)) = noted.gone {
             inner.entries.remove(key);

@@ -39,11 +39,20 @@ pub(super) struct FollowUp {
     pub line: Option<(Severity, String)>,
     /// Another certificate is shown.
     pub changed: bool,
+    /// There is nothing new to be saved.
+    pub is_unchanged: bool,
     /// The entry goes; its name is denied until a second.
     pub gone: Option<(Denied, u64)>,
 }
 
 impl FollowUp {
+    fn unchanged() -> FollowUp {
+        FollowUp {
+            is_unchanged: true,
+            ..FollowUp::default()
+        }
+    }
+
     fn line(severity: Severity, line: String) -> FollowUp {
         FollowUp {
             line: Some((severity, line)),
@@ -223,7 +232,7 @@ impl Entry {
         self.file.stamp = checked.stamp;
         let name = self.name().to_owned();
         match checked.finding {
-            FileFinding::Intact => FollowUp::default(),
+            FileFinding::Intact => FollowUp::unchanged(),
             FileFinding::Better(issued, authority) => self.adopt(issued, authority, context),
             FileFinding::Useless(why) => {
                 let line = format!(
@@ -249,7 +258,7 @@ impl Entry {
                 let is_new = before.fault.is_none();
                 self.file.fault = Some(before.fault.unwrap_or(fault));
                 if !is_new {
-                    return FollowUp::default();
+                    return FollowUp::unchanged();
                 }
                 increment(&counters.files_damaged);
                 self.plan.note_error(context.now_s, &line);
@@ -263,7 +272,7 @@ impl Entry {
             }
             FileFinding::Locked => {
                 self.file = before;
-                FollowUp::default()
+                FollowUp::unchanged()
             }
         }
     }

@@ -115,6 +115,9 @@ fn a_file_that_cannot_be_written_back_is_tried_again() {
     assert_eq!(severity, Severity::Warning);
     let state = running.state("a.example").to_string();
     assert!(state.contains("cannot be written back"), "{state}");
+    // It is tried each time, and told once.
+    running.wait_until_idle();
+    assert_eq!(running.lines().len(), 1, "{:#?}", running.lines());
     fs::remove_dir(&file).expect("a folder");
     settings.clock.advance(60);
     running.wait_for("a.example: certificate.pem is written now");

@@ -2,7 +2,7 @@
 //! there are others. How they are got is [`lowroad_acme`]'s; where they are shown, `certificates`'.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lowroad_acme::{
     Authority, Challenge, Event, ExternalAccount, Hook, Manager, OnDemand, Settings, Severity,
@@ -19,6 +19,8 @@ use crate::watch::{PathWatch, Watcher};
 
 /// How long is waited for a runtime to be there.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two looks at files this many times as long as a look takes.
+const LOOK_PAUSE: u32 = 20;
 
 /// What a configuration wants of it, and who does it. One for a process.
 #[derive(Default)]
@@ -38,7 +40,8 @@ enum FileWatch {
     /// It is to be made.
     #[default]
     Missing,
-    Active(PathWatch),
+    /// After a change they are looked at no sooner than at this time.
+    Active(PathWatch, Instant),
     /// They can't be watched.
     Impossible,
 }
@@ -174,12 +177,17 @@ impl Automatic {
         };
         match &*watch {
             FileWatch::Missing => {}
-            FileWatch::Active(watch) if !watch.is_unchanged() => {}
-            FileWatch::Active(_) | FileWatch::Impossible => return,
+            FileWatch::Active(watch, next) if !watch.is_unchanged() && Instant::now() >= *next => {}
+            FileWatch::Active(..) | FileWatch::Impossible => return,
         }
+        let started = Instant::now();
         // Before the files are looked at: what changes meanwhile is looked at again.
         *watch = match PathWatch::new(watcher, manager.certificate_files()) {
-            Some(watch) => FileWatch::Active(watch),
+            Some(watch) => {
+                // Files of others may change all the time in a folder on the way to thousands of ours.
+                let pause = started.elapsed() * LOOK_PAUSE;
+                FileWatch::Active(watch, Instant::now() + pause)
+            }
             None => FileWatch::Impossible,
         };
         manager.check_files();
