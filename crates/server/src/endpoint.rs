@@ -40,7 +40,8 @@ impl Endpoint {
         );
         Endpoint::open_at(&path).map_err(|error| {
             format!(
-                "no admin socket, so status, explain, purge, reload and stop don't reach this server: {}: {error}; set server.admin to a path in a folder that can be written (in a container, a tmpfs or a volume)",
+                "no admin socket, so status, explain, purge, reload and stop don't reach this server: {}: {error}; \
+                 set server.admin to a path in a folder that can be written (in a container, a tmpfs or a volume)",
                 path.display()
             )
         })

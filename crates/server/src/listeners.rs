@@ -4,8 +4,10 @@ mod adopted;
 mod places;
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lowroad_config::{self as config, Config};
 use lowroad_engine::ListenerId;
@@ -14,6 +16,11 @@ use rustix::io::Errno;
 
 use adopted::AdoptedSocket;
 pub use places::Places;
+
+/// How long workers may take to close a listener that is given up; a reload that wants its address again waits so long.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause before such an address is tried again.
+const PROBE_PAUSE: Duration = Duration::from_millis(10);
 
 /// The addresses in use.
 #[derive(Clone, Default)]
@@ -24,6 +31,8 @@ pub struct Listeners {
     adopted: Vec<AdoptedSocket>,
     /// Where they really are: a port 0 has become another.
     pub addresses: Vec<(ListenerId, SocketAddr)>,
+    /// Addresses given up lately, and until when workers may still take the last connections there.
+    closing: Vec<(SocketAddr, Instant)>,
     next: u16,
 }
 
@@ -91,14 +100,29 @@ impl Listeners {
                 added.push(*address);
             }
         }
+        let now = Instant::now();
+        self.closing.retain(|(_, end)| *end > now);
         let mut ids = Vec::new();
         for (at, address) in added.iter().enumerate() {
             let id = ListenerId(self.next + at as u16);
             // A port of ours is ours at other addresses too; what else is wrong, bind tells.
             let others = || self.ids.keys().chain(&added[..at]);
             let free = address.port() != 0 && !others().any(|own| own.port() == address.port());
-            let real = open_all(*address, free, id, &mut opened)
-                .map_err(|error| format!("can't listen at {address}: {}", hint(&error)))?;
+            let mut open = |address: SocketAddr| {
+                if free {
+                    self.probe(address)?;
+                }
+                open_all(address, id, &mut opened)
+            };
+            let real = match open(*address) {
+                // Without IPv6 all addresses are those of IPv4.
+                Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
+                    open(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())))
+                }
+                opened => opened,
+            };
+            let real =
+                real.map_err(|error| format!("can't listen at {address}: {}", hint(&error)))?;
             ids.push((*address, id, real));
         }
         for (address, id, real) in ids {
@@ -107,6 +131,26 @@ impl Listeners {
             self.next += 1;
         }
         Ok(opened)
+    }
+
+    /// Whether an address is nobody's. One that was given up a moment ago is this server's until its workers have taken
+    /// the last connections and closed it, which is waited for.
+    fn probe(&self, address: SocketAddr) -> io::Result<()> {
+        let same_port = self
+            .closing
+            .iter()
+            .filter(|(it, _)| it.port() == address.port());
+        let end = same_port.map(|(_, end)| *end).max();
+        loop {
+            match (probe(address), end) {
+                (Err(error), Some(end))
+                    if error.kind() == ErrorKind::AddrInUse && Instant::now() < end =>
+                {
+                    thread::sleep(PROBE_PAUSE);
+                }
+                (probed, _) => return probed,
+            }
+        }
     }
 
     /// Forgets the addresses that a configuration does not name any more, and returns them.
@@ -123,8 +167,12 @@ impl Listeners {
             .filter(|(address, _)| !used(address))
             .map(|(a, id)| (*a, *id))
             .collect();
+        let end = Instant::now() + CLOSING_TIMEOUT;
         for (address, id) in &unused {
             self.ids.remove(address);
+            let known = self.addresses.iter().find(|(known, _)| known == id);
+            let real = known.map_or(*address, |(_, real)| *real);
+            self.closing.push((real, end));
             self.addresses.retain(|(known, _)| known != id);
         }
         unused.into_iter().map(|(_, id)| id).collect()
@@ -154,23 +202,6 @@ impl Listeners {
     }
 }
 
-/// Opens a socket for each worker; returns where they are. With `probed` it must be nobody's yet.
-fn open_all(
-    address: SocketAddr,
-    probed: bool,
-    id: ListenerId,
-    opened: &mut Opened,
-) -> io::Result<SocketAddr> {
-    match open_exactly(address, probed, id, opened) {
-        // Without IPv6 all addresses are those of IPv4.
-        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
-            let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
-            open_exactly(any_v4, probed, id, opened)
-        }
-        done => done,
-    }
-}
-
 /// The kernel has no IPv6, or the supervisor forbids it.
 fn is_without_ipv6(error: &io::Error) -> bool {
     matches!(
@@ -179,15 +210,8 @@ fn is_without_ipv6(error: &io::Error) -> bool {
     )
 }
 
-fn open_exactly(
-    address: SocketAddr,
-    probed: bool,
-    id: ListenerId,
-    opened: &mut Opened,
-) -> io::Result<SocketAddr> {
-    if probed {
-        probe(address)?;
-    }
+/// Opens a socket for each worker; returns where they are.
+fn open_all(address: SocketAddr, id: ListenerId, opened: &mut Opened) -> io::Result<SocketAddr> {
     let mut real = address;
     for sockets in opened {
         let listener = Listener::open(real)?;
@@ -199,11 +223,9 @@ fn open_exactly(
 
 fn hint(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "another program listens there (ss -ltnp shows which)".into(),
-        io::ErrorKind::PermissionDenied => {
-            "ports below 1024 need root or CAP_NET_BIND_SERVICE".into()
-        }
-        io::ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
+        ErrorKind::AddrInUse => "another program listens there (ss -ltnp shows which)".into(),
+        ErrorKind::PermissionDenied => "ports below 1024 need root or CAP_NET_BIND_SERVICE".into(),
+        ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
         _ => error.to_string(),
     }
 }

@@ -231,6 +231,27 @@ fn listeners_are_added_and_removed() {
 }
 
 #[test]
+fn an_address_is_added_again_right_after_its_removal() {
+    let operator = Operator::start(TWO);
+    operator.reload(&format!("{TWO}{ONE_ELSEWHERE}"));
+    operator.server.wait_for_error_line("reload 1:");
+    let address = operator.listens()[1];
+    let again = ONE_ELSEWHERE.replace("127.0.0.2:0", &address.to_string());
+    for number in 1..4 {
+        operator.reload(TWO);
+        let line = format!("reload {}:", 2 * number);
+        operator.server.wait_for_error_line(&line);
+        // Its workers are about to take the last connections there.
+        operator.reload(&format!("{TWO}{again}"));
+        let line = format!("reload {}:", 2 * number + 1);
+        let line = operator.server.wait_for_error_line(&line);
+        assert!(line.contains("is in force"), "{line}");
+        let mut client = Client::connect(address);
+        assert_eq!(who(&mut client), "one");
+    }
+}
+
+#[test]
 fn no_request_is_lost_while_configurations_change() {
     let operator = Operator::start(ONE);
     let address = operator.server.address();
