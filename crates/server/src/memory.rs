@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 
 use lowroad_config::Server;
 
-const CGROUPS: &str = "/sys/fs/cgroup";
-
 /// Makes a cache that nobody chose no larger than a quarter of the memory. The kernel can't take it back as it can the files that it
 /// keeps itself.
 pub fn fit_cache(server: &mut Server) {
@@ -23,8 +21,11 @@ pub fn fit_cache(server: &mut Server) {
 fn here_len() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok();
     let machine = meminfo.and_then(|text| total(&text));
-    let group = fs::read_to_string("/proc/self/cgroup").ok();
-    let group = group.and_then(|text| group_limit(Path::new(CGROUPS), &text));
+    let read = |name: &str| fs::read_to_string(Path::new("/proc/self").join(name));
+    let group = group_limit(
+        &read("mountinfo").unwrap_or_default(),
+        &read("cgroup").unwrap_or_default(),
+    );
     machine.into_iter().chain(group).min()
 }
 
@@ -37,21 +38,76 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The least `memory.max` of a process's group and those above it (cgroups(7), version 2).
-fn group_limit(root: &Path, groups: &str) -> Option<u64> {
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let own: PathBuf = root.join(path);
-    let above = own
-        .ancestors()
-        .take_while(|folder| folder.starts_with(root));
-    let limit = |folder: &Path| {
-        fs::read_to_string(folder.join("memory.max"))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
-    };
-    above.filter_map(limit).min()
+/// The least memory limit of a process's control groups and those above them, of both versions (cgroups(7)), which a
+/// machine may have side by side.
+fn group_limit(mounts: &str, groups: &str) -> Option<u64> {
+    let hierarchies = mounts.lines().filter_map(Hierarchy::read);
+    hierarchies
+        .filter_map(|hierarchy| hierarchy.limit(groups))
+        .min()
+}
+
+/// A mounted hierarchy of control groups that may limit memory.
+struct Hierarchy<'m> {
+    /// Where it is mounted.
+    mount: &'m Path,
+    /// The group that is mounted there: in a container often its own.
+    root: &'m Path,
+    is_v1: bool,
+}
+
+impl<'m> Hierarchy<'m> {
+    /// Reads a line of proc_pid_mountinfo(5).
+    fn read(line: &'m str) -> Option<Hierarchy<'m>> {
+        let (mount, kind) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ').skip(3);
+        let (root, at) = (mount.next()?, mount.next()?);
+        let mut kind = kind.split(' ');
+        let is_v1 = match kind.next()? {
+            "cgroup2" => false,
+            "cgroup" => true,
+            _ => return None,
+        };
+        let options = kind.nth(1).unwrap_or_default();
+        (!is_v1 || has_memory(options)).then_some(Hierarchy {
+            mount: Path::new(at),
+            root: Path::new(root),
+            is_v1,
+        })
+    }
+
+    /// The least limit here, for a process in these groups (`/proc/self/cgroup`).
+    fn limit(&self, groups: &str) -> Option<u64> {
+        let mut lines = groups.lines().map(|line| line.splitn(3, ':'));
+        let group = lines.find_map(|mut parts| {
+            let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+            let is_own = match self.is_v1 {
+                true => has_memory(controllers),
+                false => number == "0" && controllers.is_empty(),
+            };
+            is_own.then_some(Path::new(path))
+        })?;
+        // Seen from a container the group's path may be the machine's: then the mount is all that there is of it.
+        let below = group.strip_prefix(self.root).unwrap_or(Path::new(""));
+        let own: PathBuf = self.mount.join(below);
+        let name = if self.is_v1 {
+            "memory.limit_in_bytes"
+        } else {
+            "memory.max"
+        };
+        let limit = |folder: &Path| {
+            let text = fs::read_to_string(folder.join(name)).ok()?;
+            text.trim().parse().ok()
+        };
+        own.ancestors()
+            .take_while(|folder| folder.starts_with(self.mount))
+            .filter_map(limit)
+            .min()
+    }
+}
+
+fn has_memory(controllers: &str) -> bool {
+    controllers.split(',').any(|name| name == "memory")
 }
 
 #[cfg(test)]
@@ -71,12 +127,40 @@ mod tests {
         let inner = folder.path().join("system.slice/lowroad.service");
         fs::create_dir_all(&inner).expect("folders");
         let groups = "0::/system.slice/lowroad.service\n";
-        assert_eq!(group_limit(folder.path(), groups), None);
+        let mounts = format!(
+            "30 23 0:26 / {} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
+            folder.path().display()
+        );
+        assert_eq!(group_limit(&mounts, groups), None);
         fs::write(inner.join("memory.max"), "max\n").expect("a file");
-        assert_eq!(group_limit(folder.path(), groups), None);
+        assert_eq!(group_limit(&mounts, groups), None);
         fs::write(folder.path().join("system.slice/memory.max"), "134217728\n").expect("a file");
-        assert_eq!(group_limit(folder.path(), groups), Some(128 << 20));
-        assert_eq!(group_limit(folder.path(), "1:cpu:/\n"), None);
+        assert_eq!(group_limit(&mounts, groups), Some(128 << 20));
+        assert_eq!(group_limit(&mounts, "1:cpu:/\n"), None);
+    }
+
+    #[test]
+    fn limits_of_version_1_count_too() {
+        const UNLIMITED: &str = "9223372036854771712\n";
+        let folder = lowroad_testkit::Folder::new();
+        let file = |name: &str, text: &str| drop(folder.file(name, text));
+        let mounts = |root: &str| {
+            let at = folder.path().display();
+            format!(
+                "30 23 0:26 {root} {at}/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
+                 31 23 0:27 {root} {at}/memory rw - cgroup cgroup rw,memory\n\
+                 32 23 0:28 / {at}/unified rw - cgroup2 cgroup2 rw\n"
+            )
+        };
+        let groups = "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n";
+        file("memory/memory.limit_in_bytes", UNLIMITED);
+        file("memory/docker/abc/memory.limit_in_bytes", "67108864\n");
+        file("cpu/memory.limit_in_bytes", "1\n");
+        assert_eq!(group_limit(&mounts("/"), groups), Some(64 << 20));
+        // In a container its own group is mounted as if it were the top.
+        file("memory/memory.limit_in_bytes", "33554432\n");
+        assert_eq!(group_limit(&mounts("/docker/abc"), groups), Some(32 << 20));
+        assert_eq!(group_limit(&mounts("/elsewhere"), groups), Some(32 << 20));
     }
 
     #[test]
