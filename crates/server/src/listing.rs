@@ -1,12 +1,14 @@
 //! The page that lists a folder: sorted, folders first, usable on a phone. A script sorts by other columns, filters, and
 //! shows times in the reader's zone; without it the page is whole, too.
 
+use std::collections::BinaryHeap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use lowroad_http::error_page::escape;
 use lowroad_http::status::Status;
 use lowroad_http::target::{decode, encode_path};
+use rustix::fs::FileType;
 
 use crate::files::{Folder, is_hidden};
 
@@ -60,17 +62,33 @@ pub fn page(
 }
 
 fn read(folder: &Folder, relative: &Path, hidden: bool) -> Result<(Vec<Line>, bool), Status> {
-    let mut lines = Vec::new();
+    let mut names = FirstNames::new(NAMES_MAX);
     for found in folder.list(relative)? {
         let Ok(found) = found else { continue };
         let name = found.file_name().to_bytes();
         if name == b"." || name == b".." || (!hidden && is_hidden(name)) || !is_askable(name) {
             continue;
         }
-        if lines.len() >= NAMES_MAX {
-            return Ok((lines, true));
-        }
-        // Only what a request could get is listed.
+        let is_folder = match found.file_type() {
+            FileType::Directory => true,
+            FileType::RegularFile => false,
+            // Of a link its target counts; the rest of a large folder costs no system call a name.
+            _ => match folder.find(&relative.join(std::ffi::OsStr::from_bytes(name))) {
+                Ok(resolved) => matches!(resolved.place, crate::files::Place::Folder),
+                Err(_) => continue,
+            },
+        };
+        names.add(is_folder, name);
+    }
+    let is_cut = names.is_cut;
+    Ok((lines(folder, relative, names), is_cut))
+}
+
+/// The lines of these names. Only what a request could get is listed.
+fn lines(folder: &Folder, relative: &Path, names: FirstNames) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (_, name) in names.heap {
+        let name = &name[..];
         let at = relative.join(std::ffi::OsStr::from_bytes(name));
         let Ok(resolved) = folder.find(&at) else {
             continue;
@@ -92,7 +110,38 @@ fn read(folder: &Folder, relative: &Path, hidden: bool) -> Result<(Vec<Line>, bo
             },
         });
     }
-    Ok((lines, false))
+    lines
+}
+
+/// The first names of a folder in the order of its page, however many there are.
+struct FirstNames {
+    /// The last of them on top: whether it is a file, as folders come first, and the name.
+    heap: BinaryHeap<(bool, Vec<u8>)>,
+    count_max: usize,
+    is_cut: bool,
+}
+
+impl FirstNames {
+    fn new(count_max: usize) -> FirstNames {
+        FirstNames {
+            heap: BinaryHeap::new(),
+            count_max,
+            is_cut: false,
+        }
+    }
+
+    fn add(&mut self, is_folder: bool, name: &[u8]) {
+        if self.heap.len() < self.count_max {
+            self.heap.push((!is_folder, name.to_vec()));
+            return;
+        }
+        self.is_cut = true;
+        if let Some(mut last) = self.heap.peek_mut()
+            && (!is_folder, name) < (last.0, &last.1[..])
+        {
+            *last = (!is_folder, name.to_vec());
+        }
+    }
 }
 
 /// Whether a request can name it: some characters are refused in any path.
@@ -124,7 +173,7 @@ fn render(path: &[u8], lines: &[Line], cut: bool) -> Vec<u8> {
     }
     out.extend_from_slice(b"</tbody>\n</table>\n");
     if cut {
-        let text = format!("<p>Only the first {NAMES_MAX} names found are listed.</p>\n");
+        let text = format!("<p>Only the first {NAMES_MAX} names are listed.</p>\n");
         out.extend_from_slice(text.as_bytes());
     }
     let script = format!("<script>{SCRIPT}</script>\n</html>\n");
@@ -182,6 +231,22 @@ fn size(len: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_names_in_order_are_listed_whatever_comes_first() {
+        let mut names = FirstNames::new(3);
+        for name in ["d", "b", "e", "c", "a"] {
+            names.add(false, name.as_bytes());
+        }
+        assert!(names.is_cut);
+        names.add(true, b"z");
+        let listed: Vec<_> = names.heap.into_sorted_vec();
+        let want = [(false, "z"), (true, "a"), (true, "b")];
+        assert_eq!(listed, want.map(|(is_file, name)| (is_file, name.into())));
+        let mut few = FirstNames::new(3);
+        few.add(false, b"a");
+        assert!(!few.is_cut);
+    }
 
     #[test]
     fn sizes_for_people() {
