@@ -1,6 +1,7 @@
 //! A machine that QEMU plays: started, listened to, and switched off as by its power button. Its console and its
 //! control are sockets between it and us, so nothing lies in the file system.
 
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,6 +20,8 @@ use super::options::Board;
 use crate::say;
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
+/// The package that has it.
+const PACKAGE: &str = "qemu-system-x86";
 /// How long an image may take to answer what it is asked, once its power button was pressed.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -62,6 +65,16 @@ pub fn play(machine: &Machine, stop: &UnixStream) -> Result<(), String> {
     }
 }
 
+/// Looks for QEMU in the folders of PATH: setpriv, which starts it, reports its absence without a remedy.
+fn require(program: &str, path: &OsStr) -> Result<(), String> {
+    match std::env::split_paths(path).any(|folder| folder.join(program).is_file()) {
+        true => Ok(()),
+        false => Err(format!(
+            "{program} is missing: install the package {PACKAGE} (Debian, Ubuntu), or the system's QEMU for x86-64"
+        )),
+    }
+}
+
 struct Qemu {
     child: Child,
     control: UnixStream,
@@ -73,6 +86,7 @@ struct Qemu {
 impl Qemu {
     fn start(machine: &Machine) -> Result<Qemu, String> {
         let shown = |error: io::Error| format!("{PROGRAM}: {error}");
+        require(PROGRAM, &std::env::var_os("PATH").unwrap_or_default())?;
         let (mut control, its_control) = UnixStream::pair().map_err(shown)?;
         let (console, its_console) = UnixStream::pair().map_err(shown)?;
         // setpriv: QEMU ends with this process, however that ends. Ctrl-C at the terminal is not for QEMU.
@@ -221,6 +235,17 @@ fn several(board: Board, queues: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_qemu_the_package_is_named() {
+        let path = std::env::var_os("PATH").expect("a path");
+        assert_eq!(require("sh", &path), Ok(()));
+        let missing = require(PROGRAM, OsStr::new("/nonexistent")).expect_err("it is not there");
+        assert!(
+            missing.contains("install the package qemu-system-x86 "),
+            "{missing}"
+        );
+    }
 
     fn machine() -> Machine {
         Machine {
