@@ -216,20 +216,37 @@ fn access(section: &Section<'_>) -> Option<LogTarget> {
     let item = section.item("access")?;
     item.text()
         .filter(|text| *text != "off")
-        .map(|text| target(&item, text))
+        .and_then(|text| target(&item, text))
 }
 
 fn error(section: &Section<'_>) -> Option<LogTarget> {
     let item = section.item("error")?;
-    item.text().map(|text| target(&item, text))
+    item.text().and_then(|text| target(&item, text))
 }
 
-fn target(item: &Item<'_>, text: &str) -> LogTarget {
+/// A log's place. Other servers' names for places that are no files are refused: as files nobody would find them.
+fn target(item: &Item<'_>, text: &str) -> Option<LogTarget> {
     match text {
-        "stdout" => LogTarget::Stdout,
-        "stderr" => LogTarget::Stderr,
-        path => LogTarget::File(item.resolve(path)),
+        "stdout" => Some(LogTarget::Stdout),
+        "stderr" => Some(LogTarget::Stderr),
+        other if is_other_place(other) => {
+            item.report(
+                format!("{} is no place for a log", item.shown()),
+                "a file, stdout or stderr; systemd and containers pass the last two on to journal and syslog",
+            );
+            None
+        }
+        path => Some(LogTarget::File(item.resolve(path))),
     }
+}
+
+/// `syslog:server=…`, `udp://…`, `journald`, `|/usr/bin/rotatelogs …`: but a path may be written from its root, or with `./`.
+fn is_other_place(text: &str) -> bool {
+    let scheme = text.split(['/', '.']).next().unwrap_or_default();
+    let is_word = |word: &&str| text.eq_ignore_ascii_case(word);
+    scheme.contains(':')
+        || text.starts_with('|')
+        || ["syslog", "journald", "journal"].iter().any(is_word)
 }
 
 /// A count for which the range says that it fits.

@@ -5,7 +5,8 @@
 
 use crate::reader::{At, Item, Section};
 use crate::{
-    Compress, Encoding, EntityTags, Name, Pattern, Prefix, Root, Route, RouteTo, Site, Symlinks,
+    Compress, Encoding, EntityTags, Name, Pattern, Prefix, Redirect, Root, Route, RouteTo, Site,
+    Symlinks,
 };
 use crate::{alias, route, rules, site_for_folder, site_rule, tls, value};
 use std::collections::BTreeMap;
@@ -51,7 +52,12 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         .filter_map(site_rule::rule)
         .unzip();
     let (aliases, alias_marks) = alias::aliases(&section);
-    let (root, root_mark) = root_of(&section, root_item, &routes);
+    let redirects: Vec<Redirect> = section
+        .sections("redirect")
+        .into_iter()
+        .filter_map(rules::redirect)
+        .collect();
+    let (root, root_mark) = root_of(&section, root_item, &routes, &redirects);
     let links = [
         ("beneath", Symlinks::Beneath),
         ("none", Symlinks::None),
@@ -86,11 +92,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
             .filter_map(rules::cache_control)
             .collect(),
         access,
-        redirects: section
-            .sections("redirect")
-            .into_iter()
-            .filter_map(rules::redirect)
-            .collect(),
+        redirects,
         rewrites: section
             .sections("rewrite")
             .into_iter()
@@ -119,10 +121,16 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
     (site, marks)
 }
 
-/// The folder, unless no path needs one.
-fn root_of(section: &Section<'_>, item: Option<Item<'_>>, routes: &[Route]) -> (Root, Option<At>) {
+/// The folder, unless no path needs one: where a route takes all of them, or where there are only redirects.
+fn root_of(
+    section: &Section<'_>,
+    item: Option<Item<'_>>,
+    routes: &[Route],
+    redirects: &[Redirect],
+) -> (Root, Option<At>) {
     let is_all = |route: &Route| !route.missing && route.pattern == Pattern::everything();
-    if item.is_none() && !routes.iter().any(is_all) {
+    let redirects_only = !redirects.is_empty() && routes.is_empty();
+    if item.is_none() && !redirects_only && !routes.iter().any(is_all) {
         section.report("root is missing", "");
     }
     let root = item.and_then(|item| Some((root(&item)?, item.at)));

@@ -451,9 +451,9 @@ fn unknown_keys() {
     assert_eq!(
         shown(&in_site("lisen = 80\nxyz = 1")),
         "3:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, tls, listen, root, error_pages, \
-         route, rule, alias, proxy_protocol, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, redirect, rewrite, trusted_proxies, client_field, purge_from)\n\
+         route, rule, alias, redirect, proxy_protocol, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, rewrite, trusted_proxies, client_field, purge_from)\n\
          4:1: site[0].xyz: unknown key (allowed: names, tls, listen, root, error_pages, \
-         route, rule, alias, proxy_protocol, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, redirect, rewrite, trusted_proxies, client_field, purge_from)"
+         route, rule, alias, redirect, proxy_protocol, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, rewrite, trusted_proxies, client_field, purge_from)"
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
@@ -488,6 +488,46 @@ fn missing_keys() {
          5:1: site[1].redirect[0]: from is missing (allowed: from, or regex)\n\
          5:1: site[1].redirect[0]: to is missing"
     );
+}
+
+#[test]
+fn a_site_of_redirects_needs_no_root() {
+    let redirect = "[[site]]\nlisten = \"127.0.0.1:80\"\n[[site.redirect]]\nfrom = \"/old\"\nto = \"https://a.example/\"\n";
+    let config = good(redirect);
+    assert_eq!(config.sites[0].root, Root::None);
+    let with_scripts = format!("{redirect}[[site.route]]\npattern = \"*.php\"\nfastcgi = 9000\n");
+    assert!(shown(&with_scripts).contains("root is missing"));
+}
+
+#[test]
+fn logs_go_to_files_and_standard_streams_only() {
+    for place in [
+        "syslog:server=127.0.0.1",
+        "syslog",
+        "udp://127.0.0.1:514",
+        "journald",
+        "|/usr/bin/rotatelogs a",
+    ] {
+        for key in ["access", "error"] {
+            let text = format!("[log]\n{key} = {place:?}\n[[site]]\nroot = \"/srv\"\n");
+            let problem = shown(&text);
+            assert!(
+                problem.contains("is no place for a log (allowed: a file, stdout or stderr"),
+                "{problem}"
+            );
+        }
+    }
+    for place in [
+        "access.log",
+        "/var/log/a:b.log",
+        "./syslog",
+        "logs/syslog:1",
+        "a.b:c",
+        "stdout",
+    ] {
+        let text = format!("[log]\naccess = {place:?}\n[[site]]\nroot = \"/srv\"\n");
+        good(&text);
+    }
 }
 
 #[test]

@@ -567,6 +567,7 @@ fn announce(running: &Running) {
             ""
         };
         let what = match site.rules.root {
+            Root::None if site.routes.is_empty() => "redirects".to_owned(),
             Root::None => site
                 .routes
                 .iter()
