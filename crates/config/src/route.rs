@@ -15,19 +15,22 @@ use crate::{
     Balance, Cgi, Database, FastCgi, Keep, Module, Name, Pages, Pattern, Route, RouteTo, Site,
     Upstream,
 };
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// The keys of which a route has one.
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 19] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 21] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
         "response_buffering",
         &["module", "cgi", "fastcgi", "origin"],
     ),
     ("env", &["cgi", "fastcgi"]),
+    ("head_len_max", &["cgi", "fastcgi"]),
+    ("fields_max", &["cgi", "fastcgi"]),
     ("memory", &["cgi", "pages"]),
     ("cpu", &["cgi"]),
     ("processes", &["cgi"]),
@@ -46,6 +49,8 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 19] = [
     ("cache", &["origin"]),
 ];
 
+/// How long heads of programs may be.
+const HEAD_LENS: RangeInclusive<u64> = 1 << 10..=1 << 20;
 /// The least address space that a program can begin in.
 const MEMORY_LEN_MIN: u64 = 1 << 20;
 const MEMORY_LEN_MAX: u64 = 1 << 40;
@@ -70,6 +75,13 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     let tunnels_max = of("tunnels", Route::TUNNELS_MAX, 65_536);
     let client_share_percent = of("client_share", Route::CLIENT_SHARE_PERCENT, 100);
     let kind = target.as_ref().map(|(kind, _)| *kind);
+    let (head_len_max, head_fields_max) = match kind {
+        Some("cgi" | "fastcgi") => (
+            section.size("head_len_max", Route::HEAD_LEN_MAX as u64, HEAD_LENS),
+            count(&section, "fields_max", Route::HEAD_FIELDS_MAX, 8..=4096),
+        ),
+        _ => (Route::HEAD_LEN_MAX as u64, Route::HEAD_FIELDS_MAX),
+    };
     let own_redirects = kind != Some("origin") || section.flag("own_redirects", true);
     let internal_redirects = kind == Some("origin") && section.flag("internal_redirects", false);
     let may_stream = kind.is_some_and(|kind| kind != "pages");
@@ -99,6 +111,8 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         own_redirects,
         internal_redirects,
         internal,
+        head_len_max: usize::try_from(head_len_max).unwrap_or(usize::MAX),
+        head_fields_max,
         request_buffering,
         response_buffering,
         keep,

@@ -26,8 +26,8 @@ use self::environment::Environment;
 use self::process::Process;
 use self::spawner::Spawner;
 use crate::collect::Gathered;
-use crate::head::Form;
 use crate::head::reply::Reply;
+use crate::head::{Form, HeadLimits};
 use crate::notice::Notice;
 use crate::script::lookup::{self, kind_below};
 use crate::script::talk::{self, Terms};
@@ -41,6 +41,7 @@ pub struct CgiHandler {
     /// The part of a path before the program's; empty where programs lie among the site's files.
     base: String,
     symlinks: Symlinks,
+    head_limits: HeadLimits,
     cgi: Cgi,
     running: Arc<Concurrency>,
     spawner: Arc<Spawner>,
@@ -75,6 +76,7 @@ impl CgiHandler {
             },
             rules,
             symlinks,
+            head_limits: HeadLimits::new(route),
             cgi: cgi.clone(),
             running: Concurrency::new(route.concurrency_max),
             spawner,
@@ -117,7 +119,7 @@ impl CgiHandler {
         let (process, form) = started
             .await
             .map_err(|_| Failure::new(Status::INTERNAL_ERROR, "a helper thread ended"))??;
-        let reply = Reply::new(process.file().clone(), form, method);
+        let reply = Reply::new(process.file().clone(), form, self.head_limits, method);
         talk::answer(process, body, reply, &self.terms)
             .await
             .map_err(|stopped| stopped.failure)

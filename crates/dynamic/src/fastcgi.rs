@@ -35,8 +35,8 @@ use self::server::{Lease, Server, Servers, Unreached};
 use crate::cgi::environment::Environment;
 use crate::cgi::stderr::Complaints;
 use crate::collect::Gathered;
-use crate::head::Form;
 use crate::head::reply::Reply;
+use crate::head::{Form, HeadLimits};
 use crate::notice::Notice;
 use crate::script::lookup::{Lately, kind_below};
 use crate::script::talk::{Stopped, Terms, answer};
@@ -49,6 +49,7 @@ pub struct FastCgiHandler {
     rules: Rules,
     /// The part of a path before that of a server which is one program.
     base: String,
+    head_limits: HeadLimits,
     fastcgi: FastCgi,
     symlinks: Symlinks,
     lately: Lately,
@@ -60,9 +61,6 @@ pub struct FastCgiHandler {
 impl FastCgiHandler {
     /// A handler for `route`, which goes to `fastcgi`, some of `servers`. `symlinks` are
     /// those of the site. Looks names up.
-    ///
-    /// # Errors
-    /// A name has no address: a text for the operator.
     pub fn new(
         route: &Route,
         fastcgi: &FastCgi,
@@ -76,6 +74,7 @@ impl FastCgiHandler {
             .map_or_else(String::new, |ending| format!(".{ending}"));
         FastCgiHandler {
             base: base_of(&route.pattern),
+            head_limits: HeadLimits::new(route),
             rules: Rules {
                 pattern: route.pattern.clone(),
                 ending,
@@ -351,7 +350,12 @@ impl FastCgiHandler {
         reached: Reached,
     ) -> Result<Response, (Stopped, Arc<Server>)> {
         let idempotent = asked.request.method.is_idempotent();
-        let reply = Reply::new(asked.file.clone(), Form::FastCgi, asked.request.method);
+        let reply = Reply::new(
+            asked.file.clone(),
+            Form::FastCgi,
+            self.head_limits,
+            asked.request.method,
+        );
         let Reached { server, way } = reached;
         let (own, permit) = (server.clone(), asked.permit.clone());
         let answered = match way {

@@ -10,15 +10,30 @@ pub mod reply;
 #[cfg(test)]
 mod tests;
 
+use lowroad_config::Route;
 use lowroad_http::status::Status;
 
 use crate::fields::{Fields, is_token};
 use crate::response::{FILE_INSTEAD, PATH_INSTEAD};
 
-/// Longer heads are refused.
-pub const LEN_MAX: usize = 64 << 10;
-/// More fields are refused.
-const FIELDS_MAX: usize = 256;
+/// Heads beyond these bounds are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// Bytes, line ends included.
+    pub len_max: usize,
+    /// Fields.
+    pub fields_max: usize,
+}
+
+impl HeadLimits {
+    /// Those of a route.
+    pub fn new(route: &Route) -> HeadLimits {
+        HeadLimits {
+            len_max: route.head_len_max,
+            fields_max: route.head_fields_max,
+        }
+    }
+}
 
 /// What the output begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,15 +73,19 @@ pub fn read(
     output: &[u8],
     lines_len: &mut usize,
     form: Form,
+    limits: HeadLimits,
 ) -> Result<Option<(Head, usize)>, BadHead> {
     let complete = find_end(output, lines_len);
-    if *lines_len > LEN_MAX || !complete && output.len() > LEN_MAX {
-        return Err(BadHead(format!("sent a head of more than {LEN_MAX} bytes")));
+    let len_max = limits.len_max;
+    if *lines_len > len_max || !complete && output.len() > len_max {
+        return Err(BadHead(format!(
+            "sent a head of more than {len_max} bytes (head_len_max of the route)"
+        )));
     }
     if !complete {
         return Ok(None);
     }
-    let head = parse(&output[..*lines_len], form)?;
+    let head = parse(&output[..*lines_len], form, limits.fields_max)?;
     Ok(Some((head, *lines_len)))
 }
 
@@ -82,7 +101,7 @@ fn find_end(output: &[u8], lines_len: &mut usize) -> bool {
     false
 }
 
-fn parse(head: &[u8], form: Form) -> Result<Head, BadHead> {
+fn parse(head: &[u8], form: Form, fields_max: usize) -> Result<Head, BadHead> {
     let mut lines = head
         .split(|b| *b == b'\n')
         .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
@@ -94,6 +113,11 @@ fn parse(head: &[u8], form: Form) -> Result<Head, BadHead> {
     }
     for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
         parts.line(number + 1, line)?;
+        if parts.fields.len() > fields_max {
+            return Err(BadHead(format!(
+                "sent more than {fields_max} fields (fields_max of the route)"
+            )));
+        }
     }
     parts.finish(form)
 }
@@ -123,9 +147,6 @@ impl Parts {
             "location" => self.location = true,
             "content-type" => self.content_type = true,
             _ => {}
-        }
-        if self.fields.len() == FIELDS_MAX {
-            return Err(BadHead(format!("sent more than {FIELDS_MAX} fields")));
         }
         self.fields.push(name, value);
         Ok(())

@@ -38,6 +38,11 @@ pub struct Route {
     pub internal_redirects: bool,
     /// Clients get 404: only rewrites, and programs that name its paths, lead here. Default false.
     pub internal: bool,
+    /// The head of a response of a CGI or FastCGI program, 1 KiB to 1 MiB; a longer one is 502. Default 64 KiB. Key
+    /// `head_len_max`.
+    pub head_len_max: usize,
+    /// Fields of such a head, 8 to 4096; more are 502. Default 256. Key `fields_max`.
+    pub head_fields_max: usize,
     /// The program gets a request once all of its body is there. Default true. Not for pages, which
     /// always do. Key `request_buffering`.
     pub request_buffering: bool,
@@ -62,6 +67,10 @@ impl Route {
     pub const CONCURRENCY_MAX: usize = 256;
     /// The default of `tunnels_max`.
     pub const TUNNELS_MAX: usize = 4096;
+    /// The default of `head_len_max`.
+    pub const HEAD_LEN_MAX: usize = 64 << 10;
+    /// The default of `head_fields_max`.
+    pub const HEAD_FIELDS_MAX: usize = 256;
     /// The default of `client_share_percent`.
     pub const CLIENT_SHARE_PERCENT: usize = 75;
 
@@ -78,6 +87,8 @@ impl Route {
             own_redirects: true,
             internal_redirects: false,
             internal: false,
+            head_len_max: Route::HEAD_LEN_MAX,
+            head_fields_max: Route::HEAD_FIELDS_MAX,
             request_buffering: true,
             response_buffering: true,
             conditions: Conditions::default(),

@@ -46,6 +46,8 @@ fn every_key_of_a_route_is_read() {
         pattern = "/cgi-bin/**"
         cgi = "programs"
         processes = 100
+        head_len_max = "256K"
+        fields_max = 1000
         response_buffering = false
         memory = "64M"
         cpu = "1500ms"
@@ -104,6 +106,8 @@ fn every_key_of_a_route_is_read() {
         },
         Route {
             response_buffering: false,
+            head_len_max: 256 << 10,
+            head_fields_max: 1000,
             ..Route::new(pattern("/cgi-bin/**"), RouteTo::Cgi(cgi))
         },
         Route::new(pattern("*.php"), RouteTo::FastCgi(fastcgi)),

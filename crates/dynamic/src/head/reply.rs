@@ -9,7 +9,7 @@ use lowroad_engine::stream::{Closed, Receiver, Sender, stream};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 
-use super::{Form, Head, read};
+use super::{Form, Head, HeadLimits, read};
 use crate::executor::Executor;
 use crate::spool::Spools;
 use crate::{Content, Failure, Fields, Response};
@@ -22,6 +22,7 @@ pub struct Reply {
     /// The script's file, for the operator.
     who: Arc<Path>,
     form: Form,
+    limits: HeadLimits,
     method: Method,
     output: Vec<u8>,
     lines_len: usize,
@@ -30,10 +31,11 @@ pub struct Reply {
 
 impl Reply {
     /// Nothing so far, to a request with this method.
-    pub fn new(who: Arc<Path>, form: Form, method: Method) -> Reply {
+    pub fn new(who: Arc<Path>, form: Form, limits: HeadLimits, method: Method) -> Reply {
         Reply {
             who,
             form,
+            limits,
             method,
             output: Vec::new(),
             lines_len: 0,
@@ -52,7 +54,7 @@ impl Reply {
     /// 502 if the head is wrong.
     pub fn look(&mut self) -> Result<bool, Failure> {
         if self.head.is_none() {
-            self.head = read(&self.output, &mut self.lines_len, self.form)
+            self.head = read(&self.output, &mut self.lines_len, self.form, self.limits)
                 .map_err(|bad| self.failure(&bad.0))?;
         }
         Ok(self.head.is_some())
@@ -275,8 +277,13 @@ fn streamed(status: Status, fields: Fields, len: Option<u64>, stream: Receiver) 
 mod tests {
     use super::*;
 
+    const LIMITS: HeadLimits = HeadLimits {
+        len_max: 64 << 10,
+        fields_max: 256,
+    };
+
     fn reply(method: Method, output: &str) -> Reply {
-        let mut reply = Reply::new(Arc::from(Path::new("a")), Form::Cgi, method);
+        let mut reply = Reply::new(Arc::from(Path::new("a")), Form::Cgi, LIMITS, method);
         reply.output().extend_from_slice(output.as_bytes());
         assert!(reply.look().expect("a good head"));
         reply

@@ -1,9 +1,14 @@
 use lowroad_http::status::Status;
 
-use super::{BadHead, Form, Head, LEN_MAX, read};
+use super::{BadHead, Form, Head, HeadLimits, read};
+
+const LIMITS: HeadLimits = HeadLimits {
+    len_max: 64 << 10,
+    fields_max: 256,
+};
 
 fn whole(output: &[u8], form: Form) -> Result<Option<(Head, usize)>, BadHead> {
-    read(output, &mut 0, form)
+    read(output, &mut 0, form, LIMITS)
 }
 
 fn cgi(output: &str) -> Head {
@@ -35,10 +40,10 @@ fn heads_with_either_line_end() {
         // Split at every byte, it is the same.
         let mut lines_len = 0;
         for end in 0..at {
-            let part = read(&output.as_bytes()[..end], &mut lines_len, Form::Cgi);
+            let part = read(&output.as_bytes()[..end], &mut lines_len, Form::Cgi, LIMITS);
             assert_eq!(part, Ok(None), "{end}");
         }
-        let read = read(output.as_bytes(), &mut lines_len, Form::Cgi);
+        let read = read(output.as_bytes(), &mut lines_len, Form::Cgi, LIMITS);
         assert_eq!(read, Ok(Some((head, at))));
     }
 }
@@ -117,7 +122,7 @@ fn a_fastcgi_server_may_leave_out_the_type() {
 
 #[test]
 fn long_heads_are_refused_complete_or_not() {
-    let long = format!("Status: 200\nX: {}", "a".repeat(LEN_MAX));
+    let long = format!("Status: 200\nX: {}", "a".repeat(LIMITS.len_max));
     assert!(refused(&long).contains("65536"));
     assert!(refused(&format!("{long}\n\n")).contains("65536"));
     let many = "X: 1\n".repeat(257) + "\n";
@@ -163,4 +168,24 @@ fn a_path_alone_is_a_local_redirect() {
     let http = whole(b"HTTP/1.1 200 OK\nLocation: /a\n\n", Form::Http);
     let (head, _) = http.expect("a good head").expect("a whole head");
     assert_eq!(head.local, None);
+}
+
+#[test]
+fn a_route_bounds_the_heads_of_its_programs() {
+    let output = "Status: 200\nContent-Type: a/b\nX-A: 1\nX-B: 2\n\n";
+    let read_within = |len_max, fields_max| {
+        let limits = HeadLimits {
+            len_max,
+            fields_max,
+        };
+        read(output.as_bytes(), &mut 0, Form::Cgi, limits)
+    };
+    assert!(matches!(read_within(output.len(), 3), Ok(Some(_))));
+    for (len_max, fields_max, key) in [
+        (output.len() - 1, 3, "head_len_max"),
+        (output.len(), 2, "fields_max"),
+    ] {
+        let BadHead(why) = read_within(len_max, fields_max).expect_err(key);
+        assert!(why.contains(key), "{why}");
+    }
 }
