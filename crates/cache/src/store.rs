@@ -45,10 +45,6 @@ const LARGEST_SHARE: u64 = 4;
 /// What a store has done and what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Calls of [`Store::find`] that found something.
-    pub hits: u64,
-    /// Calls of [`Store::find`] that did not.
-    pub misses: u64,
     /// Values taken in, replacements included.
     pub inserted: u64,
     /// Values driven out for want of space; neither removed nor replaced ones.
@@ -78,8 +74,6 @@ pub struct Store<V> {
     table: HashTable<u32>,
     nodes: Nodes<V>,
     ghost: Ghost,
-    hits: u64,
-    misses: u64,
     inserted: u64,
     evicted: u64,
     refused: u64,
@@ -98,21 +92,15 @@ impl<V: Keyed> Store<V> {
             table: HashTable::new(),
             nodes: Nodes::new(),
             ghost: Ghost::default(),
-            hits: 0,
-            misses: 0,
             inserted: 0,
             evicted: 0,
             refused: 0,
         }
     }
 
-    /// The value of a key. Counts a hit or a miss, and the hit in favour of the key.
+    /// The value of a key; counts as a use of it.
     pub fn find(&mut self, hash: u64, key: &[u8]) -> Option<&V> {
-        let Some(at) = self.index(hash, key) else {
-            self.misses += 1;
-            return None;
-        };
-        self.hits += 1;
+        let at = self.index(hash, key)?;
         let node = self.nodes.node_mut(at);
         if node.frequency < FREQUENCY_MAX {
             node.frequency += 1;
@@ -207,8 +195,6 @@ impl<V: Keyed> Store<V> {
     /// What was done since [`Store::new`], and what is held now.
     pub fn counters(&self) -> Counters {
         Counters {
-            hits: self.hits,
-            misses: self.misses,
             inserted: self.inserted,
             evicted: self.evicted,
             refused: self.refused,

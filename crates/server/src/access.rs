@@ -30,10 +30,10 @@ pub enum Outcome {
     Program,
     /// From memory, though stale: it may still be used, or its origin failed.
     Stale,
-    /// By an origin, and stored, for this request or an equal one.
-    Fetched,
-    /// From memory, after its origin said that it holds still.
-    Revalidated,
+    /// From the store, after an origin was asked or an equal request was waited for.
+    Stored(Way),
+    /// The same where a program answers.
+    ProgramStored(Way),
     /// By an origin, and not stored.
     Passed,
 }
@@ -41,23 +41,20 @@ pub enum Outcome {
 impl Outcome {
     /// That of a request whose response was put into the store, or found there after all.
     pub fn of(way: Way, is_origin: bool) -> Outcome {
-        match way {
-            _ if !is_origin => Outcome::Program,
-            Way::Hit => Outcome::Hit,
-            Way::Made | Way::Shared => Outcome::Fetched,
-            Way::Validated => Outcome::Revalidated,
-            Way::OnError => Outcome::Stale,
+        match is_origin {
+            true => Outcome::Stored(way),
+            false => Outcome::ProgramStored(way),
         }
     }
 
     /// The word in the log.
     pub fn as_str(self) -> &'static str {
         match self {
-            Outcome::Hit => "hit",
-            Outcome::Miss | Outcome::Fetched => "miss",
-            Outcome::Made | Outcome::Program => "made",
-            Outcome::Stale => "stale",
-            Outcome::Revalidated => "revalidated",
+            Outcome::Hit | Outcome::Stored(Way::Hit) => "hit",
+            Outcome::Miss | Outcome::Stored(Way::Made | Way::Shared) => "miss",
+            Outcome::Made | Outcome::Program | Outcome::ProgramStored(_) => "made",
+            Outcome::Stale | Outcome::Stored(Way::OnError) => "stale",
+            Outcome::Stored(Way::Validated) => "revalidated",
             Outcome::Passed => "pass",
         }
     }
@@ -65,8 +62,8 @@ impl Outcome {
     /// The level that answered.
     fn level(self) -> &'static str {
         match self {
-            Outcome::Program => "module",
-            Outcome::Fetched | Outcome::Revalidated | Outcome::Passed => "origin",
+            Outcome::Program | Outcome::ProgramStored(_) => "module",
+            Outcome::Stored(Way::Made | Way::Shared | Way::Validated) | Outcome::Passed => "origin",
             _ => "worker",
         }
     }

@@ -35,6 +35,7 @@ use lowroad_http::target;
 use lowroad_log::Logger;
 
 use crate::access::{AccessLog, Record};
+use crate::cache_counters::CacheCounters;
 use crate::classes::Classes;
 use crate::dynamic::calls::Calls;
 use crate::outcome::Outcome;
@@ -56,6 +57,7 @@ pub struct Web {
     calls: Calls,
     logger: Logger,
     log: Option<AccessLog>,
+    cache_counters: Arc<CacheCounters>,
     scratch: Scratch,
 }
 
@@ -97,8 +99,14 @@ impl Web {
             calls,
             logger,
             log,
+            cache_counters: Arc::default(),
             scratch: Scratch::default(),
         }
+    }
+
+    /// How the cache served this worker's requests.
+    pub fn cache_counters(&self) -> Arc<CacheCounters> {
+        self.cache_counters.clone()
     }
 
     fn decider(&mut self) -> Decider<'_, Calls> {
@@ -153,6 +161,7 @@ impl Web {
                 pending,
             },
             Decision::Answered(status, logged) => {
+                self.cache_counters.count(logged);
                 let log = self.log.as_mut();
                 Answer::Ready(log.map(|log| log.record(request, exchange, status, logged)))
             }
@@ -665,6 +674,7 @@ impl Service for Web {
             path: &pending.waiting.path,
         };
         let status = crate::respond::refused(why, Some(at), response);
+        self.cache_counters.count(crate::access::Outcome::Made);
         pending.waiting.client.restore(exchange);
         exchange.is_user = pending.waiting.is_user;
         let log = self.log.as_mut();
@@ -679,6 +689,8 @@ impl Service for Web {
     }
 
     fn abandoned(&mut self, pending: Box<Pending>, exchange: &mut Exchange) {
+        // It may be waiting for anything, and nothing from the store has served it.
+        self.cache_counters.count(crate::access::Outcome::Passed);
         let Some(log) = &mut self.log else {
             return;
         };

@@ -19,6 +19,7 @@
 mod access;
 mod admin;
 mod answer;
+mod cache_counters;
 mod cause;
 mod changes;
 mod check;

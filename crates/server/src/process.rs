@@ -276,6 +276,7 @@ fn prepare(
         store,
         workers: Vec::new(),
         counters: Vec::new(),
+        cache_counters: Vec::new(),
         admission: Arc::default(),
         fd_limit: 0,
         logger,
@@ -371,7 +372,7 @@ fn start_worker(
         last: RefCell::default(),
     };
     let web = Web::new(running.sites.clone(), calls, running.logger.clone(), log);
-    let counters = Arc::new(Counters::default());
+    let (counters, cache_counters) = (Arc::new(Counters::default()), web.cache_counters());
     let admission = running.admission.clone();
     let mut worker = Worker::new(
         driver,
@@ -383,6 +384,7 @@ fn start_worker(
     );
     running.workers.push(mailbox);
     running.counters.push(counters);
+    running.cache_counters.push(cache_counters);
     let cpu = running.config.server.affinity.then_some(place.number);
     thread::Builder::new()
         .name(format!("worker-{}", place.number))

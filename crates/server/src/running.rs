@@ -12,6 +12,7 @@ use lowroad_engine::worker::{Worker, WorkerMessage};
 use lowroad_log::{Logger, Sink};
 
 use crate::answer::Web;
+use crate::cache_counters::CacheCounters;
 use crate::changes::Changes;
 use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
@@ -56,6 +57,8 @@ pub struct Running {
     pub workers: Vec<WorkerBox>,
     /// The workers' counters.
     pub counters: Vec<Arc<Counters>>,
+    /// How the cache served the workers' requests.
+    pub cache_counters: Vec<Arc<CacheCounters>>,
     /// Open connections.
     pub admission: Arc<Admission>,
     /// The limit of descriptors.

@@ -30,25 +30,13 @@ pub fn status(running: &Running) -> String {
         "open",
         &format!("{} connections", running.admission.open()),
     );
-    let mut sums: Vec<(&str, u64)> = Vec::new();
-    for (at, counters) in running.counters.iter().enumerate() {
-        for (place, (name, value)) in counters.list().into_iter().enumerate() {
-            if at == 0 {
-                sums.push((name, value));
-            } else {
-                sums[place].1 += value;
-            }
-        }
-    }
-    sums.iter()
-        .for_each(|(name, value)| line(&mut out, name, &value.to_string()));
+    add_up(&mut out, running.counters.iter().map(|of| of.list()));
     let lost: u64 = running.sinks.iter().map(lowroad_log::Sink::lost).sum();
     line(&mut out, "log_lines_lost", &lost.to_string());
     let (shards, arena_used) = running.store.counters();
     let sum =
         |of: fn(&lowroad_cache::Counters) -> u64| shards.iter().map(of).sum::<u64>().to_string();
-    line(&mut out, "cache_hits", &sum(|c| c.hits));
-    line(&mut out, "cache_misses", &sum(|c| c.misses));
+    add_up(&mut out, running.cache_counters.iter().map(|of| of.list()));
     line(&mut out, "cache_inserted", &sum(|c| c.inserted));
     line(&mut out, "cache_evicted", &sum(|c| c.evicted));
     line(&mut out, "cache_refused", &sum(|c| c.refused));
@@ -68,6 +56,25 @@ pub fn status(running: &Running) -> String {
     );
     programs(running, &mut out);
     out
+}
+
+/// Prints the sums of what workers have counted, each list in the same order.
+fn add_up(
+    out: &mut String,
+    lists: impl Iterator<Item = impl IntoIterator<Item = (&'static str, u64)>>,
+) {
+    let mut sums: Vec<(&str, u64)> = Vec::new();
+    for (at, list) in lists.enumerate() {
+        for (place, (name, value)) in list.into_iter().enumerate() {
+            if at == 0 {
+                sums.push((name, value));
+            } else {
+                sums[place].1 += value;
+            }
+        }
+    }
+    sums.iter()
+        .for_each(|(name, value)| line(out, name, &value.to_string()));
 }
 
 /// What the store on the disk did and has.

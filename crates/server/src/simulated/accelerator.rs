@@ -2,6 +2,7 @@
 //! turned one after the other by who waits for something. Knows nothing of what is asked.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -18,6 +19,7 @@ use lowroad_testkit::origin::Asked;
 
 use super::WORLD;
 use crate::answer::Web;
+use crate::cache_counters::CacheCounters;
 use crate::changes::Changes;
 use crate::dynamic::calls::Calls;
 use crate::fetch::Fetcher;
@@ -46,6 +48,7 @@ pub struct Accelerator {
     /// It.
     pub world: Shared,
     workers: Vec<RefCell<Worker<SimDriver, Web>>>,
+    cache_counters: Vec<Arc<CacheCounters>>,
     turn: Cell<usize>,
     origin: RefCell<Peers>,
     programs: RefCell<Programs>,
@@ -84,15 +87,16 @@ impl Accelerator {
             .collect();
         let programs = Programs::start(logger(), locals).expect("threads");
         let parts = Parts::new(config, &programs);
-        let workers = drivers
+        let (workers, cache_counters) = drivers
             .into_iter()
             .enumerate()
             .map(|(number, driver)| parts.worker(number, driver, config, &programs))
-            .map(RefCell::new)
-            .collect();
+            .map(|(worker, counters)| (RefCell::new(worker), counters))
+            .unzip();
         Accelerator {
             world,
             workers,
+            cache_counters,
             turn: Cell::new(0),
             origin: RefCell::new(Peers {
                 script,
@@ -125,6 +129,15 @@ impl Accelerator {
         others();
         self.world.stop(number, false);
         self.turn.set(number);
+    }
+
+    /// How the cache served requests, all workers together.
+    pub fn cache_counters(&self) -> BTreeMap<&'static str, u64> {
+        let mut sums = BTreeMap::new();
+        for (name, value) in self.cache_counters.iter().flat_map(|of| of.list()) {
+            *sums.entry(name).or_default() += value;
+        }
+        sums
     }
 
     /// Turns until there is something.
@@ -191,7 +204,7 @@ impl Parts {
         driver: SimDriver,
         config: &Config,
         programs: &Programs,
-    ) -> Worker<SimDriver, Web> {
+    ) -> (Worker<SimDriver, Web>, Arc<CacheCounters>) {
         let mailbox: Mailbox<WorkerMessage<SimDriver, Web>> = Mailbox::new(driver.waker());
         let (own, interims) = (mailbox.clone(), mailbox.clone());
         let calls = Calls {
@@ -211,7 +224,9 @@ impl Parts {
         mailbox.post(Message::Listen(ListenerId(0), ()));
         let settings = Arc::new(limits::settings(config, &Listeners::default(), 1 << 16));
         let (admission, counters) = (Arc::<Admission>::default(), Arc::<Counters>::default());
-        Worker::new(driver, web, mailbox, settings, admission, counters)
+        let cache_counters = web.cache_counters();
+        let worker = Worker::new(driver, web, mailbox, settings, admission, counters);
+        (worker, cache_counters)
     }
 }
 

@@ -117,6 +117,16 @@ impl Front {
         client.response_with_body(method != "HEAD")
     }
 
+    /// Hits, misses and passes so far, and of these those that were stale, coalesced or revalidated.
+    pub fn cache_counters(&self) -> ([u64; 3], [u64; 3]) {
+        let counters = self.accelerator.cache_counters();
+        let of = |name: &str| counters[format!("cache_{name}").as_str()];
+        (
+            ["hits", "misses", "passes"].map(of),
+            ["stale", "coalesced", "revalidated"].map(of),
+        )
+    }
+
     /// Lets so much time pass.
     pub fn pass(&self, ms: u64) {
         let until_ms = self.accelerator.world.now_ms() + ms;

@@ -5,6 +5,7 @@
 //! `LOWROAD_SEED` says which seed all of them have; a test below runs them with many.
 
 mod accelerator;
+mod cache_counters;
 mod costs;
 mod front;
 mod histories;
