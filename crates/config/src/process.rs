@@ -32,6 +32,12 @@ pub(crate) fn server(section: Section<'_>, lacking: &[Feature]) -> Server {
         cache_len_max,
         is_cache_chosen: !section.is_without("cache"),
         cache_object_len_max: cache_object(&section, cache_len_max),
+        cache_variants_max: count(
+            &section,
+            "cache_variants",
+            default.cache_variants_max,
+            1..=1024,
+        ),
         disk_cache: section.item("disk_cache").and_then(|item| item.path()),
         disk_cache_len_max: section.size(
             "disk_cache_max",

@@ -142,6 +142,7 @@ fn every_key_of_the_process_is_read() {
         group = "www"
         cache = "64M"
         cache_object = 4096
+        cache_variants = 100
         disk_cache = "/var/cache/lowroad"
         disk_cache_max = "100G"
         ticket_keys = "tickets"
@@ -193,6 +194,7 @@ fn every_key_of_the_process_is_read() {
         cache_len_max: 64 << 20,
         is_cache_chosen: true,
         cache_object_len_max: 4096,
+        cache_variants_max: 100,
         disk_cache: Some("/var/cache/lowroad".into()),
         disk_cache_len_max: 100 << 30,
         ticket_keys: Some("tickets".into()),

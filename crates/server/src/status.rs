@@ -42,6 +42,8 @@ pub fn status(running: &Running) -> String {
     line(&mut out, "cache_refused", &sum(|c| c.refused));
     line(&mut out, "cache_objects", &sum(|c| c.objects));
     line(&mut out, "cache_bytes", &sum(|c| c.bytes));
+    let variants = running.store.variants_evicted();
+    line(&mut out, "cache_variants_evicted", &variants.to_string());
     let purges = running.store.purge_counters();
     line(&mut out, "purges", &purges.purges.to_string());
     line(&mut out, "purges_kept", &purges.rules.to_string());

@@ -24,6 +24,8 @@ pub struct Server {
     /// The largest stored response in bytes, at most a quarter of the cache. Default 1 MiB, or a
     /// quarter of the cache where that is less. Key `cache_object`.
     pub cache_object_len_max: u64,
+    /// Variants of one response by `Vary` that memory keeps, 1 to 1024. Default 64. Key `cache_variants`.
+    pub cache_variants_max: usize,
     /// The folder for stored responses of origins, those that memory has no room for and copies of the others; None = none
     /// are stored on a disk. Key `disk_cache`.
     pub disk_cache: Option<PathBuf>,
@@ -88,6 +90,7 @@ impl Default for Server {
             cache_len_max,
             is_cache_chosen: false,
             cache_object_len_max: Server::cache_object_default(cache_len_max),
+            cache_variants_max: 64,
             disk_cache: None,
             ticket_keys: None,
             kernel_tls: false,

@@ -1,7 +1,9 @@
 //! What is stored under one key: a resource in its variants. A file's are its encodings, all made of the first; those of a
 //! program's responses are told apart by the fields that Vary names. Knows neither keys nor how variants are made.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use lowroad_cache::Keyed;
 use lowroad_cache::vary::Selecting;
@@ -9,16 +11,49 @@ use lowroad_http::encoding::Encoding;
 
 use super::object::{Object, ObjectArc};
 
-/// Variants of one resource beyond this many drive out the oldest.
-const VARIANTS_MAX: usize = 16;
-
 /// The variants under one key.
 #[derive(Clone)]
 pub struct Entry {
     /// The file itself, what says that there is none, or the latest of a program's responses.
     pub base: ObjectArc,
-    /// The others, oldest first.
-    others: Option<Arc<Vec<ObjectArc>>>,
+    /// The others; most entries have none.
+    others: Option<Arc<OtherVariants>>,
+}
+
+/// The variants besides the base, shared by all clones of an entry.
+struct OtherVariants {
+    is_base_used: UseMark,
+    /// Those to be evicted first come first.
+    list: Vec<OtherVariant>,
+}
+
+#[derive(Clone)]
+struct OtherVariant {
+    object: ObjectArc,
+    is_used: UseMark,
+}
+
+/// Whether a variant was selected since eviction last passed it.
+#[derive(Default)]
+struct UseMark(AtomicBool);
+
+impl UseMark {
+    fn set(&self) {
+        // A store only where it changes something: workers share the line.
+        if !self.0.load(Relaxed) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Clone for UseMark {
+    fn clone(&self) -> UseMark {
+        UseMark(AtomicBool::new(self.is_set()))
+    }
 }
 
 impl Keyed for Entry {
@@ -40,37 +75,67 @@ impl Entry {
         std::iter::once(&self.base).chain(self.others())
     }
 
+    fn others(&self) -> impl Iterator<Item = &ObjectArc> {
+        self.other_variants().iter().map(|variant| &variant.object)
+    }
+
+    fn other_variants(&self) -> &[OtherVariant] {
+        self.others.as_deref().map_or(&[], |others| &others.list)
+    }
+
+    fn with_others(base: ObjectArc, list: Vec<OtherVariant>) -> Entry {
+        let others = match list.is_empty() {
+            true => None,
+            false => Some(Arc::new(OtherVariants {
+                is_base_used: UseMark::default(),
+                list,
+            })),
+        };
+        Entry { base, others }
+    }
+
     /// The base in this encoding.
     pub fn encoded(&self, encoding: Encoding) -> Option<&ObjectArc> {
         let is = |object: &&ObjectArc| {
             let representation = object.representation();
             representation.is_some_and(|representation| representation.encoding == encoding)
         };
-        self.others().iter().find(is)
+        self.others().find(is)
     }
 
     /// Whether this holds for all variants.
     #[inline]
     pub fn all(&self, holds: impl Fn(&Object) -> bool) -> bool {
-        holds(&self.base) && self.others().iter().all(|object| holds(object))
+        holds(&self.base) && self.others().all(|object| holds(object))
     }
 
-    /// The variant for a request with these fields.
+    /// The variant for a request with these fields; counts as a use of it.
     #[inline]
     pub fn selected<'f, F>(&self, request: F) -> Option<&ObjectArc>
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
-        let takes = |object: &&ObjectArc| {
-            let selecting = object.selecting();
-            selecting
-                .is_none_or(|selecting| selecting.is_empty() || selecting.takes(request.clone()))
-        };
+        let selecting = self.selecting();
         // Mostly it is the only one.
-        match takes(&&self.base) {
-            true => Some(&self.base),
-            false => self.others().iter().find(takes),
+        if selecting.is_none_or(|selecting| selecting.takes(request.clone())) {
+            if let Some(others) = &self.others {
+                others.is_base_used.set();
+            }
+            return Some(&self.base);
         }
+        let variants = self.other_variants();
+        if variants.is_empty() {
+            return None;
+        }
+        // All variants depend on the same fields, so the request's are read once.
+        let wanted = selecting?.of_request(request);
+        let is_wanted = |variant: &&OtherVariant| {
+            let selecting = variant.object.selecting();
+            selecting.is_none_or(|selecting| selecting.is_empty() || *selecting == wanted)
+        };
+        let variant = variants.iter().find(is_wanted)?;
+        variant.is_used.set();
+        Some(&variant.object)
     }
 
     /// What the variants are told apart by, if they are.
@@ -82,65 +147,77 @@ impl Entry {
     /// The same with another encoding of its base.
     pub fn with_encoded(&self, object: ObjectArc) -> Entry {
         let encoding = |of: &Object| of.representation().map(|of| of.encoding);
-        let others = self.others().iter();
+        let others = self.others();
         let others = others.filter(|other| encoding(other) != encoding(&object));
-        Entry {
-            base: self.base.clone(),
-            others: Some(Arc::new(others.cloned().chain([object.clone()]).collect())),
-        }
+        let others = others.chain([&object]).cloned().map(OtherVariant::new);
+        Entry::with_others(self.base.clone(), others.collect())
     }
 
     /// The same with another response, in the place of the one for the same requests. Where Vary names other fields than
     /// before, the earlier responses go.
     pub fn with_selected(&self, object: ObjectArc) -> Entry {
-        let stays = |other: &&ObjectArc| match (other.selecting(), object.selecting()) {
+        let stays = |other: &OtherVariant| match (other.object.selecting(), object.selecting()) {
             (Some(old), Some(new)) => old.has_names_of(new) && old != new,
             _ => false,
         };
-        let mut others: Vec<ObjectArc> = self.others().to_vec();
-        others.push(self.base.clone());
-        let mut others: Vec<ObjectArc> = others.iter().filter(stays).cloned().collect();
-        let surplus = (others.len() + 1).saturating_sub(VARIANTS_MAX);
-        others.drain(..surplus);
-        Entry {
-            base: object,
-            others: (!others.is_empty()).then(|| Arc::new(others)),
-        }
+        let is_base_used = self
+            .others
+            .as_ref()
+            .map(|others| others.is_base_used.clone());
+        let base = OtherVariant {
+            object: self.base.clone(),
+            is_used: is_base_used.unwrap_or_default(),
+        };
+        let others = self.other_variants().iter().cloned().chain([base]);
+        Entry::with_others(object.clone(), others.filter(stays).collect())
     }
 
-    /// The same with no more than so many bytes, or only its base: the oldest go.
-    pub fn within(mut self, len_max: u64) -> Entry {
-        while self.size() > len_max
-            && let Some((_, younger)) = self.others().split_first()
-        {
-            self.others = (!younger.is_empty()).then(|| Arc::new(younger.to_vec()));
+    /// The same with at most so many variants and bytes, or only its base, and how many were evicted. Second chance: the
+    /// oldest go first, but those that were used since eviction last passed them are passed over once.
+    pub fn within(self, variants_max: usize, len_max: u64) -> (Entry, usize) {
+        let mut size = self.size();
+        let before = self.other_variants().len();
+        if before < variants_max && size <= len_max {
+            return (self, 0);
         }
-        self
+        let mut left: VecDeque<OtherVariant> = self.other_variants().to_vec().into();
+        while left.len() >= variants_max || size > len_max {
+            let Some(oldest) = left.pop_front() else {
+                break;
+            };
+            match oldest.is_used.is_set() {
+                true => left.push_back(OtherVariant::new(oldest.object)),
+                false => size -= oldest.object.size(),
+            }
+        }
+        let evicted = before - left.len();
+        (Entry::with_others(self.base, left.into()), evicted)
     }
 
     /// The same without this variant; `None` if it was the only one.
     pub fn without(&self, object: &ObjectArc) -> Option<Entry> {
-        let mut left: Vec<ObjectArc> = self
-            .variants()
-            .filter(|other| !ObjectArc::ptr_eq(other, object))
-            .cloned()
-            .collect();
-        let base = match left.is_empty() {
-            true => return None,
-            false => left.remove(0),
+        let is_other = |other: &OtherVariant| !ObjectArc::ptr_eq(&other.object, object);
+        let others = self.other_variants().iter().cloned();
+        let mut left: Vec<OtherVariant> = others.filter(is_other).collect();
+        let base = match ObjectArc::ptr_eq(&self.base, object) {
+            false => self.base.clone(),
+            true if left.is_empty() => return None,
+            true => left.remove(0).object,
         };
-        Some(Entry {
-            base,
-            others: (!left.is_empty()).then(|| Arc::new(left)),
-        })
+        Some(Entry::with_others(base, left))
     }
 
     /// Bytes that it occupies.
     pub fn size(&self) -> u64 {
         self.variants().map(|object| object.size()).sum()
     }
+}
 
-    fn others(&self) -> &[ObjectArc] {
-        self.others.as_deref().map_or(&[], Vec::as_slice)
+impl OtherVariant {
+    fn new(object: ObjectArc) -> OtherVariant {
+        OtherVariant {
+            object,
+            is_used: UseMark::default(),
+        }
     }
 }

@@ -48,6 +48,8 @@ const SHARD_LEN_MIN: u64 = 16 << 20;
 const SHARDS_MAX: u64 = 16;
 /// Variants under one key may take a shard's length divided by this; the shard itself refuses more than a quarter.
 const ENTRY_SHARE: u64 = 5;
+/// Unless the configuration bounds them.
+const VARIANTS_MAX: usize = 64;
 /// What an object may take besides its body: its head, and pages that are not full.
 const OBJECT_OVERHEAD: u64 = 128 << 10;
 /// Counts of forgotten keys; what shares one is made anew for nothing.
@@ -75,6 +77,10 @@ pub struct SharedStore {
     pub refusals: Refusals,
     /// What all variants under one key may take.
     entry_len_max: u64,
+    /// How many there may be.
+    variants_max: usize,
+    /// Variants evicted because there were too many under their key.
+    variants_evicted: AtomicU64,
     /// What memory has no room for, if that is kept.
     tier: Option<Arc<Tier>>,
 }
@@ -104,6 +110,8 @@ impl SharedStore {
             filling_max: len_max / FILLING_SHARE,
             refusals: Refusals::default(),
             entry_len_max: len_max / count / ENTRY_SHARE,
+            variants_max: VARIANTS_MAX,
+            variants_evicted: AtomicU64::new(0),
             tier: None,
         })
     }
@@ -114,6 +122,19 @@ impl SharedStore {
             tier.replay_purges(&self.purging);
         }
         SharedStore { tier, ..self }
+    }
+
+    /// The same with at most so many variants of a response.
+    pub fn with_variants_max(self, variants_max: usize) -> SharedStore {
+        SharedStore {
+            variants_max,
+            ..self
+        }
+    }
+
+    /// Variants evicted because there were too many under their key.
+    pub fn variants_evicted(&self) -> u64 {
+        self.variants_evicted.load(Relaxed)
     }
 
     /// The store on the disk, if there is one.
@@ -235,7 +256,7 @@ impl SharedStore {
                 return None;
             }
             Some(match entry {
-                Some(entry) => entry.with_selected(object).within(self.entry_len_max),
+                Some(entry) => self.bounded(entry.with_selected(object)),
                 None => Entry::new(object),
             })
         })
@@ -247,8 +268,15 @@ impl SharedStore {
         self.change(hash, key, |entry| {
             let has = |entry: &&Entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, filling));
             let entry = entry.filter(has).filter(|_| !self.is_gone(key, &object))?;
-            Some(entry.with_selected(object))
+            Some(self.bounded(entry.with_selected(object)))
         })
+    }
+
+    /// An entry without the variants for which it has no room.
+    fn bounded(&self, entry: Entry) -> Entry {
+        let (entry, evicted) = entry.within(self.variants_max, self.entry_len_max);
+        self.variants_evicted.fetch_add(evicted as u64, Relaxed);
+        entry
     }
 
     /// Forgets one variant.

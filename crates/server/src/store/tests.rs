@@ -193,19 +193,44 @@ fn variants_lie_under_one_key() {
     assert!(store.find_kept(hash, KEY).is_none());
 }
 
+/// Languages that are told apart.
+fn languages(count: usize) -> Vec<&'static str> {
+    let name = |number| &*Box::leak(format!("l{number}").into_boxed_str());
+    (0..count).map(name).collect()
+}
+
 #[test]
-fn there_are_never_many_variants() {
+fn variants_in_turn_are_all_found() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let hash = store.hash(KEY);
-    let names: Vec<&'static str> = (0..40)
-        .map(|number| &*Box::leak(format!("l{number}").into_boxed_str()))
-        .collect();
+    let names = languages(VARIANTS_MAX);
     for name in &names {
         assert!(store.insert_selected(hash, KEY, object(ZERO, name)));
     }
+    for _ in 0..3 {
+        assert!(names.iter().all(|name| found(&store, name).is_some()));
+    }
+    assert_eq!(store.variants_evicted(), 0);
+}
+
+#[test]
+fn variants_beyond_the_bound_evict_unused_ones_first() {
+    let store = SharedStore::new(1 << 20).expect("memory");
+    let store = store.with_variants_max(16);
+    let hash = store.hash(KEY);
+    let names = languages(100);
+    let (hot, cold) = names.split_at(8);
+    for name in hot {
+        assert!(store.insert_selected(hash, KEY, object(ZERO, name)));
+    }
+    for name in cold {
+        assert!(hot.iter().all(|hot| found(&store, hot).is_some()), "{name}");
+        assert!(store.insert_selected(hash, KEY, object(ZERO, name)));
+    }
+    assert_eq!(store.variants_evicted(), 100 - 16);
     let there = names.iter().filter(|name| found(&store, name).is_some());
     assert_eq!(there.count(), 16);
-    assert!(found(&store, "l39").is_some() && found(&store, "l24").is_some());
+    assert!(found(&store, "l99").is_some() && found(&store, "l50").is_none());
 }
 
 #[test]
@@ -252,8 +277,10 @@ fn variants_that_take_too_much_drive_out_each_other_only() {
         let request = [(&b"accept-language"[..], language.as_bytes())];
         entry.selected(request.into_iter()).is_some()
     };
-    let left = entry.within(2 * one);
+    let (left, evicted) = entry.within(16, 2 * one);
+    assert_eq!((left.size(), evicted), (2 * one, 1));
     assert!(there(&left, "c") && there(&left, "b") && !there(&left, "a"));
-    let left = left.within(1);
+    let (left, evicted) = left.within(16, 1);
+    assert_eq!(evicted, 1);
     assert!(there(&left, "c") && !there(&left, "b"));
 }
