@@ -18,6 +18,8 @@ pub struct Bans<R> {
     generation: u64,
     /// Objects that were last checked before this generation are gone: their rules were dropped.
     floor: u64,
+    /// Rules and marks that were dropped where there was no room.
+    dropped: u64,
     rules_max: usize,
     marks_max: usize,
 }
@@ -72,6 +74,7 @@ impl<R: PartialEq> Bans<R> {
             marks: BTreeMap::new(),
             generation: 0,
             floor: 0,
+            dropped: 0,
             rules_max,
             marks_max,
         }
@@ -105,6 +108,7 @@ impl<R: PartialEq> Bans<R> {
         while self.rules.len() > self.rules_max {
             if let Some(oldest) = self.rules.pop_front() {
                 self.floor = self.floor.max(oldest.generation);
+                self.dropped += 1;
             }
         }
     }
@@ -134,7 +138,16 @@ impl<R: PartialEq> Bans<R> {
         let (_, median, _) = ages.select_nth_unstable(half);
         let floor = self.floor.max(*median);
         self.floor = floor;
+        let before = self.marks.len();
         self.marks.retain(|_, mark| mark.youngest() > floor);
+        self.dropped += (before - self.marks.len()) as u64;
+    }
+
+    /// How many rules and marks were dropped where there was no room; with them went the objects that had not been checked
+    /// since.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// Checks an object with these names that was last checked at generation `since`; it then remembers
@@ -265,12 +278,12 @@ mod tests {
     fn what_was_not_checked_for_too_long_is_gone() {
         let mut bans = Bans::new(2, 4);
         (0..3).for_each(|rule| bans.add(rule, SOFT));
-        assert_eq!(bans.len(), 2);
+        assert_eq!((bans.len(), bans.dropped()), (2, 1));
         assert_eq!(bans.check(0, [], |_| false), Ban::Hard);
         assert_eq!(bans.check(1, [], |_| false), Ban::None);
         (0..5).for_each(|name| bans.mark([name], Kind::Hard));
         // Those of generations 4 to 6 went.
-        assert_eq!(bans.len(), 4);
+        assert_eq!((bans.len(), bans.dropped()), (4, 4));
         assert_eq!(bans.check(5, [], |_| false), Ban::Hard);
         assert_eq!(bans.check(6, [0], |_| false), Ban::None);
         assert_eq!(bans.check(6, [3], |_| false), Ban::Hard);

@@ -259,6 +259,7 @@ fn prepare(
     let modules = opened.modules();
     let store = SharedStore::new(config.server.cache_len_max)
         .map_err(|error| format!("no memory for the cache: {error}"))?;
+    store.purging().log_to(logger.clone());
     let store = store.with_variants_max(config.server.cache_variants_max);
     let store = Arc::new(store.before(tier));
     programs.drop_changed(store.clone(), changes.clone());

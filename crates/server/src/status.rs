@@ -47,6 +47,7 @@ pub fn status(running: &Running) -> String {
     let purges = running.store.purge_counters();
     line(&mut out, "purges", &purges.purges.to_string());
     line(&mut out, "purges_kept", &purges.rules.to_string());
+    line(&mut out, "purges_dropped", &purges.dropped.to_string());
     line(&mut out, "purged_found", &purges.gone.to_string());
     line(&mut out, "purged_stale", &purges.stale.to_string());
     line(&mut out, "arena_bytes", &arena_used.to_string());

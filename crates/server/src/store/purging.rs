@@ -2,27 +2,31 @@
 //! however much is stored; an object is compared with it when it is asked for the next time. Knows neither where objects lie
 //! nor who purges. The rules are [`lowroad_cache::bans`]'.
 //!
-//! By what it is known exactly, its URL, host, tags and groups, an object is purged by hashed names. Only prefixes and
-//! "all" are rules that are looked through.
+//! By its URL, host, tags and groups an object is purged by hashed names. Prefixes are names, too: an object has one for
+//! each length that a purged prefix has. Only "all", and prefixes of too many lengths, are rules that are looked through.
 
+use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lowroad_cache::bans::Bans;
 use lowroad_cache::pattern::{Pattern, decode_escapes};
 use lowroad_http::host;
+use lowroad_log::Logger;
 
 use super::key;
 use super::validity::Lifetime;
 
 pub use lowroad_cache::bans::{Ban, Kind};
 
-/// Prefixes that are remembered.
+/// Rules that are remembered.
 const RULES_MAX: usize = 4096;
+/// Prefixes of so many lengths are names, so a check costs at most as many look-ups. Those of others are rules.
+const PREFIX_LENGTHS_MAX: usize = 128;
 /// Names that are remembered; a mark takes about 50 bytes.
 const MARKS_MAX: usize = 1 << 18;
 
@@ -38,13 +42,20 @@ pub enum Purge<'p> {
 
 /// The rules of a store.
 pub struct Purging {
-    bans: Mutex<Bans<Pattern>>,
+    rules: Mutex<PurgeRules>,
     generation: AtomicU64,
     /// That with which this process began.
     first: AtomicU64,
     hasher: foldhash::fast::RandomState,
     gone: AtomicU64,
     stale: AtomicU64,
+    logger: OnceLock<Logger>,
+}
+
+struct PurgeRules {
+    bans: Bans<Pattern>,
+    /// The lengths of prefixes that are names.
+    prefix_lengths: BTreeSet<usize>,
 }
 
 /// What has come of purges so far.
@@ -54,6 +65,8 @@ pub struct PurgeCounters {
     pub purges: u64,
     /// Rules and names that are remembered.
     pub rules: u64,
+    /// Rules and names that were dropped to make room.
+    pub dropped: u64,
     /// Objects that were found gone by one.
     pub gone: u64,
     /// Objects that were found stale by one.
@@ -63,17 +76,37 @@ pub struct PurgeCounters {
 impl Default for Purging {
     fn default() -> Purging {
         Purging {
-            bans: Mutex::new(Bans::new(RULES_MAX, MARKS_MAX)),
+            rules: Mutex::new(PurgeRules {
+                bans: Bans::new(RULES_MAX, MARKS_MAX),
+                prefix_lengths: BTreeSet::new(),
+            }),
             generation: AtomicU64::new(0),
             first: AtomicU64::new(0),
             hasher: foldhash::fast::RandomState::default(),
             gone: AtomicU64::new(0),
             stale: AtomicU64::new(0),
+            logger: OnceLock::new(),
         }
     }
 }
 
+impl PurgeRules {
+    /// Whether a prefix of this length is a name from now on.
+    fn names_prefix(&mut self, len: usize) -> bool {
+        let has_room = self.prefix_lengths.len() < PREFIX_LENGTHS_MAX;
+        if has_room {
+            self.prefix_lengths.insert(len);
+        }
+        has_room || self.prefix_lengths.contains(&len)
+    }
+}
+
 impl Purging {
+    /// Has purges that are dropped logged. Only the first call counts.
+    pub fn log_to(&self, logger: Logger) {
+        let _ = self.logger.set(logger);
+    }
+
     /// The generation of the last purge.
     #[inline]
     pub fn generation(&self) -> u64 {
@@ -92,39 +125,67 @@ impl Purging {
 
     /// What is purged from now on has a greater generation.
     pub fn begin_at(&self, generation: u64) {
-        let mut bans = self.lock();
+        let bans = &mut self.lock().bans;
         bans.skip_to(generation);
         self.first.store(bans.generation(), Relaxed);
         self.generation.store(bans.generation(), SeqCst);
     }
 
     fn add_after(&self, generation: u64, purge: &Purge<'_>, kind: Kind) -> u64 {
-        let mut bans = self.lock();
-        bans.skip_to(generation);
-        match purge {
-            Purge::Urls(Pattern::Url {
+        let mut rules = self.lock();
+        rules.bans.skip_to(generation);
+        let dropped = rules.bans.dropped();
+        match self.names_of(purge, &mut rules) {
+            Ok(names) => rules.bans.mark(names, kind),
+            Err(pattern) => rules.bans.add(pattern.clone(), kind),
+        }
+        let (generation, dropped) = (rules.bans.generation(), rules.bans.dropped() - dropped);
+        self.generation.store(generation, SeqCst);
+        drop(rules);
+        if dropped > 0
+            && let Some(logger) = self.logger.get()
+        {
+            logger.warn(format_args!(
+                "too many purges to remember: the oldest {dropped} are dropped, and with them all stored responses that \
+                 were not used since"
+            ));
+        }
+        generation
+    }
+
+    /// The names that a purge marks, or the pattern that is a rule.
+    fn names_of<'p>(
+        &self,
+        purge: &Purge<'p>,
+        rules: &mut PurgeRules,
+    ) -> Result<Vec<u64>, &'p Pattern> {
+        let pattern = match purge {
+            Purge::Tag(name) => return Ok(vec![self.tag(name)]),
+            Purge::Group(authority, name) => return Ok(vec![self.group(authority, name)]),
+            Purge::Urls(pattern) => *pattern,
+        };
+        match pattern {
+            Pattern::Host(host) => Ok(vec![self.host(Some(host)), self.host(None)]),
+            Pattern::Url {
                 host,
                 port,
                 target,
-                is_prefix: false,
-            }) => {
+                is_prefix,
+            } if !is_prefix || rules.names_prefix(target.len()) => {
                 // A Host may lack its port, or be none at all.
-                let said = self.url(Some(host), Some(*port), target);
-                let (unsaid, any) = (
-                    self.url(Some(host), None, target),
-                    self.url(None, None, target),
-                );
-                bans.mark([said, unsaid, any], kind);
+                let places = [
+                    (Some(&**host), Some(*port)),
+                    (Some(&**host), None),
+                    (None, None),
+                ];
+                let name = |(host, port)| match is_prefix {
+                    true => self.prefix(host, port, target),
+                    false => self.url(host, port, target),
+                };
+                Ok(places.map(name).into())
             }
-            Purge::Urls(Pattern::Host(host)) => {
-                bans.mark([self.host(Some(host)), self.host(None)], kind);
-            }
-            Purge::Urls(pattern) => bans.add((*pattern).clone(), kind),
-            Purge::Tag(name) => bans.mark([self.tag(name)], kind),
-            Purge::Group(authority, name) => bans.mark([self.group(authority, name)], kind),
+            _ => Err(pattern),
         }
-        self.generation.store(bans.generation(), SeqCst);
-        bans.generation()
     }
 
     /// Whether an object has been compared with all rules.
@@ -138,8 +199,9 @@ impl Purging {
         let Some((authority, target)) = key::parts_of_program(key) else {
             return false;
         };
-        let names = self.names(authority, target, Some(lifetime));
-        let bans = self.lock();
+        let rules = self.lock();
+        let names = self.names(authority, target, Some(lifetime), &rules.prefix_lengths);
+        let bans = &rules.bans;
         let is_meant = |pattern: &Pattern| pattern.takes(authority, None, target);
         let ban = bans.check(lifetime.generation.load(Acquire), names, is_meant);
         if let Ban::Soft { at_ms } = ban {
@@ -169,20 +231,27 @@ impl Purging {
         if since == self.generation() {
             return Ban::None;
         }
-        let names = self.names(authority, target, lifetime);
+        let rules = self.lock();
+        let names = self.names(authority, target, lifetime, &rules.prefix_lengths);
         let is_meant = |pattern: &Pattern| pattern.takes(authority, None, target);
-        self.lock().check(since, names, is_meant)
+        rules.bans.check(since, names, is_meant)
     }
 
     /// By what an object may be purged.
-    fn names(&self, authority: &[u8], target: &[u8], lifetime: Option<&Lifetime>) -> Vec<u64> {
+    fn names(
+        &self,
+        authority: &[u8],
+        target: &[u8],
+        lifetime: Option<&Lifetime>,
+        prefix_lengths: &BTreeSet<usize>,
+    ) -> Vec<u64> {
         let mut out = [0; 256];
         let host = host::normalize(authority, &mut out);
         let port = host.and_then(|_| host::port(authority));
-        let mut names = vec![
-            self.url(host, port, &decode_escapes(target)),
-            self.host(host),
-        ];
+        let decoded = decode_escapes(target);
+        let mut names = vec![self.url(host, port, &decoded), self.host(host)];
+        let prefixes = prefix_lengths.range(..=decoded.len());
+        names.extend(prefixes.map(|&len| self.prefix(host, port, &decoded[..len])));
         let Some(lifetime) = lifetime else {
             return names;
         };
@@ -195,6 +264,10 @@ impl Purging {
 
     fn url(&self, host: Option<&[u8]>, port: Option<u16>, target: &[u8]) -> u64 {
         self.hasher.hash_one(("url", host, port, target))
+    }
+
+    fn prefix(&self, host: Option<&[u8]>, port: Option<u16>, start: &[u8]) -> u64 {
+        self.hasher.hash_one(("prefix", host, port, start))
     }
 
     fn host(&self, name: Option<&[u8]>) -> u64 {
@@ -216,16 +289,17 @@ impl Purging {
 
     /// What has come of purges so far.
     pub fn counters(&self) -> PurgeCounters {
-        let bans = self.lock();
+        let bans = &self.lock().bans;
         PurgeCounters {
             purges: bans.generation() - self.first.load(Relaxed),
             rules: bans.len() as u64,
+            dropped: bans.dropped(),
             gone: self.gone.load(Relaxed),
             stale: self.stale.load(Relaxed),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Bans<Pattern>> {
-        self.bans.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PurgeRules> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

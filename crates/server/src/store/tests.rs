@@ -284,3 +284,62 @@ fn variants_that_take_too_much_drive_out_each_other_only() {
     assert_eq!(evicted, 1);
     assert!(there(&left, "c") && !there(&left, "b"));
 }
+
+#[test]
+fn many_prefix_purges_take_only_what_they_mean() {
+    let store = SharedStore::new(1 << 20).expect("memory");
+    let (kept, gone) = (
+        key_of("a.example", "/kept"),
+        key_of("a.example", "/p7000/x"),
+    );
+    for key in [&kept, &gone] {
+        assert!(store_one(&store, store.purges(0), key));
+    }
+    for number in 0..10_000 {
+        purge(&store, &format!("http://a.example/p{number}/*"), Kind::Hard);
+    }
+    let counters = store.purge_counters();
+    assert_eq!((counters.purges, counters.dropped), (10_000, 0));
+    let there = |key: &[u8]| store.find_kept(store.hash(key), key).is_some();
+    assert!(there(&kept) && !there(&gone));
+}
+
+#[test]
+fn prefix_purges_of_any_length_take_what_begins_with_them() {
+    let store = SharedStore::new(1 << 20).expect("memory");
+    let (long, other) = (
+        format!("/{}", "x".repeat(400)),
+        format!("/{}", "y".repeat(400)),
+    );
+    for len in 2..400 {
+        let (own, other) = (key_of("a.example", &long), key_of("a.example", &other));
+        for key in [&own, &other] {
+            assert!(store_one(&store, store.purges(0), key));
+        }
+        purge(
+            &store,
+            &format!("http://a.example{}*", &long[..len]),
+            Kind::Hard,
+        );
+        let there = |key: &[u8]| store.find_kept(store.hash(key), key).is_some();
+        assert!(there(&other) && !there(&own), "{len}");
+    }
+    assert_eq!(store.purge_counters().dropped, 0);
+}
+
+#[test]
+fn dropped_purges_are_counted() {
+    let store = SharedStore::new(1 << 20).expect("memory");
+    let long = "x".repeat(PREFIX_PURGES);
+    for len in 1..PREFIX_PURGES {
+        purge(
+            &store,
+            &format!("http://a.example/{}*", &long[..len]),
+            Kind::Hard,
+        );
+    }
+    assert!(store.purge_counters().dropped > 0);
+}
+
+/// More prefixes of different lengths than are remembered.
+const PREFIX_PURGES: usize = 4300;
