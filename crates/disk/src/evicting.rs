@@ -1,10 +1,11 @@
-//! Making room: segments leave oldest first, and what was asked for in them stays.
+//! Making room: segments leave oldest first, and what was used in them stays.
 //!
-//! First in, first out needs no writes of its own and frees whole files. A second chance by writing anew keeps the little
-//! that is hot; keeping the segment instead would keep all its cold objects and holes as well. At most a quarter of a
-//! segment is written anew, so that each one that goes frees three quarters. A sole segment gets a new age instead, since
-//! it has nothing else in it.
+//! First in, first out needs no writes of its own and frees whole files. The second chance: of the segment that goes, all
+//! objects that were used are written anew, if they are at most half of it; so each segment that goes frees half of one.
+//! If more of it was used, the segment stays whole and becomes the youngest instead, which costs no writes, but keeps its
+//! cold objects and holes as well. A use is halved then, so a segment stays only as long as it is used.
 
+use std::cmp::Reverse;
 use std::io;
 use std::sync::Arc;
 
@@ -18,21 +19,21 @@ use crate::segments::{Place, State};
 use crate::store::{Shared, lock, place_entry};
 
 /// What is written anew of a segment that goes is at most this share of it.
-const SPARED_SHARE: u64 = 4;
+const SPARED_SHARE: u64 = 2;
 
 impl<F: Files> Shared<F> {
-    /// What is kept free, to write anew what was asked for of a segment that goes.
+    /// What is kept free, to write anew what was used of a segment that goes.
     fn spared_bytes(&self) -> u64 {
-        self.options.segment_bytes / SPARED_SHARE
+        self.options().segment_bytes / SPARED_SHARE
     }
 
     pub fn has_room(&self, state: &State<F::File>, len: u64) -> bool {
-        state.used_bytes() + len + self.spared_bytes() <= self.options.capacity_bytes
+        state.used_bytes() + len + self.spared_bytes() <= self.options().capacity_bytes
     }
 
     /// Drops the oldest segments until so many bytes are free.
     pub fn make_room(&self, len: u64) -> io::Result<()> {
-        // Each sole segment gets a second chance at most once.
+        // Each segment gets a second chance at most once, so this ends.
         let mut chances = lock(&self.state).segments();
         loop {
             let oldest = {
@@ -45,43 +46,88 @@ impl<F: Files> Shared<F> {
             let Some(id) = oldest else {
                 return Err(io::ErrorKind::StorageFull.into());
             };
-            if chances == 0 || !self.renew_sole(id) {
-                self.spare(id);
+            if chances == 0 || !self.renew(id) {
+                self.spare(id, len);
                 self.drop_segment(id);
             }
             chances = chances.saturating_sub(1);
         }
     }
 
-    /// Gives a sole segment whose object was asked for another life. Copying it would cost more.
-    fn renew_sole(&self, id: u32) -> bool {
-        let mut state = lock(&self.state);
-        let is_sole = state.segment(id).is_some_and(|segment| segment.is_sole);
-        let asked = is_sole && state.objects_in(id).iter().any(|entry| entry.hits() > 0);
-        if asked {
-            state.renew(id);
+    /// Drops the oldest segment if the store is larger than it may be. Whether there may be more to drop.
+    pub fn shrink(&self) -> io::Result<bool> {
+        let _upkeep = lock(&self.upkeep);
+        let mut chances = lock(&self.state).segments();
+        loop {
+            let oldest = {
+                let state = lock(&self.state);
+                if self.has_room(&state, 0) {
+                    return Ok(false);
+                }
+                state.oldest()
+            };
+            // Those that are being written stay until that has ended.
+            let Some(id) = oldest else { return Ok(false) };
+            if chances == 0 || !self.renew(id) {
+                self.spare(id, 0);
+                self.drop_segment(id);
+                return Ok(true);
+            }
+            chances -= 1;
         }
-        asked
     }
 
-    /// Writes anew what was asked for in a shared segment, those first that were asked for most.
-    fn spare(&self, id: u32) {
-        let (file, mut hot) = {
+    /// Makes a segment the youngest if too much of it was used to be written anew.
+    fn renew(&self, id: u32) -> bool {
+        let mut state = lock(&self.state);
+        let Some(segment) = state.segment(id) else {
+            return false;
+        };
+        let (is_sole, end) = (segment.is_sole, segment.end);
+        let used = state.objects_in(id);
+        let used = used.iter().filter(|entry| entry.hits() > 0);
+        let used_bytes: u64 = used.map(record_len).sum();
+        let stays = match is_sole {
+            true => used_bytes > 0,
+            // One of before a resize would take too much of the store.
+            false => used_bytes > self.spared_bytes() && end <= self.options().segment_bytes,
+        };
+        if stays {
+            state.renew(id);
+        }
+        stays
+    }
+
+    /// Writes anew what was used in a shared segment, those objects first that were used most. Of a segment from before
+    /// a resize, which may be most of the store, unused objects stay as well while there is room for `len` bytes more.
+    fn spare(&self, id: u32, len: u64) {
+        let options = self.options();
+        let (file, mut objects, room) = {
             let state = lock(&self.state);
             let Some(segment) = state.segment(id).filter(|segment| !segment.is_sole) else {
                 return;
             };
-            (Arc::clone(&segment.file), state.objects_in(id))
+            let others = state.used_bytes() - segment.end;
+            let room = match segment.end > options.segment_bytes {
+                true => options
+                    .capacity_bytes
+                    .saturating_sub(others + len + self.spared_bytes()),
+                false => 0,
+            };
+            (Arc::clone(&segment.file), state.objects_in(id), room)
         };
-        hot.retain(|entry| entry.hits() > 0);
-        hot.sort_by_key(|entry| std::cmp::Reverse(entry.hits()));
-        let mut left = self.spared_bytes();
-        for entry in hot {
-            let len = entry.end() - entry.offset();
-            if len > left {
+        objects.sort_by_key(|entry| Reverse((entry.hits(), entry.offset())));
+        let mut written = 0;
+        for entry in objects {
+            let allowed = match entry.hits() {
+                0 => room,
+                _ => room.max(self.spared_bytes()),
+            };
+            let len = record_len(&entry);
+            if written + len > allowed {
                 continue;
             }
-            left -= len;
+            written += len;
             if self.rewrite(&entry, &file) == Some(true) {
                 count(&self.counting.rewritten);
             }
@@ -92,7 +138,7 @@ impl<F: Files> Shared<F> {
         let mut bytes = Vec::new();
         let head = self.read_head(entry, file, &mut bytes)?;
         let (head_len, body_len) = (u64::from(entry.head_len()), entry.body_len);
-        let taken = lock(&self.state).take(head_len, body_len, self.options.segment_bytes);
+        let taken = lock(&self.state).take(head_len, body_len, self.options().segment_bytes);
         let place = match taken {
             Some(place) => place,
             None => self.new_place(head_len, body_len, false).ok()?,
@@ -128,4 +174,9 @@ impl<F: Files> Shared<F> {
         self.write(place, &bytes, place.offset)?;
         self.put(new, Some(entry))
     }
+}
+
+/// Bytes that a record takes.
+fn record_len(entry: &Entry) -> u64 {
+    entry.end() - entry.offset()
 }

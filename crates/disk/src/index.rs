@@ -87,9 +87,10 @@ impl Entry {
         (self.bits >> HITS_SHIFT) & HITS_MAX
     }
 
-    /// The same with no hits.
-    pub fn without_hits(mut self) -> Entry {
-        self.bits &= !(HITS_MAX << HITS_SHIFT);
+    /// The same with half of its hits, rounded down.
+    pub fn with_half_the_hits(mut self) -> Entry {
+        let hits = self.hits() / 2;
+        self.bits = self.bits & !(HITS_MAX << HITS_SHIFT) | hits << HITS_SHIFT;
         self
     }
 
@@ -253,7 +254,12 @@ mod tests {
             (entry.hits(), entry.head_len(), entry.is_verified()),
             (3, 100, true)
         );
-        assert_eq!(entry.without_hits().hits(), 0);
+        let half = entry.with_half_the_hits();
+        assert_eq!(
+            (half.hits(), half.head_len(), half.is_verified()),
+            (1, 100, true)
+        );
+        assert_eq!(half.with_half_the_hits().hits(), 0);
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl<F: Files> Store<F> {
         );
         state.settle(options.segment_bytes);
         let shared = Shared {
-            options,
+            sizes: options.into(),
             seed: journal.identity.store,
             counting: Counting::default(),
             upkeep: Mutex::new(Upkeep {

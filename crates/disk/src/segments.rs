@@ -19,7 +19,7 @@ pub struct Segment<T> {
     pub is_sole: bool,
     /// Writers that have a place in it; it stays as long as there are any.
     pub writers: u32,
-    /// Which segment is older. A sole one that was asked for gets a new age.
+    /// Which segment is older. One that was asked for gets a new age.
     pub age: u64,
     /// Slots of the objects that were put into it; some may belong to others by now.
     slots: Vec<u32>,
@@ -120,6 +120,18 @@ impl<T> State<T> {
         self.active.take_if(|active| *active == id);
         if let Some(segment) = self.segments.get_mut(&id) {
             segment.slots.shrink_to_fit();
+        }
+    }
+
+    /// No more records go to the active segment if it is longer than segments may be.
+    pub fn seal_full(&mut self, segment_len: u64) {
+        let active = self
+            .active
+            .and_then(|id| Some((id, self.segments.get(&id)?)));
+        if let Some((id, segment)) = active
+            && segment.end > segment_len
+        {
+            self.seal(id);
         }
     }
 
@@ -230,7 +242,7 @@ impl<T> State<T> {
         old.min_by_key(|(_, it)| it.age).map(|(id, _)| *id)
     }
 
-    /// A sole segment that was asked for becomes the youngest.
+    /// A segment that was asked for becomes the youngest, and its objects keep half of their hits.
     pub fn renew(&mut self, id: u32) {
         let age = self.next_age;
         self.next_age += 1;
@@ -241,7 +253,7 @@ impl<T> State<T> {
         for slot in segment.slots.clone() {
             let here = self.index.at(slot).filter(|entry| entry.segment == id);
             if let Some(entry) = here {
-                self.index.insert(entry.without_hits());
+                self.index.insert(entry.with_half_the_hits());
             }
         }
     }

@@ -5,7 +5,7 @@
 //! never the other way round.
 
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
@@ -50,6 +50,21 @@ impl Options {
     }
 }
 
+/// The options now: [`Store::resize`] changes them.
+pub(crate) struct Sizes {
+    capacity_bytes: AtomicU64,
+    segment_bytes: AtomicU64,
+}
+
+impl From<Options> for Sizes {
+    fn from(options: Options) -> Sizes {
+        Sizes {
+            capacity_bytes: options.capacity_bytes.into(),
+            segment_bytes: options.segment_bytes.into(),
+        }
+    }
+}
+
 /// A store; clones are the same one.
 pub struct Store<F: Files = Folder>(pub(crate) Arc<Shared<F>>);
 
@@ -62,7 +77,7 @@ impl<F: Files> Clone for Store<F> {
 /// What all clones share.
 pub(crate) struct Shared<F: Files> {
     pub files: F,
-    pub options: Options,
+    pub sizes: Sizes,
     /// The store's own random number.
     pub seed: u64,
     pub counting: Counting,
@@ -154,11 +169,45 @@ impl<F: Files> Store<F> {
 
     /// How large it is.
     pub fn options(&self) -> Options {
-        self.0.options
+        self.0.options()
+    }
+
+    /// Changes how large it is. Does not block: what is too much then goes by [`Store::shrink`], or when room is needed.
+    pub fn resize(&self, options: Options) {
+        let sizes = &self.0.sizes;
+        sizes.capacity_bytes.store(options.capacity_bytes, Relaxed);
+        sizes.segment_bytes.store(options.segment_bytes, Relaxed);
+        lock(&self.0.state).seal_full(options.segment_bytes);
+    }
+
+    /// Drops the oldest segment if the store is larger than it may be; what was used in it stays, and of the last one what
+    /// there is room for. Whether there may be more to drop. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When what stays can't be moved.
+    pub fn shrink(&self) -> io::Result<bool> {
+        self.0.shrink()
+    }
+
+    /// Counts a use of the object under a key that was found before and read elsewhere since. Does not block.
+    pub fn touch(&self, key: &[u8]) {
+        let hash = self.0.hash(key);
+        let mut state = lock(&self.0.state);
+        if let Some((slot, _)) = state.index.find(hash) {
+            state.index.hit(slot);
+        }
     }
 }
 
 impl<F: Files> Shared<F> {
+    /// How large it is now.
+    pub fn options(&self) -> Options {
+        Options {
+            capacity_bytes: self.sizes.capacity_bytes.load(Relaxed),
+            segment_bytes: self.sizes.segment_bytes.load(Relaxed),
+        }
+    }
+
     pub fn hash(&self, key: &[u8]) -> u64 {
         xxh3_64_with_seed(key, self.seed)
     }
@@ -320,7 +369,7 @@ impl<F: Files> Shared<F> {
     /// A place for a record, when there is room for it.
     pub fn reserve(&self, head_len: u64, body_len: u64) -> io::Result<Place<F::File>> {
         let is_sole = self.is_sole(body_len);
-        let segment_bytes = self.options.segment_bytes;
+        let segment_bytes = self.options().segment_bytes;
         let take = || {
             let mut state = lock(&self.state);
             let room = self.has_room(&state, body_len + head_len);
@@ -346,7 +395,7 @@ impl<F: Files> Shared<F> {
 
     /// Whether a body gets a segment of its own.
     pub fn is_sole(&self, body_len: u64) -> bool {
-        body_len >= self.options.segment_bytes / SOLE_SHARE
+        body_len >= self.options().segment_bytes / SOLE_SHARE
     }
 
     pub fn new_place(

@@ -104,7 +104,7 @@ impl<F: Files> Store<F> {
     }
 
     fn len_max(&self) -> u64 {
-        self.0.options.body_len_max().min(BODY_LEN_MAX)
+        self.0.options().body_len_max().min(BODY_LEN_MAX)
     }
 }
 
@@ -118,7 +118,7 @@ impl<F: Files> Writer<F> {
         if self.is_failed || self.len.is_some_and(|len| taken > len) {
             return Err(self.fail(WriteError::Length));
         }
-        if taken > self.store.options.body_len_max().min(BODY_LEN_MAX) {
+        if taken > self.store.options().body_len_max().min(BODY_LEN_MAX) {
             return Err(self.fail(WriteError::TooLong));
         }
         self.taken = taken;

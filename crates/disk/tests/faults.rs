@@ -207,6 +207,106 @@ fn a_large_object_that_is_asked_for_stays() {
     }
 }
 
+/// Stores cold objects and uses hot ones in turn; how many uses found nothing.
+fn misses_of_hot_objects(disk: &Store<Memory>, hot: u32, rounds: u32) -> usize {
+    let key = |n: u32| format!("hot {n}").into_bytes();
+    // All at once, so that they lie beside each other.
+    for n in 0..hot {
+        store(disk, &key(n), &[b'h'; 1000]).expect("is stored");
+    }
+    let mut misses = 0;
+    for round in 0..rounds {
+        let is_missed = |n: &u32| disk.find(&key(*n), 0).is_none();
+        misses += (0..hot).filter(is_missed).count();
+        for n in 0..100 {
+            store(disk, format!("cold {round} {n}").as_bytes(), &[0; 1000]).expect("is stored");
+            assert!(disk.counters().segment_bytes <= OPTIONS.capacity_bytes);
+        }
+    }
+    misses
+}
+
+#[test]
+fn all_that_was_used_since_the_last_pass_stays() {
+    // A part of a segment of 128 KiB, all of it, and several.
+    for hot in [30, 60, 100, 120, 250, 400] {
+        let (_, disk) = open();
+        assert_eq!(misses_of_hot_objects(&disk, hot, 100), 0, "{hot}");
+        assert!(disk.counters().evicted > 5000, "{hot}");
+    }
+}
+
+#[test]
+fn touched_objects_stay() {
+    let (_, disk) = open();
+    store(&disk, b"hot", &[b'h'; 1000]).expect("is stored");
+    for n in 0..4000_u32 {
+        store(&disk, &n.to_le_bytes(), &[0; 1000]).expect("is stored");
+        if n % 100 == 0 {
+            disk.touch(b"hot");
+        }
+    }
+    assert!(disk.find(b"hot", 0).is_some());
+}
+
+#[test]
+fn a_smaller_store_drops_its_coldest_objects_segment_by_segment() {
+    // The new segments are smaller than the old ones, and the last new store than one of these.
+    for part in [2, 4, 8, 16] {
+        let (_, disk) = open();
+        for n in 0..900_u32 {
+            store(&disk, &n.to_le_bytes(), &[0; 1000]).expect("is stored");
+        }
+        let is_there = |n: u32| disk.find(&n.to_le_bytes(), 0).is_some();
+        assert!(is_there(1));
+        let smaller = Options {
+            capacity_bytes: OPTIONS.capacity_bytes / part,
+            segment_bytes: OPTIONS.segment_bytes / part,
+        };
+        disk.resize(smaller);
+        let mut steps = 0;
+        while disk.shrink().expect("shrinks") {
+            steps += 1;
+        }
+        let counters = disk.counters();
+        assert!(
+            counters.segment_bytes <= smaller.capacity_bytes,
+            "{counters:?}"
+        );
+        let objects = counters.objects * part;
+        assert!((450..1000).contains(&objects), "{part}: {counters:?}");
+        assert!(steps > 1, "gradually");
+        assert!(
+            is_there(1) && is_there(899),
+            "the hottest and the youngest stay"
+        );
+        assert!(!is_there(2), "the coldest goes");
+        store(&disk, b"new", &[0; 1000]).expect("is stored");
+        assert!(disk.counters().objects >= counters.objects / 2);
+    }
+}
+
+#[test]
+fn a_store_that_is_opened_smaller_shrinks_as_well() {
+    let (memory, disk) = open();
+    for n in 0..900_u32 {
+        store(&disk, &n.to_le_bytes(), &[0; 1000]).expect("is stored");
+    }
+    let smaller = Options {
+        capacity_bytes: OPTIONS.capacity_bytes / 16,
+        segment_bytes: OPTIONS.segment_bytes / 16,
+    };
+    let disk = Store::open(Memory::of(memory.folder()), smaller).expect("opens");
+    while disk.shrink().expect("shrinks") {}
+    let counters = disk.counters();
+    assert!(
+        counters.segment_bytes <= smaller.capacity_bytes,
+        "{counters:?}"
+    );
+    assert!(counters.objects > 20, "{counters:?}");
+    assert!(disk.find(&899_u32.to_le_bytes(), 0).is_some());
+}
+
 #[test]
 fn a_reader_keeps_what_is_evicted_meanwhile() {
     let path = std::env::temp_dir().join(format!("lowroad-disk-reader-{}", std::process::id()));

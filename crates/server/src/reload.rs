@@ -231,7 +231,14 @@ fn put_in_force(running: &mut Running, prepared: Prepared) -> Hearing {
             worker.post(Message::StopListening(*id));
         }
     }
-    if config.server != running.config.server || config.log != running.config.log {
+    if let Some(tier) = running.store.tier() {
+        tier.resize(config.server.disk_cache_len_max);
+    }
+    let same_size = lowroad_config::Server {
+        disk_cache_len_max: config.server.disk_cache_len_max,
+        ..running.config.server.clone()
+    };
+    if config.server != same_size || config.log != running.config.log {
         running
             .logger
             .warn(format_args!("changes in [server] and [log] need a restart"));

@@ -93,6 +93,7 @@ fn disk_cache(running: &Running, out: &mut String) {
         ("disk_stored", counters.stored),
         ("disk_abandoned", counters.abandoned),
         ("disk_evicted", counters.evicted),
+        ("disk_rewritten", counters.rewritten),
         ("disk_removed", counters.removed),
         ("disk_corrupt", counters.corrupt),
         ("disk_read_errors", counters.read_errors),

@@ -1,12 +1,12 @@
-//! What a thread does for the tier beside all requests: removes what was purged, writes checkpoints, lets go of what was
-//! recalled, so that the disk learns what is used, and says what goes wrong.
+//! What a thread does for the tier beside all requests: removes what was purged and what is more than the disk may have,
+//! writes checkpoints, lets go of what was recalled, so that the disk learns what is used, and says what goes wrong.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_disk::{Counters, Cursor};
+use lowroad_disk::{Counters, Cursor, Options};
 use lowroad_engine::background;
 use lowroad_log::Logger;
 
@@ -70,6 +70,20 @@ impl Leaving {
         }
     }
 
+    /// Has the disk learn what memory uses of it meanwhile: else it would be cold there, and evicted.
+    fn touch(&self, tier: &Tier) {
+        let used: Vec<Arc<Segment>> = {
+            let recent = lock(&self.0);
+            recent
+                .iter()
+                .filter_map(|it| it.segment.upgrade())
+                .collect()
+        };
+        for segment in used {
+            tier.store.touch(&segment.renewable.key);
+        }
+    }
+
     fn next(&self) -> Option<Recent> {
         let now_ms = clock::now_ms();
         let mut recent = lock(&self.0);
@@ -118,6 +132,8 @@ impl Tier {
                 tier.remove_purged(&store, &mut state.scan_from);
                 tier.remove_overdue();
                 tier.leaving.let_go(&store);
+                tier.leaving.touch(&tier);
+                tier.shrink();
                 if tier.store.wants_checkpoint() {
                     let _ = tier.store.checkpoint(); // counted there
                 }
@@ -125,6 +141,18 @@ impl Tier {
                 thread::sleep(INTERVAL);
             }
         })
+    }
+
+    /// Changes how much the disk may take. Does not block: what is too much goes later, one segment at a time.
+    pub fn resize(&self, len_max: u64) {
+        self.store.resize(Options::of_capacity(len_max));
+    }
+
+    /// Drops a segment if the disk has more than it may. Blocks on the disk.
+    fn shrink(&self) {
+        if self.store.shrink().is_err() {
+            self.failed();
+        }
     }
 
     /// Removes what is meant by the purges that are not over.
