@@ -42,6 +42,12 @@ pub fn status(running: &Running) -> String {
     line(&mut out, "cache_refused", &sum(|c| c.refused));
     line(&mut out, "cache_objects", &sum(|c| c.objects));
     line(&mut out, "cache_bytes", &sum(|c| c.bytes));
+    for (name, value) in [
+        ("cache_no_room", running.store.unplaced()),
+        ("cache_outdated", running.store.outdated()),
+    ] {
+        line(&mut out, name, &value.to_string());
+    }
     let variants = running.store.variants_evicted();
     line(&mut out, "cache_variants_evicted", &variants.to_string());
     let purges = running.store.purge_counters();
@@ -86,11 +92,14 @@ fn disk_cache(running: &Running, out: &mut String) {
         return;
     };
     let (counters, errors) = tier.counters();
-    let (late_readers, refused) = tier.late_readers();
+    let (late_readers, late_refused) = tier.late_readers();
+    let (refused, skipped) = tier.unwritten();
     for (name, value) in [
         ("disk_hits", counters.hits),
         ("disk_misses", counters.misses),
         ("disk_stored", counters.stored),
+        ("disk_refused", refused),
+        ("disk_skipped", skipped),
         ("disk_abandoned", counters.abandoned),
         ("disk_evicted", counters.evicted),
         ("disk_rewritten", counters.rewritten),
@@ -101,7 +110,7 @@ fn disk_cache(running: &Running, out: &mut String) {
         ("disk_full", counters.disk_full),
         ("disk_errors", errors),
         ("disk_late_readers", late_readers),
-        ("disk_late_readers_refused", refused),
+        ("disk_late_readers_refused", late_refused),
         ("disk_objects", counters.objects),
         ("disk_bytes", counters.segment_bytes),
         ("disk_index_bytes", counters.index_bytes),

@@ -52,8 +52,9 @@ const ENTRY_SHARE: u64 = 5;
 const VARIANTS_MAX: usize = 64;
 /// What an object may take besides its body: its head, and pages that are not full.
 const OBJECT_OVERHEAD: u64 = 128 << 10;
-/// Counts of forgotten keys; what shares one is made anew for nothing.
-const FORGOTTEN: usize = 4096;
+/// Counts of forgotten keys. Keys that share one are told apart by nothing: a response that is fetched while another key of
+/// its count is forgotten is not stored. So there are many.
+const FORGOTTEN: usize = 1 << 16;
 /// Bodies that are filling may take the store's length divided by this, beside it.
 const FILLING_SHARE: u64 = 4;
 /// One of them may have the store's length divided by this, but [`BODY_LEN_MIN`] at least.
@@ -81,6 +82,10 @@ pub struct SharedStore {
     variants_max: usize,
     /// Variants evicted because there were too many under their key.
     variants_evicted: AtomicU64,
+    /// Responses not stored because they were purged, or their key forgotten, while they were fetched.
+    outdated: AtomicU64,
+    /// Objects for which the arena had no room.
+    unplaced: AtomicU64,
     /// What memory has no room for, if that is kept.
     tier: Option<Arc<Tier>>,
 }
@@ -112,6 +117,8 @@ impl SharedStore {
             entry_len_max: len_max / count / ENTRY_SHARE,
             variants_max: VARIANTS_MAX,
             variants_evicted: AtomicU64::new(0),
+            outdated: AtomicU64::new(0),
+            unplaced: AtomicU64::new(0),
             tier: None,
         })
     }
@@ -135,6 +142,16 @@ impl SharedStore {
     /// Variants evicted because there were too many under their key.
     pub fn variants_evicted(&self) -> u64 {
         self.variants_evicted.load(Relaxed)
+    }
+
+    /// Responses not stored because they were purged, or their key forgotten, while they were fetched.
+    pub fn outdated(&self) -> u64 {
+        self.outdated.load(Relaxed)
+    }
+
+    /// Objects not stored because the arena had no room.
+    pub fn unplaced(&self) -> u64 {
+        self.unplaced.load(Relaxed)
     }
 
     /// The store on the disk, if there is one.
@@ -253,6 +270,7 @@ impl SharedStore {
             let lifetime = object.validity.lifetime()?;
             let forgotten = self.forgotten_of(hash).load(SeqCst);
             if lifetime.forgotten != forgotten || self.is_gone(key, &object) {
+                self.outdated.fetch_add(1, Relaxed);
                 return None;
             }
             Some(match entry {
@@ -388,6 +406,14 @@ impl SharedStore {
     /// Space in the arena, if need be by evicting. `None`: not to be had now.
     pub fn allocate(&self, hash: u64, len: usize) -> Option<Draft> {
         let arena = self.arena.as_ref()?;
+        let draft = self.allocate_in(arena, hash, len);
+        if draft.is_none() {
+            self.unplaced.fetch_add(1, Relaxed);
+        }
+        draft
+    }
+
+    fn allocate_in(&self, arena: &Arc<Arena>, hash: u64, len: usize) -> Option<Draft> {
         let mut largest_free = arena.largest_free();
         let mut in_vain = 0;
         loop {

@@ -79,6 +79,10 @@ pub struct Tier {
     /// The next number for a resource that varies, or a body. They begin where no earlier run came to.
     numbers: AtomicU64,
     errors: AtomicU64,
+    /// Responses not written: too long, just being written, or too many at a time.
+    refused: AtomicU64,
+    /// Responses in memory not copied, since they are not of use for long enough.
+    skipped: AtomicU64,
 }
 
 /// Who waits until purges are kept.
@@ -108,6 +112,8 @@ impl Tier {
             leaving: Leaving::default(),
             numbers: AtomicU64::new(crate::clock::unix_ns() as u64),
             errors: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
         };
         Ok((Arc::new(tier), Unsaved(unsaved)))
     }
@@ -125,6 +131,16 @@ impl Tier {
     /// What the disk did and has, and what this has failed at.
     pub fn counters(&self) -> (Counters, u64) {
         (self.store.counters(), self.errors.load(Relaxed))
+    }
+
+    /// How many responses were not written: those that were refused, and those in memory that were not worth a copy.
+    pub fn unwritten(&self) -> (u64, u64) {
+        (self.refused.load(Relaxed), self.skipped.load(Relaxed))
+    }
+
+    /// A response is not of use for long enough to be copied.
+    pub fn skip(&self) {
+        self.skipped.fetch_add(1, Relaxed);
     }
 
     /// Who has read a body while it was written, and who was one too many for that.

@@ -1,6 +1,9 @@
 //! Bodies on their way to the disk, written by helpers as they come (`pump`). Whoever sends is held back when the disk is slow.
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 
@@ -99,11 +102,13 @@ impl Tier {
         len: Option<u64>,
         held: Option<Arc<Held>>,
     ) -> Option<(Sender, Arc<Unfinished>)> {
-        if len.is_some_and(|len| len > self.body_len_max()) {
-            return None;
-        }
         let Source { store, primary, .. } = source;
-        let cancelled = self.writings.begin(primary, &response)?;
+        let is_too_long = len.is_some_and(|len| len > self.body_len_max());
+        let begun = (!is_too_long).then(|| self.writings.begin(primary, &response));
+        let Some(cancelled) = begun.flatten() else {
+            self.refused.fetch_add(1, Relaxed);
+            return None;
+        };
         // Who forgets counts that first, and then cancels what has begun.
         if store.purges(source.hash).forgotten != source.purges.forgotten {
             return None;

@@ -71,6 +71,7 @@ impl Storing {
     ) {
         let Some(for_disk) = for_disk else { return };
         if held.is_none() && !is_useful(&for_disk.response.lifetime) {
+            for_disk.tier.skip();
             return for_disk.tier.forget_older(&for_disk.primary);
         }
         let len = parts.iter().map(|part| part.len() as u64).sum();
