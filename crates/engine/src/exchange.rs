@@ -231,7 +231,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             connection.http.close();
         }
         let stream = connection.stream();
-        let mut exchange = self.exchange(id, stream, now_ms);
+        let mut exchange = self.exchange(id, stream, now_ms * 1000);
         if !head.framing.has_body() {
             self.answer(id, head, exchange, input.len());
             return 0;
@@ -259,7 +259,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// What a service is told of a request.
-    pub(crate) fn exchange(&self, id: usize, stream: StreamId, started_ms: u64) -> Exchange {
+    pub(crate) fn exchange(&self, id: usize, stream: StreamId, started_us: u64) -> Exchange {
         let connection = &self.connections[id];
         Exchange {
             id: ExchangeId {
@@ -273,7 +273,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             listener: connection.listener,
             protocol: connection.version(),
             now_ms: self.driver.now_ms(),
-            started_ms,
+            started_us,
             unix_s: self.unix_s,
             body: None,
             body_len: Some(0),
@@ -326,7 +326,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         };
         connection.exchanges.of(exchange.id.stream).waiting = Some(Waiting {
             pending,
-            since_ms: exchange.started_ms,
+            since_us: exchange.started_us,
             come,
             gives_up,
             interims: Vec::new(),
@@ -398,7 +398,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     fn answer_due(&mut self, id: usize, stream: StreamId, waiting: Waiting<V>) {
-        let mut exchange = self.exchange(id, stream, waiting.since_ms);
+        let mut exchange = self.exchange(id, stream, waiting.since_us);
         let connection = &mut self.connections[id];
         if self.drain_until_ms.is_some() {
             connection.http.close();
@@ -431,8 +431,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let now_ms = self.driver.now_ms();
         let stream = self.connections[id].stream();
         let waiting = self.connections[id].exchanges.take_waiting(stream);
-        let since_ms = waiting.as_ref().map_or(now_ms, |waiting| waiting.since_ms);
-        let mut exchange = self.exchange(id, stream, since_ms);
+        let since_us = waiting
+            .as_ref()
+            .map_or(now_ms * 1000, |waiting| waiting.since_us);
+        let mut exchange = self.exchange(id, stream, since_us);
         let connection = &mut self.connections[id];
         connection.exchanges.clear();
         connection.begun = false;

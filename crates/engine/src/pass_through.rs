@@ -67,7 +67,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return false;
         };
         let stream = StreamId(self.connections[id].requests + 1);
-        let exchange = self.exchange(id, stream, self.driver.now_ms());
+        let exchange = self.exchange(id, stream, self.driver.now_ms() * 1000);
         let record = self.service.passed_through(head, input, &exchange);
         self.begin_passing(id, way, input, record);
         true

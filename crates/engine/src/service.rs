@@ -36,8 +36,9 @@ pub struct Exchange {
     pub protocol: Version,
     /// Monotonic ms.
     pub now_ms: u64,
-    /// When the request's head was complete, monotonic ms; differs from `now_ms` after a deferral.
-    pub started_ms: u64,
+    /// When the request's head was complete, monotonic us, as precise as `now_ms`. A service that reads a finer clock sets
+    /// it anew when the request comes, and gets it back after a deferral.
+    pub started_us: u64,
     /// Seconds since 1970.
     pub unix_s: u64,
     /// The request's body, if it has one: to be taken by who wants it, when the request comes. What nobody takes is
@@ -73,7 +74,7 @@ impl Exchange {
             listener,
             protocol,
             now_ms,
-            started_ms: now_ms,
+            started_us: now_ms * 1000,
             unix_s,
             body: None,
             body_len: Some(0),

@@ -46,8 +46,8 @@ pub(crate) struct Underway<V: Service> {
 /// A request that the service has deferred.
 pub(crate) struct Waiting<V: Service> {
     pub pending: V::Pending,
-    /// When it came.
-    pub since_ms: u64,
+    /// See [`crate::Exchange::started_us`].
+    pub since_us: u64,
     /// What it waits for.
     pub come: Come<V::Outcome>,
     /// Somebody works for it alone.

@@ -367,7 +367,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Tells the service of a request that will not be answered.
     pub(crate) fn abandon(&mut self, id: usize, stream: StreamId, waiting: Waiting<V>) {
-        let mut exchange = self.exchange(id, stream, waiting.since_ms);
+        let mut exchange = self.exchange(id, stream, waiting.since_us);
         self.service.abandoned(waiting.pending, &mut exchange);
     }
 

@@ -14,6 +14,7 @@ use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::Status;
 use lowroad_log::{Entry, LineFormat, LineFormatter, Sink};
 
+use crate::clock;
 use crate::dynamic::storing::Way;
 use crate::guard::passwords::Credentials;
 
@@ -85,7 +86,7 @@ const SPARE_LEN_MAX: usize = 4 * 1024;
 pub struct Record {
     peer: IpAddr,
     unix_ms: u64,
-    started_ms: u64,
+    started_us: u64,
     status: u16,
     outcome: Outcome,
     /// The authenticated user.
@@ -104,7 +105,7 @@ impl Record {
         Record {
             peer: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             unix_ms: 0,
-            started_ms: 0,
+            started_us: 0,
             status: 0,
             outcome: Outcome::Made,
             user: Vec::new(),
@@ -129,7 +130,7 @@ impl Record {
     fn set_exchange(&mut self, exchange: &Exchange, status: u16, outcome: Outcome) {
         self.peer = exchange.peer;
         self.unix_ms = exchange.unix_s * 1000;
-        self.started_ms = exchange.started_ms;
+        self.started_us = exchange.started_us;
         self.status = status;
         self.outcome = outcome;
         self.tls = exchange.secured.as_ref().map_or("", |it| it.version);
@@ -185,7 +186,7 @@ impl Record {
         }
     }
 
-    fn entry(&self, body_len: u64, whole: bool, now_ms: u64) -> Entry<'_> {
+    fn entry(&self, body_len: u64, whole: bool, now_us: u64) -> Entry<'_> {
         Entry {
             peer: self.peer,
             user: &self.user,
@@ -197,7 +198,7 @@ impl Record {
             whole,
             referer: &self.referer,
             user_agent: &self.user_agent,
-            duration_us: now_ms.saturating_sub(self.started_ms) * 1000,
+            duration_us: now_us.saturating_sub(self.started_us),
             outcome: self.outcome.as_str(),
             level: self.outcome.level(),
             tls: self.tls,
@@ -209,6 +210,9 @@ impl Record {
 pub struct AccessLog {
     sink: Sink,
     formatter: LineFormatter,
+    /// Whether lines have durations and parts of a second. Then it reads the clocks itself: the event loop's are read once a
+    /// turn, and step by several ms.
+    is_precise: bool,
     lines: Vec<u8>,
     spare: SpareRecords,
 }
@@ -218,6 +222,7 @@ impl AccessLog {
     pub fn new(sink: Sink, format: Format) -> AccessLog {
         AccessLog {
             sink,
+            is_precise: format != Format::Combined,
             formatter: LineFormatter::new(match format {
                 Format::Combined => LineFormat::Combined,
                 Format::Extended => LineFormat::Extended,
@@ -225,6 +230,13 @@ impl AccessLog {
             }),
             lines: Vec::with_capacity(BATCH_LEN),
             spare: SpareRecords::default(),
+        }
+    }
+
+    /// A request has come.
+    pub fn mark_start(&self, exchange: &mut Exchange) {
+        if self.is_precise {
+            exchange.started_us = clock::monotonic_us();
         }
     }
 
@@ -236,8 +248,7 @@ impl AccessLog {
         status: Status,
         outcome: Outcome,
     ) -> Box<Record> {
-        let mut record = self.spare.take();
-        record.set_exchange(exchange, status.code(), outcome);
+        let mut record = self.begin_record(exchange, status.code(), outcome);
         record.set_request(request, exchange);
         record
     }
@@ -249,8 +260,8 @@ impl AccessLog {
         exchange: &Exchange,
         status: Status,
     ) -> Box<Record> {
-        let mut record = self.spare.take();
-        record.set_exchange(exchange, status.code(), Outcome::Made);
+        let mut record = self.begin_record(exchange, status.code(), Outcome::Made);
+        self.start_now(&mut record);
         record.set_partial(partial, exchange);
         record
     }
@@ -263,8 +274,8 @@ impl AccessLog {
         input: &[u8],
         exchange: &Exchange,
     ) -> Box<Record> {
-        let mut record = self.spare.take();
-        record.set_exchange(exchange, 0, Outcome::Passed);
+        let mut record = self.begin_record(exchange, 0, Outcome::Passed);
+        self.start_now(&mut record);
         match request {
             Some(request) => record.set_request(request, exchange),
             None => record.set_malformed(input),
@@ -272,9 +283,29 @@ impl AccessLog {
         record
     }
 
+    fn begin_record(&mut self, exchange: &Exchange, status: u16, outcome: Outcome) -> Box<Record> {
+        let mut record = self.spare.take();
+        record.set_exchange(exchange, status, outcome);
+        if self.is_precise {
+            record.unix_ms = clock::unix_ms();
+        }
+        record
+    }
+
+    /// For what was not marked when it came.
+    fn start_now(&self, record: &mut Record) {
+        if self.is_precise {
+            record.started_us = clock::monotonic_us();
+        }
+    }
+
     /// Writes a line; `whole` is false for a truncated response.
     pub fn write(&mut self, record: Box<Record>, body_len: u64, whole: bool, now_ms: u64) {
-        let entry = record.entry(body_len, whole, now_ms);
+        let now_us = match self.is_precise {
+            true => clock::monotonic_us(),
+            false => now_ms * 1000,
+        };
+        let entry = record.entry(body_len, whole, now_us);
         self.formatter.append(&entry, &mut self.lines);
         self.spare.put(record);
         if self.lines.len() >= BATCH_LEN {

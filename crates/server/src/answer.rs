@@ -612,6 +612,9 @@ impl Service for Web {
         exchange: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Answer<Box<Pending>, Box<Record>> {
+        if let Some(log) = &self.log {
+            log.mark_start(exchange);
+        }
         let mut to = Responder {
             request,
             exchange,

@@ -1,4 +1,4 @@
-//! The two clocks, for helper threads; workers have their driver's.
+//! The two clocks, for helper threads and the access log; workers have their driver's otherwise.
 //!
 //! The C library reads them, and does not depend on the vDSO, the kernel's page of code for it: valgrind has none.
 
@@ -13,6 +13,16 @@ pub fn now_ms() -> u64 {
         return now_ms;
     }
     read(ClockId::CLOCK_MONOTONIC_COARSE).as_millis() as u64 // far below 2^64
+}
+
+/// Monotonic us, not coarse.
+pub fn monotonic_us() -> u64 {
+    read(ClockId::CLOCK_MONOTONIC).as_micros() as u64 // far below 2^64
+}
+
+/// Milliseconds since 1970, not coarse.
+pub fn unix_ms() -> u64 {
+    read(ClockId::CLOCK_REALTIME).as_millis() as u64 // far below 2^64
 }
 
 /// How much later the calendar's clock is than the monotonic one, ms: the same whenever it is asked, as long as nobody sets the

@@ -146,6 +146,32 @@ fn json_has_one_object_for_each_request() {
     }
 }
 
+/// The number behind a name in a line of JSON.
+fn number_of(line: &str, name: &str) -> u64 {
+    let (_, rest) = line.split_once(name).expect("the name");
+    let end = rest.find(|c: char| !c.is_ascii_digit()).expect("an end");
+    rest[..end].parse().expect("a number")
+}
+
+#[test]
+fn json_has_times_and_durations_of_a_real_clock() {
+    let (folder, mut server) = logged("json");
+    for _ in 0..8 {
+        ask_all(&server, false);
+    }
+    let lines = lines(&folder, &mut server);
+    // Parts of a second stand behind the only dot of the time.
+    let millis = |line: &String| number_of(line, ".");
+    let all_even = |numbers: &[u64], step: u64| numbers.iter().all(|number| number % step == 0);
+    let millis: Vec<u64> = lines.iter().map(millis).collect();
+    let durations: Vec<u64> = lines
+        .iter()
+        .map(|line| number_of(line, "\"duration_us\":"))
+        .collect();
+    assert!(!all_even(&millis, 1000), "{millis:?}");
+    assert!(!all_even(&durations, 1000), "{durations:?}");
+}
+
 #[test]
 fn what_was_no_request_and_what_was_cut_is_logged_too() {
     let (folder, mut server) = logged("json");

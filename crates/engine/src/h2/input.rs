@@ -110,7 +110,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             }
         }
         let stream = name(head.stream);
-        let mut exchange = self.exchange(id, stream, now_ms);
+        let mut exchange = self.exchange(id, stream, now_ms * 1000);
         // The bytes of a tunnel are nobody's before it was answered.
         let has_body = head.has_body && head.protocol.is_none();
         if has_body {
@@ -179,7 +179,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let connection = &mut self.connections[id];
         connection.exchanges.of(stream).waiting = Some(Waiting {
             pending,
-            since_ms: exchange.started_ms,
+            since_us: exchange.started_us,
             come,
             gives_up,
             interims: Vec::new(),
@@ -217,8 +217,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
     ) {
         let now_ms = self.driver.now_ms();
         let waiting = self.connections[id].exchanges.take_waiting(stream);
-        let since_ms = waiting.as_ref().map_or(now_ms, |waiting| waiting.since_ms);
-        let mut exchange = self.exchange(id, stream, since_ms);
+        let since_us = waiting
+            .as_ref()
+            .map_or(now_ms * 1000, |waiting| waiting.since_us);
+        let mut exchange = self.exchange(id, stream, since_us);
         let connection = &mut self.connections[id];
         connection.exchanges.remove(stream);
         let Some(two) = &mut connection.two else {
@@ -319,7 +321,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     fn answer_due_stream(&mut self, id: usize, stream: StreamId, waiting: Waiting<V>) {
-        let mut exchange = self.exchange(id, stream, waiting.since_ms);
+        let mut exchange = self.exchange(id, stream, waiting.since_us);
         let connection = &mut self.connections[id];
         exchange.is_body_coming = connection.exchanges.incoming(stream).is_some();
         let Some(two) = &mut connection.two else {

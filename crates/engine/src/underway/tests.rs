@@ -54,7 +54,7 @@ fn three() -> Exchanges<Nothing> {
     for stream in 1..=3 {
         exchanges.of(StreamId(stream)).waiting = Some(Waiting {
             pending: stream * 10,
-            since_ms: 0,
+            since_us: 0,
             come: Come::Nothing,
             gives_up: stream == 2,
             interims: Vec::new(),
