@@ -164,5 +164,11 @@ fn purge(running: &Mutex<Running>, (what, is_soft): (&str, bool), port: Option<u
     }
     meant.purge(&store, purge::kind(is_soft));
     let is_kept = store.tier().is_none_or(|tier| tier.keep_purges());
-    Purged { ports, is_kept }.to_string()
+    let is_unmatched = store.has_purged() == Some(false);
+    Purged {
+        ports,
+        is_kept,
+        is_unmatched,
+    }
+    .to_string()
 }

@@ -50,6 +50,13 @@ impl FromStr for Meant {
                 false => Ok(Meant::Group(name.to_string())),
             };
         }
+        // A word is more likely a slip than the URL of a host's front page.
+        if is_word(text) {
+            return Err(format!(
+                "{text}: this is neither a URL nor all, host:NAME, tag:NAME or group:NAME; if it is a host, host:{text} purges all of it, \
+                 and http://{text}/ its front page"
+            ));
+        }
         let url = match text == "all"
             || text.starts_with(HOST)
             || text.contains("://")
@@ -62,6 +69,16 @@ impl FromStr for Meant {
             .map(Meant::Urls)
             .map_err(|error| format!("{text}: {error}"))
     }
+}
+
+/// What the command prints if no server and no level had anything of what was meant.
+pub const NOTHING_MEANT: &str =
+    "nothing that is stored was meant; what is being made now will not be used after\n";
+
+/// Whether a text has nothing of a URL, and is no host that everybody knows.
+fn is_word(text: &str) -> bool {
+    let is_part_of_url = |byte: u8| b"./:*[".contains(&byte);
+    text != "all" && text != "localhost" && !text.bytes().any(is_part_of_url)
 }
 
 impl Meant {
@@ -93,8 +110,12 @@ pub struct Purged {
     pub ports: Vec<u16>,
     /// What was purged is not there again after a restart.
     pub is_kept: bool,
+    /// Nothing that it has stored was meant.
+    pub is_unmatched: bool,
 }
 
+/// What ends its line if nothing was meant.
+const UNMATCHED: &str = "unmatched";
 /// What begins its line.
 const PURGED: &str = "purged";
 /// The same, where a restart may undo it.
@@ -106,6 +127,9 @@ impl fmt::Display for Purged {
         self.ports
             .iter()
             .try_for_each(|port| write!(to, " {port}"))?;
+        if self.is_unmatched {
+            write!(to, " {UNMATCHED}")?;
+        }
         writeln!(to)
     }
 }
@@ -120,10 +144,17 @@ impl FromStr for Purged {
             Some(PURGED_FOR_NOW) => false,
             _ => return Err(()),
         };
+        let mut is_unmatched = false;
+        let is_port = |word: &&str| {
+            is_unmatched |= *word == UNMATCHED;
+            *word != UNMATCHED
+        };
+        let words = words.filter(is_port);
         let ports = words.map(str::parse).collect::<Result<_, _>>();
         Ok(Purged {
             ports: ports.map_err(|_| ())?,
             is_kept,
+            is_unmatched,
         })
     }
 }
@@ -148,6 +179,27 @@ mod tests {
     }
 
     #[test]
+    fn a_word_is_no_url() {
+        for word in ["nonsense", "news", "ALL", ""] {
+            let said = word.parse::<Meant>().expect_err(word);
+            assert!(
+                said.contains("neither a URL") && said.contains("tag:NAME"),
+                "{said}"
+            );
+        }
+        for url in [
+            "localhost",
+            "a.example",
+            "a:8080",
+            "intranet/",
+            "host:intranet",
+            "[::1]",
+        ] {
+            assert!(url.parse::<Meant>().is_ok(), "{url}");
+        }
+    }
+
+    #[test]
     fn tags_have_names() {
         assert_eq!("tag: news ".parse(), Ok(Meant::Tag("news".into())));
         for wrong in ["tag:", "tag: ", "tag:a,b"] {
@@ -167,8 +219,16 @@ mod tests {
 
     #[test]
     fn what_was_done_is_read_as_it_is_written() {
-        for (ports, is_kept) in [(vec![], true), (vec![80, 8080], true), (vec![80], false)] {
-            let purged = Purged { ports, is_kept };
+        for (ports, is_kept, is_unmatched) in [
+            (vec![], true, false),
+            (vec![80, 8080], true, true),
+            (vec![80], false, false),
+        ] {
+            let purged = Purged {
+                ports,
+                is_kept,
+                is_unmatched,
+            };
             assert_eq!(purged.to_string().parse(), Ok(purged));
         }
         assert!("not-mine".parse::<Purged>().is_err());

@@ -9,7 +9,7 @@ use lowroad_softirq::pattern::{self, Pattern};
 use super::{levels, namespace};
 use crate::admin;
 use crate::cli::servers::Purge;
-use crate::dynamic::purge::{Meant, Purged};
+use crate::dynamic::purge::{Meant, NOTHING_MEANT, Purged};
 use crate::say;
 
 /// A daemon that was about to publish when the purge began may do so once. It hears of the purge
@@ -37,6 +37,7 @@ pub fn purge(args: &Purge) -> Result<(), String> {
     say::out(match (servers.is_empty(), gone) {
         (true, 0) => "nothing of it was published\n".to_owned(),
         (true, _) => format!("purged {count}\n"),
+        (false, 0) if servers.iter().all(|server| server.is_unmatched) => NOTHING_MEANT.to_owned(),
         (false, 0) => "purged at once\n".to_owned(),
         (false, _) => format!("purged at once, and {count} of the levels below\n"),
     })

@@ -43,6 +43,9 @@ use refusals::Refusals;
 use purging::{Kind, Purge, PurgeCounters, Purging};
 use seen::Since;
 
+/// Objects that a purge is compared with at once, so that its command can say that it meant nothing; of more it says
+/// nothing.
+const COMPARED_MAX: u64 = 1 << 16;
 /// A shard below this length could not hold a few large objects.
 const SHARD_LEN_MIN: u64 = 16 << 20;
 const SHARDS_MAX: u64 = 16;
@@ -359,6 +362,28 @@ impl SharedStore {
         if let Some(tier) = &self.tier {
             tier.note_purge(generation, purge, kind);
         }
+    }
+
+    /// Whether purges mean anything of what is stored, compared now rather than when it is asked for. `None` where that
+    /// would take long, or where a disk has more.
+    pub fn has_purged(&self) -> Option<bool> {
+        let objects = |shard: &Mutex<Store<Entry>>| lock(shard).counters().objects;
+        let count: u64 = self.shards.iter().map(objects).sum();
+        if self.tier.is_some() || count > COMPARED_MAX {
+            return None;
+        }
+        let purged = |counters: PurgeCounters| counters.gone + counters.stale;
+        let before = purged(self.purge_counters());
+        for shard in &self.shards {
+            let compare = |entry: &Entry| {
+                for object in entry.variants() {
+                    self.is_gone(entry.base.key(), object);
+                }
+                true
+            };
+            lock(shard).retain(compare, &mut Vec::new());
+        }
+        Some(purged(self.purge_counters()) > before)
     }
 
     /// The rules of purges.

@@ -7,7 +7,7 @@ use lowroad_config::Feature;
 use crate::cli::Explain;
 use crate::cli::servers::{Purge, Status};
 use crate::cli::softirq::{Attach, Detach, Doctor, Top};
-use crate::dynamic::purge::Meant;
+use crate::dynamic::purge::{Meant, NOTHING_MEANT};
 use crate::{admin, features, say};
 
 /// The level in front of this very server.
@@ -129,7 +129,10 @@ pub fn purge(args: &Purge) -> Result<(), String> {
             args.what
         ));
     }
-    say::out("purged at once\n")
+    match servers.iter().all(|server| server.is_unmatched) {
+        true => say::out(NOTHING_MEANT),
+        false => say::out("purged at once\n"),
+    }
 }
 
 /// `lowroad attach`.

@@ -142,7 +142,11 @@ fn the_command_purges_by_host_and_makes_stale() {
         assert_eq!(said, "purged at once\n", "{arguments:?}");
     };
     assert_eq!(front.get("/", "").text(), "0");
-    purge(&["host:other"]);
+    let said = front.say(&["purge", "host:other"]);
+    assert!(
+        said.starts_with("nothing that is stored was meant"),
+        "{said}"
+    );
     assert_eq!(front.get("/", "").text(), "0");
     purge(&["host:test"]);
     assert_eq!(front.get("/", "").text(), "1");

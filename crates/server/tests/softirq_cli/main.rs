@@ -126,8 +126,11 @@ fn what_is_purged_is_not_answered_again() {
     // The server above gives no Age.
     assert_eq!(place.get("/small", "").field("age"), None);
     place.warm("/small");
-    let nothing = "purged at once\n";
-    assert_eq!(place.say(&["purge", "http://another/*"]), nothing);
+    let nothing = place.say(&["purge", "http://another/*"]);
+    assert!(
+        nothing.starts_with("nothing that is stored was meant"),
+        "{nothing}"
+    );
     place.warm("/other");
     let prefix = format!("{HOST}/*");
     let other = place.say(&["purge", &prefix, "--port", "8080"]);
