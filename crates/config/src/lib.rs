@@ -74,7 +74,19 @@ pub fn parse(text: &str, file: &Path) -> Result<Config, Vec<Problem>> {
 /// # Errors
 /// All problems found; a file that cannot be read is one problem, at line 1.
 pub fn load(file: &Path, lacking: &[Feature]) -> Result<Config, Vec<Problem>> {
-    let bytes = std::fs::read(file).map_err(|error| {
+    load_with(file, lacking, |file| std::fs::read(file))
+}
+
+/// Like [`load`], but `read_file` reads the configuration file.
+///
+/// # Errors
+/// As for [`load`].
+pub fn load_with(
+    file: &Path,
+    lacking: &[Feature],
+    read_file: impl FnOnce(&Path) -> std::io::Result<Vec<u8>>,
+) -> Result<Config, Vec<Problem>> {
+    let bytes = read_file(file).map_err(|error| {
         vec![file_problem(
             file,
             (1, 1),

@@ -43,6 +43,8 @@ use crate::notice::Notice;
 use crate::script::talk::Terms;
 use crate::spool::Spools;
 use crate::{Begun, Content, Failure, Fields, Handler, Outline, Request, Response};
+#[cfg(feature = "tls")]
+pub use lowroad_origin::tls::open_files_with;
 
 /// Room for what is in a request's head beside its target and its fields.
 const OWN_LEN: usize = 128;

@@ -11,8 +11,9 @@ mod output;
 #[cfg(test)]
 mod tests;
 
+use std::fs::File;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -74,11 +75,13 @@ struct Shared {
 
 /// What is done when a log can't be opened anew.
 type OnFailure = Box<dyn FnOnce(&io::Error) + Send>;
+/// Opens a log's file in another way, after an error.
+type OpenOtherwise = fn(&Path, io::Error) -> io::Result<File>;
 
 #[derive(Default)]
 struct WriterControl {
     buffers: Vec<Arc<Mutex<SinkBuffer>>>,
-    reopen: Option<OnFailure>,
+    reopen: Option<(OpenOtherwise, OnFailure)>,
     is_closed: bool,
 }
 
@@ -88,7 +91,7 @@ impl Writer {
     /// # Errors
     /// When the file can't be opened or created, or no thread can be had.
     pub fn open(target: &Target) -> io::Result<Writer> {
-        Writer::start(target, |_| Duration::ZERO)
+        Writer::start(target, open(target)?, |_| Duration::ZERO)
     }
 
     /// Like [`Writer::open`], but a line may wait for others for up to `delay`, except on a terminal.
@@ -96,7 +99,15 @@ impl Writer {
     /// # Errors
     /// As for [`Writer::open`].
     pub fn open_delayed(target: &Target, delay: Duration) -> io::Result<Writer> {
-        Writer::start(target, |output| match output.file().is_terminal() {
+        Writer::open_file(target, open(target)?, delay)
+    }
+
+    /// Like [`Writer::open_delayed`], with the target's file, which is open.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub fn open_file(target: &Target, file: File, delay: Duration) -> io::Result<Writer> {
+        Writer::start(target, file, |output| match output.file().is_terminal() {
             true => Duration::ZERO,
             false => delay,
         })
@@ -104,9 +115,10 @@ impl Writer {
 
     fn start(
         target: &Target,
-        delay: impl FnOnce(&LogOutput<std::fs::File>) -> Duration,
+        file: File,
+        delay: impl FnOnce(&LogOutput<File>) -> Duration,
     ) -> io::Result<Writer> {
-        let output = LogOutput::new(open(target)?);
+        let output = LogOutput::new(file);
         let shared = Arc::new(Shared {
             delay: delay(&output),
             pending_len: AtomicUsize::new(0),
@@ -124,6 +136,14 @@ impl Writer {
         })
     }
 
+    /// Opens a target's file as [`Writer::open`] does.
+    ///
+    /// # Errors
+    /// When the file can't be opened or created.
+    pub fn open_target(target: &Target) -> io::Result<File> {
+        open(target)
+    }
+
     /// Creates another sink with a separate buffer: one for each thread that logs often.
     pub fn sink(&self) -> Sink {
         let buffer = Arc::<Mutex<SinkBuffer>>::default();
@@ -135,9 +155,14 @@ impl Writer {
     }
 
     /// Reopens the file after it was renamed (logrotate). Lines pushed before still go to the old file. If opening
-    /// fails, the log continues with its open file, and the log's thread calls `on_failure`.
-    pub fn reopen(&self, on_failure: impl FnOnce(&io::Error) + Send + 'static) {
-        lock(&self.shared.control).reopen = Some(Box::new(on_failure));
+    /// fails, the log's thread tries `open_otherwise`. If that fails too, the log continues with its open file, and the
+    /// thread calls `on_failure`.
+    pub fn reopen(
+        &self,
+        open_otherwise: fn(&Path, io::Error) -> io::Result<File>,
+        on_failure: impl FnOnce(&io::Error) + Send + 'static,
+    ) {
+        lock(&self.shared.control).reopen = Some((open_otherwise, Box::new(on_failure)));
         self.shared.changed.notify_all();
     }
 
@@ -277,7 +302,7 @@ impl Shared {
 /// One round of the thread: it empties all buffers, and then reopens the file if requested.
 struct WriteRound {
     buffers: Vec<Arc<Mutex<SinkBuffer>>>,
-    reopen: Option<OnFailure>,
+    reopen: Option<(OpenOtherwise, OnFailure)>,
 }
 
 impl WriterControl {
@@ -294,7 +319,7 @@ impl WriterControl {
     }
 }
 
-fn write_all(shared: &Shared, target: &Target, mut output: LogOutput<std::fs::File>) {
+fn write_all(shared: &Shared, target: &Target, mut output: LogOutput<File>) {
     // Swapped with the buffer being written, so that sinks continue with allocated memory.
     let mut lines = Vec::new();
     while let Some(round) = shared.next_round() {
@@ -309,8 +334,12 @@ fn write_all(shared: &Shared, target: &Target, mut output: LogOutput<std::fs::Fi
                 lines = Vec::new();
             }
         }
-        if let Some(on_failure) = round.reopen {
-            match open(target) {
+        if let Some((open_otherwise, on_failure)) = round.reopen {
+            let opened = open(target).or_else(|error| match target {
+                Target::File(path) => open_otherwise(path, error),
+                Target::Stdout | Target::Stderr => Err(error),
+            });
+            match opened {
                 Ok(opened) => output = LogOutput::new(opened),
                 Err(error) => on_failure(&error),
             }

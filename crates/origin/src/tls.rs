@@ -9,10 +9,11 @@ mod encrypted;
 mod refused;
 
 use std::fmt;
+use std::fs::File;
 use std::future::poll_fn;
 use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use lowroad_engine::outgoing::Outgoing;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -27,6 +28,30 @@ use rustls::{
 
 pub use encrypted::Encrypted;
 pub use refused::{Fault, Refused};
+
+/// Opens the files of settings, for a process that may not open all of them by itself.
+static OPEN: OnceLock<OpenFile> = OnceLock::new();
+
+/// Opens a file for reading.
+pub type OpenFile = fn(&Path) -> io::Result<File>;
+
+/// Has the files of all settings opened by this function from now on. The first call counts.
+pub fn open_files_with(open: OpenFile) {
+    let _ = OPEN.set(open);
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let opened = match OPEN.get() {
+        Some(open) => open(path),
+        None => File::open(path),
+    };
+    let mut content = Vec::new();
+    let read = opened.and_then(|mut file| io::Read::read_to_end(&mut file, &mut content));
+    match read {
+        Ok(_) => Ok(content),
+        Err(error) => Err(Error::File(path.to_owned(), error.to_string())),
+    }
+}
 
 /// Sessions that are kept for resumption.
 const SESSIONS_MAX: usize = 256;
@@ -165,10 +190,10 @@ fn authorities(settings: &Settings) -> Result<RootCertStore, Error> {
     }
 }
 
-fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let wrong = |why: &dyn fmt::Display| Error::File(path.clone(), why.to_string());
-    let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
-    let found: Result<Vec<_>, _> = found.collect();
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let wrong = |why: &dyn fmt::Display| Error::File(path.to_owned(), why.to_string());
+    let content = read(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content).collect();
     let found = found.map_err(|error| wrong(&error))?;
     match found.is_empty() {
         true => Err(wrong(&"no certificates")),
@@ -184,7 +209,7 @@ fn with_identity(
         return Ok(builder.with_no_client_auth());
     };
     let chain = certificates(&identity.certificates)?;
-    let key = PrivateKeyDer::from_pem_file(&identity.key)
+    let key = PrivateKeyDer::from_pem_slice(&read(&identity.key)?)
         .map_err(|error| Error::File(identity.key.clone(), error.to_string()))?;
     let config = builder.with_client_auth_cert(chain, key);
     config.map_err(|error| Error::Identity(error.to_string()))

@@ -78,6 +78,16 @@ pub enum Command {
     /// Be the process that starts CGI programs; the server starts it
     #[command(hide = true)]
     Spawner,
+    /// Be the process that opens files that only root may open; the server starts it
+    #[command(hide = true)]
+    RightsHelper {
+        /// The configuration
+        config: PathBuf,
+        /// The server's user
+        user: u32,
+        /// The server's group
+        group: u32,
+    },
     /// Speed up the server that listens on a port, without touching it
     Attach(Attach),
     /// Take that off again

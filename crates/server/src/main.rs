@@ -50,10 +50,12 @@ mod mime;
 mod new;
 mod outcome;
 mod pages;
+mod privileges;
 mod process;
 mod programs;
 mod reload;
 mod respond;
+mod rights;
 mod running;
 mod say;
 mod scaffold;
@@ -140,6 +142,11 @@ fn run(command: Command) -> ExitCode {
         Command::Image { image } => image::run(&image),
         Command::ModuleHost => modules::host(),
         Command::Spawner => scripts::spawner(),
+        Command::RightsHelper {
+            config,
+            user,
+            group,
+        } => rights::serve(config, (user, group)),
         Command::New { what } => scaffold::write(&what),
         Command::Explain(explain) => softirq::explain(&explain),
         Command::Attach(attach) => softirq::attach(&attach),

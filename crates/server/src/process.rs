@@ -53,8 +53,9 @@ use crate::softirq::worker::front::Front;
 use crate::store::SharedStore;
 use crate::tier::{self, Tier, Unsaved};
 use crate::tls::Tls;
+use crate::user::Account;
 use crate::watch::Watcher;
-use crate::{hidden, limits, softirq, user};
+use crate::{hidden, limits, rights, softirq, user};
 
 /// How often error pages are compared with their files, and roots with where their links lead.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
@@ -84,7 +85,8 @@ pub fn run(
     memory::fit_cache(&mut config.server);
     // While there is one thread.
     secrets::take(&config);
-    let logs = Logs::open(&config)?;
+    let (account, user_note) = user::account(&config)?;
+    let logs = Logs::open(&config, account.as_ref())?;
     let logger = Logger::new(logs.errors.sink(), level(config.log.level));
     if let Err(error) = lowroad_engine::keep_descriptors() {
         logger.warn(format_args!(
@@ -107,9 +109,16 @@ pub fn run(
     // Before its files are given to somebody else.
     let disk_cache = take_disk_cache(&config, &logger)?;
     let own = softirq::own::start(&config, logs.access_sink(), &logger, &changes)?;
-    let user_note = user::drop_root(&config)?;
+    let helper_note = match &account {
+        Some(account) => account.drop_root(&config, source.as_deref())?,
+        None => None,
+    };
+    user::forget_ambient_capabilities();
     hidden::hide()?;
-    for note in [fd_note, own.note, user_note].into_iter().flatten() {
+    for note in [fd_note, own.note, user_note, helper_note]
+        .into_iter()
+        .flatten()
+    {
         logger.info(format_args!("{note}"));
     }
 
@@ -297,10 +306,10 @@ struct Logs {
 }
 
 impl Logs {
-    fn open(config: &Config) -> Result<Logs, String> {
-        let errors = open_log(&config.log.error, Duration::ZERO)?;
+    fn open(config: &Config, account: Option<&Account>) -> Result<Logs, String> {
+        let errors = open_log(&config.log.error, Duration::ZERO, account)?;
         let access = match &config.log.access {
-            Some(access) => Some((open_log(&access.path, WRITE_DELAY)?, access.format)),
+            Some(access) => Some((open_log(&access.path, WRITE_DELAY, account)?, access.format)),
             None => None,
         };
         Ok(Logs { errors, access })
@@ -325,7 +334,7 @@ impl Logs {
         let all = std::iter::once((&self.errors, "error"));
         for (writer, name) in all.chain(self.access.iter().map(|(writer, _)| (writer, "access"))) {
             let logger = logger.clone();
-            writer.reopen(move |error| {
+            writer.reopen(rights::reopen_log, move |error| {
                 logger.error(format_args!(
                     "the {name} log can't be opened anew and goes on in the file before: {error}"
                 ));
@@ -627,13 +636,21 @@ fn worker_count(config: &Config) -> usize {
     }
 }
 
-fn open_log(target: &LogTarget, delay: Duration) -> Result<Writer, String> {
+fn open_log(
+    target: &LogTarget,
+    delay: Duration,
+    account: Option<&Account>,
+) -> Result<Writer, String> {
     let target = match target {
         LogTarget::Stdout => Target::Stdout,
         LogTarget::Stderr => Target::Stderr,
         LogTarget::File(path) => Target::File(path.clone()),
     };
-    Writer::open_delayed(&target, delay)
+    let file = match (&target, account) {
+        (Target::File(path), Some(account)) => account.open_log(path),
+        _ => Writer::open_target(&target),
+    };
+    file.and_then(|file| Writer::open_file(&target, file, delay))
         .map_err(|error| format!("can't write the log {target:?}: {error}"))
 }
 

@@ -20,6 +20,7 @@ use crate::listeners::Opened;
 use crate::memory;
 use crate::programs::applications::Changed;
 use crate::programs::modules::Catalog;
+use crate::rights;
 use crate::running::{Running, keep_applications, lock};
 use crate::sites::Sites;
 use crate::tls::Tls;
@@ -50,7 +51,7 @@ pub fn reload(
         running.reloads += 1;
         running.reloads
     };
-    let loaded = lowroad_config::load(source, features::LACKING)
+    let loaded = lowroad_config::load_with(source, features::LACKING, rights::read)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect());
     let applied: Result<Before, Vec<String>> = loaded.and_then(|mut config| {
         memory::fit_cache(&mut config.server);

@@ -5,56 +5,165 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
+use std::thread;
 
-use lowroad_config::{Config, LogTarget, Root};
-use nix::unistd::{Gid, Group, Uid, User, chown, getgrouplist, initgroups, setgid, setuid};
+use lowroad_config::{Config, Root};
+use lowroad_log::{Target, Writer};
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist, initgroups, setgid, setuid};
 use rustix::fs::OFlags;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
     set_keep_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-/// The user that a server started as root becomes when it is told nothing else, and CGI programs of one
-/// that stays root.
-const DEFAULT_USER: &str = "nobody";
+use crate::rights::{self, Untrusted};
+
+/// The user that a server started as root becomes without a setting: the package's, where it is installed.
+const DEFAULT_USERS: [&str; 2] = ["lowroad", "nobody"];
+/// The user of CGI programs of a server that stays root.
+const PROGRAM_USER: &str = "nobody";
 /// What the server keeps of root's capabilities: a reload may add a port below 1024.
 const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
-/// Gives up root, if this process has it. Returns what is to be said about it.
+/// The user that the server becomes.
+pub struct Account {
+    user: User,
+    group: Gid,
+}
+
+/// The user that the server becomes, if it is root and does not stay it; and what is to be said about that.
 ///
 /// # Errors
-/// When the configured user or group does not exist, or the kernel refuses.
-pub fn drop_root(config: &Config) -> Result<Option<String>, String> {
+/// The configured user or group does not exist.
+pub fn account(config: &Config) -> Result<(Option<Account>, Option<String>), String> {
     if !Uid::effective().is_root() {
-        // Otherwise programs that the server starts would have its capabilities. Kernels without ambient sets refuse.
-        let _ = clear_ambient_capability_set();
+        let other = config.server.user.as_ref().filter(|name| !is_me(name));
+        let note =
+            other.map(|name| format!("not root, so the user stays what it is and not {name}"));
+        return Ok((None, note));
     }
-    let (user, gid) = match account(config)? {
-        ServerAccount::Other(user, gid) => (user, gid),
-        ServerAccount::Unchanged => {
-            let name = config.server.user.as_ref().filter(|name| !is_me(name));
-            return Ok(name
-                .filter(|_| !Uid::effective().is_root())
-                .map(|name| format!("not root, so the user stays what it is and not {name}")));
-        }
-        ServerAccount::RootForRoots => {
-            let text = "runs as root, because nobody else may read the folder; --user, or user in [server], changes that";
-            return Ok(Some(text.into()));
-        }
+    let user = match &config.server.user {
+        Some(name) if name == "root" => return Ok((None, None)),
+        Some(name) => find(name)?,
+        None => match default_user(config) {
+            Some(user) => user,
+            None => {
+                let text = "runs as root, because nobody else may read the folder; --user, or user in [server], changes that";
+                return Ok((None, Some(text.into())));
+            }
+        },
     };
-    for path in log_files(config) {
-        // Or the log could not be opened anew after it was rotated.
-        chown(path, Some(user.uid), Some(gid))
-            .map_err(|error| format!("can't give {} to {}: {error}", path.display(), user.name))?;
+    let group = match &config.server.group {
+        None => user.gid,
+        Some(name) => match Group::from_name(name) {
+            Ok(Some(group)) => group.gid,
+            _ => return Err(format!("there is no group {name}")),
+        },
+    };
+    let note = format!("runs as user {}", user.name);
+    Ok((Some(Account { user, group }), Some(note)))
+}
+
+impl Account {
+    /// The numbers of user and group.
+    pub fn ids(&self) -> (u32, u32) {
+        (self.user.uid.as_raw(), self.group.as_raw())
     }
-    if let Some(path) = &config.server.disk_cache {
-        give_disk_cache(path, user.uid, gid)
-            .map_err(|error| format!("can't give {} to {}: {error}", path.display(), user.name))?;
+
+    /// Opens a log while this process is root, so that the user can open it again after it was rotated. Where the user, or
+    /// somebody else, may choose what the path leads to, the user opens it: else root would write to a file of their choice.
+    ///
+    /// # Errors
+    /// As of open(2).
+    pub fn open_log(&self, path: &Path) -> io::Result<File> {
+        let plain = || Writer::open_target(&Target::File(path.to_owned()));
+        let file = match rights::open_log(path) {
+            Ok(file) => file,
+            Err(Untrusted::By(_)) => return self.do_as_user(plain),
+            // What is no file, as /dev/stdout. The way to it is root's as far as it goes.
+            Err(Untrusted::Kind | Untrusted::Io(_)) => plain()?,
+        };
+        fchown(
+            &file,
+            Some(self.user.uid.as_raw()),
+            Some(self.group.as_raw()),
+        )?;
+        Ok(file)
     }
-    let name = CString::new(user.name.clone()).map_err(|error| error.to_string())?;
-    become_user(&name, user.uid, gid)
-        .map_err(|error| format!("can't become user {}: {error}", user.name))?;
-    Ok(Some(format!("runs as user {}", user.name)))
+
+    /// Does something with the rights of the user, on a thread that becomes it.
+    fn do_as_user<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let name = CString::new(self.user.name.clone())?;
+        let groups = getgrouplist(&name, self.group)?;
+        let groups: Vec<_> = groups
+            .iter()
+            .map(|it| rustix::process::Gid::from_raw(it.as_raw()))
+            .collect();
+        let (uid, gid) = self.ids();
+        let (uid, gid) = (
+            rustix::process::Uid::from_raw(uid),
+            rustix::process::Gid::from_raw(gid),
+        );
+        thread::scope(|scope| {
+            let done = scope.spawn(|| {
+                // The system calls, unlike those of the C library, change the calling thread alone.
+                set_thread_groups(&groups)?;
+                set_thread_res_gid(gid, gid, gid)?;
+                set_thread_res_uid(uid, uid, uid)?;
+                act()
+            });
+            done.join()
+                .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+        })
+    }
+
+    /// Becomes the user, for good, but for what [`KEPT`] says. A helper with root's rights is started for the files that the
+    /// configuration in `source` names. Returns what is to be said about it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn drop_root(
+        &self,
+        config: &Config,
+        source: Option<&Path>,
+    ) -> Result<Option<String>, String> {
+        let name = &self.user.name;
+        if let Some(path) = &config.server.disk_cache {
+            give_disk_cache(path, self.user.uid, self.group)
+                .map_err(|error| format!("can't give {} to {name}: {error}", path.display()))?;
+        }
+        let started = source.map(|source| rights::start(source, self.ids()));
+        let note = started.and_then(Result::err).map(|error| {
+            format!("files that only root may open can't be opened after the start: {error}")
+        });
+        let c_name = CString::new(name.clone()).map_err(|error| error.to_string())?;
+        become_user(&c_name, self.user.uid, self.group)
+            .map_err(|error| format!("can't become user {name}: {error}"))?;
+        Ok(note)
+    }
+}
+
+/// Runs a test with the rights of the user that a server of this configuration becomes. Only files may be looked at: the
+/// rest of the process stays what it is.
+///
+/// # Errors
+/// When there is no such user, or the kernel refuses.
+pub fn test_as_server<T: Send>(
+    config: &Config,
+    test: impl FnOnce() -> T + Send,
+) -> Result<T, String> {
+    let (account, _) = account(config)?;
+    let Some(account) = account else {
+        return Ok(test());
+    };
+    let tested = account.do_as_user(|| Ok(test()));
+    tested.map_err(|error| format!("can't test as {}: {error}", account.user.name))
+}
+
+/// Clears the ambient set of a server that was never root: programs that it starts would have its capabilities.
+pub fn forget_ambient_capabilities() {
+    // Kernels without ambient sets refuse.
+    let _ = clear_ambient_capability_set();
 }
 
 /// Changes the user of the whole process. The calling thread, and those that it starts later, keep [`KEPT`].
@@ -74,71 +183,6 @@ fn become_user(name: &CStr, user: Uid, group: Gid) -> io::Result<()> {
     Ok(set_keep_capabilities(false)?)
 }
 
-/// The user that a server becomes.
-enum ServerAccount {
-    Other(User, Gid),
-    /// The one that started it.
-    Unchanged,
-    /// Root, since no other user may read the roots of sites.
-    RootForRoots,
-}
-
-/// The user that a server of this configuration becomes if this process starts it.
-fn account(config: &Config) -> Result<ServerAccount, String> {
-    if !Uid::effective().is_root() {
-        return Ok(ServerAccount::Unchanged);
-    }
-    let user = match &config.server.user {
-        Some(name) if name == "root" => return Ok(ServerAccount::Unchanged),
-        Some(name) => find(name)?,
-        None => match default_user(config) {
-            Some(user) => user,
-            None => return Ok(ServerAccount::RootForRoots),
-        },
-    };
-    let gid = match &config.server.group {
-        None => user.gid,
-        Some(name) => match Group::from_name(name) {
-            Ok(Some(group)) => group.gid,
-            _ => return Err(format!("there is no group {name}")),
-        },
-    };
-    Ok(ServerAccount::Other(user, gid))
-}
-
-/// Runs a test with the rights of the user that a server of this configuration becomes. Only files may be looked at: the
-/// rest of the process stays what it is.
-///
-/// # Errors
-/// When there is no such user, or the kernel refuses.
-pub fn test_as_server<T: Send>(
-    config: &Config,
-    test: impl FnOnce() -> T + Send,
-) -> Result<T, String> {
-    let ServerAccount::Other(user, gid) = account(config)? else {
-        return Ok(test());
-    };
-    let failed = |error: &dyn std::fmt::Display| format!("can't test as {}: {error}", user.name);
-    let name = CString::new(user.name.clone()).map_err(|error| failed(&error))?;
-    let groups = getgrouplist(&name, gid).map_err(|error| failed(&error))?;
-    let groups: Vec<rustix::fs::Gid> = groups
-        .iter()
-        .map(|gid| rustix::fs::Gid::from_raw(gid.as_raw()))
-        .collect();
-    let uid = rustix::fs::Uid::from_raw(user.uid.as_raw());
-    let gid = rustix::fs::Gid::from_raw(gid.as_raw());
-    // Linux has users and groups for each thread: this one ends with the test.
-    let as_user = move || {
-        set_thread_groups(&groups)?;
-        set_thread_res_gid(gid, gid, gid)?;
-        set_thread_res_uid(uid, uid, uid)?;
-        Ok::<T, rustix::io::Errno>(test())
-    };
-    let ended = std::thread::scope(|scope| scope.spawn(as_user).join());
-    let tested = ended.map_err(|_| failed(&"a fault of the program"))?;
-    tested.map_err(|error| failed(&error))
-}
-
 /// As whom CGI programs run, user and group, once root is given up or not: where the server is still
 /// root they never are, unless they are told to be. `None` = as the server.
 ///
@@ -155,7 +199,7 @@ pub fn of_programs(named: Option<&str>) -> Result<Option<(u32, u32)>, String> {
         None if !Uid::effective().is_root() => Ok(None),
         Some("root") => Ok(None),
         name => {
-            let user = find(name.unwrap_or(DEFAULT_USER))?;
+            let user = find(name.unwrap_or(PROGRAM_USER))?;
             Ok(Some((user.uid.as_raw(), user.gid.as_raw())))
         }
     }
@@ -186,17 +230,6 @@ fn file_of_one_name(path: &Path) -> Option<File> {
     (found.is_file() && found.nlink() == 1).then_some(file)
 }
 
-fn log_files(config: &Config) -> impl Iterator<Item = &Path> {
-    let access = config.log.access.as_ref().map(|access| &access.path);
-    [Some(&config.log.error), access]
-        .into_iter()
-        .flatten()
-        .filter_map(|target| match target {
-            LogTarget::File(path) => Some(path.as_path()),
-            _ => None,
-        })
-}
-
 fn find(name: &str) -> Result<User, String> {
     match User::from_name(name) {
         Ok(Some(user)) => Ok(user),
@@ -215,7 +248,9 @@ fn default_user(config: &Config) -> Option<User> {
         Root::PerHost { prefix, .. } => world_readable(prefix),
         Root::None => true,
     });
-    User::from_name(DEFAULT_USER).ok()?.filter(|_| readable)
+    let mut users = DEFAULT_USERS.iter();
+    let user = users.find_map(|name| User::from_name(name).ok().flatten());
+    user.filter(|_| readable)
 }
 
 /// Whether anybody may read a folder and get to it.

@@ -3,11 +3,11 @@
 
 use std::fs::{self, Permissions};
 use std::net::SocketAddr;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 
-use lowroad_testkit::{Client, Folder, Response, Server, skip};
+use lowroad_testkit::{Client, Folder, Response, Server, skip, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// The user `nobody`.
@@ -45,7 +45,7 @@ impl Setup {
             server: None,
         };
         setup.renew_certificate();
-        setup.folder.file("secret/users", USERS);
+        setup.secret("users", USERS);
         setup.write_config("");
         let mut command = Command::new(PROGRAM);
         command.args(["run", "-c"]).arg(setup.config());
@@ -164,8 +164,6 @@ fn files_that_can_not_be_read_again_stay_in_use() {
     }
     let setup = Setup::new();
     assert!(setup.shows_certificate());
-    let users = setup.folder.path().join("secret/users");
-    fs::set_permissions(users, Permissions::from_mode(0o600)).expect("a mode");
     // The user of the server could have written it, so it names nothing that root opens.
     chown(setup.config(), Some(NOBODY), None).expect("an owner");
     setup.add_site();
@@ -225,4 +223,137 @@ fn a_reload_adds_a_port_below_1024() {
     let mut client = Client::connect(address.parse().expect("an address"));
     client.send("GET /page HTTP/1.1\r\nHost: new.test\r\n\r\n");
     assert_eq!(client.response().text(), "served");
+}
+
+#[test]
+fn the_helper_opens_what_only_root_may_read() {
+    if !can_run("the_helper_opens_what_only_root_may_read") {
+        return;
+    }
+    let setup = Setup::new();
+    setup.close_secrets();
+    fs::set_permissions(setup.config(), Permissions::from_mode(0o600)).expect("a mode");
+    assert!(setup.shows_certificate());
+    assert_eq!(
+        setup.get("plain.test", "/private/x", CREDENTIALS).status,
+        404
+    );
+    setup.add_site();
+    setup.renew_certificate();
+    assert!(
+        !setup.shows_certificate(),
+        "another one than that in the file"
+    );
+    let (done, said) = setup.reload();
+    assert!(done, "{said}");
+    // Of the key in a folder that the server can't enter, too.
+    assert_serves(&setup);
+    // It is looked at again a second after the last look.
+    setup.secret("users", USERS.replace("ann", "bob"));
+    wait_until("the new users", || {
+        let status = setup.get("new.test", "/other/x", CREDENTIALS).status;
+        (status == 401).then_some(())
+    });
+}
+
+/// What the server opens after the start only.
+#[test]
+fn the_client_certificate_for_an_origin_may_be_roots() {
+    if !can_run("the_client_certificate_for_an_origin_may_be_roots") {
+        return;
+    }
+    let setup = Setup::new();
+    setup.close_secrets();
+    let at = setup.folder.path().display();
+    setup.write_config(&format!(
+        "[[site]]\nnames = \"new.test\"\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npattern = \"/**\"\norigin = \"other\"\n\
+         [[origin]]\nname = \"other\"\nservers = [\"https://127.0.0.1:9\"]\n\
+         [origin.tls]\nca = \"{at}/secret/authorities.pem\"\ncertificate = \"{at}/cert.pem\"\nkey = \"{at}/secret/key.pem\"\n"
+    ));
+    let (done, said) = setup.reload();
+    assert!(done, "{said}");
+    assert_eq!(setup.get("new.test", "/", "").status, 502);
+}
+
+#[test]
+fn logs_in_a_folder_of_roots_are_rotated() {
+    if !can_run("logs_in_a_folder_of_roots_are_rotated") {
+        return;
+    }
+    let setup = Setup::new();
+    setup.close_secrets();
+    let log = setup.folder.path().join("secret/access.log");
+    for signal in ["USR1", "HUP"] {
+        fs::rename(&log, log.with_extension("1")).expect("a log");
+        setup.server().signal(signal);
+        wait_until("a new log", || log.is_file().then_some(()));
+        // Lines before the log was opened anew are in the other one.
+        wait_until("a line", || {
+            assert_eq!(setup.get("plain.test", "/page", "").text(), "served");
+            (fs::metadata(&log).ok()?.len() > 0).then_some(())
+        });
+    }
+}
+
+/// What another user may have put in its place is not followed by root.
+#[test]
+fn root_writes_no_log_where_a_link_of_the_user_leads() {
+    if !can_run("root_writes_no_log_where_a_link_of_the_user_leads") {
+        return;
+    }
+    let folder = Folder::new();
+    let target = folder.file("target", "root's");
+    fs::set_permissions(&target, Permissions::from_mode(0o600)).expect("a mode");
+    folder.file("logs/x", "");
+    let logs = folder.path().join("logs");
+    chown(&logs, Some(NOBODY), None).expect("an owner");
+    symlink(&target, logs.join("error.log")).expect("a link");
+    let at = folder.path().display();
+    let config = format!(
+        "[server]\nadmin = \"{at}/admin\"\nuser = \"nobody\"\n[log]\nerror = \"{at}/logs/error.log\"\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{at}\"\n"
+    );
+    let config = folder.file("lowroad.toml", config);
+    let output = Command::new(PROGRAM)
+        .args(["run", "-c"])
+        .arg(config)
+        .output();
+    let output = output.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("can't write the log") && said.contains("Permission denied"),
+        "{said}"
+    );
+    assert_eq!(fs::read(&target).expect("a file"), b"root's");
+    assert_eq!(target.metadata().expect("a file").uid(), 0);
+}
+
+#[test]
+fn the_helper_ends_with_the_server() {
+    if !can_run("the_helper_ends_with_the_server") {
+        return;
+    }
+    let mut setup = Setup::new();
+    let server = setup.server.take().expect("it was started");
+    let children = format!("/proc/{0}/task/{0}/children", server.pid());
+    let children = fs::read_to_string(children).expect("/proc");
+    let is_helper = |pid: &&str| {
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&command).contains("rights-helper")
+    };
+    let helper = children
+        .split_whitespace()
+        .find(is_helper)
+        .expect("a helper");
+    let status = fs::read_to_string(format!("/proc/{helper}/status")).expect("/proc");
+    // CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
+    assert!(status.contains("CapEff:\t0000000000000007\n"), "{status}");
+    server.signal("KILL");
+    wait_until("the helper's end", || {
+        let status = fs::read_to_string(format!("/proc/{helper}/status"));
+        status
+            .map_or(true, |it| it.contains("State:\tZ"))
+            .then_some(())
+    });
 }

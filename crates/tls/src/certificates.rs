@@ -14,7 +14,7 @@ mod files;
 mod pair;
 mod problem;
 
-pub use files::{Files, read};
+pub use files::{Files, read, read_with};
 pub(crate) use pair::all;
 pub use pair::{Pair, Texts};
 pub use problem::{Problem, Reason};

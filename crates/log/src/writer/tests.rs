@@ -29,7 +29,7 @@ fn lines_arrive_in_order_and_reopen_follows_the_name() {
     assert!(sink.push(b"one\n"));
     wait_for(&path, "one\n");
     std::fs::rename(&path, &rotated).expect("rotate");
-    writer.reopen(|error| panic!("{error}"));
+    writer.reopen(|_, error| Err(error), |error| panic!("{error}"));
     while !path.exists() {
         std::thread::yield_now();
     }
@@ -82,7 +82,7 @@ fn lines_that_wait_are_written_before_the_file_is_reopened() {
     let sinks = [writer.sink(), writer.sink()];
     assert!(sinks[0].push(b"one\n") && sinks[1].push(b"two\n"));
     std::fs::rename(&path, &rotated).expect("rotate");
-    writer.reopen(|error| panic!("{error}"));
+    writer.reopen(|_, error| Err(error), |error| panic!("{error}"));
     while !path.exists() {
         std::thread::yield_now();
     }
@@ -100,9 +100,9 @@ fn lines_of_a_sink_that_is_gone_are_written() {
     let writer = Writer::open_delayed(&Target::File(path.clone()), NEVER).expect("open");
     assert!(writer.sink().push(b"one\n"));
     let shared = writer.shared.clone();
-    writer.reopen(|error| panic!("{error}"));
+    writer.reopen(|_, error| Err(error), |error| panic!("{error}"));
     wait_for(&path, "one\n");
-    writer.reopen(|error| panic!("{error}"));
+    writer.reopen(|_, error| Err(error), |error| panic!("{error}"));
     while !lock(&shared.control).buffers.is_empty() {
         std::thread::yield_now();
     }
@@ -206,10 +206,13 @@ fn a_failed_reopen_keeps_the_file() {
         .and(std::fs::remove_dir(&folder))
         .expect("remove");
     let sink = writer.sink();
-    writer.reopen(move |error| {
-        assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        assert!(sink.push(b"told\n"));
-    });
+    writer.reopen(
+        |_, error| Err(error),
+        move |error| {
+            assert_eq!(error.kind(), io::ErrorKind::NotFound);
+            assert!(sink.push(b"told\n"));
+        },
+    );
     assert!(writer.sink().push(b"still\n"));
     while read(&moved).len() < 11 {
         std::thread::yield_now();
@@ -221,4 +224,30 @@ fn a_failed_reopen_keeps_the_file() {
         "{text}"
     );
     remove(moved);
+}
+
+#[test]
+fn a_file_can_be_reopened_otherwise() {
+    let folder = path("otherwise");
+    std::fs::create_dir(&folder).expect("create");
+    let file = folder.join("log");
+    let writer = Writer::open(&Target::File(file.clone())).expect("open");
+    std::fs::remove_file(&file)
+        .and(std::fs::remove_dir(&folder))
+        .expect("remove");
+    writer.reopen(
+        |path, error| {
+            assert_eq!(error.kind(), io::ErrorKind::NotFound);
+            std::fs::create_dir(path.parent().expect("a folder"))?;
+            File::create(path)
+        },
+        |error| panic!("{error}"),
+    );
+    // The lines before go to the file that is gone.
+    while !file.is_file() || read(&file).is_empty() {
+        assert!(writer.sink().push(b"line\n"));
+        std::thread::yield_now();
+    }
+    writer.close();
+    std::fs::remove_dir_all(folder).expect("remove");
 }

@@ -19,7 +19,7 @@ use lowroad_engine::file::Stamp;
 use lowroad_engine::helpers::Helpers;
 
 use super::Limit;
-use crate::clock;
+use crate::{clock, rights};
 
 pub use basic::Credentials;
 
@@ -336,12 +336,13 @@ fn read(file: &Path) -> io::Result<(Users, Option<Stamp>)> {
             "it is longer than {PASSWORD_FILE_LEN_MAX} bytes"
         )));
     }
-    let text = std::fs::read_to_string(file)?;
+    let text = rights::open(file).and_then(io::read_to_string)?;
     Ok((passwords::users(&text).map_err(invalid)?, before))
 }
 
 fn stamp(file: &Path) -> Option<Stamp> {
-    std::fs::metadata(file).ok().map(|meta| Stamp::of(&meta))
+    let meta = std::fs::metadata(file).or_else(|_| rights::open(file)?.metadata());
+    meta.ok().map(|meta| Stamp::of(&meta))
 }
 
 /// Started with the first file of users.

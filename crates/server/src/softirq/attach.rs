@@ -7,7 +7,6 @@ mod log;
 mod look;
 pub mod origin;
 mod place;
-mod privileges;
 pub mod rules;
 
 use std::sync::Arc;
@@ -25,6 +24,7 @@ use lowroad_softirq::machine::listeners;
 use lowroad_softirq::machine::tcp_settings::TcpSettings;
 use lowroad_softirq::programs::folder;
 use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use self::place::Placed;
@@ -34,7 +34,13 @@ use super::policy::AttachPolicy;
 use super::{hold, namespace, worker};
 use crate::access::WRITE_DELAY;
 use crate::cli::softirq::{Admit, Attach, Part, TierWanted};
-use crate::say;
+use crate::{privileges, say};
+
+/// What a process of the level keeps once it has entered its namespace and the file system for pins is mounted: maps and
+/// programs; reading packets from them; interfaces. The pins are files of uid 0.
+const KEPT: CapabilitySet = CapabilitySet::BPF
+    .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::NET_ADMIN);
 
 impl From<Admit> for Admission {
     fn from(wanted: Admit) -> Admission {
@@ -76,7 +82,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     let held = hold::hold_after_end(&folder)?;
     let mounting = folder::lock_mount().map_err(|error| error.to_string())?;
     folder::mount_pins().map_err(|error| error.to_string())?;
-    privileges::reduce()?;
+    privileges::reduce(KEPT)?;
     for port in &args.ports {
         place::check_port(*port)?;
     }

@@ -15,6 +15,7 @@ use lowroad_tls::certificates::{Certificates, Pair};
 use tokio::runtime::Handle;
 
 use super::Shared;
+use crate::rights;
 use crate::watch::{PathWatch, Watcher};
 
 /// How long is waited for a runtime to be there.
@@ -297,7 +298,8 @@ pub fn settings(acme: &Acme, sites: Vec<Vec<String>>) -> Result<Settings, String
 
 fn authority(named: &config::AcmeAuthority) -> Result<Authority, String> {
     let external = named.external.as_ref().map(|(key_id, file)| {
-        let key = std::fs::read_to_string(file)
+        let key = rights::open(file)
+            .and_then(std::io::read_to_string)
             .map_err(|error| format!("acme: {}: {error}", file.display()))?;
         Ok::<_, String>(ExternalAccount {
             key_id: key_id.clone(),

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use lowroad_config::{self as config, ClientCertificates};
 
+use crate::rights;
+
 /// The contents of all files, in PEM.
 #[derive(Default)]
 pub struct ClientAuthorities(HashMap<PathBuf, Vec<u8>>);
@@ -26,7 +28,7 @@ impl ClientAuthorities {
                 continue;
             }
             let used = before.and_then(|before| before.0.get(path));
-            let pem = match (std::fs::read(path), used) {
+            let pem = match (rights::read(path), used) {
                 (Ok(pem), _) => pem,
                 (Err(error), Some(used)) => {
                     warnings.push(format!(

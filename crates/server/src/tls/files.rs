@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,7 @@ use lowroad_tls::certificates::{self, Files, Pair, Problem};
 use lowroad_tls::x509;
 
 use super::local;
+use crate::rights;
 use crate::watch::{PathWatch, Watcher};
 
 /// All that sites have.
@@ -34,6 +36,8 @@ struct OfFiles {
     /// Reports changes since they were looked at last; `None`: they are looked at the next time.
     watch: Option<PathWatch>,
     is_lost: bool,
+    /// Only the helper can look at them, which it is asked to do once a minute.
+    is_hidden: bool,
 }
 
 type Stamps = Vec<Option<Stamp>>;
@@ -158,7 +162,8 @@ impl OfFiles {
     fn read(files: Files, unix_s: u64) -> Result<(OfFiles, Vec<Problem>), Problem> {
         // Before the files are: what changes meanwhile is read again.
         let stamps = stamps(&files);
-        let (pair, doubts) = certificates::read(&files, unix_s)?;
+        let is_hidden = paths(&files).any(|path| rights::is_hidden(&path));
+        let (pair, doubts) = certificates::read_with(&files, unix_s, rights::open)?;
         let read = OfFiles {
             files,
             pair,
@@ -166,6 +171,7 @@ impl OfFiles {
             read: stamps,
             watch: None,
             is_lost: false,
+            is_hidden,
         };
         Ok((read, doubts))
     }
@@ -179,12 +185,13 @@ impl OfFiles {
             seen: self.seen.clone(),
             watch: None,
             is_lost: self.is_lost,
+            is_hidden: self.is_hidden,
         }
     }
 
     fn follow(&mut self, watcher: Option<&Watcher>, unix_s: u64, logger: &Logger) -> bool {
         let is_unchanged = self.watch.as_ref().is_some_and(PathWatch::is_unchanged);
-        if watcher.is_some() && is_unchanged {
+        if watcher.is_some() && (is_unchanged || self.is_hidden) {
             return false;
         }
         // Before the files are: what changes meanwhile is looked at again.
@@ -204,7 +211,8 @@ impl OfFiles {
             return false;
         }
         self.is_lost = false;
-        let is_at_rest = now == self.seen;
+        // The next look is a minute away. What does not fit yet is read again then.
+        let is_at_rest = now == self.seen || self.is_hidden;
         self.seen = now.clone();
         if !is_at_rest {
             return false;
@@ -214,7 +222,7 @@ impl OfFiles {
             return false;
         }
         self.read = now;
-        match certificates::read(&self.files, unix_s) {
+        match certificates::read_with(&self.files, unix_s, rights::open) {
             Ok((pair, doubts)) => {
                 for doubt in doubts {
                     logger.warn(format_args!("{doubt}"));
@@ -257,7 +265,13 @@ fn stamps(files: &Files) -> Stamps {
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
-    let meta = fs::metadata(path).ok()?;
+    let meta = match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            rights::open(path).and_then(|file| file.metadata())
+        }
+        meta => meta,
+    };
+    let meta = meta.ok()?;
     Some((
         meta.dev(),
         meta.ino(),

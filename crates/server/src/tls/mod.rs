@@ -25,8 +25,8 @@ use lowroad_tls::{
     Acceptor, Clock, PERIOD_S_MAX, Settings, TicketFile, TicketKeys, Tickets, Version,
 };
 
-use crate::clock;
 use crate::watch::Watcher;
+use crate::{clock, rights};
 use automatic::{Automatic, Source};
 use client_authorities::ClientAuthorities;
 use faults::Faults;
@@ -38,9 +38,10 @@ pub use local::trust;
 /// What is spoken inside, the preferred first.
 const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 
-/// Makes our cryptography that of the whole process. To be called first of all.
+/// Makes our cryptography that of the whole process, and has origins' files opened by `rights`. To be called first of all.
 pub fn install() {
     lowroad_tls::install_provider();
+    lowroad_dynamic::proxy::open_files_with(rights::open);
 }
 
 /// TLS of a server.

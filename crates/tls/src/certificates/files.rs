@@ -1,8 +1,8 @@
 //! Reads certificates and keys from files, and looks at who else may. When they change, whoever watches them reads
 //! them again.
 
-use std::fs::{self, Metadata};
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +28,19 @@ pub struct Files {
 /// # Errors
 /// What makes it useless.
 pub fn read(files: &Files, unix_s: u64) -> Result<(Pair, Vec<Problem>), Problem> {
+    read_with(files, unix_s, |path| File::open(path))
+}
+
+/// Like [`read`], but `open` opens the files.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_with(
+    files: &Files,
+    unix_s: u64,
+    open: impl Fn(&Path) -> io::Result<File>,
+) -> Result<(Pair, Vec<Problem>), Problem> {
+    let contents = |path| contents(path, &open);
     let (certificates, certificates_meta) = contents(&files.certificates)?;
     let (key, key_meta) = contents(&files.key)?;
     let staple = match &files.staple {
@@ -58,13 +71,19 @@ pub fn read(files: &Files, unix_s: u64) -> Result<(Pair, Vec<Problem>), Problem>
     Ok((pair, doubts))
 }
 
-fn contents(path: &Path) -> Result<(Vec<u8>, Metadata), Problem> {
+fn contents(
+    path: &Path,
+    open: impl Fn(&Path) -> io::Result<File>,
+) -> Result<(Vec<u8>, Metadata), Problem> {
     let read = || {
-        let meta = fs::metadata(path)?;
+        let mut file = open(path)?;
+        let meta = file.metadata()?;
         if !meta.is_file() || meta.len() > LEN_MAX {
             return Err(io::Error::other("it is no file, or longer than 1 MiB"));
         }
-        Ok((fs::read(path)?, meta))
+        let mut content = Vec::new();
+        file.read_to_end(&mut content)?;
+        Ok((content, meta))
     };
     read().map_err(|error| Problem::new(path, Reason::Unreadable(error.to_string())))
 }

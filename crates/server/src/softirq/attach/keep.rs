@@ -17,10 +17,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use super::{drain, place, privileges};
+use super::{KEPT, drain, place};
 use crate::cli::softirq::Attach;
-use crate::say;
 use crate::softirq::own::words::{GONE, say_to_server};
+use crate::{privileges, say};
 
 /// How long it waits before it starts the daemon again: the first time, and at most.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub fn keep(args: &Attach) -> Result<(), String> {
     place::check_machine()?;
     place::check_pins()?;
     folder::mount_pins().map_err(|error| error.to_string())?;
-    privileges::reduce()?;
+    privileges::reduce(KEPT)?;
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
     let ends = [SIGTERM, SIGINT, SIGQUIT].into_iter();
     let mut signals = Signals::new(ends.chain([SIGCHLD, SIGHUP, SIGUSR1]))

@@ -1,6 +1,4 @@
-//! What a process of the level may do once it has entered its namespace and the file system for pins is
-//! mounted: still uid 0, whose files the pins are, but with three capabilities. It knows nothing of
-//! what they are for.
+//! Reduces a process of root's to a few capabilities.
 
 use rustix::io::Errno;
 use rustix::thread::{
@@ -9,22 +7,17 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-/// Maps and programs; reading packets from them; interfaces.
-const KEPT: CapabilitySet = CapabilitySet::BPF
-    .union(CapabilitySet::PERFMON)
-    .union(CapabilitySet::NET_ADMIN);
-
-/// Gives up all others, for good: threads and programs that this one starts do not get them either. To
-/// be called while there is one thread.
+/// Gives up all capabilities but `kept`, for good: threads and programs that this one starts do not get them either. The
+/// user stays uid 0. To be called while there is one thread.
 ///
 /// # Errors
 /// When the kernel refuses: a text for the user.
-pub fn reduce() -> Result<(), String> {
-    let reduced = bound()
+pub fn reduce(kept: CapabilitySet) -> Result<(), String> {
+    let reduced = bound(kept)
         .and_then(|()| clear_ambient_capability_set())
         .and_then(|()| capabilities(None))
         .and_then(|now| {
-            let kept = now.permitted & KEPT;
+            let kept = now.permitted & kept;
             let sets = CapabilitySets {
                 effective: kept,
                 permitted: kept,
@@ -36,11 +29,11 @@ pub fn reduce() -> Result<(), String> {
     reduced.map_err(|error| format!("giving up capabilities: {error}"))
 }
 
-fn bound() -> rustix::io::Result<()> {
+fn bound(kept: CapabilitySet) -> rustix::io::Result<()> {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);
         match capability_is_in_bounding_set(one) {
-            Ok(true) if !KEPT.contains(one) => match remove_capability_from_bounding_set(one) {
+            Ok(true) if !kept.contains(one) => match remove_capability_from_bounding_set(one) {
                 // Without CAP_SETPCAP: whoever took that away has set the bound. Nothing that is
                 // started can have more than this process.
                 Err(Errno::PERM) => break,

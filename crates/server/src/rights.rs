@@ -1,0 +1,123 @@
+//! Files that only root may open, for a server that has given up root: keys, files of users, logs, the configuration itself.
+//!
+//! Privilege separation: a helper process keeps the rights that this needs. The server asks it over a Unix socket for the
+//! descriptor of a path (`SCM_RIGHTS`). The helper reads the configuration by itself and opens only what that names, and
+//! only on a way that nobody but root can change (`walk`). docs/operation.md has the model of trust.
+
+mod named;
+mod serve;
+mod walk;
+mod wire;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+
+use rustix::fs::OFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+pub use serve::serve;
+pub use walk::{Untrusted, open_log};
+use wire::Purpose;
+
+/// The socket to the helper, if one was started; `None` in it once the helper is gone.
+static HELPER: OnceLock<Mutex<Option<OwnedFd>>> = OnceLock::new();
+
+/// Starts the helper. To be called while this process is root; the helper ends when this process does. New logs are given to
+/// `owner`, a user and a group.
+///
+/// # Errors
+/// There is no process or descriptor for it.
+pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
+    let config = std::path::absolute(config)?;
+    let kind = SocketType::SEQPACKET;
+    let (ours, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg("rights-helper")
+        .arg(config)
+        .args([owner.0.to_string(), owner.1.to_string()])
+        .env_clear()
+        .current_dir("/")
+        // Signals of the terminal are for the server.
+        .process_group(0)
+        .stdin(Stdio::from(other))
+        .stdout(Stdio::null());
+    let mut process = command.spawn()?;
+    thread::Builder::new()
+        .name("rights".into())
+        // Reaped when it ends; requests find the socket closed.
+        .spawn(move || process.wait())?;
+    // One server is started in a process.
+    let _ = HELPER.set(Mutex::new(Some(ours)));
+    Ok(())
+}
+
+/// Opens a file for reading, by the helper if this process may not.
+///
+/// # Errors
+/// As of open(2); if the helper refuses, its reason is in the text.
+pub fn open(path: &Path) -> io::Result<File> {
+    // A FIFO would wait for a writer.
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    match opened {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            ask(Purpose::Read, path, error)
+        }
+        opened => opened,
+    }
+}
+
+/// Reads a file as [`open`] opens it.
+///
+/// # Errors
+/// As for [`open`], and of read(2).
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    open(path)?.read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// Opens a log by the helper, after `error` was the answer to this process.
+///
+/// # Errors
+/// `error`, with the helper's reason if there is one.
+pub fn reopen_log(path: &Path, error: io::Error) -> io::Result<File> {
+    match error.kind() {
+        ErrorKind::PermissionDenied => ask(Purpose::Append, path, error),
+        _ => Err(error),
+    }
+}
+
+/// Whether a file can be seen by the helper only.
+pub fn is_hidden(path: &Path) -> bool {
+    let denied = |error: io::Error| error.kind() == ErrorKind::PermissionDenied;
+    HELPER.get().is_some() && std::fs::metadata(path).is_err_and(denied)
+}
+
+fn ask(purpose: Purpose, path: &Path, error: io::Error) -> io::Result<File> {
+    let Some(helper) = HELPER.get() else {
+        return Err(error);
+    };
+    let mut helper = helper.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(socket) = helper.as_ref() else {
+        return Err(error);
+    };
+    let answer = std::path::absolute(path).and_then(|path| Ok(wire::ask(socket, purpose, &path)?));
+    match answer {
+        Ok(Ok(file)) => Ok(file),
+        Ok(Err(reason)) => Err(io::Error::new(error.kind(), format!("{error}; {reason}"))),
+        Err(_) => {
+            // An answer that comes later would be taken for that to another question.
+            *helper = None;
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The helper with root's rights: answers a server that has given them up.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::{Path, PathBuf};
+
+use rustix::thread::CapabilitySet;
+
+use super::named::NamedFiles;
+use super::walk::{self, Untrusted};
+use super::wire::{self, Purpose};
+use crate::{hidden, privileges};
+
+/// To open files of others, and to give a new log to the server's user.
+const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::CHOWN);
+
+/// The helper's state.
+struct Helper {
+    /// The configuration's file.
+    config: PathBuf,
+    /// The server's user and group.
+    owner: (u32, u32),
+    /// Of the last configuration that could be understood.
+    named: NamedFiles,
+    /// The file that was read last.
+    seen: Option<Stamp>,
+}
+
+/// Device, inode, length, change time.
+type Stamp = (u64, u64, u64, i64, i64);
+
+/// Answers questions that come over standard input, until the server is gone.
+///
+/// # Errors
+/// This process can't give up what it does not need.
+pub fn serve(config: PathBuf, owner: (u32, u32)) -> Result<(), String> {
+    privileges::reduce(KEPT)?;
+    hidden::hide()?;
+    let socket: OwnedFd = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|error| format!("the server's socket: {error}"))?;
+    let mut helper = Helper {
+        config,
+        owner,
+        named: NamedFiles::default(),
+        seen: None,
+    };
+    while let Some((purpose, path)) = wire::next_question(&socket) {
+        let opened = helper.open(purpose, &path);
+        let sent = wire::answer(&socket, opened.as_ref().map_err(String::as_str));
+        if sent.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Helper {
+    fn open(&mut self, purpose: Purpose, path: &Path) -> Result<File, String> {
+        self.follow().map_err(|why| why.to_string())?;
+        let named = match purpose {
+            Purpose::Read => &self.named.read,
+            Purpose::Append => &self.named.append,
+        };
+        if !named.contains(path) {
+            return Err("root does not open it, since the configuration does not name it".into());
+        }
+        let opened = match purpose {
+            Purpose::Read => walk::open_read(path),
+            Purpose::Append => walk::open_log(path),
+        };
+        let file = opened.map_err(|why| why.to_string())?;
+        if purpose == Purpose::Append {
+            // The server opens it by itself the next time, if it may enter the folder.
+            fchown(&file, Some(self.owner.0), Some(self.owner.1))
+                .map_err(|error| format!("root can't give it away: {error}"))?;
+        }
+        Ok(file)
+    }
+
+    /// Reads the configuration if it has changed. One that can't be understood leaves the names of the one before, like the
+    /// server does.
+    fn follow(&mut self) -> Result<(), Untrusted> {
+        let mut file = walk::open_config(&self.config)?;
+        let meta = file.metadata().map_err(Untrusted::Io)?;
+        let stamp = (
+            meta.dev(),
+            meta.ino(),
+            meta.len(),
+            meta.ctime(),
+            meta.ctime_nsec(),
+        );
+        if self.seen == Some(stamp) {
+            return Ok(());
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(Untrusted::Io)?;
+        if let Ok(config) = lowroad_config::parse(&text, &self.config) {
+            self.named = NamedFiles::of(&config, &self.config);
+        } else {
+            self.named.read.insert(self.config.clone());
+        }
+        self.seen = Some(stamp);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use lowroad_testkit::{Folder, skip};
+
+    const NOBODY: u32 = 65534;
+
+    fn helper(folder: &Folder, key: &Path) -> Helper {
+        let text = format!(
+            "[log]\nerror = \"error.log\"\n[[site]]\nroot = \"/srv\"\n[site.tls]\ncertificate = \"cert.pem\"\nkey = \"{}\"\n",
+            key.display()
+        );
+        Helper {
+            config: folder.file("lowroad.toml", text),
+            owner: (NOBODY, NOBODY),
+            named: NamedFiles::default(),
+            seen: None,
+        }
+    }
+
+    /// What a server may ask for that somebody else has taken over.
+    #[test]
+    fn only_what_the_configuration_names_is_opened() {
+        if !rustix::process::geteuid().is_root() {
+            return skip("only_what_the_configuration_names_is_opened", "not root");
+        }
+        let folder = Folder::new();
+        let at = |name: &str| folder.path().join(name);
+        folder.file("cert.pem", "certificate");
+        folder.file("key.pem", "key");
+        let mut helper = helper(&folder, &at("key.pem"));
+        for name in ["cert.pem", "key.pem", "lowroad.toml"] {
+            let file = helper.open(Purpose::Read, &at(name)).expect(name);
+            // Nothing can be written through it.
+            assert!(std::io::Write::write(&mut &file, b"x").is_err());
+        }
+        for path in [
+            "/etc/shadow".into(),
+            at("other"),
+            at("error.log"),
+            at("./../x/key.pem"),
+        ] {
+            let refused = helper.open(Purpose::Read, &path).expect_err("refused");
+            assert!(refused.contains("does not name it"), "{refused}");
+        }
+        for name in ["key.pem", "lowroad.toml", "other.log"] {
+            assert!(helper.open(Purpose::Append, &at(name)).is_err(), "{name}");
+        }
+        let log = helper
+            .open(Purpose::Append, &at("error.log"))
+            .expect("a log");
+        assert_eq!(log.metadata().expect("it is open").uid(), NOBODY);
+    }
+
+    #[test]
+    fn nothing_is_opened_by_a_configuration_that_others_can_change() {
+        if !rustix::process::geteuid().is_root() {
+            return skip("nothing_is_opened_by_a_configuration", "not root");
+        }
+        let folder = Folder::new();
+        let config = folder.path().join("lowroad.toml");
+        let mut helper = helper(&folder, Path::new("/etc/shadow"));
+        let mut is_opened = || helper.open(Purpose::Read, Path::new("/etc/shadow")).is_ok();
+        assert!(is_opened(), "root has named it");
+        let modes = |file, of_folder| {
+            fs::set_permissions(&config, Permissions::from_mode(file)).expect("a mode");
+            fs::set_permissions(folder.path(), Permissions::from_mode(of_folder)).expect("a mode");
+        };
+        for (file, of_folder) in [
+            (0o666, 0o755),
+            (0o664, 0o755),
+            (0o644, 0o777),
+            (0o644, 0o775),
+        ] {
+            modes(file, of_folder);
+            assert!(!is_opened(), "{file:o} in {of_folder:o}");
+        }
+        modes(0o644, 0o755);
+        assert!(is_opened());
+        for owned in [&config, &folder.path().to_owned()] {
+            chown(owned, Some(NOBODY), None).expect("an owner");
+            assert!(!is_opened(), "{}", owned.display());
+            chown(owned, Some(0), None).expect("an owner");
+        }
+    }
+
+    #[test]
+    fn a_named_path_that_the_server_can_lead_elsewhere_is_not_opened() {
+        if !rustix::process::geteuid().is_root() {
+            return skip(
+                "a_named_path_that_the_server_can_lead_elsewhere",
+                "not root",
+            );
+        }
+        let folder = Folder::new();
+        let own = folder.path().join("own");
+        fs::create_dir(&own).expect("a folder");
+        chown(&own, Some(NOBODY), None).expect("an owner");
+        symlink("/etc/shadow", own.join("key.pem")).expect("a link");
+        let mut helper = helper(&folder, &own.join("key.pem"));
+        let refused = helper.open(Purpose::Read, &own.join("key.pem"));
+        assert!(
+            refused
+                .expect_err("refused")
+                .contains("others than root may change")
+        );
+    }
+
+    #[test]
+    fn a_wrong_configuration_leaves_the_names_of_the_one_before() {
+        if !rustix::process::geteuid().is_root() {
+            return skip("a_wrong_configuration_leaves_the_names", "not root");
+        }
+        let folder = Folder::new();
+        let key = folder.file("key.pem", "key");
+        let mut helper = helper(&folder, &key);
+        assert!(helper.open(Purpose::Read, &key).is_ok());
+        folder.file("lowroad.toml", "[[");
+        assert!(helper.open(Purpose::Read, &key).is_ok());
+        folder.file("lowroad.toml", "[[site]]\nroot = \"/srv\"\n");
+        assert!(helper.open(Purpose::Read, &key).is_err());
+    }
+}

@@ -1,0 +1,262 @@
+//! Opens a file only if nobody but root can decide which file that is: no folder on the way, symbolic links followed, can be
+//! changed by others. The way is gone component by component with descriptors, so that nothing changes between the look and
+//! the opening.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::io::Errno;
+
+/// Symbolic links followed on the way, as many as the kernel follows (path_resolution(7)).
+const LINKS_MAX: usize = 40;
+/// The mode of a new log. Logs hold addresses, so other users may not read them.
+const LOG_MODE: Mode = Mode::from_raw_mode(0o640);
+
+/// Why a file is not opened.
+#[derive(Debug)]
+pub enum Untrusted {
+    /// Others than root may change this folder, or the file itself.
+    By(PathBuf),
+    /// It is no file.
+    Kind,
+    /// As of the system's calls.
+    Io(io::Error),
+}
+
+impl std::fmt::Display for Untrusted {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Untrusted::By(path) => write!(
+                to,
+                "root does not open it, since others than root may change {}",
+                path.display()
+            ),
+            Untrusted::Kind => to.write_str("root does not open it, since it is no regular file"),
+            Untrusted::Io(error) => write!(to, "nor can root: {error}"),
+        }
+    }
+}
+
+impl From<Errno> for Untrusted {
+    fn from(error: Errno) -> Untrusted {
+        Untrusted::Io(error.into())
+    }
+}
+
+/// Opens a file for reading.
+///
+/// # Errors
+/// Others can change the way to it, or it can't be opened.
+pub fn open_read(path: &Path) -> Result<File, Untrusted> {
+    open(path, OFlags::RDONLY | OFlags::NONBLOCK)
+}
+
+/// Opens a log to append to it, and creates it where it is missing.
+///
+/// # Errors
+/// Others can change the way to it, or it can't be opened.
+pub fn open_log(path: &Path) -> Result<File, Untrusted> {
+    open(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)
+}
+
+/// Opens the configuration: nobody but root may change the file either.
+///
+/// # Errors
+/// Others can change it or the way to it, or it can't be opened.
+pub fn open_config(path: &Path) -> Result<File, Untrusted> {
+    let file = open_read(path)?;
+    let stat = fstat(&file)?;
+    match stat.st_uid == 0 && stat.st_mode & 0o022 == 0 {
+        true => Ok(file),
+        false => Err(Untrusted::By(path.to_owned())),
+    }
+}
+
+/// Who may choose the entries of a folder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entries {
+    /// Root alone.
+    Roots,
+    /// Everybody, but nobody can replace another's (`/tmp`). Only a folder of root's is surely no link to something else.
+    Sticky,
+}
+
+fn open(path: &Path, flags: OFlags) -> Result<File, Untrusted> {
+    let mut way = Way::new()?;
+    let mut rest = Vec::new();
+    push(&mut rest, path);
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        if part == "/" {
+            way = Way::new()?;
+            continue;
+        }
+        if part == ".." {
+            way.up();
+            continue;
+        }
+        let found = way.look(&part);
+        match found {
+            Ok((_, stat)) if kind(&stat) == FileType::Directory => way.enter(found?, part)?,
+            Ok((link, stat)) if kind(&stat) == FileType::Symlink => {
+                way.check_entries()?;
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Errno::LOOP.into());
+                }
+                let target = readlinkat(&link, "", Vec::new())?.into_bytes();
+                push(&mut rest, Path::new(&OsString::from_vec(target)));
+            }
+            Ok(_) if rest.is_empty() => return way.open(&part, flags),
+            Err(Errno::NOENT) if rest.is_empty() => return way.open(&part, flags),
+            Ok(_) => return Err(Errno::NOTDIR.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Untrusted::Kind)
+}
+
+/// The folders that were gone through, from the root on.
+struct Way(Vec<(OwnedFd, Entries, PathBuf)>);
+
+impl Way {
+    fn new() -> Result<Way, Untrusted> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open("/", flags, Mode::empty())?;
+        let stat = fstat(&root)?;
+        let mut way = Way(Vec::new());
+        way.0
+            .push((root, entries(&stat, Path::new("/"))?, "/".into()));
+        Ok(way)
+    }
+
+    fn last(&self) -> &(OwnedFd, Entries, PathBuf) {
+        self.0.last().expect("the root is never left")
+    }
+
+    fn up(&mut self) {
+        if self.0.len() > 1 {
+            self.0.pop();
+        }
+    }
+
+    fn look(&self, part: &OsStr) -> rustix::io::Result<(OwnedFd, Stat)> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = openat(&self.last().0, part, flags, Mode::empty())?;
+        let stat = fstat(&found)?;
+        Ok((found, stat))
+    }
+
+    fn enter(&mut self, found: (OwnedFd, Stat), part: OsString) -> Result<(), Untrusted> {
+        let path = self.last().2.join(part);
+        let entries = entries(&found.1, &path)?;
+        self.0.push((found.0, entries, path));
+        Ok(())
+    }
+
+    /// That an entry which is no folder was put there by root.
+    fn check_entries(&self) -> Result<(), Untrusted> {
+        let (_, entries, path) = self.last();
+        match entries {
+            Entries::Roots => Ok(()),
+            Entries::Sticky => Err(Untrusted::By(path.clone())),
+        }
+    }
+
+    fn open(&self, name: &OsStr, flags: OFlags) -> Result<File, Untrusted> {
+        self.check_entries()?;
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = openat(&self.last().0, name, flags, LOG_MODE)?;
+        match kind(&fstat(&file)?) {
+            FileType::RegularFile => Ok(file.into()),
+            _ => Err(Untrusted::Kind),
+        }
+    }
+}
+
+fn entries(stat: &Stat, path: &Path) -> Result<Entries, Untrusted> {
+    let mode = stat.st_mode;
+    match stat.st_uid {
+        0 if mode & 0o022 == 0 => Ok(Entries::Roots),
+        0 if mode & 0o1000 != 0 => Ok(Entries::Sticky),
+        _ => Err(Untrusted::By(path.to_owned())),
+    }
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// Puts the components of a path before those that are left, the next one last.
+fn push(rest: &mut Vec<OsString>, path: &Path) {
+    let parts = path.components().rev();
+    let parts = parts.filter(|part| !matches!(part, Component::CurDir));
+    rest.extend(parts.map(|part| part.as_os_str().to_owned()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use lowroad_testkit::{Folder, skip};
+
+    const NOBODY: u32 = 65534;
+
+    #[test]
+    fn only_root_decides_what_is_opened() {
+        if !rustix::process::geteuid().is_root() {
+            return skip("only_root_decides_what_is_opened", "not root");
+        }
+        let folder = Folder::new();
+        let at = |name: &str| folder.path().join(name);
+        let mode = |name: &str, mode| {
+            fs::set_permissions(at(name), Permissions::from_mode(mode)).expect("a mode");
+        };
+        for name in ["own", "service", "group", "all", "sticky"] {
+            folder.file(format!("{name}/key"), "secret");
+            symlink(at("own/key"), at(name).join("link")).expect("a link");
+            symlink(at("own"), at(name).join("way")).expect("a link");
+            fs::create_dir(at(name).join("folder")).expect("a folder");
+            folder.file(format!("{name}/folder/key"), "secret");
+        }
+        chown(at("service"), Some(NOBODY), None).expect("an owner");
+        mode("group", 0o775);
+        mode("all", 0o777);
+        mode("sticky", 0o1777);
+        symlink("../service/key", at("own/out")).expect("a link");
+        symlink("loop", at("own/loop")).expect("a link");
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("own/fifo"), Mode::RUSR).expect("a FIFO");
+        let is_read = |name: &str| open_read(&at(name)).is_ok();
+        for name in ["key", "link", "way/key", "folder/key", "../own/./key"] {
+            assert!(is_read(&format!("own/{name}")), "own/{name}");
+            for other in ["service", "group", "all"] {
+                assert!(!is_read(&format!("{other}/{name}")), "{other}/{name}");
+            }
+        }
+        for (name, want) in [
+            ("folder/key", true),
+            ("key", false),
+            ("link", false),
+            ("way/key", false),
+        ] {
+            assert_eq!(is_read(&format!("sticky/{name}")), want, "sticky/{name}");
+        }
+        for name in ["out", "loop", "fifo", "folder", "missing", "key/key"] {
+            assert!(!is_read(&format!("own/{name}")), "own/{name}");
+        }
+        // A file itself may be another's, but for the configuration.
+        assert!(open_config(&at("own/key")).is_ok());
+        chown(at("own/key"), Some(NOBODY), None).expect("an owner");
+        assert!(is_read("own/key"));
+        assert!(open_config(&at("own/key")).is_err());
+        assert!(open_log(&at("own/new.log")).is_ok() && at("own/new.log").is_file());
+        assert!(open_log(&at("service/new.log")).is_err() && !at("service/new.log").exists());
+    }
+}
