@@ -31,15 +31,18 @@ fi
 strip --strip-unneeded "$root/usr/bin/lowroad"
 
 install -D -m 644 dist/lowroad.service "$root/lib/systemd/system/lowroad.service"
+install -m 644 dist/lowroad.socket dist/lowroad-https.socket "$root/lib/systemd/system/"
+install -D -m 644 dist/deb/lowroad.sysusers "$root/usr/lib/sysusers.d/lowroad.conf"
 install -D -m 644 dist/deb/lowroad.toml "$root/etc/lowroad/lowroad.toml"
 install -D -m 644 dist/deb/logrotate "$root/etc/logrotate.d/lowroad"
 install -D -m 644 dist/deb/index.html "$root/usr/share/lowroad/site/index.html"
 doc=$root/usr/share/doc/lowroad
 install -D -m 644 README.md "$doc/README.md"
 install -m 644 dist/deb/copyright "$doc/copyright"
+install -D -m 644 dist/deb/lintian-overrides "$root/usr/share/lintian/overrides/lowroad"
+sed -e "s/@VERSION@/$version/" -e "s/@DATE@/$(date -R)/" dist/deb/changelog | gzip -9n > "$doc/changelog.Debian.gz"
 for page in docs/*.md; do install -D -m 644 "$page" "$doc/docs/$(basename "$page")"; done
 install -D -m 644 examples/lowroad.toml "$doc/examples/lowroad.toml"
-install -D -m 644 dist/lowroad.socket "$doc/examples/lowroad.socket"
 install -m 644 'examples/lowroad-attach@.service' "$doc/examples/"
 
 man=$root/usr/share/man/man1
@@ -60,7 +63,7 @@ control() { # name, folder, depends, description
 Package: $1
 Version: $version
 Architecture: $arch
-Maintainer: The Lowroad developers <lowroad@localhost>
+Maintainer: The Lowroad developers <developers@lowroad.invalid>
 Installed-Size: $(du -sk "$2" | cut -f1)
 Depends: $3
 Section: httpd
@@ -68,7 +71,7 @@ Priority: optional
 Description: $4
 END
 }
-control lowroad "$root" "$depends" "web server and accelerator that answers at the lowest level
+control lowroad "$root" "$depends, systemd | systemd-standalone-sysusers | systemd-sysusers" "web server and accelerator that answers at the lowest level
  Serves files, programs and origins; caches by RFC 9111; answers hot requests in
  the kernel's soft interrupt (eBPF), also in front of other servers."
 control lowroad-dbgsym "$symbols" "lowroad (= $version)" "debug symbols for lowroad"

@@ -48,11 +48,27 @@ fn what_it_installs_works() {
     let about = run(Command::new("dpkg-deb").arg("-f").arg(package));
     assert!(about.contains("Depends: libc6"), "{about}");
 
+    if has("lintian") {
+        // The debug build is packed without compression, which is quick.
+        let quick = "uses-no-compression-for-control-tarball,uses-no-compression-for-data-tarball";
+        let mut lintian = Command::new("lintian");
+        lintian.args([
+            "--allow-root",
+            "--fail-on",
+            "error,warning",
+            "--suppress-tags",
+            quick,
+        ]);
+        run(lintian.arg(package));
+    }
     let root = folder.path().join("root");
     run(Command::new("dpkg-deb").arg("-x").arg(package).arg(&root));
     let at = |name: &str| root.join(name);
     for name in [
         "lib/systemd/system/lowroad.service",
+        "lib/systemd/system/lowroad.socket",
+        "lib/systemd/system/lowroad-https.socket",
+        "usr/lib/sysusers.d/lowroad.conf",
         "usr/share/man/man1/lowroad.1.gz",
         "usr/share/man/man1/lowroad-serve.1.gz",
         "usr/share/bash-completion/completions/lowroad",
@@ -74,7 +90,9 @@ fn what_it_installs_works() {
     let config = config
         .replace("/usr/share", &at("usr/share").display().to_string())
         .replace("/var/log/lowroad", &folder.path().display().to_string())
-        .replace("*:80", "127.0.0.1:0");
+        .replace("*:80", "127.0.0.1:0")
+        // The package's user is made at the installation.
+        .replace("\"lowroad\"", "\"nobody\"");
     let config = folder.file("installed.toml", config).display().to_string();
     run(Command::new(at("usr/bin/lowroad")).args(["check", "-c", &config]));
     let mut command = Command::new(at("usr/bin/lowroad"));

@@ -1,4 +1,4 @@
-//! The server with what its systemd unit leaves it: a user, one capability, some system calls.
+//! The server with what its systemd unit leaves it: some capabilities, some system calls.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -23,6 +23,9 @@ url = "sqlite:DIR/state/db"
 [[site]]
 listen = ["127.0.0.1:0", "127.0.0.77:81"]
 root = "DIR/root"
+[[site.rule]]
+pattern = "/private/**"
+auth = "DIR/users"
 [[site.route]]
 pattern = "/wasm"
 module = "wasm"
@@ -44,7 +47,13 @@ fn everything_works_within_the_unit() {
     }
     let folder = Folder::new();
     let at = |name: &str| folder.path().join(name);
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("a mode");
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
+    // Opened after the start, by the helper with root's rights.
+    let users = folder.file(
+        "users",
+        "ann:$2y$04$abcdefghijklmnopqrstuuJXCVvd1PB9P9kH2YVTeHmYtYPnKfhCe\n",
+    );
+    fs::set_permissions(users, Permissions::from_mode(0o600)).expect("a mode");
     folder.file("root/index.html", "home");
     folder.file("root/page.lrp", "page {{ 6 * 7 }}");
     folder.file("state/db", "");
@@ -83,6 +92,7 @@ fn everything_works_within_the_unit() {
         assert_eq!((got.status, got.text().as_str()), (200, text), "{path}");
     }
     assert_eq!(server.get("/wasm").status, 200);
+    assert_eq!(server.get("/private/x").status, 401);
     for command in ["reload", "stop"] {
         let said = Command::new(PROGRAM)
             .args([command, "--admin"])

@@ -74,7 +74,31 @@ impl Unit {
         })
     }
 
+    /// Keeps uid 0 with what the unit bounds it to, as `!` before the command says.
+    fn stay_root(&self) {
+        let kept: CapabilitySet = self
+            .words("CapabilityBoundingSet")
+            .map(capability)
+            .collect();
+        for other in CapabilitySet::all().difference(kept).iter() {
+            // Some are newer than the kernel.
+            let _ = remove_capability_from_bounding_set(other);
+        }
+        let sets = CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        };
+        set_capabilities(None, sets).expect("the capabilities");
+    }
+
     fn become_user(&self) {
+        if self
+            .all("ExecStart")
+            .any(|command| command.starts_with('!'))
+        {
+            return self.stay_root();
+        }
         let (uid, gid) = self.all("User").last().map(account).expect("a user");
         let kept = CapabilitySet::NET_BIND_SERVICE;
         let wanted: Vec<&str> = self.words("AmbientCapabilities").collect();
@@ -196,6 +220,18 @@ fn group(name: &str) -> Vec<String> {
         .filter(|member| !member.is_empty() && !member.starts_with('#'))
         .map(String::from)
         .collect()
+}
+
+fn capability(name: &str) -> CapabilitySet {
+    match name {
+        "CAP_NET_BIND_SERVICE" => CapabilitySet::NET_BIND_SERVICE,
+        "CAP_SETUID" => CapabilitySet::SETUID,
+        "CAP_SETGID" => CapabilitySet::SETGID,
+        "CAP_CHOWN" => CapabilitySet::CHOWN,
+        "CAP_DAC_OVERRIDE" => CapabilitySet::DAC_OVERRIDE,
+        "CAP_DAC_READ_SEARCH" => CapabilitySet::DAC_READ_SEARCH,
+        other => panic!("{other} is not known here"),
+    }
 }
 
 fn family(name: &str) -> u64 {

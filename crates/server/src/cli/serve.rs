@@ -94,7 +94,7 @@ struct Server {
     /// Serve over TLS, with a certificate that this machine's own authority signs: see lowroad trust
     #[arg(long)]
     tls: bool,
-    /// Become this user after the start as root [default: nobody, if it can read what is served]
+    /// Become this user after the start as root [default: lowroad or nobody, if anybody can read what is served]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 }
