@@ -5,6 +5,7 @@ mod faults;
 mod kills;
 mod late;
 mod purges;
+mod sizes;
 
 use std::io::Write;
 use std::process::Command;
