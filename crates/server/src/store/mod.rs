@@ -26,7 +26,7 @@ pub mod validity;
 use std::hash::BuildHasher;
 use std::io;
 use std::sync::atomic::{
-    AtomicU32, AtomicU64,
+    AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,9 +55,8 @@ const ENTRY_SHARE: u64 = 5;
 const VARIANTS_MAX: usize = 64;
 /// What an object may take besides its body: its head, and pages that are not full.
 const OBJECT_OVERHEAD: u64 = 128 << 10;
-/// Counts of forgotten keys. Keys that share one are told apart by nothing: a response that is fetched while another key of
-/// its count is forgotten is not stored. So there are many.
-const FORGOTTEN: usize = 1 << 16;
+/// Places for forgotten keys.
+const FORGOTTEN: usize = 1 << 14;
 /// Bodies that are filling may take the store's length divided by this, beside it.
 const FILLING_SHARE: u64 = 4;
 /// One of them may have the store's length divided by this, but [`BODY_LEN_MIN`] at least.
@@ -72,8 +71,9 @@ pub struct SharedStore {
     arena: Option<Arc<Arena>>,
     hasher: foldhash::fast::RandomState,
     purging: Purging,
-    /// How often a key was forgotten, in the place that its hash says.
-    forgotten: Box<[AtomicU32]>,
+    /// In the place that a key's hash says: how often a key of this place was forgotten (lower half), and part of the hash
+    /// of the last one.
+    forgotten: Box<[AtomicU64]>,
     /// Bytes of bodies that are filling, beside the arena.
     filling: AtomicU64,
     filling_max: u64,
@@ -113,7 +113,7 @@ impl SharedStore {
             arena,
             hasher: foldhash::fast::RandomState::default(),
             purging: Purging::default(),
-            forgotten: (0..FORGOTTEN).map(|_| AtomicU32::new(0)).collect(),
+            forgotten: (0..FORGOTTEN).map(|_| AtomicU64::new(0)).collect(),
             filling: AtomicU64::new(0),
             filling_max: len_max / FILLING_SHARE,
             refusals: Refusals::default(),
@@ -240,7 +240,7 @@ impl SharedStore {
         interruptible();
         Since {
             generation: self.purging.generation(),
-            forgotten: self.forgotten_of(hash).load(SeqCst),
+            forgotten: self.forgotten_of(hash).load(SeqCst) as u32,
         }
     }
 
@@ -259,8 +259,19 @@ impl SharedStore {
         entry.is_some_and(|entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, object)))
     }
 
-    fn forgotten_of(&self, hash: u64) -> &AtomicU32 {
+    fn forgotten_of(&self, hash: u64) -> &AtomicU64 {
         &self.forgotten[(hash >> 32) as usize % FORGOTTEN]
+    }
+
+    /// Whether a key with this hash may have been forgotten since [`Since::forgotten`] was read. Another key of its place is
+    /// told apart, unless two were forgotten meanwhile.
+    pub fn may_be_forgotten(&self, hash: u64, since: u32) -> bool {
+        let last = self.forgotten_of(hash).load(SeqCst);
+        match (last as u32).wrapping_sub(since) {
+            0 => false,
+            1 => (last >> 32) as u32 == hash as u32,
+            _ => true,
+        }
     }
 
     /// Stores an object with a lifetime beside its variants, unless it was purged or its key forgotten since its making
@@ -271,8 +282,8 @@ impl SharedStore {
             // A key's forgetting counts itself before it looks into the shard, and a purge that comes later is seen by
             // who finds the object, so none falls between.
             let lifetime = object.validity.lifetime()?;
-            let forgotten = self.forgotten_of(hash).load(SeqCst);
-            if lifetime.forgotten != forgotten || self.is_gone(key, &object) {
+            let is_forgotten = self.may_be_forgotten(hash, lifetime.forgotten);
+            if is_forgotten || self.is_gone(key, &object) {
                 self.outdated.fetch_add(1, Relaxed);
                 return None;
             }
@@ -348,7 +359,9 @@ impl SharedStore {
 
     /// Forgets what is under a key, and lets nothing be stored there that was asked for before.
     pub fn forget(&self, hash: u64, key: &[u8]) {
-        self.forgotten_of(hash).fetch_add(1, SeqCst);
+        let next = |last: u64| Some(hash << 32 | u64::from((last as u32).wrapping_add(1)));
+        // It never fails: there always is a next one.
+        let _ = self.forgotten_of(hash).fetch_update(SeqCst, SeqCst, next);
         interruptible();
         let gone = self.shard(hash).remove(hash, key);
         drop(gone);

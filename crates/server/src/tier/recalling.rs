@@ -82,7 +82,7 @@ impl Tier {
             let _committing = tier.commits();
             let (since, lifetime) = (response.generation, Some(&response.lifetime));
             let is_wanted = ban(store.purging(), since, &renewal, lifetime) == Ban::None
-                && forgotten == Some(store.purges(hash).forgotten);
+                && forgotten.is_some_and(|since| !store.may_be_forgotten(hash, since));
             if is_wanted {
                 let begun = tier.store.begin(&renewal, &meta, expires_ms, Some(0));
                 let _ = begun.and_then(|writer| writer.commit()); // counted there

@@ -110,7 +110,7 @@ impl Tier {
             return None;
         };
         // Who forgets counts that first, and then cancels what has begun.
-        if store.purges(source.hash).forgotten != source.purges.forgotten {
+        if store.may_be_forgotten(source.hash, source.purges.forgotten) {
             return None;
         }
         let (to, from) = stream(WAITING_LEN_MAX);
