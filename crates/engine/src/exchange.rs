@@ -340,9 +340,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if !matches!(self.out.parts.last(), Some(Part::Stream(_))) {
             connection.http.end_unseen();
         }
-        // A client that did not ask for the end may have more requests on their way.
+        // A client that did not ask for the end may have more requests on their way. Where a body is sent from where it
+        // lies or as it comes, much of it may wait in the socket at the end, and any late byte would reset it away.
         let is_last = connection.http.is_closing();
-        connection.leftover |= is_last && wants_more;
+        connection.leftover |= is_last && (wants_more || !self.out.parts.is_empty());
         if let Some(record) = record {
             self.note_record(record);
         }

@@ -37,6 +37,30 @@ fn what_is_no_response_is_502() {
     }
 }
 
+/// Whether a client that asked for the end of its connection may send more bytes after the response without a reset.
+fn survives_late_bytes(front: &Front) -> bool {
+    let mut client = front.connect();
+    client.send("GET /long HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    assert!(client.wait_for_close(), "it ends in order");
+    // On the same machine a reset is there when the first call returns.
+    let mut stream = client.stream();
+    stream.write_all(b"late").is_ok() && stream.write_all(b"later").is_ok()
+}
+
+#[test]
+fn late_bytes_reset_no_response_away() {
+    const TRIES: usize = 20;
+    for fields in [
+        "Cache-Control: no-store\r\n",
+        "Cache-Control: max-age=60\r\n",
+    ] {
+        let body = "x".repeat(1 << 20);
+        let front = Front::with(move |_| response("200 OK", fields, &body), &[]);
+        // The server waits for 2 s, in which this machine may be busy.
+        assert!((0..TRIES).any(|_| survives_late_bytes(&front)), "{fields}");
+    }
+}
+
 #[test]
 fn a_cut_response_is_cut_for_the_client_and_not_stored() {
     let front = Front::of(Origin::start(|asked, stream| {
