@@ -3,17 +3,15 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
-use lowroad_config::{Action, Config, LogTarget, ModuleCode};
+use lowroad_config::{Action, Config, LogTarget, ModuleCode, Root};
 use nix::unistd::{Group, User};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use crate::cli;
 use crate::programs::modules;
-use crate::say;
-use crate::tls;
+use crate::{cli, rights, say, tls, user};
 
 /// The result of a check of a configuration with which `run` would start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +34,29 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
     let mut problems = Vec::new();
     let mut warnings = narrow_rules(&config);
     accounts(&config, &mut problems);
-    logs(&config, &mut problems);
+    let (as_root, as_user): (Vec<&Path>, Vec<&Path>) =
+        log_files(&config).partition(|path| rights::is_roots(path));
+    logs(&as_root, &mut problems);
     variables(&config, &mut problems);
+    // A server opens certificates and keys before it gives up root.
+    let (refused, doubts) = tls::check(&config);
+    warnings.extend(doubts);
+    // As `run` does, so that from here on all is refused that it would be refused.
+    if problems.is_empty()
+        && let (Some(account), _) = user::account(&config)?
+    {
+        account.leave_root(Some(file))?;
+        cli::load(file)?;
+        let (now, _) = tls::check(&config);
+        let new = now.iter().flat_map(|text| text.lines());
+        let new = new.filter(|line| !refused.iter().any(|text| text.contains(line)));
+        warnings.extend(new.map(|line| format!("after the start: {line}")));
+    }
+    problems.extend(refused);
+    logs(&as_user, &mut problems);
+    roots(&config, &mut problems);
     libraries(&config, &mut problems);
     problems.extend(modules::check(&config).err());
-    let (refused, doubts) = tls::check(&config);
-    problems.extend(refused);
-    warnings.extend(doubts);
     let text = std::fs::read_to_string(file).unwrap_or_default();
     if !problems.is_empty() {
         problems.extend(warnings);
@@ -133,25 +147,56 @@ fn accounts(config: &Config, problems: &mut Vec<String>) {
     }
 }
 
-/// Whoever checks is taken for whoever starts the server: it opens its logs before it becomes somebody else.
-fn logs(config: &Config, problems: &mut Vec<String>) {
+/// The files of the logs.
+fn log_files(config: &Config) -> impl Iterator<Item = &Path> {
     let access = config.log.access.as_ref().map(|access| &access.path);
-    for target in [Some(&config.log.error), access].into_iter().flatten() {
-        let LogTarget::File(path) = target else {
-            continue;
-        };
-        let writes = |at: &Path| accessat(CWD, at, Access::WRITE_OK, AtFlags::EACCESS);
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty());
-        let able = match path.exists() {
-            true => writes(path),
-            false => writes(folder.unwrap_or(Path::new("."))),
+    let all = [Some(&config.log.error), access].into_iter().flatten();
+    all.filter_map(|target| match target {
+        LogTarget::File(path) => Some(path.as_path()),
+        LogTarget::Stdout | LogTarget::Stderr => None,
+    })
+}
+
+fn logs(paths: &[&Path], problems: &mut Vec<String>) {
+    for path in paths {
+        let folder = path.parent();
+        let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
+        // A folder that can't be entered shows no file.
+        let able = match path.try_exists() {
+            Ok(true) => access(path, Access::WRITE_OK),
+            Ok(false) => access(
+                folder.unwrap_or(Path::new(".")),
+                Access::WRITE_OK | Access::EXEC_OK,
+            ),
+            Err(error) => Err(error),
         };
         if let Err(error) = able {
             problems.push(format!("log: can't write {}: {error}", path.display()));
         }
     }
+}
+
+/// Folders that are served.
+fn roots(config: &Config, problems: &mut Vec<String>) {
+    for site in &config.sites {
+        let root = match &site.root {
+            Root::Folder(folder) => Some(folder),
+            // Each host's folder is opened when it is asked for.
+            Root::PerHost { prefix, .. } => Some(prefix),
+            Root::None => None,
+        };
+        let aliases = site.aliases.iter().map(|alias| &alias.folder);
+        for folder in root.into_iter().chain(aliases) {
+            if let Err(error) = access(folder, Access::READ_OK | Access::EXEC_OK) {
+                let folder = folder.display();
+                problems.push(format!("the folder {folder} can't be served: {error}"));
+            }
+        }
+    }
+}
+
+fn access(path: &Path, how: Access) -> io::Result<()> {
+    Ok(accessat(CWD, path, how, AtFlags::EACCESS)?)
 }
 
 /// `${NAME}` in the URLs of databases.

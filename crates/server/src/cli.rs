@@ -13,6 +13,7 @@ use lowroad_config::{self as config, Config};
 use crate::features;
 use crate::image::options as image;
 use crate::new::Language;
+use crate::rights;
 
 use self::serve::{Accelerate, Serve};
 use self::servers::{Purge, Status, Told};
@@ -164,7 +165,7 @@ pub struct Explain {
 /// # Errors
 /// All that is wrong with it, a line each.
 pub fn load(file: &Path) -> Result<Config, String> {
-    config::load(file, features::LACKING).map_err(|problems| {
+    config::load_with(file, features::LACKING, rights::read).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         format!("the configuration can't be used\n{}", lines.join("\n"))
     })

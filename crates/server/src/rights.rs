@@ -23,8 +23,11 @@ use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 pub use serve::serve;
-pub use walk::{Untrusted, open_log};
+pub use walk::{Untrusted, is_roots, open_log};
 use wire::Purpose;
+
+/// Why nothing is opened by the helper any more.
+const GONE: &str = "the helper with root's rights is gone until the next start";
 
 /// The socket to the helper, if one was started; `None` in it once the helper is gone.
 static HELPER: OnceLock<Mutex<Option<OwnedFd>>> = OnceLock::new();
@@ -107,17 +110,18 @@ fn ask(purpose: Purpose, path: &Path, error: io::Error) -> io::Result<File> {
         return Err(error);
     };
     let mut helper = helper.lock().unwrap_or_else(PoisonError::into_inner);
+    let because = |reason: &str| io::Error::new(error.kind(), format!("{error}; {reason}"));
     let Some(socket) = helper.as_ref() else {
-        return Err(error);
+        return Err(because(GONE));
     };
     let answer = std::path::absolute(path).and_then(|path| Ok(wire::ask(socket, purpose, &path)?));
     match answer {
         Ok(Ok(file)) => Ok(file),
-        Ok(Err(reason)) => Err(io::Error::new(error.kind(), format!("{error}; {reason}"))),
+        Ok(Err(reason)) => Err(because(&reason)),
         Err(_) => {
             // An answer that comes later would be taken for that to another question.
             *helper = None;
-            Err(error)
+            Err(because(GONE))
         }
     }
 }

@@ -132,6 +132,15 @@ impl Account {
             give_disk_cache(path, self.user.uid, self.group)
                 .map_err(|error| format!("can't give {} to {name}: {error}", path.display()))?;
         }
+        self.leave_root(source)
+    }
+
+    /// Becomes the user without giving it anything.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn leave_root(&self, source: Option<&Path>) -> Result<Option<String>, String> {
+        let name = &self.user.name;
         let started = source.map(|source| rights::start(source, self.ids()));
         let note = started.and_then(Result::err).map(|error| {
             format!("files that only root may open can't be opened after the start: {error}")

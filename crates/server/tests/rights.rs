@@ -330,30 +330,106 @@ fn root_writes_no_log_where_a_link_of_the_user_leads() {
 }
 
 #[test]
-fn the_helper_ends_with_the_server() {
-    if !can_run("the_helper_ends_with_the_server") {
+fn a_server_whose_helper_is_gone_keeps_what_it_has() {
+    if !can_run("a_server_whose_helper_is_gone_keeps_what_it_has") {
         return;
     }
-    let mut setup = Setup::new();
-    let server = setup.server.take().expect("it was started");
+    let setup = Setup::new();
+    let helper = helper_of(setup.server());
+    let status = fs::read_to_string(format!("/proc/{helper}/status")).expect("/proc");
+    // CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
+    assert!(status.contains("CapEff:\t0000000000000007\n"), "{status}");
+    // Without its helper the server goes on with what it has.
+    let killed = Command::new("kill").args(["-KILL", &helper]).status();
+    assert!(killed.expect("it runs").success());
+    setup.add_site();
+    let (done, said) = setup.reload();
+    assert!(done, "{said}");
+    setup
+        .server()
+        .wait_for_error_line("the helper with root's rights is gone");
+    assert_serves(&setup);
+}
+
+/// The process of a server's helper.
+fn helper_of(server: &Server) -> String {
     let children = format!("/proc/{0}/task/{0}/children", server.pid());
     let children = fs::read_to_string(children).expect("/proc");
     let is_helper = |pid: &&str| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&command).contains("rights-helper")
     };
-    let helper = children
-        .split_whitespace()
-        .find(is_helper)
-        .expect("a helper");
-    let status = fs::read_to_string(format!("/proc/{helper}/status")).expect("/proc");
-    // CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
-    assert!(status.contains("CapEff:\t0000000000000007\n"), "{status}");
-    server.signal("KILL");
+    let helper = children.split_whitespace().find(is_helper);
+    helper.expect("a helper").to_owned()
+}
+
+#[test]
+fn the_helper_ends_with_the_server() {
+    if !can_run("the_helper_ends_with_the_server") {
+        return;
+    }
+    let setup = Setup::new();
+    let helper = helper_of(setup.server());
+    setup.server().signal("KILL");
     wait_until("the helper's end", || {
         let status = fs::read_to_string(format!("/proc/{helper}/status"));
         status
             .map_or(true, |it| it.contains("State:\tZ"))
             .then_some(())
     });
+}
+
+/// What `check` says to root, with its exit code.
+fn check(setup: &Setup) -> (i32, String) {
+    let mut command = Command::new(PROGRAM);
+    let output = command.args(["check", "-c"]).arg(setup.config()).output();
+    let output = output.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().expect("a code"), said)
+}
+
+#[test]
+fn check_tests_as_the_configured_user() {
+    if !can_run("check_tests_as_the_configured_user") {
+        return;
+    }
+    let setup = Setup::new();
+    setup.close_secrets();
+    assert_eq!(
+        check(&setup),
+        (0, String::new()),
+        "root's files are the helper's"
+    );
+    let at = |name: &str| setup.folder.path().join(name);
+    // What the helper would not open again.
+    fs::create_dir(at("other")).expect("a folder");
+    fs::copy(at("secret/key.pem"), at("other/key.pem")).expect("a copy");
+    fs::set_permissions(at("other/key.pem"), Permissions::from_mode(0o600)).expect("a mode");
+    chown(at("other"), Some(NOBODY), None).expect("an owner");
+    let text = fs::read_to_string(setup.config()).expect("a configuration");
+    let write = |from: &str, to: &str| {
+        fs::write(setup.config(), text.replace(from, to)).expect("a configuration");
+    };
+    write("secret/key.pem", "other/key.pem");
+    let (code, said) = check(&setup);
+    assert!(
+        code == 3 && said.contains("after the start") && said.contains("other/key.pem"),
+        "{code} {said}"
+    );
+    // A log where only another user may write.
+    fs::create_dir(at("daemon")).expect("a folder");
+    chown(at("daemon"), Some(1), None).expect("an owner");
+    write("secret/access.log", "daemon/access.log");
+    let (code, said) = check(&setup);
+    assert!(
+        code == 1 && said.contains("can't write") && said.contains("daemon/access.log"),
+        "{code} {said}"
+    );
+    fs::write(setup.config(), &text).expect("a configuration");
+    fs::set_permissions(at("www"), Permissions::from_mode(0o700)).expect("a mode");
+    let (code, said) = check(&setup);
+    assert!(
+        code == 1 && said.contains("www can't be served: Permission denied"),
+        "{code} {said}"
+    );
 }

@@ -64,6 +64,11 @@ pub fn open_log(path: &Path) -> Result<File, Untrusted> {
     open(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)
 }
 
+/// Whether nobody but root can decide what a path leads to, as far as it exists.
+pub fn is_roots(path: &Path) -> bool {
+    !matches!(open(path, OFlags::PATH), Err(Untrusted::By(_)))
+}
+
 /// Opens the configuration: nobody but root may change the file either.
 ///
 /// # Errors
