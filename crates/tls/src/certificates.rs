@@ -102,7 +102,10 @@ impl Certificates {
             let scheme = key.key.choose_scheme(hello.signature_schemes());
             scheme.is_some()
         };
-        kinds.iter().find(usable).cloned()
+        // Without a common signature scheme, any certificate: then the handshake fails for that reason (handshake_failure),
+        // and not as if there were none for the name (access_denied).
+        let chosen = kinds.iter().find(usable).or_else(|| kinds.first());
+        chosen.cloned()
     }
 }
 

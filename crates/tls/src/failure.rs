@@ -60,6 +60,13 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// What `rustls` reports, if it does.
+    pub(crate) fn error(&self) -> Option<&Error> {
+        self.error.as_ref()
+    }
+}
+
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Failure {
         Failure { fault, error: None }

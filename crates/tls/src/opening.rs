@@ -7,18 +7,43 @@ pub enum Opening {
     Tls,
     /// An HTTP request in plain text; it deserves an answer that can be read.
     Http,
-    /// Neither.
+    /// The ClientHello of a client that speaks SSL 3.0 at most, as its legacy_version tells.
+    Ssl3,
+    /// None of these.
     Unknown,
 }
 
 /// The content type of handshake records.
 const HANDSHAKE: u8 = 22;
+/// The type of a ClientHello.
+const CLIENT_HELLO: u8 = 1;
+/// The version of SSL 3.0.
+const SSL3: [u8; 2] = [3, 0];
 /// No method in the registry is longer.
 const METHOD_LEN_MAX: usize = 20;
 
 /// Judges the first bytes, at least one. A method that is cut by the network counts as one: an answer in plain text
 /// does no harm to who did not mean HTTP.
 pub fn opening(bytes: &[u8]) -> Opening {
+    // A record's header, that of a handshake message, and legacy_version.
+    if let [
+        HANDSHAKE,
+        _,
+        _,
+        _,
+        _,
+        CLIENT_HELLO,
+        _,
+        _,
+        _,
+        major,
+        minor,
+        ..,
+    ] = *bytes
+        && [major, minor] == SSL3
+    {
+        return Opening::Ssl3;
+    }
     if bytes.first() == Some(&HANDSHAKE) {
         return Opening::Tls;
     }
@@ -55,6 +80,14 @@ mod tests {
     #[test]
     fn all_else_is_not() {
         assert_eq!(opening(&[22, 3, 1]), Opening::Tls);
+        assert_eq!(
+            opening(&[22, 3, 1, 0, 40, 1, 0, 0, 36, 3, 3, 0]),
+            Opening::Tls
+        );
+        assert_eq!(
+            opening(&[22, 3, 1, 0, 40, 1, 0, 0, 36, 3, 0, 0]),
+            Opening::Ssl3
+        );
         for start in [
             &b"get / HTTP/1.1"[..],
             b" / HTTP",

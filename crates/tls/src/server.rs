@@ -7,6 +7,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConfig, UnbufferedServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
 
+mod alert;
 mod asked;
 mod settings;
 
@@ -115,6 +116,11 @@ impl Server {
                 self.spoken = Spoken::Over;
                 Err(Fault::PlainHttp.into())
             }
+            Opening::Ssl3 => {
+                self.spoken = Spoken::Over;
+                to_send.extend_from_slice(&alert::PROTOCOL_VERSION);
+                Err(Fault::NothingInCommon.into())
+            }
             Opening::Tls => self.shake_hands(wire, plain, to_send),
             // It is told so in TLS: what else would be understood?
             Opening::Unknown => match self.shake_hands(wire, plain, to_send) {
@@ -136,7 +142,13 @@ impl Server {
         let (plain_len, to_send_len) = (plain.len(), to_send.len());
         let (progress, server_name) = asked::noting(|| session.receive(wire, plain, to_send));
         self.server_name = server_name.or(self.server_name.take());
-        let progress = progress?;
+        let progress = progress.inspect_err(|failure| {
+            let version = session.connection().protocol_version();
+            let is_tls13 = version == Some(ProtocolVersion::TLSv1_3);
+            if let Some(error) = failure.error() {
+                alert::correct(error, is_tls13, to_send);
+            }
+        })?;
         if progress.established
             && let Some(clock) = self.clock.take()
             && self.goes_on_expired(&clock)

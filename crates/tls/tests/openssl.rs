@@ -263,6 +263,32 @@ fn a_version_that_is_too_old_is_refused() {
     );
 }
 
+#[test]
+fn without_common_parameters_the_handshake_fails_and_says_so() {
+    let place = Place::new("parameters");
+    let acceptor = Acceptor::new(&place.settings()).unwrap();
+    for arguments in [
+        &["-tls1_3", "-sigalgs", "RSA-PSS+SHA256"][..],
+        &["-tls1_2", "-sigalgs", "RSA+SHA256"],
+        &["-tls1_3", "-ciphersuites", "TLS_AES_128_CCM_SHA256"],
+        &["-tls1_2", "-cipher", "AES128-SHA"],
+        &["-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256"],
+        &["-tls1_3", "-groups", "ffdhe2048"],
+    ] {
+        let (heard, output) = s_client(&acceptor, 1, arguments, &[]);
+        assert_eq!(
+            heard[0].fault,
+            Some(Fault::NothingInCommon),
+            "{arguments:?}"
+        );
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("alert handshake failure"),
+            "{arguments:?}: {said}"
+        );
+    }
+}
+
 /// A client's certificate, which is its own authority, and its key. It is valid since 1975, as all that `rcgen` makes: one that is
 /// valid from now on is not if the machine's clock is set back.
 fn alice(folder: &Path) -> (PathBuf, PathBuf) {

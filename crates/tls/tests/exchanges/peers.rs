@@ -42,6 +42,50 @@ fn garbage_is_answered_with_an_alert() {
     assert_eq!(out[0], ALERT);
 }
 
+/// A ClientHello as a record; `extensions` are those besides server_name.
+fn client_hello(legacy_version: [u8; 2], extensions: &[(u8, &[u8])]) -> Vec<u8> {
+    let with_len = |bytes: Vec<u8>| [&(bytes.len() as u16).to_be_bytes()[..], &bytes].concat();
+    let mut all = Vec::new();
+    for (kind, body) in [(0, &b"\0\x0c\0\0\x09localhost"[..])]
+        .iter()
+        .chain(extensions)
+    {
+        all.extend_from_slice(&[0, *kind]);
+        all.extend(with_len(body.to_vec()));
+    }
+    let mut body = legacy_version.to_vec();
+    body.extend_from_slice(&[7; 32]);
+    // No session; two cipher suites, of TLS 1.3 and 1.2; no compression.
+    body.extend_from_slice(b"\0\0\x04\x13\x01\xc0\x2b\x01\0");
+    body.extend(with_len(all));
+    let mut message = vec![1, 0];
+    message.extend(with_len(body));
+    [vec![22, 3, 1], with_len(message)].concat()
+}
+
+#[test]
+fn alerts_are_those_of_the_specification() {
+    let versions = (43, &b"\x02\x03\x04"[..]);
+    let groups = (10, &b"\0\x02\0\x1d"[..]);
+    let schemes = (13, &b"\0\x02\x04\x03"[..]);
+    for (bytes, alert) in [
+        // No key_share: RFC 8446 §9.2.
+        (client_hello([3, 3], &[versions, groups, schemes]), 109),
+        // SSL 3.0: RFC 8446, appendix D.5.
+        (client_hello([3, 0], &[versions, groups, schemes]), 70),
+        (client_hello([3, 2], &[groups, schemes]), 70),
+        // An empty alert: RFC 8446 §5.1.
+        (vec![ALERT, 3, 3, 0, 0], 10),
+    ] {
+        let (result, out) = told(&mut server(), &bytes);
+        assert!(result.is_err(), "{bytes:?}");
+        assert_eq!(
+            (out[0], out[out.len() - 2], out[out.len() - 1]),
+            (ALERT, 2, alert)
+        );
+    }
+}
+
 #[test]
 fn after_a_failure_nothing_is_understood_or_sealed() {
     let mut server = server();

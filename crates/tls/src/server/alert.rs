@@ -1,0 +1,44 @@
+//! Alerts that RFC 8446 names where `rustls` sends others. An alert can be changed as long as nothing is encrypted.
+
+use rustls::{AlertDescription, Error, InvalidMessage, PeerIncompatible};
+
+/// A fatal alert before encryption, but for its description.
+const PLAIN_ALERT: [u8; 6] = [21, 3, 3, 0, 2, 2];
+
+/// That the client's versions are too old, to one that speaks SSL 3.0 at most (RFC 8446, appendix D.5).
+pub(super) const PROTOCOL_VERSION: [u8; 7] = [21, 3, 0, 0, 2, 2, 70];
+
+/// Corrects the alert at the end of what is to be sent after an error.
+pub(super) fn correct(error: &Error, is_tls13: bool, to_send: &mut [u8]) {
+    let Some(alert) = wanted(error, is_tls13) else {
+        return;
+    };
+    let start = to_send.len().checked_sub(PLAIN_ALERT.len() + 1);
+    let last = start.and_then(|start| to_send.get_mut(start..));
+    if let Some([head @ .., description]) = last
+        && *head == PLAIN_ALERT
+    {
+        *description = u8::from(alert);
+    }
+}
+
+fn wanted(error: &Error, is_tls13: bool) -> Option<AlertDescription> {
+    use PeerIncompatible::{
+        KeyShareExtensionRequired, NamedGroupsExtensionRequired,
+        SignatureAlgorithmsExtensionRequired,
+    };
+    match error {
+        // RFC 8446 §9.2.
+        Error::PeerIncompatible(KeyShareExtensionRequired) => {
+            Some(AlertDescription::MissingExtension)
+        }
+        Error::PeerIncompatible(
+            NamedGroupsExtensionRequired | SignatureAlgorithmsExtensionRequired,
+        ) if is_tls13 => Some(AlertDescription::MissingExtension),
+        // RFC 8446 §5.1: such a record must not be sent.
+        Error::InvalidMessage(InvalidMessage::InvalidEmptyPayload) => {
+            Some(AlertDescription::UnexpectedMessage)
+        }
+        _ => None,
+    }
+}
