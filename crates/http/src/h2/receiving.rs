@@ -1,6 +1,8 @@
 //! Bodies that come: DATA frames, in pieces of any size, for streams that take them. Knows not what is told of them. Read RFC
 //! 9113 §6.1 and §8.1.1.
 
+use alloc::vec::Vec;
+
 use super::Turn;
 use super::connection::{Connection, Got};
 use super::error::{Code, Fault};
@@ -108,6 +110,7 @@ impl Connection {
             }
             Input::Unwanted => {
                 stream.subtract(len);
+                stream.give_dropped(head, 0, turn.out);
                 return Ok(Some(Got::Nothing));
             }
             Input::Open => {
@@ -120,6 +123,9 @@ impl Connection {
                     return Ok(None);
                 }
                 stream.input = Input::Unwanted;
+                let untaken = core::mem::take(&mut stream.untaken);
+                stream.give_dropped(head, untaken, turn.out);
+                self.give_connection(untaken, turn.out);
                 return Ok(Some(Got::Refused {
                     stream: id,
                     refusal: Refusal::BodyTooLarge,
@@ -195,6 +201,17 @@ impl Connection {
 }
 
 impl Stream {
+    /// Gives the window of a dropped frame back, and of `untaken` bytes before it: a client that sends all of its body before
+    /// it reads the response gets there.
+    fn give_dropped(&mut self, head: FrameHead, untaken: u32, out: &mut Vec<u8>) {
+        let len = head.len as u32 + untaken;
+        if !head.has(flag::END_STREAM)
+            && let Some(increment) = self.window.give(len)
+        {
+            frame::put_window_update(self.id, increment, out);
+        }
+    }
+
     /// So many bytes of the announced ones have come.
     fn subtract(&mut self, len: u64) {
         if self.to_come != UNKNOWN {

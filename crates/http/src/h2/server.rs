@@ -255,6 +255,9 @@ impl Server {
         if it.input == Input::Open {
             it.input = Input::Unwanted;
             let untaken = core::mem::take(&mut it.untaken);
+            if let Some(increment) = it.window.give(untaken) {
+                super::frame::put_window_update(stream.0, increment, out);
+            }
             self.http.give_connection(untaken, out);
             self.http.settle(stream.0, out);
         }

@@ -184,6 +184,28 @@ fn a_body_that_is_too_long_is_refused() {
 }
 
 #[test]
+fn an_unwanted_body_may_be_longer_than_the_window() {
+    let mut talk = Talk::open(Settings::default());
+    talk.tell(&post(1, &[]));
+    talk.server.leave_body(StreamId(1), &mut talk.out);
+    talk.answer(1, 0);
+    talk.heard();
+    let piece = [b'x'; 16_384];
+    let (mut window, mut sent) = (65_535, 0);
+    while sent < 1 << 20 {
+        assert!(window >= piece.len(), "stuck after {sent} bytes");
+        assert_eq!(talk.tell(&data(1, &piece, false)), "");
+        (window, sent) = (window - piece.len(), sent + piece.len());
+        for word in talk.heard().split(", ") {
+            let increment = word.strip_prefix("1 window ");
+            window += increment.map_or(0, |it| it.parse().expect("a number"));
+        }
+    }
+    assert_eq!(talk.tell(&data(1, b"", true)), "");
+    assert!(talk.server.is_idle());
+}
+
+#[test]
 fn an_unwanted_body_is_dropped_for_a_while_before_the_reset() {
     let mut talk = Talk::open(Settings::default());
     talk.tell(&[post(1, &[]), post(3, &[])].concat());
