@@ -79,7 +79,7 @@ pub(crate) struct Shared {
 /// What changes.
 struct Inner {
     entries: BTreeMap<String, Entry>,
-    /// What is done for certificates now, also for those that are wanted no longer.
+    /// The state of all certificates, also of those that are no longer wanted.
     busy: HashMap<String, Busy>,
     /// Certificates for `tls-alpn-01`, by name.
     challenges: HashMap<String, Pair>,
@@ -91,7 +91,7 @@ struct Inner {
 }
 
 impl Manager {
-    /// Reads what is in the folder, and begins on a runtime. The callback is called on threads of the runtime; it must
+    /// Reads the folder, and begins on a runtime. The callback is called on threads of the runtime; it must
     /// be quick, and must not call the manager, but may use the [`View`]. May block while it reads.
     ///
     /// # Errors

@@ -230,7 +230,7 @@ fn error(section: &Section<'_>) -> Option<LogTarget> {
     item.text().and_then(|text| target(&item, text))
 }
 
-/// A log's place. Other servers' names for places that are no files are refused: as files nobody would find them.
+/// A log's target. Names that other servers have for targets other than files are refused, instead of becoming files.
 fn target(item: &Item<'_>, text: &str) -> Option<LogTarget> {
     match text {
         "stdout" => Some(LogTarget::Stdout),

@@ -1,4 +1,4 @@
-//! Making room: segments leave oldest first, and what was used in them stays.
+//! Eviction: segments leave oldest first, and their used objects stay.
 //!
 //! First in, first out needs no writes of its own and frees whole files. The second chance: of the segment that goes, all
 //! objects that were used are written anew, if they are at most half of it; so each segment that goes frees half of one.
@@ -22,7 +22,7 @@ use crate::store::{Shared, lock, place_entry};
 const SPARED_SHARE: u64 = 2;
 
 impl<F: Files> Shared<F> {
-    /// What is kept free, to write anew what was used of a segment that goes.
+    /// Space kept free to rewrite the used objects of an evicted segment.
     fn spared_bytes(&self) -> u64 {
         self.options().segment_bytes / SPARED_SHARE
     }

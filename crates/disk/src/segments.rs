@@ -19,7 +19,7 @@ pub struct Segment<T> {
     pub is_sole: bool,
     /// Writers that have a place in it; it stays as long as there are any.
     pub writers: u32,
-    /// Which segment is older. One that was asked for gets a new age.
+    /// The order of segments by age. A segment that is used gets a new age.
     pub age: u64,
     /// Slots of the objects that were put into it; some may belong to others by now.
     slots: Vec<u32>,
@@ -242,7 +242,7 @@ impl<T> State<T> {
         old.min_by_key(|(_, it)| it.age).map(|(id, _)| *id)
     }
 
-    /// A segment that was asked for becomes the youngest, and its objects keep half of their hits.
+    /// A used segment becomes the youngest, and its objects keep half of their hits.
     pub fn renew(&mut self, id: u32) {
         let age = self.next_age;
         self.next_age += 1;

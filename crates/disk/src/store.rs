@@ -172,7 +172,7 @@ impl<F: Files> Store<F> {
         self.0.options()
     }
 
-    /// Changes how large it is. Does not block: what is too much then goes by [`Store::shrink`], or when room is needed.
+    /// Changes the maximum size. Does not block: [`Store::shrink`], or the next object that needs room, removes the excess.
     pub fn resize(&self, options: Options) {
         let sizes = &self.0.sizes;
         sizes.capacity_bytes.store(options.capacity_bytes, Relaxed);

@@ -421,7 +421,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         self.flush(id);
     }
 
-    /// Answers what is not a request, of which `input` came, and ends the connection.
+    /// Refuses `input`, which is no valid request, and ends the connection.
     pub(crate) fn refuse(&mut self, id: usize, why: Refused, input: &[u8]) {
         if self.connections[id].transport.is_handshaking() {
             return self.close(id);

@@ -184,7 +184,7 @@ pub trait Service {
         response: &mut Response<'_>,
     ) -> Answer<Self::Pending, Self::Record>;
 
-    /// Answers what is not a request, of which this was read. Over HTTP/1 the connection closes afterwards.
+    /// Answers a request that is refused, with the parts that were read. Over HTTP/1 the connection closes afterwards.
     fn refuse(
         &mut self,
         why: Refused,

@@ -86,7 +86,7 @@ pub fn is_other_report(name: &[u8]) -> bool {
 
 const X_FORWARDED: &str = "X-Forwarded";
 
-/// The rest of the names of fields that this server writes itself, or whose meaning another of them has.
+/// The rest of the names of fields that this server writes itself, and of their synonyms.
 const REWRITTEN: [&str; 11] = [
     "",
     "-By",

@@ -31,7 +31,7 @@ pub enum Outcome {
     Program,
     /// From memory, though stale: it may still be used, or its origin failed.
     Stale,
-    /// From the store, after an origin was asked or an equal request was waited for.
+    /// From the store, after a request to the origin or an equal request.
     Stored(Way),
     /// The same where a program answers.
     ProgramStored(Way),
@@ -167,7 +167,7 @@ impl Record {
         self.line.extend_from_slice(&line[..len]);
     }
 
-    /// Sets what came of a request that was refused.
+    /// Sets the parts of a refused request.
     fn set_partial(&mut self, partial: &PartialRequest<'_>, exchange: &Exchange) {
         self.set_malformed(partial.line);
         if partial.line.is_empty() && !partial.method.is_empty() {
@@ -292,7 +292,7 @@ impl AccessLog {
         record
     }
 
-    /// For what was not marked when it came.
+    /// For requests without a marked start.
     fn start_now(&self, record: &mut Record) {
         if self.is_precise {
             record.started_us = clock::monotonic_us();

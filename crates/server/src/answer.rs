@@ -521,7 +521,7 @@ fn to_tls(sites: &Sites, site: &Site, to: &Responder<'_, '_>) -> Option<Vec<u8>>
     // Who names no host can't be told where to go.
     let host = host::normalize(request.authority?, &mut name)?;
     let mut location = match &to.exchange.forwarded {
-        // Clients reach the proxy, whose port of https is not this server's.
+        // Clients connect to the proxy, which has the default port.
         Some(forwarded) if forwarded.is_https.is_some() => [b"https://", host].concat(),
         _ => sites.over_tls(site, host)?,
     };

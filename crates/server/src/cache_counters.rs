@@ -11,13 +11,13 @@ use crate::dynamic::storing::Way;
 pub struct CacheCounters {
     /// Requests answered from the store without a load and without the origin.
     pub hits: Counter,
-    /// Hits whose stored response was stale.
+    /// Hits with a stale stored response.
     pub stale: Counter,
     /// Requests that needed a load, the origin or a program, for a response that was then in the store.
     pub misses: Counter,
     /// Misses that were answered by the response to an equal, concurrent request.
     pub coalesced: Counter,
-    /// Misses whose stored response the origin validated.
+    /// Misses after which the origin validated the stored response.
     pub revalidated: Counter,
     /// Requests that the cache took no part in: redirects, refusals, and responses that were not stored.
     pub passes: Counter,

@@ -181,7 +181,7 @@ fn roots(config: &Config, problems: &mut Vec<String>) {
     for site in &config.sites {
         let root = match &site.root {
             Root::Folder(folder) => Some(folder),
-            // Each host's folder is opened when it is asked for.
+            // Each host's folder is opened at its first request.
             Root::PerHost { prefix, .. } => Some(prefix),
             Root::None => None,
         };

@@ -133,7 +133,7 @@ impl Listeners {
         Ok(opened)
     }
 
-    /// Whether an address is nobody's. One that was given up a moment ago is this server's until its workers have taken
+    /// Whether an address is free. One that this server gave up a moment ago stays in use until its workers have taken
     /// the last connections and closed it, which is waited for.
     fn probe(&self, address: SocketAddr) -> io::Result<()> {
         let same_port = self

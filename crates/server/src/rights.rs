@@ -2,7 +2,7 @@
 //!
 //! Privilege separation: a helper process keeps the rights that this needs. The server asks it over a Unix socket for the
 //! descriptor of a path (`SCM_RIGHTS`). The helper reads the configuration by itself and opens only what that names, and
-//! only on a way that nobody but root can change (`walk`). docs/operation.md has the model of trust.
+//! only on a path that only root can change (`walk`). docs/operation.md has the trust model.
 
 mod named;
 mod serve;

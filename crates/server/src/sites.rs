@@ -189,7 +189,7 @@ impl Sites {
         })
     }
 
-    /// What is in force though its file can't be used now, for the log.
+    /// Settings in force although their files can't be read now, for the log.
     pub fn faults(&self) -> impl Iterator<Item = String> {
         let guards = self.all.iter().filter_map(|site| site.guard.as_ref());
         let passwords = guards.flat_map(|guard| guard.passwords());

@@ -31,7 +31,7 @@ pub struct Account {
     group: Gid,
 }
 
-/// The user that the server becomes, if it is root and does not stay it; and what is to be said about that.
+/// The user that the server becomes, if it is root and does not stay it; and a note for the log.
 ///
 /// # Errors
 /// The configured user or group does not exist.
@@ -71,7 +71,7 @@ impl Account {
     }
 
     /// Opens a log while this process is root, so that the user can open it again after it was rotated. Where the user, or
-    /// somebody else, may choose what the path leads to, the user opens it: else root would write to a file of their choice.
+    /// another user, may choose the file of the path, the user opens it: else root would write to a file of their choice.
     ///
     /// # Errors
     /// As of open(2).
@@ -80,7 +80,7 @@ impl Account {
         let file = match rights::open_log(path) {
             Ok(file) => file,
             Err(Untrusted::By(_)) => return self.do_as_user(plain),
-            // What is no file, as /dev/stdout. The way to it is root's as far as it goes.
+            // A target other than a file, as /dev/stdout. Root owns the way to it, as far as that exists.
             Err(Untrusted::Kind | Untrusted::Io(_)) => plain()?,
         };
         fchown(
@@ -118,7 +118,7 @@ impl Account {
     }
 
     /// Becomes the user, for good, but for what [`KEPT`] says. A helper with root's rights is started for the files that the
-    /// configuration in `source` names. Returns what is to be said about it.
+    /// configuration in `source` names. Returns a note for the log.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -19,7 +19,7 @@ struct Setup {
     server: Option<Server>,
 }
 
-/// Whether the tests run as root with curl; says so if not.
+/// Whether the tests run as root with curl; reports a skip if not.
 fn can_run(test: &str) -> bool {
     let id = Command::new("id").arg("-u").output().expect("id");
     if id.stdout != b"0\n" {
@@ -339,7 +339,7 @@ fn a_server_whose_helper_is_gone_keeps_what_it_has() {
     let status = fs::read_to_string(format!("/proc/{helper}/status")).expect("/proc");
     // CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
     assert!(status.contains("CapEff:\t0000000000000007\n"), "{status}");
-    // Without its helper the server goes on with what it has.
+    // Without its helper the server keeps the files in use.
     let killed = Command::new("kill").args(["-KILL", &helper]).status();
     assert!(killed.expect("it runs").success());
     setup.add_site();

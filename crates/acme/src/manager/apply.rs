@@ -33,7 +33,7 @@ impl Shared {
         }
     }
 
-    /// Gives what is to be saved, or that it is to be forgotten (`Some(None)`). `None`: neither.
+    /// Gives the entry to save, or `Some(None)` to forget it. `None`: neither.
     fn note(
         self: &Arc<Self>,
         key: &str,

@@ -32,7 +32,7 @@ pub(super) struct Entry {
     pub logged_stage: LifetimeStage,
     /// On demand: it was not wanted when it was to be renewed.
     pub is_unwanted: bool,
-    /// The authority could not be asked for its window the last time.
+    /// The last request for the authority's renewal window failed.
     pub has_window_failed: bool,
 }
 

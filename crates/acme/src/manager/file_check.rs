@@ -6,10 +6,10 @@ use crate::folder::FileStamp;
 use crate::issued::Issued;
 use crate::plan::Trouble;
 
-/// What is known of the file of a certificate.
+/// The state of a certificate's file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileRecord {
-    /// What it was like when it was read last. `None`: there was none.
+    /// Its state at the last reading. `None`: it was missing.
     pub stamp: Option<FileStamp>,
     /// It is to be read, whatever it is like.
     pub is_unread: bool,

@@ -1,4 +1,4 @@
-//! Entries from the settings, the folder, and what was in use before. Everything here may block.
+//! Makes entries from the settings, the folder, and the entries in use. Everything here may block.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,7 +27,7 @@ impl Shared {
     /// The certificate in the folder.
     ///
     /// # Errors
-    /// What is wrong with its file, as the rest of a sentence.
+    /// The fault of its file, as the rest of a sentence.
     pub(super) fn read_certificate(&self, key: &str) -> Result<Issued, String> {
         let pem = self.folder.certificate(key).map_err(|error| {
             match error.kind() == io::ErrorKind::NotFound {
@@ -82,7 +82,7 @@ impl Shared {
         inner.entries.append(&mut kept);
     }
 
-    /// Certificates that were made on demand are renewed, if somebody still wants them.
+    /// Certificates that were made on demand are renewed if clients still use them.
     pub(super) fn take_asked_before(&self, in_use: &CertificatesInUse) {
         let Some(OnDemand { names_max, .. }) = self.settings.on_demand else {
             return;
@@ -106,7 +106,7 @@ impl Shared {
         }
     }
 
-    /// An entry with what is known of it.
+    /// An entry and its state.
     fn read_entry(
         &self,
         key: &str,

@@ -19,9 +19,9 @@ const UNWANTED_S: u64 = MINUTE_S;
 pub(super) enum TaskOutcome {
     /// An order of the authority at this place.
     Ordered(usize, Result<Got, Trouble>),
-    /// The authority is asked again at this second.
+    /// Second of the next request to the authority.
     Window(Option<Window>, u64),
-    /// The authority could not be asked.
+    /// The request to the authority failed.
     NoWindow(Trouble),
 }
 
@@ -32,7 +32,7 @@ pub(super) struct NoteContext<'a> {
     pub now_s: u64,
 }
 
-/// What is to be done about an outcome.
+/// The action that an outcome requires.
 #[derive(Default)]
 pub(super) struct FollowUp {
     /// For the log.

@@ -96,7 +96,7 @@ impl Runner {
             idle.map(|(key, entry)| entry.file_check(key)).collect()
         };
         let shared = self.shared.clone();
-        // Outcomes are applied there, too: a check that has written a file says so, even if the manager ends meanwhile.
+        // Outcomes are applied there, too: a check that has written a file is logged even if the manager ends meanwhile.
         let checked = tokio::task::spawn_blocking(move || {
             for checked in checks.into_iter().filter_map(|check| check.run(&shared)) {
                 let key = checked.key.clone();
@@ -107,7 +107,7 @@ impl Runner {
         increment(&self.shared.history.counters.file_checks);
     }
 
-    /// Logs certificates whose end is near or has come. Gives when there is one again.
+    /// Logs certificates that expire soon or have expired. Gives the time of the next such event.
     fn log_expiry(&self) -> u64 {
         let now_s = self.shared.settings.clock.unix_s();
         let mut next_s = u64::MAX;
@@ -242,7 +242,7 @@ impl Runner {
     }
 }
 
-/// Asks when the authority wants a certificate renewed, and when it is to be asked again.
+/// Asks the authority for a certificate's renewal window, and for the time of the next request.
 async fn window(
     shared: &Arc<Shared>,
     place: usize,

@@ -66,7 +66,7 @@ fn with_a_valid_certificate_each_failure_is_a_warning() {
     }
 }
 
-/// A certificate whose name is missing is none for its clients.
+/// A certificate without a name of its site is useless to clients of that name.
 #[test]
 fn with_a_certificate_for_other_names_a_failure_is_an_error() {
     let folder = Folder::new();
@@ -120,7 +120,7 @@ fn the_end_of_a_certificate_is_logged_and_counted() {
     assert_eq!(gauges(), [0, 0, 1, 0]);
     let severity = running.severity("not renewed, and the certificate has expired on");
     assert_eq!(severity, Severity::Error);
-    // Each is told once.
+    // Each is logged once.
     let lines = running.lines();
     for text in ["expires soon", "has expired, and"] {
         let said = lines.iter().filter(|line| line.contains(text));

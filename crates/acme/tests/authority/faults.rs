@@ -224,7 +224,7 @@ fn a_full_disk_costs_no_order() {
     let first = stored(&settings.folder, "a.example");
     drop(running);
     disk.fill();
-    // That is told long before a certificate must be stored.
+    // This is logged long before a certificate must be stored.
     let running = Running::start(settings.clone());
     assert_eq!(running.severity("nothing can be stored"), Severity::Warning);
     tokens.set(running.manager.tokens());

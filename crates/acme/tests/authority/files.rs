@@ -44,7 +44,7 @@ const DAMAGES: [Damage; 6] = [
     }),
 ];
 
-/// A folder with a certificate, an authority that refuses all, and how often it was asked.
+/// A folder with a certificate, an authority that refuses all orders, and the number of its requests.
 fn with_certificate(folder: &Folder) -> (Settings, Arc<AtomicUsize>) {
     let orders = Arc::new(AtomicUsize::new(0));
     let count = orders.clone();
@@ -144,7 +144,7 @@ fn a_file_that_is_damaged_at_the_start_is_replaced_at_once() {
     running.wait_until_saved(&settings.folder, "a.example");
     drop(running);
     let file = settings.folder.join("names/a.example/certificate.pem");
-    // All but the folder of the name, with which what is known of the certificate goes.
+    // All but the folder of the name, with which the state of the certificate goes.
     let kept = DAMAGES.into_iter().enumerate().filter(|(at, _)| *at != 1);
     for (at, (fault, damage)) in kept {
         let first = stored(&settings.folder, "a.example");

@@ -63,7 +63,7 @@ fn another_folder_begins_anew() {
     assert!(running.store.current().covers("a.example"));
 }
 
-/// What is in use is newer than its file, as after a full disk.
+/// The certificate in use is newer than its file, as after a full disk.
 #[test]
 fn a_reload_keeps_a_certificate_that_is_newer_than_its_file() {
     let folder = Folder::new();

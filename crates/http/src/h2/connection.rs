@@ -404,7 +404,7 @@ impl Connection {
         })
     }
 
-    /// Forgets a stream if it is over. An answered stream whose body is unwanted lingers: its client reads the response
+    /// Forgets a stream if it is over. An answered stream with an unwanted body lingers, so that its client reads the response
     /// before a reset, which some take for a failure of the request (RFC 9113 §8.1).
     pub(super) fn settle(&mut self, id: u32, out: &mut Vec<u8>) {
         let Some(stream) = self.streams.by_id(id) else {

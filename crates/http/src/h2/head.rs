@@ -394,7 +394,7 @@ const MISSING: Wrong = Wrong::Malformed("pseudo-headers are not those that the m
 const REPEATED: Wrong = Wrong::Malformed("a pseudo-header is repeated");
 
 impl Seen {
-    /// What is known of a request that is refused.
+    /// The parts of a refused request.
     pub(super) fn partial<'b>(&self, text: &'b [u8]) -> PartialRequest<'b> {
         let span = |span: Option<Span>| span.map(|span| span.of(text));
         let authority = span(self.authority.or(self.host));

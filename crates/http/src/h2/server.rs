@@ -42,7 +42,7 @@ pub enum Event<'h, 'b> {
         stream: StreamId,
         /// Why.
         refusal: Refusal,
-        /// What came of its request; `None` if that was an event before.
+        /// The parts of its request; `None` if that was an event before.
         request: Option<PartialRequest<'b>>,
     },
     /// A stream has ended before its time, by the client or for its fault. It counts as one under way until the work for it
@@ -246,7 +246,7 @@ impl Server {
         self.http.give_back(stream.0, len, out);
     }
 
-    /// Nobody will read the rest of a request's body: it is dropped, and the stream is reset some time after the response has
+    /// Drops the rest of a request's body as it comes; the stream is reset some time after the response has
     /// ended ([`Server::reset_lingering`]).
     pub fn leave_body(&mut self, stream: StreamId, out: &mut Vec<u8>) {
         let Some(it) = self.http.streams.by_id(stream.0) else {

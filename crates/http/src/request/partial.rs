@@ -1,10 +1,10 @@
-//! What is known of a request that is refused before it has been read whole: enough to find its site, and for the log.
-//! Nothing of it is validated but the authority.
+//! The parts of a request that is refused before it has been read whole: enough to find its site, and for the log. Only the
+//! authority is validated.
 
 use crate::h1::first_line;
 use crate::host;
 
-/// The parts of a refused request; those that did not come, or can't be told, are empty.
+/// The parts of a refused request; missing and ambiguous ones are empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartialRequest<'b> {
     /// The request line of HTTP/1; empty over HTTP/2.
@@ -35,7 +35,7 @@ impl<'b> PartialRequest<'b> {
         };
         let input = input.strip_prefix(b"\r\n").unwrap_or(input);
         let mut lines = input.split(|byte| *byte == b'\n').skip(1);
-        // The last is not whole: nothing says that its value ends there.
+        // The last line may be cut: its value may go on.
         let mut next = lines.next();
         while let (Some(line), following) = (next, lines.next()) {
             let line = line.strip_suffix(b"\r").unwrap_or(line);

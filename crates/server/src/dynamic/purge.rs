@@ -71,11 +71,11 @@ impl FromStr for Meant {
     }
 }
 
-/// What the command prints if no server and no level had anything of what was meant.
+/// The output of the command if no server and no level had a matching object.
 pub const NOTHING_MEANT: &str =
     "nothing that is stored was meant; what is being made now will not be used after\n";
 
-/// Whether a text has nothing of a URL, and is no host that everybody knows.
+/// Whether a text has no part of a URL, and is not a common host name.
 fn is_word(text: &str) -> bool {
     let is_part_of_url = |byte: u8| b"./:*[".contains(&byte);
     text != "all" && text != "localhost" && !text.bytes().any(is_part_of_url)

@@ -226,7 +226,7 @@ mod tests {
         Some(client.map_or(peer.into(), |client| client.address.ip().to_string()))
     }
 
-    /// What is reported about the client's request: scheme, authority and port, as text.
+    /// The reported scheme, authority and port of the client's request, as text.
     fn request(field: ClientField, lines: &str) -> String {
         let client = forwarded_client(field, "10.0.0.1", lines);
         let request = client.expect("readable").expect("a trusted peer").request;

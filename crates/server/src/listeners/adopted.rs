@@ -1,4 +1,4 @@
-//! Sockets that a supervisor hands over: sd_listen_fds(3). A socket's name says what is spoken there.
+//! Sockets that a supervisor hands over: sd_listen_fds(3). A socket's name gives its protocol.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub struct AdoptedSocket {
     pub scheme: Option<Scheme>,
 }
 
-/// What is spoken on a connection.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// HTTP without TLS.

@@ -92,7 +92,7 @@ impl Places<'_> {
         own.chain(adopted).collect()
     }
 
-    /// What is wrong with the supervisor's sockets, for the log.
+    /// The faults of the supervisor's sockets, for the log.
     pub fn faults(&self) -> impl Iterator<Item = &'static str> {
         let unused = self.adopted.iter().filter(|(_, role)| *role == Role::None);
         unused.map(|_| "the supervisor handed over a socket named https, but no site has TLS: nothing is served there")

@@ -59,7 +59,7 @@ pub struct Route {
     takes_slashes: bool,
     /// It takes every request, whatever files there are.
     is_for_all: bool,
-    /// The index file of folders whose scripts are on its program's machine (`script_root`).
+    /// The index file of folders on its program's machine (`script_root`).
     remote_index: Option<String>,
 }
 

@@ -36,7 +36,7 @@ type Stamp = (u64, u64, u64, i64, i64);
 /// Answers questions that come over standard input, until the server is gone.
 ///
 /// # Errors
-/// This process can't give up what it does not need.
+/// This process can't give up its other rights.
 pub fn serve(config: PathBuf, owner: (u32, u32)) -> Result<(), String> {
     privileges::reduce(KEPT)?;
     hidden::hide()?;
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// What a server may ask for that somebody else has taken over.
+    /// What a compromised server may obtain.
     #[test]
     fn only_what_the_configuration_names_is_opened() {
         if !rustix::process::geteuid().is_root() {

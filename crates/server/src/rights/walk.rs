@@ -1,4 +1,4 @@
-//! Opens a file only if nobody but root can decide which file that is: no folder on the way, symbolic links followed, can be
+//! Opens a file only if root alone decides which file that is: no folder on the way, symbolic links followed, can be
 //! changed by others. The way is gone component by component with descriptors, so that nothing changes between the look and
 //! the opening.
 
@@ -64,12 +64,12 @@ pub fn open_log(path: &Path) -> Result<File, Untrusted> {
     open(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)
 }
 
-/// Whether nobody but root can decide what a path leads to, as far as it exists.
+/// Whether root alone decides the file of a path, as far as it exists.
 pub fn is_roots(path: &Path) -> bool {
     !matches!(open(path, OFlags::PATH), Err(Untrusted::By(_)))
 }
 
-/// Opens the configuration: nobody but root may change the file either.
+/// Opens the configuration: only root may change the file itself, too.
 ///
 /// # Errors
 /// Others can change it or the way to it, or it can't be opened.
@@ -82,12 +82,12 @@ pub fn open_config(path: &Path) -> Result<File, Untrusted> {
     }
 }
 
-/// Who may choose the entries of a folder.
+/// The users that may choose the entries of a folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entries {
     /// Root alone.
     Roots,
-    /// Everybody, but nobody can replace another's (`/tmp`). Only a folder of root's is surely no link to something else.
+    /// All users, but none can replace another's (`/tmp`). Only a folder that root owns is surely no link.
     Sticky,
 }
 

@@ -377,7 +377,7 @@ impl SharedStore {
         }
     }
 
-    /// Whether purges mean anything of what is stored, compared now rather than when it is asked for. `None` where that
+    /// Whether purges match any stored object, compared now instead of at the next request. `None` where that
     /// would take long, or where a disk has more.
     pub fn has_purged(&self) -> Option<bool> {
         let objects = |shard: &Mutex<Store<Entry>>| lock(shard).counters().objects;

@@ -193,7 +193,7 @@ fn variants_lie_under_one_key() {
     assert!(store.find_kept(hash, KEY).is_none());
 }
 
-/// Languages that are told apart.
+/// Distinguished languages.
 fn languages(count: usize) -> Vec<&'static str> {
     let name = |number| &*Box::leak(format!("l{number}").into_boxed_str());
     (0..count).map(name).collect()
@@ -280,7 +280,7 @@ fn a_forgotten_key_takes_no_other_key_of_its_place_along() {
     let since = store.purges(hash);
     forget_other();
     assert!(store.insert_selected(hash, own, keyed(own, since, "")));
-    // Of two nobody knows which keys they were.
+    // Of two, the keys are unknown.
     forget_other();
     assert!(!store.insert_selected(hash, own, keyed(own, since, "")));
     let since = store.purges(hash);

@@ -143,7 +143,7 @@ impl Tier {
         })
     }
 
-    /// Changes how much the disk may take. Does not block: what is too much goes later, one segment at a time.
+    /// Changes the disk's maximum size. Does not block: the excess goes later, one segment at a time.
     pub fn resize(&self, len_max: u64) {
         self.store.resize(Options::of_capacity(len_max));
     }

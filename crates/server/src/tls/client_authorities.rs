@@ -12,10 +12,10 @@ use crate::rights;
 pub struct ClientAuthorities(HashMap<PathBuf, Vec<u8>>);
 
 impl ClientAuthorities {
-    /// Reads the files of all sites. What can't be read, but was read `before`, stays in use; a warning for each comes along.
+    /// Reads the files of all sites. A file that can't be read, but was read `before`, stays in use, with a warning.
     ///
     /// # Errors
-    /// What can't be read, a line each.
+    /// The files that can't be read, a line each.
     pub fn read(
         sites: &[config::Site],
         before: Option<&ClientAuthorities>,
@@ -50,7 +50,7 @@ impl ClientAuthorities {
         }
     }
 
-    /// What clients of a site are asked for.
+    /// The certificates that a site wants from its clients.
     pub fn settings(&self, clients: &ClientCertificates) -> lowroad_tls::ClientCertificates {
         let pem = |path: &PathBuf| self.0.get(path).cloned().unwrap_or_default();
         match clients {

@@ -36,7 +36,7 @@ struct OfFiles {
     /// Reports changes since they were looked at last; `None`: they are looked at the next time.
     watch: Option<PathWatch>,
     is_lost: bool,
-    /// Only the helper can look at them, which it is asked to do once a minute.
+    /// Only the helper can look at them, once a minute.
     is_hidden: bool,
 }
 

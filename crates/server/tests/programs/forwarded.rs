@@ -1,4 +1,4 @@
-//! What programs, origins, redirects and the log take from trusted proxies, and from nobody else.
+//! Programs, origins, redirects and the log believe trusted proxies, and no other clients.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

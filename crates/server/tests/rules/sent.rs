@@ -14,7 +14,7 @@ printf 'Content-Type: application/x-own\\nContent-Disposition: attachment\\nSet-
 printf 'Cache-Control: max-age=60\\nETag: \"own\"\\nContent-Length: 7\\nX-Accel-Redirect: %s\\n\\nignored' \"$QUERY_STRING\"
 ";
 
-/// What a program answers to whom another has led to it.
+/// A program to which another leads.
 const STORE: &str = "#!/bin/sh
 test \"$QUERY_STRING\" = missing && printf 'Status: 404\\n'
 printf 'Content-Type: binary/octet-stream\\nCache-Control: public\\nSet-Cookie: c=d\\nX-Store: 1\\n'

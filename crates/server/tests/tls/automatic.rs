@@ -209,7 +209,7 @@ fn a_damaged_file_is_written_back_at_once() {
     assert_eq!(place.count("acme.orders"), 0);
 }
 
-/// What `check` says of files that the server's user can't use: `run` starts all the same, so they are warnings.
+/// The warnings of `check` about files that the server's user can't use: `run` starts all the same.
 #[test]
 fn check_looks_as_the_user_of_the_server() {
     if !rustix::process::geteuid().is_root() {

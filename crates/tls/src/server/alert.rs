@@ -8,7 +8,7 @@ const PLAIN_ALERT: [u8; 6] = [21, 3, 3, 0, 2, 2];
 /// That the client's versions are too old, to one that speaks SSL 3.0 at most (RFC 8446, appendix D.5).
 pub(super) const PROTOCOL_VERSION: [u8; 7] = [21, 3, 0, 0, 2, 2, 70];
 
-/// Corrects the alert at the end of what is to be sent after an error.
+/// Corrects the alert at the end of `to_send` after an error.
 pub(super) fn correct(error: &Error, is_tls13: bool, to_send: &mut [u8]) {
     let Some(alert) = wanted(error, is_tls13) else {
         return;

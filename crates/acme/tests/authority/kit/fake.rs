@@ -11,7 +11,7 @@ use lowroad_tls::authority::Authority as LocalAuthority;
 use super::web::{self, Answer};
 use super::{Folder, names};
 
-/// An authority that makes accounts, and answers to orders as it is told: by the path, and its own address.
+/// An authority that makes accounts, and answers orders by a function of the path and its own address.
 pub fn fake(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> SocketAddr {
     let own = Arc::new(OnceLock::<SocketAddr>::new());
     let known = own.clone();

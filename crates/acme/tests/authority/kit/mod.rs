@@ -142,7 +142,7 @@ impl Running {
         }
     }
 
-    /// Waits until what is known of a certificate is in the folder.
+    /// Waits until the state of a certificate is in the folder.
     pub fn wait_until_saved(&self, folder: &Path, name: &str) {
         let file = folder.join("names").join(name).join("state.json");
         let pair = self.manager.pair(name).expect("a certificate");

@@ -160,7 +160,7 @@ fn a_body_that_is_too_long_is_refused() {
         ..Settings::default()
     };
     let mut talk = Talk::open(settings);
-    // An announced length is for the service to judge, which knows whose the request is.
+    // The service judges an announced length, since it knows the request's site.
     talk.tell(&post(1, &[("content-length", "5")]));
     assert_eq!(
         talk.tell(&data(1, b"abcde", false)),
