@@ -10,7 +10,7 @@ use bytes::Bytes;
 use lowroad_engine::layer::Secured;
 use lowroad_engine::stream::{Next, Receiver};
 use lowroad_http::fields::{Fields, Lines};
-use lowroad_http::forwarding::ForwardedRequest;
+use lowroad_http::forwarding::{self, ForwardedRequest};
 use lowroad_http::h1::upgrade_asked;
 use lowroad_http::method::Method;
 use lowroad_http::version::Version;
@@ -78,8 +78,7 @@ impl Request {
 
     /// Whether the scheme is https.
     pub fn is_https(&self) -> bool {
-        let reported = self.forwarded.as_ref().and_then(|it| it.is_https);
-        reported.unwrap_or(self.secured.is_some())
+        forwarding::is_https(self.forwarded.as_deref(), self.secured.is_some())
     }
 
     /// The folder that the path's files are in, and how many bytes of the decoded path lead to it.

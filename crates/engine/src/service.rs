@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use lowroad_http::forwarding::ForwardedRequest;
+use lowroad_http::forwarding::{self, ForwardedRequest};
 use lowroad_http::h1::Head;
 use lowroad_http::refusal::Refusal;
 use lowroad_http::request::{PartialRequest, Request};
@@ -92,8 +92,7 @@ impl Exchange {
 
     /// Whether the client's request is over https: as a trusted proxy reports it, else as it came.
     pub fn is_https(&self) -> bool {
-        let reported = self.forwarded.as_ref().and_then(|it| it.is_https);
-        reported.unwrap_or(self.secured.is_some())
+        forwarding::is_https(self.forwarded.as_deref(), self.secured.is_some())
     }
 }
 

@@ -42,6 +42,13 @@ impl ForwardedRequest {
     }
 }
 
+/// Whether a client's request is over https: as a trusted proxy reports it, else as it came.
+#[must_use]
+pub fn is_https(forwarded: Option<&ForwardedRequest>, is_tls: bool) -> bool {
+    let reported = forwarded.and_then(|forwarded| forwarded.is_https);
+    reported.unwrap_or(is_tls)
+}
+
 /// The port of URLs without one.
 #[must_use]
 pub const fn default_port(is_https: bool) -> u16 {

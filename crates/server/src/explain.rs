@@ -18,6 +18,7 @@ use lowroad_engine::{Exchange, ExchangeId, ListenerId, Unsent};
 use lowroad_http::date;
 use lowroad_http::encoding::Encoding;
 use lowroad_http::error_page;
+use lowroad_http::forwarding::default_port;
 use lowroad_http::h1;
 use lowroad_http::host;
 use lowroad_http::limits::Limits;
@@ -73,7 +74,7 @@ impl View {
 pub fn explain(view: &View, url: &str, fields: &[String]) -> Option<String> {
     let (authority, target) = split(url);
     let is_https = is_https(url);
-    let port = host::port(authority.as_bytes()).unwrap_or(port_of(is_https));
+    let port = host::port(authority.as_bytes()).unwrap_or(default_port(is_https));
     let ip = authority
         .rsplit_once(':')
         .map_or(authority, |(host, _)| host)
@@ -107,11 +108,6 @@ pub fn explain(view: &View, url: &str, fields: &[String]) -> Option<String> {
 pub fn is_https(url: &str) -> bool {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     scheme.eq_ignore_ascii_case("https")
-}
-
-/// The port of URLs that name none.
-pub fn port_of(is_https: bool) -> u16 {
-    if is_https { 443 } else { 80 }
 }
 
 fn refused(status: Status, why: &str, out: &mut String) {

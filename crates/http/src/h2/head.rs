@@ -14,6 +14,7 @@ use super::StreamId;
 use super::hpack::{ENTRY_LEN, Field, Kind, Sink};
 use super::priority::Priority;
 use super::settings::Settings;
+use crate::forwarding::default_port;
 use crate::h1::path_form;
 use crate::host;
 use crate::list;
@@ -294,7 +295,7 @@ impl<'t> Fields<'t> {
             }
             (Some(authority), Some(host)) => {
                 let (authority, host) = (authority.of(self.text), host.of(self.text));
-                let default_port = if self.seen.scheme == 2 { 443 } else { 80 };
+                let default_port = default_port(self.seen.scheme == 2);
                 if !host::is_same(authority, host, default_port) {
                     return Err(Wrong::Malformed("Host is not :authority"));
                 }
