@@ -98,7 +98,7 @@ impl<F: Files> Shared<F> {
         stays
     }
 
-    /// Writes anew what was used in a shared segment, those objects first that were used most. Of a segment from before
+    /// Rewrites the used objects of a shared segment, the most used first. Of a segment from before
     /// a resize, which may be most of the store, unused objects stay as well while there is room for `len` bytes more.
     fn spare(&self, id: u32, len: u64) {
         let options = self.options();

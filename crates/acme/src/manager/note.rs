@@ -1,4 +1,4 @@
-//! Applies the outcome of a task or of a check of a file to an entry, and says what is to be logged and shown. It does
+//! Applies the outcome of a task or of a check of a file to an entry, and returns the lines for log and view. It does
 //! nothing itself.
 
 use super::entry::Entry;

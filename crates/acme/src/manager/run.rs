@@ -1,4 +1,4 @@
-//! Does what is due, one task for each order and question, and applies the outcomes. Between them it looks at the files
+//! Starts due tasks, one for each order and question, and applies the outcomes. Between them it looks at the files
 //! of certificates, and at how near their ends are.
 
 use std::collections::HashMap;

@@ -15,7 +15,7 @@ use crate::kit::{Folder, Running, stored};
 
 const DAY_S: u64 = 86_400;
 
-/// What may happen to a file.
+/// Kinds of damage to a file.
 type Damage = (&'static str, fn(&Path));
 
 const DAMAGES: [Damage; 6] = [

@@ -264,7 +264,7 @@ impl Places<Arc<Place>> for Found {
     }
 }
 
-/// The log line for a name whose lookups began to fail, or succeed again.
+/// The log line for a name when its lookups begin to fail or succeed again.
 pub fn lookup_text(server: &str, failure: Option<&str>) -> String {
     match failure {
         Some(why) => format!("{server}: the name can't be looked up: {why}; it is tried again"),

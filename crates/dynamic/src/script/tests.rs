@@ -171,7 +171,7 @@ fn scripts_on_another_machine_are_known_by_name() {
         });
         assert_eq!(meaning, want, "{pattern} {path}");
     }
-    // A name does not go on behind what was encoded without need.
+    // A name ends before a needless escape.
     let encoded = find_by_name((b"/a.php/x", 3), &rules("/**"));
     assert_eq!(encoded, Meaning::Nothing);
     // Where any name will do, the path is one.

@@ -1,5 +1,5 @@
-//! What a thread does for the tier beside all requests: removes what was purged and what is more than the disk may have,
-//! writes checkpoints, lets go of what was recalled, so that the disk learns what is used, and says what goes wrong.
+//! Upkeep of the tier by a thread, beside all requests: removes purged objects and the excess over the disk's maximum size,
+//! writes checkpoints, releases recalled objects, so that the disk learns which are used, and logs faults.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};

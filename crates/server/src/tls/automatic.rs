@@ -166,7 +166,7 @@ impl Automatic {
     }
 
     /// Has the files of certificates looked at that have changed since the last call: another process may have written
-    /// them, and what is damaged is written back. Where they can't be watched, the manager looks at them by itself, less often.
+    /// them, and damaged ones are written back. Where they can't be watched, the manager looks at them by itself, less often.
     pub fn follow(&self, watcher: Option<&Watcher>) {
         let mut watch = lock(&self.file_watch);
         let (Some(watcher), Some(manager)) = (watcher, self.source()) else {
