@@ -189,6 +189,12 @@ fn what_can_be_answered_is() {
         (fields(&[]), "HostMissing"),
         (fields(&[("host", "a b")]), "HostInvalid"),
         (fields(&[(":authority", "a,b")]), "HostInvalid"),
+        // Entries of the static table, whose values are empty.
+        (
+            [fields(&[]), alloc::vec![0x80 | 38]].concat(),
+            "HostInvalid",
+        ),
+        ([fields(&[]), alloc::vec![0x80 | 1]].concat(), "HostInvalid"),
         (
             fields(&[("host", "h"), ("expect", "x")]),
             "ExpectationUnknown",
