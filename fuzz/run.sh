@@ -5,6 +5,9 @@
 # kept in fuzz/target/found/TARGET for the next run, an input that crashes in fuzz/artifacts/TARGET.
 # Exits with 1 if any target crashed.
 #
+# With FUZZ_SEED, a number, a run without earlier found inputs tries the same inputs each time;
+# without it, others each time.
+#
 # It does without cargo-fuzz and nightly: the flags below are what it would pass, and all of them
 # are options of the stable compiler. Only the code for --target is instrumented, so the build
 # scripts are not.
@@ -38,7 +41,7 @@ for target in $targets; do
 		set -- -max_total_time="$seconds" -timeout=10
 	fi
 	# New inputs go into the first folder; the corpus is only read.
-	"$build/$triple/release/$target" "$@" -max_len=4096 -rss_limit_mb=1024 -print_final_stats=1 \
+	"$build/$triple/release/$target" "$@" -seed="${FUZZ_SEED:-0}" -max_len=4096 -rss_limit_mb=1024 -print_final_stats=1 \
 		-artifact_prefix="artifacts/$target/" "$found" "corpus/$target" >"$log" 2>&1
 	code=$?
 	runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
