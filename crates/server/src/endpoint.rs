@@ -2,7 +2,6 @@
 //! answered as text. Who asks is `admin`.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
@@ -10,6 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lowroad_engine::background;
+use rustix::fs::Mode;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::admin::{DONE, NOT_MINE, SOFT, TIMEOUT, own_folder, remove_dead, remove_if_dead};
@@ -20,6 +23,8 @@ use crate::{explain, status};
 
 /// A question longer than this is not read.
 const QUESTION_LEN_MAX: u64 = 64 * 1024;
+/// Connections that wait to be accepted.
+const QUEUE_LEN: i32 = 128;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The open socket; gone with the value.
@@ -55,8 +60,7 @@ impl Endpoint {
             remove_dead(&own);
         }
         remove_if_dead(&path);
-        let listener = UnixListener::bind(&path)?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        let listener = bind_for_owner(&path)?;
         Ok(Endpoint { path, listener })
     }
 
@@ -77,6 +81,18 @@ impl Endpoint {
             }
         })
     }
+}
+
+/// Binds a socket that only its owner may connect to. Its name has that mode from the start: a chmod behind it would leave a
+/// moment for others, and could be led to another file by a link.
+fn bind_for_owner(path: &Path) -> std::io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // bind gives the name the mode of the socket (net/unix/af_unix.c, unix_bind_bsd).
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, QUEUE_LEN)?;
+    Ok(UnixListener::from(socket))
 }
 
 impl Drop for Endpoint {
@@ -171,4 +187,23 @@ fn purge(running: &Mutex<Running>, (what, is_soft): (&str, bool), port: Option<u
         is_unmatched,
     }
     .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use lowroad_testkit::Folder;
+
+    #[test]
+    fn only_the_owner_may_connect() {
+        let folder = Folder::new();
+        let path = folder.path().join("admin");
+        let listener = bind_for_owner(&path).expect("a socket");
+        let mode = path.metadata().expect("a name").mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let _client = UnixStream::connect(&path).expect("a client");
+        listener.accept().expect("a connection");
+    }
 }

@@ -100,7 +100,7 @@ pub fn run(
         front.intercept(&mut listeners, &opened)?;
     }
     // Only root may read most keys.
-    let tls = Tls::open(&config, &logger, None)?;
+    let tls = Tls::start(&config, &logger, account.as_ref())?;
     let admin = Endpoint::open(config.server.admin.as_deref());
     if let Err(warning) = &admin {
         logger.warn(format_args!("{warning}"));

@@ -183,7 +183,7 @@ fn apply(
 fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
     let opened = running.listeners.open(&config, running.workers.len())?;
     let sites = running.programs.open(&config).and_then(|programs| {
-        let tls = Tls::open(&config, &running.logger, Some(&running.tls))?;
+        let tls = Tls::reload(&config, &running.logger, &running.tls)?;
         let listening = (&running.listeners, &tls);
         let sites = Sites::new(&config, listening, &programs, Some(&running.sites));
         let sites = sites.map_err(|error| error.to_string())?;

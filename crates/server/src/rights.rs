@@ -23,7 +23,7 @@ use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 pub use serve::serve;
-pub use walk::{Untrusted, is_roots, open_log};
+pub use walk::{Untrusted, is_roots, open_log, open_secret};
 use wire::Purpose;
 
 /// Why nothing is opened by the helper any more.

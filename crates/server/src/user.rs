@@ -91,6 +91,27 @@ impl Account {
         Ok(file)
     }
 
+    /// Opens a file of secrets that is written, too, while this process is root. Where the user, or another user, may choose
+    /// the file of the path, the user opens it, by `open`: else root would read or write a file of their choice.
+    ///
+    /// # Errors
+    /// Why it can't be opened.
+    pub fn open_secret(
+        &self,
+        path: &Path,
+        open: impl FnOnce(&Path) -> io::Result<File> + Send,
+    ) -> Result<File, String> {
+        match rights::open_secret(path) {
+            Ok(file) => Ok(file),
+            Err(Untrusted::By(_)) => self.do_as_user(|| open(path)).map_err(|error| {
+                let user = &self.user.name;
+                format!("{error} as user {user}, who opens it since its folder is not root's alone")
+            }),
+            Err(Untrusted::Kind) => Err("it is no regular file".into()),
+            Err(Untrusted::Io(error)) => Err(error.to_string()),
+        }
+    }
+
     /// Does something with the rights of the user, on a thread that becomes it.
     fn do_as_user<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let name = CString::new(self.user.name.clone())?;

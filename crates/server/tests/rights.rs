@@ -433,3 +433,43 @@ fn check_tests_as_the_configured_user() {
         "{code} {said}"
     );
 }
+
+/// The keys of tickets are read and written, so a link of the user's would make root write into any file.
+#[test]
+fn root_opens_no_ticket_keys_where_a_link_of_the_user_leads() {
+    if !can_run("root_opens_no_ticket_keys_where_a_link_of_the_user_leads") {
+        return;
+    }
+    let folder = Folder::new();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
+    let target = folder.file("target", "");
+    fs::set_permissions(&target, Permissions::from_mode(0o600)).expect("a mode");
+    folder.file("state/x", "");
+    let state = folder.path().join("state");
+    let keys = state.join("tickets");
+    chown(&state, Some(NOBODY), None).expect("an owner");
+    symlink(&target, &keys).expect("a link");
+    let at = folder.path().display();
+    let config = format!(
+        "[server]\nadmin = \"{at}/admin\"\nuser = \"nobody\"\nticket_keys = \"{at}/state/tickets\"\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{at}\"\n"
+    );
+    let config = folder.file("lowroad.toml", config);
+    let command = || {
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "-c"]).arg(&config);
+        command
+    };
+    let output = command().output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        errors.contains("ticket_keys") && errors.contains("as user nobody"),
+        "{errors}"
+    );
+    assert_eq!(fs::read(&target).expect("a file"), b"");
+    // The user's own file is created by the user.
+    fs::remove_file(&keys).expect("a link");
+    let _server = Server::spawn(command());
+    let made = fs::metadata(&keys).expect("keys");
+    assert_eq!((made.uid(), made.mode() & 0o777), (NOBODY, 0o600));
+}

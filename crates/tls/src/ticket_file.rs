@@ -1,7 +1,7 @@
 //! The keys of tickets in a file, so that they outlive a process and others have them too.
 //!
 //! The file has the secret of the period that was current when it was written last. It is written anew in each period, so
-//! that who finds it can't open what was sealed long before. It is opened once: whoever has given up root can still write it.
+//! that a thief of the file can't open tickets of long ago. It is opened once: a server that has given up root still writes it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
@@ -22,25 +22,31 @@ pub struct TicketFile {
 }
 
 impl TicketFile {
-    /// Opens it, and reads the keys. If there is none, it is made, for its owner only, with fresh keys whose period is
+    /// Opens the file of a path for [`TicketFile::read`]; creates it, for its owner only, where it is missing.
+    ///
+    /// # Errors
+    /// As of open(2).
+    pub fn open(path: &Path) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).mode(0o600);
+        options.open(path)
+    }
+
+    /// Reads the keys of a file that is open for reading and writing. An empty one gets fresh keys, whose period is
     /// `period_s`. May block.
     ///
     /// # Errors
-    /// What the system says, that others may read it, or that something else is in it.
-    pub fn open(
-        path: &Path,
+    /// Others may read the file, it has other content, or the system can't read, lock or write it.
+    pub fn read(
+        file: File,
         period_s: u32,
         unix_s: u64,
     ) -> Result<(TicketFile, TicketKeys), String> {
-        let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).mode(0o600);
-        let file = options.open(path).map_err(|error| told(&error))?;
         // Two processes that start at once make one secret.
-        file.lock().map_err(|error| told(&error))?;
-        let opened = TicketFile::read_or_make(&file, period_s, unix_s);
+        file.lock().map_err(|error| error.to_string())?;
+        let keys = TicketFile::read_or_make(&file, period_s, unix_s);
         let _ = file.unlock();
-        let keys = opened.map_err(|why| told(&why))?;
+        let keys = keys?;
         let period = AtomicU64::new(keys.period());
         Ok((TicketFile { file, period }, keys))
     }
@@ -127,7 +133,7 @@ mod tests {
         }
 
         fn open(&self, unix_s: u64) -> Result<(TicketFile, TicketKeys), String> {
-            TicketFile::open(&self.file(), HOUR_S, unix_s)
+            TicketFile::read(TicketFile::open(&self.file()).unwrap(), HOUR_S, unix_s)
         }
     }
 
@@ -174,7 +180,6 @@ mod tests {
         fs::set_permissions(place.file(), fs::Permissions::from_mode(0o600)).unwrap();
         assert!(place.open(0).unwrap_err().contains("no keys for tickets"));
         assert_eq!(fs::read(place.file()).unwrap(), b"hello");
-        let folder = TicketFile::open(&place.0, HOUR_S, 0);
-        assert!(folder.is_err());
+        assert!(TicketFile::open(&place.0).is_err());
     }
 }

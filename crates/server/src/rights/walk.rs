@@ -16,6 +16,7 @@ use rustix::io::Errno;
 const LINKS_MAX: usize = 40;
 /// The mode of a new log. Logs hold addresses, so other users may not read them.
 const LOG_MODE: Mode = Mode::from_raw_mode(0o640);
+const SECRET_MODE: Mode = Mode::from_raw_mode(0o600);
 
 /// Why a file is not opened.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl From<Errno> for Untrusted {
 /// # Errors
 /// Others can change the way to it, or it can't be opened.
 pub fn open_read(path: &Path) -> Result<File, Untrusted> {
-    open(path, OFlags::RDONLY | OFlags::NONBLOCK)
+    open(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
 }
 
 /// Opens a log to append to it, and creates it where it is missing.
@@ -61,12 +62,27 @@ pub fn open_read(path: &Path) -> Result<File, Untrusted> {
 /// # Errors
 /// Others can change the way to it, or it can't be opened.
 pub fn open_log(path: &Path) -> Result<File, Untrusted> {
-    open(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)
+    open(
+        path,
+        OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE,
+        LOG_MODE,
+    )
+}
+
+/// Opens a file for reading and writing, and creates it for root only where it is missing.
+///
+/// # Errors
+/// Others can change the way to it, or it can't be opened.
+pub fn open_secret(path: &Path) -> Result<File, Untrusted> {
+    open(path, OFlags::RDWR | OFlags::CREATE, SECRET_MODE)
 }
 
 /// Whether root alone decides the file of a path, as far as it exists.
 pub fn is_roots(path: &Path) -> bool {
-    !matches!(open(path, OFlags::PATH), Err(Untrusted::By(_)))
+    !matches!(
+        open(path, OFlags::PATH, Mode::empty()),
+        Err(Untrusted::By(_))
+    )
 }
 
 /// Opens the configuration: only root may change the file itself, too.
@@ -91,7 +107,7 @@ enum Entries {
     Sticky,
 }
 
-fn open(path: &Path, flags: OFlags) -> Result<File, Untrusted> {
+fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, Untrusted> {
     let mut way = Way::new()?;
     let mut rest = Vec::new();
     push(&mut rest, path);
@@ -117,8 +133,8 @@ fn open(path: &Path, flags: OFlags) -> Result<File, Untrusted> {
                 let target = readlinkat(&link, "", Vec::new())?.into_bytes();
                 push(&mut rest, Path::new(&OsString::from_vec(target)));
             }
-            Ok(_) if rest.is_empty() => return way.open(&part, flags),
-            Err(Errno::NOENT) if rest.is_empty() => return way.open(&part, flags),
+            Ok(_) if rest.is_empty() => return way.open(&part, flags, mode),
+            Err(Errno::NOENT) if rest.is_empty() => return way.open(&part, flags, mode),
             Ok(_) => return Err(Errno::NOTDIR.into()),
             Err(error) => return Err(error.into()),
         }
@@ -173,10 +189,10 @@ impl Way {
         }
     }
 
-    fn open(&self, name: &OsStr, flags: OFlags) -> Result<File, Untrusted> {
+    fn open(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<File, Untrusted> {
         self.check_entries()?;
         let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = openat(&self.last().0, name, flags, LOG_MODE)?;
+        let file = openat(&self.last().0, name, flags, mode)?;
         match kind(&fstat(&file)?) {
             FileType::RegularFile => Ok(file.into()),
             _ => Err(Untrusted::Kind),
@@ -262,6 +278,10 @@ mod tests {
         assert!(is_read("own/key"));
         assert!(open_config(&at("own/key")).is_err());
         assert!(open_log(&at("own/new.log")).is_ok() && at("own/new.log").is_file());
+        assert!(open_secret(&at("own/secret")).is_ok());
+        let secret = at("own/secret").metadata().expect("a file");
+        assert_eq!(secret.permissions().mode() & 0o777, 0o600);
+        assert!(open_secret(&at("service/secret")).is_err() && !at("service/secret").exists());
         assert!(open_log(&at("service/new.log")).is_err() && !at("service/new.log").exists());
     }
 }

@@ -257,7 +257,7 @@ pub fn config(site: &str, caching: &str) -> Config {
 /// The sites of a configuration for [`ADDRESS`], after those before.
 pub fn sites(config: &Config, programs: &Programs, before: Option<&Sites>) -> Sites {
     let opened = programs.open(config).expect("programs");
-    let tls = Tls::open(config, &logger(), None).expect("no TLS");
+    let tls = Tls::start(config, &logger(), None).expect("no TLS");
     let listeners = Listeners::simulated(ADDRESS.parse().expect("an address"));
     Sites::new(config, (&listeners, &tls), &opened, before).expect("sites")
 }

@@ -25,6 +25,7 @@ use lowroad_tls::{
     Acceptor, Clock, PERIOD_S_MAX, Settings, TicketFile, TicketKeys, Tickets, Version,
 };
 
+use crate::user::Account;
 use crate::watch::Watcher;
 use crate::{clock, rights};
 use automatic::{Automatic, Source};
@@ -90,20 +91,38 @@ pub struct Offer {
 }
 
 impl Tls {
-    /// TLS of a configuration, after that of the one before it. Reads certificates and keys, so it may need root. What is
-    /// doubtful about them is logged.
+    /// TLS of a server that starts, and becomes the user of `account` later. Reads certificates and keys, so it may need
+    /// root. Doubts about them are logged.
     ///
     /// # Errors
-    /// What can't be used, and why.
-    pub fn open(config: &Config, logger: &Logger, before: Option<&Tls>) -> Result<Tls, String> {
-        let process = match before {
-            Some(before) => before.0.process.clone(),
-            None => Process::new(config, logger)?,
-        };
+    /// The file that can't be used, and why.
+    pub fn start(
+        config: &Config,
+        logger: &Logger,
+        account: Option<&Account>,
+    ) -> Result<Tls, String> {
+        let process = Process::new(config, logger, account)?;
+        Tls::open(config, logger, process, None)
+    }
+
+    /// TLS of a new configuration of a running server. Files that have not changed are not read again.
+    ///
+    /// # Errors
+    /// The file that can't be used, and why.
+    pub fn reload(config: &Config, logger: &Logger, before: &Tls) -> Result<Tls, String> {
+        let before = &*before.0;
+        Tls::open(config, logger, before.process.clone(), Some(before))
+    }
+
+    fn open(
+        config: &Config,
+        logger: &Logger,
+        process: Process,
+        before: Option<&Shared>,
+    ) -> Result<Tls, String> {
         process.clock.set(unix_s());
         let sites = config.sites.iter().filter(|it| it.tls.is_some());
         let sites: Vec<config::Site> = sites.cloned().collect();
-        let before = before.map(|before| &*before.0);
         let (pairs, doubts) = {
             let used = before.map(|it| it.pairs.lock().unwrap_or_else(PoisonError::into_inner));
             Pairs::read(&sites, process.clock.unix_s(), used.as_deref())?
@@ -228,7 +247,7 @@ impl Shared {
 }
 
 impl Process {
-    fn new(config: &Config, logger: &Logger) -> Result<Process, String> {
+    fn new(config: &Config, logger: &Logger, account: Option<&Account>) -> Result<Process, String> {
         let process = Process {
             clock: Clock::new(unix_s()),
             tickets: Arc::default(),
@@ -239,8 +258,13 @@ impl Process {
         let Some(path) = &config.server.ticket_keys else {
             return Ok(process);
         };
-        let opened = TicketFile::open(path, PERIOD_S_MAX, process.clock.unix_s());
-        let (file, keys) = opened.map_err(|why| format!("ticket_keys: {why}"))?;
+        let opened = match account {
+            Some(account) => account.open_secret(path, TicketFile::open),
+            None => TicketFile::open(path).map_err(|error| error.to_string()),
+        };
+        let read =
+            opened.and_then(|file| TicketFile::read(file, PERIOD_S_MAX, process.clock.unix_s()));
+        let (file, keys) = read.map_err(|why| format!("ticket_keys: {}: {why}", path.display()))?;
         process.make_tickets(keys)?;
         Ok(Process {
             ticket_file: Some(Arc::new(file)),
@@ -347,7 +371,7 @@ mod tests {
         let config = config::parse(text, Path::new("lowroad.toml")).expect("a configuration");
         let log = Writer::open(&Target::File("/dev/null".into())).expect("a log");
         let logger = Logger::new(log.sink(), Level::Error);
-        let tls = Tls::open(&config, &logger, None).expect("nothing to open");
+        let tls = Tls::start(&config, &logger, None).expect("nothing to open");
         assert!(tls.0.process.tickets.get().is_none());
         tls.0.process.tickets().expect("random numbers");
         assert!(tls.0.process.tickets.get().is_some());

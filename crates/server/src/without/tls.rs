@@ -8,6 +8,7 @@ use lowroad_engine::layer::Layer;
 use lowroad_log::Logger;
 
 use crate::features;
+use crate::user::Account;
 use crate::watch::Watcher;
 
 /// Nothing to be installed.
@@ -38,7 +39,15 @@ impl Tls {
     ///
     /// # Errors
     /// Never: a configuration that names it was refused.
-    pub fn open(_: &Config, _: &Logger, _: Option<&Tls>) -> Result<Tls, String> {
+    pub fn start(_: &Config, _: &Logger, _: Option<&Account>) -> Result<Tls, String> {
+        Ok(Tls)
+    }
+
+    /// None.
+    ///
+    /// # Errors
+    /// Never: a configuration that names it was refused.
+    pub fn reload(_: &Config, _: &Logger, _: &Tls) -> Result<Tls, String> {
         Ok(Tls)
     }
 
