@@ -59,6 +59,16 @@ impl<'r> RulePatterns<'r> {
             pattern_of,
         }
     }
+
+    /// The indexes of the patterns of rules that allow, in ascending order.
+    pub fn allowing(&self, rules: &[config::Rule]) -> Vec<u32> {
+        let patterns = self.pattern_of.iter().zip(rules);
+        let allowing = patterns.filter(|(_, rule)| matches!(rule.action, config::Action::Allow));
+        let mut indexes: Vec<u32> = allowing.map(|(index, _)| *index as u32).collect();
+        // A later rule may have an earlier pattern.
+        indexes.sort_unstable();
+        indexes
+    }
 }
 
 impl RuleIndex {

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use lowroad_config as config;
-use lowroad_config::{Action, MatchScope, PatternSet, PatternSetBuilder, RouteTo, slash_forms};
+use lowroad_config::{MatchScope, PatternSet, PatternSetBuilder, RouteTo, slash_forms};
 
 use crate::guard::RulePatterns;
 
@@ -27,7 +27,7 @@ pub struct SitePatterns {
     set: PatternSet,
     /// For each [`PatternKind`]: the numbers of its patterns.
     ranges: [Range<u32>; KINDS],
-    /// The numbers of patterns that let a request pass others.
+    /// The numbers of the patterns of rules that allow, in ascending order.
     allowing: Vec<u32>,
 }
 
@@ -51,11 +51,11 @@ impl SitePatterns {
     /// Collects the patterns of a site.
     pub fn new(site: &config::Site) -> SitePatterns {
         let mut builder = NumberedBuilder::default();
-        let access = RulePatterns::new(&site.access).patterns;
-        for (pattern, scope) in &access {
+        let access = RulePatterns::new(&site.access);
+        for (pattern, scope) in &access.patterns {
             builder.patterns.add(pattern, *scope);
         }
-        builder.end(PatternKind::AccessRule, access.len());
+        builder.end(PatternKind::AccessRule, access.patterns.len());
         let client_paths = site.tls.as_ref().map_or(&[][..], |tls| &tls.client_paths);
         for pattern in client_paths {
             builder.patterns.add(pattern, MatchScope::Access);
@@ -77,12 +77,10 @@ impl SitePatterns {
             builder.patterns.add_folder(&alias.path);
         }
         builder.end(PatternKind::Alias, site.aliases.len());
-        let allowing = (0_u32..).zip(&site.access);
-        let allowing = allowing.filter(|(_, rule)| matches!(rule.action, Action::Allow));
         SitePatterns {
             set: builder.patterns.build(indexes(site)),
             ranges: builder.ranges,
-            allowing: allowing.map(|(number, _)| number).collect(),
+            allowing: access.allowing(&site.access),
         }
     }
 

@@ -72,6 +72,7 @@ fn explain_says_why_a_target_is_refused() {
 fn no_form_of_a_path_slips_past_a_rule() {
     let front = echoing(
         "[[site.rule]]\npattern = \"/api/*/secret\"\ndeny = 403\n\
+         [[site.rule]]\npattern = \"/api/*/secret\"\ndeny = 404\n\
          [[site.rule]]\npattern = \"/admin/**\"\ndeny = 403\n\
          [[site.rule]]\npattern = \"/open/**\"\nallow = true\n\
          [[site.rule]]\npattern = \"/o*/**\"\ndeny = 403\n",
@@ -91,6 +92,9 @@ fn no_form_of_a_path_slips_past_a_rule() {
         ("/open/x", 200),
         ("/open/a%2Fb", 200),
         ("/open/a%5Cb", 200),
+        // Allowed in one of its forms only.
+        ("/other%2F../open/x", 400),
+        ("/open%2Fx", 403),
     ] {
         assert_eq!(front.get(path, "").status, status, "{path}");
     }
