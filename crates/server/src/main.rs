@@ -33,6 +33,7 @@ mod etag;
 mod explain;
 mod features;
 mod fetch;
+mod field_map;
 mod files;
 mod guard;
 mod heads;

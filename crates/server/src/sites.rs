@@ -34,8 +34,7 @@ use earlier::EarlierSites;
 pub use folders::Below;
 use folders::Folders;
 use identity::{Bases, Identity};
-use patterns::SitePatterns;
-pub use patterns::{HeaderPatterns, PathMatches};
+pub use patterns::{HeaderPatterns, PathMatches, SitePatterns};
 
 /// All sites, by listener and host name.
 pub struct Sites {

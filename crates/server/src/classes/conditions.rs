@@ -1,10 +1,12 @@
-//! The conditions of a class, and values by host name and by request field. Independent of what classes may have.
+//! The conditions of a class, and values by host name. Independent of what classes may have.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 
-use lowroad_config::{FieldLine, Members, Name, PrefixSet};
+use lowroad_config::{Members, Name, PrefixSet};
 use lowroad_http::request::Request;
+
+use crate::field_map::FieldMap;
 
 /// The properties of a request that classes match.
 pub(super) struct ClassInput<'a> {
@@ -35,7 +37,7 @@ impl ClassConditions {
             hosts.insert(name, ());
         }
         for line in &members.headers {
-            fields.insert(line, ());
+            fields.insert(&line.name, line.value.as_deref(), ());
         }
         ClassConditions {
             hosts,
@@ -51,7 +53,7 @@ impl ClassConditions {
         (self.addresses.is_empty() || self.addresses.has(input.peer))
             && (self.patterns.is_empty() || input.patterns.iter().any(has))
             && (self.hosts.is_empty() || self.hosts.get(input.host).next().is_some())
-            && (self.fields.is_empty() || self.fields.get(input.request).next().is_some())
+            && (self.fields.is_empty() || self.fields.get(input.request.fields()).next().is_some())
     }
 }
 
@@ -101,62 +103,5 @@ impl<T> HostMap<T> {
             .chain(wildcard)
             .flatten()
             .chain(&self.default)
-    }
-}
-
-/// Values by request field, with or without its value.
-pub(super) struct FieldMap<T> {
-    /// By name in lower case, in ascending order.
-    names: Vec<(Box<[u8]>, FieldValues<T>)>,
-}
-
-/// Values for one name: for any value of the field under `None`.
-type FieldValues<T> = BTreeMap<Option<Box<[u8]>>, Vec<T>>;
-
-impl<T> Default for FieldMap<T> {
-    fn default() -> Self {
-        FieldMap { names: Vec::new() }
-    }
-}
-
-impl<T> FieldMap<T> {
-    /// Adds a value for a field.
-    pub(super) fn insert(&mut self, line: &FieldLine, value: T) {
-        let name = line.name.to_ascii_lowercase().into_bytes();
-        let at = match self.position(&name) {
-            Ok(at) => at,
-            Err(at) => {
-                self.names.insert(at, (name.into(), BTreeMap::new()));
-                at
-            }
-        };
-        let wanted = line.value.as_ref().map(|value| value.as_bytes().into());
-        self.names[at].1.entry(wanted).or_default().push(value);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-
-    /// The values for all fields of a request.
-    pub(super) fn get<'s>(&'s self, request: &Request<'_>) -> impl Iterator<Item = &'s T> {
-        let mut found: Vec<&'s Vec<T>> = Vec::new();
-        if !self.is_empty() {
-            for (name, value) in request.fields() {
-                let Ok(at) = self.position(name) else {
-                    continue;
-                };
-                let values = &self.names[at].1;
-                found.extend(values.get(&None));
-                found.extend(values.get(&Some(value.trim_ascii().into())));
-            }
-        }
-        found.into_iter().flatten()
-    }
-
-    fn position(&self, name: &[u8]) -> Result<usize, usize> {
-        let lower = || name.iter().map(u8::to_ascii_lowercase);
-        self.names
-            .binary_search_by(|(known, _)| known.iter().copied().cmp(lower()))
     }
 }

@@ -10,7 +10,8 @@ use lowroad_config::{MatchScope, Pattern, PatternSet, PatternSetBuilder, PrefixM
 use lowroad_http::host;
 use lowroad_http::request::Request;
 
-use super::conditions::{ClassConditions, ClassInput, FieldMap, HostMap};
+use super::conditions::{ClassConditions, ClassInput, HostMap};
+use crate::field_map::FieldMap;
 
 /// Classes by their conditions. Numbers are those of classes in the order in which they are tried.
 pub(super) struct ClassIndex {
@@ -80,7 +81,8 @@ impl ClassIndex {
             }
         } else if !headers.is_empty() {
             for line in headers {
-                self.by_field.insert(line, number);
+                self.by_field
+                    .insert(&line.name, line.value.as_deref(), number);
             }
         } else if !hosts.is_empty() {
             for name in hosts {
@@ -110,7 +112,7 @@ impl ClassIndex {
         let mut candidates: Vec<usize> = self
             .by_address
             .get(peer)
-            .chain(self.by_field.get(request))
+            .chain(self.by_field.get(request.fields()))
             .chain(self.by_host.get(input.host))
             .chain(by_pattern)
             .chain(self.unconditional.first())

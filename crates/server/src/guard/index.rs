@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use lowroad_config as config;
 use lowroad_config::{MatchScope, Pattern, PrefixMap};
+use lowroad_http::method::Method;
 
 use super::RuleInput;
 use crate::sites::PathMatches;
@@ -30,10 +31,33 @@ pub(super) struct RuleIndex {
 /// The rules of one pattern.
 #[derive(Clone, Default)]
 struct PatternRules {
-    /// Rules for clients of all addresses, apart from exceptions.
-    for_any_address: Vec<usize>,
+    /// Rules for clients of all addresses, apart from exceptions, and all methods.
+    for_any_method: Vec<usize>,
+    /// Rules for clients of all addresses, apart from exceptions, and certain methods.
+    by_method: HashMap<String, Vec<usize>>,
     /// Whether a rule of the pattern is no fallback.
     has_access_rule: bool,
+}
+
+impl PatternRules {
+    fn insert(&mut self, number: usize, methods: &[String]) {
+        if methods.is_empty() {
+            self.for_any_method.push(number);
+        }
+        for method in methods {
+            let rules = self.by_method.entry(method.clone()).or_default();
+            rules.push(number);
+        }
+    }
+
+    /// The rules for a method. HEAD is a GET without the body; a rule for both comes twice.
+    fn of_method(&self, method: Method) -> impl Iterator<Item = &usize> {
+        let is_head = method == Method::Head;
+        let of_get = is_head.then(|| self.by_method.get("GET")).flatten();
+        let of_method = self.by_method.get(method.as_str()).into_iter();
+        let of_method = of_method.chain(of_get).flatten();
+        self.for_any_method.iter().chain(of_method)
+    }
 }
 
 impl<'r> RulePatterns<'r> {
@@ -84,7 +108,7 @@ impl RuleIndex {
             let of_pattern = &mut index.by_pattern[index.pattern_of[number]];
             of_pattern.has_access_rule |= !matches!(rule.action, config::Action::Fallback(_));
             if rule.addresses.is_empty() {
-                of_pattern.for_any_address.push(number);
+                of_pattern.insert(number, &rule.methods);
             }
             for prefix in &rule.addresses {
                 index.by_address.insert(prefix, number);
@@ -115,13 +139,47 @@ impl RuleIndex {
             return rules;
         }
         for pattern in found {
-            rules.extend(&self.by_pattern[pattern].for_any_address);
+            rules.extend(self.by_pattern[pattern].of_method(input.method));
         }
         let for_address = self.by_address.get(input.peer).copied();
         rules.extend(for_address.filter(|number| self.has_pattern(*number, matches)));
         rules.sort_unstable();
-        // Several prefixes of a rule may contain the address.
+        // Several prefixes of a rule may contain the address, and several of its methods be meant.
         rules.dedup();
         rules
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::sites::SitePatterns;
+
+    #[test]
+    fn rules_for_other_methods_are_not_looked_at() {
+        let mut text = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"/srv\"\n".to_owned();
+        let mut rule = |methods: &str| {
+            text += &format!("[[site.rule]]\npattern = \"/a/**\"\n{methods}\ndeny = 403\n");
+        };
+        for _ in 0..1000 {
+            rule("methods = [\"PUT\"]");
+        }
+        rule("methods = [\"HEAD\", \"GET\"]");
+        rule("");
+        rule("methods = [\"GET\"]");
+        let config = config::parse(&text, Path::new("lowroad.toml")).expect("a configuration");
+        let site = &config.sites[0];
+        let patterns = SitePatterns::new(site);
+        let index = RuleIndex::new(&site.access);
+        let rules = |method: Method| {
+            let peer = [127, 0, 0, 1].into();
+            index.rules(&patterns.of(b"/a/b", None), RuleInput { method, peer })
+        };
+        assert_eq!(rules(Method::Get), [1000, 1001, 1002]);
+        assert_eq!(rules(Method::Head), [1000, 1001, 1002]);
+        assert_eq!(rules(Method::Post), [1001]);
+        assert_eq!(rules(Method::Put).len(), 1001);
     }
 }

@@ -140,7 +140,8 @@ impl Opened<'_> {
             let spools = rules.response_buffering.then(|| self.spools.clone());
             Ok(Route::new(rules, label, handler, spools))
         });
-        routes.collect::<Result<_, String>>().map(Routes::new)
+        let routes = routes.collect::<Result<_, String>>()?;
+        Ok(Routes::new(routes, &site.routes))
     }
 
     /// The modules themselves, once all routes are made.

@@ -32,16 +32,23 @@ pub fn hold(conditions: &Conditions, request: &Request<'_>) -> bool {
             values.any(|(_, found)| is(value, found))
         })
         && cookies.iter().all(|(name, value)| {
-            let mut pairs = request
-                .fields()
-                .filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"))
-                .flat_map(|(_, pairs)| pairs.split(|byte| *byte == b';'));
-            pairs.any(|pair| {
-                let rest = pair.trim_ascii().strip_prefix(name.as_bytes());
-                let found = rest.and_then(|rest| rest.strip_prefix(b"="));
-                found.is_some_and(|found| is(value, found))
-            })
+            let mut named = request_cookies(request).filter(|(known, _)| *known == name.as_bytes());
+            named.any(|(_, found)| is(value, found))
         })
+}
+
+/// The cookies of a request (RFC 6265 §4.2.1), name and value of each.
+pub fn request_cookies<'b>(
+    request: &Request<'b>,
+) -> impl Iterator<Item = (&'b [u8], &'b [u8])> + use<'b> {
+    let fields = request.fields();
+    let cookies = fields.filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
+    let pairs = cookies.flat_map(|(_, pairs)| pairs.split(|byte| *byte == b';'));
+    pairs.filter_map(|pair| {
+        let pair = pair.trim_ascii();
+        let end = pair.iter().position(|byte| *byte == b'=')?;
+        Some((&pair[..end], &pair[end + 1..]))
+    })
 }
 
 fn is(wanted: &Option<String>, found: &[u8]) -> bool {

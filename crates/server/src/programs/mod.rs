@@ -16,6 +16,7 @@ mod lanes;
 pub mod modules;
 #[cfg_attr(not(feature = "sql"), path = "../without/pages.rs")]
 mod pages;
+pub mod route_index;
 pub mod routes;
 #[cfg_attr(not(feature = "programs"), path = "../without/scripts.rs")]
 pub mod scripts;

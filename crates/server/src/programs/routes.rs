@@ -18,6 +18,7 @@ use crate::dynamic::elsewhere::{self, Elsewhere};
 use crate::programs::conditions;
 use crate::programs::counts::{Counts, one};
 use crate::programs::faults::Faults;
+use crate::programs::route_index::RouteIndex;
 use crate::sites::PathMatches;
 
 /// Paths that a program answers for.
@@ -65,7 +66,10 @@ pub struct Route {
 
 /// The routes of a site, in the order of their configuration.
 #[derive(Default)]
-pub struct Routes(Vec<Arc<Route>>);
+pub struct Routes {
+    all: Vec<Arc<Route>>,
+    index: RouteIndex,
+}
 
 impl Route {
     /// A route by its configuration and its program.
@@ -179,14 +183,17 @@ impl Route {
 }
 
 impl Routes {
-    /// Routes in their order.
-    pub fn new(routes: Vec<Route>) -> Routes {
-        Routes(routes.into_iter().map(Arc::new).collect())
+    /// Routes in their order, and their configuration.
+    pub fn new(routes: Vec<Route>, rules: &[config::Route]) -> Routes {
+        Routes {
+            index: RouteIndex::new(rules),
+            all: routes.into_iter().map(Arc::new).collect(),
+        }
     }
 
     /// The same, where responses of these others may be stored under the same keys.
     pub fn storing_as(mut self, others: &Routes) -> Routes {
-        for (route, other) in self.0.iter_mut().zip(&others.0) {
+        for (route, other) in self.all.iter_mut().zip(&others.all) {
             if let Some(route) = Arc::get_mut(route) {
                 route.stores = other.stores.clone();
             }
@@ -196,18 +203,18 @@ impl Routes {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Route> {
-        self.0.iter().map(|route| &**route)
+        self.all.iter().map(|route| &**route)
     }
 
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// A route for a path, regardless of files and of the route's other conditions.
     pub fn of(&self, matches: &PathMatches<'_>) -> Option<&Arc<Route>> {
-        self.for_path(matches).find(|route| !route.missing)
+        self.all.get(self.index.first(matches, false)?)
     }
 
     /// The route for a request with a path, regardless of files.
@@ -219,16 +226,14 @@ impl Routes {
         matches: &PathMatches<'_>,
         request: &Request<'_>,
     ) -> Result<Option<&Arc<Route>>, NoRoute> {
-        if let Some(first) = self.0.first().filter(|route| route.is_for_all) {
+        if let Some(first) = self.all.first().filter(|route| route.is_for_all) {
             return Ok(Some(first));
         }
-        let mut covering = self.for_path(matches).filter(|route| !route.missing);
-        let Some(first) = covering.next() else {
+        if self.index.first(matches, false).is_none() {
             return Ok(None);
-        };
-        let mut fitting = std::iter::once(first).chain(covering);
-        let fits = |route: &&Arc<Route>| conditions::hold(&route.conditions, request);
-        fitting.find(fits).map(Some).ok_or(NoRoute)
+        }
+        let found = self.find(matches, request, |route| !route.missing);
+        found.map(Some).ok_or(NoRoute)
     }
 
     /// The route for a request whose path has encoded slashes or backslashes: no file has it, so the first route that
@@ -238,15 +243,13 @@ impl Routes {
         matches: &PathMatches<'_>,
         request: &Request<'_>,
     ) -> Option<&Arc<Route>> {
-        let mut covering = self
-            .for_path(matches)
-            .filter(|route| conditions::hold(&route.conditions, request));
-        covering.next().filter(|route| route.takes_slashes)
+        let first = self.find(matches, request, |_| true);
+        first.filter(|route| route.takes_slashes)
     }
 
     /// The path of the index file of a folder that isn't here, where a program may have it.
     pub fn remote_index(&self, folder: &[u8]) -> Option<Vec<u8>> {
-        let index = self.0.iter().find_map(|it| it.remote_index.as_ref())?;
+        let index = self.all.iter().find_map(|it| it.remote_index.as_ref())?;
         folder
             .ends_with(b"/")
             .then(|| [folder, index.as_bytes()].concat())
@@ -264,7 +267,7 @@ impl Routes {
 
     /// A route for a path without a file, regardless of the route's other conditions.
     pub fn of_missing(&self, matches: &PathMatches<'_>) -> Option<&Arc<Route>> {
-        self.for_path(matches).find(|route| route.missing)
+        self.all.get(self.index.first(matches, true)?)
     }
 
     /// The route for a request with a path that has no file.
@@ -273,12 +276,21 @@ impl Routes {
         matches: &PathMatches<'_>,
         request: &Request<'_>,
     ) -> Option<&Arc<Route>> {
-        self.for_path(matches)
-            .find(|route| route.missing && conditions::hold(&route.conditions, request))
+        self.find(matches, request, |route| route.missing)
     }
 
-    fn for_path(&self, matches: &PathMatches<'_>) -> impl Iterator<Item = &Arc<Route>> {
-        matches.routes().filter_map(|number| self.0.get(number))
+    /// The first route for a request with a path that is also `fit`.
+    fn find(
+        &self,
+        matches: &PathMatches<'_>,
+        request: &Request<'_>,
+        fit: impl Fn(&Route) -> bool,
+    ) -> Option<&Arc<Route>> {
+        let found = self.index.find(matches, request, |number| {
+            let route = self.all.get(number);
+            route.is_some_and(|it| fit(it) && conditions::hold(&it.conditions, request))
+        });
+        self.all.get(found?)
     }
 }
 

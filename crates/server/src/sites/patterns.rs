@@ -8,6 +8,7 @@ use lowroad_config as config;
 use lowroad_config::{MatchScope, PatternSet, PatternSetBuilder, RouteTo, slash_forms};
 
 use crate::guard::RulePatterns;
+use crate::programs::route_index::RoutePatterns;
 
 /// The kind of rule that a pattern belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +70,11 @@ impl SitePatterns {
             builder.patterns.add_capturing(&rewrite.from);
         }
         builder.end(PatternKind::Rewrite, site.rewrites.len());
-        for route in &site.routes {
-            builder.patterns.add(&route.pattern, MatchScope::Script);
+        let routes = RoutePatterns::new(&site.routes).patterns;
+        for pattern in &routes {
+            builder.patterns.add(pattern, MatchScope::Script);
         }
-        builder.end(PatternKind::Route, site.routes.len());
+        builder.end(PatternKind::Route, routes.len());
         for alias in &site.aliases {
             builder.patterns.add_folder(&alias.path);
         }
@@ -133,7 +135,7 @@ impl PathMatches<'_> {
         self.of_kind(PatternKind::Rewrite)
     }
 
-    /// The numbers of the routes, in their order.
+    /// The indexes of the routes' patterns, as [`RoutePatterns`] lists them.
     pub fn routes(&self) -> impl Iterator<Item = usize> {
         self.of_kind(PatternKind::Route)
     }

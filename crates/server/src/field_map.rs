@@ -1,0 +1,64 @@
+//! Values by the name of a field or cookie, and by its content.
+
+use std::collections::BTreeMap;
+
+/// Values by field, for one content or for any.
+pub struct FieldMap<T> {
+    /// By name in lower case, in ascending order.
+    names: Vec<(Box<[u8]>, FieldValues<T>)>,
+}
+
+/// Values for one name: for any value of the field under `None`.
+type FieldValues<T> = BTreeMap<Option<Box<[u8]>>, Vec<T>>;
+
+impl<T> Default for FieldMap<T> {
+    fn default() -> Self {
+        FieldMap { names: Vec::new() }
+    }
+}
+
+impl<T> FieldMap<T> {
+    /// Adds a value for a field of this name, with any content if `wanted` is none.
+    pub fn insert(&mut self, name: &str, wanted: Option<&str>, value: T) {
+        let name = name.to_ascii_lowercase().into_bytes();
+        let at = match self.position(&name) {
+            Ok(at) => at,
+            Err(at) => {
+                self.names.insert(at, (name.into(), BTreeMap::new()));
+                at
+            }
+        };
+        let wanted = wanted.map(|wanted| wanted.as_bytes().into());
+        self.names[at].1.entry(wanted).or_default().push(value);
+    }
+
+    /// Whether it has no values.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The values for these fields: name and content of each.
+    pub fn get<'s, 'f>(
+        &'s self,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
+    ) -> impl Iterator<Item = &'s T> {
+        let mut found: Vec<&'s Vec<T>> = Vec::new();
+        if !self.is_empty() {
+            for (name, value) in fields {
+                let Ok(at) = self.position(name) else {
+                    continue;
+                };
+                let values = &self.names[at].1;
+                found.extend(values.get(&None));
+                found.extend(values.get(&Some(value.into())));
+            }
+        }
+        found.into_iter().flatten()
+    }
+
+    fn position(&self, name: &[u8]) -> Result<usize, usize> {
+        let lower = || name.iter().map(u8::to_ascii_lowercase);
+        self.names
+            .binary_search_by(|(known, _)| known.iter().copied().cmp(lower()))
+    }
+}

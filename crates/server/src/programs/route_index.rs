@@ -1,0 +1,237 @@
+//! Finds the routes of a request. Routes with one pattern are matched together, and those of them with conditions are found
+//! by the request's method, fields and cookies: a route for other paths or other requests costs nothing.
+
+use std::collections::HashMap;
+
+use lowroad_config as config;
+use lowroad_config::{Conditions, Pattern};
+use lowroad_http::request::Request;
+
+use super::conditions::request_cookies;
+use crate::field_map::FieldMap;
+use crate::sites::PathMatches;
+
+/// The different patterns of routes, in the order of their first routes.
+pub struct RoutePatterns<'r> {
+    /// Each pattern once.
+    pub patterns: Vec<&'r Pattern>,
+    /// The index of each route's pattern.
+    pattern_of: Vec<usize>,
+}
+
+/// The numbers of routes, by pattern and by condition.
+#[derive(Default)]
+pub(super) struct RouteIndex(Vec<PatternRoutes>);
+
+/// The routes of one pattern. All numbers are in ascending order.
+#[derive(Default)]
+struct PatternRoutes {
+    /// The first route for paths with and without a file.
+    first: Option<usize>,
+    /// The first route for paths without a file.
+    first_missing: Option<usize>,
+    unconditional: Vec<usize>,
+    by_field: FieldMap<usize>,
+    /// Routes that want no field.
+    by_cookie: FieldMap<usize>,
+    /// Routes that want neither field nor cookie.
+    by_method: HashMap<String, Vec<usize>>,
+}
+
+impl<'r> RoutePatterns<'r> {
+    /// The patterns of these routes.
+    pub fn new(routes: &'r [config::Route]) -> RoutePatterns<'r> {
+        let mut indexes = HashMap::new();
+        let mut patterns = Vec::new();
+        let pattern_of = routes.iter().map(|route| {
+            let text = route.pattern.to_string();
+            *indexes.entry(text).or_insert_with(|| {
+                patterns.push(&route.pattern);
+                patterns.len() - 1
+            })
+        });
+        let pattern_of = pattern_of.collect();
+        RoutePatterns {
+            patterns,
+            pattern_of,
+        }
+    }
+}
+
+impl RouteIndex {
+    /// For routes in their order.
+    pub(super) fn new(routes: &[config::Route]) -> RouteIndex {
+        let patterns = RoutePatterns::new(routes);
+        let mut index = RouteIndex::default();
+        index
+            .0
+            .resize_with(patterns.patterns.len(), PatternRoutes::default);
+        for (number, route) in routes.iter().enumerate() {
+            let of_pattern = &mut index.0[patterns.pattern_of[number]];
+            let first = match route.missing {
+                true => &mut of_pattern.first_missing,
+                false => &mut of_pattern.first,
+            };
+            first.get_or_insert(number);
+            of_pattern.insert(number, &route.conditions);
+        }
+        index
+    }
+
+    /// The first route whose pattern a path matches, whatever its conditions.
+    pub(super) fn first(&self, matches: &PathMatches<'_>, is_missing: bool) -> Option<usize> {
+        let found = self.of(matches).filter_map(|routes| match is_missing {
+            true => routes.first_missing,
+            false => routes.first,
+        });
+        found.min()
+    }
+
+    /// The first route whose pattern a path matches and which is `fit`. Asks that of routes only whose conditions may hold.
+    pub(super) fn find(
+        &self,
+        matches: &PathMatches<'_>,
+        request: &Request<'_>,
+        fit: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let found = self.of(matches);
+        found.filter_map(|routes| routes.find(request, &fit)).min()
+    }
+
+    fn of(&self, matches: &PathMatches<'_>) -> impl Iterator<Item = &PatternRoutes> {
+        matches.routes().filter_map(|pattern| self.0.get(pattern))
+    }
+}
+
+impl PatternRoutes {
+    fn insert(&mut self, number: usize, conditions: &Conditions) {
+        let Conditions {
+            methods,
+            headers,
+            cookies,
+        } = conditions;
+        // A condition that names a content excludes more requests than another.
+        let named = |all: &[(String, Option<String>)]| {
+            let exact = all.iter().find(|(_, content)| content.is_some());
+            exact.or(all.first()).cloned()
+        };
+        if let Some((name, content)) = named(headers) {
+            self.by_field.insert(&name, content.as_deref(), number);
+        } else if let Some((name, content)) = named(cookies) {
+            self.by_cookie.insert(&name, content.as_deref(), number);
+        } else if methods.is_empty() {
+            self.unconditional.push(number);
+        } else {
+            for method in methods {
+                self.by_method
+                    .entry(method.clone())
+                    .or_default()
+                    .push(number);
+            }
+        }
+    }
+
+    fn find(&self, request: &Request<'_>, fit: &impl Fn(usize) -> bool) -> Option<usize> {
+        let fits = |number: &usize| fit(*number);
+        let unconditional = self.unconditional.iter().copied().find(fits);
+        let is_plain =
+            self.by_field.is_empty() && self.by_cookie.is_empty() && self.by_method.is_empty();
+        if is_plain {
+            return unconditional;
+        }
+        let of_method = self.by_method.get(request.method.as_str());
+        let of_method = of_method.into_iter().flatten().copied().find(fits);
+        let of_field = self.by_field.get(request.fields());
+        let of_cookie = self.by_cookie.get(request_cookies(request));
+        let conditional = of_field.chain(of_cookie).copied().filter(fits).min();
+        [unconditional, of_method, conditional]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::path::Path;
+
+    use lowroad_http::h1::parse;
+    use lowroad_http::limits::Limits;
+
+    use super::super::conditions::hold;
+    use super::*;
+    use crate::sites::SitePatterns;
+
+    /// A site with routes of these keys.
+    fn site(routes: impl IntoIterator<Item = String>) -> config::Site {
+        let mut text = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"/srv\"\n".to_owned();
+        for route in routes {
+            text += &format!("[[site.route]]\n{route}\nfastcgi = \"127.0.0.1:9\"\n");
+        }
+        let config = config::parse(&text, Path::new("lowroad.toml"));
+        config.expect("a configuration").sites.remove(0)
+    }
+
+    /// The first route for a request for `/a` if that is a file, and how many routes were looked at. Each pattern in these
+    /// tests matches the path.
+    fn find(site: &config::Site, request: &str) -> (Option<usize>, usize) {
+        let head = parse(request.as_bytes(), &Limits::default());
+        let request = head.expect("a request").expect("a whole one").request;
+        let fits = |route: &config::Route| !route.missing && hold(&route.conditions, &request);
+        let patterns = SitePatterns::new(site);
+        let looks = Cell::new(0);
+        let index = RouteIndex::new(&site.routes);
+        let found = index.find(&patterns.of(b"/a", None), &request, |number| {
+            looks.set(looks.get() + 1);
+            fits(&site.routes[number])
+        });
+        assert_eq!(found, site.routes.iter().position(fits), "{request:?}");
+        (found, looks.get())
+    }
+
+    #[test]
+    fn the_first_route_that_fits_is_found() {
+        let keys = [
+            "pattern = \"/a\"\nheader = [\"X-Tier: gold\"]",
+            "pattern = \"/**\"\nheader = [\"x-tier\"]\nmethods = [\"PUT\"]",
+            "pattern = \"/a\"\ncookie = [\"beta=1\"]",
+            "pattern = \"/**\"\ncookie = [\"beta\"]\nmissing = true",
+            "pattern = \"/a\"\nmethods = [\"POST\", \"PUT\"]",
+            "pattern = \"/**\"\ncookie = [\"beta\"]",
+            "pattern = \"/a\"",
+        ];
+        let site = site(keys.map(str::to_owned));
+        for (method, fields, wanted) in [
+            ("GET", "X-TIER: gold\r\n", 0),
+            ("GET", "X-Tier: silver\r\n", 6),
+            ("PUT", "X-Tier: silver\r\n", 1),
+            ("GET", "Cookie: alpha=2;  beta=1\r\n", 2),
+            ("GET", "Cookie: alpha=2\r\nCookie: beta=2=3\r\n", 5),
+            ("GET", "Cookie: beta\r\n", 6),
+            ("PUT", "Cookie: beta=2\r\n", 4),
+            (
+                "POST",
+                "X-Tier: gold\r\nX-Tier: silver\r\nCookie: beta=1\r\n",
+                0,
+            ),
+            ("POST", "Cookie: beta=1\r\n", 2),
+            ("GET", "", 6),
+        ] {
+            let request = format!("{method} /a HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+            assert_eq!(find(&site, &request).0, Some(wanted), "{request}");
+        }
+    }
+
+    #[test]
+    fn routes_for_other_requests_are_not_looked_at() {
+        let request = "GET /a HTTP/1.1\r\nHost: h\r\nX-Tier: 7\r\nCookie: b=7\r\n\r\n";
+        for condition in ["header = [\"X-Tier: N\"]", "cookie = [\"b=N\"]"] {
+            let key = |at: usize| condition.replace('N', &at.to_string());
+            let routes = (0..1000).map(|at| format!("pattern = \"/a\"\n{}", key(at)));
+            assert_eq!(find(&site(routes), request), (Some(7), 1), "{condition}");
+        }
+        let puts = (0..1000).map(|_| "pattern = \"/a\"\nmethods = [\"PUT\"]".to_owned());
+        assert_eq!(find(&site(puts), request), (None, 0));
+    }
+}
