@@ -15,6 +15,9 @@ use crate::{
     ProxyProtocol, RouteTo, Site,
 };
 
+/// The greatest `retry_body_max`: each request under way may hold so much memory.
+const RETRY_BODY_MAX: u64 = 16 << 20;
+
 const REFUSED: Refused = Refused {
     what: "the URL of an origin",
     allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; without a path, since paths are passed on as they come",
@@ -24,7 +27,7 @@ const REFUSED: Refused = Refused {
 pub(crate) fn of_route(section: &Section<'_>, item: &Item<'_>) -> Option<Origin> {
     let is_url = item.value_text().is_none_or(|text| text.contains(':'));
     if !is_url {
-        for key in ["connections", "connect_timeout"] {
+        for key in ["connections", "connect_timeout", "retry_body_max"] {
             section.only_with(key, "a URL as origin; [[origin]] has one of its own");
         }
         return named::name(item).map(Origin::named);
@@ -32,12 +35,13 @@ pub(crate) fn of_route(section: &Section<'_>, item: &Item<'_>) -> Option<Origin>
     Some(reached(section, Origin::new(item.read(url)?)))
 }
 
-/// The same, with what a section says of its connections.
+/// The same, with what a section sets for single connections and requests.
 fn reached(section: &Section<'_>, origin: Origin) -> Origin {
     let connect_timeout_ms = origin.connect_timeout_ms;
     Origin {
         connections_max: count(section, "connections", origin.connections_max, 1..=65_536),
         connect_timeout_ms: section.duration_ms("connect_timeout", connect_timeout_ms, 1..=DAY_MS),
+        retry_body_max: section.size("retry_body_max", origin.retry_body_max, 0..=RETRY_BODY_MAX),
         ..origin
     }
 }

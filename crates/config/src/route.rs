@@ -22,7 +22,7 @@ use std::path::PathBuf;
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 21] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 22] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
         "response_buffering",
@@ -42,6 +42,7 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 21] = [
     ("balance", &["fastcgi"]),
     ("connections", &["fastcgi", "origin"]),
     ("connect_timeout", &["origin"]),
+    ("retry_body_max", &["origin"]),
     ("tunnels", &["origin"]),
     ("client_share", &["origin"]),
     ("own_redirects", &["origin"]),

@@ -27,7 +27,7 @@ use lowroad_http::method::Method;
 use lowroad_http::proxy_protocol::{Ends, write_v1, write_v2};
 use lowroad_http::status::Status;
 use lowroad_origin::group::{NoMember, Outcome};
-use lowroad_origin::retry::{Body as Left, Failed, Seen};
+use lowroad_origin::retry::{Body as Left, Failed, NotAgain, Seen};
 use lowroad_origin::{Patience, Unavailable};
 
 use self::forward::ForwardTerms;
@@ -62,6 +62,8 @@ pub struct ProxyHandler {
     names_no_server: bool,
     /// See [`Origin::adds_via`].
     adds_via: bool,
+    /// See [`Origin::retry_body_max`].
+    retry_body_max: u64,
     terms: Terms,
 }
 
@@ -75,7 +77,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn take_from(request: &mut Request, leave: Leave) -> Asked {
+    fn take_from(request: &mut Request, leave: Leave, retry_body_max: u64) -> Asked {
         let body = std::mem::take(&mut request.body);
         let len = match (&body.stream, body.len) {
             (None, _) if anticipates_content(request.method) => BodyLen::Known(0),
@@ -85,7 +87,9 @@ impl Asked {
             (Some(_), _) => BodyLen::Unknown,
         };
         Asked {
-            body: body.stream.map(RequestBody::new),
+            body: body
+                .stream
+                .map(|stream| RequestBody::new(stream, retry_body_max)),
             len,
             leave: Some(leave),
             interims: std::mem::take(&mut request.interims),
@@ -119,6 +123,7 @@ impl ProxyHandler {
             first_byte,
             names_no_server: route.own_redirects,
             adds_via: origin.adds_via,
+            retry_body_max: origin.retry_body_max,
             terms: Terms {
                 silence,
                 notice,
@@ -184,8 +189,15 @@ impl ProxyHandler {
         asked: &mut Asked,
     ) -> Result<Failure, Failure> {
         let Stopped {
-            failure, outcome, ..
+            mut failure,
+            outcome,
+            ..
         } = stopped;
+        let is_repeatable = is_idempotent(request) || !stopped.sent;
+        let is_body_too_large = stopped.is_stale && is_repeatable && stopped.body.is_none();
+        if is_body_too_large {
+            self.count_unrepeated(place, &mut failure);
+        }
         if outcome != Outcome::Cancelled {
             place.failed(&failure.detail);
         }
@@ -219,8 +231,21 @@ impl ProxyHandler {
                 (self.terms.notice)(&format!("{}; another server is asked", failure.detail));
                 Ok(failure)
             }
+            Err(NotAgain::BodyConsumed) if !is_body_too_large && !failed.timed_out => {
+                self.count_unrepeated(place, &mut failure);
+                Err(failure)
+            }
             Err(_) => Err(failure),
         }
+    }
+
+    /// Counts a request that only the size of its body kept from being repeated, and adds that to its failure.
+    fn count_unrepeated(&self, place: &Place, failure: &mut Failure) {
+        place.count_unrepeated();
+        failure.detail.push_str(&format!(
+            "; the request was not repeated, since its body is larger than retry_body_max ({} bytes)",
+            self.retry_body_max
+        ));
     }
 
     /// Puts the request to a server. `fresh` = on no connection that was used before.
@@ -441,7 +466,7 @@ impl Handler for ProxyHandler {
             }));
         }
         let mut asked = match self.enter(&request) {
-            Ok(leave) => Asked::take_from(&mut request, leave),
+            Ok(leave) => Asked::take_from(&mut request, leave, self.retry_body_max),
             Err(failure) => return Begun::Answered(Err(failure)),
         };
         // What a block captures is there once, what a function is given twice.

@@ -24,6 +24,9 @@ pub struct Origin {
     pub tries_max: u32,
     /// How many requests of 100 may be asked again, 0 to 100. Default 20. Key `retry_percent`.
     pub retry_percent: u32,
+    /// How much of a request's body is kept so that the request can be repeated, in bytes, 0 to 16 MiB. Default 65 536. Key
+    /// `retry_body_max`.
+    pub retry_body_max: u64,
     /// What Host servers get. Default the client's. Key `host`.
     pub host: OriginHost,
     /// How TLS is spoken with servers whose URL is `https:`. `[origin.tls]`
@@ -51,6 +54,7 @@ impl Origin {
             timeout_ms: None,
             tries_max: 3,
             retry_percent: 20,
+            retry_body_max: 64 << 10,
             host: OriginHost::default(),
             tls: OriginTls::default(),
             proxy_protocol: None,

@@ -556,7 +556,7 @@ fn a_route_names_an_origin_of_several_servers() {
     let found = origin_of(&with_origin(
         "servers = [\"http://10.0.0.1:3000\", { url = \"https://b.internal\", weight = 3, backup = true }]\n\
          balance = \"hash\"\nhash = \"cookie:id\"\nconnect_timeout = \"1s\"\ntimeout = \"2s\"\nconnections = 8\n\
-         tries = 2\nretry_percent = 10\nhost = \"www.example.com\"\n\
+         tries = 2\nretry_percent = 10\nretry_body_max = \"1M\"\nhost = \"www.example.com\"\n\
          check = { path = \"/up?a\", interval = \"1s\", timeout = \"500ms\", status = \"200,204\", rise = 1, fall = 2 }\n\
          tls = { verify = false, ca = \"ca.pem\", name = \"b\", certificate = \"c.pem\", key = \"k.pem\" }",
     ));
@@ -584,6 +584,7 @@ fn a_route_names_an_origin_of_several_servers() {
         timeout_ms: Some(2000),
         tries_max: 2,
         retry_percent: 10,
+        retry_body_max: 1 << 20,
         host: OriginHost::Name("www.example.com".into()),
         tls: OriginTls {
             verify: false,

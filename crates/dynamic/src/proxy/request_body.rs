@@ -8,15 +8,14 @@ use lowroad_engine::stream::{Next, Receiver};
 
 use crate::Fields;
 
-/// A longer body is not kept: the memory that each request under way may hold.
-const KEPT_LEN_MAX: usize = 64 << 10;
-
 /// A body that comes from a client.
 pub struct RequestBody {
     stream: Receiver,
     /// All pieces that have come; none once there were too many.
     kept: Vec<Bytes>,
     kept_len: usize,
+    /// A longer body is not kept.
+    kept_len_max: u64,
     is_kept: bool,
     /// Pieces of `kept` that the server was given.
     given: usize,
@@ -26,12 +25,13 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// The body of a stream from which nothing was taken.
-    pub fn new(stream: Receiver) -> RequestBody {
+    /// The body of a stream from which nothing was taken. `kept_len_max`: a longer one can't be repeated.
+    pub fn new(stream: Receiver, kept_len_max: u64) -> RequestBody {
         RequestBody {
             stream,
             kept: Vec::new(),
             kept_len: 0,
+            kept_len_max,
             is_kept: true,
             given: 0,
             is_over: false,
@@ -72,7 +72,7 @@ impl RequestBody {
 
     fn keep(&mut self, piece: &Bytes) {
         self.kept_len = self.kept_len.saturating_add(piece.len());
-        self.is_kept &= self.kept_len <= KEPT_LEN_MAX;
+        self.is_kept &= self.kept_len as u64 <= self.kept_len_max;
         if self.is_kept {
             self.kept.push(piece.clone());
             self.given += 1;

@@ -26,6 +26,8 @@ pub struct Place {
     pub host: Box<[u8]>,
     /// By what scheme it is reached: `http` or `https`.
     pub scheme: &'static str,
+    /// Requests that could not be repeated.
+    unrepeated: AtomicU64,
     /// What went wrong last.
     latest: Mutex<Option<Box<str>>>,
 }
@@ -38,6 +40,7 @@ impl Place {
             pool,
             host: host.as_bytes().into(),
             scheme,
+            unrepeated: AtomicU64::new(0),
             latest: Mutex::default(),
         }
     }
@@ -45,6 +48,11 @@ impl Place {
     /// Something went wrong: for status.
     pub fn failed(&self, why: &str) {
         *self.latest() = Some(why.into());
+    }
+
+    /// Counts a request that was not repeated, since its body was larger than what is kept.
+    pub fn count_unrepeated(&self) {
+        self.unrepeated.fetch_add(1, Relaxed);
     }
 
     fn latest(&self) -> MutexGuard<'_, Option<Box<str>>> {
@@ -55,12 +63,14 @@ impl Place {
     fn text(&self) -> String {
         let counts = self.pool.counts();
         let mut text = format!(
-            "{} connections in use, {} kept, {} opened, {} used again, {} did not come about",
+            "{} connections in use, {} kept, {} opened, {} used again, {} did not come about, \
+             {} requests not repeated (body too large)",
             counts.connections_max.saturating_sub(counts.free),
             counts.idle,
             counts.opened,
             counts.reused,
-            counts.failed
+            counts.failed,
+            self.unrepeated.load(Relaxed)
         );
         if let Some(why) = &*self.latest() {
             text.push_str(&format!("; latest failure: {why}"));

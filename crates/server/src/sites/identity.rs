@@ -224,6 +224,7 @@ fn origin_without_limits(origin: &config::Origin) -> config::Origin {
         timeout_ms: None,
         tries_max: default.tries_max,
         retry_percent: default.retry_percent,
+        retry_body_max: default.retry_body_max,
         ..origin.clone()
     }
 }
@@ -341,6 +342,7 @@ mod tests {
             "timeout = 9\n",
             "tries = 1\n",
             "retry_percent = 9\n",
+            "retry_body_max = 9\n",
         ] {
             assert!(of_origin("", origin).continues(&same), "{origin}");
         }

@@ -137,6 +137,43 @@ fn an_idempotent_request_is_repeated_with_its_body_and_the_fields_behind_it() {
 }
 
 #[test]
+fn a_body_beyond_the_limit_is_not_repeated_and_counted() {
+    let chunked = |len: usize| {
+        let body = "x".repeat(len);
+        format!("Transfer-Encoding: chunked\r\n\r\n{len:x}\r\n{body}\r\n0\r\n\r\n")
+    };
+    let sized = |len: usize| format!("Content-Length: {len}\r\n\r\n{}", "x".repeat(len));
+    for (limit, method, rest, status, unrepeated) in [
+        ("4K", "PUT", sized(4096), 200, 0),
+        ("4K", "PUT", chunked(4096), 200, 0),
+        ("4K", "PUT", sized(4097), 502, 1),
+        ("4K", "PUT", chunked(4097), 502, 1),
+        ("0", "DELETE", sized(1), 502, 1),
+        ("0", "DELETE", "\r\n".into(), 200, 0),
+        ("1M", "PUT", sized(1 << 20), 200, 0),
+        // It is not repeated whatever its body.
+        ("4K", "POST", sized(4097), 502, 0),
+    ] {
+        let origin = Origin::start(|asked, stream| {
+            // The second request meets the end of its kept connection.
+            asked.number != 1
+                && stream
+                    .write_all(response("200 OK", "", "ok").as_bytes())
+                    .is_ok()
+        });
+        let front = Front::routing(origin, &format!("retry_body_max = \"{limit}\""));
+        let mut client = front.connect();
+        assert_eq!(client.get("/", "").text(), "ok");
+        client.send(format!("{method} / HTTP/1.1\r\nHost: h\r\n{rest}"));
+        let name = format!("{limit}: {method} with {} bytes", rest.len());
+        assert_eq!(client.response().status, status, "{name}");
+        let counted = format!(", {unrepeated} requests not repeated (body too large)");
+        let said = front.say(&["status"]);
+        assert!(said.contains(&counted), "{name}: {said}");
+    }
+}
+
+#[test]
 fn an_origin_that_is_not_there_is_502() {
     let url = format!("http://127.0.0.1:{}", free_port());
     let server = Server::start(PROGRAM, &["accelerate", &url, "--listen", "127.0.0.1:0"]);
