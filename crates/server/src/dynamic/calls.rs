@@ -4,6 +4,10 @@
 //! Equal requests whose responses may turn out to be storable are put to the program once: the others wait for the head of
 //! the first response, and read it with the first if it is stored. If it is not, they are put to the program at once, and
 //! the next ones do not wait. Where responses are known to vary, only requests for the same variant are equal.
+//!
+//! Requests for single ranges of one object count as equal, whichever range each asks for: an origin may ignore Range. If
+//! it answers the first with the whole (200), that answers the others. If it answers with a part (206), the others are put
+//! to it at once; that is remembered for the key, and later requests for ranges do not wait.
 
 mod request;
 mod task;
@@ -29,7 +33,7 @@ use crate::clock;
 use crate::dynamic::invalidating::Changed;
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::{Key, Wants};
+use crate::dynamic::reuse::{Key, Wants, is_plain_range};
 use crate::dynamic::storing::{Stored, Storing, Way};
 use crate::dynamic::validating::{self, Stale};
 use crate::fetch::Fetcher;
@@ -111,7 +115,7 @@ impl Calls {
         let route = call.route;
         let purges = self.purges(call);
         let key = call.key.as_ref();
-        let role = key.and_then(|key| self.share(key, route, exchange.id, purges));
+        let role = key.and_then(|key| self.share(key, call, exchange.id, purges));
         let (shared, work) = match role {
             Some(Role::Waits(work)) => {
                 one(&route.counts.shared);
@@ -211,7 +215,7 @@ impl Calls {
         Shared {
             makings: self.fetcher.makings().clone(),
             ticket: Some(ticket),
-            hash: call.key.as_ref().map_or(0, |key| key.hash),
+            mark: call.key.as_ref().map_or(0, Key::sharing_mark),
         }
     }
 
@@ -314,8 +318,8 @@ impl Calls {
 
     /// Whether an equal request is being answered, or this is the one that others may wait for; `None` if nobody is to
     /// wait.
-    fn share(&self, key: &Key, route: &Route, id: ExchangeId, purges: Since) -> Option<Role> {
-        if !self.is_for_many(key, route) {
+    fn share(&self, key: &Key, call: &Call<'_>, id: ExchangeId, purges: Since) -> Option<Role> {
+        if !self.is_for_many(key, call) {
             return None;
         }
         let makings = self.fetcher.makings();
@@ -324,10 +328,19 @@ impl Calls {
     }
 
     /// Whether others may wait for what comes of a request.
-    fn is_for_many(&self, key: &Key, route: &Route) -> bool {
+    fn is_for_many(&self, key: &Key, call: &Call<'_>) -> bool {
+        let (route, makings) = (call.route, self.fetcher.makings());
         let is_shareable = key.is_shareable(route.is_origin);
         let takes_time = route.spools.is_some() && !route.is_instant();
-        is_shareable && takes_time && !self.fetcher.makings().is_unshared(key.hash)
+        let may_be_stored = is_shareable && takes_time && !makings.is_unshared(key.hash);
+        may_be_stored && (key.is_whole() || self.may_be_answered_whole(key, call))
+    }
+
+    /// Whether an origin may answer a request for a range with the whole, which answers other ranges, too. If it answered the
+    /// last one with a part, requests for ranges do not wait for each other.
+    fn may_be_answered_whole(&self, key: &Key, call: &Call<'_>) -> bool {
+        let answers_parts = self.fetcher.makings().is_unshared(key.part_mark());
+        !answers_parts && is_plain_range(call.request.lines())
     }
 
     fn storing(
@@ -355,6 +368,7 @@ impl Calls {
             route: call.route.clone(),
             site: call.site.clone(),
             executor,
+            ignores_range: false,
             completes: stale.filter(|stale| completes(call, stale)).cloned(),
         })
     }

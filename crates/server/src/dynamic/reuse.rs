@@ -17,6 +17,7 @@ use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_http::conditional;
 use lowroad_http::fields::{FieldNames, Lines};
 use lowroad_http::method::Method;
+use lowroad_http::range::{self, Ranges};
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 
@@ -34,6 +35,10 @@ const SPECIAL: [&[u8]; 5] = [
     b"x-http-method-override",
     b"x-method-override",
 ];
+
+/// Separates what is remembered of requests for a range from what is remembered of those for the whole. Its upper half
+/// selects another place of the table in [`Makings`](crate::store::makings::Makings).
+const PART_MARK: u64 = 0x5bd1_e995_9e37_79b9;
 
 /// Under what a request's response is stored.
 #[derive(Clone)]
@@ -179,7 +184,8 @@ impl Key {
         self
     }
 
-    /// Names the making of the response after so many purges, other than any for another key or variant.
+    /// Names the making of the response after so many purges, other than any for another key or variant. Requests for a
+    /// range have another than those for the whole, which a 206 does not answer.
     pub fn job(&self, purges: Since) -> Job {
         let key_len = self.bytes.len() as u64;
         let job = [
@@ -187,14 +193,33 @@ impl Key {
             &self.variant,
             &purges.to_le_bytes(),
             &key_len.to_le_bytes(),
+            &[u8::from(self.wants == Wants::Part)],
         ];
         job.concat().into()
     }
 
-    /// Whether others may wait for what comes of the request. An origin does not get to see the client's conditions.
+    /// Whether others may wait for what comes of the request. An origin does not get to see the client's conditions, except
+    /// for those of a request for a range. Only of origins the whole is stored that answers a range.
     pub fn is_shareable(&self, is_origin: bool) -> bool {
-        let is_for_others = is_origin || !self.is_conditional;
-        self.is_whole() && is_for_others && !self.is_authorized && !self.has_waited
+        let is_for_others = match self.wants {
+            Wants::Whole => is_origin || !self.is_conditional,
+            Wants::Part => is_origin && !self.is_conditional,
+            Wants::Head => false,
+        };
+        is_for_others && !self.is_authorized && !self.has_waited
+    }
+
+    /// The hash under which is remembered that the response to such a request was of no use to others.
+    pub fn sharing_mark(&self) -> u64 {
+        match self.wants {
+            Wants::Part => self.part_mark(),
+            Wants::Whole | Wants::Head => self.hash,
+        }
+    }
+
+    /// The same for requests for a range, mostly since the origin answers them with 206.
+    pub fn part_mark(&self) -> u64 {
+        self.hash ^ PART_MARK
     }
 
     /// Whether what comes of the request has its body, and all of it.
@@ -209,6 +234,21 @@ impl Key {
             ..self
         }
     }
+}
+
+/// Whether a request with these field lines asks for one range, without If-Range. An origin that answers it with the whole
+/// ignores Range. To other requests it may send the whole because their ranges are too many or malformed, or because the
+/// version in If-Range is gone.
+pub fn is_plain_range(lines: &[u8]) -> bool {
+    let (mut found, mut is_plain) = (0, true);
+    for (name, value) in Lines::of(lines) {
+        if name.eq_ignore_ascii_case(b"range") {
+            found += 1;
+            is_plain &= matches!(range::evaluate(value, u64::MAX), Ranges::One(_));
+        }
+        is_plain &= !name.eq_ignore_ascii_case(b"if-range");
+    }
+    is_plain && found == 1
 }
 
 /// Whether programs may not get to see all fields of the request: what Connection names is for the next hop (RFC 9110
@@ -345,6 +385,23 @@ mod tests {
         assert_eq!(lifetime_ms(&stored().field("Set-Cookie", "a=b")), None);
         let guessed = response().field("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(lifetime_ms(&guessed), None);
+    }
+
+    #[test]
+    fn a_plain_range_is_one_by_itself() {
+        for (lines, is_plain) in [
+            ("Range: bytes=0-3\r\n", true),
+            ("range: bytes=5-\r\nAccept: */*\r\n", true),
+            ("Range: bytes=-3\r\n", true),
+            ("Range: bytes=0-3,7-9\r\n", false),
+            ("Range: bytes=3-0\r\n", false),
+            ("Range: lines=0-3\r\n", false),
+            ("Range: bytes=0-3\r\nIf-Range: \"a\"\r\n", false),
+            ("Range: bytes=0-3\r\nRange: bytes=0-3\r\n", false),
+            ("Accept: */*\r\n", false),
+        ] {
+            assert_eq!(is_plain_range(lines.as_bytes()), is_plain, "{lines}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use lowroad_http::status::Status;
 
 use crate::clock;
 use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::{Judge, Judged, Key, Wants};
+use crate::dynamic::reuse::{Judge, Judged, Key, Wants, is_plain_range};
 use crate::heads;
 use crate::outcome::{Outcome, Waiter};
 use crate::programs::routes::Route;
@@ -161,6 +161,8 @@ pub struct Storing {
     pub executor: Executor,
     /// Why its maker is asked.
     pub why: Answered,
+    /// The origin has answered a request for one range with the whole.
+    pub ignores_range: bool,
     /// The parts to which the one is asked for that is missing.
     pub completes: Option<ObjectArc>,
 }
@@ -197,10 +199,10 @@ impl Storing {
             return Err(parts::keep(self, reply, path, lines));
         }
         // An origin that does not take ranges sends all (RFC 9110 §14.2).
-        if self.key.wants == Wants::Part
+        let is_whole_for_part = self.key.wants == Wants::Part
             && self.route.is_origin
-            && reply.response.status == Status::OK
-        {
+            && reply.response.status == Status::OK;
+        if is_whole_for_part {
             self.key = self.key.of_whole();
         }
         if !self.key.is_whole() || !is_short(&reply.response.content, self.body_len_max()) {
@@ -220,6 +222,7 @@ impl Storing {
         let Some(selecting) = judge.selecting(&reply.response.fields, lines) else {
             return Err(reply);
         };
+        self.ignores_range = is_whole_for_part && is_plain_range(lines);
         let judged = (judged, selecting);
         let own = own_fields(&reply.response.fields, &judged.0.left_out);
         let Response { status, fields, .. } = &reply.response;
@@ -346,6 +349,9 @@ impl Storing {
         let is_kept = self.store.insert_selected(*hash, bytes, object);
         if is_kept {
             self.makings.mark(*hash, true);
+            if self.ignores_range {
+                self.makings.mark(self.key.part_mark(), true);
+            }
             self.route.begin_storing();
         }
         is_kept

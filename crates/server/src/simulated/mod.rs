@@ -13,6 +13,7 @@ mod interrupted;
 #[path = "../../tests/accelerate/rfc9111/mod.rs"]
 mod rfc9111;
 mod seeds;
+mod shared_ranges;
 
 use std::cell::RefCell;
 use std::rc::Rc;

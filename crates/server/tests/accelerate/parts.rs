@@ -2,12 +2,13 @@
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use lowroad_testkit::Response;
 use lowroad_testkit::origin::{Asked, Origin};
+use lowroad_testkit::{Client, Response};
 
-use crate::front::{Front, response};
+use crate::front::{Front, response, wait_until};
 
 const TEXT: &str = "0123456789abcdefghij";
 const MINUTE: &str = "Cache-Control: max-age=60\r\n";
@@ -726,4 +727,60 @@ fn a_whole_in_place_of_a_part_is_stored() {
     }
     assert_eq!(front.get("/v.mp4", "").text(), "0123456789");
     assert_eq!(front.origin.count(), 1);
+}
+
+#[test]
+fn ranges_at_the_same_time_share_the_whole_of_an_origin_that_ignores_them() {
+    let (answer, gate) = channel::<()>();
+    let gate = Mutex::new(gate);
+    let front = Front::of(Origin::start(move |_, stream| {
+        // A test that has ended gives no sign.
+        let _ = gate.lock().expect("no panic").recv();
+        let fields = format!("ETag: \"a\"\r\n{MINUTE}");
+        let answer = response("200 OK", &fields, TEXT);
+        stream.write_all(answer.as_bytes()).is_ok()
+    }));
+    let mut clients = ranges_at_once(&front);
+    let waiting = || front.say(&["status"]).contains(" 9 by another's call");
+    wait_until("nine that wait for the first", || waiting().then_some(()));
+    drop(answer);
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_right(number, &client.response());
+    }
+    assert_eq!(front.origin.count(), 1);
+}
+
+#[test]
+fn ranges_at_the_same_time_get_their_parts_of_an_origin_that_has_them() {
+    let front = Front::saying(|asked| honest(asked, TEXT, "W/\"a\"", MINUTE));
+    for round in 1..4 {
+        let mut clients = ranges_at_once(&front);
+        for (number, client) in clients.iter_mut().enumerate() {
+            let got = client.response();
+            assert_eq!(got.status, 206);
+            assert_right(number, &got);
+        }
+        assert_eq!(front.origin.count(), 10 * round);
+    }
+}
+
+/// Ten requests for different ranges, each on a connection of its own.
+fn ranges_at_once(front: &Front) -> Vec<Client> {
+    let send = |first: usize| {
+        let mut client = front.connect();
+        let range = format!("bytes={first}-{}", first + 4);
+        client.send(format!(
+            "GET /v.mp4 HTTP/1.1\r\nHost: test\r\nRange: {range}\r\n\r\n"
+        ));
+        client
+    };
+    (0..10).map(send).collect()
+}
+
+/// The range itself, or all in its place (RFC 9110 §14.2).
+fn assert_right(number: usize, got: &Response) {
+    match got.status {
+        200 => assert_eq!(got.text(), TEXT),
+        _ => assert_eq!(came(got), bytes(number, number + 4)),
+    }
 }

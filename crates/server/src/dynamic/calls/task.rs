@@ -152,8 +152,8 @@ pub struct Shared {
     pub makings: Arc<Makings<Waiter>>,
     /// Until they were told.
     pub ticket: Option<Ticket>,
-    /// Of the key of what they wait for.
-    pub hash: u64,
+    /// Under what is remembered whether that was of use: see [`Key::sharing_mark`](crate::dynamic::reuse::Key::sharing_mark).
+    pub mark: u64,
 }
 
 impl Shared {
@@ -161,7 +161,7 @@ impl Shared {
     /// their own requests have to be (RFC 9111 §4).
     pub fn over(mut self, stored: Option<&Stored>) {
         let stored = stored.filter(|stored| stored.is_for_others());
-        self.makings.mark(self.hash, stored.is_some());
+        self.makings.mark(self.mark, stored.is_some());
         match stored {
             Some(stored) => self.tell(|| Outcome::Stored(stored.for_other())),
             None => self.tell(|| Outcome::Alone),
@@ -170,7 +170,7 @@ impl Shared {
 
     /// It takes too long. The next ones do not wait, either.
     fn release(&mut self) {
-        self.makings.mark(self.hash, false);
+        self.makings.mark(self.mark, false);
         self.tell(|| Outcome::Alone);
     }
 

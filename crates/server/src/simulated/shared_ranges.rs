@@ -1,0 +1,169 @@
+//! Requests for ranges of one object that arrive at the same time: they share the response of an origin that ignores
+//! Range, and do not wait for each other where the origin answers with parts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use lowroad_engine::sim::for_each_seed;
+
+use super::front::{Asked, Client, Front, Origin, Response, response};
+
+const TEXT: &str = "0123456789abcdefghij";
+const FIELDS: &str = "ETag: \"a\"\r\nCache-Control: max-age=60\r\n";
+/// Requests at the same time.
+const CLIENTS: usize = 10;
+/// Less than a request waits for the head of another's response, ms.
+const SHORT_MS: usize = 4_000;
+
+/// The first and last byte of the range that a client asks for.
+fn range_of(number: usize) -> (usize, usize) {
+    (number, number + 5)
+}
+
+fn send_range(front: &Front, path: &str, number: usize, fields: &str) -> Client {
+    let (first, last) = range_of(number);
+    let mut client = front.connect();
+    client.send(format!(
+        "GET {path} HTTP/1.1\r\nHost: test\r\nRange: bytes={first}-{last}\r\n{fields}\r\n"
+    ));
+    client
+}
+
+fn send_ranges(front: &Front, path: &str, fields: &str) -> Vec<Client> {
+    let send = |number| send_range(front, path, number, fields);
+    (0..CLIENTS).map(send).collect()
+}
+
+/// The range that was asked for, or all of it (RFC 9110 §14.2).
+fn is_right(response: &Response, number: usize) -> bool {
+    let (first, last) = range_of(number);
+    match response.status {
+        200 => response.text() == TEXT,
+        206 => {
+            let range = format!("bytes {first}-{last}/{}", TEXT.len());
+            let is_it = response.field("content-range") == Some(range.as_str());
+            is_it && response.text() == TEXT[first..=last]
+        }
+        _ => false,
+    }
+}
+
+fn receive_all(clients: Vec<Client>) {
+    for (number, mut client) in clients.into_iter().enumerate() {
+        let got = client.response();
+        assert!(is_right(&got, number), "{number}: {got:?}");
+    }
+}
+
+/// The part that a request asks for. It has no validator, so that it is not stored.
+fn part(asked: &Asked) -> String {
+    let range = asked
+        .field("range")
+        .and_then(|it| it.strip_prefix("bytes="));
+    let Some((first, last)) = range.and_then(|it| it.split_once('-')) else {
+        return response("200 OK", FIELDS, TEXT);
+    };
+    let number = |digits: &str| digits.parse::<usize>().expect("a number");
+    let (first, last) = (number(first), number(last));
+    let fields = format!("Content-Range: bytes {first}-{last}/{}\r\n", TEXT.len());
+    response("206 Partial Content", &fields, &TEXT[first..=last])
+}
+
+/// Lets time pass until the origin has so many requests, but less than requests wait for one another.
+fn wait_for_requests(front: &Front, count: usize) {
+    for _ in 0..SHORT_MS / 10 {
+        if front.origin.count() >= count {
+            break;
+        }
+        front.pass(10);
+    }
+    assert_eq!(front.origin.count(), count);
+}
+
+#[test]
+fn ranges_share_the_whole_of_an_origin_that_ignores_them() {
+    for_each_seed(0..40, |seed| {
+        let front = Front::by((seed, 1 + (seed % 2) as usize), |_| {
+            response("200 OK", FIELDS, TEXT)
+        });
+        receive_all(send_ranges(&front, "/", ""));
+        assert_eq!(front.origin.count(), 1);
+        let (_, [_, coalesced, _]) = front.cache_counters();
+        let ([hits, misses, passes], _) = front.cache_counters();
+        assert_eq!((hits + misses, passes, misses - coalesced), (10, 0, 1));
+    });
+}
+
+#[test]
+fn an_origin_that_answers_parts_is_asked_for_all_of_them_at_once() {
+    for_each_seed(0..40, |seed| {
+        // Of each burst the origin answers as many as it is allowed to.
+        let answered = Arc::new(AtomicUsize::new(1));
+        let limit = answered.clone();
+        let front = Front::of_site(
+            seed,
+            Origin::start(move |asked, stream| {
+                if asked.number < limit.load(SeqCst) {
+                    stream.extend_from_slice(part(asked).as_bytes());
+                }
+                true
+            }),
+            "",
+        );
+        // Where it is not known yet how the origin answers, the others wait for one head at most.
+        let first = send_ranges(&front, "/", "");
+        wait_for_requests(&front, CLIENTS);
+        drop(first);
+        // From then on none waits: the origin has all requests before it answers any.
+        let second = send_ranges(&front, "/", "");
+        wait_for_requests(&front, 2 * CLIENTS);
+        drop(second);
+        answered.store(usize::MAX, SeqCst);
+        receive_all(send_ranges(&front, "/", ""));
+        receive_all(send_ranges(&front, "/other", ""));
+    });
+}
+
+#[test]
+fn an_origin_that_ignores_ranges_from_now_on_is_asked_once_again() {
+    for_each_seed(0..10, |seed| {
+        let front = Front::by((seed, 1), |asked| match asked.number {
+            0 => response(
+                "206 Partial Content",
+                "Content-Range: bytes 0-5/20\r\n",
+                &TEXT[..6],
+            ),
+            1 => response("200 OK", "Cache-Control: max-age=1\r\n", TEXT),
+            _ => response("200 OK", FIELDS, TEXT),
+        });
+        receive_all(vec![send_range(&front, "/", 0, "")]);
+        receive_all(vec![send_range(&front, "/", 0, "")]);
+        front.pass(3_000);
+        receive_all(send_ranges(&front, "/", ""));
+        assert_eq!(front.origin.count(), 3);
+    });
+}
+
+#[test]
+fn ranges_on_conditions_neither_wait_nor_are_waited_for() {
+    for_each_seed(0..10, |seed| {
+        for fields in ["If-Range: \"b\"\r\n", "If-None-Match: \"b\"\r\n"] {
+            let front = Front::of_site(seed, Origin::start(|_, _| true), "");
+            let _clients = send_ranges(&front, "/", fields);
+            wait_for_requests(&front, CLIENTS);
+        }
+    });
+}
+
+#[test]
+fn a_response_that_may_not_be_stored_is_no_other_requests() {
+    for_each_seed(0..10, |seed| {
+        let front = Front::by((seed, 1), |_| {
+            response("200 OK", "Cache-Control: private\r\n", TEXT)
+        });
+        receive_all(send_ranges(&front, "/", ""));
+        assert_eq!(front.origin.count(), CLIENTS);
+        receive_all(send_ranges(&front, "/", ""));
+        assert_eq!(front.origin.count(), 2 * CLIENTS);
+    });
+}
