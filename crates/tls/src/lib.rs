@@ -21,6 +21,7 @@ pub mod authority;
 pub mod certificates;
 mod client;
 mod clock;
+mod decryption;
 mod der;
 mod failure;
 mod identity;

@@ -5,6 +5,8 @@ use std::sync::{Arc, LazyLock};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{cipher_suite as suite, default_provider, kx_group};
 
+use crate::decryption;
+
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     let mut provider = default_provider();
     // Said here, so that it does not hang on which features others ask of rustls.
@@ -30,9 +32,17 @@ static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     Arc::new(provider)
 });
 
+/// The same for servers, see [`decryption`].
+static SERVER_PROVIDER: LazyLock<Arc<CryptoProvider>> =
+    LazyLock::new(|| Arc::new(decryption::observed(&PROVIDER)));
+
 /// Cipher suites, key exchanges and signatures of all that speaks TLS in this process.
 pub fn provider() -> Arc<CryptoProvider> {
     PROVIDER.clone()
+}
+
+pub(crate) fn server_provider() -> Arc<CryptoProvider> {
+    SERVER_PROVIDER.clone()
 }
 
 /// Makes it the provider of libraries that ask `rustls` for the process's own, as the database client does for some

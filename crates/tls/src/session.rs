@@ -12,6 +12,7 @@ use rustls::unbuffered::{
 };
 use rustls::{CommonState, Error};
 
+use crate::decryption;
 use crate::failure::{Failure, Fault};
 use crate::records::{FULL_LEN, Records};
 
@@ -81,6 +82,8 @@ pub(crate) struct Session<S> {
     connection: S,
     /// What has come and cannot be understood without what follows. Without memory when it is empty.
     pending: Vec<u8>,
+    /// During the handshake: bytes of whole records at the front of `pending`, whose message goes on in the next.
+    whole_len: usize,
     records: Records,
     established: bool,
     /// The peer has said its last.
@@ -106,6 +109,7 @@ impl<S: Side> Session<S> {
         Session {
             connection,
             pending: Vec::new(),
+            whole_len: 0,
             records: Records::default(),
             established: false,
             closed: false,
@@ -150,7 +154,8 @@ impl<S: Side> Session<S> {
     fn take(&mut self, wire: &mut [u8], sinks: &mut Sinks<'_>) -> Result<(), Failure> {
         let mut rest = wire;
         while !self.pending.is_empty() && !rest.is_empty() {
-            let (now, later) = rest.split_at_mut(missing_len(&self.pending).min(rest.len()));
+            let (now, later) =
+                rest.split_at_mut(missing_len(&self.pending[self.whole_len..]).min(rest.len()));
             rest = later;
             let mut pending = mem::take(&mut self.pending);
             pending.extend_from_slice(now);
@@ -167,12 +172,15 @@ impl<S: Side> Session<S> {
         Ok(())
     }
 
-    /// Lets `rustls` do all that it can with these bytes. Gives how many are done with.
+    /// Lets `rustls` do all that it can with these bytes, which begin with `whole_len` bytes that it has had. Gives how many are
+    /// done with.
     fn drive(&mut self, wire: &mut [u8], sinks: &mut Sinks<'_>) -> Result<usize, Failure> {
-        let mut used = 0;
+        let (mut used, mut whole) = (0, mem::take(&mut self.whole_len));
+        let mut end = self.window_end(wire, whole);
         loop {
-            let UnbufferedStatus { discard, state, .. } =
-                self.connection.process(&mut wire[used..]);
+            let (status, has_failed) =
+                decryption::watch(|| self.connection.process(&mut wire[used..end]));
+            let UnbufferedStatus { discard, state, .. } = status;
             let step = match state {
                 Ok(ConnectionState::PeerClosed) => {
                     self.closed = true;
@@ -181,10 +189,21 @@ impl<S: Side> Session<S> {
                 Ok(state) => step(state, sinks),
                 Err(error) => Step::Failed(error),
             };
-            used += discard;
+            used = match has_failed {
+                // Trial decryption: the record, the only one in the window, is skipped.
+                true => end,
+                false => used + discard,
+            };
             match step {
                 Step::Again => {}
-                Step::Enough => break,
+                Step::Enough => {
+                    self.established |= !self.connection.common().is_handshaking();
+                    if end == wire.len() {
+                        break;
+                    }
+                    whole = end;
+                    end = self.window_end(wire, end);
+                }
                 Step::Failed(error) => {
                     self.failed = true;
                     self.say_why(&mut wire[used..], sinks);
@@ -192,8 +211,18 @@ impl<S: Side> Session<S> {
                 }
             }
         }
-        self.established |= !self.connection.common().is_handshaking();
+        if !self.established {
+            let whole = record_end(wire, whole).unwrap_or(whole);
+            self.whole_len = whole.saturating_sub(used);
+        }
         Ok(used)
+    }
+
+    /// Up to where `rustls` is given bytes, of which it has had those before `whole`: a record at a time during the handshake, so
+    /// that it is known which one could not be decrypted.
+    fn window_end(&self, wire: &[u8], whole: usize) -> usize {
+        let next = record_end(wire, whole).filter(|_| !self.established);
+        next.unwrap_or(wire.len())
     }
 
     /// After an error: what `rustls` wants the peer to be told. It may not be called for anything else any more.
@@ -284,6 +313,14 @@ impl<S: Side> Session<S> {
         }
         Ok((self.connection, self.pending, self.records))
     }
+}
+
+/// The end of the record that begins at `start`, if it is there as a whole.
+fn record_end(wire: &[u8], start: usize) -> Option<usize> {
+    let rest = wire.get(start..)?;
+    let header = rest.first_chunk::<HEADER_LEN>()?;
+    let len = HEADER_LEN + usize::from(u16::from_be_bytes([header[3], header[4]]));
+    (len <= rest.len()).then_some(start + len)
 }
 
 /// How many bytes complete what is pending: a header, then its record. All there are, if a record is there already

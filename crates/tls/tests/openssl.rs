@@ -441,3 +441,64 @@ fn we_talk_to_openssl_in_both_versions_and_resume() {
         }
     }
 }
+
+/// A session of another server at this name, which permits early data.
+fn session_with_early_data(place: &Place) -> PathBuf {
+    // With the hash of our suite: OpenSSL doesn't offer a session of another after a HelloRetryRequest, which rustls refuses.
+    let arguments = [
+        "-max_early_data",
+        "16384",
+        "-ciphersuites",
+        "TLS_AES_128_GCM_SHA256",
+    ];
+    let server = SServer::start(&place.files(), &arguments);
+    let session = place.folder.join("session.pem");
+    let mut child = Command::new("timeout")
+        .args(["30", "openssl", "s_client", "-connect"])
+        .arg(format!("127.0.0.1:{}", server.1))
+        .args(["-sess_out".as_ref(), session.as_os_str()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"hello\n").unwrap();
+    // The tickets have come before the answer.
+    let (mut said, mut byte) = (Vec::new(), [0]);
+    let stdout = child.stdout.as_mut().unwrap();
+    while !said.ends_with(b"olleh\n") && stdout.read(&mut byte).unwrap() == 1 {
+        said.push(byte[0]);
+    }
+    stdin.write_all(b"Q\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    session
+}
+
+#[test]
+fn early_data_of_openssl_is_skipped() {
+    let place = Place::new("early");
+    let session = session_with_early_data(&place);
+    let acceptor = Acceptor::new(&place.settings()).unwrap();
+    let file = place.folder.join("early");
+    for len in [100, 5_000, 10_000, 16_384] {
+        std::fs::write(&file, vec![b'e'; len]).unwrap();
+        // With the second, the client has to say hello again.
+        for groups in ["P-256", "P-521:P-256"] {
+            let arguments = [
+                "-tls1_3",
+                "-groups",
+                groups,
+                "-sess_in",
+                session.to_str().unwrap(),
+                "-early_data",
+                file.to_str().unwrap(),
+            ];
+            let (heard, output) = s_client(&acceptor, 1, &arguments, &["hello\n", "Q\n"]);
+            let said = text(&output.stdout) + &text(&output.stderr);
+            assert_eq!(heard[0].fault, None, "{len} {groups}: {said}");
+            assert_eq!(heard[0].plain, b"hello\n");
+            assert!(said.contains("Early data was rejected"), "{said}");
+        }
+    }
+}

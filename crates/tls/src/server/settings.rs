@@ -16,11 +16,14 @@ use crate::certificates::{CHALLENGE_PROTOCOL, Store};
 use crate::clock::Clock;
 use crate::failure::Failure;
 use crate::key_log::KeyLog;
-use crate::provider::provider;
+use crate::provider::{provider, server_provider};
 use crate::tickets::Tickets;
 
 /// How many tickets a client is given. Those of TLS 1.3 are for one connection each.
 const TICKETS: usize = 2;
+/// Bytes of rejected early data that are skipped, as they are encrypted: 16 KiB of content, which is what servers permit by
+/// default (RFC 8446, section 4.2.10), in up to 120 records, each with a type and a tag.
+const SKIPPED_LEN_MAX: u32 = 18 * 1024;
 
 /// A version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,7 +99,7 @@ impl Acceptor {
     /// # Errors
     /// Something is wrong with the authorities of clients; says what.
     pub fn new(settings: &Settings) -> Result<Acceptor, Failure> {
-        let builder = ServerConfig::builder_with_provider(provider())
+        let builder = ServerConfig::builder_with_provider(server_provider())
             .with_protocol_versions(versions(settings.version_min))
             .map_err(Failure::of)?
             .with_client_cert_verifier(verifier(&settings.clients).map_err(Failure::of)?);
@@ -116,6 +119,8 @@ impl Acceptor {
         if let Some(log) = &settings.key_log {
             config.key_log = log.clone();
         }
+        // This is only how much is skipped: early data is accepted with sessions in memory, of which there are none.
+        config.max_early_data_size = SKIPPED_LEN_MAX;
         config.enable_secret_extraction = true;
         config.time_provider = Arc::new(settings.clock.clone());
         let asks = settings.clients != ClientCertificates::None;

@@ -4,6 +4,7 @@
 mod bytes;
 mod certificates;
 mod clients;
+mod early_data;
 mod files;
 mod histories;
 mod kernel;
