@@ -16,15 +16,63 @@ use rustls::{
     SupportedCipherSuite, Tls13CipherSuite,
 };
 
+use crate::ktls::ALERT;
+use crate::session::HEADER_LEN;
+use crate::settled::{APPLICATION_DATA, SEALED_LEN_MAX};
+
+const CHANGE_CIPHER_SPEC: u8 = 20;
+
 thread_local! {
-    static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
+    static EVENTS: Cell<Events> = const { Cell::new(Events { has_failed: false, has_key: false }) };
+    /// What the next record fails with.
+    static REFUSAL: Cell<Option<Error>> = const { Cell::new(None) };
 }
 
-/// Calls `process`; whether a record could not be decrypted meanwhile.
-pub(crate) fn watch<T>(process: impl FnOnce() -> T) -> (T, bool) {
-    HAS_FAILED.set(false);
+/// What happened while records were processed.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Events {
+    /// A record could not be decrypted.
+    pub has_failed: bool,
+    /// There is a key: records must be encrypted from now on.
+    pub has_key: bool,
+}
+
+/// Calls `process`; what happened meanwhile.
+pub(crate) fn watch<T>(process: impl FnOnce() -> T) -> (T, Events) {
+    EVENTS.set(Events::default());
     let done = process();
-    (done, HAS_FAILED.replace(false))
+    REFUSAL.set(None);
+    (done, EVENTS.take())
+}
+
+fn note(change: impl FnOnce(&mut Events)) {
+    let mut events = EVENTS.get();
+    change(&mut events);
+    EVENTS.set(events);
+}
+
+/// A record that fails with `error` if it is processed next, where there is a key. So an error can be chosen, and its alert is
+/// encrypted by `rustls`.
+pub(crate) fn refused_record(error: Error) -> [u8; HEADER_LEN + 1] {
+    REFUSAL.set(Some(error));
+    [APPLICATION_DATA, 3, 3, 0, 1, 0]
+}
+
+/// What is wrong with the header of a record where an encrypted one is due, or one of those that may come in plaintext.
+pub(crate) fn header_error(header: [u8; HEADER_LEN]) -> Option<Error> {
+    let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
+    match header[0] {
+        APPLICATION_DATA if len > SEALED_LEN_MAX => Some(Error::PeerSentOversizedRecord),
+        APPLICATION_DATA => None,
+        CHANGE_CIPHER_SPEC if len == 1 => None,
+        ALERT if len == 2 => None,
+        _ => Some(unexpected_record()),
+    }
+}
+
+/// `rustls` sends unexpected_message for this (RFC 8446, section 5).
+fn unexpected_record() -> Error {
+    PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into()
 }
 
 /// The provider with these decrypters. Its cipher suites are never freed: a process makes them once.
@@ -55,6 +103,7 @@ impl Tls13AeadAlgorithm for ObservedAead {
     }
 
     fn decrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageDecrypter> {
+        note(|events| events.has_key = true);
         Box::new(ObservedDecrypter(self.0.decrypter(key, iv)))
     }
 
@@ -83,15 +132,31 @@ impl MessageDecrypter for ObservedDecrypter {
         record: InboundOpaqueMessage<'a>,
         sequence: u64,
     ) -> Result<InboundPlainMessage<'a>, Error> {
-        // `rustls` decrypts whatever the outer type is, and fails with bad_record_mac. Right is unexpected_message (RFC 8446,
-        // section 5), which it sends for this error.
+        if let Some(error) = REFUSAL.take() {
+            return Err(error);
+        }
+        // `rustls` decrypts whatever the outer type is, and fails with bad_record_mac.
         if record.typ != ContentType::ApplicationData {
-            return Err(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into());
+            return Err(unexpected_record());
         }
         let opened = self.0.decrypt(record, sequence);
         if matches!(opened, Err(Error::DecryptError)) {
-            HAS_FAILED.set(true);
+            note(|events| events.has_failed = true);
         }
-        opened
+        opened.and_then(|record| match is_allowed(&record) {
+            true => Ok(record),
+            false => Err(unexpected_record()),
+        })
+    }
+}
+
+/// Whether a record may be encrypted: no message but the application's is empty, and an alert is one record (RFC 8446, section
+/// 5.1).
+fn is_allowed(record: &InboundPlainMessage<'_>) -> bool {
+    match record.typ {
+        ContentType::ApplicationData => true,
+        ContentType::Handshake => !record.payload.is_empty(),
+        ContentType::Alert => record.payload.len() == 2,
+        _ => false,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rustls::{AlertDescription, CertificateError, Error};
+use rustls::{AlertDescription, CertificateError, Error, PeerMisbehaved};
 
 /// A connection is over. What the peer should be told is among the bytes to send.
 #[derive(Clone, Debug)]
@@ -132,6 +132,9 @@ impl fmt::Display for Failure {
         to.write_str(what)?;
         match (&self.fault, &self.error) {
             (Fault::Alert(code), _) => write!(to, ": {:?}", AlertDescription::from(*code)),
+            (_, Some(Error::PeerMisbehaved(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec))) => {
+                to.write_str(": a record that is not encrypted, or of a type that may not be there")
+            }
             (_, Some(error)) => write!(to, ": {error}"),
             (_, None) => Ok(()),
         }

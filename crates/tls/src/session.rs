@@ -10,10 +10,11 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
 };
-use rustls::{CommonState, Error};
+use rustls::{CommonState, Error, ProtocolVersion};
 
 use crate::decryption;
 use crate::failure::{Failure, Fault};
+use crate::pieces::Pieces;
 use crate::records::{FULL_LEN, Records};
 
 /// A record's bytes of the wire beyond those of the application, at most: header, explicit nonce, type, tag.
@@ -84,6 +85,8 @@ pub(crate) struct Session<S> {
     pending: Vec<u8>,
     /// During the handshake: bytes of whole records at the front of `pending`, whose message goes on in the next.
     whole_len: usize,
+    /// A server of TLS 1.3 has sent its first flight: the client's records must be encrypted.
+    has_key: bool,
     records: Records,
     established: bool,
     /// The peer has said its last.
@@ -95,6 +98,17 @@ pub(crate) struct Session<S> {
 struct Sinks<'a> {
     plain: &'a mut Vec<u8>,
     wire: &'a mut Vec<u8>,
+}
+
+/// The part of what has come that `rustls` is given.
+struct Window {
+    /// Where it begins: what is before is done with.
+    used: usize,
+    /// Before it are whole records that `rustls` has had.
+    whole: usize,
+    end: usize,
+    /// What is wrong with the header of the record at `whole`.
+    refusal: Option<Error>,
 }
 
 /// What follows a state of `rustls`.
@@ -110,6 +124,7 @@ impl<S: Side> Session<S> {
             connection,
             pending: Vec::new(),
             whole_len: 0,
+            has_key: false,
             records: Records::default(),
             established: false,
             closed: false,
@@ -175,54 +190,82 @@ impl<S: Side> Session<S> {
     /// Lets `rustls` do all that it can with these bytes, which begin with `whole_len` bytes that it has had. Gives how many are
     /// done with.
     fn drive(&mut self, wire: &mut [u8], sinks: &mut Sinks<'_>) -> Result<usize, Failure> {
-        let (mut used, mut whole) = (0, mem::take(&mut self.whole_len));
-        let mut end = self.window_end(wire, whole);
+        let whole_len = mem::take(&mut self.whole_len);
+        let mut window = self.window(wire, 0, whole_len);
         loop {
-            let (status, has_failed) =
-                decryption::watch(|| self.connection.process(&mut wire[used..end]));
-            let UnbufferedStatus { discard, state, .. } = status;
-            let step = match state {
-                Ok(ConnectionState::PeerClosed) => {
-                    self.closed = true;
-                    Step::Again
-                }
-                Ok(state) => step(state, sinks),
-                Err(error) => Step::Failed(error),
-            };
-            used = match has_failed {
-                // Trial decryption: the record, the only one in the window, is skipped.
-                true => end,
-                false => used + discard,
-            };
-            match step {
+            match self.process(wire, &mut window, sinks) {
                 Step::Again => {}
                 Step::Enough => {
                     self.established |= !self.connection.common().is_handshaking();
-                    if end == wire.len() {
+                    if window.end == wire.len() {
                         break;
                     }
-                    whole = end;
-                    end = self.window_end(wire, end);
+                    window = self.window(wire, window.used, window.end);
                 }
                 Step::Failed(error) => {
                     self.failed = true;
-                    self.say_why(&mut wire[used..], sinks);
+                    if !self.ends_in_silence(&error) {
+                        self.say_why(&mut wire[window.used..], sinks);
+                    }
                     return Err(Failure::of(error));
                 }
             }
         }
         if !self.established {
-            let whole = record_end(wire, whole).unwrap_or(whole);
-            self.whole_len = whole.saturating_sub(used);
+            let whole = record_end(wire, window.whole).unwrap_or(window.whole);
+            self.whole_len = whole.saturating_sub(window.used);
         }
-        Ok(used)
+        Ok(window.used)
     }
 
-    /// Up to where `rustls` is given bytes, of which it has had those before `whole`: a record at a time during the handshake, so
-    /// that it is known which one could not be decrypted.
-    fn window_end(&self, wire: &[u8], whole: usize) -> usize {
+    /// What `rustls` is given next: a record during the handshake, so that it is known which one could not be decrypted, and all
+    /// after it.
+    fn window(&self, wire: &[u8], used: usize, whole: usize) -> Window {
         let next = record_end(wire, whole).filter(|_| !self.established);
-        next.unwrap_or(wire.len())
+        // With a message under way, `rustls` itself refuses what is not encrypted.
+        let is_checked = self.has_key && !self.established && used == whole;
+        let header = wire[whole..].first_chunk().filter(|_| is_checked);
+        Window {
+            used,
+            whole,
+            end: next.unwrap_or(wire.len()),
+            refusal: header.and_then(|header| decryption::header_error(*header)),
+        }
+    }
+
+    /// Lets `rustls` do a step with the window.
+    fn process(&mut self, wire: &mut [u8], window: &mut Window, sinks: &mut Sinks<'_>) -> Step {
+        let mut refused_record;
+        let bytes = match window.refusal.take() {
+            Some(error) => {
+                refused_record = decryption::refused_record(error);
+                &mut refused_record[..]
+            }
+            None => &mut wire[window.used..window.end],
+        };
+        let (status, events) = decryption::watch(|| self.connection.process(bytes));
+        let step = match status.state {
+            Ok(ConnectionState::PeerClosed) => {
+                self.closed = true;
+                Step::Again
+            }
+            Ok(state) => step(state, sinks),
+            Err(error) => Step::Failed(error),
+        };
+        self.has_key |= events.has_key;
+        window.used = match events.has_failed {
+            // Trial decryption: the record, the only one in the window, is skipped.
+            true => window.end,
+            false => window.used + status.discard,
+        };
+        step
+    }
+
+    /// An alert is not answered: in TLS 1.3 each but user_canceled and close_notify is an error, whatever its level (RFC 8446,
+    /// section 6). `rustls` sends decode_error to the level of a warning.
+    fn ends_in_silence(&self, error: &Error) -> bool {
+        let version = self.connection.common().protocol_version();
+        version == Some(ProtocolVersion::TLSv1_3) && matches!(error, Error::AlertReceived(_))
     }
 
     /// After an error: what `rustls` wants the peer to be told. It may not be called for anything else any more.
@@ -419,60 +462,4 @@ fn seal_all<D>(
         waiting -= len;
     }
     Ok(())
-}
-
-/// Pieces of which the front is taken.
-pub(crate) struct Pieces<'a> {
-    first: &'a [u8],
-    others: &'a [&'a [u8]],
-}
-
-impl<'a> Pieces<'a> {
-    pub fn new(pieces: &'a [&'a [u8]]) -> Pieces<'a> {
-        Pieces {
-            first: &[],
-            others: pieces,
-        }
-    }
-
-    /// Takes so many bytes, of which there must be as many, and adds them to `to`.
-    pub fn append(&mut self, len: usize, to: &mut Vec<u8>) {
-        let mut missing = len;
-        while missing > 0 {
-            self.skip_empty();
-            let (taken, rest) = self.first.split_at(self.first.len().min(missing));
-            to.extend_from_slice(taken);
-            self.first = rest;
-            missing -= taken.len();
-        }
-    }
-
-    /// Takes so many bytes, of which there must be as many: where they lie, if they lie together.
-    fn take<'g>(&mut self, len: usize, gathered: &'g mut Vec<u8>) -> &'g [u8]
-    where
-        'a: 'g,
-    {
-        self.skip_empty();
-        if let Some((taken, rest)) = self.first.split_at_checked(len) {
-            self.first = rest;
-            return taken;
-        }
-        gathered.clear();
-        gathered.reserve_exact(len);
-        while gathered.len() < len {
-            self.skip_empty();
-            let (taken, rest) = self
-                .first
-                .split_at(self.first.len().min(len - gathered.len()));
-            gathered.extend_from_slice(taken);
-            self.first = rest;
-        }
-        gathered
-    }
-
-    fn skip_empty(&mut self) {
-        while let ([], [next, others @ ..]) = (self.first, self.others) {
-            (self.first, self.others) = (next, others);
-        }
-    }
 }

@@ -1,8 +1,7 @@
 //! The records of a connection of TLS 1.3 once both sides have agreed: sealed and opened in the caller's buffers, without a
 //! copy or memory for each. RFC 8446, section 5; what else may come then, section 4.6.3 (key updates) and section 6 (alerts).
 //!
-//! `rustls` makes the secrets, here and after a key update. A key update must lie in one record, alone: more than five bytes
-//! have no reason to be cut.
+//! `rustls` makes the secrets, here and after a key update.
 
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce,
@@ -13,18 +12,20 @@ use rustls::server::ServerConnectionData;
 use rustls::{AlertDescription, ConnectionTrafficSecrets, Error, InvalidMessage, PeerMisbehaved};
 
 use crate::failure::{Failure, Fault};
+use crate::key_update::{KEY_UPDATE, KeyUpdateReader};
 use crate::ktls::{ALERT, CryptoInfo};
+use crate::pieces::Pieces;
 use crate::records::{FULL_LEN, Records};
-use crate::session::{Ended, HEADER_LEN, Pieces, Progress, missing_len};
+use crate::session::{Ended, HEADER_LEN, Progress, missing_len};
 
-const HANDSHAKE: u8 = 22;
-const APPLICATION_DATA: u8 = 23;
-const KEY_UPDATE: u8 = 24;
+/// Types of records.
+pub(crate) const HANDSHAKE: u8 = 22;
+pub(crate) const APPLICATION_DATA: u8 = 23;
 const FATAL: u8 = 2;
 const WARNING: u8 = 1;
 const TAG_LEN: usize = 16;
 /// Bytes of an encrypted record behind its header, at most (RFC 8446, section 5.2).
-const SEALED_LEN_MAX: usize = FULL_LEN + 256;
+pub(crate) const SEALED_LEN_MAX: usize = FULL_LEN + 256;
 /// Records that one key seals: far below what AES-GCM allows (RFC 8446, section 5.5).
 const SEALED_MAX: u64 = 1 << 23;
 /// Key updates that a client may ask us for; each costs more than it costs the client.
@@ -38,6 +39,7 @@ pub(crate) struct Settled {
     /// The start of a record that has not come whole. Without memory when it is empty.
     pending: Vec<u8>,
     records: Records,
+    key_update: KeyUpdateReader,
     updates_left: u8,
     /// The client has said its last.
     closed: bool,
@@ -78,6 +80,7 @@ impl Settled {
             to_receive: Key::new(&to_receive)?,
             pending,
             records,
+            key_update: KeyUpdateReader::default(),
             updates_left: UPDATES_MAX,
             closed: false,
             failed: false,
@@ -170,7 +173,12 @@ impl Settled {
         if content.len() > FULL_LEN {
             return Err(Error::PeerSentOversizedRecord);
         }
-        match (opened[end], content) {
+        let kind = opened[end];
+        // RFC 8446, section 5.1.
+        if self.key_update.has_started() && kind != HANDSHAKE {
+            return Err(PeerMisbehaved::MessageInterleavedWithHandshakeMessage.into());
+        }
+        match (kind, content) {
             (APPLICATION_DATA, content) => plain.extend_from_slice(content),
             (ALERT, [_, alert]) => match AlertDescription::from(*alert) {
                 AlertDescription::CloseNotify => self.closed = true,
@@ -178,8 +186,10 @@ impl Settled {
                 AlertDescription::UserCanceled => {}
                 alert => return Err(Error::AlertReceived(alert)),
             },
-            (HANDSHAKE, [KEY_UPDATE, 0, 0, 1, wish @ (0 | 1)]) => {
-                self.update_to_receive(*wish == 1, to_send)?;
+            (HANDSHAKE, content) => {
+                if let Some(wanted) = self.key_update.read(content)? {
+                    self.update_to_receive(wanted, to_send)?;
+                }
             }
             _ => return Err(InvalidMessage::InvalidContentType.into()),
         }
@@ -402,7 +412,15 @@ fn alert_of(error: &Error) -> AlertDescription {
     match error {
         Error::DecryptError => AlertDescription::BadRecordMac,
         Error::PeerSentOversizedRecord => AlertDescription::RecordOverflow,
-        Error::InvalidMessage(_) | Error::PeerMisbehaved(_) => AlertDescription::UnexpectedMessage,
+        Error::InvalidMessage(InvalidMessage::InvalidKeyUpdate) => {
+            AlertDescription::IllegalParameter
+        }
+        Error::InvalidMessage(InvalidMessage::MissingData(_) | InvalidMessage::TrailingData(_)) => {
+            AlertDescription::DecodeError
+        }
+        Error::InvalidMessage(_)
+        | Error::InappropriateHandshakeMessage { .. }
+        | Error::PeerMisbehaved(_) => AlertDescription::UnexpectedMessage,
         _ => AlertDescription::InternalError,
     }
 }

@@ -35,9 +35,12 @@ fn wanted(error: &Error, is_tls13: bool) -> Option<AlertDescription> {
         Error::PeerIncompatible(
             NamedGroupsExtensionRequired | SignatureAlgorithmsExtensionRequired,
         ) if is_tls13 => Some(AlertDescription::MissingExtension),
-        // RFC 8446 §5.1: such a record must not be sent.
-        Error::InvalidMessage(InvalidMessage::InvalidEmptyPayload) => {
-            Some(AlertDescription::UnexpectedMessage)
+        // RFC 8446 §5 and §5.1: such a record must not be sent.
+        Error::InvalidMessage(
+            InvalidMessage::InvalidEmptyPayload | InvalidMessage::InvalidContentType,
+        ) => Some(AlertDescription::UnexpectedMessage),
+        Error::InvalidMessage(InvalidMessage::MessageTooLarge) => {
+            Some(AlertDescription::RecordOverflow)
         }
         _ => None,
     }

@@ -165,14 +165,17 @@ fn rejected_early_data_is_skipped() {
     }
 }
 
-#[test]
-fn early_data_before_a_second_client_hello_is_skipped() {
-    // The client guesses a key exchange that the other server has and this one doesn't.
+/// The client guesses a key exchange that the other server has and this one doesn't.
+fn retried() -> Arc<CryptoProvider> {
     let mut provider = CryptoProvider::clone(&lowroad_tls::provider());
     provider.kx_groups = vec![kx_group::MLKEM768, kx_group::SECP256R1];
-    let provider = Arc::new(provider);
+    provider.into()
+}
+
+#[test]
+fn early_data_before_a_second_client_hello_is_skipped() {
     for early in permitted() {
-        let fault = send_early_data(&acceptor(), &provider, &early);
+        let fault = send_early_data(&acceptor(), &retried(), &early);
         assert_eq!(fault, None, "{early:?}");
     }
 }
@@ -203,6 +206,8 @@ fn no_more_early_data_is_skipped_than_the_limit() {
         };
         let fault = send_early_data(&acceptor(), &lowroad_tls::provider(), &early);
         assert_eq!(fault, Some(Fault::Undecryptable), "step {step}");
+        let fault = send_early_data(&acceptor(), &retried(), &early);
+        assert_eq!(fault, Some(Fault::Protocol), "step {step}");
     }
 }
 

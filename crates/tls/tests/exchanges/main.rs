@@ -1,6 +1,7 @@
 //! Both sides in memory: handshakes, what they agree on, bytes, ends, and peers that misbehave. The client is this
 //! crate's or `rustls` as it comes.
 
+mod alerts;
 mod bytes;
 mod certificates;
 mod clients;
@@ -10,6 +11,7 @@ mod histories;
 mod kernel;
 mod pair;
 mod peers;
+mod raw;
 mod resumption;
 mod settled;
 mod versions;

@@ -76,6 +76,9 @@ fn alerts_are_those_of_the_specification() {
         (client_hello([3, 2], &[groups, schemes]), 70),
         // An empty alert: RFC 8446 §5.1.
         (vec![ALERT, 3, 3, 0, 0], 10),
+        // An unknown type of record: RFC 8446 §5. One that is too long: §5.1.
+        (vec![99, 3, 3, 0, 1, 0], 10),
+        (vec![22, 3, 3, 0x48, 1], 22),
     ] {
         let (result, out) = told(&mut server(), &bytes);
         assert!(result.is_err(), "{bytes:?}");

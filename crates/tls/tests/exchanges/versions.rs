@@ -24,6 +24,7 @@ pub fn client(versions: &[&'static rustls::SupportedProtocolVersion]) -> ClientC
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.time_provider = Arc::new(crate::pair::clock());
+    config.enable_secret_extraction = true;
     let name = ServerName::try_from("localhost").unwrap();
     ClientConnection::new(Arc::new(config), name).unwrap()
 }

@@ -1,0 +1,208 @@
+//! The alerts that a client of TLS 1.3 gets for what breaks the rules once records are encrypted: those that RFC 8446 names.
+
+use lowroad_tls::{Fault, Server};
+use rustls::{AlertDescription, ClientConnection, Error};
+
+use crate::pair::acceptor;
+use crate::raw::{ALERT, APPLICATION_DATA, HANDSHAKE, established};
+use crate::versions::client;
+
+const UNEXPECTED_MESSAGE: u8 = 10;
+const BAD_RECORD_MAC: u8 = 20;
+const RECORD_OVERFLOW: u8 = 22;
+const ILLEGAL_PARAMETER: u8 = 47;
+const DECODE_ERROR: u8 = 50;
+const CHANGE_CIPHER_SPEC: u8 = 20;
+const KEY_UPDATE: u8 = 24;
+
+/// A server behind its first flight, and the client that has not read it.
+fn halfway() -> (Server, ClientConnection, Vec<u8>) {
+    let mut server = acceptor().accept().unwrap();
+    let mut client = client(&[&rustls::version::TLS13]);
+    let (mut hello, mut flight) = (Vec::new(), Vec::new());
+    client.write_tls(&mut hello).unwrap();
+    server
+        .receive(&mut hello, &mut Vec::new(), &mut flight)
+        .unwrap();
+    (server, client, flight)
+}
+
+/// What a client gets of these bytes: its error, if any.
+fn read(client: &mut ClientConnection, mut wire: &[u8]) -> Option<Error> {
+    while !wire.is_empty() {
+        client.read_tls(&mut wire).unwrap();
+        if let Err(error) = client.process_new_packets() {
+            return Some(error);
+        }
+    }
+    None
+}
+
+/// Sends this instead of the client's Finished.
+fn fail_handshake(wire: &[u8]) -> (Fault, u8) {
+    let (mut server, mut client, mut out) = halfway();
+    let failure = server
+        .receive(&mut wire.to_vec(), &mut Vec::new(), &mut out)
+        .expect_err("refused");
+    assert!(!server.is_established());
+    match read(&mut client, &out) {
+        Some(Error::AlertReceived(alert)) => (failure.fault, alert.into()),
+        other => panic!("{other:?} for {wire:?}"),
+    }
+}
+
+#[test]
+fn a_record_that_should_be_encrypted_is_unexpected() {
+    let finished = [&[HANDSHAKE, 3, 3, 0, 36, 20, 0, 0, 32][..], &[7; 32]].concat();
+    for wire in [
+        &finished[..],
+        // Behind what a client sends for middleboxes.
+        &[&[CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1][..], &finished].concat(),
+        &[CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 2],
+        &[HANDSHAKE, 3, 3, 0, 5, KEY_UPDATE, 0, 0, 1, 0],
+        // Neither empty nor longer records are alerts.
+        &[ALERT, 3, 3, 0, 0],
+        &[ALERT, 3, 3, 0, 3, 2, 40, 0],
+        &[HANDSHAKE, 3, 3, 0, 0],
+        // No type at all, before it has come whole.
+        b"GET / HTTP/1.1\r\n",
+        &[24, 3, 3, 0, 3, 1, 0, 0],
+    ] {
+        let failed = fail_handshake(wire);
+        assert_eq!(failed, (Fault::Protocol, UNEXPECTED_MESSAGE), "{wire:?}");
+    }
+}
+
+#[test]
+fn other_bad_records_of_a_handshake_have_alerts_of_their_own() {
+    let too_long = [APPLICATION_DATA, 3, 3, 0x41, 1];
+    assert_eq!(
+        fail_handshake(&too_long),
+        (Fault::Oversized, RECORD_OVERFLOW)
+    );
+    let garbage = [&[APPLICATION_DATA, 3, 3, 0, 40][..], &[7; 40]].concat();
+    let failed = fail_handshake(&garbage);
+    assert_eq!(failed, (Fault::Undecryptable, BAD_RECORD_MAC));
+}
+
+#[test]
+fn an_alert_in_plaintext_ends_the_handshake_and_is_not_answered() {
+    for (level, alert) in [(2, 48), (2, 42), (1, 0), (1, 48), (2, 0), (1, 90), (7, 40)] {
+        let (mut server, ..) = halfway();
+        let mut out = Vec::new();
+        let received = server.receive(
+            &mut [ALERT, 3, 3, 0, 2, level, alert],
+            &mut Vec::new(),
+            &mut out,
+        );
+        // It only says that another alert follows (RFC 8446, section 6.1).
+        if alert == u8::from(AlertDescription::UserCanceled) {
+            assert!(received.is_ok());
+            continue;
+        }
+        let failure = received.expect_err("refused");
+        assert_eq!(failure.fault, Fault::Alert(alert), "level {level}");
+        assert!(out.is_empty(), "{level} {alert}: {out:?}");
+    }
+}
+
+#[test]
+fn a_plaintext_record_has_its_reason_in_the_log() {
+    let (mut server, ..) = halfway();
+    let wire = &mut [HANDSHAKE, 3, 3, 0, 4, 20, 0, 0, 0];
+    let failure = server.receive(wire, &mut Vec::new(), &mut Vec::new());
+    let reason = failure.unwrap_err().to_string();
+    assert!(reason.contains("not encrypted"), "{reason}");
+}
+
+type Records<'a> = (&'a [(u8, &'a [u8])], u8);
+
+/// Those of a connection whose handshake is over; each alone in its read.
+const BROKEN: &[Records<'static>] = &[
+    // RFC 8446, section 4.6.3.
+    (&[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 2])], ILLEGAL_PARAMETER),
+    (
+        &[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 255])],
+        ILLEGAL_PARAMETER,
+    ),
+    (&[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 0])], DECODE_ERROR),
+    (&[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 2, 0, 0])], DECODE_ERROR),
+    // Section 5.1: keys change at the end of a record.
+    (
+        &[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0, KEY_UPDATE, 0, 0, 1, 0])],
+        UNEXPECTED_MESSAGE,
+    ),
+    (
+        &[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0, KEY_UPDATE])],
+        UNEXPECTED_MESSAGE,
+    ),
+    (
+        &[
+            (HANDSHAKE, &[KEY_UPDATE, 0]),
+            (HANDSHAKE, &[0, 1, 0, KEY_UPDATE]),
+        ],
+        UNEXPECTED_MESSAGE,
+    ),
+    // Nor are there messages that a client has no reason to send.
+    (&[(HANDSHAKE, &[20, 0, 0, 0])], UNEXPECTED_MESSAGE),
+    // No message is empty, and an alert is one record.
+    (&[(HANDSHAKE, &[])], UNEXPECTED_MESSAGE),
+    (
+        &[(HANDSHAKE, &[KEY_UPDATE, 0]), (HANDSHAKE, &[])],
+        UNEXPECTED_MESSAGE,
+    ),
+    (&[(ALERT, &[])], UNEXPECTED_MESSAGE),
+    (&[(ALERT, &[2])], UNEXPECTED_MESSAGE),
+    (&[(ALERT, &[2, 40, 2, 40])], UNEXPECTED_MESSAGE),
+    (&[(CHANGE_CIPHER_SPEC, &[1])], UNEXPECTED_MESSAGE),
+    (&[(99, &[1])], UNEXPECTED_MESSAGE),
+];
+
+#[test]
+fn what_breaks_the_rules_after_the_handshake_has_the_alert_of_the_specification() {
+    for settled in [true, false] {
+        for (records, alert) in BROKEN {
+            let (mut server, mut client) = established();
+            if settled {
+                server.settle().unwrap();
+            }
+            let failed = client.fail(&mut server, records);
+            assert_eq!(failed, (Fault::Protocol, *alert), "{records:?} {settled}");
+        }
+    }
+}
+
+#[test]
+fn nothing_comes_between_the_parts_of_a_key_update() {
+    for between in [(APPLICATION_DATA, &b"x"[..]), (ALERT, &[1, 0])] {
+        let (mut server, mut client) = established();
+        server.settle().unwrap();
+        let records = [(HANDSHAKE, &[KEY_UPDATE, 0][..]), between];
+        let failed = client.fail(&mut server, &records);
+        assert_eq!(failed, (Fault::Protocol, UNEXPECTED_MESSAGE));
+    }
+}
+
+#[test]
+fn a_key_update_may_be_cut_into_records() {
+    for parts in [
+        &[&[KEY_UPDATE, 0, 0, 1, 1][..]][..],
+        &[&[KEY_UPDATE, 0, 0, 1], &[1]],
+        &[&[KEY_UPDATE], &[0], &[0], &[1], &[1]],
+    ] {
+        let (mut server, mut client) = established();
+        server.settle().unwrap();
+        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        for part in parts {
+            let mut wire = client.seal(HANDSHAKE, part);
+            server.receive(&mut wire, &mut plain, &mut out).unwrap();
+        }
+        let update = vec![KEY_UPDATE, 0, 0, 1, 0];
+        assert_eq!(client.open(&out), [(HANDSHAKE, update)]);
+        // The key of before is not taken any more.
+        let mut wire = client.seal(APPLICATION_DATA, b"x");
+        let received = server.receive(&mut wire, &mut plain, &mut out);
+        assert_eq!(received.unwrap_err().fault, Fault::Undecryptable);
+        assert!(plain.is_empty());
+    }
+}
