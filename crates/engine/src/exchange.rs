@@ -268,6 +268,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             },
             peer: connection.transport.peer,
             peer_port: connection.transport.peer_port,
+            proxy: connection.transport.proxy.as_deref().copied(),
             secured: connection.transport.secured().cloned(),
             forwarded: None,
             listener: connection.listener,

@@ -89,6 +89,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let transport = &mut self.connections[id].transport;
         let proxy = std::mem::replace(&mut transport.peer, source.ip().to_canonical());
         transport.peer_port = source.port();
+        transport.proxy = Some(Box::new(proxy.to_canonical()));
         let settings = &self.settings;
         let moved =
             self.admission

@@ -26,6 +26,8 @@ pub struct Exchange {
     pub peer: IpAddr,
     /// Its port there; 0 where it is not known.
     pub peer_port: u16,
+    /// The proxy at the other end of the connection, if its PROXY header named the client.
+    pub proxy: Option<IpAddr>,
     /// What was agreed on with it, if the connection has a layer.
     pub secured: Option<Arc<Secured>>,
     /// The client's request as the service takes it from a trusted proxy, if the connection is from one.
@@ -69,6 +71,7 @@ impl Exchange {
             id: ExchangeId::NOBODY,
             peer,
             peer_port: 0,
+            proxy: None,
             secured: None,
             forwarded: None,
             listener,

@@ -23,6 +23,8 @@ pub(crate) struct Transport<S> {
     pub peer: IpAddr,
     /// Its port; 0 where it is not known.
     pub peer_port: u16,
+    /// The proxy whose PROXY header named the peer. Few connections have one, so it is in a box.
+    pub proxy: Option<Box<IpAddr>>,
     /// Nothing of the connection is about who is at its other end, or nothing more.
     pub is_introduced: bool,
     layer: Option<Box<Layered>>,
@@ -82,6 +84,7 @@ impl<S> Transport<S> {
             socket: accepted.socket,
             peer: accepted.peer,
             peer_port: accepted.peer_port,
+            proxy: None,
             is_introduced: true,
             layer: layer.map(|layer| Box::new(Layered::new(layer))),
         }

@@ -9,7 +9,7 @@ use lowroad_http::status::Status;
 
 use super::world::{Step, World};
 use crate::guard::passwords::{Checked, Credentials};
-use crate::guard::{Guard, Rule, RuleInput};
+use crate::guard::{Guard, Rule, RuleInput, Sender};
 use crate::respond::{RETRY_AFTER, Responder};
 use crate::sites::{At, PathMatches, Site};
 use crate::softirq;
@@ -25,7 +25,11 @@ pub fn identify_client(
     to: &mut Responder<'_, '_>,
 ) -> Result<(), Status> {
     let peer = SocketAddr::new(to.exchange.peer, to.exchange.peer_port);
-    let client = match guard.forwarded_client(peer, to.request) {
+    let sender = Sender {
+        peer,
+        proxy: to.exchange.proxy,
+    };
+    let client = match guard.forwarded_client(sender, to.request) {
         Ok(Some(client)) => client,
         Ok(None) => return Ok(()),
         Err(_) => {

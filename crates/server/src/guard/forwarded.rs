@@ -22,16 +22,32 @@ pub struct ForwardedClient {
     pub request: ForwardedRequest,
 }
 
-/// Reads the reports about a request that came from `peer`; `None` if that is not a trusted proxy.
+/// The sender of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    /// The client, as far as the connection shows it.
+    pub peer: SocketAddr,
+    /// The other end of the connection, if its PROXY header named `peer`.
+    pub proxy: Option<IpAddr>,
+}
+
+/// Reads the reports about a request. `None` if its sender is no trusted proxy.
+///
+/// The PROXY header of a trusted proxy is its word on the client's address, so its list of addresses is read only if that
+/// names another trusted proxy.
 ///
 /// # Errors
 /// A quoted string in Forwarded has no end, or begins within a word: its author could change the client's address.
 pub fn read(
     (trusted, field): (&PrefixSet, ClientField),
-    peer: SocketAddr,
+    Sender { peer, proxy }: Sender,
     request: &Request<'_>,
 ) -> Result<Option<ForwardedClient>, Unreadable> {
-    if !trusted.has(peer.ip()) {
+    if ![Some(peer.ip()), proxy]
+        .into_iter()
+        .flatten()
+        .any(|it| trusted.has(it))
+    {
         return Ok(None);
     }
     let client = match field {
@@ -70,6 +86,9 @@ fn client_of(
     read: impl Fn(&[u8]) -> Option<SocketAddr>,
 ) -> (SocketAddr, usize) {
     let (mut client, mut hops) = (peer, 0);
+    if !trusted.has(peer.ip()) {
+        return (peer, 1);
+    }
     for element in elements.iter().rev() {
         hops += 1;
         // Without an address the proxy does not name its peer, so the proxy itself is the nearest that is known.
@@ -90,13 +109,18 @@ fn x_forwarded(request: &Request<'_>, hops: usize) -> ForwardedRequest {
         let elements = list(request, name);
         nth_last(&elements, hops).map(<[u8]>::trim_ascii)
     };
-    let port = |text: &[u8]| str::from_utf8(text).ok()?.parse().ok();
+    let port = |text: &[u8]| {
+        let is_decimal = text.iter().all(u8::is_ascii_digit) && !text.starts_with(b"0");
+        str::from_utf8(text)
+            .ok()
+            .filter(|_| is_decimal)?
+            .parse()
+            .ok()
+    };
     ForwardedRequest {
         is_https: value(b"x-forwarded-proto").and_then(is_https),
         authority: value(b"x-forwarded-host").and_then(authority),
-        port: value(b"x-forwarded-port")
-            .and_then(port)
-            .filter(|port| *port != 0),
+        port: value(b"x-forwarded-port").and_then(port),
     }
 }
 
@@ -216,8 +240,16 @@ mod tests {
         let Ok(Some(head)) = parse(head.as_bytes(), &Limits::default()) else {
             panic!("it is a request: {lines}");
         };
-        let peer = SocketAddr::new(peer.parse().expect("an address"), 7);
-        read((&trusted, field), peer, &head.request)
+        // `CLIENT by PROXY` where a PROXY header names the client.
+        let (peer, proxy) = match peer.split_once(" by ") {
+            Some((peer, proxy)) => (peer, Some(proxy)),
+            None => (peer, None),
+        };
+        let sender = Sender {
+            peer: SocketAddr::new(peer.parse().expect("an address"), 7),
+            proxy: proxy.map(|it| it.parse().expect("an address")),
+        };
+        read((&trusted, field), sender, &head.request)
     }
 
     /// The client's address, the peer's if it is not a trusted proxy.
@@ -228,7 +260,11 @@ mod tests {
 
     /// The reported scheme, authority and port of the client's request, as text.
     fn request(field: ClientField, lines: &str) -> String {
-        let client = forwarded_client(field, "10.0.0.1", lines);
+        request_from(field, "10.0.0.1", lines)
+    }
+
+    fn request_from(field: ClientField, peer: &str, lines: &str) -> String {
+        let client = forwarded_client(field, peer, lines);
         let request = client.expect("readable").expect("a trusted peer").request;
         let authority = request.authority.unwrap_or_default();
         let authority = String::from_utf8_lossy(&authority);
@@ -270,6 +306,8 @@ mod tests {
                 "-  0",
             ),
             ("X-Forwarded-Host: \nX-Forwarded-Port: 99999\n", "-  0"),
+            ("X-Forwarded-Port: +443\n", "-  0"),
+            ("X-Forwarded-Port: 0443\n", "-  0"),
             // The other field does not count.
             ("Forwarded: proto=https;host=a\n", "-  0"),
         ] {
@@ -292,6 +330,26 @@ mod tests {
             let line = format!("Forwarded: {value}\nX-Forwarded-Proto: http\n");
             assert_eq!(request(ClientField::Forwarded, &line), want, "{value}");
         }
+        // With a PROXY header, the client's own element precedes that of the proxy.
+        for (field, lines) in [
+            (
+                ClientField::XForwardedFor,
+                "X-Forwarded-For: 6.6.6.6, 1.2.3.4\nX-Forwarded-Proto: http, https\nX-Forwarded-Port: 443\n",
+            ),
+            (
+                ClientField::XForwardedFor,
+                "X-Forwarded-Proto: https\nX-Forwarded-Port: 443\n",
+            ),
+        ] {
+            let found = request_from(field, "1.2.3.4 by 10.0.0.1", lines);
+            assert_eq!(found, "https  443", "{lines}");
+        }
+        let untrusted = forwarded_client(
+            ClientField::XForwardedFor,
+            "1.2.3.4 by 192.0.2.1",
+            "X-Forwarded-Proto: https\n",
+        );
+        assert!(matches!(untrusted, Ok(None)));
     }
 
     #[test]
@@ -336,6 +394,22 @@ mod tests {
                 "1.2.3.4",
             ),
             ("10.0.0.1", "Forwarded: for=1.2.3.4\n", "10.0.0.1"),
+            // A PROXY header says more than the list of the same proxy.
+            (
+                "1.2.3.4 by 10.0.0.1",
+                "X-Forwarded-For: 6.6.6.6\n",
+                "1.2.3.4",
+            ),
+            (
+                "10.0.0.2 by 10.0.0.1",
+                "X-Forwarded-For: 6.6.6.6, 1.2.3.4, 10.0.0.2\n",
+                "1.2.3.4",
+            ),
+            (
+                "10.0.0.2 by 192.0.2.1",
+                "X-Forwarded-For: 1.2.3.4\n",
+                "1.2.3.4",
+            ),
         ] {
             let found = client(ClientField::XForwardedFor, peer, lines);
             assert_eq!(found.as_deref(), Some(want), "{peer} {lines}");

@@ -9,7 +9,7 @@ mod limit;
 pub mod passwords;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,8 +20,8 @@ use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 
 use crate::sites::PathMatches;
-pub use forwarded::ForwardedClient;
 use forwarded::Unreadable;
+pub use forwarded::{ForwardedClient, Sender};
 use index::RuleIndex;
 pub use index::RulePatterns;
 pub use limit::Limit;
@@ -89,16 +89,16 @@ impl Guard {
         })))
     }
 
-    /// What trusted proxies report about the client of a request that came from `peer`; `None` if that is not one.
+    /// What trusted proxies report about the client of a request that came from `sender`; `None` if that is not one.
     ///
     /// # Errors
     /// A trusted proxy's field can be read in two ways.
     pub fn forwarded_client(
         &self,
-        peer: SocketAddr,
+        sender: Sender,
         request: &Request<'_>,
     ) -> Result<Option<ForwardedClient>, Unreadable> {
-        forwarded::read((&self.trusted_proxies, self.client_field), peer, request)
+        forwarded::read((&self.trusted_proxies, self.client_field), sender, request)
     }
 
     /// Whether any rule may be for this path, whoever asks. Then nobody else can answer for us who does not know the rules.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Client, Server, wait_until};
+use lowroad_testkit::{Client, Folder, Server, wait_until};
 
 use crate::front::{Front, PROGRAM, response};
 
@@ -32,6 +32,31 @@ fn the_client_is_who_the_proxy_names() {
     assert_eq!(client.response().status, 200);
     let line = front.server.wait_for_line("/a");
     assert!(line.starts_with("192.0.2.7 "), "{line}");
+}
+
+#[test]
+fn a_trusted_proxy_with_a_header_reports_the_scheme_too() {
+    let origin = Origin::saying(|asked| {
+        let field = |name: &str| asked.field(name).unwrap_or("-").to_owned();
+        let fields = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-port"];
+        response("200 OK", "", &fields.map(field).join(" "))
+    });
+    let folder = Folder::new();
+    let config = format!(
+        "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nproxy_protocol = \"127.0.0.1\"\n\
+         trusted_proxies = \"127.0.0.1\"\n[[site.route]]\npattern = \"/**\"\norigin = \"{}\"\n",
+        origin.url()
+    );
+    let server = Server::run(PROGRAM, &folder, &config);
+    let fields =
+        "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n";
+    let mut client = server.connect();
+    client.send(HEADER);
+    assert_eq!(client.get("/", fields).text(), "192.0.2.7 https 443");
+    // A client that connects by itself.
+    let other = IpAddr::from([127, 0, 0, 2]);
+    let mut client = Client::connect_from(other, server.address());
+    assert_eq!(client.get("/", fields).text(), "127.0.0.2 http -");
 }
 
 #[test]
@@ -89,7 +114,7 @@ fn one_accelerator_tells_the_next() {
     let proxied = ["accelerate", &url, "--proxy-protocol", "127.0.0.0/8"];
     let second = Server::start(PROGRAM, &[&proxied[..], &arguments].concat());
     for version in ["v1", "v2"] {
-        let folder = lowroad_testkit::Folder::new();
+        let folder = Folder::new();
         let config = format!(
             "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nproxy_protocol = \"127.0.0.1\"\n\
              [[site.route]]\npattern = \"/**\"\norigin = \"next\"\n[[origin]]\nname = \"next\"\n\
