@@ -54,7 +54,7 @@ impl From<Errno> for Untrusted {
 /// # Errors
 /// Others can change the way to it, or it can't be opened.
 pub fn open_read(path: &Path) -> Result<File, Untrusted> {
-    open(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
+    open(path, OFlags::RDONLY, Mode::empty())
 }
 
 /// Opens a log to append to it, and creates it where it is missing.
@@ -192,6 +192,8 @@ impl Way {
     fn open(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<File, Untrusted> {
         self.check_entries()?;
         let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        // A FIFO would hold the helper until its other end is opened.
+        let flags = flags | OFlags::NONBLOCK;
         let file = openat(&self.last().0, name, flags, mode)?;
         match kind(&fstat(&file)?) {
             FileType::RegularFile => Ok(file.into()),
@@ -278,6 +280,7 @@ mod tests {
         assert!(is_read("own/key"));
         assert!(open_config(&at("own/key")).is_err());
         assert!(open_log(&at("own/new.log")).is_ok() && at("own/new.log").is_file());
+        assert!(open_log(&at("own/fifo")).is_err() && open_secret(&at("own/fifo")).is_err());
         assert!(open_secret(&at("own/secret")).is_ok());
         let secret = at("own/secret").metadata().expect("a file");
         assert_eq!(secret.permissions().mode() & 0o777, 0o600);
