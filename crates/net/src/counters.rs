@@ -52,7 +52,7 @@ counters! {
     dhcp_bound,
     /// DHCP messages of ours.
     dhcp_sent,
-    /// DHCP messages that were not an answer to ours, or malformed.
+    /// DHCP messages that were not an answer to ours, malformed, or with an impossible address or mask.
     dhcp_ignored,
     /// Leases that ended without a new one.
     dhcp_lost,
@@ -62,7 +62,7 @@ counters! {
     syns_refused,
     /// SYNs that were dropped since all connections are in use.
     syns_dropped_full,
-    /// SYNs with malformed options or from impossible addresses.
+    /// SYNs with FIN.
     syns_malformed,
     /// Handshakes that were forgotten for others and live in their cookie only.
     half_open_displaced,
@@ -94,7 +94,7 @@ counters! {
     resets_sent,
     /// RSTs not sent since there were too many.
     resets_limited,
-    /// RSTs that did not have exactly the next number, or hit TIME_WAIT.
+    /// RSTs that did not have exactly the next number.
     resets_ignored,
     /// Challenge ACKs (RFC 5961).
     challenges_sent,
@@ -128,4 +128,8 @@ counters! {
     time_wait_displaced,
     /// Connections that replaced one in TIME_WAIT.
     time_wait_reused,
+    /// Connections in TIME_WAIT that a reset ended.
+    time_wait_reset,
+    /// Closed connections that were reset since data came long after the close.
+    data_after_close,
 }

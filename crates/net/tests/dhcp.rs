@@ -65,13 +65,26 @@ fn read(frame: &[u8]) -> Option<Message> {
 }
 
 fn answer(kind: u8, xid: [u8; 4], address: Ipv4Addr, lease_s: u32, is_broadcast: bool) -> Vec<u8> {
+    let mask = Ipv4Addr::new(255, 255, 255, 0);
+    masked(kind, xid, (address, mask), lease_s, is_broadcast)
+}
+
+fn masked(
+    kind: u8,
+    xid: [u8; 4],
+    (address, mask): (Ipv4Addr, Ipv4Addr),
+    lease_s: u32,
+    is_broadcast: bool,
+) -> Vec<u8> {
     let mut text = vec![0; 240];
     text[..3].copy_from_slice(&[2, 1, 6]);
     text[4..8].copy_from_slice(&xid);
     text[16..20].copy_from_slice(&address.octets());
     text[28..34].copy_from_slice(&SERVER_MAC);
     text[236..240].copy_from_slice(&[99, 130, 83, 99]);
-    text.extend([53, 1, kind, 1, 4, 255, 255, 255, 0, 3, 4]);
+    text.extend([53, 1, kind, 1, 4]);
+    text.extend(mask.octets());
+    text.extend([3, 4]);
     text.extend(ROUTER.octets());
     text.extend([54, 4]);
     text.extend(ROUTER.octets());
@@ -236,4 +249,53 @@ fn a_refusal_takes_the_address_away() {
     };
     side.receive(now_us, &answer(6, asked.xid, GIVEN, 0, true));
     assert_eq!(side.stack.address(), None);
+}
+
+#[test]
+fn addresses_and_masks_that_can_not_be_are_refused() {
+    let impossible = [
+        ("0.0.0.0", "255.255.255.0"),
+        ("127.0.0.5", "255.0.0.0"),
+        ("224.0.0.5", "255.255.255.0"),
+        ("255.255.255.255", "255.255.255.0"),
+        ("192.168.7.50", "255.0.255.0"),
+        ("192.168.7.50", "0.255.255.255"),
+        ("192.168.7.50", "0.0.0.0"),
+        // The network's own address, and the broadcast address.
+        ("192.168.7.0", "255.255.255.0"),
+        ("192.168.7.255", "255.255.255.0"),
+        ("192.168.7.63", "255.255.255.192"),
+    ];
+    let parse = |text: &str| text.parse::<Ipv4Addr>().expect("an address");
+    for (address, mask) in impossible {
+        let place = (parse(address), parse(mask));
+        let mut side = client();
+        side.tick(S);
+        let xid = said(&mut side)[0].xid;
+        side.receive(S, &masked(2, xid, place, 3600, true));
+        assert!(said(&mut side).is_empty(), "an offer of {address}/{mask}");
+        assert_eq!(side.counter("dhcp_ignored"), 1);
+        // Neither is it taken when the server confirms another one than it has offered.
+        side.receive(S, &answer(2, xid, place.0, 3600, true));
+        let Some(asked) = said(&mut side).pop() else {
+            continue;
+        };
+        side.receive(S, &masked(5, asked.xid, place, 3600, true));
+        assert_eq!(side.stack.address(), None, "{address}/{mask}");
+    }
+    for (address, mask, prefix_len) in [
+        ("192.168.7.0", "255.255.0.0", 16),
+        ("192.168.7.0", "255.255.255.254", 31),
+        ("192.168.7.50", "255.255.255.255", 32),
+    ] {
+        let place = (parse(address), parse(mask));
+        let mut side = client();
+        side.tick(S);
+        let xid = said(&mut side)[0].xid;
+        side.receive(S, &masked(2, xid, place, 3600, true));
+        let xid = said(&mut side)[0].xid;
+        side.receive(S, &masked(5, xid, place, 3600, true));
+        let wanted = Some((place.0, prefix_len, Some(ROUTER)));
+        assert_eq!(side.stack.address(), wanted);
+    }
 }

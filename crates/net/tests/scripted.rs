@@ -215,16 +215,19 @@ fn both_may_close_at_once() {
     assert!(side.user.ended.is_empty());
     peer.say(&mut side, S, &ack(seq + 1, nxt + 1));
     assert_eq!(side.user.ended[0].1, End::Closed);
-    // TIME_WAIT: the FIN is acknowledged again, a reset does not end it.
-    peer.say(
-        &mut side,
-        S,
-        &Said {
-            flags: RST,
-            seq: seq + 1,
-            ..Said::default()
-        },
-    );
+    // TIME_WAIT: the FIN is acknowledged again, a reset with another number does not end it.
+    for wrong in [seq, seq + 2] {
+        peer.say(
+            &mut side,
+            S,
+            &Said {
+                flags: RST,
+                seq: wrong,
+                ..Said::default()
+            },
+        );
+    }
+    assert_eq!(side.counter("resets_ignored"), 2);
     let answer = peer.say(&mut side, S, &theirs);
     assert_eq!(
         (answer.len(), answer[0].flags, answer[0].ack),
@@ -242,6 +245,108 @@ fn both_may_close_at_once() {
     let answer = peer.say(&mut side, S, &syn(seq + 100));
     assert_eq!(answer[0].flags, SYN | ACK);
     assert_eq!(side.counter("time_wait_reused"), 1);
+}
+
+#[test]
+fn a_client_whose_number_is_below_the_old_ones_gets_in_after_the_challenge() {
+    let mut side = Side::new(settings(SERVER, SERVER_MAC));
+    let peer = Peer::default();
+    let (seq, nxt) = peer.open(&mut side, S, 65_535, &[]);
+    let id = side.user.opened[0].0;
+    side.close(S, id);
+    heard(&mut side);
+    let fin = Said {
+        flags: ACK | FIN,
+        ..ack(seq, nxt + 1)
+    };
+    peer.say(&mut side, S, &fin);
+    assert_eq!(side.user.ended[0].1, End::Closed);
+    let syn = Said {
+        flags: SYN,
+        seq: seq.wrapping_sub(500),
+        window: 65_535,
+        ..Said::default()
+    };
+    let challenge = peer.say(&mut side, S, &syn);
+    assert_eq!((challenge[0].flags, challenge[0].ack), (ACK, seq + 1));
+    // In SYN-SENT, an ACK of something else is reset with its number (RFC 9293 §3.10.7.3).
+    let reset = Said {
+        flags: RST,
+        seq: challenge[0].ack,
+        ..Said::default()
+    };
+    assert_eq!(peer.say(&mut side, S, &reset), []);
+    assert_eq!(side.counter("time_wait_reset"), 1);
+    assert_eq!(peer.say(&mut side, 2 * S, &syn)[0].flags, SYN | ACK);
+}
+
+#[test]
+fn a_syn_is_answered_as_far_as_its_options_are_well_formed() {
+    let mut side = Side::new(settings(SERVER, SERVER_MAC));
+    // Whether there is SACK in the answer.
+    for (at, (options, has_sack)) in [
+        (&[2, 4, 5, 0xb4, 4, 2, 8, 60][..], true),
+        (&[2, 0, 4, 2], false),
+        (&[4, 2, 2, 1], true),
+        (&[1, 1, 1, 2], false),
+        (&[77, 200, 0, 0], false),
+        (&[4, 3, 0, 0], false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let peer = Peer {
+            port: 7000 + at as u16,
+            ..Peer::default()
+        };
+        let syn = Said {
+            flags: SYN,
+            seq: 5,
+            options: options.to_vec(),
+            ..Said::default()
+        };
+        let answer = peer.say(&mut side, S, &syn);
+        assert_eq!(answer.len(), 1, "{options:?}");
+        assert_eq!(answer[0].flags, SYN | ACK);
+        assert_eq!(answer[0].options.len() > 4, has_sack, "{options:?}");
+    }
+    let both = Said {
+        flags: SYN | FIN,
+        ..Said::default()
+    };
+    assert_eq!(Peer::default().say(&mut side, S, &both), []);
+    assert_eq!(side.counter("syns_malformed"), 1);
+}
+
+#[test]
+fn data_after_the_close_is_dropped_for_a_while_and_then_reset() {
+    let mut side = server(b"body");
+    let peer = Peer::default();
+    side.user.closes_after_answer = true;
+    let (seq, nxt) = peer.open(&mut side, S, 65_535, &[]);
+    let answer = peer.say(&mut side, S, &with(ack(seq, nxt), b"\n"));
+    let end = nxt + 10;
+    assert_eq!(answer.last().map(|it| it.flags & FIN), Some(FIN));
+    // Before our FIN is acknowledged a reset could take the response away, however late it is.
+    let answer = peer.say(&mut side, 9 * S, &with(ack(seq + 1, nxt), b"more"));
+    assert!(answer.iter().all(|it| it.flags & RST == 0), "{answer:?}");
+    let answer = peer.say(&mut side, 10 * S, &with(ack(seq + 5, end), b"more"));
+    assert!(answer.iter().all(|it| it.flags & RST == 0), "{answer:?}");
+    peer.say(&mut side, 12 * S, &with(ack(seq + 9, end), b"more"));
+    assert_eq!(side.stack.open_count(), 1);
+    // A bare ACK is no data.
+    peer.say(&mut side, 13 * S, &ack(seq + 13, end));
+    assert_eq!(side.stack.open_count(), 1);
+    let answer = peer.say(&mut side, 13 * S, &with(ack(seq + 13, end), b"more"));
+    assert_eq!(
+        (answer.len(), answer[0].flags & RST, answer[0].seq),
+        (1, RST, end)
+    );
+    assert_eq!(side.stack.open_count(), 0);
+    assert_eq!(side.counter("data_after_close"), 1);
+    assert_eq!(side.user.ended.len(), 1);
+    assert_eq!(side.user.input[&0], b"\n");
+    assert_eq!(side.stack.free_buffers(), (64, 8));
 }
 
 #[test]

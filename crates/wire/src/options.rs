@@ -74,18 +74,29 @@ impl Abilities {
     /// From the options of a SYN; `None` if they are malformed.
     #[must_use]
     pub fn read(options: &[u8]) -> Option<Abilities> {
+        let (can, is_well_formed) = Abilities::scan(options);
+        is_well_formed.then_some(can)
+    }
+
+    /// From the options of a SYN up to the first malformed one, as in Linux.
+    #[must_use]
+    pub fn read_well_formed(options: &[u8]) -> Abilities {
+        Abilities::scan(options).0
+    }
+
+    fn scan(options: &[u8]) -> (Abilities, bool) {
         let mut can = Abilities {
             mss: MSS_DEFAULT,
             scale: None,
             sack: false,
         };
-        each(options, |kind, value| match (kind, value) {
+        let end = each(options, |kind, value| match (kind, value) {
             (MSS, [high, low]) => can.mss = u16::from_be_bytes([*high, *low]),
             (SCALE, [scale]) => can.scale = Some(*scale.min(&SCALE_MAX)),
-            (SACK, _) => can.sack = true,
+            (SACK, []) => can.sack = true,
             _ => {}
-        })?;
-        Some(can)
+        });
+        (can, end.is_some())
     }
 
     /// The same without what finds no room in a SYN-ACK whose options are no longer than the SYN's:
@@ -215,6 +226,24 @@ mod tests {
         ];
         for (bytes, wanted) in cases {
             assert_eq!(Abilities::read(bytes), wanted, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_option_ends_the_list() {
+        let cases: [(&[u8], u16, bool); 7] = [
+            (&[2, 4, 5, 0xb4, 4, 1], 1460, false),
+            (&[2, 4, 5, 0xb4, 4, 0, 4, 2], 1460, false),
+            (&[2, 4, 5, 0xb4, 4, 2, 8, 10], 1460, true),
+            (&[4, 2, 2, 4, 5], 536, true),
+            (&[4, 2, 2], 536, true),
+            // Well-formed, but of a length that its kind does not have.
+            (&[2, 3, 5, 4, 2], 536, true),
+            (&[4, 3, 0, 2, 4, 5, 0xb4], 1460, false),
+        ];
+        for (bytes, mss, sack) in cases {
+            let can = Abilities::read_well_formed(bytes);
+            assert_eq!((can.mss, can.sack), (mss, sack), "{bytes:?}");
         }
     }
 

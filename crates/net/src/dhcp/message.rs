@@ -1,6 +1,7 @@
 //! DHCP messages (RFC 2131 §2, RFC 2132). It knows no states.
 
 use crate::bytes::{be32, put16, put32};
+use crate::ipv4::is_nobody;
 
 /// Ours are as long as the oldest relays want them.
 pub(crate) const MESSAGE_LEN: usize = 300;
@@ -48,6 +49,32 @@ pub(crate) struct Answer {
     pub lease_s: Option<u32>,
     pub renewal_s: Option<u32>,
     pub rebinding_s: Option<u32>,
+}
+
+/// The mask where a server does not send one.
+const MASK_DEFAULT: u32 = 0xffff_ff00;
+
+impl Answer {
+    /// The length of the network's prefix. `None`: no machine can have this address with this mask (RFC 1122 §3.2.1.3).
+    pub(crate) fn prefix_len(&self) -> Option<u8> {
+        let mask = self.mask.unwrap_or(MASK_DEFAULT);
+        let prefix_len = mask.leading_ones();
+        let is_mask = prefix_len > 0 && prefix_len == mask.count_ones();
+        let is_host = prefix_len >= 31 || is_host(self.address, mask);
+        let is_possible = is_mask && is_host && !is_nobody(self.address);
+        is_possible.then_some(prefix_len as u8)
+    }
+
+    /// The router, if it can be one.
+    pub(crate) fn gateway(&self) -> Option<u32> {
+        self.router
+            .filter(|router| !is_nobody(*router) && *router != self.address)
+    }
+}
+
+/// Whether an address is neither the network's own nor its broadcast address.
+fn is_host(address: u32, mask: u32) -> bool {
+    address & !mask != 0 && address | mask != u32::MAX
 }
 
 /// Writes a message.

@@ -180,10 +180,12 @@ impl Dhcp {
 
     /// An answer has come.
     pub(crate) fn received(&mut self, now_us: u64, answer: &Answer) -> News {
+        let prefix_len = match (answer.kind, answer.prefix_len()) {
+            (Kind::Offer | Kind::Ack, None) => return News::None,
+            (_, prefix_len) => prefix_len.unwrap_or_default(),
+        };
         match (self.state, answer.kind, answer.server) {
-            (State::Selecting, Kind::Offer, Some(server))
-                if !crate::ipv4::is_nobody(answer.address) && self.tries > 0 =>
-            {
+            (State::Selecting, Kind::Offer, Some(server)) if self.tries > 0 => {
                 self.state = State::Requesting {
                     wanted: answer.address,
                     server,
@@ -195,23 +197,25 @@ impl Dhcp {
             (State::Requesting { wanted, server }, Kind::Ack, _)
                 if answer.address == wanted && answer.server.is_none_or(|it| it == server) =>
             {
-                News::Bound(self.bind(now_us, answer, server))
+                News::Bound(self.bind(now_us, answer, prefix_len, server))
             }
             (State::Requesting { server, .. }, Kind::Nak, Some(from)) if from == server => {
                 self.begin(now_us);
                 self.next_us = now_us + SECOND_US;
                 News::None
             }
-            (State::Bound, kind, _) if self.tries > 0 => self.renewed(now_us, answer, kind),
+            (State::Bound, kind, _) if self.tries > 0 => {
+                self.renewed(now_us, answer, prefix_len, kind)
+            }
             _ => News::None,
         }
     }
 
-    fn renewed(&mut self, now_us: u64, answer: &Answer, kind: Kind) -> News {
+    fn renewed(&mut self, now_us: u64, answer: &Answer, prefix_len: u8, kind: Kind) -> News {
         match (kind, self.lease) {
             (Kind::Ack, Some(lease)) if answer.address == lease.address => {
                 let server = answer.server.unwrap_or(lease.server);
-                News::Bound(self.bind(now_us, answer, server))
+                News::Bound(self.bind(now_us, answer, prefix_len, server))
             }
             (Kind::Nak, _) => {
                 self.begin(now_us);
@@ -221,7 +225,7 @@ impl Dhcp {
         }
     }
 
-    fn bind(&mut self, now_us: u64, answer: &Answer, server: u32) -> Local {
+    fn bind(&mut self, now_us: u64, answer: &Answer, prefix_len: u8, server: u32) -> Local {
         let lease_s = answer.lease_s.unwrap_or(LEASE_DEFAULT_S).max(LEASE_MIN_S);
         let rebind_s = answer.rebinding_s.unwrap_or(lease_s / 8 * 7).min(lease_s);
         let renew_s = answer.renewal_s.unwrap_or(lease_s / 2).min(rebind_s);
@@ -236,11 +240,10 @@ impl Dhcp {
         });
         self.tries = 0;
         self.next_us = self.lease.map_or(now_us, |lease| lease.renew_us);
-        let mask = answer.mask.unwrap_or(0xffff_ff00);
         Local {
             address: answer.address,
-            prefix_len: mask.leading_ones() as u8,
-            gateway: answer.router.filter(|it| !crate::ipv4::is_nobody(*it)),
+            prefix_len,
+            gateway: answer.gateway(),
         }
     }
 }

@@ -29,7 +29,10 @@ pub(crate) fn segment<L: Link, S: Service>(
 ) {
     let now_us = cx.core.now_us;
     if let Some((at, over)) = cx.core.time_wait.find(segment.key, now_us) {
-        let is_syn = segment.flags & (SYN | ACK | RST) == SYN;
+        if segment.flags & RST != 0 {
+            return time_wait_reset(cx, at, segment.seq == over.rcv_nxt);
+        }
+        let is_syn = segment.flags & (SYN | ACK) == SYN;
         if !is_syn || !before(over.rcv_nxt, segment.seq) {
             return time_wait(cx, segment, &over);
         }
@@ -46,12 +49,18 @@ pub(crate) fn segment<L: Link, S: Service>(
     }
 }
 
-fn time_wait<L: Link>(cx: &mut Context<'_, L>, segment: &Segment<'_>, over: &Over) {
-    if segment.flags & RST != 0 {
-        // RFC 1337.
+/// A reset with exactly the next number (RFC 5961 §3.2) ends TIME-WAIT. It is how a client responds to the ACK that its
+/// SYN got: when its number is below the old ones, it gets in with its next SYN.
+fn time_wait_reset<L: Link>(cx: &mut Context<'_, L>, at: u32, is_exact: bool) {
+    if !is_exact {
         cx.core.counters.resets_ignored += 1;
         return;
     }
+    cx.core.time_wait.unlink(at);
+    cx.core.counters.time_wait_reset += 1;
+}
+
+fn time_wait<L: Link>(cx: &mut Context<'_, L>, segment: &Segment<'_>, over: &Over) {
     let now_us = cx.core.now_us;
     if takes_numbers(segment) && cx.core.rates.challenges.take(now_us) {
         let reply = Reply {
@@ -70,11 +79,11 @@ fn syn<L: Link>(cx: &mut Context<'_, L>, syn: &Segment<'_>) {
         cx.core.counters.syns_refused += 1;
         return cx.refuse(syn);
     }
-    let can = Abilities::read(syn.options).filter(|_| syn.flags & FIN == 0);
-    let Some(can) = can else {
+    if syn.flags & FIN != 0 {
         cx.core.counters.syns_malformed += 1;
         return;
-    };
+    }
+    let can = Abilities::read_well_formed(syn.options);
     // Nobody has to go for a SYN, which may be forged.
     if cx.core.table.is_full() && may_go(cx.core).is_none() {
         cx.core.counters.syns_dropped_full += 1;

@@ -2,12 +2,16 @@
 //! and no ACKs.
 
 use super::connection::{Connection, Early, Waiting};
-use crate::api::{Id, Link, SMALL, Service};
+use super::input;
+use crate::api::{End, Id, Link, SMALL, Service};
 use crate::bytes::{before, len32};
 use crate::context::{Context, Core};
 
 /// So much more room is worth an ACK of its own.
 const UPDATE_LEN: i32 = 16_384;
+/// Lingering close: data are dropped for so long after the peer acknowledged our FIN, then reset. A reset at once would
+/// let the peer fail before it reads the response (RFC 9112 §9.6).
+const LINGER_US: u64 = 2_000_000;
 
 /// Gives the service what has come in order.
 pub(crate) fn deliver<L: Link, S: Service>(
@@ -22,6 +26,12 @@ pub(crate) fn deliver<L: Link, S: Service>(
     };
     it.unacked = it.unacked.saturating_add(1);
     if it.is_closing {
+        // The time of the FIN's ACK: it stays as it is from then on.
+        if it.is_fin_acked && core.now_us.saturating_sub(it.heard_us) > LINGER_US {
+            core.counters.data_after_close += 1;
+            cx.reset(id.index);
+            return input::end(cx, service, id.index, End::Closed);
+        }
         it.rcv_nxt = it.rcv_nxt.wrapping_add(len32(bytes.len()));
         return;
     }

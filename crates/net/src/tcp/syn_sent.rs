@@ -32,10 +32,10 @@ pub(crate) fn segment<L: Link, S: Service>(
         }
         return;
     }
-    let can = Abilities::read(segment.options);
-    let Some(can) = can.filter(|_| segment.flags & SYN != 0) else {
+    if segment.flags & SYN == 0 {
         return;
-    };
+    }
+    let can = Abilities::read_well_formed(segment.options);
     let own_mss = cx.core.own_mss();
     let Some(it) = cx.core.table.get_mut(id) else {
         return;
