@@ -17,6 +17,8 @@ const LINKS_MAX: usize = 8;
 const LOGIN_TIMEOUT_US: u64 = 5_000_000;
 /// Wait before the next try, first and longest.
 const RETRY_US: (u64, u64) = (100_000, 5_000_000);
+/// The longest wait after a page failed because the server is away.
+const RETRY_ASKED_US: u64 = 1_000_000;
 /// The server ends a statement by itself after this.
 const STATEMENT_TIMEOUT_MS: u32 = 10_000;
 /// A statement with its values, or a row, is not longer.
@@ -67,9 +69,17 @@ pub struct Database {
     opened: Vec<Id>,
     retry_us: u64,
     backoff_us: u64,
+    /// When the last attempt failed.
+    failed_us: u64,
+    /// The last attempt failed, and no connection is logged in.
+    is_down: bool,
+    /// A page failed since the last tick because the server is away.
+    is_asked_for: bool,
     serial: u64,
     /// Why the last connection was refused or lost, for the console.
     pub trouble: Option<String>,
+    /// The same for the log, where each failed page repeats it.
+    pub reason: String,
     /// Connections opened, statements sent, connections lost.
     pub counts: [u64; 3],
 }
@@ -113,8 +123,12 @@ impl Database {
             opened: Vec::new(),
             retry_us: 0,
             backoff_us: RETRY_US.0,
+            failed_us: 0,
+            is_down: false,
+            is_asked_for: false,
             serial: 0,
             trouble: None,
+            reason: String::new(),
             counts: [0; 3],
         }))
     }
@@ -126,7 +140,12 @@ impl Database {
         while let Some(at) = self.links.iter().position(due) {
             let link = self.links.swap_remove(at);
             self.back_off(now_us, "it does not answer");
+            // Other attempts wait for the same silent server.
+            self.is_down = !self.is_logged_in();
             calls.abort(link.id);
+        }
+        if core::mem::take(&mut self.is_asked_for) {
+            self.retry_us = self.retry_us.min(self.failed_us + RETRY_ASKED_US);
         }
         let coming = |link: &&Link| link.login_end_us.is_some() || link.client.is_idle();
         let mut coming = self.links.iter().filter(coming).count();
@@ -245,6 +264,7 @@ impl Database {
         }
         if is_ready {
             link.login_end_us = None;
+            self.is_down = false;
             self.retry_us = 0;
             self.trouble = None;
         }
@@ -301,6 +321,7 @@ impl Database {
             true => {
                 self.counts[2] += 1;
                 self.retry_us = 0;
+                self.reason = format!("database server {}: {reason}", self.address);
             }
             false => self.back_off(now_us, reason),
         }
@@ -313,9 +334,18 @@ impl Database {
         }
     }
 
-    /// Whether there is no connection, and the last try was in vain.
+    /// Whether the last attempt failed and no connection is logged in.
     pub fn is_unreachable(&self) -> bool {
-        self.links.is_empty() && self.retry_us > 0
+        self.is_down
+    }
+
+    /// Shortens the wait for the next attempt, as a page failed because the server is away.
+    pub fn ask_for_retry(&mut self) {
+        self.is_asked_for = true;
+    }
+
+    fn is_logged_in(&self) -> bool {
+        self.links.iter().any(|link| link.login_end_us.is_none())
     }
 
     /// Nobody wants an answer any more: the connection that owes it goes.
@@ -333,7 +363,10 @@ impl Database {
         self.counts[2] += 1;
         self.retry_us = now_us + self.backoff_us;
         self.backoff_us = (self.backoff_us * 2).min(RETRY_US.1);
-        self.trouble = Some(format!("database server {}: {reason}", self.address));
+        self.failed_us = now_us;
+        self.is_down |= self.links.is_empty();
+        self.reason = format!("database server {}: {reason}", self.address);
+        self.trouble = Some(self.reason.clone());
     }
 
     /// Since when it can't be reached, in the operator's words.

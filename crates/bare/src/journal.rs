@@ -17,7 +17,7 @@ pub struct Record<'r> {
     pub unix_s: u64,
     /// Who asked.
     pub peer: SocketAddrV4,
-    /// The answer's status.
+    /// The answer's status; 0 for a failure's reason.
     pub status: u16,
     /// Bytes of the answer's body.
     pub body_len: u64,
@@ -29,6 +29,22 @@ pub struct Record<'r> {
     pub referer: &'r [u8],
     /// User-Agent.
     pub user_agent: &'r [u8],
+}
+
+impl<'r> Record<'r> {
+    /// Why a page for this client failed: a record without a status, which is no request.
+    pub fn failure(unix_s: u64, peer: SocketAddrV4, reason: &'r str) -> Record<'r> {
+        Record {
+            unix_s,
+            peer,
+            status: 0,
+            body_len: 0,
+            duration_us: 0,
+            line: reason.as_bytes(),
+            referer: b"",
+            user_agent: b"",
+        }
+    }
 }
 
 /// A ring of records: the oldest make room for the newest. Each is in one piece; what is left at the end of the

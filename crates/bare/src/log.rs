@@ -63,7 +63,7 @@ impl Log {
         self.lines.drain(..old);
     }
 
-    /// All lines, in the combined format with the duration in microseconds after it.
+    /// All lines: requests in the combined format with the duration in microseconds after it, and why pages failed.
     pub fn text(&self) -> String {
         self.lines.iter().map(|line| line.1.as_str()).collect()
     }
@@ -91,6 +91,17 @@ fn line(record: &[u8]) -> (u64, String) {
     let mut out = String::new();
     let date = date::format(unix_s);
     let date = core::str::from_utf8(&date).unwrap_or_default();
+    if status == 0 {
+        let date = common_date(date);
+        // Writing to a string can't fail.
+        let _ = writeln!(
+            out,
+            "{} - - [{date}] error: {}",
+            Ipv4Addr::from(ip),
+            shown(line)
+        );
+        return (unix_s, out);
+    }
     // Writing to a string can't fail.
     let _ = writeln!(
         out,

@@ -490,41 +490,115 @@ fn a_database_that_ends_each_login_is_not_asked_again_at_once() {
 }
 
 #[test]
-fn a_page_that_comes_between_two_tries_fails_with_the_next() {
+fn a_page_fails_at_once_while_the_database_is_away() {
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
     let link = |index| Id {
         index,
         generation: 0,
     };
     let mut now_us = 1_000_000;
+    let set_now = |net: &mut Net, mono_us| {
+        net.web.set_now(Now {
+            mono_us,
+            unix_s: 784_111_800,
+        });
+    };
     for tries in 1..8 {
         net.web.tick(&mut net.calls);
         assert_eq!(net.calls.connects, tries);
         net.web.ended(&mut net.calls, link(10 + tries), End::Reset);
         now_us += 5_000_000;
-        net.web.set_now(Now {
-            mono_us: now_us,
-            unix_s: 784_111_800,
-        });
+        set_now(&mut net, now_us);
     }
     net.web.tick(&mut net.calls);
     net.web.ended(&mut net.calls, link(18), End::Reset);
+    assert_eq!(net.web.tick(&mut net.calls), Some(now_us + 5_000_000));
+    assert!(net.web.take_trouble().is_some());
+    let fails = |net: &mut Net| {
+        let answer = net.ask("GET /page.lrp", "");
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert!(answer.contains("\r\nRetry-After: 1\r\n"), "{answer}");
+    };
+    fails(&mut net);
+    assert_eq!(net.web.take_trouble(), None, "the console has it already");
+    // A visitor brings the next attempt forward.
+    assert_eq!(net.web.tick(&mut net.calls), Some(now_us + 1_000_000));
+    set_now(&mut net, now_us + 1_000_000);
+    net.web.tick(&mut net.calls);
+    assert_eq!(net.calls.connects, 9);
+    // Also while an attempt is under way, and after it ended without an answer.
+    fails(&mut net);
+    set_now(&mut net, now_us + 6_000_000);
+    net.web.tick(&mut net.calls);
+    assert_eq!(net.calls.aborted, [link(19)]);
+    fails(&mut net);
+    set_now(&mut net, now_us + 7_000_000);
+    net.web.tick(&mut net.calls);
+    assert_eq!(net.calls.connects, 10);
+    log_in(&mut net, link(20));
+    let request = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert!(net.send(request).is_empty(), "the database is asked again");
+}
+
+/// Without this, pages of several visitors wait for attempts that follow each other, until they are too old: 504.
+#[test]
+fn a_silent_database_fails_all_pages_with_the_first_attempt() {
+    let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
+    net.web.tick(&mut net.calls);
     let request = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
     assert!(net.send(request).is_empty());
-    let due_us = net
-        .web
-        .tick(&mut net.calls)
-        .expect("there is something to do");
-    assert!(due_us > now_us && due_us <= now_us + 5_000_000);
+    let other = Id {
+        index: 4,
+        generation: 0,
+    };
+    let opened = Opened {
+        peer: PEER,
+        port: 80,
+        by_us: false,
+    };
+    net.web.opened(&mut net.calls, other, opened);
     net.web.set_now(Now {
-        mono_us: now_us + 5_000_000,
+        mono_us: 4_000_000,
+        unix_s: 784_111_800,
+    });
+    assert_eq!(net.web.input(&mut net.calls, other, request), request.len());
+    net.web.tick(&mut net.calls);
+    assert_eq!(net.calls.connects, 2);
+    net.web.set_now(Now {
+        mono_us: 6_000_000,
         unix_s: 784_111_800,
     });
     net.web.tick(&mut net.calls);
-    assert_eq!(net.calls.connects, 9);
-    net.web.ended(&mut net.calls, link(19), End::Reset);
-    let sent = net.calls.sent.remove(&VISITOR.index).expect("an answer");
-    assert!(sent.starts_with(b"HTTP/1.1 503 "));
+    for visitor in [VISITOR, other] {
+        let sent = net.calls.sent.remove(&visitor.index).expect("an answer");
+        assert!(sent.starts_with(b"HTTP/1.1 503 "));
+    }
+}
+
+#[test]
+fn the_log_has_the_reason_of_a_failed_page() {
+    let mut net = Net::new("{{ 1 // 0 }}{{ query('SELECT 1') }}");
+    assert!(net.ask("GET /page.lrp", "").starts_with("HTTP/1.1 500 "));
+    let log = Whole(None).log(&net.web.journal);
+    let mut lines = log.lines();
+    let reason = lines.next().expect("a line");
+    let begin = "192.0.2.9 - - [06/Nov/1994:08:50:00 +0000] error: page.lrp:1: ";
+    assert!(reason.starts_with(begin), "{log}");
+    assert!(lines.next().expect("a line").contains(" 500 "), "{log}");
+    // The database's words, and its absence.
+    let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
+    net.web.tick(&mut net.calls);
+    let link = Id {
+        index: 11,
+        generation: 0,
+    };
+    net.web.ended(&mut net.calls, link, End::Reset);
+    for _ in 0..2 {
+        assert!(net.ask("GET /page.lrp", "").starts_with("HTTP/1.1 503 "));
+    }
+    let log = Whole(None).log(&net.web.journal);
+    let reason = "error: page.lrp: database server 192.0.2.1:3306: the connection is refused";
+    assert_eq!(log.matches(reason).count(), 2, "{log}");
 }
 
 #[test]

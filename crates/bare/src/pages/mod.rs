@@ -7,7 +7,7 @@ mod values;
 
 use alloc::collections::VecDeque;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
@@ -168,27 +168,47 @@ impl Pages {
             return Some(Err(failure));
         }
         let (source, page) = &self.pages[task.page];
-        match task.run.step(page, &task.asked, &mut task.text) {
-            Step::Done => Some(Ok(())),
-            Step::Query { .. } if self.is_stopped => Some(Err(Failure::NoDatabase)),
-            Step::Query { .. } if self.database.is_none() => {
-                let name = source.name;
-                self.trouble = Some(format!(
-                    "{name}: the site has no database: build it with --database"
-                ));
-                Some(Err(Failure::Page))
-            }
-            Step::Query { .. } => {
-                task.state = State::Wants;
-                self.wanting.push_back(at);
-                None
-            }
-            Step::Failed(failure) => {
-                let name = source.name;
-                self.trouble = Some(format!("{name}:{}: {}", failure.line, failure.what));
-                Some(Err(Failure::Page))
-            }
+        let name = source.name;
+        let (failure, reason) = match task.run.step(page, &task.asked, &mut task.text) {
+            Step::Done => return Some(Ok(())),
+            Step::Query { .. } => match &mut self.database {
+                _ if self.is_stopped => (Failure::NoDatabase, format!("{name}: the machine ends")),
+                None => (
+                    Failure::Page,
+                    format!("{name}: the site has no database: build it with --database"),
+                ),
+                Some(database) if database.is_unreachable() => {
+                    database.ask_for_retry();
+                    (Failure::NoDatabase, format!("{name}: {}", database.reason))
+                }
+                Some(_) => {
+                    task.state = State::Wants;
+                    self.wanting.push_back(at);
+                    return None;
+                }
+            },
+            Step::Failed(failure) => (
+                Failure::Page,
+                format!("{name}:{}: {}", failure.line, failure.what),
+            ),
+        };
+        task.reason = reason;
+        if failure == Failure::Page {
+            self.trouble = Some(task.reason.clone());
         }
+        Some(Err(failure))
+    }
+
+    /// Fails a page that waits.
+    fn fail(&mut self, at: usize, failure: Failure, reason: &str) {
+        let task = &mut self.tasks[at];
+        let name = self.pages[task.page].0.name;
+        task.state = State::Fails(failure);
+        task.reason = format!("{name}: {reason}");
+        if failure == Failure::Page {
+            self.trouble = Some(task.reason.clone());
+        }
+        self.ready.push_back(at);
     }
 
     /// Those who wait ask, as far as there are connections.
@@ -196,9 +216,10 @@ impl Pages {
         let Some(database) = &mut self.database else {
             return;
         };
+        let mut too_long = Vec::new();
         while !self.wanting.is_empty() && database.has_free() {
             let Some(at) = self.wanting.pop_front() else {
-                return;
+                break;
             };
             let task = &mut self.tasks[at];
             let page = &self.pages[task.page].1;
@@ -211,12 +232,16 @@ impl Pages {
             };
             match database.ask(calls, at, statement, values.map(to_database)) {
                 Ok(()) => task.state = State::Asks,
-                Err(Refused::Busy) => return self.wanting.push_front(at),
-                Err(Refused::TooLong) => {
-                    task.state = State::Fails(Failure::Page);
-                    self.ready.push_back(at);
+                Err(Refused::Busy) => {
+                    self.wanting.push_front(at);
+                    break;
                 }
+                Err(Refused::TooLong) => too_long.push(at),
             }
+        }
+        for at in too_long {
+            let reason = "a statement with its values is longer than 60,000 bytes";
+            self.fail(at, Failure::Page, reason);
         }
     }
 
@@ -243,10 +268,11 @@ impl Pages {
                 }
                 Event::Failed(failure) => {
                     let name = pages[task.page].0.name;
-                    *trouble = Some(format!(
+                    task.reason = format!(
                         "{name}: the database says {}: {}",
                         failure.code, failure.message
-                    ));
+                    );
+                    *trouble = Some(task.reason.clone());
                     let fault = DataFault::from_number(failure.code);
                     task.state = State::Fails(fault.map_or(Failure::Page, Failure::Data));
                     ready.push_back(asker);
@@ -281,15 +307,18 @@ impl Pages {
         self.fail_if_unreachable();
     }
 
-    /// When no connection is left and the last could not be opened, nobody waits for the next try.
+    /// While the database is away, pages fail at once: they do not wait for the next attempt.
     fn fail_if_unreachable(&mut self) {
-        let is_unreachable = |database: &Database| database.is_unreachable();
-        if !self.database.as_ref().is_some_and(is_unreachable) {
+        let Some(database) = &mut self.database else {
+            return;
+        };
+        if self.wanting.is_empty() || !database.is_unreachable() {
             return;
         }
-        for at in self.wanting.drain(..) {
-            self.tasks[at].state = State::Fails(Failure::NoDatabase);
-            self.ready.push_back(at);
+        database.ask_for_retry();
+        let reason = database.reason.clone();
+        for at in core::mem::take(&mut self.wanting) {
+            self.fail(at, Failure::NoDatabase, &reason);
         }
     }
 
@@ -297,21 +326,19 @@ impl Pages {
     fn lose(&mut self, lost: &Lost) {
         let asker = lost.asker;
         let task = &mut self.tasks[asker];
-        let failure = match &lost.cause {
+        let (failure, reason) = match &lost.cause {
             LossCause::Stale if !task.is_repeated => {
                 task.is_repeated = true;
                 task.state = State::Wants;
                 return self.wanting.push_front(asker);
             }
-            LossCause::Stale | LossCause::Server => Failure::NoDatabase,
-            LossCause::Answer(error) => {
-                let name = self.pages[task.page].0.name;
-                self.trouble = Some(format!("{name}: {error}"));
-                Failure::Page
+            LossCause::Stale | LossCause::Server => {
+                let reason = self.database.as_ref().map(|database| &database.reason);
+                (Failure::NoDatabase, reason.cloned().unwrap_or_default())
             }
+            LossCause::Answer(error) => (Failure::Page, error.to_string()),
         };
-        task.state = State::Fails(failure);
-        self.ready.push_back(asker);
+        self.fail(asker, failure, &reason);
     }
 
     /// A visitor that waits until its page can be begun has gone.
@@ -341,6 +368,7 @@ impl Pages {
         let Some(database) = self.database.as_mut() else {
             return next_us;
         };
+        let mut late = Vec::new();
         if self.free.len() < self.tasks.len() {
             next_us = Some(now_us + 1_000_000);
             for at in 0..self.tasks.len() {
@@ -352,12 +380,16 @@ impl Pages {
                 if matches!(task.state, State::Asks) {
                     database.give_up(calls, at);
                 }
-                task.state = State::Fails(Failure::TimedOut);
                 self.wanting.retain(|one| *one != at);
-                self.ready.push_back(at);
+                late.push(at);
             }
         }
         let database_us = database.tick(calls, now_us, self.wanting.len());
+        for at in late {
+            let reason = format!("it took longer than {} s", TASK_TIMEOUT_US / 1_000_000);
+            self.fail(at, Failure::TimedOut, &reason);
+        }
+        self.fail_if_unreachable();
         [next_us, database_us].into_iter().flatten().min()
     }
 

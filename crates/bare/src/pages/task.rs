@@ -1,6 +1,7 @@
 //! A page that is being made, and what comes of it. Knows no database and no other page.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use lowroad_http::head::HeadWriter;
@@ -125,6 +126,8 @@ pub struct Task {
     pub state: State,
     /// It was asked once more since its connection had been closed by the server.
     pub is_repeated: bool,
+    /// Why it failed, for the log.
+    pub reason: String,
 }
 
 impl Task {
@@ -138,12 +141,14 @@ impl Task {
             text: Vec::new(),
             state: State::Free,
             is_repeated: false,
+            reason: String::new(),
         }
     }
 
     /// Takes what the next page will not need. Memory that one page seldom wants is given back.
     pub fn clear(&mut self) {
         self.state = State::Free;
+        self.reason = String::new();
         self.visit = Visit::NOBODY;
         if self.text.capacity() > KEPT_LEN_MAX {
             *self = Task::new();

@@ -178,6 +178,11 @@ impl Web {
         let duration_us = u32::try_from(took_us).unwrap_or(u32::MAX);
         let texts = [&self.pages.task(made.at).asked.line[..], b"", b""];
         let peer = self.places.get(id).peer;
+        if made.result.is_err() {
+            let reason = &self.pages.task(made.at).reason;
+            self.journal
+                .put(&Record::failure(self.now.unix_s, peer, reason));
+        }
         self.journal
             .put(&record(&self.out, self.now, peer, duration_us, texts));
         self.pages.end(made.at);

@@ -9,7 +9,7 @@ use std::thread;
 use lowroad_testkit::net::{Namespace, starts};
 use lowroad_testkit::{Client, Folder, Response, skip, wait_until};
 
-use crate::hosted::{Hosted, can_run};
+use crate::hosted::{Hosted, IMAGE, can_run};
 use crate::servers::{Kind, Server};
 
 /// What images are told of it.
@@ -26,7 +26,8 @@ const LENS: [(&str, usize); 3] = [
 pub struct Database(Server);
 
 impl Database {
-    /// Starts it; `None`, and the test is skipped, where it is not installed.
+    /// Starts it, and waits until the image, which runs already, makes a page of it; `None`, and the test is skipped,
+    /// where it is not installed.
     pub fn start(test: &str, namespace: &Namespace) -> Option<Database> {
         if !starts("mariadb") {
             skip(test, "mariadb is missing (Debian: mariadb-client)");
@@ -37,6 +38,10 @@ impl Database {
         database.run(DATA);
         database
             .run("CREATE USER page@'%' IDENTIFIED BY 'secret'; GRANT SELECT ON test.* TO page@'%'");
+        let mut client = namespace.enter(|| Client::connect(IMAGE));
+        wait_until("a page", || {
+            (client.get("/bare.lrp", "").status == 200).then_some(())
+        });
         Some(database)
     }
 

@@ -57,11 +57,11 @@ fn a_microvm_serves_and_can_be_ended() {
     }
 }
 
-/// Between two tries to reach the database the machine sleeps for seconds: it must wake for the next, and say then that
-/// there is none, not after the 15 s that a page may take (504).
+/// Between two attempts to reach the database the machine sleeps for seconds. A page fails at once meanwhile, not after
+/// the 15 s that it may take (504).
 #[test]
-fn a_page_fails_with_the_next_try_to_reach_the_database() {
-    if !can_run("a_page_fails_with_the_next_try_to_reach_the_database") {
+fn a_page_fails_at_once_while_the_database_is_away() {
+    if !can_run("a_page_fails_at_once_while_the_database_is_away") {
         return;
     }
     let site = Folder::new();
