@@ -44,8 +44,8 @@ pub use self::csrf::Key;
 pub use self::database::Databases;
 pub use self::sites::Sites;
 
-/// Bytes of a request's body.
-const BODY_LEN_MAX: usize = 1 << 20;
+/// The part of a page's memory that a request's body may take: it is held as bytes, as text and as a form.
+const BODY_SHARE: usize = 8;
 
 /// Bytes of a page's text.
 const PAGE_LEN_MAX: usize = 8 << 20;
@@ -132,11 +132,13 @@ impl Pages {
                 format!("{name}: a page of another site sent this (Sec-Fetch-Site: cross-site)"),
             ));
         }
-        let body = request.body.read(BODY_LEN_MAX).await;
-        let body = body.map_err(|why| unread(name, why))?;
+        let body_len_max = self.memory_len_max / BODY_SHARE;
+        let body = request.body.read(body_len_max).await;
+        let body = body.map_err(|why| unread(name, why, body_len_max))?;
         let kind = request.field("Content-Type").unwrap_or_default();
         let kind = String::from_utf8_lossy(kind).into_owned();
         let text = String::from_utf8_lossy(&body).into_owned();
+        let body_len = text.len() + body.len();
         let form = form::fields(&kind, body).await.map_err(|reason| {
             Failure::new(
                 Status::BAD_REQUEST,
@@ -153,7 +155,9 @@ impl Pages {
                 ),
             ));
         }
-        Ok(Visit::new(request, form, text, &self.key))
+        let mut visit = Visit::new(request, form, text, &self.key);
+        visit.body_len = body_len;
+        Ok(visit)
     }
 
     /// The answer of a page that only reads and needs no template engine; none for all others.
@@ -187,7 +191,8 @@ impl Pages {
         let page = Arc::new(Page { templates, name });
         let mut session = Session::default();
         let mut answers = Vec::new();
-        let mut rows_len = 0;
+        // The memory that the page has no more.
+        let mut rows_len = visit.body_len;
         loop {
             let attempt = Attempt {
                 visit: visit.clone(),
@@ -345,11 +350,13 @@ fn is_there(templates: &Templates, name: &str) -> Result<(), Failure> {
     }
 }
 
-fn unread(name: &str, why: Unread) -> Failure {
+fn unread(name: &str, why: Unread, body_len_max: usize) -> Failure {
     match why {
         Unread::TooLong => Failure::new(
             Status::CONTENT_TOO_LARGE,
-            format!("{name}: the request's body is longer than {BODY_LEN_MAX} bytes"),
+            format!(
+                "{name}: the request's body is longer than {body_len_max} bytes, an eighth of the route's memory"
+            ),
         ),
         Unread::Cut => Failure::new(
             Status::BAD_REQUEST,

@@ -250,8 +250,8 @@ impl fmt::Display for Upstream {
 pub struct Pages {
     /// The database that `query` means.
     pub database: Option<String>,
-    /// Bytes that a page may take while it is made: its values, rows and text; 1 MiB to 1 TiB. Default
-    /// 32 MiB. Key `memory`.
+    /// Bytes that a page may take while it is made: its values, rows and text; a request's body may take an eighth of it.
+    /// 1 MiB to 1 TiB. Default 32 MiB. Key `memory`.
     pub memory_len_max: usize,
 }
 

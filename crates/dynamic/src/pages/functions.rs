@@ -1,5 +1,7 @@
 //! The functions that templates may call besides those of the template engine.
 
+use std::borrow::Cow;
+
 use lowroad_http::status::Status;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
@@ -13,6 +15,9 @@ use super::value::Param;
 
 /// Calls of databases that a page may make.
 pub const CALLS_MAX: usize = 100;
+
+/// Values of a statement with lists. A visitor's parameters are as many at most.
+const LIST_VALUES_MAX: usize = 1_000;
 
 /// Makes them known.
 pub fn add_to(environment: &mut Environment<'_>) {
@@ -87,7 +92,7 @@ fn call(function: &str, want: Want, args: &[Value], named: &Kwargs) -> Result<Va
     let sql = sql
         .to_str()
         .ok_or_else(|| wrong("the statement is no text"))?;
-    let params = bound(&sql, params)?;
+    let (sql, params) = bound(&sql, params)?;
     attempt::with(|attempt| {
         if attempt.calls == CALLS_MAX {
             return Err(wrong(format!(
@@ -103,7 +108,7 @@ fn call(function: &str, want: Want, args: &[Value], named: &Kwargs) -> Result<Va
         };
         attempt.ask(Call {
             database,
-            sql,
+            sql: sql.into(),
             params,
             want,
             mode,
@@ -112,18 +117,48 @@ fn call(function: &str, want: Want, args: &[Value], named: &Kwargs) -> Result<Va
     })
 }
 
-fn bound(sql: &str, params: &[Value]) -> Result<Vec<Param>, Error> {
+/// The statement with as many `?` as there are values. A list takes several: see [`statement::spread`].
+fn bound<'s>(sql: &'s str, given: &[Value]) -> Result<(Cow<'s, str>, Vec<Param>), Error> {
     let wanted = statement::parameters(sql);
-    if wanted != params.len() {
+    if wanted != given.len() {
         return Err(wrong(format!(
             "the statement has {wanted} times ?, but {} values are given for them",
-            params.len()
+            given.len()
         )));
     }
-    let param = |(at, value)| {
-        Param::of(value).map_err(|reason| wrong(format!("value {} {reason}", at + 1)))
-    };
-    params.iter().enumerate().map(param).collect()
+    let (mut params, mut counts) = (Vec::with_capacity(given.len()), Vec::new());
+    for (at, value) in given.iter().enumerate() {
+        let of = |value: &Value| {
+            Param::of(value).map_err(|reason| wrong(format!("value {} {reason}", at + 1)))
+        };
+        if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable) {
+            params.push(of(value)?);
+            continue;
+        }
+        let first = params.len();
+        for item in value.try_iter()? {
+            if params.len() >= LIST_VALUES_MAX {
+                return Err(wrong(format!(
+                    "a statement with lists takes {LIST_VALUES_MAX} values at most"
+                )));
+            }
+            params.push(of(&item)?);
+        }
+        // A power of two: a visitor makes the database prepare a few texts, not one for each length.
+        let count = (params.len() - first).checked_next_power_of_two();
+        let count = count.filter(|_| params.len() > first).unwrap_or(0);
+        if let Some(last) = params.last().cloned() {
+            params.resize(first + count, last);
+        }
+        counts.push((at, count));
+    }
+    let sql = statement::spread(sql, &counts).map_err(|at| {
+        wrong(format!(
+            "value {} is a list; a list can only be given where the statement has IN (?)",
+            at + 1
+        ))
+    })?;
+    Ok((sql, params))
 }
 
 fn database(

@@ -78,6 +78,53 @@ pub fn numbered(sql: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The statement with as many `?` for a parameter as its list has values, `(parameter, count)`; NULL for an empty list,
+/// which is equal to nothing.
+///
+/// # Errors
+/// The parameter with a list that is not alone in the parentheses of an `IN`.
+pub fn spread<'s>(sql: &'s str, lists: &[(usize, usize)]) -> Result<Cow<'s, str>, usize> {
+    if lists.is_empty() {
+        return Ok(Cow::Borrowed(sql));
+    }
+    let mut out = String::with_capacity(sql.len() + 64);
+    let mut at = 0;
+    let mut pieces = Pieces::new(sql).peekable();
+    while let Some((kind, piece)) = pieces.next() {
+        if kind != Kind::Parameter {
+            out.push_str(piece);
+            continue;
+        }
+        let list = lists.iter().find(|(known, _)| *known == at);
+        match list {
+            None => out.push_str(piece),
+            Some((_, count)) => {
+                let after = pieces.peek().map_or("", |(_, piece)| piece);
+                if !ends_with_in(&out) || !after.trim_start().starts_with(')') {
+                    return Err(at);
+                }
+                match count {
+                    0 => out.push_str("NULL"),
+                    count => out.push_str(&vec!["?"; *count].join(", ")),
+                }
+            }
+        }
+        at += 1;
+    }
+    Ok(Cow::Owned(out))
+}
+
+/// Whether a text ends with `IN (`.
+fn ends_with_in(sql: &str) -> bool {
+    let Some(before) = sql.trim_end().strip_suffix('(') else {
+        return false;
+    };
+    let mut words = before.trim_end().rsplit(|c: char| !c.is_ascii_alphabetic());
+    words
+        .next()
+        .is_some_and(|word| word.eq_ignore_ascii_case("IN"))
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Code,
@@ -165,6 +212,27 @@ mod tests {
         assert_eq!(parameters("SELECT a ?? ?"), 1);
         assert_eq!(numbered("SELECT a ?? ?"), "SELECT a ? $1");
         assert_eq!(numbered("SELECT 1"), "SELECT 1");
+    }
+
+    #[test]
+    fn lists_are_spread_in_the_parentheses_of_in() {
+        let sql = "SELECT '?' FROM t WHERE a = ? AND b in ( ? ) AND c NOT IN (?)";
+        let spread = |lists: &[(usize, usize)]| spread(sql, lists).map(Cow::into_owned);
+        assert_eq!(spread(&[]), Ok(sql.to_owned()));
+        assert_eq!(
+            spread(&[(1, 2), (2, 0)]),
+            Ok("SELECT '?' FROM t WHERE a = ? AND b in ( ?, ? ) AND c NOT IN (NULL)".to_owned())
+        );
+        assert_eq!(spread(&[(0, 2)]), Err(0));
+        for sql in [
+            "VALUES (?)",
+            "x IN (?, 1)",
+            "MIN(?)",
+            "x IN ?",
+            "x IN (1, ?)",
+        ] {
+            assert_eq!(super::spread(sql, &[(0, 2)]), Err(0), "{sql}");
+        }
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct Visit {
     pub query: Box<[u8]>,
     /// The lines of its fields.
     pub lines: Box<[u8]>,
+    /// Bytes of the body as text and as a form.
+    pub body_len: usize,
     body: Value,
     form: Value,
     params: OnceLock<Value>,
@@ -57,6 +59,7 @@ impl Visit {
             peer: request.peer,
             query: copy(request.query().unwrap_or_default()),
             lines: copy(request.lines()),
+            body_len: 0,
             body: Value::from(body),
             form: List::value(form),
             params: OnceLock::new(),

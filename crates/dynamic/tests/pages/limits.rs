@@ -48,11 +48,20 @@ async fn templates_end() {
 
 #[tokio::test]
 async fn bodies_are_bounded() {
-    let site = Site::new(&[("a.lrp", "")]);
-    let long = "a".repeat((1 << 20) + 1);
+    let page = "{{ request.form.text | length }}";
+    let site = Site::new(&[("form.lrp", "{{ csrf_field() }}"), ("a.lrp", page)]);
+    let long = "a".repeat((4 << 20) + 1);
     site.post("/a.lrp", &long)
-        .fails(413, "longer than 1048576 bytes")
+        .fails(
+            413,
+            "longer than 4194304 bytes, an eighth of the route's memory",
+        )
         .await;
+    // What `body_len_max` lets through is taken up to that.
+    let text = "a".repeat(3 << 20);
+    let form = format!("text={text}");
+    let got = site.send_form("/form.lrp", "/a.lrp", &form).await;
+    assert_eq!(got.text, text.len().to_string());
 }
 
 const COUNT: &str = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 101)";

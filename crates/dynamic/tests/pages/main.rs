@@ -7,6 +7,7 @@ mod examples;
 mod forms;
 mod harness;
 mod limits;
+mod lists;
 mod mariadb;
 mod memory;
 mod postgres;

@@ -175,7 +175,10 @@ async fn mistakes_are_shown_with_file_line_and_reason() {
             "/root/text.lrp:2: the first argument of query must be one text",
         ),
         ("/column.lrp", "column.lrp:2: undefined value"),
-        ("/list.lrp", "list.lrp:1: value 1 is a sequence"),
+        (
+            "/list.lrp",
+            "list.lrp:1: value 1 is a list; a list can only be given",
+        ),
     ] {
         site.get(page).fails(500, detail).await;
     }
