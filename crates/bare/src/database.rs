@@ -175,15 +175,10 @@ impl Database {
         for (byte, serial) in random.iter_mut().zip(self.serial.to_le_bytes()) {
             *byte ^= serial;
         }
-        let limits = Limits {
-            packet_len_max: PACKET_LEN_MAX,
-            row_count_max: ROW_COUNT_MAX,
-            ..Limits::default()
-        };
         self.opened.push(id);
         self.links.push(Link {
             id,
-            client: Client::new(self.login.clone(), limits, random),
+            client: Client::new(self.login.clone(), limits(), random),
             asker: None,
             is_answered: false,
             is_new: true,
@@ -372,6 +367,15 @@ impl Database {
     /// Since when it can't be reached, in the operator's words.
     pub fn take_trouble(&mut self) -> Option<String> {
         self.trouble.take()
+    }
+}
+
+/// The limits of a connection.
+pub fn limits() -> Limits {
+    Limits {
+        packet_len_max: PACKET_LEN_MAX,
+        row_count_max: ROW_COUNT_MAX,
+        ..Limits::default()
     }
 }
 

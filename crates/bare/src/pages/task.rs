@@ -194,3 +194,37 @@ impl Task {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::borrow::ToOwned;
+
+    use super::*;
+
+    /// The table of limits in the documentation has these numbers.
+    #[test]
+    fn limits_are_as_documented() {
+        const IMAGE: &str = include_str!("../../../../docs/image.md");
+        let number = |number: usize| {
+            let digits = format!("{number}");
+            let (head, tail) = digits.split_at((digits.len() - 1) % 3 + 1);
+            let groups = tail.as_bytes().chunks(3);
+            groups.fold(head.to_owned(), |all, group| {
+                all + "," + core::str::from_utf8(group).expect("digits")
+            })
+        };
+        let database = crate::database::limits();
+        for text in [
+            format!("{} bytes of text", number(LIMITS.output_len_max)),
+            format!("{} bytes of memory", number(LIMITS.memory_len_max)),
+            format!("{} steps", number(LIMITS.step_count_max as usize)),
+            format!("{} statements", LIMITS.query_count_max),
+            format!("{} rows", number(database.row_count_max as usize)),
+            format!("{} columns", database.column_count_max),
+            format!("each row of {} bytes", number(database.packet_len_max)),
+            format!("{} are kept prepared", database.statement_count_max),
+        ] {
+            assert!(IMAGE.contains(&text), "{text}");
+        }
+    }
+}
