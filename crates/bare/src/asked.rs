@@ -45,13 +45,11 @@ impl Asked {
     /// Copies what is needed, into the same memory as before.
     pub fn set(&mut self, head: &Head<'_>, peer: SocketAddrV4) {
         let request = &head.request;
-        let (path, query) = match request.target {
-            Target::Origin { path, query, .. } => (path, query.unwrap_or_default()),
-            _ => (&b"/"[..], &b""[..]),
+        let (path, query, is_plain) = match request.target {
+            Target::Origin { path, query, plain } => (path, query.unwrap_or_default(), plain),
+            _ => (&b"/"[..], &b""[..], true),
         };
-        let mut scratch = [0; PATH_LEN_MAX];
-        // It was decoded before, when the page was found.
-        let path = target::decode(path, &mut scratch).unwrap_or(path);
+        set_path(&mut self.path, path, is_plain);
         self.method = request.method;
         self.version = head.version;
         self.peer = peer;
@@ -60,11 +58,20 @@ impl Asked {
             to.extend_from_slice(from);
         };
         copy(&mut self.line, head.line());
-        copy(&mut self.path, path);
         copy(&mut self.query, query);
         copy(&mut self.host, request.authority.unwrap_or_default());
         copy(&mut self.lines, request.lines());
     }
+}
+
+fn set_path(to: &mut Vec<u8>, path: &[u8], is_plain: bool) {
+    to.clear();
+    if is_plain {
+        return to.extend_from_slice(path);
+    }
+    let mut scratch = [0; PATH_LEN_MAX];
+    // It was decoded before, when the page was found.
+    to.extend_from_slice(target::decode(path, &mut scratch).unwrap_or(path));
 }
 
 impl lowroad_page::Request for Asked {

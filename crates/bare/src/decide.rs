@@ -12,8 +12,8 @@ use crate::out::{About, Out};
 use crate::refuse::{self, Page};
 use crate::respond;
 
-/// Longest path; a longer one is refused.
-pub const PATH_LEN_MAX: usize = 1024;
+/// Longest path that is decoded: that of the longest target.
+pub const PATH_LEN_MAX: usize = 8 << 10;
 
 /// Where the counters and the log are.
 const OWN: &[u8] = b"/.lowroad/";
@@ -51,6 +51,9 @@ pub fn decide(
     let Target::Origin { path, query, plain } = request.target else {
         match request.method {
             Method::Options => refuse::options(about, out),
+            Method::Connect => {
+                refused(site, Status::METHOD_NOT_ALLOWED, None, request, about, out);
+            }
             _ => refused(site, Status::BAD_REQUEST, None, request, about, out),
         }
         return Decision::Answered;
@@ -62,8 +65,14 @@ pub fn decide(
     match target::decode(path, &mut scratch) {
         Ok(path) => of_path(site, request, path, query, is_trusted, about, out),
         Err(refusal) => {
+            // As after any refusal, the client and an operator's log may see another request than we do.
+            out.closes = true;
+            let about = About {
+                keep_alive: false,
+                ..*about
+            };
             let text = Some(refusal.as_str());
-            refused(site, refusal.status(), text, request, about, out);
+            refused(site, refusal.status(), text, request, &about, out);
             Decision::Answered
         }
     }
@@ -83,6 +92,10 @@ fn of_path(
     match request.method {
         Method::Get | Method::Head => {}
         Method::Options => {
+            // A page decides what it answers.
+            if let Some(Entry::Page(page)) = site.find(path) {
+                return Decision::Page(page);
+            }
             refuse::options(about, out);
             return Decision::Answered;
         }

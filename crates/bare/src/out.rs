@@ -22,6 +22,8 @@ pub struct Out {
     pub status: u16,
     /// Bytes of the body, for the log.
     pub body_len: usize,
+    /// The connection ends with this answer, whatever the client wants.
+    pub closes: bool,
 }
 
 impl Out {
@@ -33,6 +35,7 @@ impl Out {
         self.whole = None;
         self.status = 0;
         self.body_len = 0;
+        self.closes = false;
     }
 
     /// Begins a head.

@@ -175,6 +175,24 @@ pub fn write_whole(number: i128, to: &mut Vec<u8>) {
     to.extend_from_slice(&digits[at..]);
 }
 
+/// Writes a finite number as JSON, with an exponent below 1e-5 and from 1e16 on, as the server's serializer does.
+pub fn write_json(number: f64, to: &mut String) {
+    let size = number.abs();
+    if (1e-5..1e-4).contains(&size) {
+        // Writing to a string can't fail.
+        let _ = write!(to, "{number}");
+        return;
+    }
+    let start = to.len();
+    // `Debug` has an exponent below 1e-4, and never a plus sign.
+    let _ = write!(to, "{number:?}");
+    if size >= 1e16
+        && let Some(at) = to[start..].find('e')
+    {
+        to.insert(start + at + 1, '+');
+    }
+}
+
 /// Writes a single value that is no text as minijinja does.
 pub fn write_plain(value: Val, to: &mut String) {
     let _ = match value {

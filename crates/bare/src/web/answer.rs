@@ -7,11 +7,13 @@ use core::net::SocketAddrV4;
 
 use lowroad_http::h1::{self, Head};
 use lowroad_http::method::Method;
+use lowroad_http::refusal::Refusal;
 use lowroad_http::status::Status;
 use lowroad_http::version::Version;
 use lowroad_net::{Calls, Full, Id, Piece, WAITING_MAX};
 
 use super::Web;
+use super::body::{self, RequestBody};
 use super::places::Use;
 use crate::counters::Counter;
 use crate::decide::{self, Decision, Own};
@@ -23,6 +25,9 @@ use crate::refuse::{self, Page};
 use crate::respond;
 use crate::server::Now;
 use crate::status;
+
+/// What a failed page must not become: a stored response.
+const NO_STORE: Option<(&str, &[u8])> = Some(("Cache-Control", b"no-store"));
 
 const TEXT: &[u8] = b"text/plain; charset=utf-8";
 
@@ -42,30 +47,61 @@ impl Web {
         let place = self.places.get(id);
         if place.is_partial() {
             let seen_len = core::mem::replace(&mut place.seen_len, bytes.len());
-            let is_due = h1::head_complete(bytes, seen_len) || bytes.len() >= WAITING_MAX;
+            let is_due = match place.needed_len {
+                0 => h1::head_complete(bytes, seen_len) || bytes.len() >= WAITING_MAX,
+                needed_len => bytes.len() >= needed_len,
+            };
             if !is_due && !place.is_finished {
                 return 0;
             }
+            place.needed_len = 0;
         }
         match h1::parse(bytes, &self.limits) {
             Ok(Some(head)) => {
+                let mut used_len = Some(head.len);
+                if head.framing.has_body() {
+                    match body::find(&head, bytes, &self.limits) {
+                        Ok(RequestBody::Here { end }) => used_len = Some(end),
+                        Ok(RequestBody::Unread) => used_len = None,
+                        Ok(RequestBody::Coming { end }) => {
+                            self.places.get(id).needed_len = end;
+                            return self.wait_for_more(calls, id, bytes.len());
+                        }
+                        Err(refusal) => return self.refuse_request(calls, id, refusal, bytes),
+                    }
+                }
                 self.places.set_begun(id, 0);
-                match self.answer(calls, id, &head, bytes) {
-                    true => head.len,
+                match self.answer(calls, id, &head, bytes, used_len.is_some()) {
+                    true => used_len.unwrap_or(head.len),
                     false => 0,
                 }
             }
             Ok(None) => self.wait_for_more(calls, id, bytes.len()),
-            Err(refusal) => {
-                self.counters.add(Counter::RequestsRefused);
-                self.refuse(calls, id, refusal.status(), Some(refusal.as_str()));
-                self.log(id, 0, [h1::first_line(bytes), b"", b""]);
-                bytes.len()
-            }
+            Err(refusal) => self.refuse_request(calls, id, refusal, bytes),
         }
     }
 
-    /// A head is not whole; of a visitor that will send no more it never will be.
+    /// Refuses what is no valid request, and all that follows it.
+    fn refuse_request(
+        &mut self,
+        calls: &mut impl Calls,
+        id: Id,
+        refusal: Refusal,
+        bytes: &[u8],
+    ) -> usize {
+        self.counters.add(Counter::RequestsRefused);
+        let line = h1::first_line(bytes);
+        // A response to HEAD has no content, though the request was not read to its end.
+        let method = match line.starts_with(b"HEAD ") {
+            true => Method::Head,
+            false => Method::Get,
+        };
+        self.refuse(calls, id, refusal.status(), Some(refusal.as_str()), method);
+        self.log(id, 0, [line, b"", b""]);
+        bytes.len()
+    }
+
+    /// A request is not whole; of a visitor that will send no more it never will be.
     fn wait_for_more(&mut self, calls: &mut impl Calls, id: Id, len: usize) -> usize {
         let now_us = self.now.mono_us;
         let place = self.places.get(id);
@@ -92,13 +128,20 @@ impl Web {
         self.send(calls, id, true);
     }
 
-    /// Answers a request, or begins to. False: it has to wait where it is.
-    fn answer(&mut self, calls: &mut impl Calls, id: Id, head: &Head<'_>, bytes: &[u8]) -> bool {
+    /// Answers a request, or begins to. False: it has to wait where it is. `may_keep`: where the next request begins is
+    /// known.
+    fn answer(
+        &mut self,
+        calls: &mut impl Calls,
+        id: Id,
+        head: &Head<'_>,
+        bytes: &[u8],
+        may_keep: bool,
+    ) -> bool {
         let request = &head.request;
         self.serial = self.serial.wrapping_mul(6_364_136_223_846_793_005) | 1;
         let peer = self.places.get(id).peer;
-        // A body is not for anything here; what it has of the connection is thrown away.
-        let keep_alive = head.keep_alive && !head.framing.has_body();
+        let keep_alive = head.keep_alive && may_keep;
         let (about, mut out) = self.begin(keep_alive, head.version);
         let is_trusted = !self.trusted.is_empty() && self.trusted.has(*peer.ip());
         match decide::decide(&self.site, request, is_trusted, &about, &mut out) {
@@ -123,7 +166,7 @@ impl Web {
                     Err(Full) => {
                         self.counters.add(Counter::PagesRefused);
                         let status = Status::SERVICE_UNAVAILABLE;
-                        self.say(status, None, request.method, &about, &mut out);
+                        self.say(status, None, request.method, NO_STORE, &about, &mut out);
                     }
                 }
             }
@@ -131,6 +174,7 @@ impl Web {
         if let Some(file) = out.whole {
             self.known.keep(bytes, head, file);
         }
+        let keep_alive = about.keep_alive && !out.closes;
         self.out = out;
         self.counters.add(Counter::Requests);
         let [referer, user_agent] = [request.referer(), request.user_agent()];
@@ -140,7 +184,7 @@ impl Web {
             user_agent.unwrap_or_default(),
         ];
         self.log(id, 0, texts);
-        self.send(calls, id, about.keep_alive);
+        self.send(calls, id, keep_alive);
         true
     }
 
@@ -170,7 +214,7 @@ impl Web {
             Err(failure) => {
                 self.counters.add(Counter::PagesFailed);
                 let text = Some(failure.explanation());
-                self.say(failure.status(), text, method, &about, &mut out);
+                self.say(failure.status(), text, method, NO_STORE, &about, &mut out);
             }
         }
         self.out = out;
@@ -198,10 +242,11 @@ impl Web {
         id: Id,
         status: Status,
         text: Option<&str>,
+        method: Method,
     ) {
         self.places.set_begun(id, 0);
         let (about, mut out) = self.begin(false, Version::Http11);
-        self.say(status, text, Method::Get, &about, &mut out);
+        self.say(status, text, method, None, &about, &mut out);
         self.out = out;
         self.send(calls, id, false);
     }
@@ -226,13 +271,14 @@ impl Web {
         status: Status,
         explanation: Option<&str>,
         method: Method,
+        field: Option<(&str, &[u8])>,
         about: &About,
         out: &mut Out,
     ) {
         let page = Page {
             status,
             explanation,
-            field: None,
+            field,
             has_body: method != Method::Head,
         };
         refuse::page(&self.site, page, about, out);

@@ -3,12 +3,14 @@
 //! [`crate::pages`].
 
 mod answer;
+mod body;
 mod places;
 
 use alloc::string::String;
 
 use lowroad_http::date;
 use lowroad_http::limits::Limits;
+use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 use lowroad_net::{Calls, End, Id, Opened, Service, WAITING_MAX};
 
@@ -134,7 +136,7 @@ impl Web {
                 continue;
             }
             self.counters.add(Counter::HeadTimeouts);
-            self.refuse(calls, id, Status::REQUEST_TIMEOUT, None);
+            self.refuse(calls, id, Status::REQUEST_TIMEOUT, None, Method::Get);
         }
         // Not for each of them: late by a second at most.
         first_us.map(|first| first.max(now_us + 1_000_000))

@@ -38,6 +38,8 @@ pub struct Place {
     begun_us: u64,
     /// Bytes of it that were looked at.
     pub seen_len: usize,
+    /// Bytes that it will have with its body; 0 while its head is not whole.
+    pub needed_len: usize,
     /// The visitor will send no more.
     pub is_finished: bool,
 }
@@ -49,6 +51,7 @@ impl Place {
         peer: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
         begun_us: 0,
         seen_len: 0,
+        needed_len: 0,
         is_finished: false,
     };
 

@@ -257,7 +257,7 @@ impl Run {
             Val::Unset | Val::Undefined | Val::None => to.push_str("null"),
             Val::Bool(it) => to.push_str(if it { "true" } else { "false" }),
             Val::Float(it) if !it.is_finite() => to.push_str("null"),
-            Val::Float(it) => to.push_str(&format!("{it:?}")),
+            Val::Float(it) => number::write_json(it, to),
             Val::Int(_) | Val::UInt(_) => number::write_plain(value, to),
             Val::Text(it) => text::json(self.store.text(page, it), to),
             Val::List { at, len } => {

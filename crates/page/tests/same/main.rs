@@ -521,3 +521,46 @@ fn random_pages_that_work_here_show_the_same_there() {
     assert!(shown > 2_000, "only {shown} pages work");
     compared.0.truncate(20);
 }
+
+#[test]
+fn numbers_of_any_size_in_json() {
+    let mut compared = Compared::default();
+    let large = "{% set a = 10000000000.0 %}{% set b = a*a*a*a*a*a %}";
+    for number in [
+        "0.0",
+        "-0.0",
+        "1.0",
+        "1.5",
+        "-1.5",
+        "0.1",
+        "0.001",
+        "0.0001",
+        "0.00012",
+        "0.00001",
+        "0.000012",
+        "0.0000012",
+        "0.00000012",
+        "123456789012345.6",
+        "1234567890123456.0",
+        "12345678901234567.0",
+        "123456789012345678.0",
+        "1000000000000000.0",
+        "10000000000000000.0",
+        "100000000000000000.0",
+        "a",
+        "a*a",
+        "1.5*a*a",
+        "b",
+        "1.25*b",
+        "b*b*b*b*b",
+        "0.0-b*b*b*b*b",
+        "1.5/b",
+        "1/b/b/b/b/b",
+        "b*b*b*b*b*b",
+    ] {
+        compared.shows(&format!(
+            "{large}{{{{ ({number}) | tojson }}}} {{{{ [{number}] | tojson }}}}"
+        ));
+        compared.same(&format!("{large}{{{{ {number} }}}}"));
+    }
+}

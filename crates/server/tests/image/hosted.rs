@@ -1,7 +1,9 @@
 //! The image's program on a tap device answers as the server does.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use lowroad_testkit::net::{self, Namespace};
 use lowroad_testkit::{Client, Folder, Response, Server, skip};
@@ -117,6 +119,97 @@ fn a_site_answers_as_from_the_server() {
         let (image, server) = (of_image.get(path, fields), of_server.get(path, fields));
         assert_eq!(said(&image), said(&server), "{path} {fields}");
     }
+    assert!(hosted.stop().success());
+}
+
+/// What comes back for bytes and a plain request behind them, up to the end of the connection; but for dates.
+fn spoken(mut stream: TcpStream, request: &str) -> String {
+    let end = "GET /x.css HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let limit = Some(Duration::from_secs(20));
+    stream.set_read_timeout(limit).expect("a socket");
+    stream
+        .write_all(format!("{request}{end}").as_bytes())
+        .expect("it is read");
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("the end");
+    let text = String::from_utf8(bytes).expect("text");
+    let lines = text.split_inclusive("\r\n");
+    lines.filter(|line| !line.starts_with("Date: ")).collect()
+}
+
+#[test]
+fn odd_requests_are_answered_as_by_the_server() {
+    if !can_run("odd_requests_are_answered_as_by_the_server") {
+        return;
+    }
+    let site = Folder::new();
+    site.file("x.css", "p { color: red }");
+    let hosted = Hosted::start(&site, &[]);
+    let config = format!(
+        "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\netag = \"content\"\n",
+        site.path().display()
+    );
+    let server = Server::run(PROGRAM, &Folder::new(), &config);
+    let mut requests = Vec::new();
+    for method in ["GET", "HEAD", "OPTIONS", "POST"] {
+        let slashes = "/".repeat(5000) + "x.css";
+        let encoded = "/".to_owned() + &"%61".repeat(1000);
+        let long = "/".to_owned() + &"a".repeat(8192);
+        for target in [
+            "/%", "/%zz", "/%00", "/%2f", "/a\\b", "/../x", "/%2e%2e/", "/x#y", "/a b", "*",
+            "ftp://a/", "http://", "a:443", "", &slashes, &encoded, &long,
+        ] {
+            requests.push(format!("{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        }
+        for version in ["HTTP/1.0", "HTTP/1.2", "HTTP/3.0", "http/1.1"] {
+            requests.push(format!("{method} /x.css {version}\r\nHost: a\r\n\r\n"));
+        }
+        for fields in [
+            "",
+            "Host: a\r\nHost: b\r\n",
+            "Host: a\r\nX : y\r\n",
+            "Host: a\r\nExpect: x\r\n",
+        ] {
+            requests.push(format!("{method} /x.css HTTP/1.1\r\n{fields}\r\n"));
+        }
+    }
+    for method in ["GET", "HEAD"] {
+        for (fields, body) in [
+            ("Content-Length: 5", "hello"),
+            ("Content-Length: +5", "hello"),
+            ("Content-Length: 2000000", ""),
+            ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"),
+            ("Transfer-Encoding: chunked", "zz\r\n"),
+            ("Transfer-Encoding: gzip", ""),
+        ] {
+            for path in ["/x.css", "/none"] {
+                requests.push(format!(
+                    "{method} {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n{body}"
+                ));
+            }
+        }
+    }
+    for method in ["CONNECT", "TRACE", "PUT"] {
+        requests.push(format!("{method} a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"));
+        requests.push(format!("{method} /x.css HTTP/1.1\r\nHost: a\r\n\r\n"));
+    }
+    let mut different = Vec::new();
+    for request in &requests {
+        let image = hosted.namespace.enter(|| TcpStream::connect(IMAGE));
+        let image = spoken(image.expect("a connection"), request);
+        let server = TcpStream::connect(server.address()).expect("a connection");
+        let server = spoken(server, request);
+        if image != server {
+            let begin = |text: &str| text.chars().take(400).collect::<String>();
+            different.push(format!(
+                "{}\nimage: {}\nserver: {}",
+                begin(request),
+                begin(&image),
+                begin(&server)
+            ));
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n\n"));
     assert!(hosted.stop().success());
 }
 

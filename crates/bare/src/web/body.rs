@@ -1,0 +1,61 @@
+//! Bodies of requests, which nothing here reads: where one ends, so that the next request is found behind it. Knows no
+//! connection.
+
+use lowroad_http::h1::Head;
+use lowroad_http::limits::Limits;
+use lowroad_http::method::Method;
+use lowroad_http::refusal::Refusal;
+use lowroad_http::{BodyReader, Framing};
+use lowroad_net::WAITING_MAX;
+
+/// What is to be done about a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestBody {
+    /// It is among the input, and ends there.
+    Here {
+        /// The end of head and body.
+        end: usize,
+    },
+    /// The input has room for all of it, once it has come.
+    Coming {
+        /// The end of head and body.
+        end: usize,
+    },
+    /// It stays unread, and the connection ends with the response.
+    Unread,
+}
+
+/// Finds the body of a request in the input that begins with its head. A body of GET or HEAD is dropped, as in
+/// `lowroad serve`, if it fits into the input; chunks are not waited for, since each part of them would be read anew.
+///
+/// # Errors
+/// The body is longer than allowed, or its chunks are malformed.
+#[cold]
+pub fn find(head: &Head<'_>, input: &[u8], limits: &Limits) -> Result<RequestBody, Refusal> {
+    let mut reader = BodyReader::new(head.framing, limits)?;
+    if !matches!(head.request.method, Method::Get | Method::Head) {
+        return Ok(RequestBody::Unread);
+    }
+    if let Framing::Length(len) = head.framing {
+        let end = head
+            .len
+            .saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
+        return Ok(match end {
+            _ if end <= input.len() => RequestBody::Here { end },
+            // A client that expects 100 (Continue) does not send it before.
+            _ if end <= WAITING_MAX && !head.expect_continue => RequestBody::Coming { end },
+            _ => RequestBody::Unread,
+        });
+    }
+    let mut end = head.len;
+    loop {
+        let fed = reader.feed(input.get(end..).unwrap_or_default())?;
+        end += fed.consumed;
+        if fed.done {
+            return Ok(RequestBody::Here { end });
+        }
+        if fed.consumed == 0 {
+            return Ok(RequestBody::Unread);
+        }
+    }
+}
