@@ -107,7 +107,16 @@ fn end_on_panic(is_server: bool) {
     }));
 }
 
+/// The kernel names a process after the file that it was started from: `exe` for one that the server started from
+/// `/proc/self/exe`. Operators look for the program's name.
+fn name_process() {
+    if rustix::thread::name().is_ok_and(|name| name.as_c_str() == c"exe") {
+        let _ = rustix::thread::set_name(c"lowroad");
+    }
+}
+
 fn main() -> ExitCode {
+    name_process();
     tls::install();
     let command = Cli::parse().command;
     let is_server = matches!(
@@ -158,6 +167,7 @@ fn run(command: Command) -> ExitCode {
         Command::Trust => tls::trust(),
         Command::Doctor(doctor) => softirq::doctor(&doctor),
     };
+    rights::end();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {

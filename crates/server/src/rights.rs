@@ -16,8 +16,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -29,8 +31,18 @@ use wire::Purpose;
 /// Why nothing is opened by the helper any more.
 const GONE: &str = "the helper with root's rights is gone until the next start";
 
-/// The socket to the helper, if one was started; `None` in it once the helper is gone.
-static HELPER: OnceLock<Mutex<Option<OwnedFd>>> = OnceLock::new();
+/// The helper ends at the end of its socket. One that is still busy then is left behind.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The helper, if one was started.
+static HELPER: OnceLock<HelperProcess> = OnceLock::new();
+
+struct HelperProcess {
+    /// `None` once the helper is gone.
+    socket: Mutex<Option<OwnedFd>>,
+    /// Closed when the helper was reaped.
+    reaped: Mutex<Receiver<()>>,
+}
 
 /// Starts the helper. To be called while this process is root; the helper ends when this process does. New logs are given to
 /// `owner`, a user and a group.
@@ -43,6 +55,7 @@ pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
     let (ours, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     let mut command = Command::new("/proc/self/exe");
     command
+        .arg0("lowroad")
         .arg("rights-helper")
         .arg(config)
         .args([owner.0.to_string(), owner.1.to_string()])
@@ -53,13 +66,34 @@ pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
         .stdin(Stdio::from(other))
         .stdout(Stdio::null());
     let mut process = command.spawn()?;
+    let (sender, reaped) = channel();
     thread::Builder::new()
         .name("rights".into())
         // Reaped when it ends; requests find the socket closed.
-        .spawn(move || process.wait())?;
+        .spawn(move || {
+            let _ = process.wait();
+            drop(sender);
+        })?;
     // One server is started in a process.
-    let _ = HELPER.set(Mutex::new(Some(ours)));
+    let _ = HELPER.set(HelperProcess {
+        socket: Mutex::new(Some(ours)),
+        reaped: Mutex::new(reaped),
+    });
     Ok(())
+}
+
+/// Ends the helper, and waits for that: a supervisor kills processes that outlive the server, and says so in its log.
+pub fn end() {
+    let Some(helper) = HELPER.get() else { return };
+    // A question that is under way may take long.
+    let Ok(mut socket) = helper.socket.try_lock() else {
+        return;
+    };
+    *socket = None;
+    let reaped = helper.reaped.lock();
+    let _ = reaped
+        .unwrap_or_else(PoisonError::into_inner)
+        .recv_timeout(END_TIMEOUT);
 }
 
 /// Opens a file for reading, by the helper if this process may not.
@@ -109,7 +143,7 @@ fn ask(purpose: Purpose, path: &Path, error: io::Error) -> io::Result<File> {
     let Some(helper) = HELPER.get() else {
         return Err(error);
     };
-    let mut helper = helper.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut helper = helper.socket.lock().unwrap_or_else(PoisonError::into_inner);
     let because = |reason: &str| io::Error::new(error.kind(), format!("{error}; {reason}"));
     let Some(socket) = helper.as_ref() else {
         return Err(because(GONE));

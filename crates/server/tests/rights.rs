@@ -379,6 +379,22 @@ fn the_helper_ends_with_the_server() {
     });
 }
 
+/// A supervisor finds nothing to kill, and operators find the helper by the program's name.
+#[test]
+fn the_helper_has_ended_when_the_server_has() {
+    if !can_run("the_helper_has_ended_when_the_server_has") {
+        return;
+    }
+    let mut setup = Setup::new();
+    let helper = PathBuf::from(format!("/proc/{}", helper_of(setup.server())));
+    let name = fs::read_to_string(helper.join("comm")).expect("a process");
+    assert_eq!(name, "lowroad\n");
+    let mut server = setup.server.take().expect("it was started");
+    server.signal("TERM");
+    server.wait_for_end();
+    assert!(!helper.exists(), "the server has reaped it");
+}
+
 /// What `check` says to root, with its exit code.
 fn check(setup: &Setup) -> (i32, String) {
     let mut command = Command::new(PROGRAM);

@@ -5,6 +5,7 @@ mod wasm;
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ impl Modules {
             ModuleCode::Library(_) if module.separate => {
                 let host = || {
                     let mut command = Command::new("/proc/self/exe");
-                    command.arg("module-host");
+                    command.arg0("lowroad").arg("module-host");
                     command
                 };
                 open_separate(module, workers, Some(logger.clone()), runtime, host)

@@ -31,7 +31,11 @@ impl Scripts {
         let spawner = || {
             let mut command = Command::new("/proc/self/exe");
             // Not for what the terminal says to the server, which may let programs end in their time.
-            command.arg("spawner").env_clear().process_group(0);
+            command
+                .arg0("lowroad")
+                .arg("spawner")
+                .env_clear()
+                .process_group(0);
             command
         };
         Scripts {
