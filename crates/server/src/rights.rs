@@ -48,7 +48,7 @@ struct HelperProcess {
 /// `owner`, a user and a group.
 ///
 /// # Errors
-/// There is no process or descriptor for it.
+/// There is no process or descriptor for it, or it does not answer.
 pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
     let config = std::path::absolute(config)?;
     let kind = SocketType::SEQPACKET;
@@ -57,7 +57,7 @@ pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
     command
         .arg0("lowroad")
         .arg("rights-helper")
-        .arg(config)
+        .arg(&config)
         .args([owner.0.to_string(), owner.1.to_string()])
         .env_clear()
         .current_dir("/")
@@ -66,6 +66,8 @@ pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
         .stdin(Stdio::from(other))
         .stdout(Stdio::null());
     let mut process = command.spawn()?;
+    // With it the other end of the socket: the end of the helper is seen at this one.
+    drop(command);
     let (sender, reaped) = channel();
     thread::Builder::new()
         .name("rights".into())
@@ -74,6 +76,9 @@ pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
             let _ = process.wait();
             drop(sender);
         })?;
+    // For this question the helper reads the configuration. If a mistake is made in that later, the names of this one stay.
+    // That it may refuse to open the file itself is no error.
+    let _ = wire::ask(&ours, Purpose::Read, &config)?;
     // One server is started in a process.
     let _ = HELPER.set(HelperProcess {
         socket: Mutex::new(Some(ours)),

@@ -395,6 +395,36 @@ fn the_helper_has_ended_when_the_server_has() {
     assert!(!helper.exists(), "the server has reaped it");
 }
 
+#[test]
+fn a_mistake_in_the_configuration_leaves_the_helper_its_names() {
+    if !can_run("a_mistake_in_the_configuration_leaves_the_helper_its_names") {
+        return;
+    }
+    let folder = Folder::new();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
+    let (at, log) = (
+        folder.path().display(),
+        folder.file("secret/access.log", ""),
+    );
+    // Nothing in it is opened by the helper at the start.
+    let config = folder.file(
+        "lowroad.toml",
+        format!(
+            "[server]\nadmin = \"{at}/admin\"\nuser = \"nobody\"\n[log]\naccess = \"{at}/secret/access.log\"\n\
+             [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{at}/secret\"\n"
+        ),
+    );
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "-c"]).arg(&config);
+    let server = Server::spawn(command);
+    fs::write(&config, "colour = 'red'").expect("a configuration");
+    let secret = folder.path().join("secret");
+    fs::set_permissions(secret, Permissions::from_mode(0o700)).expect("a mode");
+    fs::rename(&log, log.with_extension("1")).expect("a log");
+    server.signal("USR1");
+    wait_until("a new log", || log.is_file().then_some(()));
+}
+
 /// What `check` says to root, with its exit code.
 fn check(setup: &Setup) -> (i32, String) {
     let mut command = Command::new(PROGRAM);
