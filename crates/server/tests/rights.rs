@@ -425,6 +425,54 @@ fn a_mistake_in_the_configuration_leaves_the_helper_its_names() {
     wait_until("a new log", || log.is_file().then_some(()));
 }
 
+/// The helper is asked once a minute for files that only it can see, after a start as after a reload.
+#[test]
+fn files_that_only_the_helper_sees_are_rarely_looked_at() {
+    if !can_run("files_that_only_the_helper_sees_are_rarely_looked_at") {
+        return;
+    }
+    let mut setup = Setup::new();
+    setup.server = None;
+    setup.close_secrets();
+    let at = setup.folder.path().display().to_string();
+    // Equal lines of a second are logged once, so each certificate is valid until another year.
+    let certify = |year| {
+        let mut params = rcgen::CertificateParams::new(["seen.test".to_owned()]).expect("names");
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        setup.folder.file("seen.key", key.serialize_pem());
+        setup.folder.file("seen.pem", certificate.pem());
+    };
+    certify(2100);
+    setup.write_config(&format!(
+        "[[site]]\nnames = \"seen.test\"\nroot = \"{at}/www\"\n[site.tls]\nlisten = \"127.0.0.2:0\"\n\
+         client = \"request\"\nclient_ca = \"{at}/secret/authorities.pem\"\n\
+         certificate = \"{at}/seen.pem\"\nkey = \"{at}/seen.key\"\n"
+    ));
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "-c"]).arg(setup.config());
+    let server = Server::spawn(command);
+    let status = format!("/proc/{}/status", helper_of(&server));
+    let waits = || {
+        let text = fs::read_to_string(&status).expect("a process");
+        let line = text
+            .lines()
+            .find_map(|it| it.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|it| it.trim().parse::<u64>().ok())
+            .expect("a count")
+    };
+    // Those that the server itself can see are looked at each half second, and those of all sites with them.
+    let renew = |year| {
+        certify(year);
+        server.wait_for_error_line(&format!("seen.pem: read again, valid until {year}"));
+    };
+    renew(2101);
+    let before = waits();
+    (2102..2107).for_each(renew);
+    assert!(waits() - before < 5, "{} questions", waits() - before);
+}
+
 /// What `check` says to root, with its exit code.
 fn check(setup: &Setup) -> (i32, String) {
     let mut command = Command::new(PROGRAM);

@@ -162,7 +162,7 @@ impl OfFiles {
     fn read(files: Files, unix_s: u64) -> Result<(OfFiles, Vec<Problem>), Problem> {
         // Before the files are: what changes meanwhile is read again.
         let stamps = stamps(&files);
-        let is_hidden = paths(&files).any(|path| rights::is_hidden(&path));
+        let is_hidden = is_hidden(&files);
         let (pair, doubts) = certificates::read_with(&files, unix_s, rights::open)?;
         let read = OfFiles {
             files,
@@ -197,6 +197,8 @@ impl OfFiles {
         // Before the files are: what changes meanwhile is looked at again.
         let watch = watcher.and_then(|watcher| PathWatch::new(watcher, paths(&self.files)));
         self.watch = None;
+        // At the start they were read with root's rights.
+        self.is_hidden = is_hidden(&self.files);
         let now = stamps(&self.files);
         let is_lost = now.contains(&None);
         if is_lost {
@@ -258,6 +260,10 @@ fn paths(files: &Files) -> impl Iterator<Item = PathBuf> {
         files.staple.as_ref(),
     ];
     paths.into_iter().flatten().cloned()
+}
+
+fn is_hidden(files: &Files) -> bool {
+    paths(files).any(|path| rights::is_hidden(&path))
 }
 
 fn stamps(files: &Files) -> Stamps {
