@@ -1,7 +1,10 @@
 //! The end of a server: what is under way is answered, what comes too late is refused, and nothing
 //! lies between the two. The start is in `start`, new configurations are in `reload`.
 
+use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -192,4 +195,43 @@ fn a_second_signal_ends_at_once() {
     server.wait_for_error_line("told twice to end");
     assert!(server.wait_for_end().success());
     assert_eq!(client.whole_response(), None);
+}
+
+/// The processes that a server has started and not reaped, by their folders in /proc.
+fn children(server: &Server) -> Vec<PathBuf> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("/proc");
+    let lists = tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let lists = lists.collect::<Vec<_>>().join(" ");
+    let folders = lists
+        .split_whitespace()
+        .map(|pid| format!("/proc/{pid}").into());
+    folders.collect()
+}
+
+/// A supervisor kills what outlives the server, and reports it.
+#[test]
+fn no_process_outlives_the_server() {
+    let folder = Folder::new();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
+    let script = folder.file(
+        "cgi/say",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\nContent-Length: 3\\n\\ncgi'\n",
+    );
+    fs::set_permissions(script, Permissions::from_mode(0o755)).expect("a mode");
+    let at = folder.path().display();
+    let config = format!(
+        "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{at}\"\n\
+         [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"{at}/cgi\"\n"
+    );
+    let mut server = Server::run(PROGRAM, &folder, &config);
+    assert_eq!(server.get("/cgi/say").text(), "cgi");
+    let children = children(&server);
+    assert!(!children.is_empty(), "one starts CGI programs");
+    server.signal("TERM");
+    server.wait_for_end();
+    for child in children {
+        assert!(!child.exists(), "{}", child.display());
+    }
 }

@@ -14,8 +14,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -40,7 +42,12 @@ struct Link {
     next: AtomicU64,
     /// `None` once the process is gone.
     waiting: Mutex<Option<HashMap<u64, oneshot::Sender<News>>>>,
+    /// Closed when the process was reaped.
+    reaped: Mutex<Receiver<()>>,
 }
+
+/// The process kills the programs that are left and ends. If it takes longer, it is left behind.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Spawner {
     /// `command` gives a program that calls [`serve()`] with its standard input.
@@ -79,6 +86,14 @@ impl Spawner {
         Ok((known.insert(link).clone(), true))
     }
 
+    /// Ends the process and the programs that are left, and waits for that: a supervisor kills what outlives the server.
+    pub fn end(&self) {
+        if let Some(link) = lock(&self.link).take() {
+            link.end();
+            let _ = lock(&link.reaped).recv_timeout(END_TIMEOUT);
+        }
+    }
+
     fn connect(&self) -> io::Result<Arc<Link>> {
         let flags = SocketFlags::CLOEXEC;
         let (ours, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -87,13 +102,18 @@ impl Spawner {
         command.stdin(Stdio::from(other)).stdout(Stdio::null());
         let process = command.spawn()?;
         drop(command);
+        let (sender, reaped) = channel();
         let link = Arc::new(Link {
             socket: ours,
             next: AtomicU64::new(0),
             waiting: Mutex::new(Some(HashMap::new())),
+            reaped: Mutex::new(reaped),
         });
         let (hears, notice) = (link.clone(), self.notice.clone());
-        let listening = move || hears.listen(process, &notice);
+        let listening = move || {
+            hears.listen(process, &notice);
+            drop(sender);
+        };
         thread::Builder::new()
             .name("spawner".into())
             .spawn(listening)?;
@@ -104,13 +124,17 @@ impl Spawner {
 impl Drop for Spawner {
     fn drop(&mut self) {
         if let Some(link) = lock(&self.link).take() {
-            // Its end of it hears of that, and then ours.
-            let _ = rustix::net::shutdown(&link.socket, rustix::net::Shutdown::Both);
+            link.end();
         }
     }
 }
 
 impl Link {
+    /// The process hears of the end, and then the thread here that listens to it.
+    fn end(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
     fn is_gone(&self) -> bool {
         lock(&self.waiting).is_none()
     }

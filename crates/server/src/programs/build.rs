@@ -80,6 +80,7 @@ impl Programs {
         // Before the lanes, where they may have begun something.
         self.workers.iter().for_each(|worker| worker.tasks.end());
         self.lanes.end();
+        self.scripts.end();
     }
 
     /// Opens what a configuration's routes name.

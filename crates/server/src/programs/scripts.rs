@@ -45,6 +45,11 @@ impl Scripts {
         }
     }
 
+    /// Ends the process that starts CGI programs, and them.
+    pub fn end(&self) {
+        self.spawner.end();
+    }
+
     /// The servers of origins, for people.
     pub fn status(&self) -> Vec<String> {
         self.origins.status()
