@@ -5,7 +5,7 @@ FUZZ_SECONDS ?= 10
 LISTEN ?= 127.0.0.1:8080
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: run test check fuzz bench deb clean packages test-packages test-peers
+.PHONY: run test check fuzz bench deb test-deb clean packages test-packages test-peers
 
 # All that the sample site can use. WebAssembly and SQL pages double the time of the build (docs/performance.md).
 FEATURES ?= image,modules,programs,softirq
@@ -39,6 +39,11 @@ bench:
 deb: packages
 	@./tools/packages.sh dpkg-dev binutils
 	./tools/deb.sh
+
+# Installs the package in a Debian guest with systemd, and tries it there, as root.
+test-deb: packages
+	@./tools/packages.sh mmdebstrap qemu-system-x86 e2fsprogs dpkg-dev binutils
+	./tools/package-guest.sh
 
 examples/site/downloads/large.bin:
 	./examples/make-large.sh

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds a Debian package of the server into target/deb, and one with its debug symbols. What is in it: the program
 # (stripped), the unit, a configuration that serves a page, man pages, completions, the documentation.
-# Needs dpkg-dev and binutils. BINARY=FILE packs a program that is built already, COMPRESSION=none is quick.
+# Needs dpkg-dev and binutils. BINARY=FILE packs a program that is built already, COMPRESSION=none is quick, REVISION=2 is a
+# package that upgrades the usual one.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,7 +11,7 @@ if [ -z "${BINARY:-}" ]; then
     cargo build --release --locked -p lowroad
     BINARY=$target/release/lowroad
 fi
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)-1
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)-${REVISION:-1}
 arch=$(dpkg --print-architecture)
 out=$target/deb
 root=$out/root
