@@ -5,6 +5,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use lowroad_http::forwarding;
+
 /// More names are not told apart.
 const NAMES_MAX: usize = 16;
 
@@ -36,7 +38,9 @@ impl Selecting {
     pub const ALL: Selecting = Selecting { named: None };
 
     /// What a response with these values of Vary depends on, which was made for a request with these fields. `None` if no
-    /// other request can be answered with it: Vary says `*`, or names too much or nothing that is a name.
+    /// other request can be answered with it: Vary says `*`, or names too much or nothing that is a name; or a field by
+    /// which proxies report a client, since a client's own is not what the origin saw. Reports that are part of the key, or
+    /// that no origin gets, are left out.
     pub fn of<'v, 'f, F>(vary: impl IntoIterator<Item = &'v [u8]>, request: F) -> Option<Selecting>
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
@@ -55,6 +59,12 @@ impl Selecting {
                 .all(|b| b.is_ascii_alphanumeric() || b"-_.!#$%&'+^`|~".contains(b))
             {
                 return None;
+            }
+            if forwarding::is_report_of_client(name) {
+                return None;
+            }
+            if forwarding::is_report(name) {
+                continue;
             }
             names.push(name.to_ascii_lowercase().into());
             if names.len() > NAMES_MAX {
@@ -188,21 +198,27 @@ fn normalised(list: &[u8], has_order: bool) -> Vec<u8> {
     members.join(&b","[..])
 }
 
-/// The values of a field as one list, as programs get them (RFC 9110 §5.3, RFC 6265 §5.4). A field that is missing is
-/// another thing than an empty one, but nobody answers them differently.
+/// The values of a field as one list, as programs get them (RFC 9110 §5.3, RFC 6265 §5.4); empty if the field is missing,
+/// and a space, which no value can be, if it is empty (RFC 9111 §4.1).
 fn value_of<'f>(name: &[u8], request: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Box<[u8]> {
     let mut value = Vec::new();
     let between: &[u8] = if name == b"cookie" { b"; " } else { b", " };
     let lines = request.filter(|(known, _)| known.eq_ignore_ascii_case(name));
+    let mut is_missing = true;
     for (at, (_, line)) in lines.enumerate() {
+        is_missing = false;
         if at > 0 {
             value.extend_from_slice(between);
         }
         value.extend_from_slice(line.trim_ascii());
     }
-    match is_preference(name) {
-        true => normalised(&value, name != b"accept-encoding").into(),
-        false if may_be_list(name) && value.contains(&b',') => spaced(&value).into(),
+    let value = match is_preference(name) {
+        true => normalised(&value, name != b"accept-encoding"),
+        false if may_be_list(name) && value.contains(&b',') => spaced(&value),
+        false => value,
+    };
+    match value.is_empty() && !is_missing {
+        true => [b' '].into(),
         false => value.into(),
     }
 }
@@ -283,6 +299,33 @@ mod tests {
         let made = selecting(&[b"Cookie"], cookies).expect("it may be stored");
         let joined: &[Given] = &[(b"Cookie", b"a; b")];
         assert!(made.takes(joined.iter().copied()));
+    }
+
+    #[test]
+    fn an_empty_field_is_no_missing_field() {
+        for name in [&b"X"[..], b"Accept", b"Cookie"] {
+            let with = Selecting::of([name], [(name, &b""[..])].into_iter()).expect("storable");
+            let without = Selecting::of([name], [].into_iter()).expect("storable");
+            assert!(with.takes([(name, &b""[..])].into_iter()) && !with.takes([].into_iter()));
+            assert!(!without.takes([(name, &b""[..])].into_iter()));
+        }
+    }
+
+    #[test]
+    fn what_depends_on_the_client_that_proxies_report_answers_nobody_else() {
+        for name in [
+            "X-Forwarded-User",
+            "x-forwarded-for",
+            "X-Real-IP",
+            "CF-Visitor",
+        ] {
+            let forged: &[Given] = &[(b"X-Forwarded-User", b"alice")];
+            let made = Selecting::of([name.as_bytes()], forged.iter().copied());
+            assert_eq!(made, None, "{name}");
+        }
+        // The key has scheme and host, and Forwarded reaches no origin.
+        let known = selecting(&[b"X-Forwarded-Proto, X-Forwarded-Host, Forwarded"], &[]);
+        assert_eq!(known, Some(Selecting::ALL));
     }
 
     #[test]

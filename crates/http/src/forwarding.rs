@@ -70,11 +70,19 @@ pub const REPORTS: [&str; 10] = [
     "X-URL-Scheme",
 ];
 
+/// Names of fields of two networks of proxies that report the client's scheme.
+const OF_NETWORKS: [&str; 2] = ["CF-Visitor", "CloudFront-Forwarded-Proto"];
+
 /// Whether this is a field in which proxies report a client or its request, which a client must not forge.
 #[must_use]
 pub fn is_report(name: &[u8]) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-    is_x_forwarded(name) || REPORTS.into_iter().any(is)
+    is_x_forwarded(name) || REPORTS.into_iter().any(is) || is_of_network(name)
+}
+
+fn is_of_network(name: &[u8]) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    OF_NETWORKS.into_iter().any(is)
 }
 
 /// Whether a name begins with `X-Forwarded`.
@@ -83,12 +91,20 @@ pub fn is_x_forwarded(name: &[u8]) -> bool {
     starts_with(name, X_FORWARDED)
 }
 
-/// Whether a field of a trusted proxy is passed on as it is: `X-Forwarded-Prefix`, `X-Forwarded-User` and the like, but
-/// none that reports address, scheme, host or port.
+/// Whether a field of a trusted proxy is passed on as it is: `X-Forwarded-Prefix`, `X-Forwarded-User`, `CF-Visitor` and the
+/// like, but none that reports address, scheme, host or port in the usual way.
 #[must_use]
 pub fn is_other_report(name: &[u8]) -> bool {
     let is = |rest: &&str| name[X_FORWARDED.len()..].eq_ignore_ascii_case(rest.as_bytes());
-    is_x_forwarded(name) && !REWRITTEN.iter().any(is)
+    is_x_forwarded(name) && !REWRITTEN.iter().any(is) || is_of_network(name)
+}
+
+/// Whether programs see this report with a value that no cache key has: a client's address, and what trusted proxies alone
+/// may say. All other reports are part of the key, or removed from each request.
+#[must_use]
+pub fn is_report_of_client(name: &[u8]) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    ["X-Forwarded-For", "X-Real-IP"].into_iter().any(is) || is_other_report(name)
 }
 
 const X_FORWARDED: &str = "X-Forwarded";
@@ -164,6 +180,23 @@ mod tests {
             assert!(!is_report(name.as_bytes()), "{name}");
         }
         assert!(is_other_report(b"x-forwarded-prefix") && is_other_report(b"X-Forwarded-User"));
+        assert!(is_report(b"cf-visitor") && is_other_report(b"cf-visitor"));
+        for name in [
+            "X-Forwarded-For",
+            "x-real-ip",
+            "X-Forwarded-User",
+            "CF-Visitor",
+        ] {
+            assert!(is_report_of_client(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "X-Forwarded-Proto",
+            "X-Forwarded-Host",
+            "Forwarded",
+            "X-Real-IPs",
+        ] {
+            assert!(!is_report_of_client(name.as_bytes()), "{name}");
+        }
         for name in [
             "X-Forwarded-For",
             "x-forwarded-ssl",

@@ -213,6 +213,9 @@ fn is_not_forwarded(name: &[u8], is_of_trusted: bool) -> bool {
     if matches!(name.first(), Some(b'x' | b'X')) && forwarding::is_x_forwarded(name) {
         return !is_of_trusted || !forwarding::is_other_report(name);
     }
+    if matches!(name.first(), Some(b'c' | b'C')) && forwarding::is_other_report(name) {
+        return !is_of_trusted;
+    }
     let (Some(start), Some(end)) = (STARTS.get(len), STARTS.get(len + 1)) else {
         return false;
     };
@@ -403,7 +406,7 @@ mod tests {
         for name in ["X-Forwarded-For", "x-forwarded-host", "X-Forwarded"] {
             assert!(is_not_forwarded(name.as_bytes(), true), "{name}");
         }
-        for name in ["X-Forwarded-User", "x-forwarded-prefix"] {
+        for name in ["X-Forwarded-User", "x-forwarded-prefix", "CF-Visitor"] {
             assert!(is_not_forwarded(name.as_bytes(), false), "{name}");
             assert!(!is_not_forwarded(name.as_bytes(), true), "{name}");
         }

@@ -59,6 +59,46 @@ fn a_trusted_proxy_with_a_header_reports_the_scheme_too() {
     assert_eq!(client.get("/", fields).text(), "127.0.0.2 http -");
 }
 
+/// A page of one user is no other's, though a client names that user as the proxy would.
+#[test]
+fn reports_of_a_client_select_no_stored_response() {
+    for name in ["X-Forwarded-User", "X-Forwarded-For"] {
+        let origin = Origin::saying(move |asked| {
+            let fields = format!("Cache-Control: max-age=60\r\nVary: {name}\r\n");
+            response("200 OK", &fields, asked.field(name).unwrap_or("nobody"))
+        });
+        let folder = Folder::new();
+        let config = format!(
+            "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\ntrusted_proxies = \"127.0.0.1\"\n\
+             [[site.route]]\npattern = \"/**\"\norigin = \"{}\"\n",
+            origin.url()
+        );
+        let server = Server::run(PROGRAM, &folder, &config);
+        let other = IpAddr::from([127, 0, 0, 2]);
+        let report = "X-Forwarded-User: alice\r\nX-Forwarded-For: 192.0.2.7\r\n";
+        let get = |path: &str, is_trusted: bool| {
+            let mut client = match is_trusted {
+                true => server.connect(),
+                false => Client::connect_from(other, server.address()),
+            };
+            client.get(path, report).text()
+        };
+        let (reported, forged) = match name {
+            "X-Forwarded-User" => ("alice", "nobody"),
+            _ => ("192.0.2.7", "127.0.0.2"),
+        };
+        // Read, and poisoned.
+        assert_eq!(
+            (get("/a", true), get("/a", false)),
+            (reported.into(), forged.into())
+        );
+        assert_eq!(
+            (get("/b", false), get("/b", true)),
+            (forged.into(), reported.into())
+        );
+    }
+}
+
 #[test]
 fn header_and_request_in_one_segment_or_byte_by_byte() {
     let front = naming(&[]);
