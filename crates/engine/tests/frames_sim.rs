@@ -82,6 +82,31 @@ impl Browser {
     /// Asks for a path, with a body of so many bytes.
     fn ask(&mut self, world: &Shared, path: &str, method: Method, body_len: usize) -> u32 {
         let mut out = Vec::new();
+        let stream = self.put_head(path, method, body_len, &mut out);
+        if body_len > 0 {
+            self.http.body(stream, body_len as u64).expect("a body");
+            self.http.end(stream, Lines::NONE).expect("its end");
+        }
+        self.say_ready(&mut out);
+        self.say(world, &out);
+        stream.0
+    }
+
+    /// Posts to a path, without any of the body that is announced.
+    fn announce(&mut self, world: &Shared, path: &str, body_len: usize) -> u32 {
+        let mut out = Vec::new();
+        let stream = self.put_head(path, Method::Post, body_len, &mut out);
+        self.say(world, &out);
+        stream.0
+    }
+
+    fn put_head(
+        &mut self,
+        path: &str,
+        method: Method,
+        body_len: usize,
+        out: &mut Vec<u8>,
+    ) -> h2::StreamId {
         let ask = Ask {
             method,
             is_https: false,
@@ -93,16 +118,10 @@ impl Browser {
             0 => BodyLen::None,
             len => BodyLen::Known(len as u64),
         };
-        let stream = self.http.request(&ask, Lines::NONE, len, &mut out);
+        let stream = self.http.request(&ask, Lines::NONE, len, out);
         let stream = stream.expect("room for a stream");
-        if body_len > 0 {
-            self.http.body(stream, body_len as u64).expect("a body");
-            self.http.end(stream, Lines::NONE).expect("its end");
-        }
         self.got.insert(stream.0, Got::default());
-        self.say_ready(&mut out);
-        self.say(world, &out);
-        stream.0
+        stream
     }
 
     /// Writes what the windows allow of bodies.
@@ -346,6 +365,34 @@ fn pings_keep_no_connection() {
     ping_for(&mut case, &browser, 20_000);
     assert_eq!(case.admission.open(), 0);
     assert_eq!(case.counters.idle_timeouts.value(), 1);
+}
+
+/// A stream whose body never comes ends; the connection, on which other requests are answered, goes on until it is idle.
+#[test]
+fn a_stream_that_ends_late_ends_no_busy_connection() {
+    for_each_seed(0..20, |seed| {
+        let mut case = Case::with(seed, faults(seed), settings(), seed % 4 == 3);
+        let mut browser = Browser::connect(&case.world, seed % 4 == 3);
+        // The first is answered early; the second waits for its body until `body_timeout`.
+        let path = ["/early/10", "/bytes/10"][(seed % 2) as usize];
+        let post = browser.announce(&case.world, path, 1000);
+        for _ in 0..90 {
+            browser.ask(&case.world, "/bytes/100", Method::Get, 0);
+            case.turn_for(900);
+            browser.turn(&case.world);
+            assert_eq!(browser.gone, None, "seed {seed}");
+        }
+        assert!(browser.got[&post].status != 0, "seed {seed}");
+        assert!(browser.got[&post].is_reset, "seed {seed}");
+        let mut browsers = [browser];
+        turn_all(&mut case, seed, &mut browsers);
+        case.turn_for(110_000);
+        assert_eq!(case.admission.open(), 1, "seed {seed}: too early");
+        case.turn_for(30_000);
+        browsers[0].turn(&case.world);
+        assert_eq!(browsers[0].gone, Some(Code::NO_ERROR), "seed {seed}");
+        assert_eq!(case.counters.idle_timeouts.value(), 1, "seed {seed}");
+    });
 }
 
 #[test]

@@ -64,6 +64,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// It is time to look at a connection.
     pub(crate) fn frames_expired(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
+        let idle_timeout_ms = self.idle_timeout_ms();
         if self.cut_silent_tunnels(id) {
             self.emit(id);
             return self.rest_frames(id);
@@ -80,6 +81,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(two) = &mut connection.two else {
             return;
         };
+        if !two.http.is_idle() {
+            // The next lines may end the last stream: the connection is idle from now on, not for `idle_timeout`.
+            two.used_ms = now_ms;
+        }
         two.http.reset_lingering(now_ms, &mut self.out.bytes);
         if two.http.is_new() {
             self.counters.header_timeouts.bump();
@@ -105,16 +110,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
                     return self.end_frames(id, Code::CANCEL, "windows were opened too slowly");
                 }
             }
-        } else if two.http.is_idle() && !is_sending {
-            match two.is_draining {
-                true => two.http.leave(&mut self.out.bytes),
-                false => {
-                    self.counters.idle_timeouts.bump();
-                    return self.end_frames(id, Code::NO_ERROR, "nothing was asked for long");
-                }
-            }
         } else if two.is_draining {
             two.http.leave(&mut self.out.bytes);
+        } else if two.http.is_idle() && !is_sending && now_ms >= two.used_ms + idle_timeout_ms {
+            self.counters.idle_timeouts.bump();
+            return self.end_frames(id, Code::NO_ERROR, "nothing was asked for long");
         }
         self.advance_all(id);
         self.emit(id);

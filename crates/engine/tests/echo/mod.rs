@@ -15,6 +15,7 @@ use lowroad_engine::mailbox::Mailbox;
 use lowroad_engine::service::{Answer, Exchange, Refused, Service};
 use lowroad_engine::settings::Settings;
 use lowroad_engine::sim::{Faults, Shared, SimDriver, Veil};
+use lowroad_engine::stream::Receiver;
 use lowroad_engine::worker::{Message, Worker};
 use lowroad_engine::{ExchangeId, Interim, Local, Part, Response};
 use lowroad_http::fields::Fields;
@@ -35,6 +36,8 @@ pub struct Echo {
     sent: Vec<(u64, bool)>,
     /// What is between its clients and it.
     veiled: bool,
+    /// Bodies of `/taken`, which it never reads.
+    bodies: Vec<Receiver>,
 }
 
 pub const BLOCK_LEN: usize = 200_000;
@@ -168,6 +171,15 @@ impl Service for Echo {
         let mut parts = path[1..].split('/');
         let (kind, len) = (parts.next().expect("kind"), parts.next().expect("len"));
         let len: usize = len.parse().expect("number");
+        match kind {
+            // Answers before the body has come, and drops or keeps it.
+            "early" => return self.write(kind, len, response),
+            "taken" => {
+                self.bodies.extend(exchange.body.take());
+                return self.write(kind, len, response);
+            }
+            _ => {}
+        }
         if exchange.is_body_coming {
             return Answer::AfterBody((kind.into(), len));
         }
@@ -294,6 +306,7 @@ impl Case {
             segment: Arc::new(OpenFile::immutable(Arc::new(segment)).expect("stat")),
             sent: Vec::new(),
             veiled,
+            bodies: Vec::new(),
         };
         let (counters, admission) = (
             Arc::new(Counters::default()),
