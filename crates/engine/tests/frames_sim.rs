@@ -100,6 +100,15 @@ impl Browser {
         stream.0
     }
 
+    /// Sends some more of an announced body.
+    fn trickle(&mut self, world: &Shared, stream: u32, len: usize) {
+        let ready = self.http.body(h2::StreamId(stream), len as u64);
+        ready.expect("less than was announced");
+        let mut out = Vec::new();
+        self.say_ready(&mut out);
+        self.say(world, &out);
+    }
+
     fn put_head(
         &mut self,
         path: &str,
@@ -392,6 +401,72 @@ fn a_stream_that_ends_late_ends_no_busy_connection() {
         browsers[0].turn(&case.world);
         assert_eq!(browsers[0].gone, Some(Code::NO_ERROR), "seed {seed}");
         assert_eq!(case.counters.idle_timeouts.value(), 1, "seed {seed}");
+    });
+}
+
+/// Sends an announced body in pieces of so many bytes, each 50 ms, for so long or until the stream is reset. Returns for how
+/// long.
+fn trickle_for(
+    case: &mut Case,
+    browser: &mut Browser,
+    (stream, piece_len): (u32, usize),
+    for_ms: u64,
+) -> u64 {
+    let begun_ms = case.world.now_ms();
+    while case.world.now_ms() < begun_ms + for_ms && !browser.got[&stream].is_reset {
+        if piece_len > 0 {
+            browser.trickle(&case.world, stream, piece_len);
+        }
+        case.turn_for(50);
+        browser.turn(&case.world);
+    }
+    case.world.now_ms() - begun_ms
+}
+
+/// RFC 9113 §8.1: the client has 5 s to see the response, whether the rest of the body trickles, streams or never comes.
+#[test]
+fn an_unread_body_is_reset_soon_after_the_response() {
+    for_each_seed(0..24, |seed| {
+        let mut case = Case::new(seed, calm(), settings());
+        let mut browser = Browser::connect(&case.world, false);
+        let piece_len = [0, 1, 10, 400][(seed % 4) as usize];
+        let body_len = [100_000, 9_999_999][(seed / 4 % 2) as usize];
+        let post = browser.announce(&case.world, "/early/10", body_len);
+        let took_ms = trickle_for(&mut case, &mut browser, (post, piece_len), 60_000);
+        let got = &browser.got[&post];
+        assert!(got.is_ended && got.body == pattern_of(10), "seed {seed}");
+        assert!(
+            (5_000..=8_500).contains(&took_ms),
+            "seed {seed}: {took_ms} ms"
+        );
+        assert_eq!(browser.gone, None, "seed {seed}");
+        assert_eq!(case.counters.body_timeouts.value(), 0, "seed {seed}");
+    });
+}
+
+#[test]
+fn a_body_that_is_read_may_end_long_after_the_response() {
+    for_each_seed(0..4, |seed| {
+        let mut case = Case::new(seed, calm(), settings());
+        let mut browser = Browser::connect(&case.world, false);
+        let post = browser.announce(&case.world, "/taken/10", 100_000);
+        trickle_for(&mut case, &mut browser, (post, 10), 30_000);
+        let got = &browser.got[&post];
+        assert!(got.is_ended && !got.is_reset, "seed {seed}");
+    });
+}
+
+#[test]
+fn an_unread_body_cuts_no_response() {
+    for_each_seed(0..4, |seed| {
+        let mut case = Case::new(seed, calm(), settings());
+        let mut browsers = [Browser::connect(&case.world, false)];
+        let post = browsers[0].announce(&case.world, "/early/190000", 100_000);
+        case.turn_for(20_000);
+        turn_all(&mut case, seed, &mut browsers);
+        let got = &browsers[0].got[&post];
+        assert!(got.is_ended, "seed {seed}");
+        assert!(got.body == pattern_of(190_000), "seed {seed}: other bytes");
     });
 }
 

@@ -69,6 +69,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             self.emit(id);
             return self.rest_frames(id);
         }
+        self.leave_unread_bodies(id);
         if self.connections[id].sending.is_some() {
             self.sending_expired(id);
         } else if self.connections[id].exchanges.has_incoming() {
@@ -119,6 +120,31 @@ impl<D: Driver, V: Service> Worker<D, V> {
         self.advance_all(id);
         self.emit(id);
         self.rest_frames(id);
+    }
+
+    /// Leaves the bodies that the service does not read, of streams with a complete response. From then on their time is
+    /// limited, and no longer their pace.
+    fn leave_unread_bodies(&mut self, id: usize) {
+        let mut last = None;
+        while let Some(connection) = self.connections.get_mut(id) {
+            last = connection.exchanges.next_incoming(last);
+            let Some(stream) = last else { return };
+            let token = connection.token(id);
+            let waker = self.wakers.of(&self.mailbox, token);
+            let mut context = Context::from_waker(waker);
+            let it = connection.exchanges.get(stream);
+            let is_unread = it.is_some_and(|it| {
+                let incoming = it.incoming.as_ref();
+                it.tunnel.is_none() && incoming.is_some_and(|it| it.is_unwanted(&mut context))
+            });
+            if let Some(two) = &mut connection.two
+                && is_unread
+                && two.http.is_response_complete(number(stream))
+            {
+                two.http.leave_body(number(stream), &mut self.out.bytes);
+                connection.exchanges.end_incoming(stream);
+            }
+        }
     }
 
     /// Ends a connection with what is under way.

@@ -330,4 +330,11 @@ impl Server {
         let stream = self.http.streams.by_id(stream.0);
         stream.is_none_or(|it| it.output != Output::Head)
     }
+
+    /// Whether all of the response to a request was written, with END_STREAM.
+    #[must_use]
+    pub fn is_response_complete(&mut self, stream: StreamId) -> bool {
+        let stream = self.http.streams.by_id(stream.0);
+        stream.is_none_or(|it| it.output == Output::Ended)
+    }
 }

@@ -16,6 +16,29 @@ fn who_asks_nothing_is_told_good_bye() {
     assert_eq!(place.status.value("idle_timeouts"), 1);
 }
 
+/// A stream whose body never comes is reset some time after its response; the connection still answers.
+#[test]
+fn a_body_that_never_comes_ends_its_stream_alone() {
+    let place = Place::start("");
+    let mut peer = place.peer();
+    let mut out = Vec::new();
+    let posts = [("/good.txt", 5), ("/cgi/length", 9_999_999)];
+    let posts = posts.map(|(path, len)| peer.put_post(path, len, &mut out));
+    peer.say(&out);
+    peer.until("both resets", |it| {
+        posts.iter().all(|post| it.got[post].reset.is_some())
+    });
+    for (post, status) in posts.iter().zip([405, 413]) {
+        let got = &peer.got[post];
+        assert_eq!((got.status, got.reset), (status, Some(Code::NO_ERROR)));
+        assert!(got.is_ended, "{got:?}");
+    }
+    let get = peer.get("/good.txt");
+    assert_eq!(peer.whole(get).body, b"good");
+    assert_eq!(peer.gone, None);
+    assert_eq!(place.status.value("rate_too_low"), 0);
+}
+
 /// What the server said it would still answer is answered.
 #[test]
 fn a_drain_loses_nothing() {
