@@ -9,9 +9,11 @@ use lowroad_http::limits::Limits;
 use lowroad_http::status::Status;
 
 use crate::driver::{Driver, Received};
+use crate::h2::number;
 use crate::incoming::Incoming;
+use crate::pace::Pace;
 use crate::service::{Refused, Service};
-use crate::underway::StreamId;
+use crate::underway::{Come, StreamId};
 use crate::worker::Worker;
 
 impl<D: Driver, V: Service> Worker<D, V> {
@@ -43,14 +45,38 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    /// A body is still to come. Whoever waits for our word before sending it, and is not answered, gets it.
-    pub(crate) fn continue_body(&mut self, id: usize, stream: StreamId) {
+    /// Sends 100 (Continue) to a client that expects it before it sends a body, if that is read, or dropped before the
+    /// response. The body's pace counts from now on.
+    pub(crate) fn send_continue(&mut self, id: usize, stream: StreamId) {
+        let now_ms = self.driver.now_ms();
         let connection = &mut self.connections[id];
-        if connection.http.expects_continue() && connection.exchanges.waiting(stream).is_some() {
-            connection
-                .http
-                .interim(Status::CONTINUE, b"", &mut self.out.bytes);
+        let Some(it) = connection.exchanges.get(stream) else {
+            return;
+        };
+        let (Some(incoming), Some(waiting)) = (&mut it.incoming, &it.waiting) else {
+            return;
+        };
+        if !incoming.has_reader() && !matches!(waiting.come, Come::Body { .. }) {
+            return;
         }
+        let out = &mut self.out.bytes;
+        if let Some(two) = &mut connection.two {
+            if !two.http.expects_continue(number(stream)) {
+                return;
+            }
+            two.http
+                .interim(number(stream), Status::CONTINUE, Lines::NONE, out);
+        } else {
+            if !connection.http.expects_continue() {
+                return;
+            }
+            connection.http.interim(Status::CONTINUE, b"", out);
+        }
+        incoming.pace = Pace::new(now_ms);
+    }
+
+    /// Waits for a body that is still to come.
+    pub(crate) fn await_body(&mut self, id: usize, stream: StreamId) {
         self.watch_incoming(id, stream);
         if self.connections.contains(id) {
             self.note(id);

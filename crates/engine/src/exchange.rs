@@ -253,7 +253,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         self.answer(id, head, exchange, input.len() - used);
         if is_coming && self.connections.contains(id) {
-            self.continue_body(id, stream);
+            self.await_body(id, stream);
         }
         used
     }
@@ -285,6 +285,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             is_body_coming: false,
             is_refused: false,
             is_user: false,
+            is_body_undecided: false,
         }
     }
 
@@ -333,6 +334,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
             interims: Vec::new(),
         });
         self.counters.deferred.bump();
+        if exchange.is_body_coming && !exchange.is_body_undecided {
+            self.send_continue(id, exchange.id.stream);
+        }
     }
 
     /// A response was written, but for a stream at its end.

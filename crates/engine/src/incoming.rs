@@ -56,6 +56,11 @@ impl Incoming {
         }
     }
 
+    /// Whether it was not dropped.
+    pub fn has_reader(&self) -> bool {
+        self.to.is_some()
+    }
+
     /// Whether nobody takes any more of it; if somebody does, the waker will tell.
     pub fn is_unwanted(&self, context: &mut Context<'_>) -> bool {
         let to = self.to.as_ref();

@@ -57,6 +57,9 @@ pub struct Exchange {
     pub is_refused: bool,
     /// The service has verified the user whom the request names.
     pub is_user: bool,
+    /// The service has deferred the request, and does not know yet whether it wants the body: a client that expects
+    /// 100 (Continue) gets none before the next answer.
+    pub is_body_undecided: bool,
 }
 
 impl Exchange {
@@ -85,6 +88,7 @@ impl Exchange {
             is_body_coming: false,
             is_refused: false,
             is_user: false,
+            is_body_undecided: false,
         }
     }
 

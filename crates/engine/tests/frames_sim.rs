@@ -82,7 +82,7 @@ impl Browser {
     /// Asks for a path, with a body of so many bytes.
     fn ask(&mut self, world: &Shared, path: &str, method: Method, body_len: usize) -> u32 {
         let mut out = Vec::new();
-        let stream = self.put_head(path, method, body_len, &mut out);
+        let stream = self.put_head(path, method, body_len, Lines::NONE, &mut out);
         if body_len > 0 {
             self.http.body(stream, body_len as u64).expect("a body");
             self.http.end(stream, Lines::NONE).expect("its end");
@@ -94,8 +94,12 @@ impl Browser {
 
     /// Posts to a path, without any of the body that is announced.
     fn announce(&mut self, world: &Shared, path: &str, body_len: usize) -> u32 {
+        self.announce_with(world, path, body_len, b"")
+    }
+
+    fn announce_with(&mut self, world: &Shared, path: &str, body_len: usize, lines: &[u8]) -> u32 {
         let mut out = Vec::new();
-        let stream = self.put_head(path, Method::Post, body_len, &mut out);
+        let stream = self.put_head(path, Method::Post, body_len, Lines::of(lines), &mut out);
         self.say(world, &out);
         stream.0
     }
@@ -114,6 +118,7 @@ impl Browser {
         path: &str,
         method: Method,
         body_len: usize,
+        lines: Lines<'_>,
         out: &mut Vec<u8>,
     ) -> h2::StreamId {
         let ask = Ask {
@@ -127,7 +132,7 @@ impl Browser {
             0 => BodyLen::None,
             len => BodyLen::Known(len as u64),
         };
-        let stream = self.http.request(&ask, Lines::NONE, len, out);
+        let stream = self.http.request(&ask, lines, len, out);
         let stream = stream.expect("room for a stream");
         self.got.insert(stream.0, Got::default());
         stream
@@ -441,6 +446,68 @@ fn an_unread_body_is_reset_soon_after_the_response() {
         );
         assert_eq!(browser.gone, None, "seed {seed}");
         assert_eq!(case.counters.body_timeouts.value(), 0, "seed {seed}");
+    });
+}
+
+/// RFC 9110 §10.1.1: 100 is for a body that the service wants, which it may know only after a while.
+#[test]
+fn only_a_wanted_body_gets_100() {
+    for_each_seed(0..20, |seed| {
+        let mut case = Case::new(seed, faults(seed), settings());
+        let mut browser = Browser::connect(&case.world, false);
+        let expect = b"expect: 100-continue\r\n";
+        let refused = browser.announce_with(&case.world, "/undecided/10", 5, expect);
+        let wanted = browser.announce_with(&case.world, "/undecided/11", 5, expect);
+        let at_once = browser.announce_with(&case.world, "/bytes/12", 5, expect);
+        case.turn_for(20_000);
+        browser.turn(&case.world);
+        let got = &browser.got[&refused];
+        assert_eq!((got.status, got.interims), (200, 0), "seed {seed}");
+        for stream in [wanted, at_once] {
+            let got = &browser.got[&stream];
+            assert_eq!((got.status, got.interims), (0, 1), "seed {seed}");
+            browser.trickle(&case.world, stream, 5);
+            let ended = browser.http.end(h2::StreamId(stream), Lines::NONE);
+            ended.expect("all was sent");
+            let mut out = Vec::new();
+            browser.say_ready(&mut out);
+            browser.say(&case.world, &out);
+        }
+        let mut browsers = [browser];
+        turn_all(&mut case, seed, &mut browsers);
+        let got = |stream| &browsers[0].got[&stream];
+        assert_eq!(got(wanted).body, pattern_of(11), "seed {seed}");
+        assert_eq!(got(at_once).body, pattern_of(12), "seed {seed}");
+    });
+}
+
+/// The same with HTTP/1.
+#[test]
+fn only_a_wanted_body_gets_100_over_http_1() {
+    for_each_seed(0..20, |seed| {
+        let mut case = Case::new(seed, faults(seed), settings());
+        for (path, has_100) in [
+            ("/undecided/10", false),
+            ("/undecided/11", true),
+            ("/bytes/12", true),
+        ] {
+            let client = case.world.connect();
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: sim\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+            );
+            case.world.send(client, head.as_bytes());
+            case.turn_for(20_000);
+            let text = String::from_utf8(case.world.take_read(client)).expect("text");
+            if !has_100 {
+                assert!(text.starts_with("HTTP/1.1 200"), "seed {seed}: {text}");
+                continue;
+            }
+            assert_eq!(text, "HTTP/1.1 100 Continue\r\n\r\n", "seed {seed}");
+            case.world.send(client, b"hello");
+            case.turn_for(20_000);
+            let text = String::from_utf8(case.world.take_read(client)).expect("text");
+            assert!(text.starts_with("HTTP/1.1 200"), "seed {seed}: {text}");
+        }
     });
 }
 

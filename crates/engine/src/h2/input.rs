@@ -4,7 +4,6 @@ use lowroad_http::fields::Lines;
 use lowroad_http::h2::{self, Event, Head};
 use lowroad_http::refusal::Refusal;
 use lowroad_http::request::PartialRequest;
-use lowroad_http::status::Status;
 
 use super::{name, number};
 use crate::driver::Driver;
@@ -140,24 +139,6 @@ impl<D: Driver, V: Service> Worker<D, V> {
             self.counters.refused.bump();
         }
         self.stream_answered(id, answer, &exchange);
-        if has_body {
-            self.continue_stream(id, stream, head.expect_continue);
-        }
-    }
-
-    /// Whoever waits for our word before sending a body, and is not answered, gets it.
-    fn continue_stream(&mut self, id: usize, stream: StreamId, expects: bool) {
-        let Some(connection) = self.connections.get_mut(id) else {
-            return;
-        };
-        let waits = connection.exchanges.waiting(stream).is_some();
-        if let Some(two) = &mut connection.two
-            && expects
-            && waits
-        {
-            let (out, stream) = (&mut self.out.bytes, number(stream));
-            two.http.interim(stream, Status::CONTINUE, Lines::NONE, out);
-        }
     }
 
     /// A response was written, or will be.
@@ -185,6 +166,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
             interims: Vec::new(),
         });
         self.counters.deferred.bump();
+        if exchange.is_body_coming && !exchange.is_body_undecided {
+            self.send_continue(id, stream);
+        }
     }
 
     /// Answers a stream that is no request.

@@ -93,7 +93,7 @@ impl Echo {
             }
             return Answer::Ready(None);
         }
-        if !["deferred", "hinted", "twice"].contains(&kind) {
+        if !["deferred", "hinted", "twice", "undecided"].contains(&kind) {
             return self.write(kind, len, response);
         }
         let (mailbox, id) = (self.mailbox.clone(), exchange.id);
@@ -178,6 +178,11 @@ impl Service for Echo {
                 self.bodies.extend(exchange.body.take());
                 return self.write(kind, len, response);
             }
+            "undecided" => {
+                exchange.is_body_undecided = true;
+                self.bodies.extend(exchange.body.take());
+                return self.begin(kind, len, exchange, response);
+            }
             _ => {}
         }
         if exchange.is_body_coming {
@@ -193,6 +198,9 @@ impl Service for Echo {
         response: &mut Response<'_>,
     ) -> Answer<(String, usize), u64> {
         assert!(!exchange.is_body_coming);
+        if kind == "undecided" {
+            return self.write(&kind, len, response);
+        }
         self.begin(&kind, len, exchange, response)
     }
 
@@ -200,10 +208,14 @@ impl Service for Echo {
         &mut self,
         (kind, len): (String, usize),
         outcome: u64,
-        _: &mut Exchange,
+        exchange: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Answer<(String, usize), u64> {
         assert_eq!(outcome, 7);
+        // It wants the body before a response of an odd length.
+        if kind == "undecided" && exchange.is_body_coming && len % 2 == 1 {
+            return Answer::AfterBody((kind, len));
+        }
         self.write(&kind, len, response)
     }
 

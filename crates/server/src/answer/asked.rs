@@ -226,6 +226,7 @@ impl Asked<'_> {
     /// The same until somebody has verified the password that a rule wants, which has this number.
     pub fn wait_for_password(&self, to: &mut Responder<'_, '_>, rule: usize) -> Decision {
         let body = to.exchange.body.take();
+        to.exchange.is_body_undecided = true;
         self.wait(to, WaitsFor::Password { body, rule })
     }
 

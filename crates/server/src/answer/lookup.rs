@@ -263,6 +263,7 @@ impl<W: World> Lookup<'_, W> {
         match self.world.fetch(want, to.exchange.id) {
             Fetched::Later => {
                 let body = to.exchange.body.take();
+                to.exchange.is_body_undecided = true;
                 asked.wait(to, WaitsFor::File { body })
             }
             Fetched::Loaded(loaded) => self.loaded(asked, loaded, to),

@@ -120,6 +120,29 @@ fn refusals_have_the_page_the_fields_and_a_line_of_their_site() {
     }
 }
 
+/// Whether a file is there, or a password right, is known only after a while: until then nobody wants the body.
+#[test]
+fn a_refused_body_gets_no_100() {
+    let folder = Folder::new();
+    folder.file("root/good.txt", "good");
+    folder.file("cgi/p", "");
+    let path = folder.path().display();
+    let text = format!(
+        "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{path}/root\"\n\
+         [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"{path}/cgi\"\n"
+    );
+    let server = Server::run(PROGRAM, &folder, &text);
+    for (version, protocol) in VERSIONS {
+        for target in ["/nofile", "/good.txt"] {
+            let fields = ["-H", "Expect: 100-continue", "-d", "hello"];
+            let (status, response) = curl(&server, version, &fields, target);
+            assert_eq!(status, "405", "{version} {target}: {response}");
+            let first = response.lines().next().expect("a status line");
+            assert!(first.contains(" 405"), "{protocol} {target}: {response}");
+        }
+    }
+}
+
 #[test]
 fn rules_refuse_before_the_length_of_a_body_does() {
     let folder = Folder::new();
