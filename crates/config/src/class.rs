@@ -5,6 +5,7 @@
 use crate::named::{self, HOUR_MS};
 use crate::process::count;
 use crate::reader::{At, Item, Section, Source};
+use crate::rules::is_literal_name;
 use crate::value::{self, Refused};
 use crate::{Class, FieldLine, Members, Name, Prefix, Rate};
 
@@ -81,15 +82,13 @@ fn host(text: &str) -> Result<Name, Refused> {
 fn field_line(text: &str) -> Result<FieldLine, Refused> {
     const REFUSED: Refused = Refused {
         what: "a header field",
-        allowed: "\"NAME: VALUE\", or \"NAME\" for any value",
+        allowed: "\"NAME: VALUE\", or \"NAME\" for any value; no * in the name",
     };
     let (name, value) = match text.split_once(':') {
         Some((name, value)) => (name, Some(value.trim_matches([' ', '\t']))),
         None => (text, None),
     };
-    // A token, RFC 9110 §5.6.2.
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let is_name = !name.is_empty() && name.bytes().all(plain);
+    let is_name = is_literal_name(name);
     let is_value = value.is_none_or(|value| !value.is_empty() && !value.contains(char::is_control));
     if !is_name || !is_value {
         return Err(REFUSED);
@@ -168,7 +167,18 @@ mod tests {
         };
         assert_eq!(field_line("X-A"), line("X-A", None));
         assert_eq!(field_line("X-A:  b: c "), line("X-A", Some("b: c")));
-        for text in ["", ":", ": b", "A:", "A: ", "A B", "A : b", "A: b\nC: d"] {
+        for text in [
+            "",
+            ":",
+            ": b",
+            "A:",
+            "A: ",
+            "A B",
+            "A : b",
+            "A: b\nC: d",
+            "A*",
+            "*: b",
+        ] {
             assert!(field_line(text).is_err(), "{text:?}");
         }
     }

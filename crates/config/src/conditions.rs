@@ -2,7 +2,7 @@
 
 use crate::Conditions;
 use crate::reader::{Item, Section};
-use crate::rules::{is_field_value, is_token};
+use crate::rules::{is_field_value, is_literal_name, is_token};
 use crate::value::Refused;
 
 /// Methods with a name of their own in the server; in another case none is a method at all.
@@ -48,24 +48,33 @@ pub(crate) fn method(text: &str) -> Result<String, Refused> {
 }
 
 fn header(text: &str) -> Result<(String, Option<String>), Refused> {
-    named(text, ':').ok_or(Refused {
+    named(text, ':', is_literal_name).ok_or(Refused {
         what: "a condition of a field",
-        allowed: "NAME, or NAME: VALUE",
+        allowed: "NAME, or NAME: VALUE, with letters, digits and !#$%&'+-.^_`|~ in the name",
     })
 }
 
 fn cookie(text: &str) -> Result<(String, Option<String>), Refused> {
-    named(text, '=').ok_or(Refused {
+    named(text, '=', is_cookie_name).ok_or(Refused {
         what: "a condition of a cookie",
-        allowed: "NAME, or NAME=VALUE",
+        allowed: "NAME, or NAME=VALUE; one * at the end of the name for all names that begin so",
     })
 }
 
-fn named(text: &str, sign: char) -> Option<(String, Option<String>)> {
+fn is_cookie_name(name: &str) -> bool {
+    let prefix = name.strip_suffix('*').unwrap_or(name);
+    prefix.is_empty() && name == "*" || is_literal_name(prefix)
+}
+
+fn named(
+    text: &str,
+    sign: char,
+    is_name: impl Fn(&str) -> bool,
+) -> Option<(String, Option<String>)> {
     let (name, value) = match text.split_once(sign) {
         Some((name, value)) => (name, Some(value.trim().to_string())),
         None => (text, None),
     };
     let is_value = |value: &String| is_field_value(value);
-    (is_token(name) && value.as_ref().is_none_or(is_value)).then(|| (name.to_string(), value))
+    (is_name(name) && value.as_ref().is_none_or(is_value)).then(|| (name.to_string(), value))
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::named::{self, DAY_MS, HOUR_MS};
 use crate::process::count;
 use crate::reader::{At, Item, Section, Source};
-use crate::rules::is_token;
+use crate::rules::is_literal_name;
 use crate::site::Marks;
 use crate::value::Refused;
 use crate::{
@@ -154,8 +154,8 @@ fn hash_by(text: &str) -> Result<HashBy, Refused> {
     match text.split_once(':') {
         None if text == "url" => Ok(HashBy::Url),
         None if text == "address" => Ok(HashBy::Address),
-        Some(("header", name)) if is_token(name) => Ok(HashBy::Header(name.into())),
-        Some(("cookie", name)) if is_token(name) => Ok(HashBy::Cookie(name.into())),
+        Some(("header", name)) if is_literal_name(name) => Ok(HashBy::Header(name.into())),
+        Some(("cookie", name)) if is_literal_name(name) => Ok(HashBy::Cookie(name.into())),
         _ => Err(Refused {
             what: "the key of a request",
             allowed: "\"url\", \"address\", \"header:NAME\", \"cookie:NAME\"",
@@ -358,7 +358,15 @@ mod tests {
     fn keys_of_requests_are_read() {
         assert_eq!(hash_by("cookie:a"), Ok(HashBy::Cookie("a".into())));
         assert_eq!(hash_by("address"), Ok(HashBy::Address));
-        for wrong in ["", "uri", "header:", "header:a b", "cookie"] {
+        for wrong in [
+            "",
+            "uri",
+            "header:",
+            "header:a b",
+            "header:a*",
+            "cookie",
+            "cookie:a*",
+        ] {
             assert!(hash_by(wrong).is_err(), "{wrong:?}");
         }
     }

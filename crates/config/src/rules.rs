@@ -147,6 +147,11 @@ pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_tchar)
 }
 
+/// A name to compare with those of a request. `*` is in a token, but is meant as a wildcard there.
+pub(crate) fn is_literal_name(text: &str) -> bool {
+    is_token(text) && !text.contains('*')
+}
+
 /// A field value that no recipient reads in another way: visible ASCII with spaces and tabs inside.
 pub(crate) fn is_field_value(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ' || byte == b'\t';

@@ -1,6 +1,7 @@
-//! Patterns as other servers and shells write them. Here they would match themselves only, and so protect nothing.
+//! Texts that would be patterns without any match, and so protect nothing: the notation of other servers and shells, and
+//! segments that no path has once it is compared.
 
-/// Notation of other servers and shells that is not part of a pattern here.
+/// Notation that is not part of a pattern here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notation {
     /// `{a,b}`
@@ -13,6 +14,12 @@ pub(crate) enum Notation {
     Escape,
     /// `?`
     Query,
+    /// `//`
+    EmptySegment,
+    /// A segment `.` or `..`
+    DotSegment,
+    /// A NUL byte
+    Nul,
 }
 
 impl Notation {
@@ -30,6 +37,11 @@ impl Notation {
             () if has(&['{', '}']) => Some(Notation::Braces),
             () if has(&['[', ']']) => Some(Notation::Class),
             () if has(&['?']) => Some(Notation::Query),
+            () if has(&['\0']) => Some(Notation::Nul),
+            () if text.contains("//") => Some(Notation::EmptySegment),
+            () if text.split('/').any(|segment| matches!(segment, "." | "..")) => {
+                Some(Notation::DotSegment)
+            }
             () => {
                 let mut escapes = text.match_indices('%');
                 escapes
@@ -51,10 +63,19 @@ impl Notation {
             Notation::Expression => {
                 "a pattern of * and **, not a regular expression: /config/**, *.sql"
             }
-            Notation::Escape => "the decoded path: / and letters, without %XX",
+            Notation::Escape => {
+                "the decoded path, without %XX; * in place of a segment with an encoded slash: /queues/*/x"
+            }
             Notation::Query => {
                 "a pattern without ?: the query is not matched; * in place of a letter"
             }
+            Notation::EmptySegment => {
+                "single slashes, since paths are compared with slashes merged: /a/b; * in place of a segment with an encoded slash: /queues/*/x"
+            }
+            Notation::DotSegment => {
+                "a pattern without segments . and .., since paths with them are refused: the path that they lead to"
+            }
+            Notation::Nul => "a pattern without NUL, since paths with it are refused",
         }
     }
 }
@@ -77,6 +98,15 @@ mod tests {
             ("/%63onfig/**", Notation::Escape),
             ("/a%2Fb", Notation::Escape),
             ("/dump?.sql", Notation::Query),
+            ("//", Notation::EmptySegment),
+            ("/a//b", Notation::EmptySegment),
+            ("/api/queues///secret", Notation::EmptySegment),
+            ("/**//x", Notation::EmptySegment),
+            (".", Notation::DotSegment),
+            ("/..", Notation::DotSegment),
+            ("/a/./b", Notation::DotSegment),
+            ("/a/../**", Notation::DotSegment),
+            ("/a\0", Notation::Nul),
         ] {
             assert_eq!(Notation::find(text), Some(notation), "{text}");
         }
@@ -88,6 +118,11 @@ mod tests {
             "/~user/**",
             "*.gz~",
             "/a^b",
+            "/a/",
+            "/.*/**",
+            "/a/...",
+            "..*",
+            "/.well-known/**",
         ] {
             assert_eq!(Notation::find(text), None, "{text}");
         }

@@ -119,7 +119,8 @@ pub struct Conditions {
     pub methods: Vec<String>,
     /// It has all of these fields, with this value if there is one. Key `header`.
     pub headers: Vec<(String, Option<String>)>,
-    /// It has all of these cookies, with this value if there is one. Key `cookie`.
+    /// It has all of these cookies, with this value if there is one. A name that ends in `*` stands for all names with
+    /// the text before it. Key `cookie`.
     pub cookies: Vec<(String, Option<String>)>,
 }
 

@@ -127,7 +127,7 @@ fn mistakes_in_classes_are_told() {
         ),
         (
             "headers = \"X Y: Z\"",
-            "3:11: class[0].headers: \"X Y: Z\" is not a header field (allowed: \"NAME: VALUE\", or \"NAME\" for any value)",
+            "3:11: class[0].headers: \"X Y: Z\" is not a header field (allowed: \"NAME: VALUE\", or \"NAME\" for any value; no * in the name)",
         ),
         (
             "routes = []",

@@ -673,6 +673,10 @@ fn a_route_may_want_more_than_a_path() {
         ("methods = \"A B\"", "as it is sent"),
         ("header = \"a b\"", "NAME, or NAME: VALUE"),
         ("cookie = \"=b\"", "NAME, or NAME=VALUE"),
+        ("cookie = \"a*b\"", "one * at the end of the name"),
+        ("cookie = \"a**\"", "one * at the end of the name"),
+        ("header = \"X-*\"", "in the name"),
+        ("header = \"X-*: a\"", "in the name"),
     ] {
         let found = shown(&in_route(&format!(
             "pattern = \"/a\"\npages = true\n{line}"

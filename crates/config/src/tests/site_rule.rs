@@ -67,6 +67,14 @@ fn what_no_rule_may_say() {
         ("[[site.rule]]\ndeny = 403\npath = \"/\"\n", "unknown key"),
         ("[[site.rule]]\nrate = \"0\"\n", "not a rate"),
         (
+            "[[site.rule]]\npattern = \"/api/queues///x\"\ndeny = 403\n",
+            "paths are compared with slashes merged",
+        ),
+        (
+            "[[site.rule]]\npattern = \"/a/../b\"\ndeny = 403\n",
+            "paths with them are refused",
+        ),
+        (
             "client_field = \"Forwarded\"\n",
             "only with trusted_proxies",
         ),

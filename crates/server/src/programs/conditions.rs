@@ -32,7 +32,7 @@ pub fn hold(conditions: &Conditions, request: &Request<'_>) -> bool {
             values.any(|(_, found)| is(value, found))
         })
         && cookies.iter().all(|(name, value)| {
-            let mut named = request_cookies(request).filter(|(known, _)| *known == name.as_bytes());
+            let mut named = request_cookies(request).filter(|(known, _)| is_named(known, name));
             named.any(|(_, found)| is(value, found))
         })
 }
@@ -55,6 +55,19 @@ fn is(wanted: &Option<String>, found: &[u8]) -> bool {
     wanted
         .as_ref()
         .is_none_or(|wanted| wanted.as_bytes() == found)
+}
+
+/// Whether the name of a condition ends in a wildcard.
+pub fn has_wildcard(name: &str) -> bool {
+    name.ends_with('*')
+}
+
+/// Whether a condition of this name is for a cookie.
+fn is_named(cookie: &[u8], name: &str) -> bool {
+    match name.strip_suffix('*') {
+        Some(prefix) => cookie.starts_with(prefix.as_bytes()),
+        None => cookie == name.as_bytes(),
+    }
 }
 
 /// They, for people.

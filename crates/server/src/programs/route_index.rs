@@ -7,7 +7,7 @@ use lowroad_config as config;
 use lowroad_config::{Conditions, Pattern};
 use lowroad_http::request::Request;
 
-use super::conditions::request_cookies;
+use super::conditions::{has_wildcard, request_cookies};
 use crate::field_map::FieldMap;
 use crate::sites::PathMatches;
 
@@ -32,9 +32,9 @@ struct PatternRoutes {
     first_missing: Option<usize>,
     unconditional: Vec<usize>,
     by_field: FieldMap<usize>,
-    /// Routes that want no field.
+    /// Routes that want no field, but a cookie of a whole name.
     by_cookie: FieldMap<usize>,
-    /// Routes that want neither field nor cookie.
+    /// Routes that want neither field nor cookie, or a cookie whose name has a wildcard.
     by_method: HashMap<String, Vec<usize>>,
 }
 
@@ -112,8 +112,10 @@ impl PatternRoutes {
         } = conditions;
         // A condition that names a content excludes more requests than another.
         let named = |all: &[(String, Option<String>)]| {
-            let exact = all.iter().find(|(_, content)| content.is_some());
-            exact.or(all.first()).cloned()
+            // The index finds whole names only; the caller verifies the others.
+            let whole = || all.iter().filter(|(name, _)| !has_wildcard(name));
+            let exact = whole().find(|(_, content)| content.is_some());
+            exact.or(whole().next()).cloned()
         };
         if let Some((name, content)) = named(headers) {
             self.by_field.insert(&name, content.as_deref(), number);
@@ -219,6 +221,32 @@ mod tests {
             ("GET", "", 6),
         ] {
             let request = format!("{method} /a HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+            assert_eq!(find(&site, &request).0, Some(wanted), "{request}");
+        }
+    }
+
+    #[test]
+    fn a_star_ends_the_name_of_a_cookie() {
+        let keys = [
+            "pattern = \"/a\"\ncookie = [\"session_*\", \"beta\"]",
+            "pattern = \"/a\"\ncookie = \"session_*=1\"",
+            "pattern = \"/a\"\ncookie = \"session_*\"\nmethods = \"PUT\"",
+            "pattern = \"/**\"\ncookie = \"logged_in_*\"",
+            "pattern = \"/a\"\ncookie = \"*\"",
+            "pattern = \"/a\"",
+        ];
+        let site = site(keys.map(str::to_owned));
+        for (method, cookies, wanted) in [
+            ("GET", "session_7=2; beta=1", 0),
+            ("GET", "a=2; session_7=1", 1),
+            ("GET", "session_=1", 1),
+            ("PUT", "session_7=2", 2),
+            ("GET", "logged_in_d649=x", 3),
+            ("GET", "Logged_in_d649=x", 4),
+            ("GET", "session=1", 4),
+            ("GET", "", 5),
+        ] {
+            let request = format!("{method} /a HTTP/1.1\r\nHost: h\r\nCookie: {cookies}\r\n\r\n");
             assert_eq!(find(&site, &request).0, Some(wanted), "{request}");
         }
     }
