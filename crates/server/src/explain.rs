@@ -283,6 +283,14 @@ impl World for Trace<'_> {
             }
             Step::Class(chosen) => seen.class = Some(chosen.text()),
             Step::Rule(rule) => seen.rules.push(rule.text()),
+            Step::NotAllowedForms(matches, forms) => {
+                for form in matches.form_texts(forms) {
+                    let form = String::from_utf8_lossy(&form).into_owned();
+                    let form = form.escape_debug();
+                    let text = format!("no rule before allows the form {form} of the path");
+                    seen.rules.push(text);
+                }
+            }
             Step::Refused(_) => seen.is_refused = true,
             Step::Ruled => {}
             Step::Client(client) => seen.client = Some(client.to_string()),

@@ -34,7 +34,7 @@ use earlier::EarlierSites;
 pub use folders::Below;
 use folders::Folders;
 use identity::{Bases, Identity};
-pub use patterns::{HeaderPatterns, PathMatches, SitePatterns};
+pub use patterns::{FormSet, HeaderPatterns, PathMatches, SitePatterns};
 
 /// All sites, by listener and host name.
 pub struct Sites {

@@ -11,7 +11,7 @@ use super::world::{Step, World};
 use crate::guard::passwords::{Checked, Credentials};
 use crate::guard::{Guard, Rule, RuleInput, Sender};
 use crate::respond::{RETRY_AFTER, Responder};
-use crate::sites::{At, PathMatches, Site};
+use crate::sites::{At, FormSet, PathMatches, Site};
 use crate::softirq;
 
 /// Takes the client, and its request, from the reports of a trusted proxy.
@@ -73,7 +73,8 @@ pub struct Passed {
     pub is_user: bool,
 }
 
-/// Goes by the rules of a site, from that number on.
+/// Goes by the rules of a site, from that number on. For each form of the path the first rule that allows or refuses it
+/// decides; the request is refused if one of the forms is.
 ///
 /// # Errors
 /// It does not pass, or not yet.
@@ -106,10 +107,18 @@ pub fn pass(
         method: to.request.method,
         peer: to.exchange.peer,
     };
-    let (mut is_allowed, mut is_user) = (false, false);
-    let rules = guard.rules_for(matches, input);
-    for (number, rule) in rules.skip_while(|(number, _)| *number < from) {
-        if is_allowed && rule.action().refuses() {
+    let (mut allowed, mut is_user) = (FormSet::default(), false);
+    for (number, rule) in guard.rules_for(matches, input) {
+        let forms = guard.matched_forms(number, matches);
+        let refusable = forms.without(allowed);
+        if rule.action().refuses() && refusable.is_empty() {
+            continue;
+        }
+        if number < from {
+            // It has been applied, but what it allows is in force.
+            if matches!(rule.action(), Action::Allow) {
+                allowed = allowed.with(forms);
+            }
             continue;
         }
         match rule.action() {
@@ -117,9 +126,12 @@ pub fn pass(
             Action::Fallback(_) => continue,
             _ => world.note(Step::Rule(rule)),
         }
+        if rule.action().refuses() && !allowed.is_empty() {
+            world.note(Step::NotAllowedForms(matches, refusable));
+        }
         match rule.action() {
             Action::Fallback(_) => {}
-            Action::Allow => is_allowed = true,
+            Action::Allow => allowed = allowed.with(forms),
             Action::Deny(status) => {
                 let status = Status::new(*status).unwrap_or(Status::FORBIDDEN);
                 return Err(refuse(rule, status, &[], world, at, to));

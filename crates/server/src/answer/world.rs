@@ -23,7 +23,7 @@ use crate::load::{Loaded, Want};
 use crate::outcome::Outcome;
 use crate::programs::counts::one;
 use crate::programs::routes::Route;
-use crate::sites::Site;
+use crate::sites::{FormSet, PathMatches, Site};
 use crate::store::purging::Kind;
 use crate::store::validity::Use;
 use crate::store::{Entry, Object, ObjectArc};
@@ -126,6 +126,8 @@ pub enum Step<'s> {
     Class(&'s Chosen),
     /// This rule of the site is for the request.
     Rule(&'s Rule),
+    /// That rule is for these forms of the path, and earlier ones allow others only.
+    NotAllowedForms(&'s PathMatches<'s>, FormSet),
     /// It refuses the request.
     Refused(&'s Rule),
     /// There are rules for the path, whoever asks: nobody else may answer.

@@ -8,7 +8,7 @@ use lowroad_config::{MatchScope, Pattern, PrefixMap};
 use lowroad_http::method::Method;
 
 use super::RuleInput;
-use crate::sites::PathMatches;
+use crate::sites::{FormSet, PathMatches};
 
 /// The different patterns of access rules, in the order of their first rules. A rule that refuses is also for what lies
 /// below its paths, so its pattern differs from the same one of another rule.
@@ -83,16 +83,6 @@ impl<'r> RulePatterns<'r> {
             pattern_of,
         }
     }
-
-    /// The indexes of the patterns of rules that allow, in ascending order.
-    pub fn allowing(&self, rules: &[config::Rule]) -> Vec<u32> {
-        let patterns = self.pattern_of.iter().zip(rules);
-        let allowing = patterns.filter(|(_, rule)| matches!(rule.action, config::Action::Allow));
-        let mut indexes: Vec<u32> = allowing.map(|(index, _)| *index as u32).collect();
-        // A later rule may have an earlier pattern.
-        indexes.sort_unstable();
-        indexes
-    }
 }
 
 impl RuleIndex {
@@ -123,6 +113,12 @@ impl RuleIndex {
         matches
             .access_patterns()
             .any(|found| Some(&found) == pattern)
+    }
+
+    /// The forms of a path that match the pattern of a rule.
+    pub(super) fn matched_forms(&self, number: usize, matches: &PathMatches<'_>) -> FormSet {
+        let pattern = self.pattern_of.get(number);
+        pattern.map_or(FormSet::default(), |index| matches.access_forms(*index))
     }
 
     /// Whether a rule other than a fallback matches a path, for any client.

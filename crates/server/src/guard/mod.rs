@@ -19,9 +19,9 @@ use lowroad_config::{Action, ClientField, PrefixSet};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 
-use crate::sites::PathMatches;
-use forwarded::Unreadable;
+use crate::sites::{FormSet, PathMatches};
 pub use forwarded::{ForwardedClient, Sender};
+use forwarded::Unreadable;
 use index::RuleIndex;
 pub use index::RulePatterns;
 pub use limit::Limit;
@@ -109,6 +109,11 @@ impl Guard {
     /// Whether a path matches the pattern of a rule.
     pub fn has_pattern(&self, number: usize, matches: &PathMatches<'_>) -> bool {
         self.index.has_pattern(number, matches)
+    }
+
+    /// The forms of a path that match the pattern of a rule.
+    pub fn matched_forms(&self, number: usize, matches: &PathMatches<'_>) -> FormSet {
+        self.index.matched_forms(number, matches)
     }
 
     /// The rule that says what is answered where there is no file, and the path of that.

@@ -2,6 +2,7 @@
 //! depends on the path.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use lowroad_config as config;
@@ -28,8 +29,6 @@ pub struct SitePatterns {
     set: PatternSet,
     /// For each [`PatternKind`]: the numbers of its patterns.
     ranges: [Range<u32>; KINDS],
-    /// The numbers of the patterns of rules that allow, in ascending order.
-    allowing: Vec<u32>,
 }
 
 /// The patterns of a site that match a path, computed on first use.
@@ -38,7 +37,46 @@ pub struct PathMatches<'a> {
     path: &'a [u8],
     /// The path as it was sent, if it has encoded slashes or backslashes.
     raw_path: Option<&'a [u8]>,
-    found: OnceCell<Vec<u32>>,
+    found: OnceCell<FoundPatterns>,
+}
+
+/// The patterns that match a path in one of its forms.
+#[derive(Default)]
+struct FoundPatterns {
+    /// In ascending order.
+    numbers: Vec<u32>,
+    /// The forms that each of them matches; empty for a path of one form.
+    forms: Vec<FormSet>,
+}
+
+/// Some of the forms of a path: a bit for each. The first is the decoded one, the others are those of [`slash_forms`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FormSet(u8);
+
+impl FormSet {
+    /// The decoded form, which is the only one of a path without encoded slashes and backslashes.
+    const DECODED: FormSet = FormSet(1);
+
+    fn of_index(index: usize) -> FormSet {
+        FormSet(1 << index)
+    }
+
+    /// Whether there is no form in it.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The forms of both.
+    #[must_use]
+    pub fn with(self, other: FormSet) -> FormSet {
+        FormSet(self.0 | other.0)
+    }
+
+    /// The forms that are not in the other set.
+    #[must_use]
+    pub fn without(self, other: FormSet) -> FormSet {
+        FormSet(self.0 & !other.0)
+    }
 }
 
 /// The patterns that select the fields of a site's responses.
@@ -82,7 +120,6 @@ impl SitePatterns {
         SitePatterns {
             set: builder.patterns.build(indexes(site)),
             ranges: builder.ranges,
-            allowing: access.allowing(&site.access),
         }
     }
 
@@ -97,26 +134,52 @@ impl SitePatterns {
         }
     }
 
-    /// The patterns for a path whose slashes may be read in several ways: those that match one of its forms, but to pass
-    /// other rules it has to match in all.
-    fn match_forms(&self, path: &[u8], raw_path: &[u8]) -> Vec<u32> {
-        let mut found = self.set.matches(path);
-        let allows = |number: &u32| self.allowing.binary_search(number).is_ok();
-        for form in slash_forms(raw_path, path) {
-            let others = self.set.matches(&form);
-            found.retain(|number| !allows(number) || others.contains(number));
-            found.extend(others.iter().filter(|number| !allows(number)));
+    /// The patterns for a path whose slashes may be read in several ways: those that match one of its forms.
+    fn match_forms(&self, path: &[u8], raw_path: &[u8]) -> FoundPatterns {
+        let mut found: BTreeMap<u32, FormSet> = BTreeMap::new();
+        for (index, form) in path_forms(path, raw_path).enumerate() {
+            for number in self.set.matches(&form) {
+                let forms = found.entry(number).or_default();
+                *forms = forms.with(FormSet::of_index(index));
+            }
         }
-        found.sort_unstable();
-        found.dedup();
-        found
+        let (numbers, forms) = found.into_iter().unzip();
+        FoundPatterns { numbers, forms }
     }
+}
+
+/// All forms of a path, in the order of the bits of a [`FormSet`].
+fn path_forms<'p>(path: &'p [u8], raw_path: &'p [u8]) -> impl Iterator<Item = Vec<u8>> {
+    std::iter::once(path.to_vec()).chain(slash_forms(raw_path, path))
 }
 
 impl PathMatches<'_> {
     /// The indexes of the access rules' patterns, as [`RulePatterns`] lists them.
     pub fn access_patterns(&self) -> impl Iterator<Item = usize> {
         self.of_kind(PatternKind::AccessRule)
+    }
+
+    /// The forms of the path that the access rules' pattern of this index matches.
+    pub fn access_forms(&self, index: usize) -> FormSet {
+        if self.raw_path.is_none() {
+            return match self.access_patterns().any(|found| found == index) {
+                true => FormSet::DECODED,
+                false => FormSet::default(),
+            };
+        }
+        let first = self.patterns.ranges[PatternKind::AccessRule as usize].start as usize;
+        let found = self.found();
+        let is_it = |number: &u32| *number as usize == first + index;
+        let position = found.numbers.iter().position(is_it);
+        let forms = position.and_then(|position| found.forms.get(position));
+        forms.copied().unwrap_or_default()
+    }
+
+    /// The texts of some forms of the path.
+    pub fn form_texts(&self, forms: FormSet) -> Vec<Vec<u8>> {
+        let all = path_forms(self.path, self.raw_path.unwrap_or(self.path)).enumerate();
+        let chosen = all.filter(|(index, _)| FormSet::of_index(*index).without(forms).is_empty());
+        chosen.map(|(_, form)| form).collect()
     }
 
     /// Whether the path requires a client certificate.
@@ -150,7 +213,7 @@ impl PathMatches<'_> {
         let Range { start, end } = self.patterns.ranges[kind as usize];
         let found = match start == end {
             true => &[],
-            false => self.found().as_slice(),
+            false => self.found().numbers.as_slice(),
         };
         let first = found.partition_point(|number| ((*number) as usize) < start as usize);
         let found = found[first..]
@@ -159,9 +222,12 @@ impl PathMatches<'_> {
         found.map(move |number| (number - start) as usize)
     }
 
-    fn found(&self) -> &Vec<u32> {
+    fn found(&self) -> &FoundPatterns {
         self.found.get_or_init(|| match self.raw_path {
-            None => self.patterns.set.matches(self.path),
+            None => FoundPatterns {
+                numbers: self.patterns.set.matches(self.path),
+                forms: Vec::new(),
+            },
             Some(raw_path) => self.patterns.match_forms(self.path, raw_path),
         })
     }

@@ -99,3 +99,40 @@ fn no_form_of_a_path_slips_past_a_rule() {
         assert_eq!(front.get(path, "").status, status, "{path}");
     }
 }
+
+#[test]
+fn each_form_of_a_path_is_allowed_by_a_rule_of_its_own() {
+    let front = echoing(
+        "[[site.rule]]\npattern = \"/api/queues/*/public\"\nallow = true\n\
+         [[site.rule]]\npattern = \"/api/queues/public\"\nallow = true\n\
+         [[site.rule]]\npattern = \"/@scope/*\"\nallow = true\n\
+         [[site.rule]]\npattern = \"/@scope/private/**\"\ndeny = 404\n\
+         [[site.rule]]\npattern = \"/@scope*\"\nallow = true\n\
+         [[site.rule]]\npattern = \"/half/*/x\"\nallow = true\n\
+         [[site.rule]]\ndeny = 403\n",
+    );
+    for (path, status) in [
+        ("/api/queues/%2F/public", 200),
+        ("/api/queues/%2f/public", 200),
+        ("/api/queues/v/public", 200),
+        // With the slash decoded it is /api/queues/a/b/public, which no rule allows.
+        ("/api/queues/a%2Fb/public", 403),
+        ("/api/queues/%2F/secret", 403),
+        ("/api/queues%2F%2F/public", 403),
+        ("/@scope/name", 200),
+        ("/@scope%2Fname", 200),
+        ("/@scope%2Fname/x", 403),
+        ("/@scope%2Fprivate%2Fx", 404),
+        ("/@scope%5Cname", 200),
+        ("/@scope\\name\\x", 403),
+        ("/@scope%2Fa%5Cb", 403),
+        ("/half/a/x", 200),
+        ("/half/%2F/x", 403),
+    ] {
+        assert_eq!(front.get(path, "").status, status, "{path}");
+    }
+    let url = format!("http://{}/half/%2F/x", front.server.address());
+    let told = front.say(&["explain", &url]);
+    let reason = "no rule before allows the form /half/x of the path";
+    assert!(told.contains(reason), "{told}");
+}
