@@ -58,6 +58,13 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         .filter_map(rules::redirect)
         .collect();
     let (root, root_mark) = root_of(&section, root_item, &routes, &redirects);
+    if let (Root::None, true, Some(at)) = (&root, section.is_without("root"), page_marks.first()) {
+        section.report_at(
+            at,
+            "the site has no root that the page is under",
+            "only with root; pages of programs and origins are their own",
+        );
+    }
     let links = [
         ("beneath", Symlinks::Beneath),
         ("none", Symlinks::None),

@@ -497,6 +497,12 @@ fn a_site_of_redirects_needs_no_root() {
     let redirect = "[[site]]\nlisten = \"127.0.0.1:80\"\n[[site.redirect]]\nfrom = \"/old\"\nto = \"https://a.example/\"\n";
     let config = good(redirect);
     assert_eq!(config.sites[0].root, Root::None);
+    let with_pages = format!("{redirect}[site.error_pages]\n502 = \"/e.html\"\n");
+    assert_eq!(
+        shown(&with_pages),
+        "7:7: site[0].error_pages.502: the site has no root that the page is under (allowed: only with root; \
+         pages of programs and origins are their own)"
+    );
     let with_scripts = format!("{redirect}[[site.route]]\npattern = \"*.php\"\nfastcgi = 9000\n");
     assert!(shown(&with_scripts).contains("root is missing"));
 }
