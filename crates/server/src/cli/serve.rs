@@ -91,6 +91,10 @@ struct Server {
     /// Proxies in front, as ADDRESS or ADDRESS/BITS: their connections begin with a PROXY header that names the client
     #[arg(long, value_name = "PREFIX")]
     proxy_protocol: Vec<String>,
+    /// Proxies in front, as ADDRESS or ADDRESS/BITS, that report the client and its request in X-Forwarded-… fields;
+    /// they append to X-Forwarded-For and set the others
+    #[arg(long, value_name = "PREFIX")]
+    trusted_proxies: Vec<String>,
     /// Serve over TLS, with a certificate that this machine's own authority signs: see lowroad trust
     #[arg(long)]
     tls: bool,
@@ -183,6 +187,7 @@ impl Server {
             .map(|text| address(text))
             .collect::<Result<_, _>>()?;
         site.proxy_protocol = prefixes("--proxy-protocol", &self.proxy_protocol)?;
+        site.trusted_proxies.addresses = prefixes("--trusted-proxies", &self.trusted_proxies)?;
         let is_introduced = !site.proxy_protocol.is_empty();
         let mut config = Config {
             sites: vec![site],

@@ -183,3 +183,19 @@ fn a_level_below_would_not_read_it() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("reads no PROXY header"), "{said}");
 }
+
+#[test]
+fn trusted_proxies_report_the_client_and_its_request() {
+    let report = |asked: &lowroad_testkit::origin::Asked| {
+        let names = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
+        let fields = names.map(|name| asked.field(name).unwrap_or_default());
+        response("200 OK", "", &fields.join(" "))
+    };
+    let fields =
+        "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: a.example\r\n";
+    let front = Front::with(report, &["--trusted-proxies", "127.0.0.0/8"]);
+    assert_eq!(front.get("/a", fields).text(), "192.0.2.7 https a.example");
+    let front = Front::with(report, &["--trusted-proxies", "192.0.2.0/24"]);
+    let text = front.get("/a", fields).text();
+    assert!(text.starts_with("127.0.0.1 http "), "{text}");
+}
