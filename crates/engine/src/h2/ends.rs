@@ -54,9 +54,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 two.http.trim();
                 two.used_ms + idle_timeout_ms
             }
-            // Nor does what comes put off the next look.
-            false if connection.deadline_ms > now_ms => connection.deadline_ms.min(look_ms),
-            false => look_ms,
+            // Nor does what comes put off the next look, not even one that is due: `frames_expired` sets the next.
+            false => connection.deadline_ms.min(look_ms),
         };
         self.note(id);
     }
@@ -65,6 +64,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     pub(crate) fn frames_expired(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
         let idle_timeout_ms = self.idle_timeout_ms();
+        self.connections[id].deadline_ms = now_ms + LOOK_MS;
         if self.cut_silent_tunnels(id) {
             self.emit(id);
             return self.rest_frames(id);
