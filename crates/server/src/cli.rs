@@ -99,7 +99,7 @@ pub enum Command {
     Status(Status),
     /// Watch the levels in front of ports: answers, hits, connections, hot URLs
     Top(Top),
-    /// Take responses out of the levels in front of ports, at once
+    /// Remove stored responses from a running server's cache and from the levels in front of ports, at once
     Purge(Purge),
     /// Write completions for a shell, to be put where it looks for them
     Completions {
