@@ -46,6 +46,15 @@ impl Prefix {
         }
     }
 
+    /// The same addresses, written with their first one: 10.0.0.0/8 for 10.0.0.1/8.
+    #[must_use]
+    pub fn network(&self) -> Prefix {
+        Prefix {
+            address: *self.range().start(),
+            bits: self.bits,
+        }
+    }
+
     /// The first and the last address.
     #[must_use]
     pub fn range(&self) -> RangeInclusive<IpAddr> {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use lowroad_config::{Action, Config, LogTarget, ModuleCode, Root};
+use lowroad_config::{Action, Config, LogTarget, ModuleCode, Prefix, Root};
 use nix::unistd::{Group, User};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
@@ -33,6 +33,7 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
     let config = cli::load(file)?;
     let mut problems = Vec::new();
     let mut warnings = narrow_rules(&config);
+    warnings.extend(host_bits(&config));
     accounts(&config, &mut problems);
     let (as_root, as_user): (Vec<&Path>, Vec<&Path>) =
         log_files(&config).partition(|path| rights::is_roots(path));
@@ -90,6 +91,32 @@ fn narrow_rules(config: &Config) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// Prefixes that name an address within: they may be meant for that address alone.
+fn host_bits(config: &Config) -> Vec<String> {
+    let mut lists: Vec<(&str, &[Prefix])> = Vec::new();
+    for site in &config.sites {
+        lists.push(("trusted_proxies", &site.trusted_proxies.addresses));
+        lists.push(("proxy_protocol", &site.proxy_protocol));
+        lists.push(("purge_from", &site.purge_from));
+        for rule in &site.access {
+            lists.push(("rule addresses", &rule.addresses));
+            lists.push(("rule except", &rule.except));
+        }
+    }
+    for class in &config.classes {
+        lists.push(("class addresses", &class.members.addresses));
+    }
+    let all = lists
+        .into_iter()
+        .flat_map(|(key, prefixes)| prefixes.iter().map(move |prefix| (key, prefix)));
+    let loose = all.filter(|(_, prefix)| prefix.network() != **prefix);
+    let warning = |(key, prefix): (&str, &Prefix)| {
+        let network = prefix.network();
+        format!("{key}: {prefix} is all of {network}; write that, or one address without /BITS")
+    };
+    loose.map(warning).collect()
 }
 
 /// Problems, each with the first line of the file's text that names its path, if one does.
@@ -253,6 +280,22 @@ fn is_library(header: &[u8; 20]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prefixes_with_host_bits_are_named() {
+        let text = "[[site]]\nroot = \"/srv\"\ntrusted_proxies = [\"10.0.0.1/8\", \"10.0.0.1\", \"0.0.0.0/0\"]\n\
+                    purge_from = [\"2001:db8::1/32\", \"2001:db8::/32\"]\n\
+                    [[site.rule]]\nexcept = \"192.0.2.9/24\"\naddresses = \"192.0.2.9/32\"\ndeny = 403\n";
+        let config = lowroad_config::parse(text, Path::new("lowroad.toml"));
+        let found = host_bits(&config.expect("a configuration"));
+        let meaning = "; write that, or one address without /BITS";
+        let expected = [
+            "trusted_proxies: 10.0.0.1/8 is all of 10.0.0.0/8",
+            "purge_from: 2001:db8::1/32 is all of 2001:db8::/32",
+            "rule except: 192.0.2.9/24 is all of 192.0.2.0/24",
+        ];
+        assert_eq!(found, expected.map(|text| format!("{text}{meaning}")));
+    }
 
     #[test]
     fn a_problem_has_the_line_of_its_path() {
