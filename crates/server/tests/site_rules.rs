@@ -392,6 +392,24 @@ fn with_users(lines: &str) -> Site {
     Site::after(folder, lines)
 }
 
+/// A rule that allows one form of a path does so for the rules behind the password, too.
+#[test]
+fn an_allowed_form_stays_allowed_behind_a_password() {
+    let site = with_users(
+        "[[site.rule]]\npattern = \"/api/*/public\"\nallow = true\n\
+         [[site.rule]]\nauth = \"users\"\n\
+         [[site.rule]]\npattern = \"/api/*/public\"\ndeny = 404\n\
+         [[site.redirect]]\nfrom = \"/api/**\"\nto = \"https://a.example/\"\n",
+    );
+    let ann = basic("ann", "secret of ann");
+    assert_eq!(site.get("/api/a/public", "").status, 301);
+    // Its decoded form is /api/a/b/public, for which no rule but the password's is.
+    let path = "/api/a%2Fb/public";
+    assert_eq!(site.get(path, "").status, 401);
+    assert_eq!(site.get(path, &ann).status, 301);
+    assert_eq!(site.get("/api/a/b/public", &ann).status, 301);
+}
+
 #[test]
 fn a_password_is_needed_and_verified() {
     let site = with_users(AUTH);
