@@ -14,9 +14,9 @@ use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::Status;
 use lowroad_log::{Entry, LineFormat, LineFormatter, Sink};
 
-use crate::clock;
 use crate::dynamic::storing::Way;
 use crate::guard::passwords::Credentials;
+use lowroad_store::clock;
 
 /// How an answer came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

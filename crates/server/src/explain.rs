@@ -29,7 +29,6 @@ use lowroad_log::Logger;
 use crate::answer::{Decider, Decision, Fetched, Recalling, Scratch, Step, World};
 use crate::cause;
 use crate::classes::Class;
-use crate::clock;
 use crate::dynamic::calls::{Call, Called};
 use crate::dynamic::reuse::Key;
 use crate::fetch::Fetcher;
@@ -38,9 +37,10 @@ use crate::load::{Loaded, Want};
 use crate::respond::Responder;
 use crate::running::Running;
 use crate::sites::{Site, Sites};
-use crate::store::object::{Content, Kind, Representation};
-use crate::store::{Entry, Object, SharedStore, key};
-use crate::tier;
+use lowroad_store::clock;
+use lowroad_store::disk_cache;
+use lowroad_store::object::{Content, Kind, Representation};
+use lowroad_store::{Entry, Object, SharedStore, key};
 
 /// What an explanation needs of the running server.
 pub struct View {
@@ -223,7 +223,7 @@ impl World for Trace<'_> {
         } = recalling;
         let store = &self.view.store;
         let len = store.tier().and_then(|tier| {
-            let primary = tier::primary(&site.stable, key)?;
+            let primary = disk_cache::primary(&site.stable, key)?;
             tier.look(store, &primary, request.lines())
         });
         if let Some(len) = len {

@@ -9,11 +9,11 @@ use lowroad_http::status::Status;
 
 use crate::load::{Loaded, Loader, Want};
 use crate::outcome::{Outcome, Waiter};
-use crate::store::makings::{Job, Makings, Ticket};
-use crate::store::object::Kind;
-use crate::store::validity::Validity;
-use crate::store::{Object, ObjectArc};
-use crate::tier::{Recall, Recalled};
+use lowroad_store::disk_cache::{Recall, Recalled};
+use lowroad_store::makings::{Job, Makings, Ticket};
+use lowroad_store::object::Kind;
+use lowroad_store::validity::Validity;
+use lowroad_store::{Object, ObjectArc};
 
 /// Has objects loaded.
 pub struct Fetcher {

@@ -15,16 +15,17 @@ use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 
 use self::made::{About, Made, bare, keeps, refused};
-use crate::changes::Changes;
 use crate::etag::{self, ContentDigests};
 use crate::files::{self, Folder, Place};
 use crate::heads::HeadFacts;
 use crate::sites::{Below, Site};
-use crate::store::object::{Kind, Sources};
-use crate::store::place::Unplaced;
-use crate::store::{Object, ObjectArc, SharedStore};
-use crate::watch::{Trust, Watcher};
-use crate::{clock, listing, mime};
+use crate::{listing, mime};
+use lowroad_store::changes::Changes;
+use lowroad_store::clock;
+use lowroad_store::object::{Kind, Sources};
+use lowroad_store::place::Unplaced;
+use lowroad_store::watch::{Trust, Watcher};
+use lowroad_store::{Object, ObjectArc, SharedStore};
 
 /// How often a file is read that changes while it is read.
 const TAKES_MAX: usize = 3;
@@ -122,7 +123,9 @@ impl Loader {
 
     /// The folders watched now.
     pub fn folders_watched(&self) -> usize {
-        self.watcher.as_ref().map_or(0, |watcher| watcher.len())
+        self.watcher
+            .as_ref()
+            .map_or(0, |watcher| watcher.folder_count())
     }
 
     /// Does something that only looks: no folder stays watched for it.

@@ -21,11 +21,9 @@ mod admin;
 mod answer;
 mod cache_counters;
 mod cause;
-mod changes;
 mod check;
 mod classes;
 mod cli;
-mod clock;
 mod compress;
 mod dynamic;
 mod endpoint;
@@ -68,12 +66,9 @@ mod sites;
 #[cfg_attr(not(feature = "softirq"), path = "without/softirq.rs")]
 mod softirq;
 mod status;
-mod store;
-mod tier;
 #[cfg_attr(not(feature = "tls"), path = "without/tls.rs")]
 mod tls;
 mod user;
-mod watch;
 #[cfg(not(all(feature = "image", feature = "softirq")))]
 mod without;
 

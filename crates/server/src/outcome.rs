@@ -9,7 +9,7 @@ use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::Stored;
 use crate::guard::passwords::Checked;
 use crate::load::Loaded;
-use crate::tier::Recalled;
+use lowroad_store::disk_cache::Recalled;
 
 /// What came.
 pub enum Outcome {

@@ -32,8 +32,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use crate::access::{AccessLog, WRITE_DELAY};
 use crate::answer::Web;
 use crate::cause;
-use crate::changes::Changes;
-use crate::clock;
 use crate::dynamic::calls::Calls;
 use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
@@ -50,12 +48,14 @@ use crate::site_files::SiteFollower;
 use crate::sites::Sites;
 use crate::softirq::own::Keeper;
 use crate::softirq::worker::front::Front;
-use crate::store::SharedStore;
-use crate::tier::{self, Tier, Unsaved};
 use crate::tls::Tls;
 use crate::user::Account;
-use crate::watch::Watcher;
 use crate::{hidden, limits, rights, softirq, user};
+use lowroad_store::SharedStore;
+use lowroad_store::changes::Changes;
+use lowroad_store::clock;
+use lowroad_store::disk_cache::{self, Tier, Unsaved};
+use lowroad_store::watch::Watcher;
 
 /// How often error pages are compared with their files, and roots with where their links lead.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
@@ -228,7 +228,7 @@ fn take_disk_cache(config: &Config, logger: &Logger) -> Result<Option<Folder>, S
 /// is there counts any more.
 fn go_on_without(path: &Path, why: &dyn std::fmt::Display, logger: &Logger) {
     logger.error(format_args!("goes on without disk_cache: {why}"));
-    if tier::give_up(path).is_err() && path.is_dir() {
+    if disk_cache::give_up(path).is_err() && path.is_dir() {
         logger.error(format_args!(
             "disk_cache: what is purged now may be back when {} can be used again",
             path.display()

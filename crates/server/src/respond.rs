@@ -20,7 +20,7 @@ use lowroad_http::status::Status;
 
 use crate::site_fields::SiteFields;
 use crate::sites::At;
-use crate::store::object::{Content, Representation};
+use lowroad_store::object::{Content, Representation};
 
 use aside::OfProgram;
 pub use aside::{Aside, Lines};

@@ -13,7 +13,6 @@ use lowroad_log::{Logger, Sink};
 
 use crate::answer::Web;
 use crate::cache_counters::CacheCounters;
-use crate::changes::Changes;
 use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
 use crate::programs::applications::{Applications, Changed};
@@ -21,8 +20,9 @@ use crate::programs::build::Programs;
 use crate::programs::modules::Catalog;
 use crate::sites::Sites;
 use crate::softirq::own::health::Health;
-use crate::store::SharedStore;
 use crate::tls::Tls;
+use lowroad_store::SharedStore;
+use lowroad_store::changes::Changes;
 
 /// A way to one worker.
 pub type WorkerBox = Mailbox<WorkerMessage<EpollDriver, Web>>;

@@ -13,7 +13,7 @@ use lowroad_config::Root;
 use crate::reload;
 use crate::running::{Running, lock};
 use crate::sites::{Site, Sites};
-use crate::watch::{PathWatch, Watcher};
+use lowroad_store::watch::{PathWatch, Watcher};
 
 /// All sites are looked at after this time.
 const FULL_INTERVAL: Duration = Duration::from_secs(60);

@@ -28,12 +28,12 @@ use crate::listeners::Listeners;
 use crate::pages::Pages;
 use crate::programs::build::Opened;
 use crate::programs::routes::Routes;
-use crate::tier::SiteIdentity;
 use crate::tls::{Offer, Tls};
 use earlier::EarlierSites;
 pub use folders::Below;
 use folders::Folders;
 use identity::{Bases, Identity};
+use lowroad_store::disk_cache::SiteIdentity;
 pub use patterns::{FormSet, HeaderPatterns, PathMatches, SitePatterns};
 
 /// All sites, by listener and host name.

@@ -20,9 +20,9 @@ use crate::dynamic::storing::{Stored, Way};
 use crate::programs::routes::Route;
 use crate::respond::Responder;
 use crate::sites::At;
-use crate::store::object::Kind;
-use crate::store::validity::Use;
-use crate::store::{Entry, ObjectArc};
+use lowroad_store::object::Kind;
+use lowroad_store::validity::Use;
+use lowroad_store::{Entry, ObjectArc};
 
 /// What is stored for a request, and how it may be used.
 type Found = (ObjectArc, Use);

@@ -17,7 +17,7 @@ use crate::guard::{Rule, RuleInput};
 use crate::programs::routes::Route;
 use crate::respond::Responder;
 use crate::sites::{At, PathMatches, Site};
-use crate::tier::Recalled;
+use lowroad_store::disk_cache::Recalled;
 
 /// What the decision came to.
 pub enum Decision {

@@ -19,9 +19,9 @@ use crate::programs::routes::Route;
 use crate::respond::Responder;
 use crate::sites::{At, Sites};
 use crate::softirq;
-use crate::store::key;
-use crate::store::object::Kind;
-use crate::store::{Entry, Object, ObjectArc};
+use lowroad_store::key;
+use lowroad_store::object::Kind;
+use lowroad_store::{Entry, Object, ObjectArc};
 
 /// Finds what is stored, or has it fetched, or has a program asked.
 pub struct Lookup<'w, W> {

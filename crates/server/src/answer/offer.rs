@@ -14,11 +14,11 @@ use lowroad_http::version::Version;
 use super::{CHALLENGES, Decider, Decision, Fetched, Recalling, Step, Web, World};
 use crate::access::Outcome as Logged;
 use crate::classes::Class;
-use crate::clock;
 use crate::dynamic::calls::{Call, Called, Calls};
 use crate::load::Want;
 use crate::respond::Responder;
-use crate::store::Entry;
+use lowroad_store::Entry;
+use lowroad_store::clock;
 
 /// Longer answers are not offered.
 pub const OFFER_LEN_MAX: usize = 24 * 1024;

@@ -11,7 +11,6 @@ use lowroad_http::range::ByteRange;
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
 
-use crate::clock;
 use crate::dynamic::cache_status;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::{Stored, Way};
@@ -21,9 +20,10 @@ use crate::respond::{Aside, Lines, Responder, append};
 use crate::site_fields::SiteFields;
 use crate::sites::At;
 use crate::softirq;
-use crate::store::Object;
-use crate::store::filling::Filling;
-use crate::store::object::{self, Kind, Representation};
+use lowroad_store::Object;
+use lowroad_store::clock;
+use lowroad_store::filling::Filling;
+use lowroad_store::object::{self, Kind, Representation};
 
 /// A head to be written.
 struct Head<'a> {
@@ -237,7 +237,7 @@ fn all_of(representation: &Representation) -> ByteRange {
 /// A number for a fault, other than those of earlier runs.
 fn next_number() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let start = crate::clock::unix_ns() as u64 / 1_000_000;
+    let start = lowroad_store::clock::unix_ns() as u64 / 1_000_000;
     let _ = NEXT.compare_exchange(0, start, Relaxed, Relaxed);
     format!("{:x}", NEXT.fetch_add(1, Relaxed))
 }

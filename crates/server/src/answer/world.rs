@@ -12,7 +12,6 @@ use lowroad_http::request::Request;
 
 use super::asked::Asked;
 use crate::classes::{Chosen, Class};
-use crate::clock;
 use crate::dynamic::calls::{Call, Called, Calls};
 use crate::dynamic::purge::Meant;
 use crate::dynamic::reuse::Key;
@@ -24,10 +23,11 @@ use crate::outcome::Outcome;
 use crate::programs::counts::one;
 use crate::programs::routes::Route;
 use crate::sites::{FormSet, PathMatches, Site};
-use crate::store::purging::Kind;
-use crate::store::validity::Use;
-use crate::store::{Entry, Object, ObjectArc};
-use crate::tier::{self, Recall};
+use lowroad_store::clock;
+use lowroad_store::disk_cache::{self, Recall};
+use lowroad_store::purging::Kind;
+use lowroad_store::validity::Use;
+use lowroad_store::{Entry, Object, ObjectArc};
 
 /// Around a decision.
 pub trait World {
@@ -186,7 +186,7 @@ impl World for Calls {
         let Some(tier) = self.store.tier() else {
             return false;
         };
-        let Some(primary) = tier::primary(&recalling.site.stable, key) else {
+        let Some(primary) = disk_cache::primary(&recalling.site.stable, key) else {
             return false;
         };
         if !tier.may_have(&primary) {

@@ -13,8 +13,8 @@ use lowroad_http::status::Status;
 use lowroad_qos::{Arrival, Next, Scheduler};
 
 use super::{Chosen, Classes};
-use crate::clock;
 use crate::programs::counts::one;
+use lowroad_store::clock;
 
 /// Where one waits, and is told.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use lowroad_http::status::Status;
 
 use crate::dynamic::storing::{Stored, Way};
 use crate::programs::routes::Route;
-use crate::store::object::{Content, Representation};
-use crate::store::validity::Lifetime;
+use lowroad_store::object::{Content, Representation};
+use lowroad_store::validity::Lifetime;
 
 /// What this cache is called.
 const NAME: &str = "lowroad";

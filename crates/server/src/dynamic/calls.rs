@@ -27,9 +27,7 @@ use lowroad_http::request::Request;
 use tokio::runtime::Handle;
 
 use crate::answer::Inner;
-use crate::changes::Changes;
 use crate::classes::Chosen;
-use crate::clock;
 use crate::dynamic::invalidating::Changed;
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
@@ -41,11 +39,13 @@ use crate::outcome::{Outcome, Post};
 use crate::programs::counts::one;
 use crate::programs::routes::{Route, Waits};
 use crate::sites::Site;
-use crate::store::makings::{Role, Ticket};
-use crate::store::object::Kind;
-use crate::store::seen::Since;
-use crate::store::validity::Use;
-use crate::store::{Object, ObjectArc, SharedStore};
+use lowroad_store::changes::Changes;
+use lowroad_store::clock;
+use lowroad_store::makings::{Role, Ticket};
+use lowroad_store::object::Kind;
+use lowroad_store::seen::Since;
+use lowroad_store::validity::Use;
+use lowroad_store::{Object, ObjectArc, SharedStore};
 use request::{Conditions, request_of};
 use task::{Due, Running, Shared, Task, forget_changed, store};
 

@@ -12,12 +12,12 @@ use lowroad_engine::Exchange;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 
-use crate::changes::Changes;
 use crate::programs::routes::Route;
 use crate::sites::Site;
-use crate::store::purging::{Kind, Purge};
-use crate::store::{SharedStore, key};
-use crate::tier::{self, SiteIdentity};
+use lowroad_store::changes::Changes;
+use lowroad_store::disk_cache::{self, SiteIdentity};
+use lowroad_store::purging::{Kind, Purge};
+use lowroad_store::{SharedStore, key};
 
 /// What a request may change.
 pub struct Changed {
@@ -91,7 +91,7 @@ impl Changed {
             let site = (self.site_id, over_tls);
             key::write_of_program(&mut key, site, &self.authority, (path, query));
             let in_memory = || store.forget(store.hash(&key), &key);
-            match (store.tier(), tier::primary(&self.stable, &key)) {
+            match (store.tier(), disk_cache::primary(&self.stable, &key)) {
                 (Some(tier), Some(primary)) => tier.forget(&primary, in_memory),
                 _ => in_memory(),
             }

@@ -7,13 +7,13 @@ use lowroad_dynamic::{Content, Failure, Loading, Objects, Response};
 use lowroad_http::encoding::Encoding;
 use tokio::sync::oneshot;
 
-use crate::clock;
 use crate::dynamic::reply::Reply;
 use crate::fetch::Fetcher;
 use crate::load::Want;
 use crate::outcome::Outcome;
 use crate::sites::Site;
-use crate::store::{ObjectArc, SharedStore, key};
+use lowroad_store::clock;
+use lowroad_store::{ObjectArc, SharedStore, key};
 
 /// The objects of one site, for one host.
 #[derive(Clone)]

@@ -9,9 +9,9 @@ use std::str::FromStr;
 
 use lowroad_cache::pattern::Pattern;
 
-use crate::clock;
-use crate::store::SharedStore;
-use crate::store::purging::{Kind, Purge};
+use lowroad_store::SharedStore;
+use lowroad_store::clock;
+use lowroad_store::purging::{Kind, Purge};
 
 /// What begins the name of a tag.
 const TAG: &str = "tag:";

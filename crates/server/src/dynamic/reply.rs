@@ -4,8 +4,8 @@ use lowroad_dynamic::{Content, Response};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
 
-use crate::store::ObjectArc;
-use crate::store::object::Representation;
+use lowroad_store::ObjectArc;
+use lowroad_store::object::Representation;
 
 /// A response, and what it refers to.
 pub struct Reply {

@@ -21,10 +21,10 @@ use lowroad_http::range::{self, Ranges};
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 
-use crate::store::key;
-use crate::store::makings::Job;
-use crate::store::seen::Since;
-use crate::store::validity::Lifetime;
+use lowroad_store::key;
+use lowroad_store::makings::Job;
+use lowroad_store::seen::Since;
+use lowroad_store::validity::Lifetime;
 
 /// Fields with which a program may answer otherwise, beside those that it must name in Vary: conditions that only it can
 /// judge, and other methods than the request's. Each has to be among those that `Request::concerns_caches` notes.
@@ -37,7 +37,7 @@ const SPECIAL: [&[u8]; 5] = [
 ];
 
 /// Separates what is remembered of requests for a range from what is remembered of those for the whole. Its upper half
-/// selects another place of the table in [`Makings`](crate::store::makings::Makings).
+/// selects another place of the table in [`Makings`](lowroad_store::makings::Makings).
 const PART_MARK: u64 = 0x5bd1_e995_9e37_79b9;
 
 /// Under what a request's response is stored.
@@ -329,7 +329,7 @@ impl Judge<'_> {
             .lines()
             .chain(date.map(|date| (&b"Date"[..], &date[..])));
         let received = Received {
-            at_unix_secs: (crate::clock::unix_ns() / 1_000_000_000) as u64,
+            at_unix_secs: (lowroad_store::clock::unix_ns() / 1_000_000_000) as u64,
             delay_ms: self.now_ms.saturating_sub(self.begun_ms),
         };
         storable::decide(self.policy, asked, status.code(), fields, &received)

@@ -15,20 +15,20 @@ use lowroad_http::encoded::Encoded;
 use lowroad_http::fields::FieldNames;
 use lowroad_http::status::Status;
 
-use crate::clock;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::{Judge, Judged, Key, Wants, is_plain_range};
 use crate::heads;
 use crate::outcome::{Outcome, Waiter};
 use crate::programs::routes::Route;
 use crate::sites::{At, Site};
-use crate::store::filling::Filling;
-use crate::store::makings::Makings;
-use crate::store::object::{Kind, Representation};
-use crate::store::place::{self, Placed};
-use crate::store::seen::Since;
-use crate::store::validity::{Lifetime, Validity};
-use crate::store::{Object, ObjectArc, SharedStore};
+use lowroad_store::clock;
+use lowroad_store::filling::Filling;
+use lowroad_store::makings::Makings;
+use lowroad_store::object::{Kind, Representation};
+use lowroad_store::place::{self, Placed};
+use lowroad_store::seen::Since;
+use lowroad_store::validity::{Lifetime, Validity};
+use lowroad_store::{Object, ObjectArc, SharedStore};
 
 mod fill;
 mod on_disk;

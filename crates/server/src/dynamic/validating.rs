@@ -8,15 +8,15 @@ use lowroad_http::fields::{FieldNames, Known, Lines, Name};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
 
-use crate::clock;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Wants;
 use crate::dynamic::storing::{Stored, Storing, Way};
 use crate::programs::compressing::{self, fields::names_coding};
 use crate::site_fields::SiteFields;
 use crate::sites::At;
-use crate::store::object::{Kind, Representation};
-use crate::store::{Object, ObjectArc};
+use lowroad_store::clock;
+use lowroad_store::object::{Kind, Representation};
+use lowroad_store::{Object, ObjectArc};
 
 /// The field lines by which an origin is asked whether a stored response holds, or for the part of it that is missing; empty
 /// if it has no validators.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lowroad_engine::file::{OpenFile, Stamp, digest};
 use lowroad_http::status::Status;
 
-use crate::clock;
+use lowroad_store::clock;
 
 /// A file that changed within this time is watched for a moment before it is taken: it may be in
 /// the middle of being rewritten. File times are kept by a clock that lags behind, on a busy virtual

@@ -20,8 +20,8 @@ use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 
 use crate::sites::{FormSet, PathMatches};
-pub use forwarded::{ForwardedClient, Sender};
 use forwarded::Unreadable;
+pub use forwarded::{ForwardedClient, Sender};
 use index::RuleIndex;
 pub use index::RulePatterns;
 pub use limit::Limit;

@@ -19,7 +19,8 @@ use lowroad_engine::file::Stamp;
 use lowroad_engine::helpers::Helpers;
 
 use super::Limit;
-use crate::{clock, rights};
+use crate::rights;
+use lowroad_store::clock;
 
 pub use basic::Credentials;
 

@@ -15,7 +15,8 @@ use lowroad_http::h1::put_encoded;
 use crate::etag;
 use crate::heads::{self, HeadFacts};
 use crate::sites::HeaderPatterns;
-use crate::{clock, compress, mime};
+use crate::{compress, mime};
+use lowroad_store::clock;
 
 /// What is compressed here; a zstd sibling is taken, but not made: all who accept it accept brotli.
 const MADE: [Encoding; 2] = [Encoding::Brotli, Encoding::Gzip];

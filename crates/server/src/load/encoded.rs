@@ -12,8 +12,8 @@ use crate::compress;
 use crate::etag;
 use crate::files::{Folder, Place};
 use crate::heads::HeadFacts;
-use crate::store::ObjectArc;
-use crate::store::object::{Representation, Sources};
+use lowroad_store::ObjectArc;
+use lowroad_store::object::{Representation, Sources};
 
 impl Loader {
     /// An encoding of what `want.base` holds.

@@ -10,11 +10,11 @@ use lowroad_http::status::Status;
 
 use crate::heads::{self, HeadFacts};
 use crate::sites::Site;
-use crate::store::object::{Bytes, Content, Kind, Representation, Sources};
-use crate::store::place::{self, Placed, Unplaced};
-use crate::store::validity::Validity;
-use crate::store::{Object, SharedStore};
-use crate::watch::Trust;
+use lowroad_store::object::{Bytes, Content, Kind, Representation, Sources};
+use lowroad_store::place::{self, Placed, Unplaced};
+use lowroad_store::validity::Validity;
+use lowroad_store::watch::Trust;
+use lowroad_store::{Object, SharedStore};
 
 /// What is known of a representation before it has a place.
 #[derive(Clone)]

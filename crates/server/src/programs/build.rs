@@ -13,7 +13,6 @@ use lowroad_log::Logger;
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle;
 
-use crate::changes::Changes;
 use crate::programs::compressing::{self, Compressing, Compressors};
 use crate::programs::conditions::{self, Varying};
 use crate::programs::lanes::Lanes;
@@ -21,7 +20,8 @@ use crate::programs::modules::{self, Catalog, Modules};
 use crate::programs::pages::{self, Databases, Forms};
 use crate::programs::routes::{Route, Routes};
 use crate::programs::scripts::Scripts;
-use crate::store::SharedStore;
+use lowroad_store::SharedStore;
+use lowroad_store::changes::Changes;
 
 /// What programs need to run.
 pub struct Programs {

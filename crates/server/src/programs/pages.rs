@@ -8,9 +8,9 @@ use lowroad_dynamic::limited::Limited;
 pub use lowroad_dynamic::pages::counts;
 use lowroad_dynamic::pages::{self, Key, Pages, Sites};
 
-use crate::changes::Changes;
-use crate::store::SharedStore;
-use crate::store::purging::{Kind, Purge};
+use lowroad_store::SharedStore;
+use lowroad_store::changes::Changes;
+use lowroad_store::purging::{Kind, Purge};
 
 /// What pages of all configurations share: the key that signs what forms carry, since forms outlive a configuration, and
 /// the templates, since what is kept of them does, too.

@@ -20,7 +20,6 @@ use lowroad_testkit::origin::Asked;
 use super::WORLD;
 use crate::answer::Web;
 use crate::cache_counters::CacheCounters;
-use crate::changes::Changes;
 use crate::dynamic::calls::Calls;
 use crate::fetch::Fetcher;
 use crate::limits;
@@ -28,8 +27,10 @@ use crate::listeners::Listeners;
 use crate::load::Loader;
 use crate::programs::build::Programs;
 use crate::sites::Sites;
-use crate::store::SharedStore;
 use crate::tls::Tls;
+use lowroad_store::SharedStore;
+use lowroad_store::changes::Changes;
+use lowroad_store::clock;
 
 /// Where clients come to. Nobody is there.
 const ADDRESS: &str = "192.0.2.1:80";
@@ -80,6 +81,7 @@ impl Accelerator {
     ) -> Accelerator {
         let world = Shared::new(seed, faults(seed));
         WORLD.set(Some(world.clone()));
+        clock::replace(super::now_ms);
         let drivers: Vec<SimDriver> = (0..workers).map(|_| world.driver()).collect();
         let locals: Vec<Local> = drivers
             .iter()
@@ -186,7 +188,8 @@ impl Peers {
 
 impl Parts {
     fn new(config: &Config, programs: &Programs) -> Parts {
-        let store = Arc::new(SharedStore::new(STORE_LEN).expect("memory"));
+        let store = SharedStore::new(STORE_LEN).expect("memory");
+        let store = Arc::new(store.with_interleaving(super::interrupt));
         let changes = Arc::<Changes>::default();
         let loader = Loader::new(store.clone(), None, changes.clone(), 0);
         Parts {

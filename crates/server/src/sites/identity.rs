@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use lowroad_config as config;
 use lowroad_config::{Name, OriginUrl, Root, RouteTo};
 
-use crate::tier::{SiteIdentity, site_identity};
+use lowroad_store::disk_cache::{SiteIdentity, site_identity};
 
 /// What makes the stored responses of a site what they are.
 #[derive(Clone)]

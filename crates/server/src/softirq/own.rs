@@ -30,9 +30,9 @@ use rustix::net::Shutdown;
 use self::health::Health;
 use self::heard::Hearing;
 use self::offers::{Questions, Told, Word};
-use crate::changes::{self, Changes};
 use crate::running::Running;
 use crate::say;
+use lowroad_store::changes::{self, Changes};
 
 /// Segments of an answer on a connection that stays open: longer ones the server sends for less, and
 /// these are worth that their connection does not go up (docs/performance.md).

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 
 use super::Shared;
 use crate::rights;
-use crate::watch::{PathWatch, Watcher};
+use lowroad_store::watch::{PathWatch, Watcher};
 
 /// How long is waited for a runtime to be there.
 const START_TIMEOUT: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use lowroad_log::Logger;
 use lowroad_tls::{Failure, Fault};
 
-use crate::clock;
+use lowroad_store::clock;
 
 /// What is counted. The order is that of [`kind`].
 const KINDS: [&str; 8] = [

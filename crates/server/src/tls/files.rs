@@ -13,7 +13,7 @@ use lowroad_tls::x509;
 
 use super::local;
 use crate::rights;
-use crate::watch::{PathWatch, Watcher};
+use lowroad_store::watch::{PathWatch, Watcher};
 
 /// All that sites have.
 pub struct Pairs {

@@ -25,13 +25,14 @@ use lowroad_tls::{
     Acceptor, Clock, PERIOD_S_MAX, Settings, TicketFile, TicketKeys, Tickets, Version,
 };
 
+use crate::rights;
 use crate::user::Account;
-use crate::watch::Watcher;
-use crate::{clock, rights};
 use automatic::{Automatic, Source};
 use client_authorities::ClientAuthorities;
 use faults::Faults;
 use files::Pairs;
+use lowroad_store::clock;
+use lowroad_store::watch::Watcher;
 
 pub use check::check;
 pub use local::trust;

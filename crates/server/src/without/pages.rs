@@ -5,9 +5,9 @@ use std::sync::Arc;
 use lowroad_config::{Config, Feature, Pages, Route};
 use lowroad_dynamic::Handler;
 
-use crate::changes::Changes;
 use crate::features;
-use crate::store::SharedStore;
+use lowroad_store::SharedStore;
+use lowroad_store::changes::Changes;
 
 /// What pages share: nothing.
 pub struct Forms;

@@ -18,9 +18,9 @@ pub mod own {
     use lowroad_log::{Logger, Sink};
 
     use self::health::Health;
-    use crate::changes::Changes;
     use crate::features;
     use crate::running::Running;
+    use lowroad_store::changes::Changes;
 
     /// How the level is.
     pub mod health {

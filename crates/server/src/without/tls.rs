@@ -9,7 +9,7 @@ use lowroad_log::Logger;
 
 use crate::features;
 use crate::user::Account;
-use crate::watch::Watcher;
+use lowroad_store::watch::Watcher;
 
 /// Nothing to be installed.
 pub fn install() {}

@@ -18,8 +18,8 @@ use crate::dynamic::validating::Stale;
 use crate::outcome::{Outcome, Post, Waiter};
 use crate::programs::counts::one;
 use crate::programs::routes::{Route, Waits};
-use crate::store::SharedStore;
-use crate::store::makings::{Makings, Ticket};
+use lowroad_store::SharedStore;
+use lowroad_store::makings::{Makings, Ticket};
 
 /// How long equal requests wait for the head of the first response, before each is put to the program.
 const SHARED_WAIT: Duration = Duration::from_secs(5);

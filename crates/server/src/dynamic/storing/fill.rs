@@ -10,11 +10,11 @@ use lowroad_engine::stream::{Next, Receiver, Sender};
 
 use super::on_disk::ForDisk;
 use super::{About, Head, Storing, whole};
-use crate::clock;
-use crate::store::filling::{Filling, Grown};
-use crate::store::object::Kind;
-use crate::store::{Object, ObjectArc};
-use crate::tier::Held;
+use lowroad_store::clock;
+use lowroad_store::disk_cache::Held;
+use lowroad_store::filling::{Filling, Grown};
+use lowroad_store::object::Kind;
+use lowroad_store::{Object, ObjectArc};
 
 /// After so long without more of a body, who has not begun to answer with it asks for itself.
 const STUCK: Duration = Duration::from_secs(5);

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use lowroad_engine::stream::Sender;
 
 use super::{Fill, Head, Storing};
-use crate::clock;
-use crate::store::ObjectArc;
-use crate::store::object::{Content, Kind};
-use crate::store::validity::Lifetime;
-use crate::tier::{self, Held, Primary, Response, Source, Tier, Unfinished};
+use lowroad_store::ObjectArc;
+use lowroad_store::clock;
+use lowroad_store::disk_cache::{self, Held, Primary, Response, Source, Tier, Unfinished};
+use lowroad_store::object::{Content, Kind};
+use lowroad_store::validity::Lifetime;
 
 /// What is of use for less than that is not written for the memory's sake, ms: it would be gone before it is evicted.
 const USEFUL_MIN_MS: u64 = 10_000;
@@ -36,7 +36,7 @@ impl Storing {
     }
 
     fn primary(&self) -> Option<Primary> {
-        tier::primary(&self.site.stable, &self.key.bytes)
+        disk_cache::primary(&self.site.stable, &self.key.bytes)
     }
 
     /// What the disk is told of a response with this head, if there is one.

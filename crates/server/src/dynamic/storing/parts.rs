@@ -22,10 +22,10 @@ use super::{Storing, complete_object, whole};
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Wants;
 use crate::dynamic::validating::{merged, name_of, renew};
-use crate::store::object::{Content, Kind, Representation};
-use crate::store::parts::{Partial, Piece, Pieces, range_of};
-use crate::store::place;
-use crate::store::{Object, ObjectArc};
+use lowroad_store::object::{Content, Kind, Representation};
+use lowroad_store::parts::{Partial, Piece, Pieces, range_of};
+use lowroad_store::place;
+use lowroad_store::{Object, ObjectArc};
 
 /// More pieces are joined where they touch; if that leaves more, only the last part stays.
 const PIECES_MAX: usize = 16;

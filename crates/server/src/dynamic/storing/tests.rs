@@ -1,13 +1,29 @@
 //! What stored responses take: memory beside their bytes, so that it stays little.
 
+use lowroad_cache::freshness::Source;
+use lowroad_cache::lifetime::Lifetime as Times;
 use lowroad_dynamic::memory;
 use lowroad_http::encoded::Encoder;
 use lowroad_http::status::Status;
 
 use super::*;
-use crate::store::{Entry, key};
+use lowroad_store::{Entry, key};
 
 const BODY_LEN: usize = 1024;
+
+/// A lifetime that began at 0.
+fn lifetime_until(until_ms: u64) -> Lifetime {
+    let times = Times {
+        born_ms: 0,
+        until_ms,
+        swr_until_ms: until_ms,
+        sie_until_ms: until_ms,
+        no_cache: false,
+        must_revalidate: false,
+        was_useful: true,
+    };
+    Lifetime::new(&times, Source::MaxAge)
+}
 
 /// Stores the response of an origin that says little, and returns how long its head is.
 fn store_one(store: &SharedStore, number: u64) -> usize {
@@ -29,7 +45,7 @@ fn store_one(store: &SharedStore, number: u64) -> usize {
         built: head.finish_open(),
         about: About {
             modified_s: Some(784_111_777),
-            lifetime: Lifetime::until(3_600_000),
+            lifetime: lifetime_until(3_600_000),
             selecting: Selecting::default(),
         },
     };

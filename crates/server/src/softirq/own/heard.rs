@@ -9,7 +9,7 @@ use lowroad_log::{Logger, Sink};
 
 use super::health::{Health, OFF};
 use super::words::{ATTACHED, GONE};
-use crate::changes::Changes;
+use lowroad_store::changes::Changes;
 
 /// Bytes of lines handed over at a time.
 const BATCH_LEN: usize = 64 * 1024;

@@ -44,9 +44,9 @@ pub use saving::Told;
 pub use unfinished::{LateReaders, Unfinished};
 pub use writing::{Held, Source};
 
-use crate::store::SharedStore;
-use crate::store::purging::{Ban, Purging};
-use crate::store::validity::Lifetime;
+use crate::SharedStore;
+use crate::purging::{Ban, Purging};
+use crate::validity::Lifetime;
 use forgetting::Forgotten;
 use meta::{Meta, Varies};
 use purges::PurgeLog;

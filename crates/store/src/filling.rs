@@ -14,7 +14,7 @@ use lowroad_engine::growing::{Growing, Reader};
 use lowroad_engine::stream::{Next, Sender};
 use lowroad_http::encoded::Encoded;
 
-use crate::tier::Unfinished;
+use crate::disk_cache::Unfinished;
 
 /// Who comes when nothing has come for so long is not answered before something does, ms.
 const QUIET_MS: u64 = 2_000;

@@ -8,7 +8,7 @@ use lowroad_engine::background;
 
 use super::meta::Now;
 use super::{Tier, Unsaved, lock};
-use crate::store::purging::{Kind, Purge, Purging};
+use crate::purging::{Kind, Purge, Purging};
 
 /// Who hears whether purges outlive the process; nobody, if it is empty.
 pub type Told = Option<Box<dyn FnOnce(bool) + Send>>;

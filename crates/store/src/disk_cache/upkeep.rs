@@ -13,9 +13,9 @@ use lowroad_log::Logger;
 use super::meta::{Meta, Now};
 use super::{Tier, Unsaved, ban, key, lock};
 use crate::clock;
-use crate::store::object::{Content, Segment};
-use crate::store::purging::Ban;
-use crate::store::{Object, ObjectArc, SharedStore};
+use crate::object::{Content, Segment};
+use crate::purging::Ban;
+use crate::{Object, ObjectArc, SharedStore};
 
 /// How often there is a look at what is to be done.
 const INTERVAL: Duration = Duration::from_secs(1);

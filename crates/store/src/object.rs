@@ -241,6 +241,10 @@ impl Object {
     }
 }
 
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "no caller treats an empty body apart"
+)]
 impl Representation {
     /// One as it is, with a body of `len` bytes, last modified then, for requests with these fields.
     pub fn new(

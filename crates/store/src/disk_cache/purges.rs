@@ -1,4 +1,4 @@
-//! Purges of what is on the disk, so that they outlive the process. A purge is a rule, which [`crate::store::purging`] compares
+//! Purges of what is on the disk, so that they outlive the process. A purge is a rule, which [`crate::purging`] compares
 //! with what is found; here it is kept in a file until a scan has removed what it means. Knows neither objects nor keys.
 //!
 //! Each purge has a number, its generation, and each object that of the last one before its origin was asked. Numbers only
@@ -22,7 +22,7 @@ use lowroad_cache::pattern::Pattern;
 
 use super::lock;
 use super::meta::Now;
-use crate::store::purging::{Kind, Purge};
+use crate::purging::{Kind, Purge};
 
 const FILE_NAME: &str = "purges";
 const FILE_NAME_NEW: &str = "purges.new";

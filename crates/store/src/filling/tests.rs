@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::task::Waker;
 
 use super::*;
-use crate::tier::LateReaders;
+use crate::disk_cache::LateReaders;
 use lowroad_engine::stream::{Receiver, stream};
 use lowroad_http::encoded::Encoder;
 use lowroad_http::status::Status;

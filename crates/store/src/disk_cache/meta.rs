@@ -9,7 +9,7 @@ use lowroad_cache::vary::Selecting;
 use lowroad_http::encoded::{Encoded, Encoder, Section};
 use lowroad_http::status::Status;
 
-use crate::store::validity::Lifetime;
+use crate::validity::Lifetime;
 
 /// The form that is written; another one is not read.
 const VERSION: u8 = 2;
@@ -31,7 +31,9 @@ const SOURCES: [Source; 7] = [
 /// Both clocks at one moment, ms: since 1970, and the monotonic one.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
+    /// Milliseconds since 1970.
     pub unix_ms: u64,
+    /// Monotonic ms.
     pub monotonic_ms: u64,
 }
 

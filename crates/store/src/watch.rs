@@ -229,7 +229,7 @@ impl Watcher {
     }
 
     /// Folders watched now.
-    pub fn len(&self) -> usize {
+    pub fn folder_count(&self) -> usize {
         self.folders().by_path.len()
     }
 
@@ -297,7 +297,7 @@ mod tests {
         std::fs::write(root.join("a/b/file"), b"1").expect("write");
         let watcher = Watcher::start(Arc::default()).expect("inotify");
         let (folder, before) = watcher.folder(&root, Path::new("a/b")).expect("watched");
-        assert_eq!(watcher.len(), 3);
+        assert_eq!(watcher.folder_count(), 3);
         std::fs::write(root.join("a/b/file"), b"2").expect("write");
         assert!(wait_for_change(&folder, before), "a write in the folder");
 
@@ -316,18 +316,18 @@ mod tests {
         let mark = watcher.mark();
         drop(watcher.folder(&root, Path::new("a/b")).expect("watched"));
         watcher.forget_unused(mark);
-        assert_eq!(watcher.len(), 0);
+        assert_eq!(watcher.folder_count(), 0);
         let (trusted, _) = watcher.folder(&root, Path::new("a")).expect("watched");
         let mark = watcher.mark();
         drop(watcher.folder(&root, Path::new("a/b")).expect("watched"));
         watcher.forget_unused(mark);
-        assert_eq!(watcher.len(), 2);
+        assert_eq!(watcher.folder_count(), 2);
         // Not those that somebody trusts, nor those above them.
         watcher.forget_unused(0);
-        assert_eq!(watcher.len(), 2);
+        assert_eq!(watcher.folder_count(), 2);
         drop(trusted);
         watcher.forget_unused(0);
-        assert_eq!(watcher.len(), 0);
+        assert_eq!(watcher.folder_count(), 0);
         std::fs::remove_dir_all(&root).expect("remove");
     }
 }

@@ -15,9 +15,9 @@ use super::pump::{Pump, Stepped, WORKS_MAX, Work};
 use super::unfinished::Unfinished;
 use super::{Primary, Reader, Tier, ban, lock};
 use crate::clock;
-use crate::store::purging::Ban;
-use crate::store::seen::Since;
-use crate::store::{ObjectArc, SharedStore};
+use crate::purging::Ban;
+use crate::seen::Since;
+use crate::{ObjectArc, SharedStore};
 
 /// What may wait to be written, of one body.
 const WAITING_LEN_MAX: usize = 256 << 10;

@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::quality::FixedState;
 use lowroad_cache::vary::Selecting;
 
-use crate::store::key;
+use crate::key;
 
 /// What makes the stored responses of a site what they are, in short.
 pub type SiteIdentity = [u8; 16];

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use lowroad_engine::file::OpenFile;
 
 use super::{Found, Now, OnDisk, Primary, Reader, Response, Tier, ban, key};
-use crate::store::object::{Content, Kind, Renewable, Representation, Segment};
-use crate::store::place::{self, Placed, Unplaced};
-use crate::store::purging::Ban;
-use crate::store::seen::Since;
-use crate::store::validity::Validity;
-use crate::store::{Object, ObjectArc, SharedStore};
+use crate::object::{Content, Kind, Renewable, Representation, Segment};
+use crate::place::{self, Placed, Unplaced};
+use crate::purging::Ban;
+use crate::seen::Since;
+use crate::validity::Validity;
+use crate::{Object, ObjectArc, SharedStore};
 
 /// Longer bodies stay where they are. They cost a helper each time, shorter ones only this once.
 const COPIED_LEN_MAX: u64 = 64 * 1024;

@@ -1,4 +1,7 @@
-//! The one store, which all workers and helpers share: cut into shards so that they seldom wait for each other, bounded in
+//! The store of responses, in memory and on disk (`disk_cache`), and what tells it that files have changed (`watch`,
+//! `changes`).
+//!
+//! The memory is one store, which all workers and helpers share: cut into shards so that they seldom wait for each other, bounded in
 //! bytes, bodies in one arena.
 //!
 //! ```text
@@ -8,9 +11,14 @@
 //!                          └─ the news that there is nothing
 //! ```
 //! `key` says under what objects lie, `entry` which variant answers a request, `validity` until when, `purging` what was
-//! purged, `place` puts bytes into the arena, and `makings` lets equal misses wait for one making. What is made of files is [`crate::load`]'s, what of
-//! programs' responses [`crate::dynamic`]'s.
+//! purged, `place` puts bytes into the arena, and `makings` lets equal misses wait for one making. Where responses come from
+//! is their makers' concern.
 
+#![forbid(unsafe_code)]
+
+pub mod changes;
+pub mod clock;
+pub mod disk_cache;
 pub mod entry;
 pub mod filling;
 pub mod key;
@@ -22,6 +30,7 @@ pub mod purging;
 pub mod refusals;
 pub mod seen;
 pub mod validity;
+pub mod watch;
 
 use std::hash::BuildHasher;
 use std::io;
@@ -34,7 +43,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lowroad_cache::{Counters, Store};
 use lowroad_engine::arena::{Arena, Draft};
 
-use crate::tier::Tier;
+use crate::disk_cache::Tier;
 
 pub use entry::Entry;
 pub use object::{Object, ObjectArc};
@@ -91,6 +100,7 @@ pub struct SharedStore {
     unplaced: AtomicU64,
     /// What memory has no room for, if that is kept.
     tier: Option<Arc<Tier>>,
+    interleaving: Option<fn()>,
 }
 
 impl SharedStore {
@@ -123,7 +133,23 @@ impl SharedStore {
             outdated: AtomicU64::new(0),
             unplaced: AtomicU64::new(0),
             tier: None,
+            interleaving: None,
         })
+    }
+
+    /// The same, with a function that is called where other workers may come between two steps: a simulation lets them.
+    pub fn with_interleaving(self, interleaving: fn()) -> SharedStore {
+        SharedStore {
+            interleaving: Some(interleaving),
+            ..self
+        }
+    }
+
+    #[inline]
+    fn interleave(&self) {
+        if let Some(interleaving) = self.interleaving {
+            interleaving();
+        }
     }
 
     /// The same in front of a store on a disk. What was purged there and may not have gone yet is purged here.
@@ -237,7 +263,7 @@ impl SharedStore {
 
     /// How far purges of what lies under keys with this hash have come: what is made after this was asked is made after them.
     pub fn purges(&self, hash: u64) -> Since {
-        interruptible();
+        self.interleave();
         Since {
             generation: self.purging.generation(),
             forgotten: self.forgotten_of(hash).load(SeqCst) as u32,
@@ -277,7 +303,7 @@ impl SharedStore {
     /// Stores an object with a lifetime beside its variants, unless it was purged or its key forgotten since its making
     /// began: it may be older. Says whether it did.
     pub fn insert_selected(&self, hash: u64, key: &[u8], object: ObjectArc) -> bool {
-        interruptible();
+        self.interleave();
         self.change(hash, key, |entry| {
             // A key's forgetting counts itself before it looks into the shard, and a purge that comes later is seen by
             // who finds the object, so none falls between.
@@ -296,7 +322,7 @@ impl SharedStore {
 
     /// Stores an object that has filled in its own place, if it still has one and was not purged. Says whether it did.
     pub fn complete(&self, hash: u64, key: &[u8], filling: &ObjectArc, object: ObjectArc) -> bool {
-        interruptible();
+        self.interleave();
         self.change(hash, key, |entry| {
             let has = |entry: &&Entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, filling));
             let entry = entry.filter(has).filter(|_| !self.is_gone(key, &object))?;
@@ -362,7 +388,7 @@ impl SharedStore {
         let next = |last: u64| Some(hash << 32 | u64::from((last as u32).wrapping_add(1)));
         // It never fails: there always is a next one.
         let _ = self.forgotten_of(hash).fetch_update(SeqCst, SeqCst, next);
-        interruptible();
+        self.interleave();
         let gone = self.shard(hash).remove(hash, key);
         drop(gone);
     }
@@ -502,13 +528,6 @@ impl SharedStore {
         let at = (hash >> 48) % self.shards.len() as u64;
         lock(&self.shards[at as usize])
     }
-}
-
-/// Another worker may come between what stands before and what follows: tests in the simulator have it do so.
-#[inline]
-fn interruptible() {
-    #[cfg(all(test, feature = "programs"))]
-    crate::simulated::interrupt();
 }
 
 /// Bytes for which memory was drawn.

@@ -7,7 +7,7 @@ use lowroad_http::status::Status;
 use super::filling::Filling;
 use super::validity::{Lifetime, Validity};
 use super::*;
-use crate::dynamic::purge::Meant;
+use lowroad_cache::pattern::Pattern;
 
 /// As a program's.
 const KEY: &[u8] = b"\x01\0\0\0\x01a/";
@@ -57,8 +57,19 @@ fn key_of(host: &str, target: &str) -> Vec<u8> {
 }
 
 fn purge(store: &SharedStore, what: &str, kind: Kind) {
-    let meant: Meant = what.parse().expect("it is");
-    meant.purge(store, kind);
+    let pattern;
+    let purge = match what.split_once(':') {
+        Some(("tag", name)) => Purge::Tag(name.as_bytes()),
+        Some(("group", name)) => Purge::Group(b"", name.as_bytes()),
+        _ => {
+            let with_scheme = || Pattern::parse(&format!("http://{what}"));
+            pattern = Pattern::parse(what)
+                .or_else(|_| with_scheme())
+                .expect("a pattern");
+            Purge::Urls(&pattern)
+        }
+    };
+    store.purge(&purge, kind);
 }
 
 /// An object with these names.

@@ -2,16 +2,25 @@
 //!
 //! The C library reads them, and does not depend on the vDSO, the kernel's page of code for it: valgrind has none.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
+static REPLACEMENT: OnceLock<fn() -> Option<u64>> = OnceLock::new();
+
 /// Monotonic ms, the same clock as the workers'.
 pub fn now_ms() -> u64 {
-    #[cfg(all(test, feature = "programs"))]
-    if let Some(now_ms) = crate::simulated::now_ms() {
-        return now_ms;
-    }
+    let replaced = REPLACEMENT.get().and_then(|replacement| replacement());
+    replaced.unwrap_or_else(coarse_ms)
+}
+
+/// Has [`now_ms`] give other times where `replacement` has one, as in a simulation. The first call counts.
+pub fn replace(replacement: fn() -> Option<u64>) {
+    let _ = REPLACEMENT.set(replacement);
+}
+
+fn coarse_ms() -> u64 {
     read(ClockId::CLOCK_MONOTONIC_COARSE).as_millis() as u64 // far below 2^64
 }
 
