@@ -115,7 +115,7 @@ impl RuleIndex {
             .any(|found| Some(&found) == pattern)
     }
 
-    /// The forms of a path that match the pattern of a rule.
+    /// The forms of a path that match the pattern of one of its rules.
     pub(super) fn matched_forms(&self, number: usize, matches: &PathMatches<'_>) -> FormSet {
         let pattern = self.pattern_of.get(number);
         pattern.map_or(FormSet::default(), |index| matches.access_forms(*index))

@@ -111,7 +111,7 @@ impl Guard {
         self.index.has_pattern(number, matches)
     }
 
-    /// The forms of a path that match the pattern of a rule.
+    /// The forms of a path that match the pattern of one of its rules.
     pub fn matched_forms(&self, number: usize, matches: &PathMatches<'_>) -> FormSet {
         self.index.matched_forms(number, matches)
     }

@@ -159,19 +159,18 @@ impl PathMatches<'_> {
         self.of_kind(PatternKind::AccessRule)
     }
 
-    /// The forms of the path that the access rules' pattern of this index matches.
+    /// The forms of the path that match the access rules' pattern of this index, one of [`PathMatches::access_patterns`].
     pub fn access_forms(&self, index: usize) -> FormSet {
         if self.raw_path.is_none() {
-            return match self.access_patterns().any(|found| found == index) {
-                true => FormSet::DECODED,
-                false => FormSet::default(),
-            };
+            return FormSet::DECODED;
         }
         let first = self.patterns.ranges[PatternKind::AccessRule as usize].start as usize;
         let found = self.found();
-        let is_it = |number: &u32| *number as usize == first + index;
-        let position = found.numbers.iter().position(is_it);
-        let forms = position.and_then(|position| found.forms.get(position));
+        let number_of = |number: &u32| *number as usize;
+        let position = found
+            .numbers
+            .binary_search_by_key(&(first + index), number_of);
+        let forms = position.ok().and_then(|position| found.forms.get(position));
         forms.copied().unwrap_or_default()
     }
 
