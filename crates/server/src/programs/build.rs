@@ -124,6 +124,7 @@ impl Opened<'_> {
     /// As for [`Programs::open`].
     pub fn routes(&self, site: &config::Site) -> Result<Routes, String> {
         let vary = conditions::vary(&site.routes);
+        let read_reports = conditions::read_reports(&site.routes);
         let routes = site.routes.iter().map(|rules| {
             let (label, mut handler) = self.program(rules, site.symlinks)?;
             if let Some(vary) = vary.clone() {
@@ -139,7 +140,9 @@ impl Opened<'_> {
             }
             let handler = Compressing::around(handler, rules, &site.compress, &self.compressors);
             let spools = rules.response_buffering.then(|| self.spools.clone());
-            Ok(Route::new(rules, label, handler, spools))
+            let mut route = Route::new(rules, label, handler, spools);
+            route.keeps_nothing |= read_reports;
+            Ok(route)
         });
         let routes = routes.collect::<Result<_, String>>()?;
         Ok(Routes::new(routes, &site.routes))

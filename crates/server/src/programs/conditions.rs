@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lowroad_config::{Conditions, Route};
 use lowroad_dynamic::{Begun, Failure, Handler, Request as ProgramRequest, Response};
+use lowroad_http::forwarding;
 use lowroad_http::request::Request;
 
 /// Whether every request is.
@@ -101,6 +102,13 @@ pub fn vary(routes: &[Route]) -> Option<Arc<str>> {
         }
     }
     (!names.is_empty()).then(|| names.join(", ").into())
+}
+
+/// Whether a route depends on a field in which proxies report a client or its request. Stored responses are not selected by
+/// such a field, so that of one route would answer the requests of another.
+pub fn read_reports(routes: &[Route]) -> bool {
+    let mut headers = routes.iter().flat_map(|route| &route.conditions.headers);
+    headers.any(|(name, _)| forwarding::is_report(name.as_bytes()))
 }
 
 /// A handler whose responses say that they depend on these fields.

@@ -25,3 +25,4 @@ mod rfc9111;
 mod sharing;
 mod stale;
 mod upgrade;
+mod variants;

@@ -1,0 +1,52 @@
+//! Stored responses where the response, or the choice of its route, depends on what proxies report.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use lowroad_testkit::origin::Origin;
+use lowroad_testkit::{Client, Folder, Server};
+
+use crate::front::{PROGRAM, response};
+
+const PROXY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
+const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+fn get(server: &Server, from: IpAddr, fields: &str) -> String {
+    Client::connect_from(from, server.address())
+        .get("/page", fields)
+        .text()
+}
+
+/// A site that trusts one proxy, with these routes.
+fn start(routes: &str) -> Server {
+    let config = format!(
+        "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\ntrusted_proxies = \"{PROXY}\"\n{routes}"
+    );
+    Server::run(PROGRAM, &Folder::new(), &config)
+}
+
+fn route(origin: &Origin, lines: &str) -> String {
+    let url = origin.url();
+    format!("[[site.route]]\npattern = \"/**\"\norigin = \"{url}\"\n{lines}\n")
+}
+
+fn named(name: &'static str) -> Origin {
+    Origin::saying(move |_| response("200 OK", "Cache-Control: max-age=60\r\n", name))
+}
+
+#[test]
+fn no_route_answers_with_what_is_stored_of_another() {
+    for report in ["X-Forwarded-Proto: https", "X-Scheme: https", "Host: b"] {
+        let (secure, plain) = (named("secure"), named("plain"));
+        let condition = format!("header = \"{report}\"");
+        let server = start(&(route(&secure, &condition) + &route(&plain, "")));
+        let forged = match report.starts_with("Host") {
+            // The target names the host that counts, so the key is that of the other request.
+            true => "GET http://test/page HTTP/1.1\r\nHost: b\r\n\r\n".to_owned(),
+            false => format!("GET /page HTTP/1.1\r\nHost: test\r\n{report}\r\n\r\n"),
+        };
+        let mut client = Client::connect_from(STRANGER, server.address());
+        client.send(forged);
+        assert_eq!(client.response().text(), "secure", "{report}");
+        assert_eq!(get(&server, STRANGER, ""), "plain", "{report}");
+    }
+}
