@@ -99,12 +99,14 @@ pub fn is_other_report(name: &[u8]) -> bool {
     is_x_forwarded(name) && !REWRITTEN.iter().any(is) || is_of_network(name)
 }
 
-/// Whether programs see this report with a value that no cache key has: a client's address, and what trusted proxies alone
-/// may say. All other reports are part of the key, or removed from each request.
+/// Whether programs see this report with a value that no cache key has: a client's address, its port where the authority
+/// has another or none is reported, and what trusted proxies alone may say. All other reports are part of the key, or removed from each
+/// request.
 #[must_use]
 pub fn is_report_of_client(name: &[u8]) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-    ["X-Forwarded-For", "X-Real-IP"].into_iter().any(is) || is_other_report(name)
+    let outside_key = ["X-Forwarded-For", "X-Forwarded-Port", "X-Real-IP"];
+    outside_key.into_iter().any(is) || is_other_report(name)
 }
 
 const X_FORWARDED: &str = "X-Forwarded";
@@ -183,6 +185,7 @@ mod tests {
         assert!(is_report(b"cf-visitor") && is_other_report(b"cf-visitor"));
         for name in [
             "X-Forwarded-For",
+            "x-forwarded-port",
             "x-real-ip",
             "X-Forwarded-User",
             "CF-Visitor",

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use lowroad_testkit::origin::Origin;
+use lowroad_testkit::origin::{Asked, Origin};
 use lowroad_testkit::{Client, Folder, Server};
 
 use crate::front::{PROGRAM, response};
@@ -49,4 +49,26 @@ fn no_route_answers_with_what_is_stored_of_another() {
         assert_eq!(client.response().text(), "secure", "{report}");
         assert_eq!(get(&server, STRANGER, ""), "plain", "{report}");
     }
+}
+
+#[test]
+fn a_response_that_varies_by_the_reported_port_is_not_stored() {
+    let origin = Origin::saying(|asked: &Asked| {
+        let fields = "Cache-Control: max-age=60\r\nVary: X-Forwarded-Port\r\n";
+        response(
+            "200 OK",
+            fields,
+            asked.field("x-forwarded-port").unwrap_or("-"),
+        )
+    });
+    let server = start(&route(&origin, ""));
+    let report = |port: &str| {
+        format!(
+            "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Host: test:9\r\nX-Forwarded-Port: {port}\r\n"
+        )
+    };
+    assert_eq!(get(&server, PROXY, &report("7")), "7");
+    assert_eq!(get(&server, PROXY, &report("9")), "9");
+    assert_eq!(get(&server, PROXY, "X-Forwarded-Port: 80\r\n"), "80");
+    assert_eq!(get(&server, STRANGER, ""), "-");
 }
