@@ -6,6 +6,7 @@ mod kills;
 mod late;
 mod purges;
 mod sizes;
+mod variants;
 
 use std::io::Write;
 use std::process::Command;

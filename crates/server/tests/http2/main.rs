@@ -9,3 +9,4 @@ mod peer;
 mod place;
 mod refusals;
 mod tunnels;
+mod variants;

@@ -90,12 +90,13 @@ impl Peer {
 
     /// The frames of a request without a body.
     pub fn put_get(&mut self, path: &str, out: &mut Vec<u8>) -> u32 {
-        self.put_head(path, Method::Get, BodyLen::None, out)
+        self.put_head((path, Lines::NONE), Method::Get, BodyLen::None, out)
     }
 
     /// The head of a request with a body of so many bytes.
     pub fn put_post(&mut self, path: &str, len: u64, out: &mut Vec<u8>) -> u32 {
-        self.put_head(path, Method::Post, BodyLen::Known(len), out)
+        let request = (path, Lines::NONE);
+        self.put_head(request, Method::Post, BodyLen::Known(len), out)
     }
 
     /// Asks for WebSocket in a stream.
@@ -146,7 +147,13 @@ impl Peer {
         self.say(&out);
     }
 
-    fn put_head(&mut self, path: &str, method: Method, len: BodyLen, out: &mut Vec<u8>) -> u32 {
+    fn put_head(
+        &mut self,
+        (path, lines): (&str, Lines<'_>),
+        method: Method,
+        len: BodyLen,
+        out: &mut Vec<u8>,
+    ) -> u32 {
         let ask = Ask {
             method,
             is_https: false,
@@ -154,7 +161,7 @@ impl Peer {
             path: path.as_bytes(),
             protocol: None,
         };
-        let stream = self.http.request(&ask, Lines::NONE, len, out);
+        let stream = self.http.request(&ask, lines, len, out);
         let stream = stream.expect("room for a stream").0;
         self.got.insert(stream, Got::default());
         stream
@@ -163,6 +170,15 @@ impl Peer {
     /// Gives a stream up.
     pub fn put_reset(&mut self, stream: u32, out: &mut Vec<u8>) {
         self.http.reset(StreamId(stream), Code::CANCEL, out);
+    }
+
+    /// Requests a path with these field lines.
+    pub fn get_with(&mut self, path: &str, lines: &[u8]) -> u32 {
+        let mut out = Vec::new();
+        let request = (path, Lines::of(lines));
+        let stream = self.put_head(request, Method::Get, BodyLen::None, &mut out);
+        self.say(&out);
+        stream
     }
 
     /// Asks for a path.

@@ -1,0 +1,41 @@
+//! What the disk has is selected as what memory has: not by fields that clients forge.
+
+use std::net::IpAddr;
+
+use lowroad_testkit::Client;
+use lowroad_testkit::origin::{Asked, Origin};
+
+use super::Host;
+use crate::front::response;
+
+#[test]
+fn a_forged_user_gets_no_page_of_that_user() {
+    let origin = Origin::saying(|asked: &Asked| {
+        let fields = match asked.target.starts_with("/kept") {
+            true => "Cache-Control: max-age=600\r\n",
+            false => "Cache-Control: max-age=600\r\nVary: X-Forwarded-User\r\n",
+        };
+        let user = asked.field("x-forwarded-user").unwrap_or("-");
+        response("200 OK", fields, &format!("{} {user}", asked.target))
+    });
+    let mut host = Host::with(origin, "1M", "trusted_proxies = \"127.0.0.2\"");
+    let get = |host: &Host, from: [u8; 4], path: &str| {
+        let mut client = Client::connect_from(IpAddr::from(from), host.server().address());
+        client.get(path, "X-Forwarded-User: alice\r\n").text()
+    };
+    let (proxy, stranger) = ([127, 0, 0, 2], [127, 0, 0, 1]);
+    for (number, path, first, second) in [
+        (1, "/read", proxy, stranger),
+        (2, "/poisoned", stranger, proxy),
+    ] {
+        let page = |from| match from == proxy {
+            true => format!("{path} alice"),
+            false => format!("{path} -"),
+        };
+        assert_eq!(get(&host, first, path), page(first));
+        // Nothing else is on its way to the disk once this page is there.
+        host.stores(&format!("/kept{path}"), number);
+        host.start();
+        assert_eq!(get(&host, second, path), page(second));
+    }
+}
