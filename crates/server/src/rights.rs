@@ -87,7 +87,7 @@ pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends the helper, and waits for that: a supervisor kills processes that outlive the server, and says so in its log.
+/// Ends the helper and waits for its exit: a supervisor kills processes that outlive the server, and logs that.
 pub fn end() {
     let Some(helper) = HELPER.get() else { return };
     // A question that is under way may take long.

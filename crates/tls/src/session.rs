@@ -100,14 +100,14 @@ struct Sinks<'a> {
     wire: &'a mut Vec<u8>,
 }
 
-/// The part of what has come that `rustls` is given.
+/// The part of the input that `rustls` gets.
 struct Window {
-    /// Where it begins: what is before is done with.
+    /// Where it begins; earlier bytes are done with.
     used: usize,
     /// Before it are whole records that `rustls` has had.
     whole: usize,
     end: usize,
-    /// What is wrong with the header of the record at `whole`.
+    /// The fault of the header of the record at `whole`.
     refusal: Option<Error>,
 }
 
@@ -222,7 +222,7 @@ impl<S: Side> Session<S> {
     /// after it.
     fn window(&self, wire: &[u8], used: usize, whole: usize) -> Window {
         let next = record_end(wire, whole).filter(|_| !self.established);
-        // With a message under way, `rustls` itself refuses what is not encrypted.
+        // With a message under way, `rustls` itself refuses plaintext records.
         let is_checked = self.has_key && !self.established && used == whole;
         let header = wire[whole..].first_chunk().filter(|_| is_checked);
         Window {

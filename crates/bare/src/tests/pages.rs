@@ -211,7 +211,7 @@ fn a_page_that_comes_when_the_database_was_left_is_not_there() {
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
     let whole = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
     let (begun, rest) = whole.split_at(20);
-    // Who has begun a request may end it.
+    // A client may finish the request that it has begun.
     assert!(net.send(begun).is_empty());
     net.web.end_idle(&mut net.calls);
     let request = [begun, rest].concat();

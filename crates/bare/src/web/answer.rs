@@ -81,7 +81,7 @@ impl Web {
         }
     }
 
-    /// Refuses what is no valid request, and all that follows it.
+    /// Refuses an invalid request, and all bytes behind it.
     fn refuse_request(
         &mut self,
         calls: &mut impl Calls,

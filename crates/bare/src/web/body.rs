@@ -8,7 +8,7 @@ use lowroad_http::refusal::Refusal;
 use lowroad_http::{BodyReader, Framing};
 use lowroad_net::WAITING_MAX;
 
-/// What is to be done about a request's body.
+/// How a request's body is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBody {
     /// It is among the input, and ends there.

@@ -130,7 +130,7 @@ impl Drop for Spawner {
 }
 
 impl Link {
-    /// The process hears of the end, and then the thread here that listens to it.
+    /// Ends the process, and with it the thread here that reads from it.
     fn end(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }

@@ -50,7 +50,7 @@ impl Place {
         *self.latest() = Some(why.into());
     }
 
-    /// Counts a request that was not repeated, since its body was larger than what is kept.
+    /// Counts a request that was not repeated, since its body was longer than the limit.
     pub fn count_unrepeated(&self) {
         self.unrepeated.fetch_add(1, Relaxed);
     }

@@ -54,7 +54,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 two.http.trim();
                 two.used_ms + idle_timeout_ms
             }
-            // Nor does what comes put off the next look, not even one that is due: `frames_expired` sets the next.
+            // Nor does input put off the next look, not even one that is due: `frames_expired` sets the next.
             false => connection.deadline_ms.min(look_ms),
         };
         self.note(id);

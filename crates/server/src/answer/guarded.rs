@@ -115,7 +115,7 @@ pub fn pass(
             continue;
         }
         if number < from {
-            // It has been applied, but what it allows is in force.
+            // It has been applied, but its allowance stays in force.
             if matches!(rule.action(), Action::Allow) {
                 allowed = allowed.with(forms);
             }

@@ -87,7 +87,7 @@ impl RouteIndex {
         found.min()
     }
 
-    /// The first route whose pattern a path matches and which is `fit`. Asks that of routes only whose conditions may hold.
+    /// The first route whose pattern a path matches and which is `fit`. Only routes whose conditions may hold are tested.
     pub(super) fn find(
         &self,
         matches: &PathMatches<'_>,

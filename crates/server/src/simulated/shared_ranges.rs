@@ -34,7 +34,7 @@ fn send_ranges(front: &Front, path: &str, fields: &str) -> Vec<Client> {
     (0..CLIENTS).map(send).collect()
 }
 
-/// The range that was asked for, or all of it (RFC 9110 §14.2).
+/// The requested range, or the whole (RFC 9110 §14.2).
 fn is_right(response: &Response, number: usize) -> bool {
     let (first, last) = range_of(number);
     match response.status {

@@ -764,7 +764,7 @@ fn ranges_at_the_same_time_get_their_parts_of_an_origin_that_has_them() {
     }
 }
 
-/// Ten requests for different ranges, each on a connection of its own.
+/// Ten requests for different ranges, each on its own connection.
 fn ranges_at_once(front: &Front) -> Vec<Client> {
     let send = |first: usize| {
         let mut client = front.connect();

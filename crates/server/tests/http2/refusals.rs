@@ -120,7 +120,7 @@ fn refusals_have_the_page_the_fields_and_a_line_of_their_site() {
     }
 }
 
-/// Whether a file is there, or a password right, is known only after a while: until then nobody wants the body.
+/// The body is not wanted before a file is found or a password verified.
 #[test]
 fn a_refused_body_gets_no_100() {
     let folder = Folder::new();

@@ -122,7 +122,7 @@ fn a_site_answers_as_from_the_server() {
     assert!(hosted.stop().success());
 }
 
-/// What comes back for bytes and a plain request behind them, up to the end of the connection; but for dates.
+/// The responses to bytes and a plain request behind them, up to the end of the connection, without dates.
 fn spoken(mut stream: TcpStream, request: &str) -> String {
     let end = "GET /x.css HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let limit = Some(Duration::from_secs(20));
