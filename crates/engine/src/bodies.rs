@@ -40,7 +40,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         connection.exchanges.end_incoming(stream);
         connection.leftover &= connection.http.is_closing();
-        if connection.sending.is_none() && connection.exchanges.is_empty() {
+        let is_idle = connection.sending.is_none() && connection.exchanges.is_empty();
+        if connection.two.is_none() && is_idle {
             connection.deadline_ms = now_ms + idle_timeout_ms;
         }
     }

@@ -195,7 +195,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
             .judge(&self.settings, self.settings.send_timeout_ms, now_ms)
         {
             Verdict::Fine { look_again_ms } => {
-                connection.deadline_ms = look_again_ms;
+                connection.deadline_ms = match connection.two {
+                    // A new send does not put off the look at other streams.
+                    Some(_) => connection.deadline_ms.min(look_again_ms),
+                    None => look_again_ms,
+                };
                 match sending.transfer {
                     Transfer::Settling { .. } => self.settle(id),
                     Transfer::Postponed => self.try_again(id),

@@ -317,7 +317,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
     ) {
         let now_ms = self.driver.now_ms();
         let connection = &mut self.connections[id];
-        connection.deadline_ms = now_ms + self.settings.idle_timeout_ms;
+        // HTTP/2 has other streams, whose next look must not be put off by each request: see `rest_frames`.
+        if connection.two.is_none() {
+            connection.deadline_ms = now_ms + self.settings.idle_timeout_ms;
+        }
         let (pending, come, gives_up) = match answer {
             Answer::Ready(record) => return self.written(id, record, wants_more),
             Answer::Deferred { pending, gives_up } => (pending, Come::Nothing, gives_up),

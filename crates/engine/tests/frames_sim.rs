@@ -384,7 +384,8 @@ fn pings_keep_no_connection() {
 /// A stream whose body never comes ends; the connection, on which other requests are answered, goes on until it is idle.
 #[test]
 fn a_stream_that_ends_late_ends_no_busy_connection() {
-    for_each_seed(0..20, |seed| {
+    // From 64 on, sends end late.
+    for_each_seed(48..72, |seed| {
         let mut case = Case::with(seed, faults(seed), settings(), seed % 4 == 3);
         let mut browser = Browser::connect(&case.world, seed % 4 == 3);
         // The first is answered early; the second waits for its body until `body_timeout`.
@@ -400,9 +401,10 @@ fn a_stream_that_ends_late_ends_no_busy_connection() {
         assert!(browser.got[&post].is_reset, "seed {seed}");
         let mut browsers = [browser];
         turn_all(&mut case, seed, &mut browsers);
-        case.turn_for(110_000);
+        // The last turn may have taken up to 16 s.
+        case.turn_for(100_000);
         assert_eq!(case.admission.open(), 1, "seed {seed}: too early");
-        case.turn_for(30_000);
+        case.turn_for(40_000);
         browsers[0].turn(&case.world);
         assert_eq!(browsers[0].gone, Some(Code::NO_ERROR), "seed {seed}");
         assert_eq!(case.counters.idle_timeouts.value(), 1, "seed {seed}");
