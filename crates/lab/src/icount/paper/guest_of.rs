@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::super::boot::Boot;
 use super::super::guest::{Guest, Network};
@@ -90,7 +92,7 @@ impl Ready {
     /// One is not what it should be; with what the guest said.
     pub fn check(&mut self, subject: &Subject, load: &Load) -> Result<(), String> {
         for (path, expected) in load.expected(subject)? {
-            let body = fetch::get(self.address, &path);
+            let body = get_once_ready(self.address, &path);
             let checked = body.and_then(|body| page::check(&path, &body, &expected));
             checked.map_err(|why| self.guest.failure(&why))?;
         }
@@ -110,6 +112,19 @@ fn first_answer(address: SocketAddr) -> Result<(), String> {
         }
     }
     last
+}
+
+/// Gets a page. An image whose database has come after it answers 503 until it has tried to connect again.
+fn get_once_ready(address: SocketAddr, path: &str) -> Result<Vec<u8>, String> {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    const STEP: Duration = Duration::from_millis(100);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match fetch::get(address, path) {
+            Err(why) if why.contains(" 503 ") && Instant::now() < end => sleep(STEP),
+            answer => return answer,
+        }
+    }
 }
 
 fn version_of(lowroad: &Path) -> String {
