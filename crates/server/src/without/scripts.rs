@@ -20,6 +20,9 @@ impl Scripts {
     }
 
     /// Nothing.
+    pub fn end(&self) {}
+
+    /// Nothing.
     pub fn status(&self) -> Vec<String> {
         Vec::new()
     }
