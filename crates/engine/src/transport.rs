@@ -23,7 +23,7 @@ pub(crate) struct Transport<S> {
     pub peer: IpAddr,
     /// Its port; 0 where it is not known.
     pub peer_port: u16,
-    /// The proxy whose PROXY header named the peer. Few connections have one, so it is in a box.
+    /// The proxy whose PROXY header named the peer; boxed, since few connections have one.
     pub proxy: Option<Box<IpAddr>>,
     /// Nothing of the connection is about who is at its other end, or nothing more.
     pub is_introduced: bool,

@@ -425,7 +425,7 @@ fn a_mistake_in_the_configuration_leaves_the_helper_its_names() {
     wait_until("a new log", || log.is_file().then_some(()));
 }
 
-/// The helper is asked once a minute for files that only it can see, after a start as after a reload.
+/// The server asks the helper once a minute for files that only root sees, after a start and after a reload.
 #[test]
 fn files_that_only_the_helper_sees_are_rarely_looked_at() {
     if !can_run("files_that_only_the_helper_sees_are_rarely_looked_at") {

@@ -78,7 +78,7 @@ impl RouteIndex {
         index
     }
 
-    /// The first route whose pattern a path matches, whatever its conditions.
+    /// The first route whose pattern matches a path, regardless of its conditions.
     pub(super) fn first(&self, matches: &PathMatches<'_>, is_missing: bool) -> Option<usize> {
         let found = self.of(matches).filter_map(|routes| match is_missing {
             true => routes.first_missing,
@@ -87,7 +87,7 @@ impl RouteIndex {
         found.min()
     }
 
-    /// The first route whose pattern a path matches and which is `fit`. Only routes whose conditions may hold are tested.
+    /// The first route whose pattern matches a path and for which `fit` holds. Tests only candidates of the index.
     pub(super) fn find(
         &self,
         matches: &PathMatches<'_>,

@@ -117,7 +117,7 @@ fn a_plaintext_record_has_its_reason_in_the_log() {
 
 type Records<'a> = (&'a [(u8, &'a [u8])], u8);
 
-/// Alerts of a connection whose handshake is over, each alone in its read.
+/// Alerts after the handshake, each read separately.
 const BROKEN: &[Records<'static>] = &[
     // RFC 8446, section 4.6.3.
     (&[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 2])], ILLEGAL_PARAMETER),

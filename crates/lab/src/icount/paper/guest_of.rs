@@ -114,7 +114,7 @@ fn first_answer(address: SocketAddr) -> Result<(), String> {
     last
 }
 
-/// Gets a page. An image whose database has come after it answers 503 until it has tried to connect again.
+/// Gets a page. An image that starts before its database answers 503 until it connects again.
 fn get_once_ready(address: SocketAddr, path: &str) -> Result<Vec<u8>, String> {
     const PATIENCE: Duration = Duration::from_secs(30);
     const STEP: Duration = Duration::from_millis(100);
