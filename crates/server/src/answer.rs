@@ -33,6 +33,7 @@ use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_log::Logger;
+use lowroad_site_rules::PathMatches;
 
 use crate::access::{AccessLog, Record};
 use crate::cache_counters::CacheCounters;
@@ -41,7 +42,7 @@ use crate::dynamic::calls::Calls;
 use crate::outcome::Outcome;
 use crate::programs::routes::{self, NoRoute};
 use crate::respond::Responder;
-use crate::sites::{At, PathMatches, Site, Sites};
+use crate::sites::{At, Site, Sites};
 use asked::{Asked, Pending, Waiting, WaitsFor, made};
 use guarded::Stopped;
 use lookup::Lookup;
@@ -251,13 +252,15 @@ impl<W: World> Decider<'_, W> {
             self.world.note(Step::Redirect(&location));
             return made(to.redirect_to_tls(&location));
         }
-        let matches = site.match_request_path(RequestPath::new(raw_path, path), is_for_files);
+        let matches = site
+            .rules
+            .match_request_path(RequestPath::new(raw_path, path), is_for_files);
         if !may_have(&matches, to.exchange) {
             self.world.note(Step::NoClientCertificate);
             return made(to.refuse(Some(At { site, path }), Status::FORBIDDEN));
         }
         if request.method == Method::Purge
-            && (!site.rules.purge_from.is_empty() || site.routes.is_empty())
+            && (!site.rules.config.purge_from.is_empty() || site.routes.is_empty())
         {
             let asked = Asked {
                 site,
@@ -278,7 +281,7 @@ impl<W: World> Decider<'_, W> {
         {
             return made(status);
         }
-        let host = if site.per_host() { host } else { &[] };
+        let host = if site.rules.per_host() { host } else { &[] };
         let mut asked = Asked {
             site,
             host,
@@ -328,7 +331,10 @@ impl<W: World> Decider<'_, W> {
             host: &pending.host,
             path: &pending.path,
             raw_path,
-            matches: pending.site.match_request_path(path, pending.is_for_files),
+            matches: pending
+                .site
+                .rules
+                .match_request_path(path, pending.is_for_files),
             query,
             is_for_files: pending.is_for_files,
             is_fallback: pending.is_fallback,
@@ -420,7 +426,7 @@ fn admitted<W: World>(
         return decision;
     }
     if asked.inner.is_none_or(|inner| inner.is_fresh())
-        && !site.rules.redirects.is_empty()
+        && !site.rules.config.redirects.is_empty()
         && let Some((status, location)) = redirect(asked)
     {
         lookup.world.note(Step::Redirect(&location));
@@ -499,7 +505,7 @@ fn decoded<'p>(
     let decoded = target::decode(path, scratch).map(<[u8]>::len);
     match decoded {
         Ok(len) => Ok((&scratch[..len], true)),
-        Err(Refusal::PathSlash) if site.takes_slashes() => {
+        Err(Refusal::PathSlash) if site.rules.takes_slashes() => {
             Ok((target::decode_with_slashes(path, scratch)?, false))
         }
         Err(refusal) => Err(refusal),
@@ -515,7 +521,7 @@ fn may_have(matches: &PathMatches<'_>, exchange: &Exchange) -> bool {
 
 /// Where a request in plain text is sent to, if its site wants to be asked over TLS.
 fn to_tls(sites: &Sites, site: &Site, to: &Responder<'_, '_>) -> Option<Vec<u8>> {
-    site.rules.tls.as_ref().filter(|tls| tls.redirect)?;
+    site.rules.config.tls.as_ref().filter(|tls| tls.redirect)?;
     let request = to.request;
     let mut name = [0; 256];
     // Who names no host can't be told where to go.
@@ -556,7 +562,7 @@ fn site_of<'s>(
 
 /// The redirect that a site's rules demand for a path.
 fn redirect(asked: &Asked<'_>) -> Option<(Status, Vec<u8>)> {
-    let redirects = &asked.site.rules.redirects;
+    let redirects = &asked.site.rules.config.redirects;
     asked.matches.redirects().find_map(|number| {
         let rule = redirects.get(number)?;
         let location = rule.location(asked.request_path(), asked.query)?;

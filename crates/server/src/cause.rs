@@ -12,8 +12,8 @@ use crate::sites::Site;
 /// The cause for a decoded path below the folder of a site (of `host`, where each has its own); `None` if none is
 /// found: it may be gone by now.
 pub fn of(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
-    let below = site.below(host, path);
-    if below.is_hidden(site) {
+    let below = site.rules.below(host, path);
+    if below.is_hidden(&site.rules) {
         return Some(
             "names that begin with a dot are not served; hidden = true changes that".into(),
         );
@@ -42,14 +42,14 @@ pub fn of(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
 
 /// Why nothing is served for a folder.
 fn index((site, base): (&Site, &Path), folder: &Path) -> Option<String> {
-    for name in &site.rules.index {
+    for name in &site.rules.config.index {
         let file = folder.join(name);
         if statat(CWD, &file, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             let why = step((site, base), &file, true)?;
             return Some(format!("{}: {why}", file.display()));
         }
     }
-    let names = site.rules.index.join(" or ");
+    let names = site.rules.config.index.join(" or ");
     let names = if names.is_empty() {
         "index file"
     } else {
@@ -67,7 +67,7 @@ fn step((site, base): (&Site, &Path), at: &Path, is_file: bool) -> Option<String
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
     if is_link {
         let leads_out = || leaves(base, at);
-        match site.rules.symlinks {
+        match site.rules.config.symlinks {
             Symlinks::None => {
                 return Some(
                     "a symbolic link; symlinks = \"beneath\" follows it if it stays in the folder"

@@ -15,6 +15,8 @@ use lowroad_config::Root;
 use lowroad_dynamic::Outline;
 use lowroad_engine::layer::Secured;
 use lowroad_engine::{Exchange, ExchangeId, ListenerId, Unsent};
+use lowroad_files::fetch::Fetcher;
+use lowroad_files::load::{Loaded, Want};
 use lowroad_http::date;
 use lowroad_http::encoding::Encoding;
 use lowroad_http::error_page;
@@ -25,29 +27,28 @@ use lowroad_http::limits::Limits;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
+use lowroad_store::clock;
+use lowroad_store::disk_cache;
+use lowroad_store::object::{Content, Kind, Representation};
+use lowroad_store::{Entry, Object, SharedStore, key};
 
 use crate::answer::{Decider, Decision, Fetched, Recalling, Scratch, Step, World};
 use crate::cause;
 use crate::classes::Class;
 use crate::dynamic::calls::{Call, Called};
 use crate::dynamic::reuse::Key;
-use crate::fetch::Fetcher;
 use crate::guard::passwords::{Checked, Credentials, Passwords};
-use crate::load::{Loaded, Want};
+use crate::outcome::Waiter;
 use crate::respond::Responder;
 use crate::running::Running;
 use crate::sites::{Site, Sites};
-use lowroad_store::clock;
-use lowroad_store::disk_cache;
-use lowroad_store::object::{Content, Kind, Representation};
-use lowroad_store::{Entry, Object, SharedStore, key};
 
 /// What an explanation needs of the running server.
 pub struct View {
     sites: Arc<Sites>,
     addresses: Vec<(ListenerId, std::net::SocketAddr)>,
     store: Arc<SharedStore>,
-    fetcher: Arc<Fetcher>,
+    fetcher: Arc<Fetcher<Waiter>>,
     limits: Limits,
     object_len_max: u64,
     logger: Logger,
@@ -269,11 +270,11 @@ impl World for Trace<'_> {
                 seen.why = Some(why.into());
             }
             Step::Site(site) => {
-                let root = match site.rules.root {
+                let root = match site.rules.config.root {
                     Root::None => "no files".into(),
-                    _ => format!("root {}", site.base().display()),
+                    _ => format!("root {}", site.rules.base().display()),
                 };
-                seen.site = Some(format!("{} ({root})", site.label));
+                seen.site = Some(format!("{} ({root})", site.rules.label));
             }
             Step::OtherCertificate => {
                 seen.why = Some("the name in the handshake has other certificates".into());
@@ -514,7 +515,7 @@ impl Seen {
 
 /// Where the files of a decoded path are, if not below the root.
 fn alias(site: &Site, path: &[u8]) -> Option<String> {
-    let (alias, folder, _) = site.alias(path)?;
+    let (alias, folder, _) = site.rules.alias(path)?;
     Some(format!("{} is {}", alias.path, folder.display()))
 }
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use lowroad_dynamic::Failure;
 use lowroad_engine::ExchangeId;
+use lowroad_files::fetch::{FetchWaiter, Fetched};
+use lowroad_files::load::Loaded;
+use lowroad_store::disk_cache::Recalled;
 
 use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::Stored;
 use crate::guard::passwords::Checked;
-use crate::load::Loaded;
-use lowroad_store::disk_cache::Recalled;
 
 /// What came.
 pub enum Outcome {
@@ -35,5 +36,29 @@ pub enum Outcome {
 /// How an outcome gets back to the worker that waits.
 pub type Post = Arc<dyn Fn(ExchangeId, Outcome) + Send + Sync>;
 
-/// Who waits: how it is told, and which of a worker's exchanges it is.
-pub type Waiter = (Post, ExchangeId);
+/// A request of a worker that waits for an outcome.
+pub struct Waiter {
+    post: Post,
+    id: ExchangeId,
+}
+
+impl Waiter {
+    /// The request of this number; `post` gets outcomes to its worker.
+    pub fn new(post: Post, id: ExchangeId) -> Waiter {
+        Waiter { post, id }
+    }
+
+    /// Sends the outcome to the worker.
+    pub fn wake(self, outcome: Outcome) {
+        (self.post)(self.id, outcome);
+    }
+}
+
+impl FetchWaiter for Waiter {
+    fn receive(self, fetched: Fetched) {
+        self.wake(match fetched {
+            Fetched::Loaded(loaded) => Outcome::Loaded(loaded),
+            Fetched::Recalled(recalled) => Outcome::Recalled(recalled),
+        });
+    }
+}

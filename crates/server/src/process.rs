@@ -26,7 +26,14 @@ use lowroad_engine::mailbox::Mailbox;
 use lowroad_engine::settings::Settings;
 use lowroad_engine::worker::{Message, Worker};
 use lowroad_engine::{Driver, ListenerId};
+use lowroad_files::fetch::Fetcher;
+use lowroad_files::load::Loader;
 use lowroad_log::{Logger, Sink, Target, Writer};
+use lowroad_store::SharedStore;
+use lowroad_store::changes::Changes;
+use lowroad_store::clock;
+use lowroad_store::disk_cache::{self, Tier, Unsaved};
+use lowroad_store::watch::Watcher;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::access::{AccessLog, WRITE_DELAY};
@@ -34,9 +41,7 @@ use crate::answer::Web;
 use crate::cause;
 use crate::dynamic::calls::Calls;
 use crate::endpoint::Endpoint;
-use crate::fetch::Fetcher;
 use crate::listeners::{Listeners, Places};
-use crate::load::Loader;
 use crate::memory;
 use crate::outcome::{Outcome, Post};
 use crate::programs::applications::Applications;
@@ -51,11 +56,6 @@ use crate::softirq::worker::front::Front;
 use crate::tls::Tls;
 use crate::user::Account;
 use crate::{hidden, limits, rights, softirq, user};
-use lowroad_store::SharedStore;
-use lowroad_store::changes::Changes;
-use lowroad_store::clock;
-use lowroad_store::disk_cache::{self, Tier, Unsaved};
-use lowroad_store::watch::Watcher;
 
 /// How often error pages are compared with their files, and roots with where their links lead.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
@@ -557,9 +557,10 @@ fn warn_of_unserved(running: &Running) {
         running.logger.warn(format_args!("{fault}"));
     }
     for site in &running.sites.all {
-        let is_folder = matches!(site.rules.root, Root::Folder(_)) && !site.rules.listing;
+        let is_folder =
+            matches!(site.rules.config.root, Root::Folder(_)) && !site.rules.config.listing;
         if is_folder
-            && site.routes.of(&site.match_path(b"/")).is_none()
+            && !site.rules.has_route(b"/")
             && site.guard.is_none()
             && let Some(why) = cause::of(site, b"", b"/")
         {
@@ -573,13 +574,13 @@ fn announce(running: &Running) {
     let mut lines = String::new();
     let places = running.listeners.places(&running.config.sites);
     for site in &running.sites.all {
-        let urls = urls(running, &places, &site.rules);
-        let listing = if site.rules.listing {
+        let urls = urls(running, &places, &site.rules.config);
+        let listing = if site.rules.config.listing {
             ", listing folders"
         } else {
             ""
         };
-        let what = match site.rules.root {
+        let what = match site.rules.config.root {
             Root::None if site.routes.is_empty() => "redirects".to_owned(),
             Root::None => site
                 .routes
@@ -587,7 +588,7 @@ fn announce(running: &Running) {
                 .map(Route::name)
                 .collect::<Vec<_>>()
                 .join(", "),
-            _ => site.base().display().to_string(),
+            _ => site.rules.base().display().to_string(),
         };
         let line = format!("serving {what}{listing} at {}\n", urls.join(" "));
         lines.push_str(&line);

@@ -17,11 +17,10 @@ use lowroad_http::range::{ByteRange, RangeSet, Ranges};
 use lowroad_http::refusal::Refusal;
 use lowroad_http::request::Request;
 use lowroad_http::status::Status;
-
-use crate::site_fields::SiteFields;
-use crate::sites::At;
+use lowroad_site_rules::SiteFields;
 use lowroad_store::object::{Content, Representation};
 
+use crate::sites::At;
 use aside::OfProgram;
 pub use aside::{Aside, Lines};
 
@@ -258,7 +257,7 @@ impl Responder<'_, '_> {
         }
         let mut head = self.response.head(Status::NO_CONTENT);
         head.field("Allow", ALLOW.as_bytes());
-        let rules = SiteFields::new(at, Status::NO_CONTENT);
+        let rules = SiteFields::new(&at.site.rules, at.path, Status::NO_CONTENT);
         for (name, value) in rules.added(|name| name.eq_ignore_ascii_case("Allow")) {
             head.field(name, value.as_bytes());
         }
@@ -432,7 +431,9 @@ fn write_page(page: &Page<'_>, response: &mut Response<'_>) {
     if status == Status::SERVICE_UNAVAILABLE && !has(&own, RETRY_AFTER) {
         own.push((RETRY_AFTER, RETRY_AFTER_S));
     }
-    let rules = page.at.map(|at| SiteFields::new(at, status));
+    let rules = page
+        .at
+        .map(|at| SiteFields::new(&at.site.rules, at.path, status));
     let rules = rules.unwrap_or_default();
     let mut head = response.head(status);
     head.field("Content-Type", content_type.as_bytes());

@@ -9,20 +9,21 @@ use lowroad_engine::counters::Counters;
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::mailbox::Mailbox;
 use lowroad_engine::worker::{Worker, WorkerMessage};
+use lowroad_files::fetch::Fetcher;
 use lowroad_log::{Logger, Sink};
+use lowroad_store::SharedStore;
+use lowroad_store::changes::Changes;
 
 use crate::answer::Web;
 use crate::cache_counters::CacheCounters;
-use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
+use crate::outcome::Waiter;
 use crate::programs::applications::{Applications, Changed};
 use crate::programs::build::Programs;
 use crate::programs::modules::Catalog;
 use crate::sites::Sites;
 use crate::softirq::own::health::Health;
 use crate::tls::Tls;
-use lowroad_store::SharedStore;
-use lowroad_store::changes::Changes;
 
 /// A way to one worker.
 pub type WorkerBox = Mailbox<WorkerMessage<EpollDriver, Web>>;
@@ -52,7 +53,7 @@ pub struct Running {
     /// Stored answers.
     pub store: Arc<SharedStore>,
     /// Who loads them.
-    pub fetcher: Arc<Fetcher>,
+    pub fetcher: Arc<Fetcher<Waiter>>,
     /// The workers' mailboxes.
     pub workers: Vec<WorkerBox>,
     /// The workers' counters.

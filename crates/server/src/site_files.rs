@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use lowroad_config::Root;
+use lowroad_store::watch::{PathWatch, Watcher};
 
 use crate::reload;
 use crate::running::{Running, lock};
 use crate::sites::{Site, Sites};
-use lowroad_store::watch::{PathWatch, Watcher};
 
 /// All sites are looked at after this time.
 const FULL_INTERVAL: Duration = Duration::from_secs(60);
@@ -101,10 +101,15 @@ impl SiteFollower {
 
 /// The paths of a site's folders and error pages.
 fn paths(site: &Site) -> impl Iterator<Item = PathBuf> {
-    let root = match &site.rules.root {
+    let root = match &site.rules.config.root {
         Root::Folder(folder) | Root::PerHost { prefix: folder, .. } => Some(folder.clone()),
         Root::None => None,
     };
-    let aliases = site.rules.aliases.iter().map(|alias| alias.folder.clone());
+    let aliases = site
+        .rules
+        .config
+        .aliases
+        .iter()
+        .map(|alias| alias.folder.clone());
     root.into_iter().chain(aliases).chain(site.pages.paths())
 }

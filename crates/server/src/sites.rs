@@ -5,9 +5,7 @@
 //! it what is stored for it.
 
 mod earlier;
-mod folders;
 mod identity;
-mod patterns;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -15,26 +13,22 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use lowroad_config as config;
-use lowroad_config::{Name, PrefixSet, RequestPath, Root};
+use lowroad_config::{Name, PrefixSet};
 use lowroad_engine::ListenerId;
 use lowroad_engine::layer::Secured;
-use lowroad_http::encoding::EncodingSet;
+use lowroad_files::error_pages::ErrorPages;
 use lowroad_http::host;
+use lowroad_site_rules::{Bases, SiteRules};
+use lowroad_store::disk_cache::SiteIdentity;
 
 use crate::classes::Classes;
-use crate::compress;
 use crate::guard::Guard;
 use crate::listeners::Listeners;
-use crate::pages::Pages;
 use crate::programs::build::Opened;
 use crate::programs::routes::Routes;
 use crate::tls::{Offer, Tls};
 use earlier::EarlierSites;
-pub use folders::Below;
-use folders::Folders;
-use identity::{Bases, Identity};
-use lowroad_store::disk_cache::SiteIdentity;
-pub use patterns::{FormSet, HeaderPatterns, PathMatches, SitePatterns};
+use identity::Identity;
 
 /// All sites, by listener and host name.
 pub struct Sites {
@@ -58,30 +52,20 @@ pub struct Sites {
 
 /// One site.
 pub struct Site {
-    /// Begins the keys of its stored answers: another one for whatever differs in [`Identity`].
-    pub id: u32,
-    /// How to call it in logs: its first name, or its root.
-    pub label: String,
-    /// Its rules.
-    pub rules: config::Site,
-    /// Encodings that may be made of its files.
-    pub encodings: EncodingSet,
+    /// Its rules. Its number is another one for whatever differs in [`Identity`].
+    pub rules: Arc<SiteRules>,
     /// Pages for errors.
-    pub pages: Pages,
+    pub pages: ErrorPages,
     /// Paths that belong to programs.
     pub routes: Arc<Routes>,
     /// What stands before it, if anything does.
     pub guard: Option<Arc<Guard>>,
     /// Addresses that may purge.
     pub purge_from: PrefixSet,
-    /// Its rules for fields, by path.
-    pub header_patterns: HeaderPatterns,
     /// Paths may lead to others inside the server, or be for those only.
     pub leads_within: bool,
     /// Begins the keys of what is stored for it on a disk.
     pub stable: SiteIdentity,
-    patterns: SitePatterns,
-    folders: Folders,
     identity: Identity,
 }
 
@@ -132,12 +116,12 @@ impl Sites {
             let (id, routes, identity) = match earlier.take_continued(&identity) {
                 Some(old) => {
                     let identity = identity.continuing(&old.identity);
-                    (old.id, routes.storing_as(&old.routes), identity)
+                    (old.rules.id, routes.storing_as(&old.routes), identity)
                 }
                 None => (take_id(&mut id_next), routes, identity),
             };
             let guarded = earlier.with_names(rules);
-            let guarded = guarded.and_then(|old| Some((&old.rules, old.guard.as_ref()?)));
+            let guarded = guarded.and_then(|old| Some((&old.rules.config, old.guard.as_ref()?)));
             let guard = Guard::of(rules, guarded, |file| earlier.users(file))?;
             let routes = Arc::new(routes);
             all.push(Arc::new(Site::new(rules, identity, id, (routes, guard))));
@@ -171,7 +155,7 @@ impl Sites {
             Some(bases) => {
                 let (identity, id) = (site.identity.moved_to(bases), take_id(&mut id_next));
                 let kept = (site.routes.clone(), site.guard.clone());
-                Arc::new(Site::new(&site.rules, identity, id, kept))
+                Arc::new(Site::new(&site.rules.config, identity, id, kept))
             }
             None => site.clone(),
         };
@@ -217,7 +201,7 @@ impl Sites {
         names.resize_with(listeners.count(), Names::default);
         let places = listeners.places(&config.sites);
         for site in &all {
-            for id in places.of_site(&site.rules) {
+            for id in places.of_site(&site.rules.config) {
                 names[usize::from(id.0)].add(site);
             }
         }
@@ -235,7 +219,7 @@ impl Sites {
 
     /// Tells whether a key in the store is one of these sites'.
     pub fn key_filter(&self) -> impl Fn(&[u8]) -> bool {
-        let ids: HashSet<u32> = self.all.iter().map(|site| site.id).collect();
+        let ids: HashSet<u32> = self.all.iter().map(|site| site.rules.id).collect();
         move |key| {
             let id = key.first_chunk().map(|id| u32::from_le_bytes(*id));
             id.is_some_and(|id| ids.contains(&id))
@@ -296,7 +280,7 @@ impl Sites {
 
     /// Where requests in plain text for a site are sent to over TLS, without their path.
     pub fn over_tls(&self, site: &Site, host: &[u8]) -> Option<Vec<u8>> {
-        let named = site.rules.tls_addresses().first()?;
+        let named = site.rules.config.tls_addresses().first()?;
         let known = self.tls_ids.iter().find(|(address, _)| address == named);
         let port = known.map_or(named.port(), |(_, id)| self.address(*id).port());
         let mut url = [b"https://", host].concat();
@@ -321,7 +305,7 @@ impl Sites {
         // A client that names no host (RFC 9112 §3.2) gets the default site.
         if nameless || authority.is_empty() {
             let site = names.default.as_ref()?;
-            if !site.per_host() {
+            if !site.rules.per_host() {
                 return Some(Found { site, host_len: 0 });
             }
         }
@@ -333,8 +317,8 @@ impl Sites {
 
 impl Names {
     fn add(&mut self, site: &Arc<Site>) {
-        self.pass_through = self.pass_through.or(site.rules.pass_through);
-        for name in &site.rules.names {
+        self.pass_through = self.pass_through.or(site.rules.config.pass_through);
+        for name in &site.rules.config.names {
             match name {
                 Name::Exact(name) => {
                     self.exact.insert(name.as_bytes().into(), site.clone());
@@ -371,58 +355,24 @@ impl Site {
         id: u32,
         (routes, guard): (Arc<Routes>, Option<Arc<Guard>>),
     ) -> Site {
-        let base = &identity.base().path;
-        let encodings = compress::codings(&rules.compress.encodings);
-        let label = match rules.names.first() {
-            Some(Name::Exact(name) | Name::Wildcard(name)) => name.clone(),
-            _ if rules.root == Root::None => "any host".into(),
-            _ => base.display().to_string(),
-        };
+        let compiled = SiteRules::new(id, rules, identity.bases());
         Site {
-            id,
-            label,
-            rules: rules.clone(),
-            encodings,
-            pages: Pages::load(base, rules),
+            pages: ErrorPages::load(compiled.base(), rules),
+            rules: Arc::new(compiled),
             routes,
             guard,
             purge_from: PrefixSet::new(&rules.purge_from),
             leads_within: !rules.rewrites.is_empty()
                 || rules.aliases.iter().any(|alias| alias.internal),
             stable: identity.stable(),
-            header_patterns: HeaderPatterns::new(rules),
-            patterns: SitePatterns::new(rules),
-            folders: Folders::of(&identity),
             identity,
         }
-    }
-
-    /// The site's patterns that match a decoded path.
-    pub fn match_path<'a>(&'a self, path: &'a [u8]) -> PathMatches<'a> {
-        self.patterns.of(path, None)
-    }
-
-    /// The same for a path as a client sent it, which has encoded slashes or backslashes unless a file may have it.
-    #[inline]
-    pub fn match_request_path<'a>(
-        &'a self,
-        path: RequestPath<'a>,
-        is_for_files: bool,
-    ) -> PathMatches<'a> {
-        let raw = (!is_for_files).then_some(path.raw());
-        self.patterns.of(path.decoded(), raw)
-    }
-
-    /// Whether paths with encoded slashes or backslashes may be answered: no file has one.
-    #[inline]
-    pub fn takes_slashes(&self) -> bool {
-        !self.routes.is_empty() || !self.rules.redirects.is_empty()
     }
 
     /// The configured folders, if one is another by now and all can be served: it was replaced, or a
     /// symbolic link on the way to it leads elsewhere. Blocks on the disk.
     fn moved(&self) -> Option<Bases> {
-        let found = Bases::of(&self.rules).ok()?;
+        let found = Bases::of(&self.rules.config).ok()?;
         (found != *self.identity.bases()).then_some(found)
     }
 }

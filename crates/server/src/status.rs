@@ -127,10 +127,15 @@ fn programs(running: &Running, out: &mut String) {
     }
     for site in &running.sites.all {
         for text in site.guard.iter().flat_map(|guard| guard.status()) {
-            line(out, "rule", &format!("{} {text}", site.label));
+            line(out, "rule", &format!("{} {text}", site.rules.label));
         }
         for route in site.routes.iter() {
-            let mut text = format!("{} {}: {}", site.label, route.name(), route.counts.text());
+            let mut text = format!(
+                "{} {}: {}",
+                site.rules.label,
+                route.name(),
+                route.counts.text()
+            );
             if let Some(own) = route.handler.status() {
                 text.push_str(&format!(", {own}"));
             }

@@ -3,11 +3,12 @@
 //!
 //! Knows nothing of where the bytes come from.
 
-use super::SharedStore;
-use super::object::{Bytes, Content};
 use lowroad_cache::{PAGE, UNIT};
 use lowroad_engine::arena::{Block, Draft, PAGED_LEN_MIN};
 use lowroad_http::encoded::Encoded;
+
+use super::SharedStore;
+use super::object::{Bytes, Content};
 
 /// Head and body are stored side by side, and copied to be sent, if they are shorter than this. Of longer ones only the
 /// head is copied, which costs a few hundred instructions for the second piece (`docs/performance.md`).

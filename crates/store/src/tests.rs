@@ -1,5 +1,6 @@
 //! The store with its entries: purges, variants, what fills.
 
+use lowroad_cache::pattern::Pattern;
 use lowroad_cache::vary::Selecting;
 use lowroad_http::encoded::Encoder;
 use lowroad_http::status::Status;
@@ -7,7 +8,6 @@ use lowroad_http::status::Status;
 use super::filling::Filling;
 use super::validity::{Lifetime, Validity};
 use super::*;
-use lowroad_cache::pattern::Pattern;
 
 /// As a program's.
 const KEY: &[u8] = b"\x01\0\0\0\x01a/";

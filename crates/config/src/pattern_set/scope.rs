@@ -11,7 +11,7 @@ use crate::pattern::{Part, match_ends};
 pub(super) const SIBLINGS: [&[u8]; 3] = [b".br", b".zst", b".gz"];
 
 /// The forms of a path that a pattern is matched with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MatchScope {
     /// The path.
     Path,

@@ -6,6 +6,9 @@ use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::Failure;
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
+use lowroad_store::object::Kind;
+use lowroad_store::validity::Use;
+use lowroad_store::{Entry, ObjectArc};
 
 use super::asked::{Asked, Decision, Turn, WaitsFor, made};
 use super::inner;
@@ -20,9 +23,6 @@ use crate::dynamic::storing::{Stored, Way};
 use crate::programs::routes::Route;
 use crate::respond::Responder;
 use crate::sites::At;
-use lowroad_store::object::Kind;
-use lowroad_store::validity::Use;
-use lowroad_store::{Entry, ObjectArc};
 
 /// What is stored for a request, and how it may be used.
 type Found = (ObjectArc, Use);
@@ -261,7 +261,7 @@ impl<W: World> Lookup<'_, W> {
             return None;
         }
         let is_https = to.exchange.is_https();
-        let site = (asked.site.id, is_https);
+        let site = (asked.site.rules.id, is_https);
         if let Some(forwarded) = &to.exchange.forwarded
             && let Some(authority) = to.request.authority
             && let Some(complete) = forwarded.authority_with_port(authority, is_https)

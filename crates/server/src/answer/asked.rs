@@ -9,6 +9,8 @@ use lowroad_engine::stream::Receiver;
 use lowroad_http::forwarding::ForwardedRequest;
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::Status;
+use lowroad_site_rules::PathMatches;
+use lowroad_store::disk_cache::Recalled;
 
 use super::guarded::Passing;
 use super::inner::Inner;
@@ -16,8 +18,7 @@ use crate::access::Outcome as Logged;
 use crate::guard::{Rule, RuleInput};
 use crate::programs::routes::Route;
 use crate::respond::Responder;
-use crate::sites::{At, PathMatches, Site};
-use lowroad_store::disk_cache::Recalled;
+use crate::sites::{At, Site};
 
 /// What the decision came to.
 pub enum Decision {

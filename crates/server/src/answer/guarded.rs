@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use lowroad_config::Action;
 use lowroad_http::status::Status;
+use lowroad_site_rules::{FormSet, PathMatches};
 
 use super::world::{Step, World};
 use crate::guard::passwords::{Checked, Credentials};
 use crate::guard::{Guard, Rule, RuleInput, Sender};
 use crate::respond::{RETRY_AFTER, Responder};
-use crate::sites::{At, FormSet, PathMatches, Site};
+use crate::sites::{At, Site};
 use crate::softirq;
 
 /// Takes the client, and its request, from the reports of a trusted proxy.
@@ -91,7 +92,7 @@ pub fn pass(
         matches,
         before,
     } = passing;
-    let before = before.map(|path| at.site.match_path(path));
+    let before = before.map(|path| at.site.rules.match_path(path));
     let has_counted = |number| {
         let before = before.as_ref();
         before.is_some_and(|it| guard.has_pattern(number, it))

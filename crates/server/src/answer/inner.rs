@@ -135,7 +135,7 @@ impl<'a> Asked<'a> {
             false => Stage::Rewritten,
             true => Stage::Last,
         };
-        let rewrites = &self.site.rules.rewrites;
+        let rewrites = &self.site.rules.config.rewrites;
         self.matches.rewrites().find_map(|number| {
             let rewrite = rewrites.get(number)?;
             if rewrite.missing != missing {
@@ -159,7 +159,7 @@ impl<'a> Asked<'a> {
 
     /// Whether its path is below an alias that is not for clients.
     pub fn is_internal(&self) -> bool {
-        let alias = self.site.matched_alias(&self.matches, self.path);
+        let alias = self.site.rules.matched_alias(&self.matches, self.path);
         alias.is_some_and(|(alias, ..)| alias.internal)
     }
 }
@@ -172,7 +172,7 @@ pub fn internal<W: World>(
     asked: &Asked<'_>,
     to: &mut Responder<'_, '_>,
 ) -> Option<Decision> {
-    let (alias, ..) = asked.site.matched_alias(&asked.matches, asked.path)?;
+    let (alias, ..) = asked.site.rules.matched_alias(&asked.matches, asked.path)?;
     if !alias.internal {
         return None;
     }
@@ -221,7 +221,7 @@ pub fn follow<W: World>(
     let (target, stage) = match elsewhere {
         Elsewhere::Local(target) => (Some(target), Stage::AsAsked),
         Elsewhere::Path(target) => (Some(target), Stage::Named),
-        Elsewhere::File(file) => (asked.site.internal_path(&file), Stage::Last),
+        Elsewhere::File(file) => (asked.site.rules.internal_path(&file), Stage::Last),
     };
     let method = to.request.method;
     let mut failed = |detail: &str| {
@@ -294,7 +294,9 @@ fn lead<W: World>(
         host: asked.host,
         path,
         raw_path: inner.path(),
-        matches: site.match_request_path(RequestPath::new(inner.path(), path), is_for_files),
+        matches: site
+            .rules
+            .match_request_path(RequestPath::new(inner.path(), path), is_for_files),
         query: inner.query(),
         is_for_files,
         is_fallback: false,

@@ -3,25 +3,25 @@
 
 use std::sync::Arc;
 
+use lowroad_files::load::{Loaded, Want};
 use lowroad_http::encoding::{self, Encoding};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_log::Logger;
+use lowroad_store::key;
+use lowroad_store::object::Kind;
+use lowroad_store::{Entry, Object, ObjectArc};
 
 use super::asked::{Asked, Decision, WaitsFor, made};
 use super::inner;
 use super::world::{Fetched, Step, World};
 use crate::access::Outcome as Logged;
 use crate::guard::Rule;
-use crate::load::{Loaded, Want};
 use crate::programs::routes::Route;
 use crate::respond::Responder;
 use crate::sites::{At, Sites};
 use crate::softirq;
-use lowroad_store::key;
-use lowroad_store::object::Kind;
-use lowroad_store::{Entry, Object, ObjectArc};
 
 /// Finds what is stored, or has it fetched, or has a program asked.
 pub struct Lookup<'w, W> {
@@ -52,7 +52,7 @@ impl<W: World> Lookup<'_, W> {
         let leads_to_one = || {
             let fallback = asked.fallback(to);
             fallback.is_some_and(|(_, path)| {
-                let matches = asked.site.match_path(path.as_bytes());
+                let matches = asked.site.rules.match_path(path.as_bytes());
                 routes.of(&matches).is_some()
             })
         };
@@ -67,7 +67,7 @@ impl<W: World> Lookup<'_, W> {
     /// Answers with what is stored, or has it loaded.
     #[inline]
     pub fn serve(self, asked: &Asked<'_>, to: &mut Responder<'_, '_>) -> Decision {
-        key::write_of_file(self.key, asked.site.id, asked.host, asked.path);
+        key::write_of_file(self.key, asked.site.rules.id, asked.host, asked.path);
         let hash = self.world.hash(self.key);
         match self.world.find(hash, self.key) {
             Some(entry) if entry.base.validity.holds(to.exchange.now_ms) => {
@@ -163,7 +163,7 @@ impl<W: World> Lookup<'_, W> {
         let routes = &asked.site.routes;
         let (path, route): (&[u8], Option<&Arc<Route>>) = match kind {
             Kind::Index(path, _) => {
-                let matches = asked.site.match_path(path);
+                let matches = asked.site.rules.match_path(path);
                 let route = routes.of_request(&matches, to.request).ok().flatten();
                 (&**path, route)
             }
@@ -180,7 +180,8 @@ impl<W: World> Lookup<'_, W> {
         if is_missing
             && route.is_none()
             && let Some(path) = routes.remote_index(asked.path)
-            && let Some(route) = routes.of_remote_index(&asked.site.match_path(&path), to.request)
+            && let Some(route) =
+                routes.of_remote_index(&asked.site.rules.match_path(&path), to.request)
         {
             return self.ask(asked, &path, route, to);
         }
@@ -226,7 +227,7 @@ impl<W: World> Lookup<'_, W> {
             host: asked.host,
             path,
             raw_path: path,
-            matches: asked.site.match_path(path),
+            matches: asked.site.rules.match_path(path),
             query: asked.query,
             is_for_files: true,
             is_fallback: true,
@@ -250,9 +251,9 @@ impl<W: World> Lookup<'_, W> {
         base: Option<ObjectArc>,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
-        key::write_of_file(self.key, asked.site.id, asked.host, asked.path);
+        key::write_of_file(self.key, asked.site.rules.id, asked.host, asked.path);
         let want = Want {
-            site: asked.site.clone(),
+            rules: asked.site.rules.clone(),
             host: asked.host.into(),
             path: asked.path.into(),
             encoding,

@@ -6,19 +6,19 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use lowroad_engine::{Exchange, ExchangeId, ListenerId, Response, Unsent};
+use lowroad_files::load::Want;
 use lowroad_http::date;
 use lowroad_http::limits::Limits;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::version::Version;
+use lowroad_store::Entry;
+use lowroad_store::clock;
 
 use super::{CHALLENGES, Decider, Decision, Fetched, Recalling, Step, Web, World};
 use crate::access::Outcome as Logged;
 use crate::classes::Class;
 use crate::dynamic::calls::{Call, Called, Calls};
-use crate::load::Want;
 use crate::respond::Responder;
-use lowroad_store::Entry;
-use lowroad_store::clock;
 
 /// Longer answers are not offered.
 pub const OFFER_LEN_MAX: usize = 24 * 1024;

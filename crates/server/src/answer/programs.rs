@@ -10,6 +10,11 @@ use lowroad_http::method::Method;
 use lowroad_http::range::ByteRange;
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
+use lowroad_site_rules::SiteFields;
+use lowroad_store::Object;
+use lowroad_store::clock;
+use lowroad_store::filling::Filling;
+use lowroad_store::object::{self, Kind, Representation};
 
 use crate::dynamic::cache_status;
 use crate::dynamic::reply::Reply;
@@ -17,13 +22,8 @@ use crate::dynamic::storing::{Stored, Way};
 use crate::programs::faults::Fault;
 use crate::programs::routes::Route;
 use crate::respond::{Aside, Lines, Responder, append};
-use crate::site_fields::SiteFields;
 use crate::sites::At;
 use crate::softirq;
-use lowroad_store::Object;
-use lowroad_store::clock;
-use lowroad_store::filling::Filling;
-use lowroad_store::object::{self, Kind, Representation};
 
 /// A head to be written.
 struct Head<'a> {
@@ -153,7 +153,7 @@ impl Responder<'_, '_> {
     fn head(&mut self, at: At<'_>, route: &Route, head: &Head<'_>) -> bool {
         let status = head.status;
         let mut out = self.response.head_dated(status, head.fields.date());
-        let rules = SiteFields::new(at, status);
+        let rules = SiteFields::new(&at.site.rules, at.path, status);
         if rules.is_empty() {
             out.fields(head.fields);
         } else {

@@ -7,8 +7,14 @@ use std::sync::Arc;
 
 use lowroad_config::{Alias, Rewrite};
 use lowroad_engine::{Exchange, ExchangeId};
-
+use lowroad_files::load::{Loaded, Want};
 use lowroad_http::request::Request;
+use lowroad_site_rules::{FormSet, PathMatches};
+use lowroad_store::clock;
+use lowroad_store::disk_cache::{self, Recall};
+use lowroad_store::purging::Kind;
+use lowroad_store::validity::Use;
+use lowroad_store::{Entry, Object, ObjectArc};
 
 use super::asked::Asked;
 use crate::classes::{Chosen, Class};
@@ -18,16 +24,11 @@ use crate::dynamic::reuse::Key;
 use crate::dynamic::storing::Stored;
 use crate::guard::passwords::{Checked, Credentials, Passwords};
 use crate::guard::{Limit, Rule};
-use crate::load::{Loaded, Want};
 use crate::outcome::Outcome;
+use crate::outcome::Waiter;
 use crate::programs::counts::one;
 use crate::programs::routes::Route;
-use crate::sites::{FormSet, PathMatches, Site};
-use lowroad_store::clock;
-use lowroad_store::disk_cache::{self, Recall};
-use lowroad_store::purging::Kind;
-use lowroad_store::validity::Use;
-use lowroad_store::{Entry, Object, ObjectArc};
+use crate::sites::Site;
 
 /// Around a decision.
 pub trait World {
@@ -173,7 +174,7 @@ impl World for Calls {
     }
 
     fn fetch(&self, want: Want, id: ExchangeId) -> Fetched {
-        match self.fetcher.fetch(want, (self.post.clone(), id)) {
+        match self.fetcher.fetch(want, Waiter::new(self.post.clone(), id)) {
             Ok(()) => Fetched::Later,
             Err(_) => Fetched::Refused,
         }
@@ -200,7 +201,7 @@ impl World for Calls {
             lines: request.lines().into(),
             is_for_lines: recalling.is_for_lines,
         };
-        let waiter = (self.post.clone(), id);
+        let waiter = Waiter::new(self.post.clone(), id);
         self.fetcher.recall(recall, waiter).is_ok()
     }
 
@@ -224,9 +225,9 @@ impl World for Calls {
         let Some(tier) = self.store.tier() else {
             return false;
         };
-        let post = self.post.clone();
+        let waiter = Waiter::new(self.post.clone(), id);
         tier.when_purges_are_kept(Box::new(move |are_kept| {
-            post(id, Outcome::Purged { are_kept });
+            waiter.wake(Outcome::Purged { are_kept });
         }));
         true
     }
@@ -235,7 +236,7 @@ impl World for Calls {
     fn wait(&self, stored: Stored, id: ExchangeId) -> Option<Stored> {
         match stored.body {
             None => Some(stored),
-            Some(_) => stored.unless_quiet(|| (self.post.clone(), id)),
+            Some(_) => stored.unless_quiet(|| Waiter::new(self.post.clone(), id)),
         }
     }
 
@@ -260,8 +261,8 @@ impl World for Calls {
         if passwords.is_known(&credentials, clock::now_ms()) {
             return Some(Checked::Right);
         }
-        let post = self.post.clone();
-        let done = move |checked| post(id, Outcome::Checked(checked));
+        let waiter = Waiter::new(self.post.clone(), id);
+        let done = move |checked| waiter.wake(Outcome::Checked(checked));
         passwords.verify(credentials, client, done).err()
     }
 

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use lowroad_config::{Members, Name, PrefixSet};
 use lowroad_http::request::Request;
-
-use crate::field_map::FieldMap;
+use lowroad_site_rules::FieldMap;
 
 /// The properties of a request that classes match.
 pub(super) struct ClassInput<'a> {

@@ -9,9 +9,9 @@ use lowroad_config as config;
 use lowroad_config::{MatchScope, Pattern, PatternSet, PatternSetBuilder, PrefixMap};
 use lowroad_http::host;
 use lowroad_http::request::Request;
+use lowroad_site_rules::FieldMap;
 
 use super::conditions::{ClassConditions, ClassInput, HostMap};
-use crate::field_map::FieldMap;
 
 /// Classes by their conditions. Numbers are those of classes in the order in which they are tried.
 pub(super) struct ClassIndex {

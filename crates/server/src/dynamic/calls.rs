@@ -23,7 +23,15 @@ use lowroad_dynamic::interims::{Interims, PostInterim};
 use lowroad_dynamic::{Answering, Begun, Failure};
 use lowroad_engine::stream::Next;
 use lowroad_engine::{Exchange, ExchangeId, Local};
+use lowroad_files::fetch::Fetcher;
 use lowroad_http::request::Request;
+use lowroad_store::changes::Changes;
+use lowroad_store::clock;
+use lowroad_store::makings::{Role, Ticket};
+use lowroad_store::object::Kind;
+use lowroad_store::seen::Since;
+use lowroad_store::validity::Use;
+use lowroad_store::{Object, ObjectArc, SharedStore};
 use tokio::runtime::Handle;
 
 use crate::answer::Inner;
@@ -34,18 +42,11 @@ use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::{Key, Wants, is_plain_range};
 use crate::dynamic::storing::{Stored, Storing, Way};
 use crate::dynamic::validating::{self, Stale};
-use crate::fetch::Fetcher;
+use crate::outcome::Waiter;
 use crate::outcome::{Outcome, Post};
 use crate::programs::counts::one;
 use crate::programs::routes::{Route, Waits};
 use crate::sites::Site;
-use lowroad_store::changes::Changes;
-use lowroad_store::clock;
-use lowroad_store::makings::{Role, Ticket};
-use lowroad_store::object::Kind;
-use lowroad_store::seen::Since;
-use lowroad_store::validity::Use;
-use lowroad_store::{Object, ObjectArc, SharedStore};
 use request::{Conditions, request_of};
 use task::{Due, Running, Shared, Task, forget_changed, store};
 
@@ -64,7 +65,7 @@ pub struct Calls {
     /// What sites have stored.
     pub store: Arc<SharedStore>,
     /// Who loads it.
-    pub fetcher: Arc<Fetcher>,
+    pub fetcher: Arc<Fetcher<Waiter>>,
     /// Who keeps copies hears of purges here.
     pub changes: Arc<Changes>,
     /// What the site of the last call has.
@@ -324,7 +325,7 @@ impl Calls {
         }
         let makings = self.fetcher.makings();
         // What began before a purge is not for who came after it.
-        Some(makings.join(&key.job(purges), (self.post.clone(), id)))
+        Some(makings.join(&key.job(purges), Waiter::new(self.post.clone(), id)))
     }
 
     /// Whether others may wait for what comes of a request.

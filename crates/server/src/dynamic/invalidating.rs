@@ -11,13 +11,13 @@ use lowroad_dynamic::Fields;
 use lowroad_engine::Exchange;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
-
-use crate::programs::routes::Route;
-use crate::sites::Site;
 use lowroad_store::changes::Changes;
 use lowroad_store::disk_cache::{self, SiteIdentity};
 use lowroad_store::purging::{Kind, Purge};
 use lowroad_store::{SharedStore, key};
+
+use crate::programs::routes::Route;
+use crate::sites::Site;
 
 /// What a request may change.
 pub struct Changed {
@@ -48,7 +48,7 @@ impl Changed {
         let forwarded = exchange.forwarded.as_ref();
         let complete = forwarded.and_then(|it| it.authority_with_port(authority, is_https));
         Some(Changed {
-            site_id: site.id,
+            site_id: site.rules.id,
             stable: site.stable,
             is_https,
             authority: complete.unwrap_or_else(|| authority.into()).into(),

@@ -7,6 +7,7 @@
 pub mod cache_status;
 pub mod calls;
 pub mod elsewhere;
+mod heads;
 pub mod invalidating;
 mod objects;
 pub mod purge;

@@ -4,23 +4,24 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lowroad_dynamic::{Content, Failure, Loading, Objects, Response};
+use lowroad_files::fetch::Fetcher;
+use lowroad_files::load::Want;
 use lowroad_http::encoding::Encoding;
+use lowroad_store::clock;
+use lowroad_store::{ObjectArc, SharedStore, key};
 use tokio::sync::oneshot;
 
 use crate::dynamic::reply::Reply;
-use crate::fetch::Fetcher;
-use crate::load::Want;
 use crate::outcome::Outcome;
+use crate::outcome::Waiter;
 use crate::sites::Site;
-use lowroad_store::clock;
-use lowroad_store::{ObjectArc, SharedStore, key};
 
 /// The objects of one site, for one host.
 #[derive(Clone)]
 pub struct SiteObjects {
     pub site: Arc<Site>,
     pub store: Arc<SharedStore>,
-    pub fetcher: Arc<Fetcher>,
+    pub fetcher: Arc<Fetcher<Waiter>>,
     /// The normalised host name, where each has a folder of its own; else empty.
     pub host: Box<[u8]>,
 }
@@ -29,14 +30,14 @@ impl SiteObjects {
     /// What is stored for a path, if it can be trusted; else how it is fetched.
     fn find(&self, path: &[u8]) -> Result<ObjectArc, Want> {
         let mut key = Vec::new();
-        key::write_of_file(&mut key, self.site.id, &self.host, path);
+        key::write_of_file(&mut key, self.site.rules.id, &self.host, path);
         let hash = self.store.hash(&key);
         let base = match self.store.find(hash, &key) {
             Some(entry) if entry.base.validity.holds(clock::now_ms()) => return Ok(entry.base),
             stale => stale.map(|entry| entry.base),
         };
         Err(Want {
-            site: self.site.clone(),
+            rules: self.site.rules.clone(),
             host: self.host.clone(),
             path: path.into(),
             encoding: Encoding::Identity,
@@ -48,7 +49,7 @@ impl SiteObjects {
 
     /// Whether a path belongs to a program: the file there, if there is one, is its source.
     fn is_routed(&self, path: &[u8]) -> bool {
-        self.site.routes.of(&self.site.match_path(path)).is_some()
+        self.site.rules.has_route(path)
     }
 
     /// What is stored for a path that is no program's, if it can be trusted.
@@ -77,7 +78,8 @@ impl SiteObjects {
             }
         };
         let nobody = lowroad_engine::ExchangeId::NOBODY;
-        self.fetcher.fetch(want, (Arc::new(reply), nobody)).ok()?;
+        let waiter = Waiter::new(Arc::new(reply), nobody);
+        self.fetcher.fetch(want, waiter).ok()?;
         loaded.await.ok()
     }
 

@@ -14,13 +14,7 @@ use lowroad_http::date;
 use lowroad_http::encoded::Encoded;
 use lowroad_http::fields::FieldNames;
 use lowroad_http::status::Status;
-
-use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::{Judge, Judged, Key, Wants, is_plain_range};
-use crate::heads;
-use crate::outcome::{Outcome, Waiter};
-use crate::programs::routes::Route;
-use crate::sites::{At, Site};
+use lowroad_site_rules::SiteFields;
 use lowroad_store::clock;
 use lowroad_store::filling::Filling;
 use lowroad_store::makings::Makings;
@@ -29,6 +23,13 @@ use lowroad_store::place::{self, Placed};
 use lowroad_store::seen::Since;
 use lowroad_store::validity::{Lifetime, Validity};
 use lowroad_store::{Object, ObjectArc, SharedStore};
+
+use crate::dynamic::heads;
+use crate::dynamic::reply::Reply;
+use crate::dynamic::reuse::{Judge, Judged, Key, Wants, is_plain_range};
+use crate::outcome::{Outcome, Waiter};
+use crate::programs::routes::Route;
+use crate::sites::Site;
 
 mod fill;
 mod on_disk;
@@ -115,13 +116,13 @@ impl Stored {
         };
         let joins = matches!(self.way, Way::Hit | Way::Shared);
         if let Some(body) = self.body.take_if(|_| joins) {
-            let (later, (post, id)) = (self.without_body(), waiter());
+            let (later, waiter) = (self.without_body(), waiter());
             let tell = Box::new(move |body: Option<Reader>| {
                 let outcome = match body {
                     None => Outcome::Alone,
                     body => Outcome::Stored(Stored { body, ..later }),
                 };
-                post(id, outcome);
+                waiter.wake(outcome);
             });
             self.body = Some(filling.wait(body, clock::now_ms(), tell)?);
         }
@@ -270,12 +271,9 @@ impl Storing {
         let judge = self.judge();
         let selecting = judge.selecting(fields, lines)?;
         let Judged { lifetime, left_out } = judge.lifetime(status, fields).ok()?;
-        let at = At {
-            site: &self.site,
-            path,
-        };
+        let rules = SiteFields::new(&self.site.rules, path, status);
         let head = Head {
-            built: heads::of_program(status, fields, &left_out, at),
+            built: heads::of_program(status, fields, &left_out, &rules),
             about: About {
                 modified_s: representation.modified.get(),
                 lifetime,
@@ -315,16 +313,13 @@ impl Storing {
         path: &[u8],
         (judged, selecting): (Judged, Selecting),
     ) -> Head {
-        let at = At {
-            site: &self.site,
-            path,
-        };
+        let rules = SiteFields::new(&self.site.rules, path, status);
         // Where there is no Last-Modified, conditions compare with the time at which it was made (RFC 9111 §4.3.2).
         let date = fields.date().map(|date| &date[..]);
         let modified = fields.values("Last-Modified").next().or(date);
         let now_s = (clock::unix_ns() / 1_000_000_000) as u64;
         Head {
-            built: heads::of_program(status, fields, &judged.left_out, at),
+            built: heads::of_program(status, fields, &judged.left_out, &rules),
             about: About {
                 modified_s: modified.and_then(|value| date::parse(value, now_s)),
                 lifetime: judged.lifetime,

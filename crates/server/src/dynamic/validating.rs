@@ -7,16 +7,15 @@ use lowroad_dynamic::{Failure, Fields};
 use lowroad_http::fields::{FieldNames, Known, Lines, Name};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
+use lowroad_site_rules::SiteFields;
+use lowroad_store::clock;
+use lowroad_store::object::{Kind, Representation};
+use lowroad_store::{Object, ObjectArc};
 
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Wants;
 use crate::dynamic::storing::{Stored, Storing, Way};
 use crate::programs::compressing::{self, fields::names_coding};
-use crate::site_fields::SiteFields;
-use crate::sites::At;
-use lowroad_store::clock;
-use lowroad_store::object::{Kind, Representation};
-use lowroad_store::{Object, ObjectArc};
 
 /// The field lines by which an origin is asked whether a stored response holds, or for the part of it that is missing; empty
 /// if it has no validators.
@@ -176,12 +175,9 @@ pub(super) fn renew(
     request: (&[u8], &[u8]),
 ) -> Option<ObjectArc> {
     let representation = stale.representation()?;
-    let at = At {
-        site: &storing.site,
-        path: request.0,
-    };
     // The stored lifetime is the rules', not the origin's own.
-    let rules = SiteFields::new(at, representation.head.status());
+    let status = representation.head.status();
+    let rules = SiteFields::new(&storing.site.rules, request.0, status);
     if rules.change_lifetime() && !news.give_lifetime() {
         return None;
     }

@@ -4,20 +4,11 @@
 use std::collections::HashMap;
 
 use lowroad_config as config;
-use lowroad_config::{MatchScope, Pattern, PrefixMap};
+use lowroad_config::PrefixMap;
 use lowroad_http::method::Method;
+use lowroad_site_rules::{DistinctPatterns, FormSet, PathMatches};
 
 use super::RuleInput;
-use crate::sites::{FormSet, PathMatches};
-
-/// The different patterns of access rules, in the order of their first rules. A rule that refuses is also for what lies
-/// below its paths, so its pattern differs from the same one of another rule.
-pub struct RulePatterns<'r> {
-    /// The patterns, with their scopes.
-    pub patterns: Vec<(&'r Pattern, MatchScope)>,
-    /// The index of each rule's pattern.
-    pattern_of: Vec<usize>,
-}
 
 /// Access rules by pattern and by client address.
 pub(super) struct RuleIndex {
@@ -60,38 +51,13 @@ impl PatternRules {
     }
 }
 
-impl<'r> RulePatterns<'r> {
-    /// The patterns of these rules.
-    pub fn new(rules: &'r [config::Rule]) -> RulePatterns<'r> {
-        let mut indexes: HashMap<(String, bool), usize> = HashMap::new();
-        let mut patterns = Vec::new();
-        let pattern_of = rules.iter().map(|rule| {
-            let refuses = rule.action.refuses();
-            let scope = match refuses {
-                true => MatchScope::Access,
-                false => MatchScope::Path,
-            };
-            let key = (rule.pattern.to_string(), refuses);
-            *indexes.entry(key).or_insert_with(|| {
-                patterns.push((&rule.pattern, scope));
-                patterns.len() - 1
-            })
-        });
-        let pattern_of = pattern_of.collect();
-        RulePatterns {
-            patterns,
-            pattern_of,
-        }
-    }
-}
-
 impl RuleIndex {
     /// For rules in their order.
     pub(super) fn new(rules: &[config::Rule]) -> RuleIndex {
-        let patterns = RulePatterns::new(rules);
+        let patterns = DistinctPatterns::of_rules(rules);
         let mut index = RuleIndex {
             by_pattern: vec![PatternRules::default(); patterns.patterns.len()],
-            pattern_of: patterns.pattern_of,
+            pattern_of: patterns.index_of,
             by_address: PrefixMap::default(),
         };
         for (number, rule) in rules.iter().enumerate() {
@@ -151,7 +117,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::sites::SitePatterns;
+    use lowroad_site_rules::SitePatterns;
 
     #[test]
     fn rules_for_other_methods_are_not_looked_at() {

@@ -18,12 +18,11 @@ use lowroad_config as config;
 use lowroad_config::{Action, ClientField, PrefixSet};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
+use lowroad_site_rules::{FormSet, PathMatches};
 
-use crate::sites::{FormSet, PathMatches};
 use forwarded::Unreadable;
 pub use forwarded::{ForwardedClient, Sender};
 use index::RuleIndex;
-pub use index::RulePatterns;
 pub use limit::Limit;
 use passwords::Passwords;
 

@@ -12,7 +12,6 @@ use lowroad_http::target;
 use lowroad_page::Page;
 
 use super::variants;
-use crate::files;
 
 /// What the name of a page's source ends with.
 const PAGE_SUFFIX: &str = ".lrp";
@@ -99,7 +98,7 @@ impl Site<'_> {
         names.sort();
         for name in names {
             let path = [at, name.as_bytes()].concat();
-            if files::is_hidden(&path) || name.as_bytes().contains(&b'\\') {
+            if lowroad_site_rules::is_hidden(&path) || name.as_bytes().contains(&b'\\') {
                 continue; // no request leads there
             }
             let from = folder.join(&name);

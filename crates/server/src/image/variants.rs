@@ -8,14 +8,13 @@ use std::path::Path;
 use lowroad_bare::archive::NewVariant;
 use lowroad_config as config;
 use lowroad_engine::file::digest_bytes;
+use lowroad_files::etag;
+use lowroad_files::heads::{self, HeadFacts};
+use lowroad_files::{compress, mime};
 use lowroad_http::encoded::Section;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::h1::put_encoded;
-
-use crate::etag;
-use crate::heads::{self, HeadFacts};
-use crate::sites::HeaderPatterns;
-use crate::{compress, mime};
+use lowroad_site_rules::HeaderPatterns;
 use lowroad_store::clock;
 
 /// What is compressed here; a zstd sibling is taken, but not made: all who accept it accept brotli.

@@ -17,12 +17,13 @@ use lowroad_config as config;
 use lowroad_dynamic::{Begun, Content, Failure, Handler, Request, Response};
 use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_engine::stream::{Next, Receiver, stream};
+use lowroad_files::compress::flowing::Encoder;
 use lowroad_http::encoding::{self, Encoding, EncodingSet};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 use lowroad_http::values::Values;
+use lowroad_site_rules::content_codings;
 
-use crate::compress::{self, flowing::Encoder};
 use crate::programs::counts::one;
 use flow::Flow;
 
@@ -93,7 +94,7 @@ impl Compressing {
         }
         Arc::new(Compressing {
             inner,
-            codings: compress::codings(codings),
+            codings: content_codings(codings),
             len_min: site.len_min,
             compressors: compressors.clone(),
         })

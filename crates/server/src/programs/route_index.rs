@@ -4,20 +4,11 @@
 use std::collections::HashMap;
 
 use lowroad_config as config;
-use lowroad_config::{Conditions, Pattern};
+use lowroad_config::Conditions;
 use lowroad_http::request::Request;
+use lowroad_site_rules::{DistinctPatterns, FieldMap, PathMatches};
 
 use super::conditions::{has_wildcard, request_cookies};
-use crate::field_map::FieldMap;
-use crate::sites::PathMatches;
-
-/// The different patterns of routes, in the order of their first routes.
-pub struct RoutePatterns<'r> {
-    /// Each pattern once.
-    pub patterns: Vec<&'r Pattern>,
-    /// The index of each route's pattern.
-    pattern_of: Vec<usize>,
-}
 
 /// The numbers of routes, by pattern and by condition.
 #[derive(Default)]
@@ -38,36 +29,16 @@ struct PatternRoutes {
     by_method: HashMap<String, Vec<usize>>,
 }
 
-impl<'r> RoutePatterns<'r> {
-    /// The patterns of these routes.
-    pub fn new(routes: &'r [config::Route]) -> RoutePatterns<'r> {
-        let mut indexes = HashMap::new();
-        let mut patterns = Vec::new();
-        let pattern_of = routes.iter().map(|route| {
-            let text = route.pattern.to_string();
-            *indexes.entry(text).or_insert_with(|| {
-                patterns.push(&route.pattern);
-                patterns.len() - 1
-            })
-        });
-        let pattern_of = pattern_of.collect();
-        RoutePatterns {
-            patterns,
-            pattern_of,
-        }
-    }
-}
-
 impl RouteIndex {
     /// For routes in their order.
     pub(super) fn new(routes: &[config::Route]) -> RouteIndex {
-        let patterns = RoutePatterns::new(routes);
+        let patterns = DistinctPatterns::of_routes(routes);
         let mut index = RouteIndex::default();
         index
             .0
             .resize_with(patterns.patterns.len(), PatternRoutes::default);
         for (number, route) in routes.iter().enumerate() {
-            let of_pattern = &mut index.0[patterns.pattern_of[number]];
+            let of_pattern = &mut index.0[patterns.index_of[number]];
             let first = match route.missing {
                 true => &mut of_pattern.first_missing,
                 false => &mut of_pattern.first,
@@ -163,7 +134,7 @@ mod tests {
 
     use super::super::conditions::hold;
     use super::*;
-    use crate::sites::SitePatterns;
+    use lowroad_site_rules::SitePatterns;
 
     /// A site with routes of these keys.
     fn site(routes: impl IntoIterator<Item = String>) -> config::Site {

@@ -13,13 +13,13 @@ use lowroad_dynamic::spool::Spools;
 use lowroad_dynamic::{Handler, Response};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
+use lowroad_site_rules::PathMatches;
 
 use crate::dynamic::elsewhere::{self, Elsewhere};
 use crate::programs::conditions;
 use crate::programs::counts::{Counts, one};
 use crate::programs::faults::Faults;
 use crate::programs::route_index::RouteIndex;
-use crate::sites::PathMatches;
 
 /// Paths that a program answers for.
 pub struct Route {

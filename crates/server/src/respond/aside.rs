@@ -7,9 +7,9 @@ use lowroad_engine::Head;
 use lowroad_http::encoded::Section;
 use lowroad_http::fields::{Fields, Known, Name};
 use lowroad_http::status::Status;
+use lowroad_site_rules::SiteFields;
 
 use crate::dynamic::{cache_status, elsewhere};
-use crate::site_fields::SiteFields;
 use crate::sites::At;
 
 /// What is said.
@@ -47,7 +47,7 @@ impl OfProgram<'_> {
     /// Puts what the file says about its bytes, and all else that the program says.
     pub fn put(&self, status: Status, of_file: Section<'_>, head: &mut Head<'_>) {
         let has_type = self.content_type().is_some();
-        let rules = SiteFields::new(self.at, status);
+        let rules = SiteFields::new(&self.at.site.rules, self.at.path, status);
         for (name, value) in of_file.fields() {
             let is_said = match name {
                 Name::Known(Known::ContentType) => !has_type,

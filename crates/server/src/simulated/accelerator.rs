@@ -14,23 +14,24 @@ use lowroad_engine::mailbox::Mailbox;
 use lowroad_engine::sim::{Faults, Shared, SimDriver};
 use lowroad_engine::worker::{Message, Worker, WorkerMessage};
 use lowroad_engine::{Driver, ListenerId, Local};
+use lowroad_files::fetch::Fetcher;
+use lowroad_files::load::Loader;
 use lowroad_log::{Level, Logger, Target, Writer};
+use lowroad_store::SharedStore;
+use lowroad_store::changes::Changes;
+use lowroad_store::clock;
 use lowroad_testkit::origin::Asked;
 
 use super::WORLD;
 use crate::answer::Web;
 use crate::cache_counters::CacheCounters;
 use crate::dynamic::calls::Calls;
-use crate::fetch::Fetcher;
 use crate::limits;
 use crate::listeners::Listeners;
-use crate::load::Loader;
+use crate::outcome::Waiter;
 use crate::programs::build::Programs;
 use crate::sites::Sites;
 use crate::tls::Tls;
-use lowroad_store::SharedStore;
-use lowroad_store::changes::Changes;
-use lowroad_store::clock;
 
 /// Where clients come to. Nobody is there.
 const ADDRESS: &str = "192.0.2.1:80";
@@ -66,7 +67,7 @@ struct Peers {
 struct Parts {
     sites: Arc<Sites>,
     store: Arc<SharedStore>,
-    fetcher: Arc<Fetcher>,
+    fetcher: Arc<Fetcher<Waiter>>,
     changes: Arc<Changes>,
     logger: Logger,
 }

@@ -28,7 +28,10 @@ impl<'b> EarlierSites<'b> {
         for site in &before.all {
             let same_key = earlier.left.entry(site.identity.key()).or_default();
             same_key.push(site);
-            let names = (site.rules.names.as_slice(), site.rules.listen.as_slice());
+            let names = (
+                site.rules.config.names.as_slice(),
+                site.rules.config.listen.as_slice(),
+            );
             earlier.by_names.entry(names).or_insert(site);
             let guard = site.guard.iter();
             let users = guard.flat_map(|guard| guard.passwords());

@@ -2,13 +2,10 @@
 //! another, of a later configuration, if both are the same in this. Knows nothing of the store.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
 use lowroad_config as config;
-use lowroad_config::{Name, OriginUrl, Root, RouteTo};
-
+use lowroad_config::{Name, OriginUrl, RouteTo};
+use lowroad_site_rules::Bases;
 use lowroad_store::disk_cache::{SiteIdentity, site_identity};
 
 /// What makes the stored responses of a site what they are.
@@ -32,24 +29,6 @@ struct What {
     /// What the routes name.
     modules: Vec<config::Module>,
     databases: Vec<config::Database>,
-}
-
-/// The folder that contains everything of a site, when it was looked up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Base {
-    /// Without symbolic links.
-    pub path: PathBuf,
-    /// Device and inode; `None` if it went away meanwhile.
-    file: Option<(u64, u64)>,
-}
-
-/// All folders of a site.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bases {
-    /// Contains everything but what is in aliases.
-    root: Base,
-    /// Of the aliases, in their order.
-    aliases: Vec<Base>,
 }
 
 impl Identity {
@@ -147,50 +126,6 @@ impl Identity {
     pub fn bases(&self) -> &Bases {
         &self.what.bases
     }
-
-    /// The folder that contains everything but what is in aliases.
-    pub fn base(&self) -> &Base {
-        &self.what.bases.root
-    }
-
-    /// The folders of its aliases, in their order.
-    pub fn aliases(&self) -> &[Base] {
-        &self.what.bases.aliases
-    }
-}
-
-impl Bases {
-    /// Where the folders of a site really are.
-    ///
-    /// # Errors
-    /// When one can't be served; the text says which and why.
-    pub fn of(rules: &config::Site) -> io::Result<Bases> {
-        let root = match &rules.root {
-            Root::Folder(folder) | Root::PerHost { prefix: folder, .. } => Base::of(folder)?,
-            Root::None => Base::none(),
-        };
-        let aliases = rules.aliases.iter().map(|alias| Base::of(&alias.folder));
-        let aliases = aliases.collect::<io::Result<_>>()?;
-        Ok(Bases { root, aliases })
-    }
-}
-
-impl Base {
-    fn of(folder: &Path) -> io::Result<Base> {
-        let found = folder.canonicalize().and_then(readable);
-        found.map_err(|error| {
-            let text = format!("the folder {} can't be served: {error}", folder.display());
-            io::Error::new(error.kind(), text)
-        })
-    }
-
-    /// No folder: there is nothing at its path.
-    fn none() -> Base {
-        Base {
-            path: PathBuf::from("/nonexistent"),
-            file: None,
-        }
-    }
 }
 
 /// A route without what bounds its requests, and who of several gets one: no stored response depends on that. What is added to
@@ -242,27 +177,11 @@ fn servers_of(route: &config::Route) -> Option<Vec<OriginUrl>> {
     }
 }
 
-fn readable(path: PathBuf) -> io::Result<Base> {
-    if !path.metadata()?.is_dir() {
-        return Err(io::Error::new(
-            io::ErrorKind::NotADirectory,
-            "it is not a folder",
-        ));
-    }
-    std::fs::read_dir(&path)?;
-    Ok(Base {
-        file: file_of(&path),
-        path,
-    })
-}
-
-fn file_of(folder: &Path) -> Option<(u64, u64)> {
-    folder.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+
     use lowroad_config::{Config, parse};
 
     /// The identity of the one site of this configuration.

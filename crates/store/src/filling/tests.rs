@@ -3,11 +3,12 @@
 use std::sync::mpsc;
 use std::task::Waker;
 
-use super::*;
-use crate::disk_cache::LateReaders;
 use lowroad_engine::stream::{Receiver, stream};
 use lowroad_http::encoded::Encoder;
 use lowroad_http::status::Status;
+
+use super::*;
+use crate::disk_cache::LateReaders;
 
 const BODY_LEN_MAX: usize = 1 << 20;
 

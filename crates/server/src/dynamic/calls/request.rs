@@ -77,7 +77,7 @@ pub fn request_of(
         local: call.local,
         secured: exchange.secured.clone(),
         forwarded: exchange.forwarded.clone(),
-        root: call.site.folder(call.host),
+        root: call.site.rules.folder(call.host),
         objects,
         body: Body {
             len: exchange.body_len,
@@ -90,10 +90,14 @@ pub fn request_of(
 
 /// What few programs ask for.
 fn extra_of(call: &Call<'_>) -> Extra {
-    let alias = call.site.alias(call.path).map(|(alias, folder, _)| Alias {
-        path_len: alias.path.len(),
-        folder: folder.clone(),
-    });
+    let alias = call
+        .site
+        .rules
+        .alias(call.path)
+        .map(|(alias, folder, _)| Alias {
+            path_len: alias.path.len(),
+            folder: folder.clone(),
+        });
     let shown = call.is_user.then(|| Credentials::of(call.request));
     Extra {
         alias,

@@ -8,6 +8,8 @@ use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::{Answering, Failure};
 use lowroad_engine::ExchangeId;
 use lowroad_http::status::Status;
+use lowroad_store::SharedStore;
+use lowroad_store::makings::{Makings, Ticket};
 use tokio::task::AbortHandle;
 
 use crate::dynamic::invalidating::Changed;
@@ -18,8 +20,6 @@ use crate::dynamic::validating::Stale;
 use crate::outcome::{Outcome, Post, Waiter};
 use crate::programs::counts::one;
 use crate::programs::routes::{Route, Waits};
-use lowroad_store::SharedStore;
-use lowroad_store::makings::{Makings, Ticket};
 
 /// How long equal requests wait for the head of the first response, before each is put to the program.
 const SHARED_WAIT: Duration = Duration::from_secs(5);
@@ -176,8 +176,8 @@ impl Shared {
 
     fn tell(&mut self, outcome: impl Fn() -> Outcome) {
         let waiting = self.ticket.take().map(|ticket| self.makings.end(&ticket));
-        for (post, id) in waiting.into_iter().flatten() {
-            post(id, outcome());
+        for waiter in waiting.into_iter().flatten() {
+            waiter.wake(outcome());
         }
     }
 }

@@ -2,12 +2,11 @@
 //! and §12.5.5.
 
 use lowroad_dynamic::{Fields, Response};
+use lowroad_files::mime;
 use lowroad_http::conditional;
 use lowroad_http::encoding::Encoding;
 use lowroad_http::fields::{Known, Name};
 use lowroad_http::status::Status;
-
-use crate::mime;
 
 /// A part, a body that is encoded already, and one whose sum is told.
 const KEEP_AS_IT_IS: [&str; 6] = [

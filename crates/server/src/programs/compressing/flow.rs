@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use lowroad_engine::concurrency::Permit;
 use lowroad_engine::stream::{Next, Receiver, Sender};
-
-use crate::compress::flowing::Encoder;
+use lowroad_files::compress::flowing::Encoder;
 
 /// How much waits on the way to the reader.
 pub const WAITING_LEN_MAX: usize = 64 << 10;
@@ -98,7 +97,7 @@ impl Flow {
         }
         for piece in bytes.chunks(PIECE_LEN) {
             self.encoder.write(piece)?;
-            if self.encoder.len() >= GIVEN_LEN {
+            if self.encoder.output_len() >= GIVEN_LEN {
                 self.give().await?;
             }
             if bytes.len() > PIECE_LEN {

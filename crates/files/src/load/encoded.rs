@@ -5,15 +5,15 @@ use std::sync::Arc;
 use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
+use lowroad_store::ObjectArc;
+use lowroad_store::object::{Representation, Sources};
 
 use super::made::Made;
 use super::{Loader, Taken, Want, place_of, sibling};
 use crate::compress;
 use crate::etag;
-use crate::files::{Folder, Place};
+use crate::folder::{Folder, Place};
 use crate::heads::HeadFacts;
-use lowroad_store::ObjectArc;
-use lowroad_store::object::{Representation, Sources};
 
 impl Loader {
     /// An encoding of what `want.base` holds.
@@ -46,7 +46,7 @@ impl Loader {
         if file.stamp != stamp {
             return Err(Status::SERVICE_UNAVAILABLE);
         }
-        let content = self.tag_digest(&want.site, &file);
+        let content = self.tag_digest(&want.rules, &file);
         let content = content.map_err(|_| Status::SERVICE_UNAVAILABLE)?;
         let etag = content.map_or_else(|| etag::from_stamp(&stamp), etag::from_content);
         let etag = etag::with_encoding(&etag, want.encoding);
@@ -85,9 +85,9 @@ impl Loader {
     }
 
     fn open_sibling(&self, want: &Want, sources: &Sources) -> Result<OpenFile, Status> {
-        let (site, path) = (&want.site, file_path(want, sources));
-        let below = site.below(&want.host, &path);
-        let folder = Folder::open(below.base, &below.folder, site.rules.symlinks)?;
+        let (rules, path) = (&want.rules, file_path(want, sources));
+        let below = rules.below(&want.host, &path);
+        let folder = Folder::open(below.base, &below.folder, rules.config.symlinks)?;
         let relative = below.relative();
         match folder.find(&sibling(&relative, want.encoding))?.place {
             Place::File(file) => Ok(file),

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use lowroad_config::{self as config, Symlinks};
 use lowroad_engine::file::{OpenFile, Stamp};
 
-use crate::files::{self, Folder, Place};
+use crate::folder::{self, Folder, Place};
 use crate::mime;
 
 /// A larger page is not taken.
@@ -19,7 +19,7 @@ const PAGE_LEN_MAX: u64 = 1 << 20;
 
 /// An error page.
 #[derive(Clone)]
-pub struct Page {
+pub struct ErrorPage {
     /// Its Content-Type.
     pub content_type: Arc<str>,
     /// Its bytes.
@@ -28,24 +28,24 @@ pub struct Page {
 }
 
 /// The pages of a site.
-pub struct Pages {
+pub struct ErrorPages {
     base: PathBuf,
     symlinks: Symlinks,
     /// By status, relative to `base`.
     files: Vec<(u16, PathBuf)>,
     types: Vec<(String, String)>,
-    pages: RwLock<BTreeMap<u16, Page>>,
+    pages: RwLock<BTreeMap<u16, ErrorPage>>,
 }
 
-impl Pages {
+impl ErrorPages {
     /// Reads the pages that a site names; paths are relative to `base`.
-    pub fn load(base: &Path, rules: &config::Site) -> Pages {
+    pub fn load(base: &Path, rules: &config::Site) -> ErrorPages {
         let file = |path: &String| PathBuf::from(path.trim_start_matches('/'));
         let files = rules
             .error_pages
             .iter()
             .map(|(status, path)| (*status, file(path)));
-        let pages = Pages {
+        let pages = ErrorPages {
             base: base.to_path_buf(),
             symlinks: rules.symlinks,
             files: files.collect(),
@@ -83,7 +83,7 @@ impl Pages {
     }
 
     /// The site's own page for a status.
-    pub fn find(&self, status: u16) -> Option<Page> {
+    pub fn find(&self, status: u16) -> Option<ErrorPage> {
         self.pages
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -92,14 +92,14 @@ impl Pages {
     }
 
     /// The page in a file, if there is one that can be taken.
-    fn read(&self, path: &Path) -> Result<Option<Page>, Unsettled> {
+    fn read(&self, path: &Path) -> Result<Option<ErrorPage>, Unsettled> {
         let Some(file) = self
             .open(path)
             .filter(|file| file.stamp.len <= PAGE_LEN_MAX)
         else {
             return Ok(None);
         };
-        let file = files::at_rest(Arc::new(file)).map_err(|_| Unsettled)?;
+        let file = folder::at_rest(Arc::new(file)).map_err(|_| Unsettled)?;
         if file.stamp.len > PAGE_LEN_MAX {
             return Ok(None);
         }
@@ -111,7 +111,7 @@ impl Pages {
         let name = path.as_os_str().as_encoded_bytes();
         let content_type = mime::content_type(name, &self.types).into();
         let stamp = file.stamp;
-        Ok(read.ok().map(|()| Page {
+        Ok(read.ok().map(|()| ErrorPage {
             content_type,
             body: body.into(),
             stamp,

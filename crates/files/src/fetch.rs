@@ -6,25 +6,38 @@ use lowroad_engine::background::contain;
 use lowroad_engine::helpers::{Helpers, QueueFull};
 use lowroad_http::encoding::Encoding;
 use lowroad_http::status::Status;
-
-use crate::load::{Loaded, Loader, Want};
-use crate::outcome::{Outcome, Waiter};
 use lowroad_store::disk_cache::{Recall, Recalled};
 use lowroad_store::makings::{Job, Makings, Ticket};
 use lowroad_store::object::Kind;
 use lowroad_store::validity::Validity;
 use lowroad_store::{Object, ObjectArc};
 
-/// Has objects loaded.
-pub struct Fetcher {
-    loader: Arc<Loader>,
-    helpers: Helpers,
-    makings: Arc<Makings<Waiter>>,
+use crate::load::{Loaded, Loader, Want};
+
+/// Waits for what a helper finds.
+pub trait FetchWaiter: Send + 'static {
+    /// Takes what was found. Called once, on a helper thread.
+    fn receive(self, fetched: Fetched);
 }
 
-impl Fetcher {
+/// What a helper found.
+pub enum Fetched {
+    /// What there is at a path.
+    Loaded(Loaded),
+    /// What the disk cache had is in memory now, if it had something.
+    Recalled(Recalled),
+}
+
+/// Has objects loaded by helper threads, each once for all that wait for it.
+pub struct Fetcher<W> {
+    loader: Arc<Loader>,
+    helpers: Helpers,
+    makings: Arc<Makings<W>>,
+}
+
+impl<W: FetchWaiter> Fetcher<W> {
     /// A fetcher that loads on these helpers.
-    pub fn new(loader: Arc<Loader>, helpers: Helpers) -> Fetcher {
+    pub fn new(loader: Arc<Loader>, helpers: Helpers) -> Fetcher<W> {
         Fetcher {
             loader,
             helpers,
@@ -33,7 +46,7 @@ impl Fetcher {
     }
 
     /// What is being made, by helpers or by programs.
-    pub fn makings(&self) -> &Arc<Makings<Waiter>> {
+    pub fn makings(&self) -> &Arc<Makings<W>> {
         &self.makings
     }
 
@@ -46,7 +59,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// When too many jobs wait.
-    pub fn fetch(self: &Arc<Self>, want: Want, waiter: Waiter) -> Result<(), QueueFull> {
+    pub fn fetch(self: &Arc<Self>, want: Want, waiter: W) -> Result<(), QueueFull> {
         self.makings.share(job_of(&want), waiter, |ticket| {
             let fetcher = self.clone();
             self.helpers.submit(move || fetcher.work(&want, &ticket))
@@ -57,7 +70,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// When too many jobs wait.
-    pub fn recall(self: &Arc<Self>, recall: Recall, waiter: Waiter) -> Result<(), QueueFull> {
+    pub fn recall(self: &Arc<Self>, recall: Recall, waiter: W) -> Result<(), QueueFull> {
         self.makings
             .share(job_of_recall(&recall), waiter, |ticket| {
                 let fetcher = self.clone();
@@ -73,8 +86,8 @@ impl Fetcher {
                 recalled = tier.recall(store, recall);
             }
         });
-        for (post, id) in self.makings.end(ticket) {
-            post(id, Outcome::Recalled(recalled));
+        for waiter in self.makings.end(ticket) {
+            waiter.receive(Fetched::Recalled(recalled));
         }
     }
 
@@ -89,8 +102,8 @@ impl Fetcher {
             })
         });
         let loaded = Loaded::of(want, object);
-        for (post, id) in self.makings.end(ticket) {
-            post(id, Outcome::Loaded(loaded.clone()));
+        for waiter in self.makings.end(ticket) {
+            waiter.receive(Fetched::Loaded(loaded.clone()));
         }
     }
 }

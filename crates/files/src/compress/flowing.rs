@@ -82,7 +82,7 @@ impl Encoder {
     }
 
     /// How much has come out.
-    pub fn len(&self) -> usize {
+    pub fn output_len(&self) -> usize {
         match self {
             Encoder::Gzip(encoder) => encoder.get_ref().len(),
             Encoder::Zstd(encoder) => encoder.get_ref().len(),
@@ -150,7 +150,7 @@ mod tests {
                 encoder.write(part).expect("memory");
                 encoder.flush().expect("memory");
                 plain.extend_from_slice(part);
-                assert!(part.is_empty() || encoder.len() > 0);
+                assert!(part.is_empty() || encoder.output_len() > 0);
                 sent.append(&mut encoder.take());
                 assert_eq!(decoded(encoding, &sent), plain, "{encoding:?}");
             }

@@ -4,16 +4,11 @@
 //! answer has, then what is said about the bytes, then their length.
 
 use lowroad_config as config;
-use lowroad_dynamic::Fields;
-use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_http::date;
 use lowroad_http::encoded::{Encoded, Encoder};
 use lowroad_http::encoding::Encoding;
-use lowroad_http::fields::FieldNames;
 use lowroad_http::status::Status;
-
-use crate::site_fields::SiteFields;
-use crate::sites::{At, HeaderPatterns};
+use lowroad_site_rules::{HeaderPatterns, SiteFields};
 
 /// What a head says.
 pub struct HeadFacts<'a> {
@@ -81,51 +76,6 @@ pub fn build(
         }
     }
     head.finish(facts.len)
-}
-
-/// Builds the head of a program's response, with a date to be overwritten, without Content-Length; `left_out` are
-/// fields that are not stored.
-pub fn of_program(
-    status: Status,
-    fields: &Fields,
-    left_out: &FieldNames,
-    at: At<'_>,
-) -> (Vec<u8>, Encoded) {
-    let mut head = Encoder::start(status);
-    if let Some(date) = fields.date() {
-        head.set_date(date);
-    }
-    // Its age counts on from what the program said.
-    let kept =
-        |name: &str| !is(name, TAG_FIELD) && !is(name, "Age") && !left_out.has(name.as_bytes());
-    let rules = SiteFields::new(at, status);
-    let has = |name: &str| fields.values(name).next().is_some();
-    let fields = || {
-        let kept = fields.iter().filter(|(name, _)| kept(name));
-        kept.filter(|(name, value)| rules.keeps(name, value))
-    };
-    for (name, value) in fields().filter(|(name, _)| !is_about_bytes(name)) {
-        head.field(name, value);
-    }
-    for (name, value) in rules.added(has) {
-        head.field(name, value.as_bytes());
-    }
-    head.begin_content();
-    for (name, value) in fields().filter(|(name, _)| is_about_bytes(name)) {
-        head.field(name, value);
-    }
-    head.finish_open()
-}
-
-/// Whether a field says something about the bytes, which 304 leaves out (RFC 9110 §15.4.5).
-fn is_about_bytes(name: &str) -> bool {
-    const ABOUT: [&str; 4] = [
-        "Content-Encoding",
-        "Content-Language",
-        "Content-Type",
-        "Accept-Ranges",
-    ];
-    ABOUT.iter().any(|known| is(name, known))
 }
 
 fn is(name: &str, known: &str) -> bool {

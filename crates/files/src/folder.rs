@@ -8,7 +8,7 @@ mod rest;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lowroad_config::Symlinks;
 use lowroad_engine::file::{OpenFile, Stamp};
@@ -216,42 +216,9 @@ pub fn status_of(error: Errno) -> Status {
     }
 }
 
-/// Whether a path names something that is not for clients: a name that begins with a dot, other
-/// than the registered `.well-known` (RFC 8615) at the top.
-pub fn is_hidden(path: &[u8]) -> bool {
-    let mut segments = path
-        .split(|b| *b == b'/')
-        .filter(|segment| !segment.is_empty());
-    let first = segments.next().unwrap_or(b"");
-    (first.starts_with(b".") && first != b".well-known")
-        || segments.any(|segment| segment.starts_with(b"."))
-}
-
-/// A decoded request path as a path relative to the site's folder.
-pub fn relative(path: &[u8]) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    let trimmed = path.strip_prefix(b"/").unwrap_or(path);
-    PathBuf::from(std::ffi::OsStr::from_bytes(trimmed))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hidden_names() {
-        for (path, want) in [
-            ("/a/b", false),
-            ("/.git/config", true),
-            ("/a/.b/c", true),
-            ("/.well-known/x", false),
-            ("/.well-known/.x", true),
-            ("/a/.well-known/x", true),
-            ("/a.b", false),
-        ] {
-            assert_eq!(is_hidden(path.as_bytes()), want, "{path}");
-        }
-    }
 
     #[test]
     fn step_by_step_is_as_strict_as_openat2() {

@@ -7,20 +7,20 @@ use lowroad_cache::vary::Selecting;
 use lowroad_engine::file::OpenFile;
 use lowroad_http::encoding::EncodingSet;
 use lowroad_http::status::Status;
-
-use crate::heads::{self, HeadFacts};
-use crate::sites::Site;
+use lowroad_site_rules::SiteRules;
 use lowroad_store::object::{Bytes, Content, Kind, Representation, Sources};
 use lowroad_store::place::{self, Placed, Unplaced};
 use lowroad_store::validity::Validity;
 use lowroad_store::watch::Trust;
 use lowroad_store::{Object, SharedStore};
 
+use crate::heads::{self, HeadFacts};
+
 /// What is known of a representation before it has a place.
 #[derive(Clone)]
 pub(super) struct About<'a> {
     pub facts: &'a HeadFacts<'a>,
-    pub site: &'a Site,
+    pub rules: &'a SiteRules,
     /// Encodings to be had besides this one.
     pub encodings: EncodingSet,
     /// The files behind it.
@@ -40,7 +40,8 @@ pub(super) struct Made {
 impl About<'_> {
     /// The body stays in its file.
     pub fn in_file(&self, file: Arc<OpenFile>) -> Made {
-        let (bytes, head) = heads::build(self.facts, &self.site.rules, &self.site.header_patterns);
+        let (bytes, head) =
+            heads::build(self.facts, &self.rules.config, &self.rules.header_patterns);
         self.made(Placed {
             bytes: Bytes::Heap(Box::new(bytes.into())),
             head,
@@ -57,7 +58,7 @@ impl About<'_> {
         store: &SharedStore,
         fill: impl FnOnce(&mut [u8]) -> Result<(), Unplaced>,
     ) -> Result<Made, Unplaced> {
-        let head = heads::build(self.facts, &self.site.rules, &self.site.header_patterns);
+        let head = heads::build(self.facts, &self.rules.config, &self.rules.header_patterns);
         let len = self.facts.len as usize; // bounded by who asks, far below 2^64
         Ok(self.made(place::in_memory(
             store,

@@ -8,8 +8,7 @@ use std::ops::Range;
 use lowroad_config as config;
 use lowroad_config::{MatchScope, PatternSet, PatternSetBuilder, RouteTo, slash_forms};
 
-use crate::guard::RulePatterns;
-use crate::programs::route_index::RoutePatterns;
+use crate::distinct_patterns::DistinctPatterns;
 
 /// The kind of rule that a pattern belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +28,8 @@ pub struct SitePatterns {
     set: PatternSet,
     /// For each [`PatternKind`]: the numbers of its patterns.
     ranges: [Range<u32>; KINDS],
+    /// For each pattern of routes: whether one of them takes requests for files.
+    routed: Vec<bool>,
 }
 
 /// The patterns of a site that match a path, computed on first use.
@@ -79,18 +80,11 @@ impl FormSet {
     }
 }
 
-/// The patterns that select the fields of a site's responses.
-pub struct HeaderPatterns {
-    set: PatternSet,
-    /// The patterns of `cache_control` come first.
-    cache_control_count: usize,
-}
-
 impl SitePatterns {
     /// Collects the patterns of a site.
     pub fn new(site: &config::Site) -> SitePatterns {
         let mut builder = NumberedBuilder::default();
-        let access = RulePatterns::new(&site.access);
+        let access = DistinctPatterns::of_rules(&site.access);
         for (pattern, scope) in &access.patterns {
             builder.patterns.add(pattern, *scope);
         }
@@ -108,19 +102,29 @@ impl SitePatterns {
             builder.patterns.add_capturing(&rewrite.from);
         }
         builder.end(PatternKind::Rewrite, site.rewrites.len());
-        let routes = RoutePatterns::new(&site.routes).patterns;
-        for pattern in &routes {
-            builder.patterns.add(pattern, MatchScope::Script);
+        let routes = DistinctPatterns::of_routes(&site.routes);
+        for (pattern, scope) in &routes.patterns {
+            builder.patterns.add(pattern, *scope);
         }
-        builder.end(PatternKind::Route, routes.len());
+        builder.end(PatternKind::Route, routes.patterns.len());
         for alias in &site.aliases {
             builder.patterns.add_folder(&alias.path);
         }
         builder.end(PatternKind::Alias, site.aliases.len());
+        let mut routed = vec![false; routes.patterns.len()];
+        for (route, index) in site.routes.iter().zip(&routes.index_of) {
+            routed[*index] |= !route.missing;
+        }
         SitePatterns {
+            routed,
             set: builder.patterns.build(indexes(site)),
             ranges: builder.ranges,
         }
+    }
+
+    /// Whether a route of a pattern, one of [`PathMatches::routes`], takes requests for files.
+    pub fn is_routed(&self, pattern: usize) -> bool {
+        self.routed.get(pattern).is_some_and(|routed| *routed)
     }
 
     /// Matches a decoded path with the patterns; `raw_path` is given if slashes or backslashes in it were encoded.
@@ -154,7 +158,7 @@ fn path_forms<'p>(path: &'p [u8], raw_path: &'p [u8]) -> impl Iterator<Item = Ve
 }
 
 impl PathMatches<'_> {
-    /// The indexes of the access rules' patterns, as [`RulePatterns`] lists them.
+    /// The indexes of the access rules' patterns, as [`DistinctPatterns::of_rules`] lists them.
     pub fn access_patterns(&self) -> impl Iterator<Item = usize> {
         self.of_kind(PatternKind::AccessRule)
     }
@@ -197,7 +201,7 @@ impl PathMatches<'_> {
         self.of_kind(PatternKind::Rewrite)
     }
 
-    /// The indexes of the routes' patterns, as [`RoutePatterns`] lists them.
+    /// The indexes of the routes' patterns, as [`DistinctPatterns::of_routes`] lists them.
     pub fn routes(&self) -> impl Iterator<Item = usize> {
         self.of_kind(PatternKind::Route)
     }
@@ -229,33 +233,6 @@ impl PathMatches<'_> {
             },
             Some(raw_path) => self.patterns.match_forms(self.path, raw_path),
         })
-    }
-}
-
-impl HeaderPatterns {
-    /// Collects the patterns of a site.
-    pub fn new(site: &config::Site) -> HeaderPatterns {
-        let mut patterns = PatternSetBuilder::default();
-        for rule in &site.cache_control {
-            patterns.add(&rule.pattern, MatchScope::Path);
-        }
-        for rule in &site.headers {
-            patterns.add(&rule.pattern, MatchScope::Path);
-        }
-        HeaderPatterns {
-            set: patterns.build([]),
-            cache_control_count: site.cache_control.len(),
-        }
-    }
-
-    /// The numbers of the first `cache_control` and of all header rules for a decoded path.
-    pub fn of(&self, path: &[u8]) -> (Option<usize>, Vec<usize>) {
-        let found = self.set.matches(path);
-        let numbers = found.iter().map(|number| *number as usize);
-        let (cache_control, headers): (Vec<usize>, Vec<usize>) =
-            numbers.partition(|number| *number < self.cache_control_count);
-        let headers = headers.into_iter().map(|it| it - self.cache_control_count);
-        (cache_control.first().copied(), headers.collect())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where a site's files are: below its root, which may have a folder for each host, and below folders elsewhere that are at
 //! some of its paths. Knows what a path leads to, and not what is there.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,9 +10,8 @@ use lowroad_config as config;
 use lowroad_config::Root;
 use lowroad_http::target;
 
-use super::identity::{Base, Identity};
-use super::{PathMatches, Site};
-use crate::files;
+use crate::bases::{Base, Bases};
+use crate::{PathMatches, SiteRules};
 
 /// Folders of a site, without symbolic links.
 pub struct Folders {
@@ -34,28 +34,28 @@ pub struct Below<'s, 'p> {
 }
 
 impl Folders {
-    pub(super) fn of(identity: &Identity) -> Folders {
+    pub(crate) fn new(bases: &Bases) -> Folders {
         let path = |base: &Base| base.path.as_path().into();
         Folders {
-            base: path(identity.base()),
-            aliases: identity.aliases().iter().map(path).collect(),
+            base: path(&bases.root),
+            aliases: bases.aliases.iter().map(path).collect(),
         }
     }
 }
 
 impl Below<'_, '_> {
     /// Whether it is no file of the site for clients, because of a name that begins with a dot.
-    pub fn is_hidden(&self, site: &Site) -> bool {
-        self.is_hidden && !site.rules.hidden
+    pub fn is_hidden(&self, rules: &SiteRules) -> bool {
+        self.is_hidden && !rules.config.hidden
     }
 
     /// The rest as a path.
     pub fn relative(&self) -> PathBuf {
-        files::relative(self.rest)
+        relative_path(self.rest)
     }
 }
 
-impl Site {
+impl SiteRules {
     /// The folder that contains everything of this site but what is in aliases.
     pub fn base(&self) -> &Path {
         &self.folders.base
@@ -76,7 +76,7 @@ impl Site {
                 base: self.base(),
                 folder: self.host_folder(host),
                 rest: path,
-                is_hidden: files::is_hidden(path),
+                is_hidden: is_hidden(path),
             },
         }
     }
@@ -93,7 +93,7 @@ impl Site {
         path: &'p [u8],
     ) -> Option<(&config::Alias, &Arc<Path>, &'p [u8])> {
         let within = matches.aliases().filter_map(|number| {
-            let alias = self.rules.aliases.get(number)?;
+            let alias = self.config.aliases.get(number)?;
             let base = self.folders.aliases.get(number)?;
             Some((alias, base, alias.within(path)?))
         });
@@ -102,7 +102,7 @@ impl Site {
 
     /// The path, percent-encoded, of a file by its absolute path, if it is in the folder of an internal alias.
     pub fn internal_path(&self, file: &[u8]) -> Option<Vec<u8>> {
-        let aliases = self.rules.aliases.iter().zip(&self.folders.aliases);
+        let aliases = self.config.aliases.iter().zip(&self.folders.aliases);
         let mut internal = aliases.filter(|(alias, _)| alias.internal);
         let (alias, rest) = internal.find_map(|(alias, real)| {
             let within = |folder: &Path| {
@@ -121,7 +121,7 @@ impl Site {
 
     /// The folder of a host, relative to [`Site::base`]; empty where all hosts share one.
     fn host_folder(&self, host: &[u8]) -> PathBuf {
-        match &self.rules.root {
+        match &self.config.root {
             Root::None | Root::Folder(_) => PathBuf::new(),
             Root::PerHost { suffix, .. } => {
                 // A normalised host name has no slash and is not made of dots.
@@ -142,6 +142,43 @@ impl Site {
     /// Whether each host has a folder of its own.
     #[inline]
     pub fn per_host(&self) -> bool {
-        matches!(self.rules.root, Root::PerHost { .. })
+        matches!(self.config.root, Root::PerHost { .. })
+    }
+}
+
+/// Whether a path names something that is not for clients: a name that begins with a dot, other
+/// than the registered `.well-known` (RFC 8615) at the top.
+pub fn is_hidden(path: &[u8]) -> bool {
+    let mut segments = path
+        .split(|b| *b == b'/')
+        .filter(|segment| !segment.is_empty());
+    let first = segments.next().unwrap_or(b"");
+    (first.starts_with(b".") && first != b".well-known")
+        || segments.any(|segment| segment.starts_with(b"."))
+}
+
+/// A decoded request path as a path relative to the site's folder.
+fn relative_path(path: &[u8]) -> PathBuf {
+    let trimmed = path.strip_prefix(b"/").unwrap_or(path);
+    PathBuf::from(OsStr::from_bytes(trimmed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_names() {
+        for (path, want) in [
+            ("/a/b", false),
+            ("/.git/config", true),
+            ("/a/.b/c", true),
+            ("/.well-known/x", false),
+            ("/.well-known/.x", true),
+            ("/a/.well-known/x", true),
+            ("/a.b", false),
+        ] {
+            assert_eq!(is_hidden(path.as_bytes()), want, "{path}");
+        }
     }
 }

@@ -8,9 +8,10 @@ use std::path::Path;
 use lowroad_http::error_page::escape;
 use lowroad_http::status::Status;
 use lowroad_http::target::{decode, encode_path};
+use lowroad_site_rules::is_hidden;
 use rustix::fs::FileType;
 
-use crate::files::{Folder, is_hidden};
+use crate::folder::Folder;
 
 /// Names listed at most; a larger folder's page says that it is cut.
 const NAMES_MAX: usize = 10_000;
@@ -74,7 +75,7 @@ fn read(folder: &Folder, relative: &Path, hidden: bool) -> Result<(Vec<Line>, bo
             FileType::RegularFile => false,
             // Of a link its target counts; the rest of a large folder costs no system call a name.
             _ => match folder.find(&relative.join(std::ffi::OsStr::from_bytes(name))) {
-                Ok(resolved) => matches!(resolved.place, crate::files::Place::Folder),
+                Ok(resolved) => matches!(resolved.place, crate::folder::Place::Folder),
                 Err(_) => continue,
             },
         };
@@ -94,14 +95,14 @@ fn lines(folder: &Folder, relative: &Path, names: FirstNames) -> Vec<Line> {
             continue;
         };
         lines.push(match resolved.place {
-            crate::files::Place::Folder => Line {
+            crate::folder::Place::Folder => Line {
                 name: name.into(),
                 folder: true,
                 len: 0,
                 modified_s: 0,
                 linked: resolved.linked,
             },
-            crate::files::Place::File(file) => Line {
+            crate::folder::Place::File(file) => Line {
                 name: name.into(),
                 folder: false,
                 len: file.stamp.len,

@@ -5,8 +5,7 @@ pub mod flowing;
 
 use std::io::{self, Write};
 
-use lowroad_config as config;
-use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_http::encoding::Encoding;
 
 /// brotli's quality, 0 to 11: beyond 6 it takes several times as long for a few per cent.
 const BROTLI_QUALITY: i32 = 6;
@@ -14,17 +13,6 @@ const BROTLI_QUALITY: i32 = 6;
 const ZSTD_LEVEL: i32 = 12;
 /// brotli's window as a power of two; what every decoder must support is 24 (RFC 7932 §9.1).
 const BROTLI_WINDOW: i32 = 22;
-
-/// The codings that a configuration names.
-pub fn codings(named: &[config::Encoding]) -> EncodingSet {
-    named.iter().fold(EncodingSet::EMPTY, |codings, coding| {
-        codings.with(match coding {
-            config::Encoding::Br => Encoding::Brotli,
-            config::Encoding::Zstd => Encoding::Zstd,
-            config::Encoding::Gzip => Encoding::Gzip,
-        })
-    })
-}
 
 /// The body in this encoding, or `None` if that would not save at least a twentieth.
 ///

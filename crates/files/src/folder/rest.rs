@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use lowroad_engine::file::{OpenFile, Stamp, digest};
 use lowroad_http::status::Status;
-
 use lowroad_store::clock;
 
 /// A file that changed within this time is watched for a moment before it is taken: it may be in

@@ -13,19 +13,19 @@ use lowroad_config::EntityTags;
 use lowroad_engine::file::{OpenFile, Stamp, digest_bytes};
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
-
-use self::made::{About, Made, bare, keeps, refused};
-use crate::etag::{self, ContentDigests};
-use crate::files::{self, Folder, Place};
-use crate::heads::HeadFacts;
-use crate::sites::{Below, Site};
-use crate::{listing, mime};
+use lowroad_site_rules::{Below, SiteRules};
 use lowroad_store::changes::Changes;
 use lowroad_store::clock;
 use lowroad_store::object::{Kind, Sources};
 use lowroad_store::place::Unplaced;
 use lowroad_store::watch::{Trust, Watcher};
 use lowroad_store::{Object, ObjectArc, SharedStore};
+
+use self::made::{About, Made, bare, keeps, refused};
+use crate::etag::{self, ContentDigests};
+use crate::folder::{self, Folder, Place};
+use crate::heads::HeadFacts;
+use crate::{listing, mime};
 
 /// How often a file is read that changes while it is read.
 const TAKES_MAX: usize = 3;
@@ -36,8 +36,8 @@ const TEMPLATE_SUFFIX: &[u8] = b".lrp";
 
 /// What is wanted.
 pub struct Want {
-    /// Of which site.
-    pub site: Arc<Site>,
+    /// The rules of its site.
+    pub rules: Arc<SiteRules>,
     /// The normalised host name, where each has a folder of its own; else empty.
     pub host: Box<[u8]>,
     /// The decoded path.
@@ -175,9 +175,9 @@ impl Loader {
     }
 
     fn identity(&self, want: &Want, checked_ms: u64) -> Result<ObjectArc, Status> {
-        let rules = &want.site.rules;
-        let below = want.site.below(&want.host, &want.path);
-        if below.is_hidden(&want.site) {
+        let config = &want.rules.config;
+        let below = want.rules.below(&want.host, &want.path);
+        if below.is_hidden(&want.rules) {
             return Err(Status::NOT_FOUND);
         }
         let relative = below.relative();
@@ -189,7 +189,7 @@ impl Loader {
         };
         // Watched before it is looked at: what changes in between is noticed.
         let trust = self.trust(&below, within);
-        let folder = Folder::open(below.base, &below.folder, rules.symlinks)?;
+        let folder = Folder::open(below.base, &below.folder, config.symlinks)?;
         let resolved = match folder.find(&relative) {
             Ok(resolved) => resolved,
             Err(denied) if denied.status == Status::NOT_FOUND => {
@@ -245,9 +245,9 @@ impl Loader {
         trust: Trust,
         checked_ms: u64,
     ) -> Result<ObjectArc, Status> {
-        let rules = &want.site.rules;
+        let config = &want.rules.config;
         let mut trust = trust;
-        for name in &rules.index {
+        for name in &config.index {
             let relative = relative.join(name);
             let resolved = match folder.find(&relative) {
                 Ok(resolved) => resolved,
@@ -262,7 +262,7 @@ impl Loader {
             };
             let path = [&want.path, name.as_bytes()].concat();
             let trust = trust.filter(|_| !resolved.linked);
-            if want.site.routes.of(&want.site.match_path(&path)).is_some() {
+            if want.rules.has_route(&path) {
                 let kind = Kind::Index(path.into(), want.key[..].into());
                 return Ok(ObjectArc::new(bare(kind, trust, checked_ms)));
             }
@@ -279,11 +279,11 @@ impl Loader {
                 checked_ms,
             );
         }
-        if !rules.listing {
+        if !config.listing {
             let kind = Kind::NoIndex(want.key[..].into());
             return Ok(ObjectArc::new(bare(kind, trust, checked_ms)));
         }
-        let (page, linked) = listing::page(folder, relative, &want.path, rules.hidden)?;
+        let (page, linked) = listing::page(folder, relative, &want.path, config.hidden)?;
         let trust = trust.filter(|_| !linked);
         let facts = HeadFacts {
             path: &want.path,
@@ -313,7 +313,7 @@ impl Loader {
     ) -> About<'a> {
         About {
             facts,
-            site: &want.site,
+            rules: &want.rules,
             encodings,
             sources,
             key: &want.key,
@@ -333,13 +333,13 @@ impl Loader {
         if found.path.ends_with(TEMPLATE_SUFFIX) {
             return Err(Status::NOT_FOUND);
         }
-        let site = &want.site;
-        let content_type = mime::content_type(&found.path, &site.rules.types);
+        let rules = &want.rules;
+        let content_type = mime::content_type(&found.path, &rules.config.types);
         let coding = mime::coding(&found.path);
         let mut found = found;
         for _ in 0..TAKES_MAX {
-            found.file = files::at_rest(found.file)?;
-            let (sources, linked) = self.sources(site, folder, &found);
+            found.file = folder::at_rest(found.file)?;
+            let (sources, linked) = self.sources(rules, folder, &found);
             if linked {
                 found.trust = None;
             }
@@ -356,11 +356,11 @@ impl Loader {
             }
             let stamp = found.file.stamp;
             let encodings = match coding {
-                Encoding::Identity => self.encodings(site, &content_type, &sources),
+                Encoding::Identity => self.encodings(rules, &content_type, &sources),
                 _ => EncodingSet::EMPTY,
             };
-            let Ok(content) = self.tag_digest(site, &found.file) else {
-                found.file = files::as_it_is(&found.file)?;
+            let Ok(content) = self.tag_digest(rules, &found.file) else {
+                found.file = folder::as_it_is(&found.file)?;
                 continue;
             };
             let etag = content.map_or_else(|| etag::from_stamp(&stamp), etag::from_content);
@@ -379,7 +379,7 @@ impl Loader {
                 Taken::Made(made) => {
                     return Ok(ObjectArc::new(made.object(found.trust, checked_ms)));
                 }
-                Taken::Changed => found.file = files::as_it_is(&found.file)?,
+                Taken::Changed => found.file = folder::as_it_is(&found.file)?,
             }
         }
         // Whoever writes it all the time can't have it served without mixing versions.
@@ -388,15 +388,15 @@ impl Loader {
 
     /// The stamps of a file and of its precompressed siblings that are not older than it; and
     /// whether one of these can change without a word to who watches the folder.
-    fn sources(&self, site: &Site, folder: &Folder, found: &Found) -> (Sources, bool) {
+    fn sources(&self, rules: &SiteRules, folder: &Folder, found: &Found) -> (Sources, bool) {
         let mut any_linked = false;
         let mut sources = Sources {
             original: Some(found.file.stamp),
             siblings: [None; 3],
             index: found.index.clone(),
         };
-        if site.rules.compress.precompressed {
-            for encoding in site.encodings.iter() {
+        if rules.config.compress.precompressed {
+            for encoding in rules.encodings.iter() {
                 let sibling = folder.stamp(&sibling(&found.relative, encoding));
                 let Some((stamp, linked)) = sibling else {
                     continue;
@@ -412,14 +412,14 @@ impl Loader {
     }
 
     /// The encodings to be had: of siblings, and those worth making.
-    fn encodings(&self, site: &Site, content_type: &str, sources: &Sources) -> EncodingSet {
+    fn encodings(&self, rules: &SiteRules, content_type: &str, sources: &Sources) -> EncodingSet {
         let len = sources.original.map_or(0, |stamp| stamp.len);
-        let compress = &site.rules.compress;
+        let compress = &rules.config.compress;
         let makes = compress.enabled
             && (compress.len_min..=self.object_len_max).contains(&len)
             && mime::compresses(content_type);
         let mut encodings = EncodingSet::EMPTY;
-        for encoding in site.encodings.iter() {
+        for encoding in rules.encodings.iter() {
             if makes || place_of(encoding).is_some_and(|at| sources.siblings[at].is_some()) {
                 encodings.insert(encoding);
             }
@@ -428,9 +428,9 @@ impl Loader {
     }
 
     /// The digest of a file's content, where its tag is made of that.
-    fn tag_digest(&self, site: &Site, file: &OpenFile) -> io::Result<Option<u128>> {
+    fn tag_digest(&self, rules: &SiteRules, file: &OpenFile) -> io::Result<Option<u128>> {
         let is_read = file.stamp.len <= self.object_len_max;
-        let is_wanted = site.rules.etag == EntityTags::Content;
+        let is_wanted = rules.config.etag == EntityTags::Content;
         if is_wanted || is_read && !etag::is_certain(&file.stamp) {
             return self.digests.digest(file).map(Some);
         }

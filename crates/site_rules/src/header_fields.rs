@@ -1,10 +1,10 @@
 //! A site's rules for the fields of its responses (`[[site.header]]`, `hsts`), applied alike to files, responses of programs
 //! and origins, redirects and refusals.
 
-use lowroad_config::Site;
+use lowroad_config::{self as config, MatchScope, PatternSet, PatternSetBuilder, Site};
 use lowroad_http::status::Status;
 
-use crate::sites::{At, HeaderPatterns};
+use crate::SiteRules;
 
 /// The rules for one response, in the form in which they apply.
 #[derive(Default)]
@@ -18,18 +18,25 @@ pub struct SiteFields<'a> {
     defaults: Vec<FieldLine<'a>>,
 }
 
+/// The patterns that select the fields of a site's responses.
+pub struct HeaderPatterns {
+    set: PatternSet,
+    /// The patterns of `cache_control` come first.
+    cache_control_count: usize,
+}
+
 /// Name and value.
 type FieldLine<'a> = (&'a str, &'a str);
 
 impl<'a> SiteFields<'a> {
     /// The rules for a response at a path. Refusals have no lifetime by a rule: how long to keep a file says nothing about
     /// how long to keep its absence.
-    pub fn new(at: At<'a>, status: Status) -> SiteFields<'a> {
-        let site = &at.site.rules;
+    pub fn new(rules: &'a SiteRules, path: &[u8], status: Status) -> SiteFields<'a> {
+        let site = &rules.config;
         if site.headers.is_empty() {
             return SiteFields::default();
         }
-        let (_, numbers) = at.site.header_patterns.of(at.path);
+        let (_, numbers) = rules.header_patterns.of(path);
         let mut fields = SiteFields::of_rules(site, &numbers);
         if status.code() >= 400 {
             fields.take_out("Cache-Control");
@@ -117,6 +124,33 @@ impl<'a> SiteFields<'a> {
     }
 }
 
+impl HeaderPatterns {
+    /// Collects the patterns of a site.
+    pub fn new(site: &config::Site) -> HeaderPatterns {
+        let mut patterns = PatternSetBuilder::default();
+        for rule in &site.cache_control {
+            patterns.add(&rule.pattern, MatchScope::Path);
+        }
+        for rule in &site.headers {
+            patterns.add(&rule.pattern, MatchScope::Path);
+        }
+        HeaderPatterns {
+            set: patterns.build([]),
+            cache_control_count: site.cache_control.len(),
+        }
+    }
+
+    /// The numbers of the first `cache_control` and of all header rules for a decoded path.
+    pub fn of(&self, path: &[u8]) -> (Option<usize>, Vec<usize>) {
+        let found = self.set.matches(path);
+        let numbers = found.iter().map(|number| *number as usize);
+        let (cache_control, headers): (Vec<usize>, Vec<usize>) =
+            numbers.partition(|number| *number < self.cache_control_count);
+        let headers = headers.into_iter().map(|it| it - self.cache_control_count);
+        (cache_control.first().copied(), headers.collect())
+    }
+}
+
 fn has(lines: &[FieldLine<'_>], name: &str) -> bool {
     lines.iter().any(|line| is(line, name))
 }
@@ -128,7 +162,7 @@ fn is(line: &FieldLine<'_>, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_config::{self as config, HeaderRule};
+    use lowroad_config::HeaderRule;
 
     fn rule(kind: &str, name: &str, value: &str) -> HeaderRule {
         let lines = |of: &str| match kind == of {

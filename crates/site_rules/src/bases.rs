@@ -1,0 +1,78 @@
+//! The folders of a site as they were when it was configured: a symbolic link on the way to one may lead elsewhere later.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use lowroad_config as config;
+use lowroad_config::Root;
+
+/// The folder that contains everything of a site, when it was looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Without symbolic links.
+    pub path: PathBuf,
+    /// Device and inode; `None` if it went away meanwhile.
+    file: Option<(u64, u64)>,
+}
+
+/// All folders of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bases {
+    /// Contains everything but what is in aliases.
+    pub(crate) root: Base,
+    /// Of the aliases, in their order.
+    pub(crate) aliases: Vec<Base>,
+}
+
+impl Bases {
+    /// Where the folders of a site really are.
+    ///
+    /// # Errors
+    /// When one can't be served; the text says which and why.
+    pub fn of(rules: &config::Site) -> io::Result<Bases> {
+        let root = match &rules.root {
+            Root::Folder(folder) | Root::PerHost { prefix: folder, .. } => Base::of(folder)?,
+            Root::None => Base::none(),
+        };
+        let aliases = rules.aliases.iter().map(|alias| Base::of(&alias.folder));
+        let aliases = aliases.collect::<io::Result<_>>()?;
+        Ok(Bases { root, aliases })
+    }
+}
+
+impl Base {
+    fn of(folder: &Path) -> io::Result<Base> {
+        let found = folder.canonicalize().and_then(readable);
+        found.map_err(|error| {
+            let text = format!("the folder {} can't be served: {error}", folder.display());
+            io::Error::new(error.kind(), text)
+        })
+    }
+
+    /// No folder: there is nothing at its path.
+    fn none() -> Base {
+        Base {
+            path: PathBuf::from("/nonexistent"),
+            file: None,
+        }
+    }
+}
+
+fn readable(path: PathBuf) -> io::Result<Base> {
+    if !path.metadata()?.is_dir() {
+        return Err(io::Error::new(
+            io::ErrorKind::NotADirectory,
+            "it is not a folder",
+        ));
+    }
+    std::fs::read_dir(&path)?;
+    Ok(Base {
+        file: file_of(&path),
+        path,
+    })
+}
+
+fn file_of(folder: &Path) -> Option<(u64, u64)> {
+    folder.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+}

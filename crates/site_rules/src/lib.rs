@@ -1,0 +1,99 @@
+//! The rules of a site, made ready for requests once per load of the configuration: its patterns, which are matched with a
+//! path together, its folders, and the fields of its responses. Knows nothing of files, programs or requests.
+
+#![forbid(unsafe_code)]
+
+mod bases;
+mod distinct_patterns;
+mod field_map;
+mod folders;
+mod header_fields;
+mod site_patterns;
+
+use lowroad_config as config;
+use lowroad_config::{Name, RequestPath, Root};
+use lowroad_http::encoding::{Encoding, EncodingSet};
+
+pub use bases::Bases;
+pub use distinct_patterns::DistinctPatterns;
+pub use field_map::FieldMap;
+use folders::Folders;
+pub use folders::{Below, is_hidden};
+pub use header_fields::{HeaderPatterns, SiteFields};
+pub use site_patterns::{FormSet, PathMatches, SitePatterns, indexes};
+
+/// The rules of one site.
+pub struct SiteRules {
+    /// The site's number, which begins the keys of its stored responses.
+    pub id: u32,
+    /// The site's name in logs: its first host name, or its root.
+    pub label: String,
+    /// The site's configuration.
+    pub config: config::Site,
+    /// Encodings that may be made of its files.
+    pub encodings: EncodingSet,
+    /// Selects the fields of its responses by path.
+    pub header_patterns: HeaderPatterns,
+    patterns: SitePatterns,
+    folders: Folders,
+}
+
+impl SiteRules {
+    /// The rules of a site in these folders.
+    pub fn new(id: u32, site: &config::Site, bases: &Bases) -> SiteRules {
+        let label = match site.names.first() {
+            Some(Name::Exact(name) | Name::Wildcard(name)) => name.clone(),
+            _ if site.root == Root::None => "any host".into(),
+            _ => bases.root.path.display().to_string(),
+        };
+        SiteRules {
+            id,
+            label,
+            config: site.clone(),
+            encodings: content_codings(&site.compress.encodings),
+            header_patterns: HeaderPatterns::new(site),
+            patterns: SitePatterns::new(site),
+            folders: Folders::new(bases),
+        }
+    }
+
+    /// The site's patterns that match a decoded path.
+    pub fn match_path<'a>(&'a self, path: &'a [u8]) -> PathMatches<'a> {
+        self.patterns.of(path, None)
+    }
+
+    /// The same for a path as a client sent it, which has encoded slashes or backslashes unless a file may have it.
+    #[inline]
+    pub fn match_request_path<'a>(
+        &'a self,
+        path: RequestPath<'a>,
+        is_for_files: bool,
+    ) -> PathMatches<'a> {
+        let raw = (!is_for_files).then_some(path.raw());
+        self.patterns.of(path.decoded(), raw)
+    }
+
+    /// Whether a route has a path even if there is a file.
+    pub fn has_route(&self, path: &[u8]) -> bool {
+        let matches = self.match_path(path);
+        let mut routes = matches.routes();
+        routes.any(|pattern| self.patterns.is_routed(pattern))
+    }
+
+    /// Whether paths with encoded slashes or backslashes may be answered: no file has one.
+    #[inline]
+    pub fn takes_slashes(&self) -> bool {
+        !self.config.routes.is_empty() || !self.config.redirects.is_empty()
+    }
+}
+
+/// The content codings that a configuration names.
+pub fn content_codings(named: &[config::Encoding]) -> EncodingSet {
+    named.iter().fold(EncodingSet::EMPTY, |codings, coding| {
+        codings.with(match coding {
+            config::Encoding::Br => Encoding::Brotli,
+            config::Encoding::Zstd => Encoding::Zstd,
+            config::Encoding::Gzip => Encoding::Gzip,
+        })
+    })
+}
