@@ -7,16 +7,16 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use lowroad_access_control::passwords::Credentials;
 use lowroad_config::Format;
 use lowroad_engine::Exchange;
 use lowroad_http::h1::first_line;
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::Status;
 use lowroad_log::{Entry, LineFormat, LineFormatter, Sink};
+use lowroad_store::clock;
 
 use crate::dynamic::storing::Way;
-use crate::guard::passwords::Credentials;
-use lowroad_store::clock;
 
 /// How an answer came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

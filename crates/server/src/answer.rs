@@ -20,6 +20,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use lowroad_access_control::traffic_classes::Classes;
 use lowroad_config::RequestPath;
 use lowroad_engine::layer::Layer;
 use lowroad_engine::pass_through::PassThrough;
@@ -37,7 +38,6 @@ use lowroad_site_rules::PathMatches;
 
 use crate::access::{AccessLog, Record};
 use crate::cache_counters::CacheCounters;
-use crate::classes::Classes;
 use crate::dynamic::calls::Calls;
 use crate::outcome::Outcome;
 use crate::programs::routes::{self, NoRoute};

@@ -7,11 +7,13 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use lowroad_config::{Action, Config, LogTarget, ModuleCode, Prefix, Root};
+use lowroad_privileges::account;
+use lowroad_privileges::helper;
 use nix::unistd::{Group, User};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::programs::modules;
-use crate::{cli, rights, say, tls, user};
+use crate::{cli, say, tls};
 
 /// The result of a check of a configuration with which `run` would start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
     warnings.extend(host_bits(&config));
     accounts(&config, &mut problems);
     let (as_root, as_user): (Vec<&Path>, Vec<&Path>) =
-        log_files(&config).partition(|path| rights::is_roots(path));
+        log_files(&config).partition(|path| helper::is_roots(path));
     logs(&as_root, &mut problems);
     variables(&config, &mut problems);
     // A server opens certificates and keys before it gives up root.
@@ -44,7 +46,7 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
     warnings.extend(doubts);
     // As `run` does, so that from here on all is refused that it would be refused.
     if problems.is_empty()
-        && let (Some(account), _) = user::account(&config)?
+        && let (Some(account), _) = account::account(&config)?
     {
         account.leave_root(Some(file))?;
         cli::load(file)?;

@@ -9,15 +9,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use lowroad_config::{self as config, Config};
-
-use crate::features;
-use crate::image::options as image;
-use crate::new::Language;
-use crate::rights;
+use lowroad_privileges::helper;
 
 use self::serve::{Accelerate, Serve};
 use self::servers::{Purge, Status, Told};
 use self::softirq::{Attach, Detach, Doctor, Top};
+use crate::features;
+use crate::image::options as image;
+use crate::new::Language;
 
 /// A web server that answers every request at the lowest level of the machine that can answer it.
 #[derive(Parser)]
@@ -165,7 +164,7 @@ pub struct Explain {
 /// # Errors
 /// All that is wrong with it, a line each.
 pub fn load(file: &Path) -> Result<Config, String> {
-    config::load_with(file, features::LACKING, rights::read).map_err(|problems| {
+    config::load_with(file, features::LACKING, helper::read).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         format!("the configuration can't be used\n{}", lines.join("\n"))
     })

@@ -8,6 +8,8 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use lowroad_access_control::passwords::{Checked, Credentials, Passwords};
+use lowroad_access_control::traffic_classes::Class;
 use lowroad_cache::freshness::Source;
 use lowroad_cache::storable::NotStorable;
 use lowroad_cache::vary::Selecting;
@@ -34,10 +36,8 @@ use lowroad_store::{Entry, Object, SharedStore, key};
 
 use crate::answer::{Decider, Decision, Fetched, Recalling, Scratch, Step, World};
 use crate::cause;
-use crate::classes::Class;
 use crate::dynamic::calls::{Call, Called};
 use crate::dynamic::reuse::Key;
-use crate::guard::passwords::{Checked, Credentials, Passwords};
 use crate::outcome::Waiter;
 use crate::respond::Responder;
 use crate::running::Running;

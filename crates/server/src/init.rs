@@ -6,6 +6,7 @@
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 
+use lowroad_privileges::hide_process;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, child_subreaper, getpid, kill_process,
@@ -14,7 +15,6 @@ use rustix::process::{
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use crate::hidden;
 use crate::say;
 
 /// Set for the server proper, so that it isn't an init process too.
@@ -89,7 +89,7 @@ fn start() -> std::io::Result<(Child, Signals)> {
 /// Passes signals on and reaps, until the server has ended.
 fn reap(server: Child, mut signals: Signals) -> ExitCode {
     // Its environment may have secrets.
-    if let Err(error) = hidden::hide() {
+    if let Err(error) = hide_process() {
         say::note(format_args!("warning: {error}"));
     }
     let server = Pid::from_child(&server);

@@ -22,14 +22,11 @@ mod answer;
 mod cache_counters;
 mod cause;
 mod check;
-mod classes;
 mod cli;
 mod dynamic;
 mod endpoint;
 mod explain;
 mod features;
-mod guard;
-mod hidden;
 #[cfg_attr(not(feature = "image"), path = "without/image.rs")]
 mod image;
 mod init;
@@ -39,12 +36,10 @@ mod manual;
 mod memory;
 mod new;
 mod outcome;
-mod privileges;
 mod process;
 mod programs;
 mod reload;
 mod respond;
-mod rights;
 mod running;
 mod say;
 mod scaffold;
@@ -57,7 +52,6 @@ mod softirq;
 mod status;
 #[cfg_attr(not(feature = "tls"), path = "without/tls.rs")]
 mod tls;
-mod user;
 #[cfg(not(all(feature = "image", feature = "softirq")))]
 mod without;
 
@@ -140,7 +134,7 @@ fn run(command: Command) -> ExitCode {
             config,
             user,
             group,
-        } => rights::serve(config, (user, group)),
+        } => lowroad_privileges::helper::serve(config, (user, group)),
         Command::New { what } => scaffold::write(&what),
         Command::Explain(explain) => softirq::explain(&explain),
         Command::Attach(attach) => softirq::attach(&attach),
@@ -151,7 +145,7 @@ fn run(command: Command) -> ExitCode {
         Command::Trust => tls::trust(),
         Command::Doctor(doctor) => softirq::doctor(&doctor),
     };
-    rights::end();
+    lowroad_privileges::helper::end();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lowroad_access_control::passwords::Checked;
 use lowroad_dynamic::Failure;
 use lowroad_engine::ExchangeId;
 use lowroad_files::fetch::{FetchWaiter, Fetched};
@@ -10,7 +11,6 @@ use lowroad_store::disk_cache::Recalled;
 
 use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::Stored;
-use crate::guard::passwords::Checked;
 
 /// What came.
 pub enum Outcome {

@@ -29,6 +29,10 @@ use lowroad_engine::{Driver, ListenerId};
 use lowroad_files::fetch::Fetcher;
 use lowroad_files::load::Loader;
 use lowroad_log::{Logger, Sink, Target, Writer};
+use lowroad_privileges::account;
+use lowroad_privileges::account::Account;
+use lowroad_privileges::helper;
+use lowroad_privileges::hide_process;
 use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;
 use lowroad_store::clock;
@@ -54,8 +58,7 @@ use crate::sites::Sites;
 use crate::softirq::own::Keeper;
 use crate::softirq::worker::front::Front;
 use crate::tls::Tls;
-use crate::user::Account;
-use crate::{hidden, limits, rights, softirq, user};
+use crate::{limits, softirq};
 
 /// How often error pages are compared with their files, and roots with where their links lead.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
@@ -85,7 +88,7 @@ pub fn run(
     memory::fit_cache(&mut config.server);
     // While there is one thread.
     secrets::take(&config);
-    let (account, user_note) = user::account(&config)?;
+    let (account, user_note) = account::account(&config)?;
     let logs = Logs::open(&config, account.as_ref())?;
     let logger = Logger::new(logs.errors.sink(), level(config.log.level));
     if let Err(error) = lowroad_engine::keep_descriptors() {
@@ -113,8 +116,8 @@ pub fn run(
         Some(account) => account.drop_root(&config, source.as_deref())?,
         None => None,
     };
-    user::forget_ambient_capabilities();
-    hidden::hide()?;
+    account::forget_ambient_capabilities();
+    hide_process()?;
     for note in [fd_note, own.note, user_note, helper_note]
         .into_iter()
         .flatten()
@@ -334,7 +337,7 @@ impl Logs {
         let all = std::iter::once((&self.errors, "error"));
         for (writer, name) in all.chain(self.access.iter().map(|(writer, _)| (writer, "access"))) {
             let logger = logger.clone();
-            writer.reopen(rights::reopen_log, move |error| {
+            writer.reopen(helper::reopen_log, move |error| {
                 logger.error(format_args!(
                     "the {name} log can't be opened anew and goes on in the file before: {error}"
                 ));

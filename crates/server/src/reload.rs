@@ -12,6 +12,7 @@ use std::time::Duration;
 use lowroad_config::Config;
 use lowroad_engine::worker::Message;
 use lowroad_log::Logger;
+use lowroad_privileges::helper;
 
 use crate::answer::Command;
 use crate::features;
@@ -20,7 +21,6 @@ use crate::listeners::Opened;
 use crate::memory;
 use crate::programs::applications::Changed;
 use crate::programs::modules::Catalog;
-use crate::rights;
 use crate::running::{Running, keep_applications, lock};
 use crate::sites::Sites;
 use crate::tls::Tls;
@@ -51,7 +51,7 @@ pub fn reload(
         running.reloads += 1;
         running.reloads
     };
-    let loaded = lowroad_config::load_with(source, features::LACKING, rights::read)
+    let loaded = lowroad_config::load_with(source, features::LACKING, helper::read)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect());
     let applied: Result<Before, Vec<String>> = loaded.and_then(|mut config| {
         memory::fit_cache(&mut config.server);

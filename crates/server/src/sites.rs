@@ -12,6 +12,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use lowroad_access_control::Guard;
+use lowroad_access_control::traffic_classes::Classes;
 use lowroad_config as config;
 use lowroad_config::{Name, PrefixSet};
 use lowroad_engine::ListenerId;
@@ -21,8 +23,6 @@ use lowroad_http::host;
 use lowroad_site_rules::{Bases, SiteRules};
 use lowroad_store::disk_cache::SiteIdentity;
 
-use crate::classes::Classes;
-use crate::guard::Guard;
 use crate::listeners::Listeners;
 use crate::programs::build::Opened;
 use crate::programs::routes::Routes;

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use lowroad_access_control::{Rule, RuleInput};
 use lowroad_config::RequestPath;
 use lowroad_engine::Exchange;
 use lowroad_engine::stream::Receiver;
@@ -15,7 +16,6 @@ use lowroad_store::disk_cache::Recalled;
 use super::guarded::Passing;
 use super::inner::Inner;
 use crate::access::Outcome as Logged;
-use crate::guard::{Rule, RuleInput};
 use crate::programs::routes::Route;
 use crate::respond::Responder;
 use crate::sites::{At, Site};

@@ -4,13 +4,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use lowroad_access_control::passwords::{Checked, Credentials};
+use lowroad_access_control::{Guard, Rule, RuleInput, Sender};
 use lowroad_config::Action;
 use lowroad_http::status::Status;
 use lowroad_site_rules::{FormSet, PathMatches};
 
 use super::world::{Step, World};
-use crate::guard::passwords::{Checked, Credentials};
-use crate::guard::{Guard, Rule, RuleInput, Sender};
 use crate::respond::{RETRY_AFTER, Responder};
 use crate::sites::{At, Site};
 use crate::softirq;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use lowroad_access_control::Rule;
 use lowroad_files::load::{Loaded, Want};
 use lowroad_http::encoding::{self, Encoding};
 use lowroad_http::method::Method;
@@ -17,7 +18,6 @@ use super::asked::{Asked, Decision, WaitsFor, made};
 use super::inner;
 use super::world::{Fetched, Step, World};
 use crate::access::Outcome as Logged;
-use crate::guard::Rule;
 use crate::programs::routes::Route;
 use crate::respond::Responder;
 use crate::sites::{At, Sites};

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use lowroad_access_control::traffic_classes::Class;
 use lowroad_engine::{Exchange, ExchangeId, ListenerId, Response, Unsent};
 use lowroad_files::load::Want;
 use lowroad_http::date;
@@ -16,7 +17,6 @@ use lowroad_store::clock;
 
 use super::{CHALLENGES, Decider, Decision, Fetched, Recalling, Step, Web, World};
 use crate::access::Outcome as Logged;
-use crate::classes::Class;
 use crate::dynamic::calls::{Call, Called, Calls};
 use crate::respond::Responder;
 

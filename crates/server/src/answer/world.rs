@@ -5,6 +5,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use lowroad_access_control::passwords::{Checked, Credentials, Passwords};
+use lowroad_access_control::traffic_classes::{Chosen, Class};
+use lowroad_access_control::{Limit, Rule};
 use lowroad_config::{Alias, Rewrite};
 use lowroad_engine::{Exchange, ExchangeId};
 use lowroad_files::load::{Loaded, Want};
@@ -17,13 +20,10 @@ use lowroad_store::validity::Use;
 use lowroad_store::{Entry, Object, ObjectArc};
 
 use super::asked::Asked;
-use crate::classes::{Chosen, Class};
 use crate::dynamic::calls::{Call, Called, Calls};
 use crate::dynamic::purge::Meant;
 use crate::dynamic::reuse::Key;
 use crate::dynamic::storing::Stored;
-use crate::guard::passwords::{Checked, Credentials, Passwords};
-use crate::guard::{Limit, Rule};
 use crate::outcome::Outcome;
 use crate::outcome::Waiter;
 use crate::programs::counts::one;

@@ -16,6 +16,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use lowroad_access_control::traffic_classes::Chosen;
 use lowroad_cache::cache_status::Answered;
 use lowroad_cache::request::Asked;
 use lowroad_dynamic::executor::Executor;
@@ -35,7 +36,6 @@ use lowroad_store::{Object, ObjectArc, SharedStore};
 use tokio::runtime::Handle;
 
 use crate::answer::Inner;
-use crate::classes::Chosen;
 use crate::dynamic::invalidating::Changed;
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;

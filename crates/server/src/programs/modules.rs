@@ -18,7 +18,7 @@ use lowroad_log::Logger;
 use lowroad_module::linked::Linked;
 use tokio::runtime::Handle;
 
-use crate::hidden;
+use lowroad_privileges::hide_process;
 use wasm::Wasm;
 pub use wasm::check;
 
@@ -97,7 +97,7 @@ pub fn handler(
 /// # Errors
 /// A text for the log.
 pub fn host() -> Result<(), String> {
-    hidden::hide()?;
+    hide_process()?;
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     socket
         .map(UnixStream::from)

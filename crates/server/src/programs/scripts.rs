@@ -15,8 +15,8 @@ use lowroad_dynamic::notice::Notice;
 use lowroad_dynamic::proxy::{Origins, ProxyHandler};
 use lowroad_dynamic::spool::Spools;
 use lowroad_engine::Local;
-
-use crate::{hidden, user};
+use lowroad_privileges::account;
+use lowroad_privileges::hide_process;
 
 /// Connections to FastCGI servers and origins, and who starts CGI programs, which routes and configurations share.
 pub struct Scripts {
@@ -70,7 +70,7 @@ impl Scripts {
         let spawner = self.spawner.clone();
         let handler = CgiHandler::new(rules, cgi, symlinks, spawner, notice);
         let handler = handler.map_err(|error| error.to_string())?;
-        let handler = match user::of_programs(cgi.user.as_deref())? {
+        let handler = match account::of_programs(cgi.user.as_deref())? {
             Some(user) => handler.as_user(user),
             None => handler,
         };
@@ -114,7 +114,7 @@ impl Scripts {
 /// # Errors
 /// A text for the log.
 pub fn spawner() -> Result<(), String> {
-    hidden::hide()?;
+    hide_process()?;
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     socket
         .and_then(spawner::serve)

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use lowroad_access_control::passwords::Passwords;
 use lowroad_config::{self as config, Name};
 
 use super::identity::Identity;
 use super::{Site, Sites};
-use crate::guard::passwords::Passwords;
 
 /// The sites that were served until now.
 #[derive(Default)]

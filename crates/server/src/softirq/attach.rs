@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use lowroad_log::{Target, Writer};
+use lowroad_privileges::capabilities;
 use lowroad_softirq::daemon::{Admission, Daemon};
 use lowroad_softirq::fetch::asker::Offered;
 use lowroad_softirq::layout;
@@ -34,7 +35,7 @@ use super::policy::AttachPolicy;
 use super::{hold, namespace, worker};
 use crate::access::WRITE_DELAY;
 use crate::cli::softirq::{Admit, Attach, Part, TierWanted};
-use crate::{privileges, say};
+use crate::say;
 
 /// What a process of the level keeps once it has entered its namespace and the file system for pins is mounted: maps and
 /// programs; reading packets from them; interfaces. The pins are files of uid 0.
@@ -82,7 +83,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     let held = hold::hold_after_end(&folder)?;
     let mounting = folder::lock_mount().map_err(|error| error.to_string())?;
     folder::mount_pins().map_err(|error| error.to_string())?;
-    privileges::reduce(KEPT)?;
+    capabilities::reduce(KEPT)?;
     for port in &args.ports {
         place::check_port(*port)?;
     }

@@ -11,12 +11,12 @@ use lowroad_acme::{
 use lowroad_config::{self as config, Acme, AcmeChallenge, Config, Name};
 use lowroad_engine::background;
 use lowroad_log::{Level, Logger};
+use lowroad_privileges::helper;
+use lowroad_store::watch::{PathWatch, Watcher};
 use lowroad_tls::certificates::{Certificates, Pair};
 use tokio::runtime::Handle;
 
 use super::Shared;
-use crate::rights;
-use lowroad_store::watch::{PathWatch, Watcher};
 
 /// How long is waited for a runtime to be there.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
@@ -298,7 +298,7 @@ pub fn settings(acme: &Acme, sites: Vec<Vec<String>>) -> Result<Settings, String
 
 fn authority(named: &config::AcmeAuthority) -> Result<Authority, String> {
     let external = named.external.as_ref().map(|(key_id, file)| {
-        let key = rights::open(file)
+        let key = helper::open(file)
             .and_then(std::io::read_to_string)
             .map_err(|error| format!("acme: {}: {error}", file.display()))?;
         Ok::<_, String>(ExternalAccount {

@@ -1,11 +1,11 @@
 //! What `lowroad check` says of certificates and keys.
 
 use lowroad_config::{self as config, Acme, Config};
+use lowroad_privileges::account;
 
 use super::client_authorities::ClientAuthorities;
 use super::files::Pairs;
 use super::unix_s;
-use crate::user;
 
 /// Reads all files that a configuration names. Returns the errors that keep the server from starting, and the warnings, a
 /// line each.
@@ -21,7 +21,7 @@ pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     let is_wanted = |acme: &&Acme| !names.is_empty() || acme.on_demand.is_some();
     if let Some(acme) = config.acme.as_ref().filter(is_wanted) {
         // Root is given up by then.
-        match user::test_as_server(config, || check_acme(acme, names)) {
+        match account::test_as_server(config, || check_acme(acme, names)) {
             Ok(Ok(doubts)) => warnings.extend(doubts),
             Ok(Err(problem)) => problems.push(problem),
             Err(doubt) => warnings.push(format!("acme: {doubt}")),

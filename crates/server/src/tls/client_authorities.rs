@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use lowroad_config::{self as config, ClientCertificates};
-
-use crate::rights;
+use lowroad_privileges::helper;
 
 /// The contents of all files, in PEM.
 #[derive(Default)]
@@ -28,7 +27,7 @@ impl ClientAuthorities {
                 continue;
             }
             let used = before.and_then(|before| before.0.get(path));
-            let pem = match (rights::read(path), used) {
+            let pem = match (helper::read(path), used) {
                 (Ok(pem), _) => pem,
                 (Err(error), Some(used)) => {
                     warnings.push(format!(

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use lowroad_config::{self as config, CertificateFiles, Name};
 use lowroad_log::Logger;
+use lowroad_privileges::helper;
+use lowroad_store::watch::{PathWatch, Watcher};
 use lowroad_tls::certificates::{self, Files, Pair, Problem};
 use lowroad_tls::x509;
 
 use super::local;
-use crate::rights;
-use lowroad_store::watch::{PathWatch, Watcher};
 
 /// All that sites have.
 pub struct Pairs {
@@ -163,7 +163,7 @@ impl OfFiles {
         // Before the files are: what changes meanwhile is read again.
         let stamps = stamps(&files);
         let is_hidden = is_hidden(&files);
-        let (pair, doubts) = certificates::read_with(&files, unix_s, rights::open)?;
+        let (pair, doubts) = certificates::read_with(&files, unix_s, helper::open)?;
         let read = OfFiles {
             files,
             pair,
@@ -224,7 +224,7 @@ impl OfFiles {
             return false;
         }
         self.read = now;
-        match certificates::read_with(&self.files, unix_s, rights::open) {
+        match certificates::read_with(&self.files, unix_s, helper::open) {
             Ok((pair, doubts)) => {
                 for doubt in doubts {
                     logger.warn(format_args!("{doubt}"));
@@ -263,7 +263,7 @@ fn paths(files: &Files) -> impl Iterator<Item = PathBuf> {
 }
 
 fn is_hidden(files: &Files) -> bool {
-    paths(files).any(|path| rights::is_hidden(&path))
+    paths(files).any(|path| helper::is_hidden(&path))
 }
 
 fn stamps(files: &Files) -> Stamps {
@@ -273,7 +273,7 @@ fn stamps(files: &Files) -> Stamps {
 fn stamp(path: &Path) -> Option<Stamp> {
     let meta = match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            rights::open(path).and_then(|file| file.metadata())
+            helper::open(path).and_then(|file| file.metadata())
         }
         meta => meta,
     };

@@ -20,19 +20,19 @@ use lowroad_config::{self as config, Config, TlsVersion};
 use lowroad_engine::kernel_tls;
 use lowroad_engine::layer::Layer;
 use lowroad_log::Logger;
+use lowroad_privileges::account::Account;
+use lowroad_privileges::helper;
+use lowroad_store::clock;
+use lowroad_store::watch::Watcher;
 use lowroad_tls::certificates::Store;
 use lowroad_tls::{
     Acceptor, Clock, PERIOD_S_MAX, Settings, TicketFile, TicketKeys, Tickets, Version,
 };
 
-use crate::rights;
-use crate::user::Account;
 use automatic::{Automatic, Source};
 use client_authorities::ClientAuthorities;
 use faults::Faults;
 use files::Pairs;
-use lowroad_store::clock;
-use lowroad_store::watch::Watcher;
 
 pub use check::check;
 pub use local::trust;
@@ -43,7 +43,7 @@ const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 /// Makes our cryptography that of the whole process, and has origins' files opened by `rights`. To be called first of all.
 pub fn install() {
     lowroad_tls::install_provider();
-    lowroad_dynamic::proxy::open_files_with(rights::open);
+    lowroad_dynamic::proxy::open_files_with(helper::open);
 }
 
 /// TLS of a server.

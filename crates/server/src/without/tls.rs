@@ -6,10 +6,10 @@ use std::sync::Arc;
 use lowroad_config::{Config, Feature};
 use lowroad_engine::layer::Layer;
 use lowroad_log::Logger;
+use lowroad_privileges::account::Account;
+use lowroad_store::watch::Watcher;
 
 use crate::features;
-use crate::user::Account;
-use lowroad_store::watch::Watcher;
 
 /// Nothing to be installed.
 pub fn install() {}

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lowroad_access_control::passwords::Credentials;
 use lowroad_dynamic::interims::Interims;
 use lowroad_dynamic::request::{Alias, Extra, Head};
 use lowroad_dynamic::{Body, Objects, Request as ProgramRequest};
@@ -14,7 +15,6 @@ use lowroad_http::request::{Request, Target};
 use super::Call;
 use crate::dynamic::invalidating::target_of;
 use crate::dynamic::validating;
-use crate::guard::passwords::Credentials;
 
 /// The conditions of a request as its program gets it (RFC 9110 §13.1).
 pub enum Conditions {

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use lowroad_privileges::capabilities;
 use lowroad_softirq::layout;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::level::publish;
@@ -19,8 +20,8 @@ use signal_hook::iterator::Signals;
 
 use super::{KEPT, drain, place};
 use crate::cli::softirq::Attach;
+use crate::say;
 use crate::softirq::own::words::{GONE, say_to_server};
-use crate::{privileges, say};
 
 /// How long it waits before it starts the daemon again: the first time, and at most.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -37,7 +38,7 @@ pub fn keep(args: &Attach) -> Result<(), String> {
     place::check_machine()?;
     place::check_pins()?;
     folder::mount_pins().map_err(|error| error.to_string())?;
-    privileges::reduce(KEPT)?;
+    capabilities::reduce(KEPT)?;
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
     let ends = [SIGTERM, SIGINT, SIGQUIT].into_iter();
     let mut signals = Signals::new(ends.chain([SIGCHLD, SIGHUP, SIGUSR1]))

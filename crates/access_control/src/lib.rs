@@ -2,11 +2,15 @@
 //! (`limit`) and passwords (`passwords`). The patterns of all rules of a site are matched together.
 //!
 //! A decision depends on a request's path, method and client. Independent of files and programs.
+//! Traffic classes (`traffic_classes`) bound and order calls of handlers.
+
+#![forbid(unsafe_code)]
 
 mod forwarded;
-mod index;
 mod limit;
 pub mod passwords;
+mod rule_index;
+pub mod traffic_classes;
 
 use std::io;
 use std::net::IpAddr;
@@ -22,9 +26,9 @@ use lowroad_site_rules::{FormSet, PathMatches};
 
 use forwarded::Unreadable;
 pub use forwarded::{ForwardedClient, Sender};
-use index::RuleIndex;
 pub use limit::Limit;
 use passwords::Passwords;
+use rule_index::RuleIndex;
 
 /// What stands before a site.
 pub struct Guard {

@@ -1,8 +1,10 @@
 //! Leave is lost by nobody, and there is never more than there may be.
 
-use super::*;
-use lowroad_config as config;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use lowroad_config as config;
+
+use super::*;
 
 /// Two classes, of which the first weighs three times as much, for this many calls at a time.
 fn classes(calls_max: usize) -> Arc<Classes> {

@@ -11,7 +11,7 @@ use rustix::thread::CapabilitySet;
 use super::named::NamedFiles;
 use super::walk::{self, Untrusted};
 use super::wire::{self, Purpose};
-use crate::{hidden, privileges};
+use crate::{capabilities, hide_process};
 
 /// To open files of others, and to give a new log to the server's user.
 const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
@@ -38,8 +38,8 @@ type Stamp = (u64, u64, u64, i64, i64);
 /// # Errors
 /// This process can't give up its other rights.
 pub fn serve(config: PathBuf, owner: (u32, u32)) -> Result<(), String> {
-    privileges::reduce(KEPT)?;
-    hidden::hide()?;
+    capabilities::reduce(KEPT)?;
+    hide_process()?;
     let socket: OwnedFd = std::io::stdin()
         .as_fd()
         .try_clone_to_owned()

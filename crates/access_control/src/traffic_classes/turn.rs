@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -11,10 +12,9 @@ use lowroad_dynamic::{Begun, Failure, Handler, Request};
 use lowroad_engine::Local;
 use lowroad_http::status::Status;
 use lowroad_qos::{Arrival, Next, Scheduler};
+use lowroad_store::clock;
 
 use super::{Chosen, Classes};
-use crate::programs::counts::one;
-use lowroad_store::clock;
 
 /// Where one waits, and is told.
 #[derive(Debug)]
@@ -66,11 +66,11 @@ impl Chosen {
         let deadline = Duration::from_millis(chosen.class().rules.deadline_ms);
         Begun::Here(Box::pin(async move {
             let Ok(told) = timers.timeout(deadline, turn).await else {
-                one(&chosen.class().counts.late);
+                chosen.class().counts.late.fetch_add(1, Relaxed);
                 return Err(shed());
             };
             let _permit = told.ok_or_else(shed)?;
-            one(&chosen.class().counts.waited);
+            chosen.class().counts.waited.fetch_add(1, Relaxed);
             handler.begin(worker, request).answer().await
         }))
     }
@@ -85,13 +85,13 @@ impl Chosen {
                     return Stand::Begins(Permit::of(self));
                 }
                 Arrival::Shed => {
-                    one(&self.class().counts.shed);
+                    self.class().counts.shed.fetch_add(1, Relaxed);
                     return Stand::Shed;
                 }
                 Arrival::Waits { ticket, displaced } => (ticket, displaced),
             };
         let waker = displaced.and_then(|(class, place)| {
-            one(&self.classes.all[class].counts.shed);
+            self.classes.all[class].counts.shed.fetch_add(1, Relaxed);
             place.tell(false)
         });
         drop(scheduler);
@@ -114,7 +114,7 @@ impl Classes {
             wakers.extend(match next {
                 Next::Begins(place) => place.tell(true),
                 Next::TooLate(class, place) => {
-                    one(&self.all[class].counts.late);
+                    self.all[class].counts.late.fetch_add(1, Relaxed);
                     place.tell(false)
                 }
             });
@@ -140,7 +140,7 @@ impl Place {
 
 impl Permit {
     fn of(chosen: Chosen) -> Permit {
-        one(&chosen.class().counts.begun);
+        chosen.class().counts.begun.fetch_add(1, Relaxed);
         Permit(chosen)
     }
 }

@@ -17,10 +17,10 @@ use lowroad_config as config;
 use lowroad_config::passwords::{self, PASSWORD_FILE_LEN_MAX, Users};
 use lowroad_engine::file::Stamp;
 use lowroad_engine::helpers::Helpers;
+use lowroad_privileges::helper;
+use lowroad_store::clock;
 
 use super::Limit;
-use crate::rights;
-use lowroad_store::clock;
 
 pub use basic::Credentials;
 
@@ -337,12 +337,12 @@ fn read(file: &Path) -> io::Result<(Users, Option<Stamp>)> {
             "it is longer than {PASSWORD_FILE_LEN_MAX} bytes"
         )));
     }
-    let text = rights::open(file).and_then(io::read_to_string)?;
+    let text = helper::open(file).and_then(io::read_to_string)?;
     Ok((passwords::users(&text).map_err(invalid)?, before))
 }
 
 fn stamp(file: &Path) -> Option<Stamp> {
-    let meta = std::fs::metadata(file).or_else(|_| rights::open(file)?.metadata());
+    let meta = std::fs::metadata(file).or_else(|_| helper::open(file)?.metadata());
     meta.ok().map(|meta| Stamp::of(&meta))
 }
 

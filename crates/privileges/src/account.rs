@@ -16,7 +16,7 @@ use rustix::thread::{
     set_keep_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-use crate::rights::{self, Untrusted};
+use crate::helper::{self, Untrusted};
 
 /// The user that a server started as root becomes without a setting: the package's, where it is installed.
 const DEFAULT_USERS: [&str; 2] = ["lowroad", "nobody"];
@@ -77,7 +77,7 @@ impl Account {
     /// As of open(2).
     pub fn open_log(&self, path: &Path) -> io::Result<File> {
         let plain = || Writer::open_target(&Target::File(path.to_owned()));
-        let file = match rights::open_log(path) {
+        let file = match helper::open_log(path) {
             Ok(file) => file,
             Err(Untrusted::By(_)) => return self.do_as_user(plain),
             // A target other than a file, as /dev/stdout. Root owns the way to it, as far as that exists.
@@ -101,7 +101,7 @@ impl Account {
         path: &Path,
         open: impl FnOnce(&Path) -> io::Result<File> + Send,
     ) -> Result<File, String> {
-        match rights::open_secret(path) {
+        match helper::open_secret(path) {
             Ok(file) => Ok(file),
             Err(Untrusted::By(_)) => self.do_as_user(|| open(path)).map_err(|error| {
                 let user = &self.user.name;
@@ -162,7 +162,7 @@ impl Account {
     /// When the kernel refuses.
     pub fn leave_root(&self, source: Option<&Path>) -> Result<Option<String>, String> {
         let name = &self.user.name;
-        let started = source.map(|source| rights::start(source, self.ids()));
+        let started = source.map(|source| helper::start(source, self.ids()));
         let note = started.and_then(Result::err).map(|error| {
             format!("files that only root may open can't be opened after the start: {error}")
         });
