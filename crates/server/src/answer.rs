@@ -34,13 +34,13 @@ use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_log::Logger;
+use lowroad_routes::routes::{self, NoRoute};
 use lowroad_site_rules::PathMatches;
 
 use crate::access::{AccessLog, Record};
 use crate::cache_counters::CacheCounters;
 use crate::dynamic::calls::Calls;
 use crate::outcome::Outcome;
-use crate::programs::routes::{self, NoRoute};
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
 use asked::{Asked, Pending, Waiting, WaitsFor, made};

@@ -9,10 +9,10 @@ use std::path::Path;
 use lowroad_config::{Action, Config, LogTarget, ModuleCode, Prefix, Root};
 use lowroad_privileges::account;
 use lowroad_privileges::helper;
+use lowroad_routes::modules;
 use nix::unistd::{Group, User};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use crate::programs::modules;
 use crate::{cli, say, tls};
 
 /// The result of a check of a configuration with which `run` would start.

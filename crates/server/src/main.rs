@@ -37,7 +37,6 @@ mod memory;
 mod new;
 mod outcome;
 mod process;
-mod programs;
 mod reload;
 mod respond;
 mod running;
@@ -61,9 +60,9 @@ use clap::Parser;
 use lowroad_dynamic::allocator::Mimalloc;
 use lowroad_dynamic::memory::Counting;
 use lowroad_engine::{background, tasks};
+use lowroad_routes::{modules, scripts};
 
 use cli::{Cli, Command};
-use programs::{modules, scripts};
 
 /// A request to a program takes a dozen pieces of memory, which the C library's allocator makes
 /// slow (docs/performance.md). Counted for pages, which may take so much and no more.

@@ -13,14 +13,14 @@ use lowroad_config::Config;
 use lowroad_engine::worker::Message;
 use lowroad_log::Logger;
 use lowroad_privileges::helper;
+use lowroad_routes::applications::Changed;
+use lowroad_routes::modules::Catalog;
 
 use crate::answer::Command;
 use crate::features;
 use crate::limits;
 use crate::listeners::Opened;
 use crate::memory;
-use crate::programs::applications::Changed;
-use crate::programs::modules::Catalog;
 use crate::running::{Running, keep_applications, lock};
 use crate::sites::Sites;
 use crate::tls::Tls;

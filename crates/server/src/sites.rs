@@ -20,12 +20,12 @@ use lowroad_engine::ListenerId;
 use lowroad_engine::layer::Secured;
 use lowroad_files::error_pages::ErrorPages;
 use lowroad_http::host;
+use lowroad_routes::build::Opened;
+use lowroad_routes::routes::Routes;
 use lowroad_site_rules::{Bases, SiteRules};
 use lowroad_store::disk_cache::SiteIdentity;
 
 use crate::listeners::Listeners;
-use crate::programs::build::Opened;
-use crate::programs::routes::Routes;
 use crate::tls::{Offer, Tls};
 use earlier::EarlierSites;
 use identity::Identity;

@@ -10,13 +10,13 @@ use lowroad_engine::stream::Receiver;
 use lowroad_http::forwarding::ForwardedRequest;
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::Status;
+use lowroad_routes::routes::Route;
 use lowroad_site_rules::PathMatches;
 use lowroad_store::disk_cache::Recalled;
 
 use super::guarded::Passing;
 use super::inner::Inner;
 use crate::access::Outcome as Logged;
-use crate::programs::routes::Route;
 use crate::respond::Responder;
 use crate::sites::{At, Site};
 

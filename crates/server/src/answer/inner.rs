@@ -10,15 +10,15 @@ use lowroad_config::{RequestPath, Rewrite};
 use lowroad_dynamic::{Failure, Fields};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
+use lowroad_routes::counts::one;
+use lowroad_routes::elsewhere::{self, Elsewhere};
+use lowroad_routes::routes::Route;
 
 use super::asked::{Asked, Decision, made};
 use super::guarded::{self, Stopped};
 use super::lookup::Lookup;
 use super::world::{Step, World};
 use super::{admitted, decoded, may_have};
-use crate::dynamic::elsewhere::{self, Elsewhere};
-use crate::programs::counts::one;
-use crate::programs::routes::Route;
 use crate::respond::Responder;
 use crate::softirq;
 

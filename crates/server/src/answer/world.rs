@@ -12,6 +12,8 @@ use lowroad_config::{Alias, Rewrite};
 use lowroad_engine::{Exchange, ExchangeId};
 use lowroad_files::load::{Loaded, Want};
 use lowroad_http::request::Request;
+use lowroad_routes::counts::one;
+use lowroad_routes::routes::Route;
 use lowroad_site_rules::{FormSet, PathMatches};
 use lowroad_store::clock;
 use lowroad_store::disk_cache::{self, Recall};
@@ -26,8 +28,6 @@ use crate::dynamic::reuse::Key;
 use crate::dynamic::storing::Stored;
 use crate::outcome::Outcome;
 use crate::outcome::Waiter;
-use crate::programs::counts::one;
-use crate::programs::routes::Route;
 use crate::sites::Site;
 
 /// Around a decision.

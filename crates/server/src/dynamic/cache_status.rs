@@ -4,11 +4,11 @@ use lowroad_cache::cache_status::{Answered, CacheStatus};
 use lowroad_engine::Head;
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
-
-use crate::dynamic::storing::{Stored, Way};
-use crate::programs::routes::Route;
+use lowroad_routes::routes::Route;
 use lowroad_store::object::{Content, Representation};
 use lowroad_store::validity::Lifetime;
+
+use crate::dynamic::storing::{Stored, Way};
 
 /// What this cache is called.
 const NAME: &str = "lowroad";

@@ -11,12 +11,12 @@ use lowroad_dynamic::Fields;
 use lowroad_engine::Exchange;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
+use lowroad_routes::routes::Route;
 use lowroad_store::changes::Changes;
 use lowroad_store::disk_cache::{self, SiteIdentity};
 use lowroad_store::purging::{Kind, Purge};
 use lowroad_store::{SharedStore, key};
 
-use crate::programs::routes::Route;
 use crate::sites::Site;
 
 /// What a request may change.

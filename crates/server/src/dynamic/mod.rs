@@ -6,7 +6,6 @@
 
 pub mod cache_status;
 pub mod calls;
-pub mod elsewhere;
 mod heads;
 pub mod invalidating;
 mod objects;

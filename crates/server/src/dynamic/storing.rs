@@ -14,6 +14,7 @@ use lowroad_http::date;
 use lowroad_http::encoded::Encoded;
 use lowroad_http::fields::FieldNames;
 use lowroad_http::status::Status;
+use lowroad_routes::routes::Route;
 use lowroad_site_rules::SiteFields;
 use lowroad_store::clock;
 use lowroad_store::filling::Filling;
@@ -28,7 +29,6 @@ use crate::dynamic::heads;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::{Judge, Judged, Key, Wants, is_plain_range};
 use crate::outcome::{Outcome, Waiter};
-use crate::programs::routes::Route;
 use crate::sites::Site;
 
 mod fill;

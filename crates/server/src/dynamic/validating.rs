@@ -7,6 +7,7 @@ use lowroad_dynamic::{Failure, Fields};
 use lowroad_http::fields::{FieldNames, Known, Lines, Name};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
+use lowroad_routes::compressing::{self, fields::names_coding};
 use lowroad_site_rules::SiteFields;
 use lowroad_store::clock;
 use lowroad_store::object::{Kind, Representation};
@@ -15,7 +16,6 @@ use lowroad_store::{Object, ObjectArc};
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Wants;
 use crate::dynamic::storing::{Stored, Storing, Way};
-use crate::programs::compressing::{self, fields::names_coding};
 
 /// The field lines by which an origin is asked whether a stored response holds, or for the part of it that is missing; empty
 /// if it has no validators.

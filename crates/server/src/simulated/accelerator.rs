@@ -17,6 +17,7 @@ use lowroad_engine::{Driver, ListenerId, Local};
 use lowroad_files::fetch::Fetcher;
 use lowroad_files::load::Loader;
 use lowroad_log::{Level, Logger, Target, Writer};
+use lowroad_routes::build::Programs;
 use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;
 use lowroad_store::clock;
@@ -29,7 +30,6 @@ use crate::dynamic::calls::Calls;
 use crate::limits;
 use crate::listeners::Listeners;
 use crate::outcome::Waiter;
-use crate::programs::build::Programs;
 use crate::sites::Sites;
 use crate::tls::Tls;
 

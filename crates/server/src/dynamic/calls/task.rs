@@ -8,6 +8,8 @@ use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::{Answering, Failure};
 use lowroad_engine::ExchangeId;
 use lowroad_http::status::Status;
+use lowroad_routes::counts::one;
+use lowroad_routes::routes::{Route, Waits};
 use lowroad_store::SharedStore;
 use lowroad_store::makings::{Makings, Ticket};
 use tokio::task::AbortHandle;
@@ -18,8 +20,6 @@ use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::{Stored, Storing};
 use crate::dynamic::validating::Stale;
 use crate::outcome::{Outcome, Post, Waiter};
-use crate::programs::counts::one;
-use crate::programs::routes::{Route, Waits};
 
 /// How long equal requests wait for the head of the first response, before each is put to the program.
 const SHARED_WAIT: Duration = Duration::from_secs(5);

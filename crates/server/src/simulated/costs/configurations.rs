@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use lowroad_routes::build::Programs;
+
 use super::protocols::ProtocolInput;
 use crate::check;
-use crate::programs::build::Programs;
 use crate::simulated::accelerator::{self, logger};
 
 /// Sites of the largest configuration.

@@ -24,7 +24,7 @@ use lowroad_http::status::Status;
 use lowroad_http::values::Values;
 use lowroad_site_rules::content_codings;
 
-use crate::programs::counts::one;
+use crate::counts::one;
 use flow::Flow;
 
 /// Longer bodies flow, though they are there: others have a turn between their parts.

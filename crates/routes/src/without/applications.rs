@@ -3,7 +3,7 @@
 use lowroad_config::{Application, Feature};
 use lowroad_log::Logger;
 
-use crate::features;
+use crate::lacks;
 
 /// None.
 #[derive(Default)]
@@ -14,7 +14,7 @@ impl Applications {
     pub fn keep(&mut self, wanted: &[Application], _: &Logger) -> Result<Changed, String> {
         match wanted {
             [] => Ok(Changed),
-            [..] => features::need(Feature::Programs, "application").map(|()| Changed),
+            [..] => lacks(Feature::Programs, "application"),
         }
     }
 

@@ -10,18 +10,18 @@ use lowroad_dynamic::notice::Notice;
 use lowroad_dynamic::spool::{Account, Buffered, Spools};
 use lowroad_engine::Local;
 use lowroad_log::Logger;
+use lowroad_store::SharedStore;
+use lowroad_store::changes::Changes;
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle;
 
-use crate::programs::compressing::{self, Compressing, Compressors};
-use crate::programs::conditions::{self, Varying};
-use crate::programs::lanes::Lanes;
-use crate::programs::modules::{self, Catalog, Modules};
-use crate::programs::pages::{self, Databases, Forms};
-use crate::programs::routes::{Route, Routes};
-use crate::programs::scripts::Scripts;
-use lowroad_store::SharedStore;
-use lowroad_store::changes::Changes;
+use crate::compressing::{self, Compressing, Compressors};
+use crate::conditions::{self, Varying};
+use crate::lanes::Lanes;
+use crate::modules::{self, Catalog, Modules};
+use crate::pages::{self, Databases, Forms};
+use crate::routes::{Route, Routes};
+use crate::scripts::Scripts;
 
 /// What programs need to run.
 pub struct Programs {

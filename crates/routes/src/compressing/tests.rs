@@ -1,8 +1,10 @@
 //! What is compressed, and what its fields say then; and that who makes it waits for who reads it.
 
-use super::*;
-use lowroad_dynamic::Fields;
 use std::io::Read;
+
+use lowroad_dynamic::Fields;
+
+use super::*;
 
 struct Nobody;
 

@@ -4,7 +4,7 @@ use lowroad_config::{Config, Feature, Module};
 use lowroad_dynamic::module::Opened;
 use lowroad_log::Logger;
 
-use crate::features;
+use crate::lacks;
 
 /// What all of them share: nothing.
 #[derive(Default)]
@@ -13,8 +13,7 @@ pub struct Wasm;
 impl Wasm {
     /// Refuses a module.
     pub fn open(&self, module: &Module, _: usize, _: &Logger) -> Result<Box<dyn Opened>, String> {
-        let what = format!("module {}", module.name);
-        features::need(Feature::Wasm, &what).and(Err(what))
+        lacks(Feature::Wasm, &format!("module {}", module.name))
     }
 
     /// No counters.

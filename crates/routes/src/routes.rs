@@ -15,11 +15,11 @@ use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 use lowroad_site_rules::PathMatches;
 
-use crate::dynamic::elsewhere::{self, Elsewhere};
-use crate::programs::conditions;
-use crate::programs::counts::{Counts, one};
-use crate::programs::faults::Faults;
-use crate::programs::route_index::RouteIndex;
+use crate::conditions;
+use crate::counts::{Counts, one};
+use crate::elsewhere::{self, Elsewhere};
+use crate::faults::Faults;
+use crate::route_index::RouteIndex;
 
 /// Paths that a program answers for.
 pub struct Route {

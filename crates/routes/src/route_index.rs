@@ -12,7 +12,7 @@ use super::conditions::{has_wildcard, request_cookies};
 
 /// The numbers of routes, by pattern and by condition.
 #[derive(Default)]
-pub(super) struct RouteIndex(Vec<PatternRoutes>);
+pub(crate) struct RouteIndex(Vec<PatternRoutes>);
 
 /// The routes of one pattern. All numbers are in ascending order.
 #[derive(Default)]
@@ -31,7 +31,7 @@ struct PatternRoutes {
 
 impl RouteIndex {
     /// For routes in their order.
-    pub(super) fn new(routes: &[config::Route]) -> RouteIndex {
+    pub(crate) fn new(routes: &[config::Route]) -> RouteIndex {
         let patterns = DistinctPatterns::of_routes(routes);
         let mut index = RouteIndex::default();
         index
@@ -50,7 +50,7 @@ impl RouteIndex {
     }
 
     /// The first route whose pattern matches a path, regardless of its conditions.
-    pub(super) fn first(&self, matches: &PathMatches<'_>, is_missing: bool) -> Option<usize> {
+    pub(crate) fn first(&self, matches: &PathMatches<'_>, is_missing: bool) -> Option<usize> {
         let found = self.of(matches).filter_map(|routes| match is_missing {
             true => routes.first_missing,
             false => routes.first,
@@ -59,7 +59,7 @@ impl RouteIndex {
     }
 
     /// The first route whose pattern matches a path and for which `fit` holds. Tests only candidates of the index.
-    pub(super) fn find(
+    pub(crate) fn find(
         &self,
         matches: &PathMatches<'_>,
         request: &Request<'_>,

@@ -8,7 +8,7 @@ use lowroad_dynamic::notice::Notice;
 use lowroad_dynamic::spool::Spools;
 use lowroad_engine::Local;
 
-use crate::features;
+use crate::lacks;
 
 /// What programs share: nothing.
 pub struct Scripts;
@@ -36,7 +36,7 @@ impl Scripts {
         _: Notice,
         _: Option<Arc<Spools>>,
     ) -> Result<Arc<dyn Handler>, String> {
-        lacking("cgi")
+        lacks(Feature::Programs, "cgi")
     }
 
     /// Refuses a route.
@@ -48,7 +48,7 @@ impl Scripts {
         _: Notice,
         _: Option<Arc<Spools>>,
     ) -> Result<Arc<dyn Handler>, String> {
-        lacking("fastcgi")
+        lacks(Feature::Programs, "fastcgi")
     }
 
     /// Refuses a route.
@@ -59,15 +59,11 @@ impl Scripts {
         _: Notice,
         _: Option<Arc<Spools>>,
     ) -> Result<Arc<dyn Handler>, String> {
-        lacking("origin")
+        lacks(Feature::Programs, "origin")
     }
 }
 
 /// Refuses to start programs.
 pub fn spawner() -> Result<(), String> {
-    features::need(Feature::Programs, "lowroad spawner")
-}
-
-fn lacking(what: &str) -> Result<Arc<dyn Handler>, String> {
-    features::need(Feature::Programs, what).and(Err(what.into()))
+    lacks(Feature::Programs, "lowroad spawner")
 }

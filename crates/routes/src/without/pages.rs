@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use lowroad_config::{Config, Feature, Pages, Route};
 use lowroad_dynamic::Handler;
-
-use crate::features;
 use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;
+
+use crate::lacks;
 
 /// What pages share: nothing.
 pub struct Forms;
@@ -27,22 +27,18 @@ impl Forms {
     /// Opens none.
     pub fn open(&self, config: &Config) -> Result<Databases, String> {
         match config.databases.first() {
-            Some(base) => lacking(&format!("database {}", base.name)).map(|()| Databases),
+            Some(base) => lacks(Feature::Sql, &format!("database {}", base.name)),
             None => Ok(Databases),
         }
     }
 
     /// Refuses a route.
     pub fn handler(&self, _: &Route, _: &Pages, _: &Databases) -> Result<Arc<dyn Handler>, String> {
-        lacking("pages").and(Err("pages".into()))
+        lacks(Feature::Sql, "pages")
     }
 }
 
 /// No counters.
 pub fn counts() -> Vec<(&'static str, u64)> {
     Vec::new()
-}
-
-fn lacking(what: &str) -> Result<(), String> {
-    features::need(Feature::Sql, what)
 }

@@ -8,7 +8,7 @@ use lowroad_dynamic::spool::Spools;
 use lowroad_log::Logger;
 use tokio::runtime::Handle;
 
-use crate::features;
+use crate::lacks;
 
 /// The modules of a configuration: none.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Modules {
         _: &Handle,
     ) -> Result<Catalog, String> {
         match config.modules.first() {
-            Some(module) => lacking(&module.name).map(|()| Catalog),
+            Some(module) => lacking(&module.name),
             None => Ok(Catalog),
         }
     }
@@ -53,7 +53,7 @@ pub fn handler(
     _: &Route,
     _: Option<Arc<Spools>>,
 ) -> Result<Arc<dyn Handler>, String> {
-    lacking(name).and(Err(format!("there is no module {name}")))
+    lacking(name)
 }
 
 /// There are none that could be wrong.
@@ -63,9 +63,9 @@ pub fn check(_: &Config) -> Result<(), String> {
 
 /// Refuses to be a module's process.
 pub fn host() -> Result<(), String> {
-    features::need(Feature::Modules, "lowroad module-host")
+    lacks(Feature::Modules, "lowroad module-host")
 }
 
-fn lacking(name: &str) -> Result<(), String> {
-    features::need(Feature::Modules, &format!("module {name}"))
+fn lacking<T>(name: &str) -> Result<T, String> {
+    lacks(Feature::Modules, &format!("module {name}"))
 }

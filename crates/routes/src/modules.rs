@@ -1,6 +1,6 @@
 //! The modules of a configuration: opened, put behind routes, checked, and run in processes of their own.
 
-#[cfg_attr(not(feature = "wasm"), path = "../without/wasm.rs")]
+#[cfg_attr(not(feature = "wasm"), path = "without/wasm.rs")]
 mod wasm;
 
 use std::os::fd::AsFd;
