@@ -14,9 +14,8 @@ use lowroad_http::h1::first_line;
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::Status;
 use lowroad_log::{Entry, LineFormat, LineFormatter, Sink};
+use lowroad_response_cache::storing::Way;
 use lowroad_store::clock;
-
-use crate::dynamic::storing::Way;
 
 /// How an answer came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lowroad_response_cache::purge::Purged;
+
 use crate::cli::Explain;
 use crate::cli::servers::{Purge, Told};
-use crate::dynamic::purge::Purged;
 use crate::say;
 
 /// How long a question or an answer may take.

@@ -34,13 +34,13 @@ use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_log::Logger;
+use lowroad_response_cache::calls::Calls;
+use lowroad_response_cache::outcome::Outcome;
 use lowroad_routes::routes::{self, NoRoute};
 use lowroad_site_rules::PathMatches;
 
 use crate::access::{AccessLog, Record};
 use crate::cache_counters::CacheCounters;
-use crate::dynamic::calls::Calls;
-use crate::outcome::Outcome;
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
 use asked::{Asked, Pending, Waiting, WaitsFor, made};
@@ -48,7 +48,6 @@ use guarded::Stopped;
 use lookup::Lookup;
 
 pub use asked::Decision;
-pub use inner::Inner;
 pub use offer::Offer;
 pub use world::{Fetched, Recalling, Step, World};
 

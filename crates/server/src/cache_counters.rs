@@ -1,9 +1,9 @@
 //! Counts how the cache served requests: each answered request once, however often the store was looked up for it.
 
 use lowroad_engine::counters::Counter;
+use lowroad_response_cache::storing::Way;
 
 use crate::access::Outcome;
-use crate::dynamic::storing::Way;
 
 /// Cache counters of one worker, which alone writes them. `hits`, `misses` and `passes` add up to its requests, except
 /// for those that are still under way.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lowroad_engine::background;
+use lowroad_response_cache::purge::{self, Meant, Purged};
 use rustix::fs::Mode;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
@@ -16,7 +17,6 @@ use rustix::net::{
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::admin::{DONE, NOT_MINE, SOFT, TIMEOUT, own_folder, remove_dead, remove_if_dead};
-use crate::dynamic::purge::{self, Meant, Purged};
 use crate::process::News;
 use crate::running::{Running, lock};
 use crate::{explain, status};

@@ -29,6 +29,10 @@ use lowroad_http::limits::Limits;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
+use lowroad_response_cache::calls::{Call, Called};
+use lowroad_response_cache::outcome::Waiter;
+use lowroad_response_cache::reuse::Key;
+use lowroad_site_rules::SiteRules;
 use lowroad_store::clock;
 use lowroad_store::disk_cache;
 use lowroad_store::object::{Content, Kind, Representation};
@@ -36,12 +40,9 @@ use lowroad_store::{Entry, Object, SharedStore, key};
 
 use crate::answer::{Decider, Decision, Fetched, Recalling, Scratch, Step, World};
 use crate::cause;
-use crate::dynamic::calls::{Call, Called};
-use crate::dynamic::reuse::Key;
-use crate::outcome::Waiter;
 use crate::respond::Responder;
 use crate::running::Running;
-use crate::sites::{Site, Sites};
+use crate::sites::Sites;
 
 /// What an explanation needs of the running server.
 pub struct View {
@@ -224,7 +225,7 @@ impl World for Trace<'_> {
         } = recalling;
         let store = &self.view.store;
         let len = store.tier().and_then(|tier| {
-            let primary = disk_cache::primary(&site.stable, key)?;
+            let primary = disk_cache::primary(&site.rules.disk_id, key)?;
             tier.look(store, &primary, request.lines())
         });
         if let Some(len) = len {
@@ -239,7 +240,7 @@ impl World for Trace<'_> {
             peer: exchange.peer,
             fields: call.request.fields(),
         };
-        self.seen.borrow_mut().alias = alias(call.site, call.path);
+        self.seen.borrow_mut().alias = alias(call.rules, call.path);
         if let Some(whom) = call.route.handler.whom(&outline) {
             self.seen.borrow_mut().more.push(("asks", whom));
         }
@@ -318,7 +319,7 @@ impl World for Trace<'_> {
             }
             Step::Found(asked, object) => {
                 seen.found(object);
-                seen.alias = alias(asked.site, asked.path);
+                seen.alias = alias(&asked.site.rules, asked.path);
                 if let Kind::Refused(..) | Kind::NoIndex(_) = object.kind {
                     seen.why = cause::of(asked.site, asked.host, asked.path).or(seen.why.take());
                 }
@@ -514,8 +515,8 @@ impl Seen {
 }
 
 /// Where the files of a decoded path are, if not below the root.
-fn alias(site: &Site, path: &[u8]) -> Option<String> {
-    let (alias, folder, _) = site.rules.alias(path)?;
+fn alias(rules: &SiteRules, path: &[u8]) -> Option<String> {
+    let (alias, folder, _) = rules.alias(path)?;
     Some(format!("{} is {}", alias.path, folder.display()))
 }
 

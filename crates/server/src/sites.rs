@@ -23,7 +23,6 @@ use lowroad_http::host;
 use lowroad_routes::build::Opened;
 use lowroad_routes::routes::Routes;
 use lowroad_site_rules::{Bases, SiteRules};
-use lowroad_store::disk_cache::SiteIdentity;
 
 use crate::listeners::Listeners;
 use crate::tls::{Offer, Tls};
@@ -64,8 +63,6 @@ pub struct Site {
     pub purge_from: PrefixSet,
     /// Paths may lead to others inside the server, or be for those only.
     pub leads_within: bool,
-    /// Begins the keys of what is stored for it on a disk.
-    pub stable: SiteIdentity,
     identity: Identity,
 }
 
@@ -355,7 +352,7 @@ impl Site {
         id: u32,
         (routes, guard): (Arc<Routes>, Option<Arc<Guard>>),
     ) -> Site {
-        let compiled = SiteRules::new(id, rules, identity.bases());
+        let compiled = SiteRules::new(id, identity.stable(), rules, identity.bases());
         Site {
             pages: ErrorPages::load(compiled.base(), rules),
             rules: Arc::new(compiled),
@@ -364,7 +361,6 @@ impl Site {
             purge_from: PrefixSet::new(&rules.purge_from),
             leads_within: !rules.rewrites.is_empty()
                 || rules.aliases.iter().any(|alias| alias.internal),
-            stable: identity.stable(),
             identity,
         }
     }

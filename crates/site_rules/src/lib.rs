@@ -26,6 +26,8 @@ pub use site_patterns::{FormSet, PathMatches, SitePatterns, indexes};
 pub struct SiteRules {
     /// The site's number, which begins the keys of its stored responses.
     pub id: u32,
+    /// Begins the keys of its stored responses on the disk, in all runs of the server.
+    pub disk_id: [u8; 16],
     /// The site's name in logs: its first host name, or its root.
     pub label: String,
     /// The site's configuration.
@@ -40,7 +42,7 @@ pub struct SiteRules {
 
 impl SiteRules {
     /// The rules of a site in these folders.
-    pub fn new(id: u32, site: &config::Site, bases: &Bases) -> SiteRules {
+    pub fn new(id: u32, disk_id: [u8; 16], site: &config::Site, bases: &Bases) -> SiteRules {
         let label = match site.names.first() {
             Some(Name::Exact(name) | Name::Wildcard(name)) => name.clone(),
             _ if site.root == Root::None => "any host".into(),
@@ -48,6 +50,7 @@ impl SiteRules {
         };
         SiteRules {
             id,
+            disk_id,
             label,
             config: site.clone(),
             encodings: content_codings(&site.compress.encodings),

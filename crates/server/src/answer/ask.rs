@@ -6,6 +6,10 @@ use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::Failure;
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
+use lowroad_response_cache::calls::{Call, Called};
+use lowroad_response_cache::reply::Reply;
+use lowroad_response_cache::reuse::{Facts, Key, Wants};
+use lowroad_response_cache::storing::{Stored, Way};
 use lowroad_routes::elsewhere;
 use lowroad_routes::routes::Route;
 use lowroad_store::object::Kind;
@@ -17,10 +21,6 @@ use super::inner;
 use super::lookup::Lookup;
 use super::world::{Recalling, Step, World};
 use crate::access::Outcome as Logged;
-use crate::dynamic::calls::{Call, Called};
-use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::{Facts, Key, Wants};
-use crate::dynamic::storing::{Stored, Way};
 use crate::respond::Responder;
 use crate::sites::At;
 
@@ -168,10 +168,11 @@ impl<W: World> Lookup<'_, W> {
         to: &Responder<'c, '_>,
     ) -> Call<'c> {
         Call {
-            site: asked.site,
+            rules: &asked.site.rules,
+            routes: &asked.site.routes,
             host: asked.host,
             path,
-            inner: asked.inner.map(|inner| &**inner),
+            target: asked.inner.map(|inner| inner.target()),
             local: self.sites.address(to.exchange.listener),
             request: to.request,
             route,

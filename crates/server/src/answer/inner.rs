@@ -10,6 +10,7 @@ use lowroad_config::{RequestPath, Rewrite};
 use lowroad_dynamic::{Failure, Fields};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
+use lowroad_response_cache::calls::InternalTarget;
 use lowroad_routes::counts::one;
 use lowroad_routes::elsewhere::{self, Elsewhere};
 use lowroad_routes::routes::Route;
@@ -81,6 +82,14 @@ impl Inner {
             programs: asked.inner.map_or(0, |inner| inner.programs),
             asked: first,
             kept: asked.inner.and_then(|inner| inner.kept.clone()),
+        }
+    }
+
+    /// The target that its program gets.
+    pub fn target(&self) -> InternalTarget<'_> {
+        InternalTarget {
+            path: self.path(),
+            query: self.query(),
         }
     }
 

@@ -12,12 +12,12 @@ use lowroad_http::date;
 use lowroad_http::limits::Limits;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::version::Version;
+use lowroad_response_cache::calls::{Call, Called, Calls};
 use lowroad_store::Entry;
 use lowroad_store::clock;
 
 use super::{CHALLENGES, Decider, Decision, Fetched, Recalling, Step, Web, World};
 use crate::access::Outcome as Logged;
-use crate::dynamic::calls::{Call, Called, Calls};
 use crate::respond::Responder;
 
 /// Longer answers are not offered.

@@ -4,11 +4,11 @@
 use lowroad_cache::pattern::Pattern;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
+use lowroad_response_cache::invalidating::target_of;
+use lowroad_response_cache::purge::{self, Meant};
 
 use super::asked::{Asked, Decision, WaitsFor, made};
 use super::world::World;
-use crate::dynamic::invalidating::target_of;
-use crate::dynamic::purge::{self, Meant};
 use crate::respond::Responder;
 use crate::sites::At;
 

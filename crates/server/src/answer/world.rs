@@ -12,6 +12,12 @@ use lowroad_config::{Alias, Rewrite};
 use lowroad_engine::{Exchange, ExchangeId};
 use lowroad_files::load::{Loaded, Want};
 use lowroad_http::request::Request;
+use lowroad_response_cache::calls::{Call, Called, Calls};
+use lowroad_response_cache::outcome::Outcome;
+use lowroad_response_cache::outcome::Waiter;
+use lowroad_response_cache::purge::Meant;
+use lowroad_response_cache::reuse::Key;
+use lowroad_response_cache::storing::Stored;
 use lowroad_routes::counts::one;
 use lowroad_routes::routes::Route;
 use lowroad_site_rules::{FormSet, PathMatches};
@@ -22,12 +28,6 @@ use lowroad_store::validity::Use;
 use lowroad_store::{Entry, Object, ObjectArc};
 
 use super::asked::Asked;
-use crate::dynamic::calls::{Call, Called, Calls};
-use crate::dynamic::purge::Meant;
-use crate::dynamic::reuse::Key;
-use crate::dynamic::storing::Stored;
-use crate::outcome::Outcome;
-use crate::outcome::Waiter;
 use crate::sites::Site;
 
 /// Around a decision.
@@ -187,7 +187,7 @@ impl World for Calls {
         let Some(tier) = self.store.tier() else {
             return false;
         };
-        let Some(primary) = disk_cache::primary(&recalling.site.stable, key) else {
+        let Some(primary) = disk_cache::primary(&recalling.site.rules.disk_id, key) else {
             return false;
         };
         if !tier.may_have(&primary) {

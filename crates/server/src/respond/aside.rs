@@ -7,10 +7,10 @@ use lowroad_engine::Head;
 use lowroad_http::encoded::Section;
 use lowroad_http::fields::{Fields, Known, Name};
 use lowroad_http::status::Status;
+use lowroad_response_cache::cache_status;
 use lowroad_routes::elsewhere;
 use lowroad_site_rules::SiteFields;
 
-use crate::dynamic::cache_status;
 use crate::sites::At;
 
 /// What is said.

@@ -1,6 +1,7 @@
 //! `lowroad purge`: responses out of running servers and out of the levels of this namespace, at
 //! once. Servers come first: what a level fetches again is not what was purged.
 
+use lowroad_response_cache::purge::{Meant, NOTHING_MEANT, Purged};
 use lowroad_softirq::key::Key;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::level::publish::{self, Published};
@@ -9,7 +10,6 @@ use lowroad_softirq::pattern::{self, Pattern};
 use super::{levels, namespace};
 use crate::admin;
 use crate::cli::servers::Purge;
-use crate::dynamic::purge::{Meant, NOTHING_MEANT, Purged};
 use crate::say;
 
 /// A daemon that was about to publish when the purge began may do so once. It hears of the purge

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use lowroad_config::Feature;
+use lowroad_response_cache::purge::{Meant, NOTHING_MEANT};
 
 use crate::cli::Explain;
 use crate::cli::servers::{Purge, Status};
 use crate::cli::softirq::{Attach, Detach, Doctor, Top};
-use crate::dynamic::purge::{Meant, NOTHING_MEANT};
 use crate::{admin, features, say};
 
 /// The level in front of this very server.

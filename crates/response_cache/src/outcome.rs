@@ -9,8 +9,8 @@ use lowroad_files::fetch::{FetchWaiter, Fetched};
 use lowroad_files::load::Loaded;
 use lowroad_store::disk_cache::Recalled;
 
-use crate::dynamic::reply::Reply;
-use crate::dynamic::storing::Stored;
+use crate::reply::Reply;
+use crate::storing::Stored;
 
 /// What came.
 pub enum Outcome {

@@ -27,7 +27,8 @@ use lowroad_engine::{Exchange, ExchangeId, Local};
 use lowroad_files::fetch::Fetcher;
 use lowroad_http::request::Request;
 use lowroad_routes::counts::one;
-use lowroad_routes::routes::{Route, Waits};
+use lowroad_routes::routes::{Route, Routes, Waits};
+use lowroad_site_rules::SiteRules;
 use lowroad_store::changes::Changes;
 use lowroad_store::clock;
 use lowroad_store::makings::{Role, Ticket};
@@ -37,16 +38,14 @@ use lowroad_store::validity::Use;
 use lowroad_store::{Object, ObjectArc, SharedStore};
 use tokio::runtime::Handle;
 
-use crate::answer::Inner;
-use crate::dynamic::invalidating::Changed;
-use crate::dynamic::objects::SiteObjects;
-use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::{Key, Wants, is_plain_range};
-use crate::dynamic::storing::{Stored, Storing, Way};
-use crate::dynamic::validating::{self, Stale};
+use crate::invalidating::Changed;
+use crate::objects::SiteObjects;
 use crate::outcome::Waiter;
 use crate::outcome::{Outcome, Post};
-use crate::sites::Site;
+use crate::reply::Reply;
+use crate::reuse::{Key, Wants, is_plain_range};
+use crate::storing::{Stored, Storing, Way};
+use crate::validating::{self, Stale};
 use request::{Conditions, request_of};
 use task::{Due, Running, Shared, Task, forget_changed, store};
 
@@ -74,14 +73,16 @@ pub struct Calls {
 
 /// What is put to a program.
 pub struct Call<'a> {
-    /// The site.
-    pub site: &'a Arc<Site>,
+    /// The rules of its site.
+    pub rules: &'a Arc<SiteRules>,
+    /// The routes of its site.
+    pub routes: &'a Routes,
     /// The normalised host name, where each has a folder of its own; else empty.
     pub host: &'a [u8],
     /// The decoded path.
     pub path: &'a [u8],
-    /// How it was come to, if it is not the target that the client sent.
-    pub inner: Option<&'a Inner>,
+    /// The target in place of the one that the client sent, if another is answered.
+    pub target: Option<InternalTarget<'a>>,
     /// The address at which it came in.
     pub local: SocketAddr,
     /// The request itself.
@@ -98,6 +99,15 @@ pub struct Call<'a> {
     pub stale: Option<ObjectArc>,
     /// Its class, where there are any.
     pub class: Option<Chosen>,
+}
+
+/// A target to which the server itself led a request.
+#[derive(Clone, Copy)]
+pub struct InternalTarget<'a> {
+    /// The path, percent-encoded.
+    pub path: &'a [u8],
+    /// What follows the `?`.
+    pub query: Option<&'a [u8]>,
 }
 
 /// How far a call has come.
@@ -237,7 +247,13 @@ impl Calls {
     ) -> Result<Box<Task>, Called> {
         let route = call.route;
         one(&route.counts.calls);
-        let changed = Changed::of(call.request, exchange, call.site, &self.changes);
+        let changed = Changed::of(
+            call.request,
+            exchange,
+            call.rules,
+            call.routes,
+            &self.changes,
+        );
         let objects = self.objects(call);
         let conditions = self.conditions(call, stale.as_ref());
         let is_ours = matches!(&conditions, Conditions::Instead(own) if !own.is_empty());
@@ -367,7 +383,7 @@ impl Calls {
             store: self.store.clone(),
             makings: self.fetcher.makings().clone(),
             route: call.route.clone(),
-            site: call.site.clone(),
+            rules: call.rules.clone(),
             executor,
             ignores_range: false,
             completes: stale.filter(|stale| completes(call, stale)).cloned(),
@@ -378,13 +394,13 @@ impl Calls {
     fn objects(&self, call: &Call<'_>) -> Arc<SiteObjects> {
         let mut last = self.last.borrow_mut();
         if let Some(objects) = &*last
-            && Arc::ptr_eq(&objects.site, call.site)
+            && Arc::ptr_eq(&objects.rules, call.rules)
             && *objects.host == *call.host
         {
             return objects.clone();
         }
         let objects = Arc::new(SiteObjects {
-            site: call.site.clone(),
+            rules: call.rules.clone(),
             store: self.store.clone(),
             fetcher: self.fetcher.clone(),
             host: call.host.into(),

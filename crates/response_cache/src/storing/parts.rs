@@ -17,15 +17,15 @@ use lowroad_http::fields::Lines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::range::ByteRange;
 use lowroad_http::status::Status;
-
-use super::{Storing, complete_object, whole};
-use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::Wants;
-use crate::dynamic::validating::{merged, name_of, renew};
 use lowroad_store::object::{Content, Kind, Representation};
 use lowroad_store::parts::{Partial, Piece, Pieces, range_of};
 use lowroad_store::place;
 use lowroad_store::{Object, ObjectArc};
+
+use super::{Storing, complete_object, whole};
+use crate::reply::Reply;
+use crate::reuse::Wants;
+use crate::validating::{merged, name_of, renew};
 
 /// More pieces are joined where they touch; if that leaves more, only the last part stays.
 const PIECES_MAX: usize = 16;

@@ -11,13 +11,12 @@ use lowroad_dynamic::Fields;
 use lowroad_engine::Exchange;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
-use lowroad_routes::routes::Route;
+use lowroad_routes::routes::{Route, Routes};
+use lowroad_site_rules::SiteRules;
 use lowroad_store::changes::Changes;
 use lowroad_store::disk_cache::{self, SiteIdentity};
 use lowroad_store::purging::{Kind, Purge};
 use lowroad_store::{SharedStore, key};
-
-use crate::sites::Site;
 
 /// What a request may change.
 pub struct Changed {
@@ -35,21 +34,22 @@ impl Changed {
     pub fn of(
         request: &Request<'_>,
         exchange: &Exchange,
-        site: &Site,
+        rules: &SiteRules,
+        routes: &Routes,
         changes: &Arc<Changes>,
     ) -> Option<Changed> {
         let changes_nothing = !invalidation::is_unsafe(request.method.as_str().as_bytes());
         // Nothing may be stored yet of what an origin is just answering.
         let may_store = |route: &Route| route.is_origin || route.is_storing();
-        if changes_nothing || !site.routes.iter().any(may_store) {
+        if changes_nothing || !routes.iter().any(may_store) {
             return None;
         }
         let (is_https, authority) = (exchange.is_https(), request.authority.unwrap_or_default());
         let forwarded = exchange.forwarded.as_ref();
         let complete = forwarded.and_then(|it| it.authority_with_port(authority, is_https));
         Some(Changed {
-            site_id: site.rules.id,
-            stable: site.stable,
+            site_id: rules.id,
+            stable: rules.disk_id,
             is_https,
             authority: complete.unwrap_or_else(|| authority.into()).into(),
             target: target_of(request)?.into(),

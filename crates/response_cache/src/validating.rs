@@ -13,9 +13,9 @@ use lowroad_store::clock;
 use lowroad_store::object::{Kind, Representation};
 use lowroad_store::{Object, ObjectArc};
 
-use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::Wants;
-use crate::dynamic::storing::{Stored, Storing, Way};
+use crate::reply::Reply;
+use crate::reuse::Wants;
+use crate::storing::{Stored, Storing, Way};
 
 /// The field lines by which an origin is asked whether a stored response holds, or for the part of it that is missing; empty
 /// if it has no validators.
@@ -177,7 +177,7 @@ pub(super) fn renew(
     let representation = stale.representation()?;
     // The stored lifetime is the rules', not the origin's own.
     let status = representation.head.status();
-    let rules = SiteFields::new(&storing.site.rules, request.0, status);
+    let rules = SiteFields::new(&storing.rules, request.0, status);
     if rules.change_lifetime() && !news.give_lifetime() {
         return None;
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lowroad_engine::stream::Sender;
-
-use super::{Fill, Head, Storing};
 use lowroad_store::ObjectArc;
 use lowroad_store::clock;
 use lowroad_store::disk_cache::{self, Held, Primary, Response, Source, Tier, Unfinished};
 use lowroad_store::object::{Content, Kind};
 use lowroad_store::validity::Lifetime;
+
+use super::{Fill, Head, Storing};
 
 /// What is of use for less than that is not written for the memory's sake, ms: it would be gone before it is evicted.
 const USEFUL_MIN_MS: u64 = 10_000;
@@ -36,7 +36,7 @@ impl Storing {
     }
 
     fn primary(&self) -> Option<Primary> {
-        disk_cache::primary(&self.site.stable, &self.key.bytes)
+        disk_cache::primary(&self.rules.disk_id, &self.key.bytes)
     }
 
     /// What the disk is told of a response with this head, if there is one.

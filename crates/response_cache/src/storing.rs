@@ -15,7 +15,7 @@ use lowroad_http::encoded::Encoded;
 use lowroad_http::fields::FieldNames;
 use lowroad_http::status::Status;
 use lowroad_routes::routes::Route;
-use lowroad_site_rules::SiteFields;
+use lowroad_site_rules::{SiteFields, SiteRules};
 use lowroad_store::clock;
 use lowroad_store::filling::Filling;
 use lowroad_store::makings::Makings;
@@ -25,11 +25,10 @@ use lowroad_store::seen::Since;
 use lowroad_store::validity::{Lifetime, Validity};
 use lowroad_store::{Object, ObjectArc, SharedStore};
 
-use crate::dynamic::heads;
-use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::{Judge, Judged, Key, Wants, is_plain_range};
+use crate::heads;
 use crate::outcome::{Outcome, Waiter};
-use crate::sites::Site;
+use crate::reply::Reply;
+use crate::reuse::{Judge, Judged, Key, Wants, is_plain_range};
 
 mod fill;
 mod on_disk;
@@ -157,7 +156,7 @@ pub struct Storing {
     /// Whose it is.
     pub route: Arc<Route>,
     /// The site, whose rules add to its head.
-    pub site: Arc<Site>,
+    pub rules: Arc<SiteRules>,
     /// Where its body is passed on while it comes.
     pub executor: Executor,
     /// Why its maker is asked.
@@ -271,7 +270,7 @@ impl Storing {
         let judge = self.judge();
         let selecting = judge.selecting(fields, lines)?;
         let Judged { lifetime, left_out } = judge.lifetime(status, fields).ok()?;
-        let rules = SiteFields::new(&self.site.rules, path, status);
+        let rules = SiteFields::new(&self.rules, path, status);
         let head = Head {
             built: heads::of_program(status, fields, &left_out, &rules),
             about: About {
@@ -313,7 +312,7 @@ impl Storing {
         path: &[u8],
         (judged, selecting): (Judged, Selecting),
     ) -> Head {
-        let rules = SiteFields::new(&self.site.rules, path, status);
+        let rules = SiteFields::new(&self.rules, path, status);
         // Where there is no Last-Modified, conditions compare with the time at which it was made (RFC 9111 §4.3.2).
         let date = fields.date().map(|date| &date[..]);
         let modified = fields.values("Last-Modified").next().or(date);

@@ -13,8 +13,8 @@ use lowroad_http::forwarding;
 use lowroad_http::request::{Request, Target};
 
 use super::Call;
-use crate::dynamic::invalidating::target_of;
-use crate::dynamic::validating;
+use crate::invalidating::target_of;
+use crate::validating;
 
 /// The conditions of a request as its program gets it (RFC 9110 §13.1).
 pub enum Conditions {
@@ -33,8 +33,8 @@ pub fn request_of(
     interims: Interims,
 ) -> ProgramRequest {
     let request = call.request;
-    let (raw_path, query) = match (call.inner, request.target) {
-        (Some(inner), _) => (inner.path(), inner.query()),
+    let (raw_path, query) = match (call.target, request.target) {
+        (Some(target), _) => (target.path, target.query),
         (None, Target::Origin { path, query, .. }) => (path, query),
         (None, _) => (call.path, None),
     };
@@ -77,7 +77,7 @@ pub fn request_of(
         local: call.local,
         secured: exchange.secured.clone(),
         forwarded: exchange.forwarded.clone(),
-        root: call.site.rules.folder(call.host),
+        root: call.rules.folder(call.host),
         objects,
         body: Body {
             len: exchange.body_len,
@@ -90,18 +90,14 @@ pub fn request_of(
 
 /// What few programs ask for.
 fn extra_of(call: &Call<'_>) -> Extra {
-    let alias = call
-        .site
-        .rules
-        .alias(call.path)
-        .map(|(alias, folder, _)| Alias {
-            path_len: alias.path.len(),
-            folder: folder.clone(),
-        });
+    let alias = call.rules.alias(call.path).map(|(alias, folder, _)| Alias {
+        path_len: alias.path.len(),
+        folder: folder.clone(),
+    });
     let shown = call.is_user.then(|| Credentials::of(call.request));
     Extra {
         alias,
-        asked_target: call.inner.and_then(|_| target_of(call.request)),
+        asked_target: call.target.and_then(|_| target_of(call.request)),
         user: shown.flatten().map(|shown| shown.user.into()),
     }
 }

@@ -14,12 +14,12 @@ use lowroad_store::SharedStore;
 use lowroad_store::makings::{Makings, Ticket};
 use tokio::task::AbortHandle;
 
-use crate::dynamic::invalidating::Changed;
-use crate::dynamic::objects::SiteObjects;
-use crate::dynamic::reply::Reply;
-use crate::dynamic::storing::{Stored, Storing};
-use crate::dynamic::validating::Stale;
+use crate::invalidating::Changed;
+use crate::objects::SiteObjects;
 use crate::outcome::{Outcome, Post, Waiter};
+use crate::reply::Reply;
+use crate::storing::{Stored, Storing};
+use crate::validating::Stale;
 
 /// How long equal requests wait for the head of the first response, before each is put to the program.
 const SHARED_WAIT: Duration = Duration::from_secs(5);
@@ -152,7 +152,7 @@ pub struct Shared {
     pub makings: Arc<Makings<Waiter>>,
     /// Until they were told.
     pub ticket: Option<Ticket>,
-    /// Under what is remembered whether that was of use: see [`Key::sharing_mark`](crate::dynamic::reuse::Key::sharing_mark).
+    /// Under what is remembered whether that was of use: see [`Key::sharing_mark`](crate::reuse::Key::sharing_mark).
     pub mark: u64,
 }
 

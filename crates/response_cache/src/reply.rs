@@ -3,7 +3,6 @@
 use lowroad_dynamic::{Content, Response};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
-
 use lowroad_store::ObjectArc;
 use lowroad_store::object::Representation;
 

@@ -20,7 +20,6 @@ use lowroad_http::method::Method;
 use lowroad_http::range::{self, Ranges};
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
-
 use lowroad_store::key;
 use lowroad_store::makings::Job;
 use lowroad_store::seen::Since;

@@ -8,7 +8,7 @@ use lowroad_routes::routes::Route;
 use lowroad_store::object::{Content, Representation};
 use lowroad_store::validity::Lifetime;
 
-use crate::dynamic::storing::{Stored, Way};
+use crate::storing::{Stored, Way};
 
 /// What this cache is called.
 const NAME: &str = "lowroad";

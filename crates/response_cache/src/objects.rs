@@ -7,19 +7,19 @@ use lowroad_dynamic::{Content, Failure, Loading, Objects, Response};
 use lowroad_files::fetch::Fetcher;
 use lowroad_files::load::Want;
 use lowroad_http::encoding::Encoding;
+use lowroad_site_rules::SiteRules;
 use lowroad_store::clock;
 use lowroad_store::{ObjectArc, SharedStore, key};
 use tokio::sync::oneshot;
 
-use crate::dynamic::reply::Reply;
 use crate::outcome::Outcome;
 use crate::outcome::Waiter;
-use crate::sites::Site;
+use crate::reply::Reply;
 
 /// The objects of one site, for one host.
 #[derive(Clone)]
 pub struct SiteObjects {
-    pub site: Arc<Site>,
+    pub rules: Arc<SiteRules>,
     pub store: Arc<SharedStore>,
     pub fetcher: Arc<Fetcher<Waiter>>,
     /// The normalised host name, where each has a folder of its own; else empty.
@@ -30,14 +30,14 @@ impl SiteObjects {
     /// What is stored for a path, if it can be trusted; else how it is fetched.
     fn find(&self, path: &[u8]) -> Result<ObjectArc, Want> {
         let mut key = Vec::new();
-        key::write_of_file(&mut key, self.site.rules.id, &self.host, path);
+        key::write_of_file(&mut key, self.rules.id, &self.host, path);
         let hash = self.store.hash(&key);
         let base = match self.store.find(hash, &key) {
             Some(entry) if entry.base.validity.holds(clock::now_ms()) => return Ok(entry.base),
             stale => stale.map(|entry| entry.base),
         };
         Err(Want {
-            rules: self.site.rules.clone(),
+            rules: self.rules.clone(),
             host: self.host.clone(),
             path: path.into(),
             encoding: Encoding::Identity,
@@ -49,7 +49,7 @@ impl SiteObjects {
 
     /// Whether a path belongs to a program: the file there, if there is one, is its source.
     fn is_routed(&self, path: &[u8]) -> bool {
-        self.site.rules.has_route(path)
+        self.rules.has_route(path)
     }
 
     /// What is stored for a path that is no program's, if it can be trusted.

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_engine::stream::{Next, Receiver, Sender};
-
-use super::on_disk::ForDisk;
-use super::{About, Head, Storing, whole};
 use lowroad_store::clock;
 use lowroad_store::disk_cache::Held;
 use lowroad_store::filling::{Filling, Grown};
 use lowroad_store::object::Kind;
 use lowroad_store::{Object, ObjectArc};
+
+use super::on_disk::ForDisk;
+use super::{About, Head, Storing, whole};
 
 /// After so long without more of a body, who has not begun to answer with it asks for itself.
 const STUCK: Duration = Duration::from_secs(5);

@@ -8,7 +8,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use lowroad_cache::pattern::Pattern;
-
 use lowroad_store::SharedStore;
 use lowroad_store::clock;
 use lowroad_store::purging::{Kind, Purge};

@@ -5,9 +5,9 @@ use lowroad_cache::lifetime::Lifetime as Times;
 use lowroad_dynamic::memory;
 use lowroad_http::encoded::Encoder;
 use lowroad_http::status::Status;
+use lowroad_store::{Entry, key};
 
 use super::*;
-use lowroad_store::{Entry, key};
 
 const BODY_LEN: usize = 1024;
 
