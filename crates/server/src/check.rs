@@ -13,7 +13,7 @@ use lowroad_routes::modules;
 use nix::unistd::{Group, User};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use crate::{cli, say, tls};
+use crate::{cli, say};
 
 /// The result of a check of a configuration with which `run` would start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
     logs(&as_root, &mut problems);
     variables(&config, &mut problems);
     // A server opens certificates and keys before it gives up root.
-    let (refused, doubts) = tls::check(&config);
+    let (refused, doubts) = lowroad_tls_listener::check(&config);
     warnings.extend(doubts);
     // As `run` does, so that from here on all is refused that it would be refused.
     if problems.is_empty()
@@ -50,7 +50,7 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
     {
         account.leave_root(Some(file))?;
         cli::load(file)?;
-        let (now, _) = tls::check(&config);
+        let (now, _) = lowroad_tls_listener::check(&config);
         let new = now.iter().flat_map(|text| text.lines());
         let new = new.filter(|line| !refused.iter().any(|text| text.contains(line)));
         warnings.extend(new.map(|line| format!("after the start: {line}")));

@@ -47,8 +47,6 @@ mod sites;
 #[cfg_attr(not(feature = "softirq"), path = "without/softirq.rs")]
 mod softirq;
 mod status;
-#[cfg_attr(not(feature = "tls"), path = "without/tls.rs")]
-mod tls;
 #[cfg(not(all(feature = "image", feature = "softirq")))]
 mod without;
 
@@ -92,7 +90,7 @@ fn name_process() {
 
 fn main() -> ExitCode {
     name_process();
-    tls::install();
+    lowroad_tls_listener::install();
     let command = Cli::parse().command;
     let is_server = matches!(
         command,
@@ -139,7 +137,7 @@ fn run(command: Command) -> ExitCode {
         Command::Status(status) => softirq::status(&status),
         Command::Top(top) => softirq::top(&top),
         Command::Purge(purge) => softirq::purge(&purge),
-        Command::Trust => tls::trust(),
+        Command::Trust => lowroad_tls_listener::trust().and_then(say::out),
         Command::Doctor(doctor) => softirq::doctor(&doctor),
     };
     lowroad_privileges::helper::end();

@@ -43,6 +43,7 @@ use lowroad_store::changes::Changes;
 use lowroad_store::clock;
 use lowroad_store::disk_cache::{self, Tier, Unsaved};
 use lowroad_store::watch::Watcher;
+use lowroad_tls_listener::Tls;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::access::{AccessLog, WRITE_DELAY};
@@ -57,7 +58,6 @@ use crate::site_files::SiteFollower;
 use crate::sites::Sites;
 use crate::softirq::own::Keeper;
 use crate::softirq::worker::front::Front;
-use crate::tls::Tls;
 use crate::{limits, softirq};
 
 /// How often error pages are compared with their files, and roots with where their links lead.

@@ -15,6 +15,7 @@ use lowroad_log::Logger;
 use lowroad_privileges::helper;
 use lowroad_routes::applications::Changed;
 use lowroad_routes::modules::Catalog;
+use lowroad_tls_listener::Tls;
 
 use crate::answer::Command;
 use crate::features;
@@ -23,7 +24,6 @@ use crate::listeners::Opened;
 use crate::memory;
 use crate::running::{Running, keep_applications, lock};
 use crate::sites::Sites;
-use crate::tls::Tls;
 
 /// How long is waited for workers to hear of new sites. They never block for long; one that does hears of them later.
 const HEARD_TIMEOUT: Duration = Duration::from_secs(5);

@@ -17,13 +17,13 @@ use lowroad_routes::build::Programs;
 use lowroad_routes::modules::Catalog;
 use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;
+use lowroad_tls_listener::Tls;
 
 use crate::answer::Web;
 use crate::cache_counters::CacheCounters;
 use crate::listeners::Listeners;
 use crate::sites::Sites;
 use crate::softirq::own::health::Health;
-use crate::tls::Tls;
 
 /// A way to one worker.
 pub type WorkerBox = Mailbox<WorkerMessage<EpollDriver, Web>>;

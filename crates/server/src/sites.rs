@@ -23,9 +23,9 @@ use lowroad_http::host;
 use lowroad_routes::build::Opened;
 use lowroad_routes::routes::Routes;
 use lowroad_site_rules::{Bases, SiteRules};
+use lowroad_tls_listener::{Offer, Tls};
 
 use crate::listeners::Listeners;
-use crate::tls::{Offer, Tls};
 use earlier::EarlierSites;
 use identity::Identity;
 

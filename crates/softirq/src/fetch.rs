@@ -6,16 +6,19 @@
 
 pub mod asker;
 mod receiving;
+pub mod recognition;
 #[cfg(test)]
 mod tests;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use lowroad_wire::key::KeyParts;
 
 use self::receiving::Response;
 use crate::response::FetchError;
 use crate::response::fetched::{Fetched, Validators};
-use lowroad_wire::key::KeyParts;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes read at once.
 const READ_LEN: usize = 8 << 10;

@@ -99,7 +99,7 @@ pub fn pass(
     };
     if guard.concerns(matches) {
         world.note(Step::Ruled);
-        if softirq::asks(to.request.user_agent(), to.exchange.peer) {
+        if softirq::is_from_daemon(to.request.user_agent(), to.exchange.peer) {
             let status = to.refuse_by_rule(at, Status::FORBIDDEN, &[]);
             return Err(Stopped::Answered(status));
         }

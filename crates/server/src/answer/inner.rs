@@ -283,7 +283,7 @@ fn lead<W: World>(
 ) -> Decision {
     let (site, world) = (asked.site, lookup.world);
     world.note(Step::Ruled);
-    if softirq::asks(to.request.user_agent(), to.exchange.peer) {
+    if softirq::is_from_daemon(to.request.user_agent(), to.exchange.peer) {
         return made(to.refuse_by_rule(asked.at(), Status::FORBIDDEN, &[]));
     }
     if inner.target.len() > TARGET_LEN_MAX {

@@ -219,7 +219,7 @@ impl<W: World> Lookup<'_, W> {
     ) -> Decision {
         self.world.note(Step::Rule(rule));
         self.world.note(Step::Ruled);
-        if softirq::asks(to.request.user_agent(), to.exchange.peer) {
+        if softirq::is_from_daemon(to.request.user_agent(), to.exchange.peer) {
             return made(to.refuse_by_rule(asked.at(), Status::FORBIDDEN, &[]));
         }
         let asked = Asked {

@@ -170,7 +170,7 @@ impl Responder<'_, '_> {
         let (agent, peer) = (self.request.user_agent(), self.exchange.peer);
         let may_keep =
             head.fields.give_lifetime() && !route.keeps_nothing && !route.policy.shared_only;
-        if !may_keep && softirq::asks(agent, peer) {
+        if !may_keep && softirq::is_from_daemon(agent, peer) {
             out.field("Cache-Control", b"no-store");
         }
         if let Some(status) = cache_status::of_passed(route, self.request.method) {

@@ -24,6 +24,7 @@ use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;
 use lowroad_store::clock;
 use lowroad_testkit::origin::Asked;
+use lowroad_tls_listener::Tls;
 
 use super::WORLD;
 use crate::answer::Web;
@@ -31,7 +32,6 @@ use crate::cache_counters::CacheCounters;
 use crate::limits;
 use crate::listeners::Listeners;
 use crate::sites::Sites;
-use crate::tls::Tls;
 
 /// Where clients come to. Nobody is there.
 const ADDRESS: &str = "192.0.2.1:80";

@@ -156,7 +156,7 @@ pub fn top(_: &Top) -> Result<(), String> {
 }
 
 /// No level asks.
-pub fn asks(_: Option<&[u8]>, _: IpAddr) -> bool {
+pub fn is_from_daemon(_: Option<&[u8]>, _: IpAddr) -> bool {
     false
 }
 

@@ -4,11 +4,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lowroad_softirq::fetch::USER_AGENT;
 use lowroad_softirq::fetch::asker::{AskedFrom, Connect};
 use lowroad_softirq::level::Level;
 use lowroad_softirq::machine::interfaces;
@@ -28,22 +27,6 @@ pub fn connector(level: Arc<Level>) -> Connect {
     // Looked up each time: a socket could be bound to an address that is another machine's by now
     // (net.ipv4.ip_nonlocal_bind), which would then answer.
     Arc::new(move |local, from| connect(&level, interfaces::own(local)?, from, &exempt))
-}
-
-/// Whether a request with this User-Agent, from this address, may be one of the daemon's.
-pub fn asks(agent: Option<&[u8]>, peer: IpAddr) -> bool {
-    agent == Some(USER_AGENT) && may_ask_from(peer)
-}
-
-/// Whether a connection from this address may be one of the daemon's: it asks as an outsider, whose address
-/// is nobody's, or from the server's own address, which nobody else on the network can have, as the kernel
-/// takes no packets from outside that say so. Costs a few system calls.
-fn may_ask_from(peer: IpAddr) -> bool {
-    if outsider::is_outsider(peer) {
-        return true;
-    }
-    let bound = UdpSocket::bind(SocketAddr::new(peer, 0));
-    !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 fn connect(
@@ -140,23 +123,5 @@ pub fn is_near(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_addresses_of_this_machine_are_the_daemons() {
-        for own in ["127.0.0.1", "::1"] {
-            let own: IpAddr = own.parse().expect("an address");
-            // Without IPv6 there is no such address.
-            assert!(may_ask_from(own) || own.is_ipv6());
-        }
-        for other in ["192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1"] {
-            let other: IpAddr = other.parse().expect("an address");
-            assert!(!may_ask_from(other), "{other}");
-        }
     }
 }

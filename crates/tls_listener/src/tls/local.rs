@@ -6,8 +6,6 @@ use lowroad_config::{self as config, Name};
 use lowroad_tls::authority::Authority;
 use lowroad_tls::certificates::Pair;
 
-use crate::say;
-
 /// Signs a certificate for the names of a site.
 pub fn sign(site: &config::Site, unix_s: u64) -> Result<Pair, String> {
     let authority = authority(unix_s)?;
@@ -27,12 +25,12 @@ pub fn sign(site: &config::Site, unix_s: u64) -> Result<Pair, String> {
         .map_err(|error| error.to_string())
 }
 
-/// `lowroad trust`: says how to have programs of this machine trust the authority, which is made if there is none.
+/// How to have programs of this machine trust the authority, which is made if there is none.
 ///
 /// # Errors
 /// When it can't be had.
-pub fn trust() -> Result<(), String> {
-    say::out(authority(super::unix_s())?.how_to_trust())
+pub fn trust() -> Result<String, String> {
+    Ok(authority(super::unix_s())?.how_to_trust())
 }
 
 fn authority(unix_s: u64) -> Result<Authority, String> {

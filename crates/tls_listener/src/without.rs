@@ -3,13 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lowroad_config::{Config, Feature};
+use lowroad_config::{Config, Feature, Lacking};
 use lowroad_engine::layer::Layer;
 use lowroad_log::Logger;
 use lowroad_privileges::account::Account;
 use lowroad_store::watch::Watcher;
-
-use crate::features;
 
 /// Nothing to be installed.
 pub fn install() {}
@@ -18,8 +16,8 @@ pub fn install() {}
 ///
 /// # Errors
 /// Always: says so.
-pub fn trust() -> Result<(), String> {
-    features::need(Feature::Tls, "trust")
+pub fn trust() -> Result<String, String> {
+    Err(format!("trust: {}", Lacking(Feature::Tls)))
 }
 
 /// There is nothing to check.

@@ -4,9 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_log::Logger;
-use lowroad_tls::{Failure, Fault};
-
 use lowroad_store::clock;
+use lowroad_tls::{Failure, Fault};
 
 /// What is counted. The order is that of [`kind`].
 const KINDS: [&str; 8] = [

@@ -1,0 +1,41 @@
+//! Tells the daemon's requests from those of clients.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use super::USER_AGENT;
+use crate::machine::outsider;
+
+/// Whether a request with this User-Agent, from this address, may be one of the daemon's.
+pub fn is_from_daemon(agent: Option<&[u8]>, peer: IpAddr) -> bool {
+    agent == Some(USER_AGENT) && may_ask_from(peer)
+}
+
+/// Whether a connection from this address may be one of the daemon's: it asks as an outsider, whose address
+/// is nobody's, or from the server's own address, which nobody else on the network can have, as the kernel
+/// takes no packets from outside that say so. Costs a few system calls.
+fn may_ask_from(peer: IpAddr) -> bool {
+    if outsider::is_outsider(peer) {
+        return true;
+    }
+    let bound = UdpSocket::bind(SocketAddr::new(peer, 0));
+    !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_this_machine_are_the_daemons() {
+        for own in ["127.0.0.1", "::1"] {
+            let own: IpAddr = own.parse().expect("an address");
+            // Without IPv6 there is no such address.
+            assert!(may_ask_from(own) || own.is_ipv6());
+        }
+        for other in ["192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1"] {
+            let other: IpAddr = other.parse().expect("an address");
+            assert!(!may_ask_from(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! TLS of the server's listeners: certificates from files, the local authority or ACME, and what is offered at each address.
+//! Without the feature `tls` the same names stand for nothing.
+
+#![forbid(unsafe_code)]
+
+#[cfg_attr(not(feature = "tls"), path = "without.rs")]
+mod tls;
+
+pub use tls::{Offer, Tls, check, install, trust};
