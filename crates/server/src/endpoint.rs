@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use lowroad_engine::background;
 use lowroad_response_cache::purge::{self, Meant, Purged};
+use lowroad_site::explain;
+use lowroad_site::explain::View;
 use rustix::fs::Mode;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
@@ -17,9 +19,10 @@ use rustix::net::{
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::admin::{DONE, NOT_MINE, SOFT, TIMEOUT, own_folder, remove_dead, remove_if_dead};
+use crate::limits;
 use crate::process::News;
 use crate::running::{Running, lock};
-use crate::{explain, status};
+use crate::status;
 
 /// A question longer than this is not read.
 const QUESTION_LEN_MAX: u64 = 64 * 1024;
@@ -120,7 +123,7 @@ fn answer(
                 .take_while(|line| !line.is_empty())
                 .collect();
             // Nothing is locked while the explanation waits for the disk.
-            let view = explain::View::of(&lock(running));
+            let view = view(&lock(running));
             explain::explain(&view, &url, &headers).unwrap_or_else(|| NOT_MINE.into())
         }
         "purge" => {
@@ -187,6 +190,20 @@ fn purge(running: &Mutex<Running>, (what, is_soft): (&str, bool), port: Option<u
         is_unmatched,
     }
     .to_string()
+}
+
+/// What an explanation needs, so that no lock is held meanwhile.
+fn view(running: &Running) -> View {
+    let limits = limits::settings(&running.config, &running.listeners, running.fd_limit);
+    View {
+        sites: running.sites.clone(),
+        addresses: running.listeners.addresses.clone(),
+        store: running.store.clone(),
+        fetcher: running.fetcher.clone(),
+        limits: limits.http,
+        object_len_max: running.config.server.cache_object_len_max,
+        logger: running.logger.clone(),
+    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,8 @@ use lowroad_config::{Accept, Config, Prefix};
 use lowroad_dynamic::descriptors;
 use lowroad_engine::introduction::Introduced;
 use lowroad_engine::settings::Settings;
+use lowroad_site::listeners::Listeners;
 use rustix::process::{Resource, Rlimit, setrlimit};
-
-use crate::listeners::Listeners;
 
 /// Descriptors kept for all but connections: files being sent, listeners, logs.
 const RESERVED: u64 = 512;

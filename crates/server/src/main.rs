@@ -16,34 +16,26 @@
     allow(dead_code)
 )]
 
-mod access;
 mod admin;
-mod answer;
-mod cache_counters;
-mod cause;
 mod check;
 mod cli;
 mod endpoint;
-mod explain;
 mod features;
 #[cfg_attr(not(feature = "image"), path = "without/image.rs")]
 mod image;
 mod init;
 mod limits;
-mod listeners;
 mod manual;
 mod memory;
 mod new;
 mod process;
 mod reload;
-mod respond;
 mod running;
 mod say;
 mod scaffold;
 #[cfg(all(test, feature = "programs"))]
 mod simulated;
 mod site_files;
-mod sites;
 #[cfg_attr(not(feature = "softirq"), path = "without/softirq.rs")]
 mod softirq;
 mod status;

@@ -15,15 +15,15 @@ use lowroad_log::Logger;
 use lowroad_privileges::helper;
 use lowroad_routes::applications::Changed;
 use lowroad_routes::modules::Catalog;
+use lowroad_site::answer::Command;
+use lowroad_site::listeners::Opened;
+use lowroad_site::sites::Sites;
 use lowroad_tls_listener::Tls;
 
-use crate::answer::Command;
 use crate::features;
 use crate::limits;
-use crate::listeners::Opened;
 use crate::memory;
 use crate::running::{Running, keep_applications, lock};
-use crate::sites::Sites;
 
 /// How long is waited for workers to hear of new sites. They never block for long; one that does hears of them later.
 const HEARD_TIMEOUT: Duration = Duration::from_secs(5);

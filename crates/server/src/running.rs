@@ -15,14 +15,14 @@ use lowroad_response_cache::outcome::Waiter;
 use lowroad_routes::applications::{Applications, Changed};
 use lowroad_routes::build::Programs;
 use lowroad_routes::modules::Catalog;
+use lowroad_site::answer::Web;
+use lowroad_site::cache_counters::CacheCounters;
+use lowroad_site::listeners::Listeners;
+use lowroad_site::sites::Sites;
 use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;
 use lowroad_tls_listener::Tls;
 
-use crate::answer::Web;
-use crate::cache_counters::CacheCounters;
-use crate::listeners::Listeners;
-use crate::sites::Sites;
 use crate::softirq::own::health::Health;
 
 /// A way to one worker.

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use lowroad_config::Root;
+use lowroad_site::sites::{Site, Sites};
 use lowroad_store::watch::{PathWatch, Watcher};
 
 use crate::reload;
 use crate::running::{Running, lock};
-use crate::sites::{Site, Sites};
 
 /// All sites are looked at after this time.
 const FULL_INTERVAL: Duration = Duration::from_secs(60);

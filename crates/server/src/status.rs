@@ -1,6 +1,7 @@
 //! `lowroad status`: what the server has counted, as text.
 
-use crate::explain::line;
+use lowroad_site::explain::line;
+
 use crate::running::Running;
 
 /// What the server has counted since its start.

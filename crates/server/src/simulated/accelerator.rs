@@ -20,6 +20,10 @@ use lowroad_log::{Level, Logger, Target, Writer};
 use lowroad_response_cache::calls::Calls;
 use lowroad_response_cache::outcome::Waiter;
 use lowroad_routes::build::Programs;
+use lowroad_site::answer::Web;
+use lowroad_site::cache_counters::CacheCounters;
+use lowroad_site::listeners::Listeners;
+use lowroad_site::sites::Sites;
 use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;
 use lowroad_store::clock;
@@ -27,11 +31,7 @@ use lowroad_testkit::origin::Asked;
 use lowroad_tls_listener::Tls;
 
 use super::WORLD;
-use crate::answer::Web;
-use crate::cache_counters::CacheCounters;
 use crate::limits;
-use crate::listeners::Listeners;
-use crate::sites::Sites;
 
 /// Where clients come to. Nobody is there.
 const ADDRESS: &str = "192.0.2.1:80";
@@ -262,7 +262,7 @@ pub fn config(site: &str, caching: &str) -> Config {
 pub fn sites(config: &Config, programs: &Programs, before: Option<&Sites>) -> Sites {
     let opened = programs.open(config).expect("programs");
     let tls = Tls::start(config, &logger(), None).expect("no TLS");
-    let listeners = Listeners::simulated(ADDRESS.parse().expect("an address"));
+    let listeners = Listeners::with_address(ADDRESS.parse().expect("an address"));
     Sites::new(config, (&listeners, &tls), &opened, before).expect("sites")
 }
 

@@ -15,6 +15,7 @@ use std::thread;
 
 use lowroad_log::{Target, Writer};
 use lowroad_privileges::capabilities;
+use lowroad_site::access::WRITE_DELAY;
 use lowroad_softirq::daemon::{Admission, Daemon};
 use lowroad_softirq::fetch::asker::Offered;
 use lowroad_softirq::layout;
@@ -33,7 +34,6 @@ use super::own::words::{ATTACHED, say_to_server};
 use super::own::{self, News};
 use super::policy::AttachPolicy;
 use super::{hold, namespace, worker};
-use crate::access::WRITE_DELAY;
 use crate::cli::softirq::{Admit, Attach, Part, TierWanted};
 use crate::say;
 

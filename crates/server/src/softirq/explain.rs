@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use lowroad_cache::freshness::Source;
 use lowroad_http::status::Status;
+use lowroad_site::explain::is_https;
 use lowroad_softirq::fetch::asker::{Asker, Connect};
 use lowroad_softirq::key::Key;
 use lowroad_softirq::layout::REASONS;
@@ -27,7 +28,6 @@ use super::view::{self, View};
 use super::{advice, namespace};
 use crate::admin;
 use crate::cli::Explain;
-use crate::explain::is_https;
 use crate::say;
 
 /// Variants of a response that are named at most.
@@ -87,7 +87,7 @@ impl Question {
             Some(_) => return Err(format!("{}: not a URL of HTTP", args.url)),
             None => format!("http://{}", args.url),
         };
-        let (authority, target) = crate::explain::split(&url);
+        let (authority, target) = lowroad_site::explain::split(&url);
         let mut head = format!("GET {target} HTTP/1.1\r\nHost: {authority}\r\n");
         for field in &args.headers {
             let _ = write!(head, "{}\r\n", field.trim());

@@ -29,7 +29,6 @@ pub use attach::attach;
 pub use detach::detach;
 pub use doctor::doctor;
 pub use explain::explain;
-pub use lowroad_softirq::fetch::recognition::is_from_daemon;
 pub use purge::purge;
 pub use status::status;
 pub use top::top;

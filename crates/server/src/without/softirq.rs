@@ -1,7 +1,5 @@
 //! The soft-interrupt level where it is not built in: commands that are about the server, too, ask it alone.
 
-use std::net::IpAddr;
-
 use lowroad_config::Feature;
 use lowroad_response_cache::purge::{Meant, NOTHING_MEANT};
 
@@ -81,8 +79,8 @@ pub mod worker {
     pub mod front {
         use std::sync::mpsc::Sender;
 
-        use crate::listeners::{Listeners, Opened};
         use crate::process::News;
+        use lowroad_site::listeners::{Listeners, Opened};
 
         /// Nothing.
         pub enum Front {}
@@ -153,11 +151,6 @@ pub fn doctor(_: &Doctor) -> Result<(), String> {
 /// `lowroad top`.
 pub fn top(_: &Top) -> Result<(), String> {
     lacking("lowroad top")
-}
-
-/// No level asks.
-pub fn is_from_daemon(_: Option<&[u8]>, _: IpAddr) -> bool {
-    false
 }
 
 fn lacking(what: &str) -> Result<(), String> {

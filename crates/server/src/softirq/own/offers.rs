@@ -11,15 +11,15 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lowroad_engine::worker::Message;
+use lowroad_site::answer::{Command, Offer};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
 
-use crate::answer::{Command, Offer};
 use crate::limits;
 use crate::running::{Running, lock};
-use lowroad_engine::worker::Message;
 
 /// The server's words: something has changed; that, and from now on not all changes will be told.
 const CHANGED: u8 = b'c';

@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::Sender;
 
 use lowroad_engine::background;
+use lowroad_site::listeners::{Listeners, Opened};
 use lowroad_softirq::programs::intercept::{Interception, Taken};
 use signal_hook::consts::SIGTERM;
 
-use crate::listeners::{Listeners, Opened};
 use crate::process::News;
 use crate::softirq::hold::Held;
 use crate::softirq::policy::AttachPolicy;

@@ -20,8 +20,8 @@ use super::guarded::{self, Stopped};
 use super::lookup::Lookup;
 use super::world::{Step, World};
 use super::{admitted, decoded, may_have};
+use crate::is_from_daemon;
 use crate::respond::Responder;
-use crate::softirq;
 
 /// A longer target is nobody's.
 const TARGET_LEN_MAX: usize = 64 << 10;
@@ -283,7 +283,7 @@ fn lead<W: World>(
 ) -> Decision {
     let (site, world) = (asked.site, lookup.world);
     world.note(Step::Ruled);
-    if softirq::is_from_daemon(to.request.user_agent(), to.exchange.peer) {
+    if is_from_daemon(to.request.user_agent(), to.exchange.peer) {
         return made(to.refuse_by_rule(asked.at(), Status::FORBIDDEN, &[]));
     }
     if inner.target.len() > TARGET_LEN_MAX {

@@ -40,9 +40,8 @@ pub struct Listeners {
 pub type Opened = Vec<Vec<(ListenerId, Listener)>>;
 
 impl Listeners {
-    /// One listener without a socket, for tests that have none.
-    #[cfg(all(test, feature = "programs"))]
-    pub fn simulated(address: SocketAddr) -> Listeners {
+    /// One listener at an address whose socket is elsewhere, as in a simulation.
+    pub fn with_address(address: SocketAddr) -> Listeners {
         Listeners {
             ids: HashMap::from([(address, ListenerId(0))]),
             addresses: vec![(ListenerId(0), address)],

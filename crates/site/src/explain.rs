@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use lowroad_access_control::passwords::{Checked, Credentials, Passwords};
@@ -41,34 +41,24 @@ use lowroad_store::{Entry, Object, SharedStore, key};
 use crate::answer::{Decider, Decision, Fetched, Recalling, Scratch, Step, World};
 use crate::cause;
 use crate::respond::Responder;
-use crate::running::Running;
 use crate::sites::Sites;
 
 /// What an explanation needs of the running server.
 pub struct View {
-    sites: Arc<Sites>,
-    addresses: Vec<(ListenerId, std::net::SocketAddr)>,
-    store: Arc<SharedStore>,
-    fetcher: Arc<Fetcher<Waiter>>,
-    limits: Limits,
-    object_len_max: u64,
-    logger: Logger,
-}
-
-impl View {
-    /// Takes it, so that no lock is held while explaining.
-    pub fn of(running: &Running) -> View {
-        View {
-            sites: running.sites.clone(),
-            addresses: running.listeners.addresses.clone(),
-            store: running.store.clone(),
-            fetcher: running.fetcher.clone(),
-            limits: crate::limits::settings(&running.config, &running.listeners, running.fd_limit)
-                .http,
-            object_len_max: running.config.server.cache_object_len_max,
-            logger: running.logger.clone(),
-        }
-    }
+    /// The sites in force.
+    pub sites: Arc<Sites>,
+    /// Where the server listens.
+    pub addresses: Vec<(ListenerId, SocketAddr)>,
+    /// Stored responses.
+    pub store: Arc<SharedStore>,
+    /// Loads files.
+    pub fetcher: Arc<Fetcher<Waiter>>,
+    /// Limits of requests.
+    pub limits: Limits,
+    /// Longer files are not kept in memory.
+    pub object_len_max: u64,
+    /// The error log.
+    pub logger: Logger,
 }
 
 /// Explains how a GET for `url` with these fields would be answered. `None` if nobody here listens

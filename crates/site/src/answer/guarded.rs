@@ -11,9 +11,9 @@ use lowroad_http::status::Status;
 use lowroad_site_rules::{FormSet, PathMatches};
 
 use super::world::{Step, World};
+use crate::is_from_daemon;
 use crate::respond::{RETRY_AFTER, Responder};
 use crate::sites::{At, Site};
-use crate::softirq;
 
 /// Takes the client, and its request, from the reports of a trusted proxy.
 ///
@@ -99,7 +99,7 @@ pub fn pass(
     };
     if guard.concerns(matches) {
         world.note(Step::Ruled);
-        if softirq::is_from_daemon(to.request.user_agent(), to.exchange.peer) {
+        if is_from_daemon(to.request.user_agent(), to.exchange.peer) {
             let status = to.refuse_by_rule(at, Status::FORBIDDEN, &[]);
             return Err(Stopped::Answered(status));
         }

@@ -19,9 +19,9 @@ use super::asked::{Asked, Decision, WaitsFor, made};
 use super::inner;
 use super::world::{Fetched, Step, World};
 use crate::access::Outcome as Logged;
+use crate::is_from_daemon;
 use crate::respond::Responder;
 use crate::sites::{At, Sites};
-use crate::softirq;
 
 /// Finds what is stored, or has it fetched, or has a program asked.
 pub struct Lookup<'w, W> {
@@ -219,7 +219,7 @@ impl<W: World> Lookup<'_, W> {
     ) -> Decision {
         self.world.note(Step::Rule(rule));
         self.world.note(Step::Ruled);
-        if softirq::is_from_daemon(to.request.user_agent(), to.exchange.peer) {
+        if is_from_daemon(to.request.user_agent(), to.exchange.peer) {
             return made(to.refuse_by_rule(asked.at(), Status::FORBIDDEN, &[]));
         }
         let asked = Asked {

@@ -21,9 +21,9 @@ use lowroad_store::clock;
 use lowroad_store::filling::Filling;
 use lowroad_store::object::{self, Kind, Representation};
 
+use crate::is_from_daemon;
 use crate::respond::{Aside, Lines, Responder, append};
 use crate::sites::At;
-use crate::softirq;
 
 /// A head to be written.
 struct Head<'a> {
@@ -170,7 +170,7 @@ impl Responder<'_, '_> {
         let (agent, peer) = (self.request.user_agent(), self.exchange.peer);
         let may_keep =
             head.fields.give_lifetime() && !route.keeps_nothing && !route.policy.shared_only;
-        if !may_keep && softirq::is_from_daemon(agent, peer) {
+        if !may_keep && is_from_daemon(agent, peer) {
             out.field("Cache-Control", b"no-store");
         }
         if let Some(status) = cache_status::of_passed(route, self.request.method) {
