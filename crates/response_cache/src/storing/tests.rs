@@ -2,12 +2,17 @@
 
 use lowroad_cache::freshness::Source;
 use lowroad_cache::lifetime::Lifetime as Times;
-use lowroad_dynamic::memory;
+use lowroad_dynamic::allocator::Mimalloc;
+use lowroad_dynamic::memory::{self, Counting};
 use lowroad_http::encoded::Encoder;
 use lowroad_http::status::Status;
 use lowroad_store::{Entry, key};
 
 use super::*;
+
+/// The server's allocator, which counts.
+#[global_allocator]
+static MEMORY: Counting<Mimalloc> = Counting(Mimalloc);
 
 const BODY_LEN: usize = 1024;
 
