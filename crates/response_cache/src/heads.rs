@@ -1,8 +1,8 @@
 //! Builds the head of a stored response of a program once, so that an answer is a copy and a date. The order of its fields
 //! is that of a file's head: what every answer has comes first, then what describes the content, which 304 leaves out.
 
-use lowroad_dynamic::Fields;
-use lowroad_dynamic::fields::TAG_FIELD;
+use lowroad_handler::Fields;
+use lowroad_handler::fields::TAG_FIELD;
 use lowroad_http::encoded::{Encoded, Encoder};
 use lowroad_http::fields::FieldNames;
 use lowroad_http::status::Status;

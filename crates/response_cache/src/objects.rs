@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lowroad_dynamic::{Content, Failure, Loading, Objects, Response};
 use lowroad_files::fetch::Fetcher;
 use lowroad_files::load::Want;
+use lowroad_handler::{Content, Failure, Loading, Objects, Response};
 use lowroad_http::encoding::Encoding;
 use lowroad_site_rules::SiteRules;
 use lowroad_store::clock;

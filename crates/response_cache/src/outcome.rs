@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lowroad_access_control::passwords::Checked;
-use lowroad_dynamic::Failure;
 use lowroad_engine::ExchangeId;
 use lowroad_files::fetch::{FetchWaiter, Fetched};
 use lowroad_files::load::Loaded;
+use lowroad_handler::Failure;
 use lowroad_store::disk_cache::Recalled;
 
 use crate::reply::Reply;

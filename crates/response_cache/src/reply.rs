@@ -1,6 +1,6 @@
 //! What a program answered, and what it refers to.
 
-use lowroad_dynamic::{Content, Response};
+use lowroad_handler::{Content, Response};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
 use lowroad_store::ObjectArc;

@@ -12,8 +12,8 @@ use lowroad_cache::lifetime::Storing as Stored;
 use lowroad_cache::request::Asked;
 use lowroad_cache::storable::{self, NotStorable, Policy};
 use lowroad_cache::vary::Selecting;
-use lowroad_dynamic::Fields;
-use lowroad_dynamic::fields::TAG_FIELD;
+use lowroad_handler::Fields;
+use lowroad_handler::fields::TAG_FIELD;
 use lowroad_http::conditional;
 use lowroad_http::fields::{FieldNames, Lines};
 use lowroad_http::method::Method;
@@ -351,7 +351,7 @@ fn names(fields: &Fields) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_dynamic::Response;
+    use lowroad_handler::Response;
 
     fn response() -> Response {
         Response::of(Status::OK, "text/plain", "hello")

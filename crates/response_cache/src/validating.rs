@@ -3,7 +3,7 @@
 
 use lowroad_cache::request::Asked;
 use lowroad_cache::validation::{self, HeadSays, Validators};
-use lowroad_dynamic::{Failure, Fields};
+use lowroad_handler::{Failure, Fields};
 use lowroad_http::fields::{FieldNames, Known, Lines, Name};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;

@@ -1,5 +1,5 @@
 //! Keeps the applications of a configuration alive, as they are from one configuration to the next. What that takes is
-//! told in `lowroad_dynamic::supervise`.
+//! told in `lowroad_gateway::supervise`.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lowroad_config::{Application, OriginUrl};
-use lowroad_dynamic::notice::Notice;
-use lowroad_dynamic::supervise::{self, Begins, Supervisor};
+use lowroad_gateway::supervise::{self, Begins, Supervisor};
+use lowroad_handler::notice::Notice;
 use lowroad_log::Logger;
 
 /// Between two looks whether an application accepts connections.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use lowroad_config as config;
 use lowroad_config::RouteTo;
-use lowroad_dynamic::Handler;
-use lowroad_dynamic::notice::Notice;
-use lowroad_dynamic::spool::{Account, Buffered, Spools};
 use lowroad_engine::Local;
+use lowroad_handler::Handler;
+use lowroad_handler::notice::Notice;
+use lowroad_handler::spool::{Account, Buffered, Spools};
 use lowroad_log::Logger;
 use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;

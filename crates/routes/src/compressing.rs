@@ -14,10 +14,10 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use lowroad_config as config;
-use lowroad_dynamic::{Begun, Content, Failure, Handler, Request, Response};
 use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_engine::stream::{Next, Receiver, stream};
 use lowroad_files::compress::flowing::Encoder;
+use lowroad_handler::{Begun, Content, Failure, Handler, Request, Response};
 use lowroad_http::encoding::{self, Encoding, EncodingSet};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;

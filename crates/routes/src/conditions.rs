@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use lowroad_config::{Conditions, Route};
-use lowroad_dynamic::{Begun, Failure, Handler, Request as ProgramRequest, Response};
+use lowroad_handler::{Begun, Failure, Handler, Request as ProgramRequest, Response};
 use lowroad_http::forwarding;
 use lowroad_http::request::Request;
 

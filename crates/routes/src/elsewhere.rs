@@ -1,8 +1,8 @@
 //! What a program wants to be answered in place of what it says: by X-Accel-Redirect a path of the site, by X-Sendfile a file, by a
 //! local redirect (RFC 3875 §6.2.2) whatever a client would get there. Knows not what is there.
 
-use lowroad_dynamic::Fields;
-use lowroad_dynamic::response::{Content, FILE_INSTEAD, PATH_INSTEAD, Response};
+use lowroad_handler::Fields;
+use lowroad_handler::response::{Content, FILE_INSTEAD, PATH_INSTEAD, Response};
 
 /// What is to be answered.
 #[derive(Debug, PartialEq, Eq)]

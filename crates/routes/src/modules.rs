@@ -10,12 +10,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use lowroad_config::{Config, Module, ModuleCode, Route};
-use lowroad_dynamic::Handler;
-pub use lowroad_dynamic::module::Catalog;
-use lowroad_dynamic::module::{Limits, Opened, open_native, open_separate, separate};
-use lowroad_dynamic::spool::Spools;
+use lowroad_handler::Handler;
+use lowroad_handler::spool::Spools;
 use lowroad_log::Logger;
 use lowroad_module::linked::Linked;
+pub use lowroad_module_host::module::Catalog;
+use lowroad_module_host::module::{Limits, Opened, open_native, open_separate, separate};
 use tokio::runtime::Handle;
 
 use lowroad_privileges::hide_process;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lowroad_config as config;
-use lowroad_dynamic::Handler;
-use lowroad_dynamic::limited::Limited;
-pub use lowroad_dynamic::pages::counts;
-use lowroad_dynamic::pages::{self, Key, Pages, Sites};
+use lowroad_handler::Handler;
+use lowroad_handler::limited::Limited;
+pub use lowroad_sql_pages::counts;
+use lowroad_sql_pages::{Key, Pages, Sites};
 
 use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;
@@ -20,7 +20,7 @@ pub struct Forms {
 }
 
 /// The databases of a configuration.
-pub struct Databases(Arc<pages::Databases>);
+pub struct Databases(Arc<lowroad_sql_pages::Databases>);
 
 impl Forms {
     /// With a new key, and no templates yet.
@@ -47,7 +47,7 @@ impl Forms {
     /// # Errors
     /// A text for the operator.
     pub fn open(&self, config: &config::Config) -> Result<Databases, String> {
-        let databases = pages::Databases::new(&config.databases)?;
+        let databases = lowroad_sql_pages::Databases::new(&config.databases)?;
         Ok(Databases(Arc::new(databases)))
     }
 

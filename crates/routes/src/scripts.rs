@@ -6,15 +6,15 @@ use std::process::Command;
 use std::sync::Arc;
 
 use lowroad_config as config;
-use lowroad_dynamic::Handler;
-use lowroad_dynamic::cgi::CgiHandler;
-use lowroad_dynamic::cgi::spawner::{self, Spawner};
-use lowroad_dynamic::fastcgi::FastCgiHandler;
-use lowroad_dynamic::fastcgi::server::Servers;
-use lowroad_dynamic::notice::Notice;
-use lowroad_dynamic::proxy::{Origins, ProxyHandler};
-use lowroad_dynamic::spool::Spools;
 use lowroad_engine::Local;
+use lowroad_gateway::cgi::CgiHandler;
+use lowroad_gateway::cgi::spawner::{self, Spawner};
+use lowroad_gateway::fastcgi::FastCgiHandler;
+use lowroad_gateway::fastcgi::server::Servers;
+use lowroad_gateway::proxy::{Origins, ProxyHandler};
+use lowroad_handler::Handler;
+use lowroad_handler::notice::Notice;
+use lowroad_handler::spool::Spools;
 use lowroad_privileges::account;
 use lowroad_privileges::hide_process;
 

@@ -45,9 +45,9 @@ mod without;
 use std::process::ExitCode;
 
 use clap::Parser;
-use lowroad_dynamic::allocator::Mimalloc;
-use lowroad_dynamic::memory::Counting;
 use lowroad_engine::{background, tasks};
+use lowroad_handler::allocator::Mimalloc;
+use lowroad_handler::memory::Counting;
 use lowroad_routes::{modules, scripts};
 
 use cli::{Cli, Command};

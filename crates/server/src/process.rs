@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 
 use lowroad_config::{Config, Format, Level, LogTarget, Root};
 use lowroad_disk::{Folder, FolderError};
-use lowroad_dynamic::interims::PostInterim;
-use lowroad_dynamic::secrets;
 use lowroad_engine::background;
 use lowroad_engine::counters::Counters;
 use lowroad_engine::epoll::EpollDriver;
@@ -28,6 +26,8 @@ use lowroad_engine::worker::{Message, Worker};
 use lowroad_engine::{Driver, ListenerId};
 use lowroad_files::fetch::Fetcher;
 use lowroad_files::load::Loader;
+use lowroad_handler::interims::PostInterim;
+use lowroad_handler::secrets;
 use lowroad_log::{Logger, Sink, Target, Writer};
 use lowroad_privileges::account;
 use lowroad_privileges::account::Account;

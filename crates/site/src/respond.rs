@@ -4,9 +4,9 @@
 mod aside;
 
 use bytes::Bytes;
-use lowroad_dynamic::Fields;
 use lowroad_engine::service::Refused;
 use lowroad_engine::{Built, Exchange, Head, Part, Response};
+use lowroad_handler::Fields;
 use lowroad_http::conditional::{self, Precondition};
 use lowroad_http::encoded::Section;
 use lowroad_http::error_page;

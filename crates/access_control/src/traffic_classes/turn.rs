@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lowroad_dynamic::{Begun, Failure, Handler, Request};
 use lowroad_engine::Local;
+use lowroad_handler::{Begun, Failure, Handler, Request};
 use lowroad_http::status::Status;
 use lowroad_qos::{Arrival, Next, Scheduler};
 use lowroad_store::clock;

@@ -8,12 +8,13 @@ use std::thread;
 
 use bytes::Bytes;
 use lowroad_config::{Destination, Module, ModuleCode};
-use lowroad_dynamic::module::{Limits, Opened, open_native};
-use lowroad_dynamic::request::Head;
-use lowroad_dynamic::{Begun, Body, Content, Handler, Loading, Objects, Request, Response, wasm};
 use lowroad_engine::stream::{Next, stream};
+use lowroad_handler::request::Head;
+use lowroad_handler::{Begun, Body, Content, Handler, Loading, Objects, Request, Response};
 use lowroad_http::method::Method;
 use lowroad_http::version::Version;
+use lowroad_module_host::module::{Limits, Opened, open_native};
+use lowroad_module_host::wasm;
 
 use crate::fronts::{Answer, Ask, Built, Data, get};
 

@@ -2,11 +2,12 @@
 
 mod connection;
 #[allow(dead_code, reason = "pages are tested with PostgreSQL, too")]
-#[path = "../../../dynamic/tests/pages/servers.rs"]
+#[path = "../../../sql_pages/tests/pages/servers.rs"]
 mod servers;
 
-use connection::{Connection, Kept};
 use lowroad_mysql::{Error, Limits, Login, Value};
+
+use connection::{Connection, Kept};
 use servers::{Kind, Server};
 
 fn text(text: &str) -> Kept {

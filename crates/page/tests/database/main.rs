@@ -4,7 +4,7 @@
 #[path = "../../../mysql/tests/mariadb/connection.rs"]
 #[allow(dead_code, reason = "the client's tests use the rest")]
 mod connection;
-#[path = "../../../dynamic/tests/pages/servers.rs"]
+#[path = "../../../sql_pages/tests/pages/servers.rs"]
 #[allow(dead_code, reason = "pages are tested with PostgreSQL, too")]
 mod servers;
 
@@ -12,9 +12,10 @@ use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 
-use connection::Connection;
 use lowroad_mysql as mysql;
 use lowroad_page::{Limits, Page, Request, Run, Step, Value};
+
+use connection::Connection;
 use servers::{Kind, Server};
 
 /// A request with a query.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lowroad_access_control::passwords::Credentials;
-use lowroad_dynamic::interims::Interims;
-use lowroad_dynamic::request::{Alias, Extra, Head};
-use lowroad_dynamic::{Body, Objects, Request as ProgramRequest};
 use lowroad_engine::Exchange;
+use lowroad_handler::interims::Interims;
+use lowroad_handler::request::{Alias, Extra, Head};
+use lowroad_handler::{Body, Objects, Request as ProgramRequest};
 use lowroad_http::conditional::may_differ;
 use lowroad_http::fields::Lines;
 use lowroad_http::forwarding;

@@ -4,9 +4,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_dynamic::executor::Executor;
-use lowroad_dynamic::{Answering, Failure};
 use lowroad_engine::ExchangeId;
+use lowroad_handler::executor::Executor;
+use lowroad_handler::{Answering, Failure};
 use lowroad_http::status::Status;
 use lowroad_routes::counts::one;
 use lowroad_routes::routes::{Route, Waits};

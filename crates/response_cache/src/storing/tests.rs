@@ -2,8 +2,8 @@
 
 use lowroad_cache::freshness::Source;
 use lowroad_cache::lifetime::Lifetime as Times;
-use lowroad_dynamic::allocator::Mimalloc;
-use lowroad_dynamic::memory::{self, Counting};
+use lowroad_handler::allocator::Mimalloc;
+use lowroad_handler::memory::{self, Counting};
 use lowroad_http::encoded::Encoder;
 use lowroad_http::status::Status;
 use lowroad_store::{Entry, key};

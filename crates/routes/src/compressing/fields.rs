@@ -1,8 +1,8 @@
 //! What a response's fields say about compressing it, and what they say once that is done. Read RFC 9110 §8.4, §8.8.3
 //! and §12.5.5.
 
-use lowroad_dynamic::{Fields, Response};
 use lowroad_files::mime;
+use lowroad_handler::{Fields, Response};
 use lowroad_http::conditional;
 use lowroad_http::encoding::Encoding;
 use lowroad_http::fields::{Known, Name};

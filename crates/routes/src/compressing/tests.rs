@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use lowroad_dynamic::Fields;
+use lowroad_handler::Fields;
 
 use super::*;
 

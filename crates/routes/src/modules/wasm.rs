@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use lowroad_config::{Config, Module, ModuleCode};
-use lowroad_dynamic::module::Opened;
-use lowroad_dynamic::wasm;
 use lowroad_log::Logger;
+use lowroad_module_host::module::Opened;
+use lowroad_module_host::wasm;
 
 /// The runtime, from the first configuration with such a module on.
 #[derive(Default)]

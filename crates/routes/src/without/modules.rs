@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lowroad_config::{Config, Feature, Route};
-use lowroad_dynamic::Handler;
-use lowroad_dynamic::spool::Spools;
+use lowroad_handler::Handler;
+use lowroad_handler::spool::Spools;
 use lowroad_log::Logger;
 use tokio::runtime::Handle;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lowroad_config::{Config, Feature, Pages, Route};
-use lowroad_dynamic::Handler;
+use lowroad_handler::Handler;
 use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lowroad_config::{Cgi, FastCgi, Feature, Origin, Route, Symlinks};
-use lowroad_dynamic::Handler;
-use lowroad_dynamic::notice::Notice;
-use lowroad_dynamic::spool::Spools;
 use lowroad_engine::Local;
+use lowroad_handler::Handler;
+use lowroad_handler::notice::Notice;
+use lowroad_handler::spool::Spools;
 
 use crate::lacks;
 

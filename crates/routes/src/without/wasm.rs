@@ -1,8 +1,8 @@
 //! WebAssembly modules where they are not built in.
 
 use lowroad_config::{Config, Feature, Module};
-use lowroad_dynamic::module::Opened;
 use lowroad_log::Logger;
+use lowroad_module_host::module::Opened;
 
 use crate::lacks;
 

@@ -9,7 +9,7 @@ mod lossy;
 mod machine;
 mod place;
 mod processors;
-#[path = "../../../dynamic/tests/pages/servers.rs"]
+#[path = "../../../sql_pages/tests/pages/servers.rs"]
 #[allow(dead_code, reason = "pages are tested with PostgreSQL, too")]
 mod servers;
 mod visitors;

@@ -235,7 +235,7 @@ fn library() -> &'static Path {
 fn features() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dynamic/tests");
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../module_host/tests");
         built("features", &tests.join("module/features.c"))
     })
 }

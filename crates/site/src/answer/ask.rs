@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lowroad_cache::vary::Selecting;
-use lowroad_dynamic::Failure;
+use lowroad_handler::Failure;
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 use lowroad_response_cache::calls::{Call, Called};

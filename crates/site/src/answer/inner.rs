@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use lowroad_config::{RequestPath, Rewrite};
-use lowroad_dynamic::{Failure, Fields};
+use lowroad_handler::{Failure, Fields};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 use lowroad_response_cache::calls::InternalTarget;

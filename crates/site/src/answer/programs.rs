@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use lowroad_dynamic::{Content, Failure, Fields, Upgrade};
 use lowroad_engine::growing::Reader;
+use lowroad_handler::{Content, Failure, Fields, Upgrade};
 use lowroad_http::conditional::{self, Precondition, Validators};
 use lowroad_http::h1::{BodyLen, upgrade_asked};
 use lowroad_http::method::Method;

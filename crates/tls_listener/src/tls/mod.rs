@@ -43,7 +43,7 @@ const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 /// Makes our cryptography that of the whole process, and has origins' files opened by `rights`. To be called first of all.
 pub fn install() {
     lowroad_tls::install_provider();
-    lowroad_dynamic::proxy::open_files_with(helper::open);
+    lowroad_gateway::proxy::open_files_with(helper::open);
 }
 
 /// TLS of a server.

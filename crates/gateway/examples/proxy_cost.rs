@@ -1,0 +1,132 @@
+//! Puts many requests to an origin, one after the other, to be counted under callgrind: `proxy_cost serve SOCKET &`, then
+//! `valgrind --tool=callgrind proxy_cost COUNT SOCKET`. Whether a response may be stored is not asked here. The
+//! difference between two numbers of requests, divided by theirs, is the cost of one in user space.
+//! The server is a process of its own, which is not counted; valgrind cannot start it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use bytes::Bytes;
+use lowroad_config::{Origin, OriginUrl, Pattern, Route, RouteTo};
+use lowroad_engine::driver::{Driver, Event};
+use lowroad_engine::epoll::EpollDriver;
+use lowroad_engine::helpers::Helpers;
+use lowroad_gateway::proxy::{Origins, ProxyHandler};
+use lowroad_handler::request::Head;
+use lowroad_handler::{Begun, Body, Content, Handler, Loading, Objects, Request};
+use lowroad_http::method::Method;
+use lowroad_http::version::Version;
+
+struct Nothing;
+
+impl Objects for Nothing {
+    fn now(&self, _: &[u8]) -> Option<Bytes> {
+        None
+    }
+
+    fn load(&self, _: &[u8]) -> Loading {
+        Box::pin(std::future::ready(None))
+    }
+}
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().collect();
+    let [_, first, socket] = &arguments[..] else {
+        eprintln!("proxy_cost serve SOCKET | proxy_cost COUNT SOCKET");
+        return;
+    };
+    match first.parse() {
+        Ok(count) => ask(count, Path::new(socket)),
+        Err(_) => serve(Path::new(socket)),
+    }
+}
+
+/// Asks `count` times, as a worker would.
+fn ask(count: usize, socket: &Path) {
+    let helpers = Helpers::start(1).expect("a thread");
+    let mut driver = EpollDriver::new(helpers).expect("an epoll");
+    let local = driver.local().clone();
+    let handler = handler(socket, &Origins::new(std::slice::from_ref(&local)));
+    let (objects, root): (Arc<dyn Objects>, Arc<Path>) =
+        (Arc::new(Nothing), Arc::from(Path::new("/srv")));
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut events = Vec::new();
+    for number in 0..count {
+        let Begun::Here(answering) = handler.clone().begin(0, request(&objects, &root)) else {
+            panic!("it is polled here");
+        };
+        let done_here = done.clone();
+        let task = local.tasks.start(async move {
+            let response = answering.await.expect("a response");
+            assert!(matches!(response.content, Content::Bytes(_)));
+            done_here.fetch_add(1, Relaxed);
+        });
+        while done.load(Relaxed) <= number {
+            driver.wait(None, &mut events);
+            for event in events.drain(..) {
+                if let Event::Outgoing(news) = event {
+                    local.sources.happened(news);
+                }
+            }
+            local.run();
+        }
+        drop(task);
+    }
+}
+
+fn handler(socket: &Path, origins: &Origins) -> Arc<ProxyHandler> {
+    let origin = Origin::new(OriginUrl::Unix(socket.to_path_buf()));
+    let to = RouteTo::Origin(Box::new(origin.clone()));
+    let route = Route {
+        timeout_ms: 10_000,
+        concurrency_max: 64,
+        ..Route::new(Pattern::everything(), to)
+    };
+    let notice = Arc::new(|line: &str| eprintln!("{line}"));
+    let handler = ProxyHandler::new(&route, &origin, origins, notice, None);
+    Arc::new(handler.expect("a handler"))
+}
+
+fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
+    Request {
+        method: Method::Get,
+        version: Version::Http11,
+        head: Head::new((b"/", None), b"/", b"localhost", b"Host: localhost\r\n"),
+        peer: [127, 0, 0, 1].into(),
+        peer_port: 40_000,
+        local: ([127, 0, 0, 1], 80).into(),
+        secured: None,
+        forwarded: None,
+        root: root.clone(),
+        objects: objects.clone(),
+        body: Body::none(),
+        interims: Default::default(),
+        extra: Default::default(),
+    }
+}
+
+/// An origin that answers each request with 1 KB, and keeps connections.
+fn serve(socket: &Path) {
+    let listener = UnixListener::bind(socket).expect("a socket");
+    for connection in listener.incoming() {
+        let mut connection = connection.expect("a connection");
+        std::thread::spawn(move || while answer(&mut connection).is_some() {});
+    }
+}
+
+fn answer(connection: &mut UnixStream) -> Option<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut more = [0; 4096];
+        let len = connection.read(&mut more).ok().filter(|len| *len > 0)?;
+        head.extend_from_slice(&more[..len]);
+    }
+    let mut out = b"HTTP/1.1 200 OK\r\nServer: origin\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+        Content-Type: text/html\r\nContent-Length: 1024\r\nCache-Control: no-store\r\n\r\n"
+        .to_vec();
+    out.resize(out.len() + 1024, b'x');
+    connection.write_all(&out).ok()
+}

@@ -1,0 +1,193 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lowroad_handler::Request;
+use lowroad_handler::request::{Body, Head, Loading, Objects};
+use lowroad_http::method::Method;
+use lowroad_http::version::Version;
+
+use super::Environment;
+use crate::script::Script;
+
+struct NoObjects;
+
+impl Objects for NoObjects {
+    fn now(&self, _: &[u8]) -> Option<Bytes> {
+        None
+    }
+    fn load(&self, _: &[u8]) -> Loading {
+        Box::pin(async { None })
+    }
+}
+
+fn request(host: &'static str, lines: &'static str) -> Request {
+    Request {
+        method: Method::Post,
+        version: Version::Http11,
+        head: Head::new(
+            (b"/a%20b.php/x", Some(b"q=1&r")),
+            b"/a b.php/x",
+            host.as_bytes(),
+            lines.as_bytes(),
+        ),
+        peer: "::ffff:192.0.2.7".parse().expect("an address"),
+        peer_port: 40_000,
+        local: "192.0.2.1:8080".parse().expect("an address"),
+        secured: None,
+        forwarded: None,
+        root: Arc::from(Path::new("/srv/www")),
+        objects: Arc::new(NoObjects),
+        body: Body::none(),
+        interims: Default::default(),
+        extra: Default::default(),
+    }
+}
+
+fn variables(
+    request: &Request,
+    info: &str,
+    authorization: bool,
+    extra: &[(String, String)],
+) -> BTreeMap<String, String> {
+    let script = Script {
+        name: b"/a b.php".to_vec(),
+        info: info.as_bytes().to_vec(),
+    };
+    let environment = Environment {
+        request,
+        script: &script,
+        file: Some(Path::new("/srv/www/a b.php")),
+        root: &request.root,
+        body_len: request.body.len.filter(|len| *len > 0),
+        authorization,
+        extra,
+    };
+    let mut all = BTreeMap::new();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    environment.each(|name, value| {
+        let before = all.insert(text(name), text(value));
+        assert_eq!(before, None, "{} came twice", text(name));
+    });
+    all
+}
+
+#[test]
+fn exactly_these() {
+    let mut request = request(
+        "example.org:8080",
+        "Host: example.org:8080\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nAccept: a\r\n",
+    );
+    request.body.len = Some(3);
+    let got = variables(&request, "/x", false, &[]);
+    let want = [
+        ("CONTENT_LENGTH", "3"),
+        ("CONTENT_TYPE", "text/plain"),
+        ("DOCUMENT_ROOT", "/srv/www"),
+        ("GATEWAY_INTERFACE", "CGI/1.1"),
+        ("HTTP_ACCEPT", "a"),
+        ("HTTP_HOST", "example.org:8080"),
+        ("PATH_INFO", "/x"),
+        ("PATH_TRANSLATED", "/srv/www/x"),
+        ("QUERY_STRING", "q=1&r"),
+        ("REDIRECT_STATUS", "200"),
+        ("REMOTE_ADDR", "192.0.2.7"),
+        ("REMOTE_PORT", "40000"),
+        ("REQUEST_METHOD", "POST"),
+        ("REQUEST_SCHEME", "http"),
+        ("REQUEST_URI", "/a%20b.php/x?q=1&r"),
+        ("SCRIPT_FILENAME", "/srv/www/a b.php"),
+        ("SCRIPT_NAME", "/a b.php"),
+        ("SERVER_ADDR", "192.0.2.1"),
+        ("SERVER_NAME", "example.org"),
+        ("SERVER_PORT", "8080"),
+        ("SERVER_PROTOCOL", "HTTP/1.1"),
+        (
+            "SERVER_SOFTWARE",
+            concat!("lowroad/", env!("CARGO_PKG_VERSION")),
+        ),
+    ];
+    let got: Vec<(&str, &str)> = got.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    assert_eq!(got, want);
+}
+
+#[test]
+fn a_user_whom_the_server_has_verified() {
+    let mut request = request("a", "Remote-User: eve\r\nAuth-Type: x\r\n");
+    let names = ["AUTH_TYPE", "REMOTE_USER"];
+    let got = variables(&request, "", false, &[]);
+    assert!(names.iter().all(|name| !got.contains_key(*name)));
+    request.extra.user = Some("ann".into());
+    let got = variables(&request, "", false, &[]);
+    assert_eq!(names.map(|name| got[name].as_str()), ["Basic", "ann"]);
+}
+
+#[test]
+fn what_a_client_must_not_set_is_not_there() {
+    let request = request(
+        "a",
+        concat!(
+            "Proxy: http://evil/\r\nX_Real: 1\r\nX.Dot: 1\r\nAuthorization: Basic eA==\r\n",
+            "Connection: keep-alive, X-Hop\r\nX-Hop: 1\r\nTE: x\r\nUpgrade: x\r\n",
+            "Proxy-Authorization: x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n",
+            "X-Real: 2\r\n",
+        ),
+    );
+    let got = variables(&request, "", false, &[]);
+    let http: Vec<&str> = got
+        .keys()
+        .filter(|name| name.starts_with("HTTP"))
+        .map(String::as_str)
+        .collect();
+    assert_eq!(http, ["HTTP_HOST", "HTTP_X_REAL"]);
+    assert_eq!(got["HTTP_X_REAL"], "2");
+    assert!(!got.contains_key("PATH_INFO") && !got.contains_key("CONTENT_LENGTH"));
+    let got = variables(&request, "", true, &[]);
+    assert_eq!(got["HTTP_AUTHORIZATION"], "Basic eA==");
+    assert!(!got.contains_key("HTTP_PROXY"));
+}
+
+#[test]
+fn repeated_fields_become_one() {
+    let request = request(
+        "a",
+        "Cookie: a=1\r\nX: 1\r\ncookie: b=2\r\nx: 2\r\nX: \r\nCOOKIE: c=3\r\n",
+    );
+    let got = variables(&request, "", false, &[]);
+    assert_eq!(got["HTTP_COOKIE"], "a=1; b=2; c=3");
+    assert_eq!(got["HTTP_X"], "1, 2, ");
+}
+
+#[test]
+fn the_configuration_has_the_last_word() {
+    let request = request("a", "X: 1\r\n");
+    let extra = [("HTTP_X", "own"), ("SERVER_NAME", "b"), ("MODE", "live")];
+    let extra = extra.map(|(name, value)| (name.to_string(), value.to_string()));
+    let got = variables(&request, "", false, &extra);
+    assert_eq!(got["HTTP_X"], "own");
+    assert_eq!(got["SERVER_NAME"], "b");
+    assert_eq!(got["MODE"], "live");
+}
+
+#[test]
+fn names_of_hosts() {
+    for (host, want) in [
+        ("example.org", "example.org"),
+        ("[2001:db8::1]:80", "[2001:db8::1]"),
+        ("[2001:db8::1]", "[2001:db8::1]"),
+        ("", "192.0.2.1"),
+        ("a:", "a"),
+    ] {
+        let got = variables(&request(host, ""), "", false, &[]);
+        assert_eq!(got["SERVER_NAME"], want);
+    }
+}
+
+#[test]
+fn the_host_is_the_one_that_was_asked_for() {
+    let got = variables(&request("a.example", "Host: b.example\r\n"), "", false, &[]);
+    assert_eq!(got["HTTP_HOST"], "a.example");
+    let got = variables(&request("", ""), "", false, &[]);
+    assert!(!got.contains_key("HTTP_HOST"));
+}

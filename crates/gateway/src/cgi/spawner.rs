@@ -1,0 +1,191 @@
+//! Who starts programs: a small process beside the server ([`serve()`]). To start one copies the page tables of who
+//! starts it, which are large in a server that has stored much and small there; and who starts it is told when it ends.
+//!
+//! What is started and what becomes of it are messages on a socket ([`wire`]); a program's pipes go with them. Where the
+//! server is gone, however it ended, the socket ends: then the process ends all that it has started, and itself. Where the
+//! process dies, its programs do too, and the next call starts another. It knows nothing of CGI.
+
+mod running;
+mod serve;
+mod wire;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use lowroad_handler::notice::Notice;
+pub use running::{Outcome, Running};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+pub use serve::serve;
+use tokio::sync::oneshot;
+pub use wire::{Environment, Order};
+use wire::{News, ToServer, ToSpawner};
+
+/// Starts programs, by a process that is started with the first of them.
+pub struct Spawner {
+    command: Box<dyn Fn() -> Command + Send + Sync>,
+    notice: Notice,
+    link: Mutex<Option<Arc<Link>>>,
+}
+
+/// One process that starts programs, and who waits for news of them.
+struct Link {
+    socket: OwnedFd,
+    next: AtomicU64,
+    /// `None` once the process is gone.
+    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<News>>>>,
+    /// Closed when the process was reaped.
+    reaped: Mutex<Receiver<()>>,
+}
+
+/// The process kills the programs that are left and ends. If it takes longer, it is left behind.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Spawner {
+    /// `command` gives a program that calls [`serve()`] with its standard input.
+    pub fn new(
+        command: impl Fn() -> Command + Send + Sync + 'static,
+        notice: Notice,
+    ) -> Arc<Spawner> {
+        Arc::new(Spawner {
+            command: Box::new(command),
+            notice,
+            link: Mutex::new(None),
+        })
+    }
+
+    /// Has a program started. Whether that succeeds is told later. Blocks for as long as the process has too much to do.
+    ///
+    /// # Errors
+    /// There is nobody to start it, or what is to be told is too long.
+    pub fn start(&self, order: Order) -> io::Result<Running> {
+        let (link, is_new) = self.link()?;
+        match link.start(&order) {
+            // It died just now.
+            Err(_) if !is_new && link.is_gone() => self.link()?.0.start(&order),
+            started => started,
+        }
+        .map_err(io::Error::from)
+    }
+
+    /// The process, and whether it was started now.
+    fn link(&self) -> io::Result<(Arc<Link>, bool)> {
+        let mut known = lock(&self.link);
+        if let Some(link) = known.as_ref().filter(|link| !link.is_gone()) {
+            return Ok((link.clone(), false));
+        }
+        let link = self.connect()?;
+        Ok((known.insert(link).clone(), true))
+    }
+
+    /// Ends the process and the programs that are left, and waits for that: a supervisor kills what outlives the server.
+    pub fn end(&self) {
+        if let Some(link) = lock(&self.link).take() {
+            link.end();
+            let _ = lock(&link.reaped).recv_timeout(END_TIMEOUT);
+        }
+    }
+
+    fn connect(&self) -> io::Result<Arc<Link>> {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        wire::make_room(&ours)?;
+        let mut command = (self.command)();
+        command.stdin(Stdio::from(other)).stdout(Stdio::null());
+        let process = command.spawn()?;
+        drop(command);
+        let (sender, reaped) = channel();
+        let link = Arc::new(Link {
+            socket: ours,
+            next: AtomicU64::new(0),
+            waiting: Mutex::new(Some(HashMap::new())),
+            reaped: Mutex::new(reaped),
+        });
+        let (hears, notice) = (link.clone(), self.notice.clone());
+        let listening = move || {
+            hears.listen(process, &notice);
+            drop(sender);
+        };
+        thread::Builder::new()
+            .name("spawner".into())
+            .spawn(listening)?;
+        Ok(link)
+    }
+}
+
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        if let Some(link) = lock(&self.link).take() {
+            link.end();
+        }
+    }
+}
+
+impl Link {
+    /// Ends the process, and with it the thread here that reads from it.
+    fn end(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    fn is_gone(&self) -> bool {
+        lock(&self.waiting).is_none()
+    }
+
+    fn start(self: &Arc<Link>, order: &Order) -> rustix::io::Result<Running> {
+        let id = self.next.fetch_add(1, Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        match &mut *lock(&self.waiting) {
+            Some(waiting) => waiting.insert(id, sender),
+            None => return Err(Errno::PIPE),
+        };
+        let sent = wire::send_order(&self.socket, id, order);
+        if sent.is_err() {
+            self.forget(id);
+        }
+        sent.map(|()| Running::new(self.clone(), id, receiver))
+    }
+
+    fn forget(&self, id: u64) {
+        if let Some(waiting) = &mut *lock(&self.waiting) {
+            waiting.remove(&id);
+        }
+    }
+
+    /// Never waits long: what does not fit is sent by a thread of its own.
+    fn tell(self: &Arc<Link>, message: ToSpawner) {
+        if wire::send(&self.socket, message, false) == Err(Errno::AGAIN) {
+            let link = self.clone();
+            thread::spawn(move || wire::send(&link.socket, message, true));
+        }
+    }
+
+    /// Hears what becomes of programs, until the process is gone.
+    fn listen(&self, mut process: Child, notice: &Notice) {
+        while let Some(ToServer { id, news }) = wire::receive(&self.socket) {
+            let waiting = lock(&self.waiting).as_mut().and_then(|all| all.remove(&id));
+            // Who gave it up has nobody who listens.
+            waiting.map(|waiting| waiting.send(news));
+        }
+        let lost = lock(&self.waiting).take();
+        let ended = process.wait();
+        if let Ok(status) = ended
+            && !status.success()
+        {
+            let count = lost.map_or(0, |lost| lost.len());
+            notice(&format!(
+                "the process that starts CGI programs ended ({status}), and with it {count} of them; the next call starts another"
+            ));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,102 @@
+//! What a program complains of, line by line, as much of it as a log can bear. It knows nothing of
+//! logs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lowroad_handler::notice::Notice;
+use lowroad_http::method::Method;
+
+/// Longer lines are cut.
+const LINE_LEN_MAX: usize = 2048;
+/// More lines of one request are dropped.
+const LINES_MAX: usize = 100;
+
+/// Makes lines of the bytes of one request's stderr.
+#[derive(Clone)]
+pub struct Complaints {
+    who: Arc<Path>,
+    method: Method,
+    /// Without the query, in which secrets may be.
+    path: Box<[u8]>,
+    notice: Notice,
+    line: Vec<u8>,
+    lines: usize,
+}
+
+impl Complaints {
+    /// Of the program in this file, asked with this method for this path as it was sent.
+    pub fn new(who: Arc<Path>, (method, path): (Method, &[u8]), notice: Notice) -> Complaints {
+        Complaints {
+            who,
+            method,
+            path: path.into(),
+            notice,
+            line: Vec::new(),
+            lines: 0,
+        }
+    }
+
+    /// Takes more bytes.
+    pub fn take(&mut self, bytes: &[u8]) {
+        if self.lines > LINES_MAX {
+            return;
+        }
+        for piece in bytes.split_inclusive(|b| *b == b'\n') {
+            let room = LINE_LEN_MAX.saturating_sub(self.line.len());
+            self.line
+                .extend_from_slice(piece.get(..room).unwrap_or(piece));
+            if piece.ends_with(b"\n") {
+                self.end_line();
+            }
+        }
+    }
+
+    /// Logs what is left of a line.
+    pub fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let text = String::from_utf8_lossy(line.trim_ascii_end());
+        if text.is_empty() || self.lines > LINES_MAX {
+            return;
+        }
+        self.lines += 1;
+        let (who, method) = (self.who.display(), self.method.as_str());
+        let path = self.path.escape_ascii();
+        let text = match self.lines > LINES_MAX {
+            true => "more lines are dropped".into(),
+            false => text,
+        };
+        let text = text.escape_debug();
+        (self.notice)(&format!("{who}: {method} {path}: {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn lines_are_bounded_in_length_and_number() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sink = seen.clone();
+        let notice: Notice =
+            Arc::new(move |line| sink.lock().expect("a lock").push(line.to_string()));
+        let mut complaints =
+            Complaints::new(Arc::from(Path::new("a")), (Method::Get, b"/x"), notice);
+        complaints.take(b"one\r\n\ntw");
+        complaints.take(b"o\x1b[2J\nthree");
+        complaints.end_line();
+        complaints.take(&[b'x'; 5000]);
+        complaints.take(b"\n");
+        for _ in 0..1000 {
+            complaints.take(b"again\n");
+        }
+        let seen = seen.lock().expect("a lock");
+        let want = ["one", "two\\u{1b}[2J", "three"].map(|text| format!("a: GET /x: {text}"));
+        assert_eq!(seen[..3], want);
+        assert_eq!(seen[3].len(), "a: GET /x: ".len() + LINE_LEN_MAX);
+        assert_eq!(seen.len(), LINES_MAX + 1);
+        assert!(seen[LINES_MAX].contains("dropped"));
+    }
+}

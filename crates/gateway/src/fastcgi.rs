@@ -1,0 +1,461 @@
+//! FastCGI servers: php-fpm above all.
+//!
+//! A request is one write to a connection that was kept ([`server`]), and its response one read, if
+//! it is short. Servers that say they can are given several requests on a connection ([`multiplexed`]);
+//! php-fpm is not one of them ([`lone`]). Where several servers can stand for one another, [`backends`] says which gets a
+//! request. It knows nothing of sites, nor how a path is found to be
+//! this handler's.
+
+mod backends;
+mod guest;
+pub mod link;
+mod lone;
+mod multiplexed;
+pub mod record;
+pub mod server;
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lowroad_config::{FastCgi, Route, Symlinks};
+use lowroad_engine::concurrency::{Concurrency, Permit};
+use lowroad_handler::collect::Gathered;
+use lowroad_handler::notice::Notice;
+use lowroad_handler::spool::Spools;
+use lowroad_handler::{Begun, Content, Failure, Handler, Outline, Request, Response};
+use lowroad_http::method::Method;
+use lowroad_http::status::Status;
+use lowroad_origin::Counts;
+use lowroad_origin::group::Outcome;
+
+use self::backends::{Backends, Try};
+use self::guest::Guest;
+use self::lone::{Lone, LoneTerms};
+use self::multiplexed::Ticket;
+use self::record::Params;
+use self::server::{Lease, Server, Servers, Unreached};
+use crate::cgi::environment::Environment;
+use crate::cgi::stderr::Complaints;
+use crate::head::reply::Reply;
+use crate::head::{Form, HeadLimits};
+use crate::script::lookup::{Lately, kind_below};
+use crate::script::talk::{Stopped, Terms, answer};
+use crate::script::{Meaning, Rules, Script, base_of, find, find_by_name, front, mounted};
+
+/// Answers a route's requests through a FastCGI server.
+pub struct FastCgiHandler {
+    rules: Rules,
+    /// The part of a path before that of a server which is one program.
+    base: String,
+    head_limits: HeadLimits,
+    fastcgi: FastCgi,
+    symlinks: Symlinks,
+    lately: Lately,
+    concurrency: Arc<Concurrency>,
+    backends: Backends,
+    terms: Terms,
+}
+
+impl FastCgiHandler {
+    /// A handler for `route`, which goes to `fastcgi`, some of `servers`. `symlinks` are
+    /// those of the site. Looks names up.
+    pub fn new(
+        route: &Route,
+        fastcgi: &FastCgi,
+        symlinks: Symlinks,
+        servers: &Servers,
+        notice: Notice,
+    ) -> FastCgiHandler {
+        let ending = Path::new(&fastcgi.index)
+            .extension()
+            .and_then(|ending| ending.to_str())
+            .map_or_else(String::new, |ending| format!(".{ending}"));
+        FastCgiHandler {
+            base: base_of(&route.pattern),
+            head_limits: HeadLimits::new(route),
+            rules: Rules {
+                pattern: route.pattern.clone(),
+                ending,
+                index: fastcgi.index.clone(),
+            },
+            fastcgi: fastcgi.clone(),
+            symlinks,
+            lately: Lately::default(),
+            concurrency: Concurrency::new(route.concurrency_max),
+            backends: Backends::new(fastcgi, servers, &notice),
+            terms: Terms {
+                silence: Duration::from_millis(route.timeout_ms),
+                notice,
+                spools: None,
+            },
+        }
+    }
+
+    /// How many requests are under way.
+    pub fn answering(&self) -> usize {
+        self.concurrency.under_way()
+    }
+
+    /// What its server's pool has, which other routes may use too; `None` where there are several servers.
+    pub fn pool(&self) -> Option<Counts> {
+        self.backends.only().map(|server| server.pool.counts())
+    }
+
+    /// Has responses wait in spools that their clients take slowly.
+    #[must_use]
+    pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> FastCgiHandler {
+        self.terms.spools = spools;
+        self
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        worker: usize,
+        mut request: Request,
+        permit: Permit,
+    ) -> Result<Response, Failure> {
+        let script = match self.meaning(worker, &request).await? {
+            Meaning::Script(script) => script,
+            Meaning::SlashMissing => return Ok(with_slash(&request)),
+            Meaning::Nothing => return Err(Failure::not_found()),
+        };
+        let body = std::mem::take(&mut request.body);
+        let (body, permit) = Gathered::with_leave(body, permit, || self.permit()).await?;
+        let body_len = body.len;
+        let asked = ScriptRequest {
+            worker,
+            file: self.file_of(&request, &script),
+            request,
+            script,
+            body_len,
+            permit: Arc::new(permit),
+        };
+        let (reached, attempt) = self.reach(&asked).await?;
+        // The second try is apart, since it is rare: so what is mostly done once has not room for two.
+        let tried = match self.put(&asked, body, reached).await {
+            Err((
+                Stopped {
+                    again: Some(body), ..
+                },
+                server,
+            )) => Box::pin(self.put_again(&asked, body, server)).await,
+            tried => tried.map_err(|(stopped, _)| ended(stopped)),
+        };
+        let outcome = match &tried {
+            Ok(_) => Outcome::Answered,
+            Err((_, outcome)) => *outcome,
+        };
+        if let Some(attempt) = attempt {
+            attempt.report(outcome, self.backends.local(worker).timers.now_ms());
+        }
+        tried.map_err(|(failure, _)| failure)
+    }
+}
+
+/// The failure of a stopped request, and its outcome for the server's health.
+fn ended(stopped: Stopped) -> (Failure, Outcome) {
+    let outcome = backends::outcome(&stopped);
+    (stopped.failure, outcome)
+}
+
+/// A server with a connection for a request.
+struct Reached {
+    server: Arc<Server>,
+    way: Way,
+}
+
+enum Way {
+    /// A connection of its own.
+    Lone(Lease),
+    /// A part in one, and who hears what it complains of.
+    Guest(Ticket),
+}
+
+/// A request and what was found out about it.
+struct ScriptRequest {
+    worker: usize,
+    request: Request,
+    script: Script,
+    /// Where the server has it; what the server is called where it has no scripts.
+    file: Arc<Path>,
+    body_len: Option<u64>,
+    permit: Arc<Permit>,
+}
+
+impl FastCgiHandler {
+    fn permit(&self) -> Result<Permit, Failure> {
+        self.concurrency.try_acquire().ok_or_else(|| {
+            let detail = format!(
+                "{} requests to {} are under way already; the route's concurrency allows no more",
+                self.concurrency.max(),
+                self.backends.name()
+            );
+            Failure::new(Status::SERVICE_UNAVAILABLE, detail)
+        })
+    }
+
+    async fn meaning(
+        self: &Arc<Self>,
+        worker: usize,
+        request: &Request,
+    ) -> Result<Meaning, Failure> {
+        // The configuration names it, and the server says if it is not there. The path is its own.
+        if self.is_one_program() {
+            return Ok(Meaning::Script(mounted(request.path(), &self.base)));
+        }
+        if let Some(script) = &self.fastcgi.script {
+            return Ok(Meaning::Script(front(request.path(), script)));
+        }
+        let local = self.backends.local(worker);
+        let now_ms = local.timers.now_ms();
+        let plain_len = request.plain_path_len();
+        let is_plain = plain_len >= request.path().len();
+        // The files may be on another machine. Those of an alias are here.
+        if self.fastcgi.script_root.is_some() && request.extra.alias.is_none() {
+            return Ok(find_by_name((request.path(), plain_len), &self.rules));
+        }
+        let (folder, way_len) = request.files();
+        if is_plain && let Some(meaning) = self.lately.known(folder, request.path(), now_ms) {
+            return Ok(meaning);
+        }
+        // A slow disk must not hold up the worker.
+        let (handler, path) = (self.clone(), request.path().to_vec());
+        let within = folder.clone();
+        let looking = local.offload(move || handler.look((&within, way_len), (&path, plain_len)));
+        let Ok(looking) = looking else {
+            let detail = "too much waits for the disk to look for a script";
+            return Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail));
+        };
+        let Some(meaning) = looking.await else {
+            let detail = "looking for a script ended without a result";
+            return Err(Failure::new(Status::INTERNAL_ERROR, detail));
+        };
+        if is_plain {
+            self.lately.keep(folder, request.path(), now_ms, &meaning);
+        }
+        Ok(meaning)
+    }
+
+    /// Whether the server is one program without scripts.
+    fn is_one_program(&self) -> bool {
+        self.fastcgi.script.as_deref() == Some("")
+    }
+
+    /// Where the server sees the site's folder.
+    fn root<'r>(&'r self, request: &'r Request) -> &'r Path {
+        self.fastcgi.script_root.as_deref().unwrap_or(&request.root)
+    }
+
+    fn file_of(&self, request: &Request, script: &Script) -> Arc<Path> {
+        if self.is_one_program() {
+            return Path::new(self.backends.name()).into();
+        }
+        // A front controller is where its name says, whatever path was asked for.
+        let alias = request.extra.alias.as_ref().filter(|alias| {
+            let (way, rest) = script.name.split_at(alias.path_len.min(script.name.len()));
+            request.path().starts_with(way) && rest.starts_with(b"/")
+        });
+        let (folder, name) = match alias {
+            Some(alias) => (&*alias.folder, &script.name[alias.path_len..]),
+            None => (self.root(request), &script.name[..]),
+        };
+        let name = name.strip_prefix(b"/").unwrap_or(name);
+        folder.join(std::ffi::OsStr::from_bytes(name)).into()
+    }
+
+    /// Asks the file system about a folder and how long the way to it is. Blocks.
+    fn look(&self, (folder, way_len): (&Path, usize), path: (&[u8], usize)) -> Meaning {
+        let look = |path: &[u8]| kind_below(folder, (path, way_len), self.symlinks);
+        find(path, &self.rules, look)
+    }
+
+    /// Reaches a server for a request. Of those that are not there, it has seen nothing.
+    async fn reach(&self, asked: &ScriptRequest) -> Result<(Reached, Option<Try>), Failure> {
+        let (mut tried, mut last) = (Vec::new(), None);
+        loop {
+            let client = asked.request.peer;
+            let chosen = self.backends.choose(&tried, asked.worker, client);
+            let (server, attempt) = match (chosen, last) {
+                (Ok(chosen), _) => chosen,
+                (Err(_), Some(failure)) => return Err(failure),
+                (Err(none), None) => {
+                    let why = self.backends.explain_absence(none);
+                    let detail = format!("{}: {why}", self.backends.name());
+                    return Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail));
+                }
+            };
+            let unreached = match self.connect(asked, server, false).await {
+                Ok(reached) => {
+                    let mut attempt = attempt;
+                    attempt.iter_mut().for_each(Try::connected);
+                    return Ok((reached, attempt));
+                }
+                Err(unreached) => unreached,
+            };
+            let Some(attempt) = attempt.filter(|_| unreached.is_absent) else {
+                return Err(unreached.failure);
+            };
+            tried.push(attempt.member);
+            let now_ms = self.backends.local(asked.worker).timers.now_ms();
+            attempt.report(Outcome::ConnectFailed, now_ms);
+            if !self.backends.may_go_on(tried.len(), asked.worker) {
+                return Err(unreached.failure);
+            }
+            let detail = &unreached.failure.detail;
+            (self.terms.notice)(&format!("{detail}; another server is asked"));
+            last = Some(unreached.failure);
+        }
+    }
+
+    /// A connection to a server. `fresh` = none that was used before.
+    async fn connect(
+        &self,
+        asked: &ScriptRequest,
+        server: Arc<Server>,
+        fresh: bool,
+    ) -> Result<Reached, Unreached> {
+        let patience = self.backends.patience(self.terms.silence);
+        if server.multiplexes() {
+            let shared = server.shared(asked.worker, fresh, patience).await?;
+            // Where it was lost this moment, there is still a connection of one's own.
+            if let Some(ticket) = shared.ticket(self.complaints(asked)) {
+                let way = Way::Guest(ticket);
+                return Ok(Reached { server, way });
+            }
+        }
+        // A script may go on working behind its response, and its process may end: neither can be seen of a connection.
+        let fresh = fresh || !self.fastcgi.keeps_connections;
+        let way = Way::Lone(server.lease(asked.worker, fresh, patience).await?);
+        Ok(Reached { server, way })
+    }
+
+    fn complaints(&self, asked: &ScriptRequest) -> Complaints {
+        Complaints::new(
+            asked.file.clone(),
+            (asked.request.method, asked.request.raw_path()),
+            self.terms.notice.clone(),
+        )
+    }
+
+    /// Puts the request to the server that was reached.
+    ///
+    /// # Errors
+    /// How it was stopped, and the server.
+    async fn put(
+        &self,
+        asked: &ScriptRequest,
+        body: Gathered,
+        reached: Reached,
+    ) -> Result<Response, (Stopped, Arc<Server>)> {
+        let idempotent = asked.request.method.is_idempotent();
+        let reply = Reply::new(
+            asked.file.clone(),
+            Form::FastCgi,
+            self.head_limits,
+            asked.request.method,
+        );
+        let Reached { server, way } = reached;
+        let (own, permit) = (server.clone(), asked.permit.clone());
+        let answered = match way {
+            Way::Guest(ticket) => {
+                let out = self.encode(asked, ticket.id, true);
+                let guest = Guest::new(ticket, own, asked.worker, out, idempotent, permit);
+                answer(guest, body, reply, &self.terms).await
+            }
+            Way::Lone(lease) => {
+                let terms = LoneTerms {
+                    is_idempotent: idempotent,
+                    keeps_connection: self.fastcgi.keeps_connections,
+                };
+                let out = self.encode(asked, lone::ID, terms.keeps_connection);
+                let complaints = self.complaints(asked);
+                let lone = Lone::new(lease, own, out, terms, complaints, permit);
+                answer(lone, body, reply, &self.terms).await
+            }
+        };
+        answered.map_err(|stopped| (stopped, server))
+    }
+
+    /// Puts the request to the same server once more, on a new connection: the one that had been kept was closed.
+    ///
+    /// # Errors
+    /// The failure, and its outcome for the server's health.
+    async fn put_again(
+        &self,
+        asked: &ScriptRequest,
+        body: Gathered,
+        server: Arc<Server>,
+    ) -> Result<Response, (Failure, Outcome)> {
+        let reached = self.connect(asked, server, true).await;
+        let reached = reached.map_err(|unreached| {
+            // Otherwise it has too much to do.
+            let outcome = match unreached.is_absent {
+                true => Outcome::ConnectFailed,
+                false => Outcome::Cancelled,
+            };
+            (unreached.failure, outcome)
+        })?;
+        let put = self.put(asked, body, reached).await;
+        put.map_err(|(stopped, _)| ended(stopped))
+    }
+
+    /// What begins the request.
+    fn encode(&self, asked: &ScriptRequest, id: u16, keeps_connection: bool) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1024 + asked.request.lines().len());
+        record::put_begin(&mut out, id, keeps_connection);
+        let mut params = Params::start(&mut out, id);
+        let environment = Environment {
+            request: &asked.request,
+            script: &asked.script,
+            file: (!self.is_one_program()).then_some(&*asked.file),
+            root: self.root(&asked.request),
+            body_len: asked.body_len,
+            authorization: true,
+            extra: &self.fastcgi.env,
+        };
+        environment.each(|name, value| params.put(name, value));
+        params.finish();
+        out
+    }
+}
+
+impl Handler for FastCgiHandler {
+    fn whom(&self, _: &Outline<'_>) -> Option<String> {
+        self.backends.whom()
+    }
+
+    fn status(&self) -> Option<String> {
+        self.backends.text()
+    }
+
+    fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun {
+        match self.permit() {
+            Ok(permit) => Begun::Here(Box::pin(self.answer(worker, request, permit))),
+            Err(failure) => Begun::Answered(Err(failure)),
+        }
+    }
+}
+
+/// Sends the client to a folder's own path, with the slash; a form is sent again.
+fn with_slash(request: &Request) -> Response {
+    let mut location = Vec::new();
+    lowroad_http::target::encode_path(request.path(), &mut location);
+    location.push(b'/');
+    if let Some(query) = request.query() {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    let status = match request.method {
+        Method::Get | Method::Head => Status::MOVED_PERMANENTLY,
+        _ => Status::PERMANENT_REDIRECT,
+    };
+    let response = Response {
+        status,
+        fields: lowroad_handler::Fields::new(),
+        content: Content::Bytes(bytes::Bytes::new()),
+        made_from: None,
+    };
+    response.field("Location", location)
+}

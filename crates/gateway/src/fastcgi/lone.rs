@@ -1,0 +1,228 @@
+//! One request on a connection of its own. It knows nothing of how a response comes of its output.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use lowroad_engine::concurrency::Permit;
+use lowroad_handler::Failure;
+use lowroad_handler::executor::Executor;
+use lowroad_http::status::Status;
+
+use super::link::Broken;
+use super::record::{self, CONTENT_LEN_MAX, Ended, Event};
+use super::server::{Lease, Server};
+use crate::cgi::stderr::Complaints;
+use crate::script::talk::{Fed, Part, Program};
+
+/// Requests on a connection of their own all have this number.
+pub const ID: u16 = 1;
+
+/// A request under way. Dropped, its connection is closed, by which the server knows.
+pub struct Lone {
+    lease: Lease,
+    server: Arc<Server>,
+    /// May be sent twice without harm (RFC 9110 §9.2.2).
+    idempotent: bool,
+    /// The connection is used for another request afterwards.
+    keeps_connection: bool,
+    complaints: Complaints,
+    /// What goes out before more of the body does.
+    out: Vec<u8>,
+    out_written: usize,
+    /// Bytes of the body that the record begun last still needs.
+    stdin_left: usize,
+    stdin_ended: bool,
+    /// Writing failed. What was said before can still be read.
+    deaf: bool,
+    wrote: bool,
+    heard: bool,
+    ended: Option<Ended>,
+    _permit: Arc<Permit>,
+}
+
+/// How a request may be treated.
+#[derive(Clone, Copy)]
+pub struct LoneTerms {
+    /// It may be sent twice without harm (RFC 9110 §9.2.2).
+    pub is_idempotent: bool,
+    /// Its connection is used for another request afterwards.
+    pub keeps_connection: bool,
+}
+
+impl Lone {
+    /// A request whose begin and parameters are in `out`.
+    pub fn new(
+        lease: Lease,
+        server: Arc<Server>,
+        out: Vec<u8>,
+        terms: LoneTerms,
+        complaints: Complaints,
+        permit: Arc<Permit>,
+    ) -> Lone {
+        Lone {
+            lease,
+            server,
+            idempotent: terms.is_idempotent,
+            keeps_connection: terms.keeps_connection,
+            complaints,
+            out,
+            out_written: 0,
+            stdin_left: 0,
+            stdin_ended: false,
+            deaf: false,
+            wrote: false,
+            heard: false,
+            ended: None,
+            _permit: permit,
+        }
+    }
+
+    /// Writes what waits, and `more` behind it; gives how much of `more` was written. Ready when
+    /// nothing waits, or nobody listens.
+    fn poll_write(&mut self, context: &mut Context<'_>, more: &[u8]) -> Poll<usize> {
+        loop {
+            let waiting = &self.out[self.out_written..];
+            if self.deaf || waiting.is_empty() && more.is_empty() {
+                return Poll::Ready(0);
+            }
+            match ready!(self.lease.connection.poll_write(context, waiting, more)) {
+                Ok(len @ 1..) => {
+                    self.wrote = true;
+                    let more_len = len.saturating_sub(waiting.len());
+                    self.out_written += len - more_len;
+                    if more_len > 0 {
+                        return Poll::Ready(more_len);
+                    }
+                }
+                _ => self.deaf = true,
+            }
+        }
+    }
+
+    fn put(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+        if self.out_written == self.out.len() {
+            self.out.clear();
+            self.out_written = 0;
+        }
+        put(&mut self.out);
+    }
+
+    /// Takes all that was read. Whether something was said.
+    fn decode(&mut self, output: &mut Vec<u8>) -> Result<Option<Part>, Broken> {
+        let mut part = None;
+        while let Some((event, bytes)) = self.lease.connection.event()? {
+            match event {
+                Event::Output(ID, range) => {
+                    output.extend_from_slice(&bytes[range]);
+                    part = Some(Part::Output);
+                }
+                Event::Complaint(ID, range) => {
+                    self.complaints.take(&bytes[range]);
+                    part = part.or(Some(Part::Other));
+                }
+                Event::End(ID, ended) => {
+                    self.ended = Some(ended);
+                    return Ok(part.or(Some(Part::Other)));
+                }
+                other => {
+                    let bad = format!("answered what it was not asked: {other:?}");
+                    return Err(Broken::Bad(record::BadRecord(bad)));
+                }
+            }
+        }
+        Ok(part)
+    }
+
+    fn read(
+        &mut self,
+        context: &mut Context<'_>,
+        output: &mut Vec<u8>,
+    ) -> Poll<Result<Part, Broken>> {
+        loop {
+            if let Some(part) = self.decode(output)? {
+                return Poll::Ready(Ok(part));
+            }
+            ready!(self.lease.connection.poll_read(context))?;
+            self.heard = true;
+            self.lease.heard();
+        }
+    }
+}
+
+impl Program for Lone {
+    fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<Fed> {
+        if self.stdin_left == 0 {
+            self.stdin_left = bytes.len().min(CONTENT_LEN_MAX);
+            let len = self.stdin_left;
+            self.put(|out| record::put_stdin(out, ID, len));
+        }
+        let piece = bytes.slice(..self.stdin_left.min(bytes.len()));
+        match ready!(self.poll_write(context, &piece)) {
+            0 => Poll::Ready(Fed::Closed),
+            len => {
+                self.stdin_left -= len;
+                bytes.advance(len);
+                Poll::Ready(Fed::Some)
+            }
+        }
+    }
+
+    fn poll_feed_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.stdin_ended {
+            self.stdin_ended = true;
+            self.put(|out| record::put_stdin(out, ID, 0));
+        }
+        self.poll_write(context, &[]).map(drop)
+    }
+
+    fn poll_part(
+        &mut self,
+        context: &mut Context<'_>,
+        output: &mut Vec<u8>,
+    ) -> Poll<Result<Part, Failure>> {
+        if let Some(ended) = self.ended {
+            self.complaints.end_line();
+            return Poll::Ready(end(ended, self.server.name()));
+        }
+        let _ = self.poll_write(context, &[]);
+        let part = ready!(self.read(context, output));
+        Poll::Ready(part.map_err(|broken| {
+            let detail = format!("{} {broken}", self.server.name());
+            Failure::new(Status::BAD_GATEWAY, detail)
+        }))
+    }
+
+    fn executor(&self) -> Executor {
+        Executor::Worker(self.server.pool.local(self.lease.worker).clone())
+    }
+
+    fn is_unused(&self) -> bool {
+        self.lease.kept && !self.heard && self.ended.is_none() && (self.idempotent || !self.wrote)
+    }
+
+    fn finish(self, fed: bool) {
+        self.server.ask_once(self.lease.worker);
+        let is_sent = fed && !self.deaf && self.out_written == self.out.len();
+        if self.keeps_connection && is_sent {
+            self.server.pool.give_back(self.lease);
+        }
+    }
+}
+
+/// What the end of a request means.
+///
+/// # Errors
+/// It was refused.
+pub fn end(ended: Ended, server: &str) -> Result<Part, Failure> {
+    let (status, why) = match ended {
+        Ended::Complete => return Ok(Part::End),
+        Ended::Overloaded => (Status::SERVICE_UNAVAILABLE, "says that it is overloaded"),
+        Ended::CannotMultiplex => (
+            Status::BAD_GATEWAY,
+            "said that it takes several requests on a connection, but does not",
+        ),
+        Ended::UnknownRole => (Status::BAD_GATEWAY, "is no responder, or not for this"),
+    };
+    Err(Failure::new(status, format!("{server} {why}")))
+}

@@ -1,0 +1,259 @@
+//! One FastCGI server: its connections, and whether it takes several requests on one. It knows nothing
+//! of requests.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use lowroad_engine::Local;
+use lowroad_engine::outgoing::Outgoing;
+use lowroad_handler::Failure;
+use lowroad_http::status::Status;
+use lowroad_origin::{Address, Connection, Limits, Open, Patience, Pool, Shared, Unavailable};
+
+use super::link::Link;
+use super::multiplexed::Multiplexed;
+use super::record::{self, Event};
+
+/// How long a connection is kept without use.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+/// How long a server may think about whether it multiplexes.
+const ASK_MAX: Duration = Duration::from_secs(5);
+
+/// A connection for one request at a time.
+pub type Lease = lowroad_origin::Lease<Links>;
+
+/// One for each address, whatever number of routes and sites use it. What nobody uses any more is given up.
+#[derive(Clone)]
+pub struct Servers {
+    workers: Arc<[Local]>,
+    known: Arc<Mutex<HashMap<Address, Weak<Server>>>>,
+}
+
+impl Servers {
+    /// None, for these workers, at least one.
+    pub fn new(workers: &[Local]) -> Servers {
+        Servers {
+            workers: workers.into(),
+            known: Arc::default(),
+        }
+    }
+
+    /// The server at `address`, with at least so many connections.
+    pub(super) fn get(&self, address: Address, connections_max: usize) -> Arc<Server> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = known.get(&address).and_then(Weak::upgrade);
+        let server = server.unwrap_or_else(|| {
+            known.retain(|_, server| server.strong_count() > 0);
+            let new = Arc::new(Server::new(address.clone(), self.workers.clone()));
+            known.insert(address, Arc::downgrade(&new));
+            new
+        });
+        server.pool.raise(connections_max);
+        server
+    }
+
+    /// Whose they are.
+    pub(super) fn workers(&self) -> &Arc<[Local]> {
+        &self.workers
+    }
+}
+
+/// A server.
+pub struct Server {
+    name: String,
+    /// Its connections.
+    pub pool: Arc<Pool<Links>>,
+    /// Those that carry several requests.
+    shared: Shared<Multiplexed>,
+    /// It was asked whether it takes several requests on a connection.
+    asked: AtomicBool,
+    /// It said that it does.
+    multiplexes: AtomicBool,
+}
+
+/// Why there is no connection for a request, of which the server so has seen nothing.
+pub struct Unreached {
+    /// For the client and the operator.
+    pub failure: Failure,
+    /// The server is not there; else all connections to it are taken.
+    pub is_absent: bool,
+}
+
+/// Makes links of sockets.
+pub struct Links;
+
+impl Open for Links {
+    type Connection = Link;
+
+    async fn open(&self, socket: Outgoing, _: &Local) -> io::Result<Link> {
+        Ok(Link::new(socket))
+    }
+}
+
+impl Connection for Link {
+    /// No system call if it is.
+    fn is_idle(&mut self) -> bool {
+        self.is_quiet()
+    }
+
+    fn socket(&mut self) -> &mut Outgoing {
+        self.socket_mut()
+    }
+}
+
+impl Server {
+    fn new(address: Address, workers: Arc<[Local]>) -> Server {
+        let limits = Limits {
+            connections_max: 0,
+            // Routes bound how many requests there are.
+            waiting_max: usize::MAX,
+            idle_max: IDLE_MAX,
+            age_max: Duration::MAX,
+        };
+        let (name, count) = (format!("FastCGI server {address}"), workers.len());
+        Server {
+            name,
+            pool: Arc::new(Pool::new(address, Links, limits, workers)),
+            shared: Shared::new(count),
+            asked: AtomicBool::new(false),
+            multiplexes: AtomicBool::new(false),
+        }
+    }
+
+    /// What it is called in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether requests share connections; so it is once the server has said so.
+    pub fn multiplexes(&self) -> bool {
+        self.multiplexes.load(Relaxed)
+    }
+
+    /// A connection of one's own: one that was kept, unless it must be `fresh`, or a new one.
+    ///
+    /// # Errors
+    /// There is none to be had in time.
+    pub async fn lease(
+        &self,
+        worker: usize,
+        fresh: bool,
+        patience: Patience,
+    ) -> Result<Lease, Unreached> {
+        let now = (!fresh).then(|| self.pool.lease_now(worker));
+        if let Some(lease) = now.flatten() {
+            return Ok(lease);
+        }
+        let leased = self.pool.lease(worker, fresh, patience).await;
+        leased.map_err(|why| self.unreached(&why, patience))
+    }
+
+    /// A connection that several requests share, of a server that can do that.
+    ///
+    /// # Errors
+    /// There is none to be had in time.
+    pub async fn shared(
+        &self,
+        worker: usize,
+        fresh: bool,
+        patience: Patience,
+    ) -> Result<Arc<Multiplexed>, Unreached> {
+        let start = Multiplexed::start;
+        let pool = &self.pool;
+        let got = self.shared.get(pool, worker, fresh, patience, start).await;
+        got.map_err(|why| self.unreached(&why, patience))
+    }
+
+    fn unreached(&self, why: &Unavailable, patience: Patience) -> Unreached {
+        let name = &self.name;
+        let (status, detail) = match why {
+            Unavailable::TooManyWait | Unavailable::NoneFree => {
+                let ms = patience.total.as_millis();
+                let detail = format!(
+                    "no connection to {name} was free within {ms} ms; it has too much to do, or the \
+                     route too few connections"
+                );
+                (Status::SERVICE_UNAVAILABLE, detail)
+            }
+            Unavailable::ConnectTimeout => {
+                let ms = patience.connecting.as_millis();
+                let detail = format!(
+                    "no connection to {name} came about within {ms} ms; it has too much to do, or \
+                     its host is not there"
+                );
+                (Status::SERVICE_UNAVAILABLE, detail)
+            }
+            Unavailable::Failed(error) => {
+                let hint = match error.kind() {
+                    io::ErrorKind::PermissionDenied => "may this user write to the socket?",
+                    _ => "does it run, and listen there?",
+                };
+                let detail = format!("can't connect to {name}: {error}; {hint}");
+                (Status::BAD_GATEWAY, detail)
+            }
+        };
+        let is_absent = matches!(why, Unavailable::ConnectTimeout | Unavailable::Failed(_));
+        Unreached {
+            failure: Failure::new(status, detail),
+            is_absent,
+        }
+    }
+
+    /// Asks, once, whether the server multiplexes. Called when it has answered something; nobody
+    /// waits for it.
+    pub fn ask_once(self: &Arc<Self>, worker: usize) {
+        if self.asked.load(Relaxed) || self.asked.swap(true, Relaxed) {
+            return;
+        }
+        let (server, local) = (self.clone(), self.pool.local(worker).clone());
+        let tasks = local.tasks.clone();
+        let asking = async move {
+            let asked = local.timers.timeout(ASK_MAX, server.ask(worker)).await;
+            if let Ok(Some(true)) = asked {
+                server.multiplexes.store(true, Relaxed);
+                server.pool.keep_none();
+            }
+        };
+        tasks.spawn(asking).detach();
+    }
+
+    /// On a connection of its own: php-fpm closes it after the answer.
+    async fn ask(&self, worker: usize) -> Option<bool> {
+        let patience = Patience::of(ASK_MAX);
+        let mut link = self.pool.connect(worker, patience).await.ok()?;
+        ask(&mut link).await
+    }
+}
+
+/// Asks a server whether it multiplexes; `None` if it does not say.
+async fn ask(link: &mut Link) -> Option<bool> {
+    let mut question = Vec::new();
+    record::put_question(&mut question);
+    let mut written = 0;
+    poll_fn(|context| {
+        while written < question.len() {
+            match ready!(link.poll_write(context, &question[written..], &[])) {
+                Ok(len @ 1..) => written += len,
+                _ => return Poll::Ready(None),
+            }
+        }
+        loop {
+            match link.event() {
+                Ok(Some((Event::Multiplexes(does), _))) => {
+                    return Poll::Ready(Some(does));
+                }
+                Ok(None) => {}
+                _ => return Poll::Ready(None),
+            }
+            if ready!(link.poll_read(context)).is_err() {
+                return Poll::Ready(None);
+            }
+        }
+    })
+    .await
+}

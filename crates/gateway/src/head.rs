@@ -1,0 +1,256 @@
+//! The head of a program's output, and the response that it makes (RFC 3875 §6).
+//!
+//! Lines may end in LF or CRLF. What a server must not pass on is dropped; a head that is wrong is
+//! refused with words for the operator. It knows nothing of where the bytes come from.
+//!
+//! A `Location` without a `Status` that is a path of this site, and stands alone, is a local redirect (§6.2.2). With a
+//! URL, or where other fields are for the client, it is answered with 302.
+
+pub mod reply;
+#[cfg(test)]
+mod tests;
+
+use lowroad_config::Route;
+use lowroad_handler::fields::{Fields, is_token};
+use lowroad_handler::response::{FILE_INSTEAD, PATH_INSTEAD};
+use lowroad_http::status::Status;
+
+/// Heads beyond these bounds are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// Bytes, line ends included.
+    pub len_max: usize,
+    /// Fields.
+    pub fields_max: usize,
+}
+
+impl HeadLimits {
+    /// Those of a route.
+    pub fn new(route: &Route) -> HeadLimits {
+        HeadLimits {
+            len_max: route.head_len_max,
+            fields_max: route.head_fields_max,
+        }
+    }
+}
+
+/// What the output begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A CGI head: fields only, at least one of those that a program must send.
+    Cgi,
+    /// The same of a FastCGI server, which may leave out Content-Type: other servers let it.
+    FastCgi,
+    /// A whole HTTP head with a status line, from a program whose name begins with `nph-`.
+    Http,
+}
+
+/// A head.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The status.
+    pub status: Status,
+    /// The fields that go to the client.
+    pub fields: Fields,
+    /// The length of the body in bytes, if the program says it, and not of what it names to be sent instead.
+    pub len: Option<u64>,
+    /// The target, path and query, that is to be answered instead: then nothing else of it counts.
+    pub local: Option<Vec<u8>>,
+}
+
+/// Why a head is refused: the end of a sentence that begins with the program's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadHead(pub String);
+
+/// Reads the head at the start of `output` and says where the body begins; `None` when the head is
+/// not complete. `lines_len` is for the next call: how many bytes are known to be whole lines. It
+/// begins with 0.
+///
+/// # Errors
+/// [`BadHead`], as soon as the head is complete or too long.
+pub fn read(
+    output: &[u8],
+    lines_len: &mut usize,
+    form: Form,
+    limits: HeadLimits,
+) -> Result<Option<(Head, usize)>, BadHead> {
+    let complete = find_end(output, lines_len);
+    let len_max = limits.len_max;
+    if *lines_len > len_max || !complete && output.len() > len_max {
+        return Err(BadHead(format!(
+            "sent a head of more than {len_max} bytes (head_len_max of the route)"
+        )));
+    }
+    if !complete {
+        return Ok(None);
+    }
+    let head = parse(&output[..*lines_len], form, limits.fields_max)?;
+    Ok(Some((head, *lines_len)))
+}
+
+/// Goes on line by line up to the first empty one; whether there is one.
+fn find_end(output: &[u8], lines_len: &mut usize) -> bool {
+    while let Some(len) = output[*lines_len..].iter().position(|b| *b == b'\n') {
+        let line = &output[*lines_len..*lines_len + len];
+        *lines_len += len + 1;
+        if line.is_empty() || line == b"\r" {
+            return true;
+        }
+    }
+    false
+}
+
+fn parse(head: &[u8], form: Form, fields_max: usize) -> Result<Head, BadHead> {
+    let mut lines = head
+        .split(|b| *b == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+        .enumerate();
+    let mut parts = Parts::default();
+    if form == Form::Http {
+        let (_, line) = lines.next().unwrap_or_default();
+        parts.status = Some(status_line(line)?);
+    }
+    for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
+        parts.line(number + 1, line)?;
+        if parts.fields.len() > fields_max {
+            return Err(BadHead(format!(
+                "sent more than {fields_max} fields (fields_max of the route)"
+            )));
+        }
+    }
+    parts.finish(form)
+}
+
+#[derive(Default)]
+struct Parts {
+    status: Option<Status>,
+    fields: Fields,
+    len: Option<u64>,
+    location: bool,
+    content_type: bool,
+    coded: bool,
+}
+
+impl Parts {
+    fn line(&mut self, number: usize, line: &[u8]) -> Result<(), BadHead> {
+        let (name, value) = field(number, line)?;
+        match name.to_ascii_lowercase().as_str() {
+            "status" => {
+                self.status = Some(status_of(value)?);
+                return Ok(());
+            }
+            "content-length" => self.len = Some(self.len_of(value)?),
+            "transfer-encoding" => self.coded = true,
+            // A program sends no fields behind its body.
+            "trailer" => return Ok(()),
+            "location" => self.location = true,
+            "content-type" => self.content_type = true,
+            _ => {}
+        }
+        self.fields.push(name, value);
+        Ok(())
+    }
+
+    fn len_of(&self, value: &[u8]) -> Result<u64, BadHead> {
+        let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+        let text = std::str::from_utf8(value).unwrap_or_default();
+        match text.parse() {
+            Ok(len) if digits && self.len.is_none_or(|known| known == len) => Ok(len),
+            _ => Err(bad("sent a Content-Length that is no number", value)),
+        }
+    }
+
+    fn finish(self, form: Form) -> Result<Head, BadHead> {
+        if form == Form::Http && self.coded {
+            return Err(BadHead(
+                "sent Transfer-Encoding; the server does that: send the bytes as they are".into(),
+            ));
+        }
+        if form == Form::Cgi && !(self.content_type || self.location || self.status.is_some()) {
+            return Err(BadHead(
+                "sent a head with neither Content-Type, Location nor Status".into(),
+            ));
+        }
+        let local = self.local_redirect().filter(|_| form != Form::Http);
+        let otherwise = if self.location {
+            Status::FOUND
+        } else {
+            Status::OK
+        };
+        let is_named = |name| self.fields.values(name).next().is_some();
+        let len = self
+            .len
+            .filter(|_| !is_named(PATH_INSTEAD) && !is_named(FILE_INSTEAD));
+        Ok(Head {
+            status: self.status.unwrap_or(otherwise),
+            fields: self.fields,
+            len,
+            local,
+        })
+    }
+
+    /// Where a local redirect leads. What a client has to hear, as a cookie, it would not.
+    fn local_redirect(&self) -> Option<Vec<u8>> {
+        if self.status.is_some() {
+            return None;
+        }
+        let is_heard = |(name, _): (&str, &[u8])| {
+            let known = ["location", "content-type", "content-length"];
+            !known.iter().any(|known| name.eq_ignore_ascii_case(known))
+        };
+        if self.fields.iter().any(is_heard) {
+            return None;
+        }
+        let mut locations = self.fields.values("Location");
+        let target = locations.next().filter(|_| locations.next().is_none())?;
+        let is_local = target.starts_with(b"/")
+            && !target.starts_with(b"//")
+            && target.iter().all(|b| b.is_ascii_graphic() && *b != b'#');
+        is_local.then(|| target.to_vec())
+    }
+}
+
+fn field(number: usize, line: &[u8]) -> Result<(&str, &[u8]), BadHead> {
+    let wrong = |what: &str| bad(&format!("sent a head whose line {number} {what}"), line);
+    let colon = line.iter().position(|b| *b == b':');
+    let colon = colon.ok_or_else(|| wrong("has no colon"))?;
+    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    if !is_token(name) {
+        return Err(wrong("has a name that is no token"));
+    }
+    if !value
+        .iter()
+        .all(|b| matches!(b, b'\t' | 0x20..=0x7e | 0x80..))
+    {
+        return Err(wrong("has a value with control characters"));
+    }
+    let name = std::str::from_utf8(name).expect("tokens are ASCII");
+    Ok((name, value))
+}
+
+/// `Status: 404 Not Found`
+fn status_of(value: &[u8]) -> Result<Status, BadHead> {
+    let (code, rest) = value.split_at(value.len().min(3));
+    let ends = rest.is_empty() || rest.starts_with(b" ");
+    let code = std::str::from_utf8(code).unwrap_or_default();
+    let code = code.parse().ok().filter(|code| (200..1000).contains(code));
+    code.filter(|_| ends)
+        .and_then(Status::new)
+        .ok_or_else(|| bad("sent a status that is not 200 to 999", value))
+}
+
+/// `HTTP/1.1 404 Not Found`
+fn status_line(line: &[u8]) -> Result<Status, BadHead> {
+    let rest = line.strip_prefix(b"HTTP/1.").and_then(|rest| match rest {
+        [b'0' | b'1', b' ', rest @ ..] => Some(rest),
+        _ => None,
+    });
+    let rest = rest.ok_or_else(|| bad("must begin with a status line as its name says", line))?;
+    status_of(rest)
+}
+
+/// The words, and the start of what was found.
+fn bad(what: &str, found: &[u8]) -> BadHead {
+    let shown = found.get(..80).unwrap_or(found).escape_ascii();
+    BadHead(format!("{what}: {shown}"))
+}

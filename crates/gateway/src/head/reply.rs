@@ -1,0 +1,340 @@
+//! From a program's output to a response: the head, then the body within the length that the head
+//! gives. It knows nothing of where the bytes come from, nor of time.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lowroad_engine::stream::{Closed, Receiver, Sender, stream};
+use lowroad_handler::executor::Executor;
+use lowroad_handler::spool::Spools;
+use lowroad_handler::{Content, Failure, Fields, Response};
+use lowroad_http::method::Method;
+use lowroad_http::status::Status;
+
+use super::{Form, Head, HeadLimits, read};
+
+/// How many bytes of a response wait for the client.
+const WAITING_LEN_MAX: usize = 64 << 10;
+
+/// A program's output up to its head, and what came with it.
+pub struct Reply {
+    /// The script's file, for the operator.
+    who: Arc<Path>,
+    form: Form,
+    limits: HeadLimits,
+    method: Method,
+    output: Vec<u8>,
+    lines_len: usize,
+    head: Option<(Head, usize)>,
+}
+
+impl Reply {
+    /// Nothing so far, to a request with this method.
+    pub fn new(who: Arc<Path>, form: Form, limits: HeadLimits, method: Method) -> Reply {
+        Reply {
+            who,
+            form,
+            limits,
+            method,
+            output: Vec::new(),
+            lines_len: 0,
+            head: None,
+        }
+    }
+
+    /// Where output is appended; then [`Reply::look`] is called.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.output
+    }
+
+    /// Looks at what was appended. Whether the head is there.
+    ///
+    /// # Errors
+    /// 502 if the head is wrong.
+    pub fn look(&mut self) -> Result<bool, Failure> {
+        if self.head.is_none() {
+            self.head = read(&self.output, &mut self.lines_len, self.form, self.limits)
+                .map_err(|bad| self.failure(&bad.0))?;
+        }
+        Ok(self.head.is_some())
+    }
+
+    /// The script's file.
+    pub fn who(&self) -> &Arc<Path> {
+        &self.who
+    }
+
+    /// How many bytes of the body are there.
+    pub fn body_len(&self) -> usize {
+        self.head
+            .as_ref()
+            .map_or(0, |(_, at)| self.output.len() - at)
+    }
+
+    /// Whether it has a body that others than who asked may get later, by what its head says.
+    pub fn may_be_kept(&self) -> bool {
+        let head = self.head.as_ref().map(|(head, _)| head);
+        head.is_some_and(|head| !is_bodiless(self.method, head.status) && gives_lifetime(head))
+    }
+
+    /// That was all: the whole response.
+    ///
+    /// # Errors
+    /// 502 if there is no head, or less of a body than the head says.
+    pub fn finish(mut self) -> Result<Response, Failure> {
+        let Some((head, at)) = self.head.take() else {
+            let sent = self.output.len();
+            let start = self.output.get(..80).unwrap_or(&self.output).escape_ascii();
+            return Err(self.failure(&format!(
+                "ended without a head, after {sent} bytes: {start}"
+            )));
+        };
+        if let Some(target) = head.local {
+            return Ok(local(target));
+        }
+        let body = Bytes::from(self.output).slice(at..);
+        let len = u64::try_from(body.len()).unwrap_or(u64::MAX);
+        if is_bodiless(self.method, head.status) {
+            // A program that left out the body of a HEAD has not said that GET has none.
+            let len = head.len.or(Some(len).filter(|len| *len > 0));
+            return Ok(empty(head.status, head.fields, len));
+        }
+        let body = match head.len {
+            Some(said) if said > len => {
+                let detail = format!("{} sent {len} of {said} bytes", self.who.display());
+                return Err(Failure::new(Status::BAD_GATEWAY, detail));
+            }
+            Some(said) => body.slice(..usize::try_from(said).unwrap_or(body.len())),
+            None => body,
+        };
+        Ok(Response {
+            status: head.status,
+            fields: head.fields,
+            content: Content::Bytes(body),
+            made_from: None,
+        })
+    }
+
+    /// There is more to come: the response as far as it is there, and where the rest goes.
+    ///
+    /// # Panics
+    /// Without a head.
+    pub fn stream(mut self) -> (Response, Rest) {
+        let (head, at) = self.head.take().expect("a head that was seen");
+        let is_local = head.local.is_some();
+        if is_local || is_bodiless(self.method, head.status) {
+            let rest = Rest {
+                who: self.who,
+                sender: None,
+                left: None,
+            };
+            let response = match head.local {
+                Some(target) => local(target),
+                None => empty(head.status, head.fields, head.len),
+            };
+            return (response, rest);
+        }
+        let (sender, receiver) = stream(WAITING_LEN_MAX);
+        let mut rest = Rest {
+            who: self.who,
+            sender: Some(sender),
+            left: head.len,
+        };
+        let body = Bytes::from(self.output).slice(at..);
+        rest.put(body).expect("the receiver is here");
+        let response = streamed(head.status, head.fields, head.len, receiver);
+        (response, rest)
+    }
+
+    fn failure(&self, what: &str) -> Failure {
+        Failure::new(
+            Status::BAD_GATEWAY,
+            format!("{} {what}", self.who.display()),
+        )
+    }
+}
+
+/// Where the rest of a body goes. Dropped before [`Rest::end`], the client sees it cut.
+pub struct Rest {
+    who: Arc<Path>,
+    /// `None` where the response has no body: then it is read and dropped.
+    sender: Option<Sender>,
+    left: Option<u64>,
+}
+
+impl Rest {
+    /// Puts bytes in; what is beyond the length in the head is dropped. Whether there is room for
+    /// more.
+    ///
+    /// # Errors
+    /// [`Closed`] when the client is gone.
+    pub fn put(&mut self, mut bytes: Bytes) -> Result<bool, Closed> {
+        let Some(sender) = &self.sender else {
+            return Ok(true);
+        };
+        if let Some(left) = &mut self.left {
+            bytes.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+            *left -= u64::try_from(bytes.len()).unwrap_or(*left);
+        }
+        sender.push(bytes)
+    }
+
+    /// From now on what the client does not take waits in a spool.
+    pub fn spool(&mut self, spools: &Arc<Spools>, executor: &Executor) {
+        let behind = |client| spools.behind(client, executor);
+        self.sender = self.sender.take().map(behind);
+    }
+
+    /// Waits for room.
+    ///
+    /// # Errors
+    /// [`Closed`] when the client is gone.
+    pub async fn room(&self) -> Result<(), Closed> {
+        match &self.sender {
+            Some(sender) => std::future::poll_fn(|context| sender.poll_room(context)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The script's file.
+    pub fn who(&self) -> &Arc<Path> {
+        &self.who
+    }
+
+    /// That was all. Says how many bytes are missing, and leaves the body cut then.
+    ///
+    /// # Errors
+    /// The number of missing bytes.
+    pub fn end(self) -> Result<(), u64> {
+        match (self.left, self.sender) {
+            (Some(missing @ 1..), _) => Err(missing),
+            (_, Some(sender)) => {
+                sender.end();
+                Ok(())
+            }
+            (_, None) => Ok(()),
+        }
+    }
+}
+
+/// Whether a head says how long the response holds, and not that it is for one only. Judged no
+/// closer than it takes to know that waiting for the end may be of use.
+fn gives_lifetime(head: &Head) -> bool {
+    let mut lifetime = false;
+    if !head.fields.give_lifetime() {
+        return false;
+    }
+    for (name, value) in head.fields.iter() {
+        lifetime |= name.eq_ignore_ascii_case("expires");
+        if !name.eq_ignore_ascii_case("cache-control") {
+            continue;
+        }
+        for directive in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
+            let name = directive.split(|b| *b == b'=').next().unwrap_or_default();
+            let is = |known: &&[u8]| name.eq_ignore_ascii_case(known);
+            if [&b"no-store"[..], b"no-cache", b"private"].iter().any(is) {
+                return false;
+            }
+            lifetime |= [&b"max-age"[..], b"s-maxage"].iter().any(is);
+        }
+    }
+    lifetime
+}
+
+/// RFC 9110 §6.4.1
+fn is_bodiless(method: Method, status: Status) -> bool {
+    method == Method::Head || status == Status::NO_CONTENT || status == Status::NOT_MODIFIED
+}
+
+/// What is said by another target.
+fn local(target: Vec<u8>) -> Response {
+    Response {
+        status: Status::FOUND,
+        fields: Fields::new(),
+        content: Content::Local(target),
+        made_from: None,
+    }
+}
+
+/// A response without a body. Its length is that which GET would have.
+fn empty(status: Status, fields: Fields, len: Option<u64>) -> Response {
+    let (sender, receiver) = stream(1);
+    sender.end();
+    streamed(status, fields, len, receiver)
+}
+
+fn streamed(status: Status, fields: Fields, len: Option<u64>, stream: Receiver) -> Response {
+    Response {
+        status,
+        fields,
+        content: Content::Stream { len, stream },
+        made_from: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: HeadLimits = HeadLimits {
+        len_max: 64 << 10,
+        fields_max: 256,
+    };
+
+    fn reply(method: Method, output: &str) -> Reply {
+        let mut reply = Reply::new(Arc::from(Path::new("a")), Form::Cgi, LIMITS, method);
+        reply.output().extend_from_slice(output.as_bytes());
+        assert!(reply.look().expect("a good head"));
+        reply
+    }
+
+    #[test]
+    fn the_length_for_head_is_what_get_would_have_or_none() {
+        for (output, want) in [
+            ("Status: 200\n\n", None),
+            ("Status: 200\n\nhello", Some(5)),
+            ("Status: 200\nContent-Length: 7\n\n", Some(7)),
+            ("Status: 200\nContent-Length: 0\n\n", Some(0)),
+        ] {
+            let response = reply(Method::Head, output).finish().expect("a response");
+            let Content::Stream { len, .. } = response.content else {
+                panic!("{output:?}: bytes");
+            };
+            assert_eq!(len, want, "{output:?}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_what_is_sent_instead_is_not_that_of_the_body() {
+        // Frameworks leave the file's length where it was.
+        for field in ["X-Sendfile: /a", "x-accel-redirect: /a"] {
+            let output = format!("Status: 200\nContent-Length: 7\n{field}\n\n");
+            assert!(reply(Method::Get, &output).finish().is_ok(), "{field}");
+            let (_, rest) = reply(Method::Get, &output).stream();
+            assert_eq!(rest.end(), Ok(()), "{field}");
+        }
+        let cut = reply(Method::Get, "Status: 200\nContent-Length: 7\n\n");
+        assert!(cut.finish().is_err());
+    }
+
+    #[test]
+    fn what_may_be_kept() {
+        for (fields, want) in [
+            ("X: 1", false),
+            ("Cache-Control: max-age=60", true),
+            ("cache-control: public, s-maxage=60", true),
+            ("Expires: Sun, 06 Nov 2094 08:49:37 GMT", true),
+            ("Cache-Control: private, max-age=60", false),
+            (
+                "Expires: Thu, 19 Nov 1981 08:52:00 GMT\nCache-Control: no-store",
+                false,
+            ),
+            ("Cache-Control: no-cache", false),
+        ] {
+            let output = format!("Status: 200\n{fields}\n\n");
+            assert_eq!(reply(Method::Get, &output).may_be_kept(), want, "{fields}");
+            assert!(!reply(Method::Head, &output).may_be_kept(), "{fields}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Asks servers again and again whether they are well, by a GET. When they are asked is `lowroad_origin::checks`' affair.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use lowroad_config::{OriginCheck, OriginHost, ProxyProtocol};
+use lowroad_engine::Local;
+use lowroad_engine::tasks::Task;
+use lowroad_handler::notice::Notice;
+use lowroad_http::h1::BodyLen;
+use lowroad_http::method::Method;
+use lowroad_http::proxy_protocol::{Ends, write_v1, write_v2};
+use lowroad_origin::checks::{self, Changed, Check, Checking};
+use lowroad_origin::group::MemberId;
+use lowroad_origin::{Patience, Upstream};
+
+use super::link::Said;
+use super::servers::{Place, mixed};
+use super::unavailable_text;
+
+/// The checks of an origin's servers.
+pub struct Checks {
+    settings: OriginCheck,
+    host: OriginHost,
+    proxy_protocol: Option<ProxyProtocol>,
+    upstream: Weak<Upstream<Arc<Place>>>,
+    workers: Arc<[Local]>,
+    notice: Notice,
+    tasks: Mutex<HashMap<MemberId, Task>>,
+    /// How many were begun: each has another worker.
+    count: AtomicU64,
+}
+
+/// How one server is asked.
+struct Question {
+    worker: usize,
+    patience: Patience,
+    settings: OriginCheck,
+    head: Vec<u8>,
+    lines: Vec<u8>,
+}
+
+impl Checks {
+    /// For the members of `upstream`, none of which is asked yet. `notice` hears who goes and who comes back.
+    pub fn new(
+        origin: &lowroad_config::Origin,
+        settings: &OriginCheck,
+        upstream: &Arc<Upstream<Arc<Place>>>,
+        workers: Arc<[Local]>,
+        notice: Notice,
+    ) -> Checks {
+        Checks {
+            settings: settings.clone(),
+            host: origin.host.clone(),
+            proxy_protocol: origin.proxy_protocol,
+            upstream: Arc::downgrade(upstream),
+            workers,
+            notice,
+            tasks: Mutex::default(),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    /// Asks a member from now on.
+    pub fn begin(&self, member: MemberId) {
+        let Some(upstream) = self.upstream.upgrade() else {
+            return;
+        };
+        let Some(place) = upstream.with(|group| group.place(member).cloned()) else {
+            return;
+        };
+        let worker = self.count.fetch_add(1, Relaxed) as usize % self.workers.len();
+        let checking = Checking {
+            interval: Duration::from_millis(self.settings.interval_ms),
+            timeout: Duration::from_millis(self.settings.timeout_ms),
+            ..Checking::default()
+        };
+        let drawn = AtomicU64::new(self.count.load(Relaxed) << 32);
+        let random = move || mixed(drawn.fetch_add(1, Relaxed));
+        let question = Arc::new(self.question(worker, &place));
+        let notice = self.notice.clone();
+        let changed = move |_, changed| match changed {
+            Changed::Up => notice(&format!("{} is well again", place.name)),
+            Changed::Down(why) => {
+                notice(&format!("{} is not well: {why}", place.name));
+                place.failed(&why);
+            }
+        };
+        let task = checks::begin(
+            &upstream,
+            member,
+            question,
+            checking,
+            &self.workers[worker],
+            Arc::new(random),
+            changed,
+        );
+        self.tasks().insert(member, task);
+    }
+
+    /// Asks a member no more.
+    pub fn end(&self, member: MemberId) {
+        let task = self.tasks().remove(&member);
+        drop(task);
+    }
+
+    fn tasks(&self) -> std::sync::MutexGuard<'_, HashMap<MemberId, Task>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn question(&self, worker: usize, place: &Place) -> Question {
+        let mut head = Vec::new();
+        match self.proxy_protocol {
+            None => {}
+            Some(ProxyProtocol::V1) => write_v1(&mut head, Ends::Unknown),
+            Some(ProxyProtocol::V2) => write_v2(&mut head, Ends::Local),
+        }
+        let host = match &self.host {
+            OriginHost::Name(name) => name.as_bytes(),
+            OriginHost::Client | OriginHost::Origin => &place.host,
+        };
+        let lines = [
+            b"Host: ",
+            host,
+            b"\r\nUser-Agent: lowroad (check)\r\nConnection: close\r\n",
+        ];
+        Question {
+            worker,
+            patience: Patience::of(Duration::from_millis(self.settings.timeout_ms)),
+            settings: self.settings.clone(),
+            head,
+            lines: lines.concat(),
+        }
+    }
+}
+
+impl Check<Arc<Place>> for Question {
+    async fn check(&self, place: &Arc<Place>, _: &Local) -> Result<(), String> {
+        let link = place.pool.connect(self.worker, self.patience).await;
+        let mut link = link.map_err(|why| unavailable_text(&why, self.patience, ""))?;
+        let mut out = self.head.clone();
+        let (path, lines) = (self.settings.path.as_bytes(), &self.lines);
+        let asked = link
+            .http
+            .request(Method::Get, path, lines, BodyLen::None, &mut out);
+        asked.map_err(|_| "the connection was not ready")?;
+        let mut at = 0;
+        while at < out.len() {
+            let piece = [IoSlice::new(&out[at..])];
+            let len = poll_fn(|context| link.poll_write(context, &piece)).await;
+            at += len.map_err(|error| error.to_string())?;
+        }
+        loop {
+            let said = poll_fn(|context| link.poll_said(context)).await;
+            let Said::Head(status, ..) = said.map_err(|broken| broken.to_string())? else {
+                continue;
+            };
+            let code = status.code();
+            let mut good = self.settings.statuses.iter();
+            return match good.any(|(first, last)| (*first..=*last).contains(&code)) {
+                true => Ok(()),
+                false => Err(format!("it answered {code}")),
+            };
+        }
+    }
+}

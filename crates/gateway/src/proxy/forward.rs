@@ -1,0 +1,446 @@
+//! What an origin gets to see of a request, and a client of its response: written anew from the parsed form, without
+//! what belongs to a connection (RFC 9110 §7.6). Knows neither connections nor bodies.
+
+use std::hash::{BuildHasher, RandomState};
+
+use lowroad_handler::Request;
+use lowroad_http::date;
+use lowroad_http::fields::{FieldNames, Fields, Known, Lines};
+use lowroad_http::forwarding;
+use lowroad_http::head::put_number;
+use lowroad_http::method::Method;
+use lowroad_http::version::Version;
+
+use crate::address::put_address;
+
+/// Fields that are for the next hop only, whether Connection names them or not; those that our own side of the
+/// connection says; and those in which proxies report a client or its request
+/// ([`is_report`](lowroad_http::forwarding::is_report)), other than X-Forwarded-…: applications believe them, and they are
+/// no part of a stored response's key. Proxy is among these: it would become HTTP_PROXY behind a gateway to CGI. In the
+/// order of their lengths.
+const NOT_FORWARDED: [&[u8]; 24] = [
+    b"te",
+    b"via",
+    b"host",
+    b"close",
+    b"proxy",
+    b"expect",
+    b"x-host",
+    b"upgrade",
+    b"x-scheme",
+    b"forwarded",
+    b"x-real-ip",
+    b"connection",
+    b"keep-alive",
+    b"x-url-scheme",
+    b"x-rewrite-url",
+    b"content-length",
+    b"http2-settings",
+    b"x-original-url",
+    b"front-end-https",
+    b"x-original-host",
+    b"proxy-connection",
+    b"transfer-encoding",
+    b"proxy-authorization",
+    b"x-http-host-override",
+];
+
+/// The length of the longest of them.
+const NOT_FORWARDED_LEN_MAX: usize = NOT_FORWARDED[NOT_FORWARDED.len() - 1].len();
+
+/// Where those of each length begin, so that a name is compared only with those of its own.
+const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
+    let mut starts = [0; NOT_FORWARDED_LEN_MAX + 2];
+    let (mut len, mut at) = (0, 0);
+    while len < starts.len() {
+        while at < NOT_FORWARDED.len() && NOT_FORWARDED[at].len() < len {
+            at += 1;
+        }
+        starts[len] = at as u8;
+        len += 1;
+    }
+    starts
+};
+
+/// Whether a field of a response is for us, beside those that [`Fields`] drops; or has the name that is reserved, so that
+/// the option of a connection names no field.
+fn is_not_passed_on(name: &[u8], known: Option<Known>) -> bool {
+    match known {
+        Some(known) => matches!(known, Known::Via | Known::ProxyAuthenticate),
+        None => is_one_of(name, &[b"close", b"proxy-authentication-info"]),
+    }
+}
+
+/// Fields of a response that say who may have it: no option of the connection, whatever Connection says (RFC 9110 §7.6.1).
+const END_TO_END: [&[u8]; 6] = [
+    b"cache-control",
+    b"cdn-cache-control",
+    b"expires",
+    b"pragma",
+    b"set-cookie",
+    b"vary",
+];
+
+/// What an origin is sent beside the fields of the client.
+pub struct ForwardTerms<'h> {
+    /// Its Host.
+    pub host: &'h [u8],
+    /// With a Via of this proxy, else with that of the client only.
+    pub adds_via: bool,
+    /// A body follows, so the request does not ask for another protocol.
+    pub has_body: bool,
+}
+
+/// Appends the field lines for the origin. Returns the protocol of an upgrade, if the client asks for one and sends no
+/// body.
+pub fn request_lines<'r>(
+    request: &'r Request,
+    terms: &ForwardTerms<'_>,
+    out: &mut Vec<u8>,
+) -> Option<&'r [u8]> {
+    put_own(out, b"Host: ", terms.host);
+    let start = out.len();
+    // Few requests name anything in Connection: only those are looked through twice.
+    let (named, seen) = match forwarded(request, &FieldNames::NONE, out) {
+        Some(seen) => (FieldNames::NONE, seen),
+        None => {
+            out.truncate(start);
+            let named = connection_options(request.fields());
+            let seen = forwarded(request, &named, out).unwrap_or_default();
+            (named, seen)
+        }
+    };
+    let asks_upgrade = named.has(b"upgrade") && !terms.has_body;
+    let protocol = asks_upgrade.then(|| request.upgrade()).flatten();
+    // A handshake over HTTP/1.1 without a key is invalid and must stay so (RFC 6455 §4.2.1).
+    if request.version == Version::Http2
+        && protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+        && request.field("Sec-WebSocket-Key").is_none()
+    {
+        put_own(out, b"Sec-WebSocket-Key: ", &websocket_key());
+    }
+    // Trailers are passed on, but who does not ask for them need not get them. An upgrade has a Connection of its own.
+    if seen.takes_trailers && protocol.is_none() {
+        out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
+    }
+    // Without the form that an IPv6 socket gives to IPv4 addresses.
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    let peer_at = out.len();
+    put_address(out, request.peer.to_canonical());
+    let peer_end = out.len();
+    out.extend_from_slice(b"\r\nX-Real-IP: ");
+    out.extend_from_within(peer_at..peer_end);
+    out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
+    out.extend_from_slice(request.scheme());
+    out.extend_from_slice(b"\r\n");
+    if !request.host().is_empty() {
+        put_own(out, b"X-Forwarded-Host: ", request.host());
+    }
+    if let Some(port) = request.forwarded.as_ref().and_then(|it| it.port) {
+        out.extend_from_slice(b"X-Forwarded-Port: ");
+        put_number(out, port.into());
+        out.extend_from_slice(b"\r\n");
+    }
+    if terms.adds_via {
+        out.extend_from_slice(b"Via: ");
+        put_via(out, request, seen.has_via);
+    } else if seen.has_via {
+        for (name, value) in request.fields().filter(|(name, _)| is_via(name)) {
+            put(out, name, value);
+        }
+    }
+    protocol
+}
+
+/// What was seen of the fields that are not forwarded.
+#[derive(Default)]
+struct Unforwarded {
+    takes_trailers: bool,
+    has_via: bool,
+}
+
+/// Appends the fields that go on, but for those that are `named` by Connection. `None` if it names some, and they were not
+/// given.
+fn forwarded(
+    request: &Request,
+    named: &FieldNames<&[u8]>,
+    out: &mut Vec<u8>,
+) -> Option<Unforwarded> {
+    let mut seen = Unforwarded::default();
+    let counts_forwards = counts_forwards(request.method);
+    let is_of_trusted = request.forwarded.is_some();
+    for (name, value) in request.fields() {
+        if is_not_forwarded(name, is_of_trusted) {
+            match name.len() {
+                2 => seen.takes_trailers |= has(value, b"trailers"),
+                3 => seen.has_via = true,
+                10 if named.is_empty()
+                    && name.eq_ignore_ascii_case(b"connection")
+                    && names_fields(value) =>
+                {
+                    return None;
+                }
+                _ => {}
+            }
+        } else if counts_forwards && name.eq_ignore_ascii_case(b"max-forwards") {
+            let left = max_forwards(request).and_then(|max| max.checked_sub(1));
+            if let Some(left) = left {
+                put(out, name, left.to_string().as_bytes());
+            }
+        } else if !named.has(name) && !is_ambiguous(name) {
+            put(out, name, value);
+        }
+    }
+    Some(seen)
+}
+
+/// How often a request may still be forwarded, if its method counts that (RFC 9110 §7.6.2).
+pub fn max_forwards(request: &Request) -> Option<u64> {
+    let value = counts_forwards(request.method).then(|| request.field("Max-Forwards"));
+    let digits = value
+        .flatten()
+        .filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+    str::from_utf8(digits).ok()?.parse().ok()
+}
+
+fn counts_forwards(method: Method) -> bool {
+    matches!(method, Method::Options | Method::Trace)
+}
+
+fn is_not_forwarded(name: &[u8], is_of_trusted: bool) -> bool {
+    let len = name.len();
+    // Few names begin so: the first byte decides about most.
+    if matches!(name.first(), Some(b'x' | b'X')) && forwarding::is_x_forwarded(name) {
+        return !is_of_trusted || !forwarding::is_other_report(name);
+    }
+    if matches!(name.first(), Some(b'c' | b'C')) && forwarding::is_other_report(name) {
+        return !is_of_trusted;
+    }
+    let (Some(start), Some(end)) = (STARTS.get(len), STARTS.get(len + 1)) else {
+        return false;
+    };
+    let those = NOT_FORWARDED.get(usize::from(*start)..usize::from(*end));
+    is_one_of(name, those.unwrap_or_default())
+}
+
+fn put(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    put_own(out, b": ", value);
+}
+
+/// The Sec-WebSocket-Key that a handshake over HTTP/2 does not have (RFC 8441 §5.1): 16 random bytes in base64. It keeps
+/// caches from answering, and is no secret.
+fn websocket_key() -> [u8; 24] {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let hasher = RandomState::new();
+    let random = u128::from(hasher.hash_one(0)) << 64 | u128::from(hasher.hash_one(1));
+    let mut key = [b'='; 24];
+    for (at, digit) in key.iter_mut().take(22).enumerate() {
+        let bits = match at {
+            ..21 => random >> (122 - 6 * at),
+            // The last has two bits, and zeros behind them.
+            _ => random << 4,
+        };
+        *digit = DIGITS[(bits & 63) as usize];
+    }
+    key
+}
+
+/// `start` is the name and what stands behind it.
+fn put_own(out: &mut Vec<u8>, start: &[u8], value: &[u8]) {
+    out.extend_from_slice(start);
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The fields of a response that clients get; `None` if one of them is none.
+pub fn response_fields(lines: Lines<'_>, now_s: fn() -> u64, dates: &mut Dates) -> Option<Fields> {
+    // Few responses name anything in Connection, as few requests do.
+    match passed_on(lines.clone(), &FieldNames::NONE, now_s, dates)? {
+        Passed::All(fields) => Some(fields),
+        Passed::Names => {
+            match passed_on(lines.clone(), &connection_options(lines), now_s, dates)? {
+                Passed::All(fields) => Some(fields),
+                Passed::Names => None,
+            }
+        }
+    }
+}
+
+/// What came of passing fields on.
+enum Passed {
+    All(Fields),
+    /// Connection names some, and they were not given.
+    Names,
+}
+
+fn passed_on(
+    lines: Lines<'_>,
+    named: &FieldNames<&[u8]>,
+    now_s: fn() -> u64,
+    dates: &mut Dates,
+) -> Option<Passed> {
+    let mut fields = Fields::new();
+    let mut has_date = false;
+    for (name, value) in lines {
+        let known = Known::find(name);
+        match known {
+            Some(Known::Connection) if named.is_empty() && names_fields(value) => {
+                return Some(Passed::Names);
+            }
+            Some(Known::Date) if !has_date => {
+                has_date = true;
+                if let Some(date) = dates.of(value, now_s) {
+                    fields.set_date(date);
+                }
+                continue;
+            }
+            _ => {}
+        }
+        let is_for_hop = named.has(name) && !is_one_of(name, &END_TO_END);
+        let stays = !is_not_passed_on(name, known) && !is_for_hop;
+        if stays && !fields.try_push_found(name, known, value) {
+            return None;
+        }
+    }
+    Some(Passed::All(fields))
+}
+
+/// The latest date that an origin gave, and what we make of it: the next response mostly has the same.
+#[derive(Default)]
+pub struct Dates(Option<([u8; 29], [u8; 29])>);
+
+impl Dates {
+    /// When an origin made its response, if it says so clearly.
+    fn of(&mut self, value: &[u8], now_s: fn() -> u64) -> Option<[u8; 29]> {
+        if let Some((known, date)) = &self.0
+            && known == value
+        {
+            return Some(*date);
+        }
+        let date = date::format(date::parse(value, now_s())?);
+        if let Ok(value) = value.try_into() {
+            self.0 = Some((value, date));
+        }
+        Some(date)
+    }
+}
+
+/// Whether applications may take a field for another: CGI and what follows it give both `-` and `_` as `_`.
+fn is_ambiguous(name: &[u8]) -> bool {
+    name.contains(&b'_')
+}
+
+fn is_via(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"via")
+}
+
+/// The value of the Via that came, and our own, with the end of the line: the protocol in which the request came to us,
+/// and what we are called.
+fn put_via(out: &mut Vec<u8>, request: &Request, has_via: bool) {
+    let fields = match has_via {
+        true => request.fields(),
+        false => Lines::NONE,
+    };
+    for (_, value) in fields.filter(|(name, _)| is_via(name)) {
+        out.extend_from_slice(value);
+        out.extend_from_slice(b", ");
+    }
+    // The protocol's name is left out for HTTP.
+    out.extend_from_slice(match request.version {
+        Version::Http10 => b"1.0 lowroad\r\n",
+        Version::Http11 => b"1.1 lowroad\r\n",
+        Version::Http2 => b"2.0 lowroad\r\n",
+    });
+}
+
+/// The fields that Connection names.
+fn connection_options(fields: Lines<'_>) -> FieldNames<&[u8]> {
+    let of_connection = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+    let options = of_connection.flat_map(|(_, value)| value.split(|byte| *byte == b','));
+    options.map(<[u8]>::trim_ascii).collect()
+}
+
+/// Whether a Connection names more than what is never passed on.
+fn names_fields(value: &[u8]) -> bool {
+    let names_none = |option: &[u8]| {
+        let option = option.trim_ascii();
+        option.eq_ignore_ascii_case(b"close") || option.eq_ignore_ascii_case(b"keep-alive")
+    };
+    !value.split(|byte| *byte == b',').all(names_none)
+}
+
+/// Whether a list has this member.
+fn has(list: &[u8], member: &[u8]) -> bool {
+    let mut members = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    members.any(|it| it.eq_ignore_ascii_case(member))
+}
+
+fn is_one_of(name: &[u8], known: &[&[u8]]) -> bool {
+    known.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_forwarded_is_found_in_any_case() {
+        assert!(NOT_FORWARDED.is_sorted_by_key(|name| name.len()));
+        for name in NOT_FORWARDED {
+            let upper = name.to_ascii_uppercase();
+            assert!(is_not_forwarded(name, true) && is_not_forwarded(&upper, true));
+            let other = [name, b"x"].concat();
+            let is_other = NOT_FORWARDED.contains(&&*other);
+            assert_eq!(is_not_forwarded(&other, true), is_other);
+        }
+        assert!(!is_not_forwarded(b"", false) && !is_not_forwarded(b"accept", false));
+        assert!(!is_not_forwarded(&[b'x'; 100], false));
+    }
+
+    #[test]
+    fn reports_of_clients_are_not_forwarded() {
+        for name in forwarding::REPORTS {
+            assert!(is_not_forwarded(name.as_bytes(), true), "{name}");
+        }
+        for name in ["X-Forwarded-For", "x-forwarded-host", "X-Forwarded"] {
+            assert!(is_not_forwarded(name.as_bytes(), true), "{name}");
+        }
+        for name in ["X-Forwarded-User", "x-forwarded-prefix", "CF-Visitor"] {
+            assert!(is_not_forwarded(name.as_bytes(), false), "{name}");
+            assert!(!is_not_forwarded(name.as_bytes(), true), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_connection_names_stays_wherever_it_stands() {
+        let fields = |lines: &[u8]| {
+            let fields = response_fields(Lines::of(lines), || 0, &mut Dates::default());
+            let fields = fields.expect("fields");
+            fields
+                .iter()
+                .map(|(name, _)| name.to_owned())
+                .collect::<Vec<_>>()
+        };
+        let lines =
+            b"X-A: 1\r\nconnection: close, x-a\r\nX-B: 2\r\nVary: c\r\nConnection: vary\r\n";
+        assert_eq!(fields(lines), ["X-B", "Vary"]);
+        assert_eq!(
+            fields(b"X-A: 1\r\nConnection: keep-alive\r\nVia: x\r\n"),
+            ["X-A"]
+        );
+    }
+
+    #[test]
+    fn a_date_is_what_it_is_after_another_too() {
+        let mut dates = Dates::default();
+        let mut of = |date: &str| dates.of(date.as_bytes(), || 784_111_777);
+        let good = *b"Sun, 06 Nov 1994 08:49:37 GMT";
+        // The day of the week is ours to say.
+        for _ in 0..2 {
+            assert_eq!(of("Mon, 06 Nov 1994 08:49:37 GMT"), Some(good));
+            assert_eq!(of("Sunday, 06-Nov-94 08:49:37 GMT"), Some(good));
+            assert_eq!(of("yesterday"), None);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! A connection to an origin: bytes go out, the events of its HTTP come in. Knows nothing of requests, nor where it leads,
+//! nor whether it is encrypted.
+
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use lowroad_engine::Local;
+use lowroad_engine::buffer::Buffer;
+use lowroad_engine::outgoing::Outgoing;
+use lowroad_handler::Fields;
+use lowroad_http::fields::Lines;
+use lowroad_http::h1::{self, Client, ClientEvent, Fault, Step};
+use lowroad_http::limits::Limits;
+use lowroad_http::refusal::Refusal;
+use lowroad_http::status::Status;
+use lowroad_origin::{Connection, Open, Stream, Transport};
+
+use super::forward::{self, Dates};
+
+/// How much is read at a time, and so how long a head may be.
+const READ_LEN: usize = 64 << 10;
+
+/// What an origin may send; its bodies are as long as they are.
+const LIMITS: Limits = Limits {
+    head_len_max: READ_LEN,
+    target_len_max: 0,
+    fields_max: 512,
+    body_len_max: u64::MAX,
+    chunk_extension_len_max: 1024,
+    trailers_len_max: 16 << 10,
+};
+
+/// A connection.
+pub struct Link {
+    stream: Stream,
+    /// What is spoken.
+    pub http: Client,
+    input: Box<[u8]>,
+    /// The part of `input` that was read and not yet used.
+    start: usize,
+    end: usize,
+    /// The origin has sent its last byte.
+    is_over: bool,
+    dates: Dates,
+    /// Where heads of requests are written, so that each needs no memory of its own.
+    pub scratch: Vec<u8>,
+}
+
+/// Makes links of sockets.
+#[derive(Default)]
+pub struct Links(pub Transport);
+
+/// What an origin said.
+#[derive(Debug)]
+pub enum Said {
+    /// The head of its response.
+    Head(Status, Fields, Option<u64>),
+    /// The head of a response before the one that counts, but for 100, which concerns our own request.
+    Interim(Status, Fields),
+    /// The head of a response by which the connection speaks another protocol: the one with this name. What follows is
+    /// [`Said::Data`], until the connection ends.
+    Upgraded(Vec<u8>, Fields),
+    /// Some of the body.
+    Data(Bytes),
+    /// That was all, but for the fields behind the body.
+    End(Option<Box<Fields>>),
+}
+
+/// Why a connection is of no use any more: the end of a sentence that begins with the origin's name.
+#[derive(Debug)]
+pub enum Broken {
+    /// The origin closed it before it had said all.
+    Closed,
+    /// The system says so.
+    Failed(io::Error),
+    /// What it said is no HTTP, or no answer.
+    Bad(&'static str),
+}
+
+impl Open for Links {
+    /// Leases are moved around.
+    type Connection = Box<Link>;
+
+    async fn open(&self, socket: Outgoing, _: &Local) -> io::Result<Box<Link>> {
+        Ok(Box::new(Link {
+            stream: self.0.begin(socket).await?,
+            http: Client::default(),
+            input: vec![0; READ_LEN].into(),
+            start: 0,
+            end: 0,
+            is_over: false,
+            dates: Dates::default(),
+            scratch: Vec::new(),
+        }))
+    }
+}
+
+impl Connection for Box<Link> {
+    /// No system call if it is.
+    fn is_idle(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        self.start == self.end
+            && self.http.is_idle()
+            && (self.stream.heard_nothing() || self.poll_read(&mut context).is_pending())
+    }
+
+    fn socket(&mut self) -> &mut Outgoing {
+        self.stream.socket()
+    }
+}
+
+impl Link {
+    /// Writes some of these pieces; gives how many bytes.
+    pub fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.stream.poll_send(context, pieces)
+    }
+
+    /// Writes a start of a buffer that is not empty and stays the same until it was sent; gives how many bytes.
+    pub fn poll_write_buffer(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut Buffer,
+    ) -> Poll<io::Result<usize>> {
+        self.stream.poll_send_buffer(context, buffer)
+    }
+
+    /// Whether there are bytes of it that were not used yet.
+    pub fn has_input(&self) -> bool {
+        self.start < self.end
+    }
+
+    /// Waits for what the origin says next.
+    ///
+    /// # Errors
+    /// The connection is of no use any more.
+    pub fn poll_said(&mut self, context: &mut Context<'_>) -> Poll<Result<Said, Broken>> {
+        loop {
+            if let Some(said) = self.said()? {
+                return Poll::Ready(Ok(said));
+            }
+            if self.is_over {
+                return Poll::Ready(self.ended());
+            }
+            ready!(self.poll_read(context))?;
+        }
+    }
+
+    /// All that is to come of a response whose head was told, if its body is here whole.
+    pub fn take_rest(&mut self) -> Option<Bytes> {
+        let rest = self.http.take_rest(&self.input[self.start..self.end])?;
+        self.start += rest.len();
+        Some(Bytes::copy_from_slice(rest))
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_finish(context)
+    }
+
+    fn said(&mut self) -> Result<Option<Said>, Broken> {
+        loop {
+            let input = &self.input[self.start..self.end];
+            let Step { used, event } = self.http.next(input, &LIMITS)?;
+            let said = match event {
+                Some(ClientEvent::Irregular) => {
+                    if !self.mend()? {
+                        return Ok(None);
+                    }
+                    None
+                }
+                Some(ClientEvent::Response(head)) => {
+                    let len = head.content_len();
+                    Some(Said::Head(
+                        head.status,
+                        passed_on(head.fields, &mut self.dates)?,
+                        len,
+                    ))
+                }
+                Some(ClientEvent::Data(data)) => Some(Said::Data(Bytes::copy_from_slice(data))),
+                Some(ClientEvent::End { trailers }) => Some(Said::End(behind(trailers))),
+                Some(ClientEvent::Interim(head)) if head.status == Status::CONTINUE => None,
+                Some(ClientEvent::Interim(head)) => Some(Said::Interim(
+                    head.status,
+                    passed_on(head.fields, &mut self.dates)?,
+                )),
+                Some(ClientEvent::Upgraded(head)) => {
+                    let mut named = head.fields.clone().filter(is_upgrade);
+                    let (Some((_, protocol)), None) = (named.next(), named.next()) else {
+                        return Err(Broken::Bad("changed to a protocol that it does not name"));
+                    };
+                    let protocol = protocol.to_vec();
+                    Some(Said::Upgraded(
+                        protocol,
+                        passed_on(head.fields, &mut self.dates)?,
+                    ))
+                }
+                None => {
+                    self.start += used;
+                    return Ok(None);
+                }
+            };
+            self.start += used;
+            if said.is_some() {
+                return Ok(said);
+            }
+        }
+    }
+
+    /// Puts a regular head in the place of the irregular one at the start of the input; false if it has not come whole.
+    fn mend(&mut self) -> Result<bool, Broken> {
+        let input = &self.input[self.start..self.end];
+        let Some(mended) = h1::mend_head(input) else {
+            return Ok(false);
+        };
+        let room = self.input.get_mut(..mended.len());
+        let room = room.ok_or(Fault::Malformed(Refusal::HeadTooLarge))?;
+        room.copy_from_slice(&mended);
+        (self.start, self.end) = (0, mended.len());
+        Ok(true)
+    }
+
+    /// What the end of the connection means.
+    fn ended(&mut self) -> Result<Said, Broken> {
+        match self.http.ended() {
+            Ok(true) => Ok(Said::End(None)),
+            Ok(false) | Err(Fault::Cut) => Err(Broken::Closed),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == self.input.len() {
+            self.input.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let read = ready!(self.stream.poll_recv(context, &mut self.input[self.end..]));
+        match read {
+            Ok(0) => self.is_over = true,
+            Ok(len) => self.end += len,
+            Err(error) => return Poll::Ready(Err(Broken::Failed(error))),
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// What clients get of the fields of a head.
+fn passed_on(fields: Lines<'_>, dates: &mut Dates) -> Result<Fields, Broken> {
+    let fields = forward::response_fields(fields, unix_s, dates);
+    fields.ok_or(Broken::Bad("sent a field that is none"))
+}
+
+/// What clients get of the fields behind a body.
+fn behind(trailers: Lines<'_>) -> Option<Box<Fields>> {
+    (!trailers.is_empty()).then(|| Box::new(Fields::of_trailers(trailers)))
+}
+
+fn is_upgrade((name, _): &(&[u8], &[u8])) -> bool {
+    name.eq_ignore_ascii_case(b"upgrade")
+}
+
+/// For dates that leave out the century.
+fn unix_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+impl From<Fault> for Broken {
+    fn from(fault: Fault) -> Broken {
+        Broken::Bad(fault.as_str())
+    }
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Broken::Closed => to.write_str("closed the connection before its response was whole"),
+            Broken::Failed(error) => write!(to, "was lost: {error}"),
+            Broken::Bad(what) => write!(to, "sent what is no response: {what}"),
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! The conversation with a program that answers a request: the request's body goes in while its
+//! output comes out, each as fast as the other side takes it. Knows time and streams; knows nothing
+//! of processes and sockets, which are a [`Program`].
+//!
+//! Neither direction waits for the other, so a program may read and write in any order. What is
+//! held at a time is one piece of the body, one part of the output, and what the streams hold.
+
+use std::future::poll_fn;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lowroad_engine::stream::Next;
+use lowroad_handler::collect::{Gathered, cut};
+use lowroad_handler::executor::Executor;
+use lowroad_handler::notice::Notice;
+use lowroad_handler::spool::{STALL, Spools};
+use lowroad_handler::{Failure, Response};
+use lowroad_http::status::Status;
+
+use crate::head::reply::{Reply, Rest};
+
+/// A program, running or reached by a connection.
+pub trait Program: Send + Unpin + 'static {
+    /// Takes some bytes of the request's body off the front; ready when it has. One that wants no
+    /// more of the body says so.
+    fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<Fed>;
+
+    /// Tells it that the body is over; ready when it is told.
+    fn poll_feed_end(&mut self, context: &mut Context<'_>) -> Poll<()>;
+
+    /// Waits for what it says next; output is appended.
+    ///
+    /// # Errors
+    /// It is lost.
+    fn poll_part(
+        &mut self,
+        context: &mut Context<'_>,
+        output: &mut Vec<u8>,
+    ) -> Poll<Result<Part, Failure>>;
+
+    /// Whether it was lost before it can have used anything of the request.
+    fn is_unused(&self) -> bool {
+        false
+    }
+
+    /// Where it is polled, and the rest of its output is streamed.
+    fn executor(&self) -> Executor {
+        Executor::Runtime
+    }
+
+    /// Whether its output is over, and only how it ended is waited for, which does not take long.
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    /// It has said all. `fed` = it was given all of the body. Otherwise it is dropped, and must
+    /// end then.
+    fn finish(self, fed: bool);
+}
+
+/// Whether a program wants more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fed {
+    /// It took some.
+    Some,
+    /// It wants no more.
+    Closed,
+}
+
+/// What a program says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Output was appended.
+    Output,
+    /// Something else, which shows that it works.
+    Other,
+    /// That was all.
+    End,
+}
+
+/// How a response was not got.
+pub struct Stopped {
+    /// Why.
+    pub failure: Failure,
+    /// The body, if the same request may be put to another program.
+    pub again: Option<Gathered>,
+    /// The program's output is no response; its server is healthy.
+    pub is_output_bad: bool,
+}
+
+/// How long a client that went away can stay unnoticed while the program says nothing.
+const TICK: Duration = Duration::from_millis(500);
+/// How much of a body is collected, if it is there at once, before it is streamed.
+const AT_ONCE_LEN_MAX: usize = 64 << 10;
+/// How much of a body is collected, and for how long, if it may be kept: only what is whole can be.
+const KEPT_LEN_MAX: usize = 1 << 20;
+const KEPT_WAIT: Duration = Duration::from_secs(1);
+
+/// What a conversation goes by.
+#[derive(Clone)]
+pub struct Terms {
+    /// How long the program may neither take nor give anything.
+    pub silence: Duration,
+    /// Who hears what goes wrong once the response has begun.
+    pub notice: Notice,
+    /// Where a response waits that its client takes slowly; `None`: the program waits.
+    pub spools: Option<Arc<Spools>>,
+}
+
+/// Gets a response: waits for its head, and leaves a task to stream the rest if there is more.
+///
+/// # Errors
+/// [`Stopped`]
+pub async fn answer<P: Program>(
+    program: P,
+    body: Gathered,
+    mut reply: Reply,
+    terms: &Terms,
+) -> Result<Response, Stopped> {
+    let silence = terms.silence;
+    let mut talk = Talk {
+        executor: program.executor(),
+        program,
+        empty: body.is_none(),
+        feed: Feed::Untouched(body),
+        is_output_bad: false,
+    };
+    match talk.hear_head(&mut reply, silence).await {
+        Ok(Heard::All) => {
+            talk.finish();
+            reply.finish().map_err(|failure| Stopped {
+                failure,
+                again: None,
+                is_output_bad: true,
+            })
+        }
+        Ok(Heard::Head) => {
+            let (response, rest) = reply.stream();
+            let executor = talk.executor.clone();
+            executor.spawn(talk.stream(rest, terms.clone()));
+            Ok(response)
+        }
+        Err(failure) => Err(talk.stop(failure)),
+    }
+}
+
+/// What was heard of a response.
+enum Heard {
+    /// Its head.
+    Head,
+    /// All of it.
+    All,
+}
+
+struct Talk<P> {
+    executor: Executor,
+    program: P,
+    /// There is no body.
+    empty: bool,
+    feed: Feed,
+    is_output_bad: bool,
+}
+
+/// Where the request's body is.
+enum Feed {
+    /// Nothing of it was taken.
+    Untouched(Gathered),
+    /// Waiting for the client.
+    Waiting(Gathered),
+    /// Waiting for the program to take these.
+    Giving(Gathered, Bytes),
+    /// It was all; the program is being told.
+    Ending,
+    /// It was all.
+    Done,
+    /// The program wanted no more of it.
+    Refused,
+}
+
+/// How far feeding has come.
+enum Step {
+    /// It has to wait, or is over.
+    Wait,
+    /// On to the next.
+    On,
+    /// The program took something.
+    Fed,
+}
+
+/// What happened.
+enum Turn {
+    /// The program took something.
+    Fed,
+    Part(Part),
+}
+
+impl<P: Program> Talk<P> {
+    async fn hear_head(&mut self, reply: &mut Reply, silence: Duration) -> Result<Heard, Failure> {
+        let executor = self.executor.clone();
+        loop {
+            let turn = poll_fn(|context| self.poll_turn(context, reply.output()));
+            let turn = executor.timeout(silence, turn).await;
+            match turn.map_err(|_| silent(reply.who(), silence))?? {
+                Turn::Fed | Turn::Part(Part::Other) => {}
+                Turn::Part(Part::End) => {
+                    self.look(reply)?;
+                    return Ok(Heard::All);
+                }
+                Turn::Part(Part::Output) if self.look(reply)? => break,
+                Turn::Part(Part::Output) => {}
+            }
+        }
+        match reply.may_be_kept() {
+            true => self.hear_rest_soon(reply, silence).await,
+            false => self.hear_rest_at_once(reply).await,
+        }
+    }
+
+    /// Whether the head is complete.
+    fn look(&mut self, reply: &mut Reply) -> Result<bool, Failure> {
+        let looked = reply.look();
+        self.is_output_bad = looked.is_err();
+        looked
+    }
+
+    /// Waits a moment for the end of what may be kept.
+    async fn hear_rest_soon(
+        &mut self,
+        reply: &mut Reply,
+        silence: Duration,
+    ) -> Result<Heard, Failure> {
+        let executor = self.executor.clone();
+        let hearing = async {
+            while reply.body_len() < KEPT_LEN_MAX {
+                let turn = poll_fn(|context| self.poll_turn(context, reply.output()));
+                if matches!(turn.await?, Turn::Part(Part::End)) {
+                    return Ok(Heard::All);
+                }
+            }
+            Ok(Heard::Head)
+        };
+        let heard = executor.timeout(KEPT_WAIT.min(silence), hearing).await;
+        heard.unwrap_or(Ok(Heard::Head))
+    }
+
+    /// Takes what is there at once, so that a short response needs neither a task nor a stream.
+    async fn hear_rest_at_once(&mut self, reply: &mut Reply) -> Result<Heard, Failure> {
+        while reply.body_len() < AT_ONCE_LEN_MAX {
+            let turn = poll_fn(|context| match self.poll_turn(context, reply.output()) {
+                Poll::Pending if self.program.is_over() => Poll::Pending,
+                turn => Poll::Ready(turn),
+            });
+            match turn.await {
+                Poll::Pending => break,
+                Poll::Ready(Ok(Turn::Part(Part::End))) => return Ok(Heard::All),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(failure)) => return Err(failure),
+            }
+        }
+        Ok(Heard::Head)
+    }
+
+    /// Streams the rest of a response. What goes wrong now cuts it short.
+    async fn stream(mut self, mut rest: Rest, terms: Terms) {
+        let notice = &terms.notice;
+        match self.stream_parts(&mut rest, &terms).await {
+            Ok(true) => {
+                self.finish();
+                let who = rest.who().clone();
+                if let Err(missing) = rest.end() {
+                    notice(&format!(
+                        "{} ended {missing} bytes too early",
+                        who.display()
+                    ));
+                }
+            }
+            Ok(false) => {}
+            // A client that went away is nobody's fault.
+            Err(failure) if failure.detail.is_empty() => {}
+            Err(failure) => notice(&failure.detail),
+        }
+    }
+
+    /// Whether it came to its end; else the client went away.
+    async fn stream_parts(&mut self, rest: &mut Rest, terms: &Terms) -> Result<bool, Failure> {
+        let silence = terms.silence;
+        let mut spools = terms.spools.as_ref();
+        let mut output = Vec::new();
+        // For how long nothing was heard, at least.
+        let mut quiet = Duration::ZERO;
+        let tick = TICK.min(silence);
+        let executor = self.executor.clone();
+        let Ok(mut room) = rest.put(Bytes::new()) else {
+            return Ok(false);
+        };
+        loop {
+            if !room {
+                // The program goes on being fed meanwhile: it may not write before it has read.
+                let stall = spools.map_or(Duration::MAX, |_| STALL);
+                match executor.timeout(stall, self.feed_until_room(rest)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(())) => return Ok(false),
+                    Err(_) => {
+                        if let Some(spools) = spools.take() {
+                            rest.spool(spools, &executor);
+                        }
+                    }
+                }
+                // The client has taken some, or what it takes is a spool: the program's time begins.
+                (room, quiet) = (true, Duration::ZERO);
+            }
+            let turn = poll_fn(|context| self.poll_turn(context, &mut output));
+            let Ok(turn) = executor.timeout(tick, turn).await else {
+                quiet += tick;
+                if quiet >= silence {
+                    return Err(silent(rest.who(), silence));
+                }
+                match rest.put(Bytes::new()) {
+                    Ok(_) => continue,
+                    Err(_) => return Ok(false),
+                }
+            };
+            let part = turn?;
+            quiet = Duration::ZERO;
+            match part {
+                Turn::Part(Part::End) => return Ok(true),
+                Turn::Part(Part::Output) => match rest.put(std::mem::take(&mut output).into()) {
+                    Ok(more) => room = more,
+                    Err(_) => return Ok(false),
+                },
+                Turn::Fed | Turn::Part(Part::Other) => {}
+            }
+        }
+    }
+
+    async fn feed_until_room(&mut self, rest: &Rest) -> Result<(), ()> {
+        let mut room = std::pin::pin!(rest.room());
+        poll_fn(|context| {
+            if let Poll::Ready(room) = room.as_mut().poll(context) {
+                return Poll::Ready(room.map_err(|_| ()));
+            }
+            match self.poll_feed(context) {
+                Err(_) => Poll::Ready(Err(())),
+                Ok(_) => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn poll_turn(
+        &mut self,
+        context: &mut Context<'_>,
+        output: &mut Vec<u8>,
+    ) -> Poll<Result<Turn, Failure>> {
+        let fed = match self.poll_feed(context) {
+            Ok(fed) => fed,
+            Err(failure) => return Poll::Ready(Err(failure)),
+        };
+        match self.program.poll_part(context, output) {
+            Poll::Ready(part) => Poll::Ready(part.map(Turn::Part)),
+            Poll::Pending if fed => Poll::Ready(Ok(Turn::Fed)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Gives the program what it takes of the body. Whether it took anything.
+    fn poll_feed(&mut self, context: &mut Context<'_>) -> Result<bool, Failure> {
+        let mut fed = false;
+        // Not for ever: a client and a program that are both fast must not keep others waiting.
+        for _ in 0..16 {
+            let feed = std::mem::replace(&mut self.feed, Feed::Refused);
+            let (feed, step) = self.feed_once(feed, context)?;
+            self.feed = feed;
+            match step {
+                Step::Wait => return Ok(fed),
+                Step::On => {}
+                Step::Fed => fed = true,
+            }
+        }
+        context.waker().wake_by_ref();
+        Ok(fed)
+    }
+
+    fn feed_once(
+        &mut self,
+        feed: Feed,
+        context: &mut Context<'_>,
+    ) -> Result<(Feed, Step), Failure> {
+        Ok(match feed {
+            Feed::Untouched(mut body) => match body.poll_next(context) {
+                Poll::Pending => (Feed::Untouched(body), Step::Wait),
+                Poll::Ready(next) => (taken(body, next)?, Step::On),
+            },
+            Feed::Waiting(mut body) => match body.poll_next(context) {
+                Poll::Pending => (Feed::Waiting(body), Step::Wait),
+                Poll::Ready(next) => (taken(body, next)?, Step::On),
+            },
+            Feed::Giving(body, mut bytes) => match self.program.poll_feed(context, &mut bytes) {
+                Poll::Pending => (Feed::Giving(body, bytes), Step::Wait),
+                Poll::Ready(Fed::Closed) => (Feed::Refused, Step::Wait),
+                Poll::Ready(Fed::Some) if bytes.is_empty() => (Feed::Waiting(body), Step::Fed),
+                Poll::Ready(Fed::Some) => (Feed::Giving(body, bytes), Step::Fed),
+            },
+            Feed::Ending => match self.program.poll_feed_end(context) {
+                Poll::Pending => (Feed::Ending, Step::Wait),
+                Poll::Ready(()) => (Feed::Done, Step::Wait),
+            },
+            Feed::Done | Feed::Refused => (feed, Step::Wait),
+        })
+    }
+
+    fn finish(self) {
+        let fed = matches!(self.feed, Feed::Done);
+        self.program.finish(fed);
+    }
+
+    fn stop(self, failure: Failure) -> Stopped {
+        let unused = self.program.is_unused();
+        let again = match self.feed {
+            Feed::Untouched(body) if unused => Some(body),
+            _ if unused && self.empty => Some(Gathered::none()),
+            _ => None,
+        };
+        Stopped {
+            failure,
+            again,
+            is_output_bad: self.is_output_bad,
+        }
+    }
+}
+
+fn taken(body: Gathered, next: Next) -> Result<Feed, Failure> {
+    match next {
+        Next::Bytes(bytes) => Ok(Feed::Giving(body, bytes)),
+        Next::End => Ok(Feed::Ending),
+        Next::Cut => Err(cut()),
+    }
+}
+
+fn silent(who: &Path, silence: Duration) -> Failure {
+    let (who, ms) = (who.display(), silence.as_millis());
+    let detail = format!(
+        "{who} neither took nor sent anything for {ms} ms; if it needs longer, raise the route's timeout"
+    );
+    Failure::new(Status::GATEWAY_TIMEOUT, detail)
+}

@@ -1,0 +1,327 @@
+//! Requests to a handler without a server around it, and what comes back.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lowroad_config::{Cgi, FastCgi, Pattern, Route, RouteTo, Upstream};
+use lowroad_engine::stream::{Next, stream};
+use lowroad_gateway::cgi::spawner::{Spawner, serve};
+use lowroad_handler::notice::Notice;
+use lowroad_handler::request::Head;
+use lowroad_handler::{
+    Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
+};
+use lowroad_http::method::Method;
+use lowroad_http::version::Version;
+use lowroad_testkit::PATIENCE;
+
+/// A site without stored objects.
+struct NoObjects;
+
+impl Objects for NoObjects {
+    fn now(&self, _: &[u8]) -> Option<Bytes> {
+        None
+    }
+    fn load(&self, _: &[u8]) -> Loading {
+        Box::pin(async { None })
+    }
+}
+
+/// A runtime as the server has it.
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// A request for a target, without a body.
+pub fn get(root: &Path, target: &str) -> Request {
+    Request {
+        method: Method::Get,
+        version: Version::Http11,
+        head: head(target, "Host: example.org:8080\r\nX-Test: 1\r\n"),
+        peer: "192.0.2.7".parse().expect("an address"),
+        peer_port: 40_000,
+        local: "192.0.2.1:8080".parse().expect("an address"),
+        secured: None,
+        forwarded: None,
+        root: Arc::from(root),
+        objects: Arc::new(NoObjects),
+        body: Body::none(),
+        interims: Default::default(),
+        extra: Default::default(),
+    }
+}
+
+/// The head of a request for a target, with these field lines.
+pub fn head(target: &str, lines: &str) -> Head {
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query.as_bytes())),
+        None => (target, None),
+    };
+    let path = path.as_bytes();
+    Head::new((path, query), path, b"example.org:8080", lines.as_bytes())
+}
+
+/// A POST request with these bytes.
+pub fn post(root: &Path, target: &str, body: &[u8]) -> Request {
+    let mut request = get(root, target);
+    let (sender, receiver) = stream(1);
+    if !body.is_empty() {
+        sender
+            .push(Bytes::copy_from_slice(body))
+            .expect("just made");
+    }
+    sender.end();
+    request.method = Method::Post;
+    request.head = head(target, "Content-Type: text/plain\r\n");
+    request.body = Body {
+        len: Some(body.len() as u64),
+        stream: Some(receiver),
+    };
+    request
+}
+
+/// A PUT request whose body is `len` bytes, made while they are taken. Needs a runtime around it.
+pub fn upload(root: &Path, target: &str, len: u64) -> Request {
+    let mut request = get(root, target);
+    let (sender, receiver) = stream(64 << 10);
+    tokio::spawn(async move {
+        let piece = Bytes::from(vec![b'x'; 16 << 10]);
+        let mut left = len;
+        while left > 0 {
+            let n = left.min(piece.len() as u64);
+            if sender.send(piece.slice(..n as usize)).await.is_err() {
+                return;
+            }
+            left -= n;
+        }
+        sender.end();
+    });
+    request.method = Method::Put;
+    request.head = head(target, "Content-Type: application/octet-stream\r\n");
+    request.body = Body {
+        len: Some(len),
+        stream: Some(receiver),
+    };
+    request
+}
+
+/// Puts a request to a handler.
+pub async fn ask<H: Handler + 'static>(
+    handler: &Arc<H>,
+    request: Request,
+) -> Result<Response, Failure> {
+    ask_on(handler, 0, request).await
+}
+
+/// Puts a request to a handler on one of several workers.
+pub async fn ask_on<H: Handler + 'static>(
+    handler: &Arc<H>,
+    worker: usize,
+    request: Request,
+) -> Result<Response, Failure> {
+    match handler.clone().begin(worker, request) {
+        Begun::Answered(answer) => answer,
+        Begun::Later(answering) | Begun::Here(answering) => {
+            tokio::time::timeout(PATIENCE, answering)
+                .await
+                .expect("an answer in time")
+        }
+    }
+}
+
+/// A response with all of its body.
+#[derive(Debug)]
+pub struct Whole {
+    /// The code.
+    pub status: u16,
+    /// The fields.
+    pub fields: Vec<(String, String)>,
+    /// The length that was announced.
+    pub len: Option<u64>,
+    /// The body.
+    pub body: String,
+    /// The body was cut.
+    pub cut: bool,
+}
+
+impl Whole {
+    /// The value of a field.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self.fields.iter();
+        fields
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+/// Reads a response to its end.
+pub async fn whole(response: Response) -> Whole {
+    let (len, body, cut) = match response.content {
+        Content::Bytes(bytes) => (Some(bytes.len() as u64), bytes.to_vec(), false),
+        Content::Stream { len, stream } => {
+            let mut body = Vec::new();
+            let cut = loop {
+                match tokio::time::timeout(PATIENCE, stream.next())
+                    .await
+                    .expect("in time")
+                {
+                    Next::Bytes(bytes) => body.extend_from_slice(&bytes),
+                    Next::End => break false,
+                    Next::Cut => break true,
+                }
+            };
+            (len, body, cut)
+        }
+        Content::Stored(_) | Content::Upgrade(_) | Content::Local(_) => {
+            panic!("nothing is stored or changed")
+        }
+    };
+    Whole {
+        status: response.status.code(),
+        fields: response
+            .fields
+            .iter()
+            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value).into()))
+            .collect(),
+        len,
+        body: String::from_utf8_lossy(&body).into(),
+        cut,
+    }
+}
+
+/// Puts a request, and reads the response to its end.
+pub async fn fetch<H: Handler + 'static>(handler: &Arc<H>, request: Request) -> Whole {
+    match ask(handler, request).await {
+        Ok(response) => whole(response).await,
+        Err(failure) => panic!("{failure:?}"),
+    }
+}
+
+/// The failure of a request.
+pub async fn fail<H: Handler + 'static>(handler: &Arc<H>, request: Request) -> Failure {
+    match ask(handler, request).await {
+        Ok(response) => panic!("{:?}", whole(response).await),
+        Err(failure) => failure,
+    }
+}
+
+/// What the handler had to say to the operator.
+#[derive(Clone, Default)]
+pub struct Notices(Arc<Mutex<Vec<String>>>);
+
+impl Notices {
+    /// Takes them.
+    pub fn notice(&self) -> Notice {
+        let lines = self.0.clone();
+        Arc::new(move |line| lines.lock().expect("a lock").push(line.to_string()))
+    }
+
+    /// All so far.
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().expect("a lock").clone()
+    }
+
+    /// Waits until one has this text.
+    pub async fn wait_for(&self, text: &str) -> String {
+        until(text, || {
+            let lines = self.0.lock().expect("a lock");
+            lines.iter().find(|line| line.contains(text)).cloned()
+        })
+        .await
+    }
+}
+
+/// Waits until there is something.
+pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while tokio::time::Instant::now() < end {
+        if let Some(found) = look() {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("in vain: {what}");
+}
+
+const STARTS: &str = "LOWROAD_TEST_STARTS";
+
+/// A process of this test program that only starts programs.
+pub fn new_spawner(notices: &Notices) -> Arc<Spawner> {
+    let command = || {
+        let mut command = Command::new(std::env::current_exe().expect("it is known"));
+        let only = [
+            "--exact",
+            "cgi_support::starts_programs_when_told_to",
+            "--quiet",
+        ];
+        command.args(only).env(STARTS, "1");
+        command
+    };
+    Spawner::new(command, notices.notice())
+}
+
+/// One for all tests.
+pub fn spawner() -> Arc<Spawner> {
+    static ONE: OnceLock<Arc<Spawner>> = OnceLock::new();
+    ONE.get_or_init(|| new_spawner(&Notices::default())).clone()
+}
+
+#[test]
+fn starts_programs_when_told_to() {
+    use std::os::fd::AsFd;
+    if std::env::var_os(STARTS).is_some() {
+        let socket = std::io::stdin().as_fd().try_clone_to_owned();
+        serve(socket.expect("a socket")).expect("what it needs");
+        std::process::exit(0);
+    }
+}
+
+/// A route to programs in a folder.
+pub fn cgi_route(pattern: &str, folder: &Path) -> (Route, Cgi) {
+    let cgi = Cgi {
+        path: Some(folder.to_path_buf()),
+        env: vec![("MODE".to_string(), "test".to_string())],
+        memory_len_max: 1 << 30,
+        cpu_s_max: 30,
+        processes_max: 0,
+        user: None,
+    };
+    (route(pattern, RouteTo::Cgi(cgi.clone())), cgi)
+}
+
+/// A route to a FastCGI server.
+pub fn fastcgi_route(pattern: &str, address: Upstream) -> (Route, FastCgi) {
+    let fastcgi = FastCgi {
+        connections_max: 8,
+        keeps_connections: true,
+        ..FastCgi::new(address)
+    };
+    (route(pattern, RouteTo::FastCgi(fastcgi.clone())), fastcgi)
+}
+
+fn route(pattern: &str, to: RouteTo) -> Route {
+    Route {
+        timeout_ms: 10_000,
+        concurrency_max: 64,
+        ..Route::new(Pattern::parse(pattern).expect("a pattern"), to)
+    }
+}
+
+/// The most memory that this process has had in use, in KiB.
+pub fn memory_peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let digits = line.and_then(|line| line.split_whitespace().nth(1));
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .expect("a number")
+}

@@ -1,0 +1,345 @@
+//! FastCGI with real php-fpm, on a unix socket and on TCP.
+
+mod cgi_support;
+mod fastcgi_support;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lowroad_config::{FastCgi, Route, Symlinks, Upstream};
+use lowroad_engine::stream::Next;
+use lowroad_gateway::fastcgi::FastCgiHandler;
+use lowroad_gateway::fastcgi::server::Servers;
+use lowroad_handler::Content;
+use lowroad_http::method::Method;
+use lowroad_http::status::Status;
+use lowroad_testkit::Folder;
+
+use cgi_support::{
+    Notices, ask, fail, fastcgi_route, fetch, get, head, memory_peak_kib, post, runtime, upload,
+};
+use fastcgi_support::Fpm;
+
+/// A site with PHP.
+struct Site {
+    folder: Folder,
+    notices: Notices,
+    servers: Servers,
+}
+
+const SHOW: &str = "<?php foreach (['SCRIPT_NAME', 'PATH_INFO', 'SCRIPT_FILENAME', \
+     'REQUEST_URI', 'QUERY_STRING', 'REQUEST_METHOD', 'HTTP_X_TEST', 'HTTP_PROXY'] as $name) \
+     echo $name, '=', $_SERVER[$name] ?? '-', \"\\n\";";
+
+impl Site {
+    fn new() -> Site {
+        let folder = Folder::new();
+        for (name, text) in [
+            ("index.php", SHOW),
+            ("a/index.php", SHOW),
+            ("a/plain.jpg", SHOW),
+            ("hello.php", "<?php echo 'hello';"),
+            (
+                "count.php",
+                "<?php $in = fopen('php://input', 'r'); $n = 0; \
+                 while (($x = fread($in, 65536)) !== '' && $x !== false) $n += strlen($x); \
+                 echo $n;",
+            ),
+            (
+                "form.php",
+                "<?php $f = $_FILES['f']; echo $f['name'], ' ', $f['size'], ' ', \
+                 md5_file($f['tmp_name']), ' ', $_POST['t'];",
+            ),
+            (
+                "big.php",
+                "<?php $x = str_repeat('y', 1 << 20); for ($i = 0; $i < 100; $i++) echo $x;",
+            ),
+            (
+                "status.php",
+                "<?php http_response_code(404); header('X-A: b'); setcookie('a', '1'); \
+                 setcookie('b', '2'); echo 'gone';",
+            ),
+            ("moved.php", "<?php header('Location: /there');"),
+            ("error.php", "<?php error_log('oh dear'); echo 'fine';"),
+            ("sleep.php", "<?php sleep(1000);"),
+            (
+                "die.php",
+                "<?php echo str_repeat('z', 100000); flush(); posix_kill(getmypid(), 9);",
+            ),
+            ("slow.php", "<?php usleep(20000); echo getmypid();"),
+            (
+                "password.php",
+                "<?php echo $_SERVER['PHP_AUTH_USER'] ?? '-';",
+            ),
+        ] {
+            folder.file(PathBuf::from("www").join(name), text);
+        }
+        Site {
+            folder,
+            notices: Notices::default(),
+            servers: Servers::new(&[fastcgi_support::local()]),
+        }
+    }
+
+    fn root(&self) -> PathBuf {
+        std::fs::canonicalize(self.folder.path().join("www")).expect("it is there")
+    }
+
+    fn handler(
+        &self,
+        pattern: &str,
+        address: &Upstream,
+        change: impl FnOnce(&mut Route, &mut FastCgi),
+    ) -> Arc<FastCgiHandler> {
+        let (mut route, mut fastcgi) = fastcgi_route(pattern, address.clone());
+        change(&mut route, &mut fastcgi);
+        let notice = self.notices.notice();
+        let (symlinks, servers) = (Symlinks::Beneath, &self.servers);
+        let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, servers, notice);
+        Arc::new(handler)
+    }
+}
+
+#[test]
+fn scripts_by_unix_socket_and_by_tcp() {
+    for tcp in [false, true] {
+        let site = Site::new();
+        let Some(fpm) = Fpm::start("scripts_by_unix_socket_and_by_tcp", &site.folder, tcp, 2)
+        else {
+            return;
+        };
+        let handler = site.handler("/**", &fpm.address, |_, _| {});
+        let root = site.root();
+        runtime().block_on(async {
+            for _ in 0..20 {
+                assert_eq!(
+                    fetch(&handler, get(&root, "/hello.php")).await.body,
+                    "hello"
+                );
+            }
+            let answer = fetch(&handler, get(&root, "/status.php")).await;
+            assert_eq!((answer.status, answer.body.as_str()), (404, "gone"));
+            assert_eq!(answer.field("X-A"), Some("b"));
+            let cookies = answer
+                .fields
+                .iter()
+                .filter(|(name, _)| name == "Set-Cookie");
+            assert_eq!(cookies.count(), 2);
+            let answer = fetch(&handler, get(&root, "/moved.php")).await;
+            assert_eq!(answer.status, 302);
+            let mut request = get(&root, "/hello.php");
+            request.method = Method::Head;
+            let answer = fetch(&handler, request).await;
+            assert_eq!((answer.status, answer.body.as_str()), (200, ""));
+            let mut request = get(&root, "/password.php");
+            request.head = head("/password.php", "Authorization: Basic YTpi\r\n");
+            assert_eq!(fetch(&handler, request).await.body, "a");
+            let answer = fetch(&handler, get(&root, "/error.php")).await;
+            assert_eq!(answer.body, "fine");
+            site.notices.wait_for("oh dear").await;
+        });
+    }
+}
+
+#[test]
+fn paths_and_their_scripts() {
+    let site = Site::new();
+    let Some(fpm) = Fpm::start("paths_and_their_scripts", &site.folder, false, 1) else {
+        return;
+    };
+    let handler = site.handler("/**", &fpm.address, |_, _| {});
+    let root = site.root();
+    runtime().block_on(async {
+        for (target, name, info) in [
+            ("/", "/index.php", "-"),
+            ("/a/", "/a/index.php", "-"),
+            ("/index.php/x/y", "/index.php", "/x/y"),
+            ("/a/index.php/?q=1", "/a/index.php", "/"),
+        ] {
+            let mut request = get(&root, target);
+            request.head = head(target, "X-Test: 1\r\nProxy: evil\r\n");
+            let body = fetch(&handler, request).await.body;
+            let query = target.split_once('?').map_or("", |(_, query)| query);
+            let want = format!(
+                "SCRIPT_NAME={name}\nPATH_INFO={info}\nSCRIPT_FILENAME={}{name}\n\
+                 REQUEST_URI={target}\nQUERY_STRING={query}\nREQUEST_METHOD=GET\n\
+                 HTTP_X_TEST=1\nHTTP_PROXY=-\n",
+                root.display()
+            );
+            assert_eq!(body, want, "{target}");
+        }
+        let answer = fetch(&handler, get(&root, "/a?b=1")).await;
+        assert_eq!(answer.status, 301);
+        assert_eq!(answer.field("Location"), Some("/a/?b=1"));
+        for target in [
+            "/none.php",
+            "/none.php/x",
+            "/a/plain.jpg",
+            "/a/plain.jpg/x.php",
+            "/a/plain.jpg/index.php",
+            "/../fpm.conf",
+        ] {
+            let failure = fail(&handler, get(&root, target)).await;
+            assert_eq!(failure.status, Status::NOT_FOUND, "{target}");
+        }
+    });
+}
+
+#[test]
+fn a_front_controller_answers_pretty_urls() {
+    let site = Site::new();
+    let Some(fpm) = Fpm::start(
+        "a_front_controller_answers_pretty_urls",
+        &site.folder,
+        false,
+        1,
+    ) else {
+        return;
+    };
+    let handler = site.handler("/**", &fpm.address, |_, fastcgi| {
+        fastcgi.script = Some("/index.php".to_string());
+    });
+    let root = site.root();
+    runtime().block_on(async {
+        for (target, info) in [
+            ("/2026/11/hello-world/?p=1", "-"),
+            ("/wiki/.NET", "-"),
+            ("/index.php/2026/", "/2026/"),
+        ] {
+            let body = fetch(&handler, get(&root, target)).await.body;
+            let start = format!("SCRIPT_NAME=/index.php\nPATH_INFO={info}\n");
+            assert!(body.starts_with(&start), "{body}");
+            assert!(body.contains(&format!("REQUEST_URI={target}\n")), "{body}");
+        }
+    });
+}
+
+#[test]
+fn uploads_and_downloads_stream_in_little_memory() {
+    let site = Site::new();
+    let test = "uploads_and_downloads_stream_in_little_memory";
+    let Some(fpm) = Fpm::start(test, &site.folder, false, 2) else {
+        return;
+    };
+    // 1 GB by hand: it takes as much of the disk.
+    let len: u64 = match std::env::var("LOWROAD_UPLOAD_MIB") {
+        Ok(mib) => mib.parse::<u64>().expect("a number") << 20,
+        Err(_) => 100 << 20,
+    };
+    let handler = site.handler("*.php", &fpm.address, |route, _| route.timeout_ms = 60_000);
+    let root = site.root();
+    let before = memory_peak_kib();
+    runtime().block_on(async {
+        let request = upload(&root, "/count.php", len);
+        assert_eq!(fetch(&handler, request).await.body, len.to_string());
+        let response = ask(&handler, get(&root, "/big.php"))
+            .await
+            .expect("an answer");
+        let Content::Stream { stream, .. } = response.content else {
+            panic!("not streamed");
+        };
+        let mut got: u64 = 0;
+        while let Next::Bytes(bytes) = stream.next().await {
+            got += bytes.len() as u64;
+        }
+        assert_eq!(got, 100 << 20);
+        // The connection is good for another request.
+        assert_eq!(
+            fetch(&handler, get(&root, "/hello.php")).await.body,
+            "hello"
+        );
+    });
+    let grown = memory_peak_kib().saturating_sub(before);
+    eprintln!("{len} bytes up, grown by {grown} KiB");
+    assert!(grown < 30 << 10, "{grown} KiB");
+}
+
+#[test]
+fn a_form_with_a_file() {
+    let site = Site::new();
+    let Some(fpm) = Fpm::start("a_form_with_a_file", &site.folder, false, 1) else {
+        return;
+    };
+    let handler = site.handler("*.php", &fpm.address, |_, _| {});
+    let root = site.root();
+    let file = vec![b'f'; 300_000];
+    let body = [
+        b"--B\r\nContent-Disposition: form-data; name=\"t\"\r\n\r\ntext\r\n--B\r\n\
+          Content-Disposition: form-data; name=\"f\"; filename=\"x.bin\"\r\n\
+          Content-Type: application/octet-stream\r\n\r\n",
+        &file[..],
+        b"\r\n--B--\r\n",
+    ]
+    .concat();
+    runtime().block_on(async {
+        let mut request = post(&root, "/form.php", &body);
+        let lines = "Content-Type: multipart/form-data; boundary=B\r\n";
+        request.head = head("/form.php", lines);
+        let answer = fetch(&handler, request).await;
+        assert_eq!(
+            answer.body,
+            "x.bin 300000 e6370dae477cd07d9ceaa0325388a6b8 text"
+        );
+    });
+}
+
+#[test]
+fn more_connections_than_processes_all_get_their_turn() {
+    let site = Site::new();
+    let test = "more_connections_than_processes_all_get_their_turn";
+    let Some(fpm) = Fpm::start(test, &site.folder, false, 2) else {
+        return;
+    };
+    let handler = site.handler("*.php", &fpm.address, |_, _| {});
+    let root = site.root();
+    runtime().block_on(async {
+        let tasks: Vec<_> = (0..60)
+            .map(|_| {
+                let (handler, root) = (handler.clone(), root.clone());
+                tokio::spawn(async move { fetch(&handler, get(&root, "/slow.php")).await.body })
+            })
+            .collect();
+        for task in tasks {
+            let pid = task.await.expect("an answer");
+            assert!(pid.parse::<u32>().is_ok(), "{pid}");
+        }
+    });
+}
+
+#[test]
+fn scripts_that_hang_or_die() {
+    let site = Site::new();
+    let Some(fpm) = Fpm::start("scripts_that_hang_or_die", &site.folder, false, 2) else {
+        return;
+    };
+    let handler = site.handler("*.php", &fpm.address, |route, _| route.timeout_ms = 500);
+    let root = site.root();
+    runtime().block_on(async {
+        let failure = fail(&handler, get(&root, "/sleep.php")).await;
+        assert_eq!(failure.status, Status::GATEWAY_TIMEOUT);
+        match ask(&handler, get(&root, "/die.php")).await {
+            Ok(response) => assert!(cgi_support::whole(response).await.cut),
+            Err(failure) => assert_eq!(failure.status, Status::BAD_GATEWAY),
+        }
+        // The other process still answers.
+        tokio::time::timeout(Duration::from_secs(10), async {
+            while ask(&handler, get(&root, "/hello.php")).await.is_err() {}
+        })
+        .await
+        .expect("an answer");
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    let site = Site::new();
+    let address = Upstream::Unix(site.folder.path().join("none.sock"));
+    let handler = site.handler("*.php", &address, |_, _| {});
+    let root = site.root();
+    runtime().block_on(async {
+        let failure = fail(&handler, get(&root, "/hello.php")).await;
+        assert_eq!(failure.status, Status::BAD_GATEWAY);
+        assert!(failure.detail.contains("does it run"), "{failure:?}");
+    });
+}

@@ -1,0 +1,227 @@
+//! FastCGI servers that stand for one another: who is asked, and that nobody is asked twice for what may have been done.
+
+mod cgi_support;
+mod fastcgi_support;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use lowroad_config::{Balance, FastCgi, Symlinks, Upstream};
+use lowroad_gateway::fastcgi::FastCgiHandler;
+use lowroad_gateway::fastcgi::server::Servers;
+use lowroad_handler::{Handler, Outline};
+use lowroad_http::fields::Lines;
+use lowroad_http::status::Status;
+
+use cgi_support::{Notices, ask_on, fail, fastcgi_route, fetch, get, post, runtime};
+use fastcgi_support::{Peer, Responder, STDOUT, end, local, record, start_local};
+
+/// No file is looked for: there is a front controller.
+const ROOT: &str = "/srv";
+
+fn handler(
+    servers: Vec<Upstream>,
+    change: impl FnOnce(&mut FastCgi),
+) -> (Arc<FastCgiHandler>, Notices) {
+    let (route, mut fastcgi) = fastcgi_route("/**", servers[0].clone());
+    fastcgi.script = Some("/index.php".to_string());
+    fastcgi.servers = servers;
+    change(&mut fastcgi);
+    let (all, notices) = (Servers::new(&[local(), start_local()]), Notices::default());
+    let notice = notices.notice();
+    let handler = FastCgiHandler::new(&route, &fastcgi, Symlinks::Beneath, &all, notice);
+    (Arc::new(handler), notices)
+}
+
+/// A server that answers everything with its name.
+async fn named(name: &'static str) -> Responder {
+    Responder::start(move |mut peer: Peer| async move {
+        while let Some((id, body)) = peer.request().await {
+            let text = format!("{name}{}", String::from_utf8_lossy(&body));
+            if !peer.respond(id, &text).await {
+                return;
+            }
+        }
+    })
+    .await
+}
+
+fn at(responder: &Responder) -> Upstream {
+    Upstream::Tcp(responder.address)
+}
+
+/// An address at which nobody listens.
+fn nowhere() -> Upstream {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    Upstream::Tcp(listener.local_addr().expect("its address"))
+}
+
+#[test]
+fn each_has_its_turn() {
+    runtime().block_on(async {
+        let (a, b) = (named("a").await, named("b").await);
+        let (handler, _) = handler(vec![at(&a), at(&b)], |_| {});
+        let mut got = String::new();
+        for turn in 0..20 {
+            let request = get(Path::new(ROOT), "/x");
+            let response = ask_on(&handler, turn % 2, request).await;
+            got += &cgi_support::whole(response.expect("it answers")).await.body;
+        }
+        assert_eq!(got, "ab".repeat(10));
+        let status = handler.status().expect("there are several");
+        assert_eq!(status.matches(" up, 0 requests").count(), 2, "{status}");
+    });
+}
+
+#[test]
+fn one_that_is_not_there_is_passed_over_and_then_left_out() {
+    let socket = Upstream::Unix("/nonexistent/fpm.sock".into());
+    for gone in [nowhere(), socket] {
+        runtime().block_on(async {
+            let here = named("here").await;
+            let servers = vec![gone.clone(), at(&here)];
+            let (handler, notices) = handler(servers, |_| {});
+            let root = Path::new(ROOT);
+            for _ in 0..20 {
+                assert_eq!(fetch(&handler, get(root, "/x")).await.body, "here");
+                // Nothing of it was sent there, so it may be sent here, whatever it does.
+                assert_eq!(fetch(&handler, post(root, "/x", b"!")).await.body, "here!");
+            }
+            let status = handler.status().expect("there are several");
+            assert!(status.contains(&format!("{gone} ejected")), "{status}");
+            let told = notices.all();
+            assert_eq!(told.len(), 5, "{told:?}");
+            assert!(told[0].ends_with("another server is asked"), "{told:?}");
+            let outline = Outline {
+                target: b"/x",
+                peer: "192.0.2.7".parse().expect("an address"),
+                fields: Lines::of(b""),
+            };
+            let whom = handler.whom(&outline).expect("there are several");
+            assert!(whom.contains(&here.address.to_string()), "{whom}");
+        });
+    }
+}
+
+/// A script that writes no valid response does not count against its server.
+#[test]
+fn a_broken_script_takes_no_server_out() {
+    runtime().block_on(async {
+        let broken = || {
+            Responder::start(async |mut peer: Peer| {
+                while let Some((id, _)) = peer.request().await {
+                    let output = record(STDOUT, id, b"this is no head");
+                    if !peer.send(&[output, end(id, 0)].concat()).await {
+                        return;
+                    }
+                }
+            })
+        };
+        let (a, b) = (broken().await, broken().await);
+        let (handler, _) = handler(vec![at(&a), at(&b)], |_| {});
+        for _ in 0..20 {
+            let failure = fail(&handler, get(Path::new(ROOT), "/x")).await;
+            assert_eq!(failure.status, Status::BAD_GATEWAY);
+            assert!(failure.detail.contains("without a head"), "{failure:?}");
+        }
+        let status = handler.status().expect("there are several");
+        assert_eq!(status.matches(" up, 0 requests").count(), 2, "{status}");
+    });
+}
+
+#[test]
+fn where_none_is_there_the_last_failure_is_told() {
+    runtime().block_on(async {
+        let (handler, _) = handler(vec![nowhere(), nowhere()], |_| {});
+        for _ in 0..10 {
+            let failure = fail(&handler, get(Path::new(ROOT), "/x")).await;
+            assert_eq!(failure.status, Status::BAD_GATEWAY);
+            assert!(failure.detail.contains("does it run"), "{failure:?}");
+        }
+    });
+}
+
+#[test]
+fn what_one_has_seen_no_other_is_asked() {
+    runtime().block_on(async {
+        let seen = Arc::new(AtomicUsize::new(0));
+        let dying = || {
+            let seen = seen.clone();
+            Responder::start(move |mut peer: Peer| {
+                let seen = seen.clone();
+                async move {
+                    if peer.request().await.is_some() {
+                        seen.fetch_add(1, SeqCst);
+                    }
+                }
+            })
+        };
+        let (a, b) = (dying().await, dying().await);
+        let (handler, _) = handler(vec![at(&a), at(&b)], |_| {});
+        for number in 1..=4 {
+            let failure = fail(&handler, post(Path::new(ROOT), "/x", b"!")).await;
+            assert_eq!(failure.status, Status::BAD_GATEWAY);
+            assert_eq!(seen.load(SeqCst), number);
+        }
+    });
+}
+
+#[test]
+fn the_one_with_less_to_do_is_asked() {
+    runtime().block_on(async {
+        // One answers nothing.
+        let busy = Responder::start(
+            async |mut peer: Peer| {
+                while peer.record().await.is_some() {}
+            },
+        )
+        .await;
+        let quick = named("quick").await;
+        let servers = vec![at(&busy), at(&quick)];
+        let least = |fastcgi: &mut FastCgi| fastcgi.balance = Balance::LeastConnections;
+        let (handler, _) = handler(servers, least);
+        let held = handler.clone();
+        let mut held = Box::pin(async move { fetch(&held, get(Path::new(ROOT), "/x")).await });
+        // Whoever gets the first, the others go where nothing is under way.
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let is_held = held.as_mut().poll(&mut context).is_pending();
+        assert!(is_held);
+        for _ in 0..10 {
+            assert_eq!(
+                fetch(&handler, get(Path::new(ROOT), "/x")).await.body,
+                "quick"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_name_stands_for_its_addresses() {
+    runtime().block_on(async {
+        let here = named("here").await;
+        let SocketAddr::V4(address) = here.address else {
+            panic!("it listens on IPv4");
+        };
+        let of = |host: &str| Upstream::Name {
+            host: host.into(),
+            port: address.port(),
+        };
+        let (by_name, _) = handler(vec![of("localhost")], |_| {});
+        for _ in 0..10 {
+            // It may stand for an address of IPv6, too, where nobody listens.
+            let response = fetch(&by_name, get(Path::new(ROOT), "/x")).await;
+            assert_eq!(response.body, "here");
+        }
+        let (unknown, notices) = handler(vec![of("nobody.invalid")], |_| {});
+        let failure = fail(&unknown, get(Path::new(ROOT), "/x")).await;
+        assert_eq!(failure.status, Status::SERVICE_UNAVAILABLE);
+        assert!(
+            failure.detail.starts_with("FastCGI server nobody.invalid:"),
+            "{}",
+            failure.detail
+        );
+        notices.wait_for("the name can't be looked up").await;
+    });
+}

@@ -1,0 +1,593 @@
+//! FastCGI servers of all sorts: one that multiplexes, and such as die, hang or talk nonsense.
+
+mod cgi_support;
+mod fastcgi_support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use bytes::Bytes;
+use lowroad_config::{FastCgi, Route, Symlinks, Upstream};
+use lowroad_engine::stream::{Next, stream};
+use lowroad_gateway::fastcgi::FastCgiHandler;
+use lowroad_gateway::fastcgi::server::Servers;
+use lowroad_handler::Content;
+use lowroad_http::status::Status;
+use tokio::sync::mpsc;
+
+use cgi_support::{
+    Notices, ask, ask_on, fail, fastcgi_route, fetch, get, post, runtime, until, whole,
+};
+use fastcgi_support::{
+    ABORT, BEGIN, GET_VALUES, Peer, Responder, STDIN, STDOUT, VALUES, end, local, record,
+    start_local,
+};
+
+/// No file is looked for: there is a front controller.
+const ROOT: &str = "/srv";
+
+fn handler(responder: &Responder) -> Arc<FastCgiHandler> {
+    handler_with(responder, &Notices::default(), |_, _| {})
+}
+
+fn handler_with(
+    responder: &Responder,
+    notices: &Notices,
+    change: impl FnOnce(&mut Route, &mut FastCgi),
+) -> Arc<FastCgiHandler> {
+    handler_of(&Servers::new(&[local()]), responder, notices, change)
+}
+
+fn handler_of(
+    servers: &Servers,
+    responder: &Responder,
+    notices: &Notices,
+    change: impl FnOnce(&mut Route, &mut FastCgi),
+) -> Arc<FastCgiHandler> {
+    let (mut route, mut fastcgi) = fastcgi_route("/**", Upstream::Tcp(responder.address));
+    fastcgi.script = Some("/index.php".to_string());
+    change(&mut route, &mut fastcgi);
+    let (notice, symlinks) = (notices.notice(), Symlinks::Beneath);
+    let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, servers, notice);
+    Arc::new(handler)
+}
+
+fn request() -> lowroad_handler::Request {
+    get(Path::new(ROOT), "/x")
+}
+
+/// Answers one request after the other with the connection's number, and no question for values.
+async fn answer_numbers(mut peer: Peer) {
+    while let Some((id, _)) = peer.request().await {
+        let number = peer.number.to_string();
+        if !peer.respond(id, &number).await {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_connection_is_kept() {
+    runtime().block_on(async {
+        let responder = Responder::start(answer_numbers).await;
+        let handler = handler(&responder);
+        for _ in 0..50 {
+            assert_eq!(fetch(&handler, request()).await.body, "0");
+        }
+        // One more for the question whether it multiplexes.
+        assert!(responder.connections() <= 2);
+    });
+}
+
+/// A script may go on working behind its response (`fastcgi_finish_request()`), and a process may end after any
+/// (`pm.max_requests`): no request is put on the connection of another.
+#[test]
+fn scripts_of_another_machine_need_not_be_here() {
+    runtime().block_on(async {
+        let responder = Responder::start(answer_numbers).await;
+        let servers = Servers::new(&[local()]);
+        let notices = Notices::default();
+        let handler = handler_of(&servers, &responder, &notices, |_, fastcgi| {
+            fastcgi.script = None;
+            fastcgi.script_root = Some("/var/www/html".into());
+        });
+        for path in ["/a.php", "/a.php/info", "/folder/"] {
+            let answer = fetch(&handler, get(Path::new(ROOT), path)).await;
+            assert_eq!(answer.status, 200, "{path}");
+        }
+        let failure = fail(&handler, get(Path::new(ROOT), "/style.css")).await;
+        assert_eq!(failure.status, Status::NOT_FOUND);
+    });
+}
+
+#[test]
+fn by_default_each_request_has_its_own_connection() {
+    runtime().block_on(async {
+        for works_on in [true, false] {
+            let responder = Responder::start(move |mut peer: Peer| async move {
+                if let Some((id, _)) = peer.request().await {
+                    let number = peer.number.to_string();
+                    peer.respond(id, &number).await;
+                    if works_on {
+                        std::future::pending::<()>().await;
+                    }
+                }
+            })
+            .await;
+            let change = |_: &mut Route, fastcgi: &mut FastCgi| fastcgi.keeps_connections = false;
+            let handler = handler_with(&responder, &Notices::default(), change);
+            let mut numbers = Vec::new();
+            for turn in 0..20 {
+                let request = match turn % 2 {
+                    0 => request(),
+                    _ => post(Path::new(ROOT), "/x", b"body"),
+                };
+                let got = fetch(&handler, request).await;
+                assert_eq!(got.status, 200, "{works_on} {turn}");
+                numbers.push(got.body);
+            }
+            numbers.sort();
+            numbers.dedup();
+            assert_eq!(numbers.len(), 20, "{works_on}");
+        }
+    });
+}
+
+#[test]
+fn a_kept_connection_serves_all_workers_in_turn() {
+    runtime().block_on(async {
+        let responder = Responder::start(answer_numbers).await;
+        let servers = Servers::new(&[local(), start_local()]);
+        let handler = handler_of(&servers, &responder, &Notices::default(), |_, _| {});
+        for turn in 0..50 {
+            let response = ask_on(&handler, turn % 2, request())
+                .await
+                .expect("it answers");
+            assert_eq!(whole(response).await.body, "0");
+        }
+    });
+}
+
+#[test]
+fn all_workers_get_their_turn_on_few_connections() {
+    runtime().block_on(async {
+        let responder = Responder::start(answer_numbers).await;
+        let servers = Servers::new(&[local(), start_local(), start_local()]);
+        let change = |_: &mut Route, fastcgi: &mut FastCgi| fastcgi.connections_max = 2;
+        let handler = handler_of(&servers, &responder, &Notices::default(), change);
+        let tasks: Vec<_> = (0..60)
+            .map(|number| {
+                let handler = handler.clone();
+                tokio::spawn(async move {
+                    for _ in 0..20 {
+                        let response = ask_on(&handler, number % 3, request()).await;
+                        assert_eq!(response.expect("it answers").status, Status::OK);
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+    });
+}
+
+#[test]
+fn a_kept_connection_found_dead_is_replaced() {
+    runtime().block_on(async {
+        // Each connection answers once, takes one more request, and is closed then.
+        let responder = Responder::start(async |mut peer: Peer| {
+            if let Some((id, _)) = peer.request().await {
+                let number = peer.number.to_string();
+                peer.respond(id, &number).await;
+                peer.request().await;
+            }
+        })
+        .await;
+        let handler = handler(&responder);
+        let root = Path::new(ROOT);
+        for _ in 0..10 {
+            assert_eq!(fetch(&handler, request()).await.status, 200);
+        }
+        // What may not be done twice is not asked twice.
+        let mut failures = 0;
+        for _ in 0..10 {
+            match ask(&handler, post(root, "/x", b"")).await {
+                Ok(response) => assert_eq!(response.status, Status::OK),
+                Err(failure) => {
+                    assert_eq!(failure.status, Status::BAD_GATEWAY);
+                    failures += 1;
+                }
+            }
+        }
+        assert!(failures > 0);
+    });
+}
+
+#[test]
+fn a_server_that_closes_after_each_answer_is_never_an_error() {
+    runtime().block_on(async {
+        let responder = Responder::start(async |mut peer: Peer| {
+            if let Some((id, body)) = peer.request().await {
+                peer.respond(id, &body.len().to_string()).await;
+            }
+        })
+        .await;
+        let handler = handler(&responder);
+        for _ in 0..50 {
+            assert_eq!(fetch(&handler, request()).await.body, "0");
+        }
+    });
+}
+
+#[test]
+fn nonsense_and_silence() {
+    let start = record(STDOUT, 1, b"Content-Type: text/plain\r\n\r\nhalf");
+    let whole_head = b"Content-Type: text/plain\r\n\r\n";
+    for (bytes, status, words) in [
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+            502,
+            "no FastCGI record",
+        ),
+        (Vec::new(), 502, "closed the connection"),
+        (record(STDOUT, 2, whole_head), 502, "not asked"),
+        (record(VALUES, 0, b""), 502, "not asked"),
+        (record(STDOUT, 1, b"no head\n\n"), 502, "no colon"),
+        (end(1, 0), 502, "without a head"),
+        (end(1, 2), 503, "overloaded"),
+        (end(1, 3), 502, "no responder"),
+        (start[..20].to_vec(), 502, "closed the connection"),
+    ] {
+        runtime().block_on(async {
+            let shown = bytes.escape_ascii().to_string();
+            let responder = Responder::start(move |mut peer: Peer| {
+                let bytes = bytes.clone();
+                async move {
+                    if peer.request().await.is_some() {
+                        peer.send(&bytes).await;
+                    }
+                }
+            })
+            .await;
+            let failure = fail(&handler(&responder), request()).await;
+            assert_eq!(failure.status.code(), status, "{shown}: {failure:?}");
+            assert!(failure.detail.contains(words), "{shown}: {failure:?}");
+        });
+    }
+    runtime().block_on(async {
+        let responder =
+            Responder::start(async |mut peer: Peer| while peer.record().await.is_some() {}).await;
+        let change = |route: &mut Route, _: &mut FastCgi| route.timeout_ms = 200;
+        let handler = handler_with(&responder, &Notices::default(), change);
+        let failure = fail(&handler, request()).await;
+        assert_eq!(failure.status, Status::GATEWAY_TIMEOUT);
+    });
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_leaves_a_cut_response() {
+    runtime().block_on(async {
+        let responder = Responder::start(async |mut peer: Peer| {
+            if peer.request().await.is_some() {
+                let head = b"Content-Type: text/plain\r\n\r\nhalf";
+                peer.send(&record(STDOUT, 1, head)).await;
+                // The head goes its way alone.
+                peer.record().await;
+            }
+        })
+        .await;
+        let notices = Notices::default();
+        let change = |route: &mut Route, _: &mut FastCgi| route.timeout_ms = 300;
+        let handler = handler_with(&responder, &notices, change);
+        let answer = fetch(&handler, request()).await;
+        assert_eq!((answer.body.as_str(), answer.cut), ("half", true));
+        notices.wait_for("300 ms").await;
+    });
+}
+
+#[test]
+fn requests_beyond_the_limits_wait_or_are_refused() {
+    runtime().block_on(async {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let responder = Responder::start(move |mut peer: Peer| {
+            let tell = tell.clone();
+            async move {
+                while peer.request().await.is_some() {
+                    let _ = tell.send(());
+                }
+            }
+        })
+        .await;
+        let change = |route: &mut Route, fastcgi: &mut FastCgi| {
+            route.concurrency_max = 2;
+            route.timeout_ms = 1_000;
+            fastcgi.connections_max = 1;
+        };
+        let handler = handler_with(&responder, &Notices::default(), change);
+        let asking = handler.clone();
+        let first = tokio::spawn(async move { fail(&asking, request()).await });
+        told.recv().await.expect("a request");
+        let asking = handler.clone();
+        let second = tokio::spawn(async move { fail(&asking, request()).await });
+        // The second may not have begun yet; then it is the one that is refused. The other gets the
+        // connection or not, as the first is given up at about the time when its patience ends.
+        let third = fail(&handler, request()).await;
+        let all = [
+            first.await.expect("ended"),
+            second.await.expect("ended"),
+            third,
+        ];
+        let refused = all.iter().filter(|one| one.detail.contains("concurrency"));
+        assert_eq!(refused.count(), 1, "{all:?}");
+        assert!(all.iter().all(|one| matches!(one.status.code(), 503 | 504)));
+        assert!(responder.connections() <= 2);
+    });
+}
+
+#[test]
+fn a_client_that_goes_away_is_noticed() {
+    runtime().block_on(async {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let responder = Responder::start(move |mut peer: Peer| {
+            let tell = tell.clone();
+            async move {
+                while peer.request().await.is_some() {
+                    let _ = tell.send("asked");
+                }
+                let _ = tell.send("closed");
+            }
+        })
+        .await;
+        let handler = handler(&responder);
+        let task = tokio::spawn(async move { ask(&handler, request()).await.map(drop) });
+        assert_eq!(told.recv().await, Some("asked"));
+        task.abort();
+        assert_eq!(told.recv().await, Some("closed"));
+    });
+}
+
+/// A server that multiplexes: it says so, and answers `/hold` only when another request has come.
+async fn multiplex(mut peer: Peer, most: Arc<AtomicUsize>) {
+    let mut bodies = std::collections::BTreeMap::<u16, Vec<u8>>::new();
+    let mut held = Vec::new();
+    let mut begun = std::collections::BTreeSet::new();
+    while let Some(got) = peer.record().await {
+        match got.kind {
+            GET_VALUES => {
+                peer.send(&record(VALUES, 0, b"\x0f\x01FCGI_MPXS_CONNS1"))
+                    .await;
+            }
+            STDIN if got.content.is_empty() => held.push(got.id),
+            STDIN => bodies.entry(got.id).or_default().extend(got.content),
+            BEGIN => drop(begun.insert(got.id)),
+            // One that has ended meanwhile is not ended again: its number may be another's by then.
+            ABORT if begun.remove(&got.id) => {
+                held.retain(|id| *id != got.id);
+                bodies.remove(&got.id);
+                peer.send(&end(got.id, 0)).await;
+            }
+            _ => {}
+        }
+        most.fetch_max(held.len(), SeqCst);
+        // On the connection before the question came, one at a time.
+        let wait_for = if peer.number == 0 { 1 } else { 3 };
+        if held.len() < wait_for {
+            continue;
+        }
+        // In pieces, in turns, the last first.
+        held.reverse();
+        for id in &held {
+            let head = record(STDOUT, *id, b"Content-Type: text/plain\r\n\r\n");
+            peer.send(&head).await;
+        }
+        for id in held.drain(..) {
+            let body = bodies.remove(&id).unwrap_or_default();
+            for piece in body.chunks(1000) {
+                peer.send(&record(STDOUT, id, piece)).await;
+            }
+            begun.remove(&id);
+            peer.send(&end(id, 0)).await;
+        }
+    }
+}
+
+async fn multiplexer() -> (Responder, Arc<AtomicUsize>) {
+    let most = Arc::new(AtomicUsize::new(0));
+    let count = most.clone();
+    let responder = Responder::start(move |peer| multiplex(peer, count.clone())).await;
+    (responder, most)
+}
+
+/// Asks until the server's word that it multiplexes has been heard.
+async fn wait_until_shared(handler: &Arc<FastCgiHandler>, most: &AtomicUsize) {
+    assert_eq!(fetch(handler, request()).await.status, 200);
+    loop {
+        let all: Vec<_> = (0..3)
+            .map(|_| {
+                let handler = handler.clone();
+                tokio::spawn(async move { ask(&handler, request()).await.is_ok() })
+            })
+            .collect();
+        let mut good = 0;
+        for one in all {
+            good += usize::from(one.await.expect("no panic"));
+        }
+        // On the first connection they may have come one after the other.
+        if good == 3 && most.load(SeqCst) == 3 {
+            return;
+        }
+    }
+}
+
+#[test]
+fn requests_share_a_connection_and_nothing_else() {
+    runtime().block_on(async {
+        let (responder, most) = multiplexer().await;
+        let change = |route: &mut Route, _: &mut FastCgi| route.timeout_ms = 500;
+        let handler = handler_with(&responder, &Notices::default(), change);
+        wait_until_shared(&handler, &most).await;
+        for round in 0..10 {
+            let all: Vec<_> = (0..3_usize)
+                .map(|n| {
+                    let handler = handler.clone();
+                    tokio::spawn(async move {
+                        let text = format!("{round}-{n}.").repeat(20_000 * n + 1);
+                        let request = post(Path::new(ROOT), "/x", text.as_bytes());
+                        let answer = fetch(&handler, request).await;
+                        assert!(answer.body == text, "{n}: {} bytes", answer.body.len());
+                    })
+                })
+                .collect();
+            for one in all {
+                one.await.expect("no panic");
+            }
+        }
+        assert_eq!(most.load(SeqCst), 3);
+    });
+}
+
+#[test]
+fn a_shared_request_is_aborted_when_its_client_goes() {
+    runtime().block_on(async {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let responder = Responder::start(move |mut peer: Peer| {
+            let tell = tell.clone();
+            async move {
+                while let Some(got) = peer.record().await {
+                    match got.kind {
+                        GET_VALUES => {
+                            let yes = b"\x0f\x01FCGI_MPXS_CONNS1";
+                            peer.send(&record(VALUES, 0, yes)).await;
+                        }
+                        STDIN if got.content.is_empty() && peer.number == 0 => {
+                            peer.respond(got.id, "one").await;
+                        }
+                        STDIN if got.content.is_empty() => drop(tell.send("asked")),
+                        ABORT => {
+                            let _ = tell.send("aborted");
+                            peer.send(&end(got.id, 0)).await;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        })
+        .await;
+        let handler = handler(&responder);
+        // Until it is known that connections are shared, requests come to the first one.
+        loop {
+            let asking = handler.clone();
+            let mut task = tokio::spawn(async move { ask(&asking, request()).await.map(drop) });
+            tokio::select! {
+                told = told.recv() => {
+                    assert_eq!(told, Some("asked"));
+                    task.abort();
+                    break;
+                }
+                _ = &mut task => {}
+            }
+        }
+        assert_eq!(told.recv().await, Some("aborted"));
+        assert_eq!(responder.connections(), 3);
+    });
+}
+
+#[test]
+fn one_slow_client_holds_memory_only_up_to_a_limit() {
+    runtime().block_on(async {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let count = sent.clone();
+        let responder = Responder::start(move |mut peer: Peer| {
+            let sent = count.clone();
+            async move {
+                while let Some((id, _)) = peer.request().await {
+                    peer.send(&record(STDOUT, id, b"Status: 200\r\n\r\n")).await;
+                    for _ in 0..1000 {
+                        if !peer.send(&record(STDOUT, id, &[b'x'; 60_000])).await {
+                            return;
+                        }
+                        sent.fetch_add(60_000, SeqCst);
+                    }
+                    peer.send(&end(id, 0)).await;
+                }
+            }
+        })
+        .await;
+        let handler = handler(&responder);
+        let response = ask(&handler, request()).await.expect("a head");
+        let Content::Stream { stream, .. } = response.content else {
+            panic!("not streamed");
+        };
+        // What is not taken stays in the sockets, which hold some megabytes.
+        let mut last = usize::MAX;
+        until("a standstill", || {
+            let now = sent.load(SeqCst);
+            let still = now == last && now > 0;
+            last = now;
+            still.then_some(())
+        })
+        .await;
+        assert!(sent.load(SeqCst) < 40_000_000);
+        let mut got = 0;
+        while let Next::Bytes(bytes) = stream.next().await {
+            got += bytes.len();
+        }
+        assert_eq!(got, 60_000_000);
+    });
+}
+
+#[test]
+fn a_slow_upload_takes_no_connection() {
+    runtime().block_on(async {
+        let responder = Responder::start(answer_numbers).await;
+        let change = |route: &mut Route, fastcgi: &mut FastCgi| {
+            route.concurrency_max = 1;
+            fastcgi.connections_max = 1;
+        };
+        let handler = handler_with(&responder, &Notices::default(), change);
+        let mut slow = post(Path::new(ROOT), "/x", b"");
+        let (sender, receiver) = stream(1);
+        sender.push(Bytes::from_static(b"abc")).expect("just made");
+        slow.body.len = Some(6);
+        slow.body.stream = Some(receiver);
+        let asking = handler.clone();
+        let task = tokio::spawn(async move { ask(&asking, slow).await.map(drop) });
+        // All of it was taken, and it waits for more.
+        std::future::poll_fn(|context| sender.poll_room(context))
+            .await
+            .expect("it waits");
+        assert_eq!(fetch(&handler, request()).await.status, 200);
+        drop(sender);
+        let failure = task.await.expect("no panic").expect_err("it was cut");
+        assert_eq!(failure.status, Status::BAD_REQUEST);
+    });
+}
+
+#[test]
+fn a_request_is_not_asked_again_when_its_body_was_used() {
+    runtime().block_on(async {
+        let responder = Responder::start(async |mut peer: Peer| {
+            if let Some((id, _)) = peer.request().await {
+                peer.respond(id, "first").await;
+                while peer.record().await.is_some_and(|got| got.kind != STDIN) {}
+            }
+        })
+        .await;
+        let handler = handler(&responder);
+        assert_eq!(fetch(&handler, request()).await.body, "first");
+        let mut request = post(Path::new(ROOT), "/x", b"");
+        request.method = lowroad_http::method::Method::Put;
+        let (sender, receiver) = stream(10);
+        let start = Bytes::from_static(&[b'x'; 64 << 10]);
+        sender.push(start).expect("just made");
+        request.body.len = Some(100_000);
+        request.body.stream = Some(receiver);
+        match ask(&handler, request).await {
+            Ok(response) => assert_eq!(whole(response).await.body, "never"),
+            Err(failure) => assert_eq!(failure.status, Status::BAD_GATEWAY),
+        }
+        drop(sender);
+    });
+}

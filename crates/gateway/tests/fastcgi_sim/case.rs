@@ -1,0 +1,126 @@
+//! One case: a world by its seed, workers, a server and clients, until all is over; and what must be
+//! true then. It knows nothing of what was drawn.
+
+use std::sync::Arc;
+
+use lowroad_config::{Symlinks, Upstream};
+use lowroad_engine::sim::{Elsewhere, Faults, Shared, Workers, turn_until};
+use lowroad_gateway::fastcgi::FastCgiHandler;
+use lowroad_gateway::fastcgi::server::Servers;
+
+use crate::cgi_support::{Notices, fastcgi_route};
+use crate::client::{Client, Outcome, Plan};
+use crate::peer::{Manners, Server};
+
+/// What the pool keeps for a while is closed by then, virtual ms.
+const QUIET_MS: u64 = 30_000;
+
+/// What a case is made of.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub workers: usize,
+    pub tcp: bool,
+    pub connections_max: usize,
+    pub silence_ms: u64,
+    /// Scripts are looked for in the file system.
+    pub looks: bool,
+    pub faults: Faults,
+    pub elsewhere: Elsewhere,
+    pub manners: Manners,
+}
+
+/// One case.
+pub struct Case {
+    pub world: Shared,
+    pub clients: Vec<Client>,
+    pub server: Server,
+    handler: Arc<FastCgiHandler>,
+    workers: Workers,
+    notices: Notices,
+}
+
+impl Case {
+    pub fn new(seed: u64, setting: &Setting) -> Case {
+        let world = Shared::new(seed, setting.faults.clone());
+        world.set_elsewhere(setting.elsewhere.clone());
+        let workers = Workers::new(&world, setting.workers);
+        let address = match setting.tcp {
+            true => Upstream::Tcp("192.0.2.9:9000".parse().expect("an address")),
+            false => Upstream::Unix("/run/php.sock".into()),
+        };
+        let (mut route, mut fastcgi) = fastcgi_route("/**", address);
+        route.timeout_ms = setting.silence_ms;
+        fastcgi.connections_max = setting.connections_max;
+        fastcgi.script = (!setting.looks).then(|| "/index.php".to_string());
+        let (servers, notices) = (Servers::new(workers.locals()), Notices::default());
+        let (notice, symlinks) = (notices.notice(), Symlinks::Beneath);
+        let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, &servers, notice);
+        Case {
+            server: Server::new(&world, setting.manners.clone()),
+            world,
+            clients: Vec::new(),
+            handler: Arc::new(handler),
+            workers,
+            notices,
+        }
+    }
+
+    /// A client; times count from now.
+    pub fn add(&mut self, mut plan: Plan) {
+        let now_ms = self.world.now_ms();
+        plan.start_ms += now_ms;
+        plan.leave_ms = plan.leave_ms.map(|leave_ms| now_ms + leave_ms);
+        self.world.alarm(plan.start_ms);
+        plan.leave_ms
+            .into_iter()
+            .for_each(|ms| self.world.alarm(ms));
+        self.clients.push(Client::new(plan));
+    }
+
+    /// Lets everything happen until all clients are done, and then until all is quiet.
+    pub fn run(&mut self) {
+        self.turn_until(|case| case.clients.iter().all(Client::is_over));
+        let end_ms = self.world.now_ms() + QUIET_MS;
+        self.world.alarm(end_ms);
+        self.turn_until(|case| case.world.now_ms() >= end_ms);
+        self.clients.iter().for_each(Client::check);
+        self.check_nothing_is_left();
+    }
+
+    fn turn_until(&mut self, done: impl Fn(&Case) -> bool) {
+        let world = self.world.clone();
+        turn_until(&world, self, Case::turn, done);
+    }
+
+    /// One wait of the worker whose turn it is, and all that follows. Whether anything did.
+    fn turn(&mut self) -> bool {
+        let came = self.workers.turn();
+        let now_ms = self.world.now_ms();
+        for client in &mut self.clients {
+            client.step(now_ms, &self.handler, self.workers.locals());
+        }
+        self.server.step() || came
+    }
+
+    fn check_nothing_is_left(&self) {
+        let counts = self.handler.pool().expect("one server");
+        assert_eq!(counts.free, counts.connections_max, "leave that was lost");
+        assert_eq!(counts.idle, 0, "kept for ever");
+        assert_eq!(self.handler.answering(), 0, "a request that never ends");
+        assert_eq!(self.world.open_count(), 0, "connections that nobody closes");
+        self.workers.check_nothing_is_left();
+    }
+
+    /// What came of a client, and how long after its start.
+    pub fn outcome(&self, number: usize) -> (Outcome, u64) {
+        let client = &self.clients[number];
+        let outcome = client.outcome.lock().expect("a lock").clone();
+        let (outcome, end_ms) = outcome.expect("it did not leave");
+        (outcome, end_ms - client.plan.start_ms)
+    }
+
+    /// What the operator was told.
+    pub fn told(&self) -> Vec<String> {
+        self.notices.all()
+    }
+}

@@ -1,0 +1,195 @@
+//! A client in the simulator: its request goes to a handler as a task of a worker, and its answer is
+//! read as fast as was drawn. It knows nothing of FastCGI.
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lowroad_engine::Local;
+use lowroad_engine::stream::{Next, stream};
+use lowroad_engine::tasks::Task;
+use lowroad_gateway::fastcgi::FastCgiHandler;
+use lowroad_handler::{Begun, Content, Handler, Request};
+use lowroad_http::method::Method;
+use lowroad_testkit::Folder;
+
+use crate::cgi_support::{get, head};
+use crate::peer::{Wanted, body_of, pattern};
+
+/// What a client does.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// When it asks, and on which worker.
+    pub start_ms: u64,
+    pub worker: usize,
+    pub wanted: Wanted,
+    pub path: &'static str,
+    /// Its request may be done twice.
+    pub idempotent: bool,
+    /// Before each piece of the request's body, and of the response's.
+    pub send_pause_ms: u64,
+    pub read_pause_ms: u64,
+    /// Its body ends too early.
+    pub cut: bool,
+    /// When it goes away.
+    pub leave_ms: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Status, why.
+    Failed(u16, String),
+    Whole(Vec<u8>),
+    Cut(Vec<u8>),
+}
+
+/// A client.
+pub struct Client {
+    pub plan: Plan,
+    pub outcome: Arc<Mutex<Option<(Outcome, u64)>>>,
+    task: Option<Task>,
+    pub left: bool,
+}
+
+impl Client {
+    pub fn new(plan: Plan) -> Client {
+        Client {
+            plan,
+            outcome: Arc::default(),
+            task: None,
+            left: false,
+        }
+    }
+
+    /// Whether it is done.
+    pub fn is_over(&self) -> bool {
+        self.left || self.outcome.lock().expect("a lock").is_some()
+    }
+
+    /// Begins, or goes away, if it is time.
+    pub fn step(&mut self, now_ms: u64, handler: &Arc<FastCgiHandler>, locals: &[Local]) {
+        let plan = self.plan;
+        if self.task.is_none() && now_ms >= plan.start_ms && !self.left {
+            let local = locals[plan.worker].clone();
+            let work = ask(plan, handler.clone(), local.clone(), self.outcome.clone());
+            self.task = Some(local.tasks.start(work));
+        }
+        if plan.leave_ms.is_some_and(|leave_ms| now_ms >= leave_ms) && !self.is_over() {
+            self.left = true;
+            self.task = None;
+        }
+    }
+
+    /// Whether the answer, if it is whole, is the right one, and a start of it if it was cut.
+    pub fn check(&self) {
+        let right = body_of(self.plan.wanted);
+        match &*self.outcome.lock().expect("a lock") {
+            None => assert!(self.left, "no answer: {:?}", self.plan),
+            Some((Outcome::Whole(body), _)) => {
+                assert!(*body == right, "{:?}: {} bytes", self.plan, body.len());
+            }
+            Some((Outcome::Cut(body), _)) => {
+                let same = body.iter().zip(&right).take_while(|(a, b)| a == b);
+                let (plan, at) = (self.plan, same.count());
+                let shown = body[at..].escape_ascii().to_string();
+                assert!(shown.is_empty(), "{plan:?}: at {at}: {shown:.400}");
+            }
+            Some((Outcome::Failed(status, why), _)) => {
+                assert!(
+                    matches!(status, 400 | 404 | 502 | 503 | 504),
+                    "{status} {why}"
+                );
+            }
+        }
+    }
+}
+
+async fn ask(
+    plan: Plan,
+    handler: Arc<FastCgiHandler>,
+    local: Local,
+    to: Arc<Mutex<Option<(Outcome, u64)>>>,
+) {
+    let answer = match handler.begin(plan.worker, request(plan, &local)) {
+        Begun::Answered(answer) => answer,
+        Begun::Here(answering) => answering.await,
+        Begun::Later(_) => panic!("it is to be polled here"),
+    };
+    let outcome = match answer {
+        Err(failure) => Outcome::Failed(failure.status.code(), failure.detail),
+        Ok(response) => read(response.content, plan, &local).await,
+    };
+    let now_ms = local.timers.now_ms();
+    let before = to.lock().expect("a lock").replace((outcome, now_ms));
+    assert!(before.is_none(), "two answers");
+}
+
+async fn read(content: Content, plan: Plan, local: &Local) -> Outcome {
+    let (len, stream) = match content {
+        Content::Bytes(bytes) => return Outcome::Whole(bytes.to_vec()),
+        Content::Stream { len, stream } => (len, stream),
+        Content::Stored(_) | Content::Upgrade(_) | Content::Local(_) => panic!("nothing is stored"),
+    };
+    let mut body = Vec::new();
+    loop {
+        if plan.read_pause_ms > 0 {
+            let pause = Duration::from_millis(plan.read_pause_ms);
+            local.timers.sleep(pause).await;
+        }
+        match stream.next().await {
+            Next::Bytes(bytes) => body.extend_from_slice(&bytes),
+            Next::End => {
+                assert!(len.is_none_or(|len| len == body.len() as u64));
+                return Outcome::Whole(body);
+            }
+            Next::Cut => return Outcome::Cut(body),
+        }
+    }
+}
+
+fn request(plan: Plan, local: &Local) -> Request {
+    let Wanted {
+        number,
+        len,
+        body_len,
+    } = plan.wanted;
+    // The same for all, as a site's is.
+    static FOLDER: OnceLock<Folder> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = Folder::new();
+        folder.file("index.php", "");
+        folder
+    });
+    let target = format!("{}?n={number}&len={len}&body={body_len}", plan.path);
+    let mut request = get(folder.path(), &target);
+    if !plan.idempotent {
+        request.method = Method::Post;
+    }
+    if body_len == 0 {
+        return request;
+    }
+    request.head = head(&target, "Content-Type: text/plain\r\n");
+    let (sender, receiver) = stream(10_000);
+    request.body.len = Some(body_len as u64);
+    request.body.stream = Some(receiver);
+    let timers = local.timers.clone();
+    let sending = async move {
+        let body = pattern(number, body_len);
+        let end = if plan.cut { body.len() / 2 } else { body.len() };
+        for piece in body[..end].chunks(3_000) {
+            if plan.send_pause_ms > 0 {
+                let pause = Duration::from_millis(plan.send_pause_ms);
+                timers.sleep(pause).await;
+            }
+            if sender.send(Bytes::copy_from_slice(piece)).await.is_err() {
+                return;
+            }
+        }
+        if !plan.cut {
+            sender.end();
+        }
+    };
+    local.tasks.spawn(sending).detach();
+    request
+}

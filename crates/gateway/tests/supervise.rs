@@ -1,0 +1,79 @@
+//! What an application leaves behind each time that it ends: processes and threads. In a process of its own, since it counts
+//! threads.
+
+use std::fs;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lowroad_gateway::supervise::{Application, Supervisor};
+use lowroad_handler::notice::Notice;
+use lowroad_testkit::wait_until;
+
+/// How many daemons are looked at of each kind.
+const ENDS: usize = 4;
+
+/// Leaves two processes that have left its group and hold its error output: one that can be known, and one that has cleared
+/// its environment. Both are said once they have left.
+const SCRIPT: &str = "
+known=$(setsid sh -c 'echo $$; exec sleep 1000 >/dev/null' &)
+unknown=$(setsid env -i sh -c 'echo $$; exec sleep 1000 >/dev/null' &)
+echo known $known
+echo unknown $unknown
+";
+
+type Lines = Arc<Mutex<Vec<String>>>;
+
+/// The rest of all lines that begin so.
+fn after(lines: &Lines, front: &str) -> Vec<String> {
+    let lines = lines.lock().expect("a lock");
+    let found = lines.iter().filter_map(|line| line.strip_prefix(front));
+    found.map(String::from).collect()
+}
+
+/// Whether a process sleeps as the script has it sleep.
+fn is_there(pid: &str) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line == b"sleep\x001000\0")
+}
+
+/// The supervisor's threads.
+fn threads() -> usize {
+    let all = fs::read_dir("/proc/self/task").expect("our threads");
+    let names = all
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "supervise").count()
+}
+
+#[test]
+fn what_has_left_its_group_ends_with_it_and_holds_no_threads() {
+    let lines = Lines::default();
+    let to = lines.clone();
+    let notice: Notice = Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
+    let application = Application {
+        command: ["sh", "-c", SCRIPT].map(String::from).into(),
+        folder: None,
+        env: Vec::new(),
+        user: None,
+        stop_timeout: Duration::from_secs(5),
+    };
+    let supervisor = Supervisor::start(application, notice).expect("a thread");
+    wait_until("its ends", || {
+        let told = after(&lines, "sh had left 1 processes of other groups");
+        (told.len() >= ENDS).then_some(())
+    });
+    // One that supervises, one that waits, one that reads; those of the end before may be about to go.
+    wait_until("threads to end", || (threads() <= 3).then_some(()));
+    drop(supervisor);
+    wait_until("all threads to end", || (threads() == 0).then_some(()));
+    let (known, unknown) = (after(&lines, "known "), after(&lines, "unknown "));
+    let are_there = |pids: &[String]| pids.iter().filter(|pid| is_there(pid)).count();
+    let counts = (are_there(&known), are_there(&unknown));
+    // What nobody finds is ours to end.
+    let _ = Command::new("kill")
+        .args(["-s", "KILL"])
+        .args(&unknown)
+        .status();
+    assert!(known.len() >= ENDS, "{known:?}");
+    assert_eq!(counts, (0, unknown.len()));
+}

@@ -1,0 +1,100 @@
+//! Answers many requests by a module, to be counted under callgrind:
+//! `valgrind --tool=callgrind target/release/examples/module_cost KIND COUNT [LIBRARY]`, KIND being
+//! `none` (only the requests are made), `linked` or `library`. The difference to `none`, divided by
+//! COUNT, is the cost of a call.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lowroad_handler::request::Head;
+use lowroad_handler::{Begun, Body, Handler, Loading, Objects, Request};
+use lowroad_http::method::Method;
+use lowroad_http::version::Version;
+use lowroad_module::linked::linked;
+use lowroad_module::{Call, Event, Module, Next, Settings};
+use lowroad_module_host::module::library::LibraryCode;
+use lowroad_module_host::module::linked::LinkedCode;
+use lowroad_module_host::module::{Identity, Limits, Running};
+
+/// A page of 1 KB.
+struct Page(Vec<u8>);
+
+impl Module for Page {
+    type Memory = ();
+
+    fn start(_: &mut Settings<'_>) -> Result<Page, String> {
+        Ok(Page(vec![b'x'; 1024]))
+    }
+
+    fn handle(&mut self, call: &mut Call<'_>, _: &mut (), _: Event) -> Next {
+        call.field("Content-Type", "text/html");
+        call.send(&self.0);
+        Next::Done
+    }
+}
+
+struct Nothing;
+
+impl Objects for Nothing {
+    fn now(&self, _: &[u8]) -> Option<Bytes> {
+        None
+    }
+
+    fn load(&self, _: &[u8]) -> Loading {
+        Box::pin(std::future::ready(None))
+    }
+}
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().collect();
+    let text = |at: usize| arguments.get(at).map_or("", String::as_str);
+    let count: usize = text(2).parse().unwrap_or(1000);
+    let identity = Arc::new(Identity::new("page", Vec::new(), None));
+    let handler: Option<Arc<dyn Handler>> = match text(1) {
+        "linked" => {
+            let code = LinkedCode::start(&linked::<Page>("page"), &identity, 1).expect("it starts");
+            Some(Arc::new(Running::new(
+                Arc::new(code),
+                identity,
+                Limits::default(),
+            )))
+        }
+        "library" => {
+            let code = LibraryCode::open(Path::new(text(3)), &identity, 1).expect("it loads");
+            Some(Arc::new(Running::new(code, identity, Limits::default())))
+        }
+        _ => None,
+    };
+    let objects: Arc<dyn Objects> = Arc::new(Nothing);
+    let root: Arc<Path> = Arc::from(Path::new("/srv"));
+    for _ in 0..count {
+        let request = request(&objects, &root);
+        let Some(handler) = &handler else {
+            drop(std::hint::black_box(request));
+            continue;
+        };
+        let Begun::Answered(answer) = handler.clone().begin(0, request) else {
+            panic!("it is answered at once");
+        };
+        drop(std::hint::black_box(answer));
+    }
+}
+
+fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
+    Request {
+        method: Method::Get,
+        version: Version::Http11,
+        head: Head::new((b"/", None), b"/", b"localhost", b"Host: localhost\r\n"),
+        peer: [127, 0, 0, 1].into(),
+        peer_port: 40_000,
+        local: ([127, 0, 0, 1], 80).into(),
+        secured: None,
+        forwarded: None,
+        root: root.clone(),
+        objects: objects.clone(),
+        body: Body::none(),
+        interims: Default::default(),
+        extra: Default::default(),
+    }
+}

@@ -1,0 +1,204 @@
+//! What a call of a module costs, natively and as WebAssembly: the same 1 KB page, the forms in turn,
+//! so that all see the same machine. Prints the median of the rounds, and ratios.
+//!
+//!     cargo run --release -p lowroad-module-host --example wasm_cost -- [CALLS [FORM]]
+//!
+//! With a form it calls only that one, in a small pool, for tools that count instructions.
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use lowroad_handler::request::Head;
+use lowroad_handler::{Begun, Body, Handler, Loading, Objects, Request};
+use lowroad_http::method::Method;
+use lowroad_http::version::Version;
+use lowroad_module::linked::linked;
+use lowroad_module::{Call, Event, Module, Next, Settings};
+use lowroad_module_host::module::linked::LinkedCode;
+use lowroad_module_host::module::{Identity, Limits as RouteLimits, Running};
+use lowroad_module_host::wasm::{Limits, Own, Runtime, Wasm};
+
+/// Rounds in which each form has its turn.
+const ROUNDS: usize = 21;
+const PAGE: [u8; 1024] = [b'x'; 1024];
+
+/// The page in Rust.
+struct Page;
+
+impl Module for Page {
+    type Memory = ();
+
+    fn start(_: &mut Settings<'_>) -> Result<Page, String> {
+        Ok(Page)
+    }
+
+    fn handle(&mut self, call: &mut Call<'_>, _: &mut (), _: Event) -> Next {
+        call.field("Content-Type", "text/html");
+        call.send(PAGE);
+        Next::Done
+    }
+}
+
+/// The page in WebAssembly.
+const PAGE_WASM: &str = r#"(module
+    (import "lowroad" "field" (func $field (param i32 i32 i32 i32 i32) (result i32)))
+    (import "lowroad" "send" (func $send (param i32 i32 i32) (result i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 0) "Content-Typetext/html")
+    (data (i32.const 64) "PAGE")
+    (func (export "lowroad_abi") (result i32) (i32.const 1))
+    (func (export "lowroad_handle") (param i32) (param $call i32) (param i32 i32) (result i32)
+        (drop (call $field (local.get $call) (i32.const 0) (i32.const 12) (i32.const 12) (i32.const 9)))
+        (drop (call $send (local.get $call) (i32.const 64) (i32.const 1024)))
+        (i32.const 0)))"#;
+
+/// A module in one form, and what it is called.
+type Form = (&'static str, Arc<dyn Handler>);
+
+struct Nothing;
+
+impl Objects for Nothing {
+    fn now(&self, _: &[u8]) -> Option<Bytes> {
+        None
+    }
+
+    fn load(&self, _: &[u8]) -> Loading {
+        Box::pin(async { None })
+    }
+}
+
+fn main() -> Result<(), String> {
+    let mut arguments = std::env::args().skip(1);
+    let calls = match arguments.next() {
+        Some(text) => text
+            .parse()
+            .map_err(|_| format!("{text} is no number of calls"))?,
+        None => 5_000,
+    };
+    let only = arguments.next();
+    let limits = Limits {
+        instances_max: if only.is_some() {
+            4
+        } else {
+            Limits::default().instances_max
+        },
+        ..Limits::default()
+    };
+    let runtime = Runtime::new(limits)?;
+    let forms = forms(&runtime)?;
+    let request = Request {
+        method: Method::Get,
+        version: Version::Http11,
+        head: Head::new((b"/page", None), b"/page", b"example.com", LINES),
+        peer: [192, 0, 2, 1].into(),
+        peer_port: 40_000,
+        local: ([127, 0, 0, 1], 8080).into(),
+        secured: None,
+        forwarded: None,
+        root: Arc::from(Path::new("/srv/site")),
+        objects: Arc::new(Nothing),
+        body: Body::none(),
+        interims: Default::default(),
+        extra: Default::default(),
+    };
+    if let Some(only) = only {
+        let found = forms.iter().find(|(name, _)| *name == only);
+        let (_, handler) = found.ok_or_else(|| format!("there is no form {only}"))?;
+        round_ns(handler, &request, calls);
+        return Ok(());
+    }
+    let mut times_ns = vec![Vec::new(); forms.len()];
+    for _ in 0..ROUNDS {
+        for ((_, handler), times) in forms.iter().zip(&mut times_ns) {
+            times.push(round_ns(handler, &request, calls));
+        }
+    }
+    let medians: Vec<_> = times_ns.iter_mut().map(|times| median(times)).collect();
+    for ((name, _), time_ns) in forms.iter().zip(&medians) {
+        println!(
+            "{name:12} {time_ns:8.0} ns a call, {:6.1} times the linked one",
+            time_ns / medians[0]
+        );
+    }
+    for (name, count) in runtime.counts().list() {
+        println!("{name}: {count}");
+    }
+    Ok(())
+}
+
+fn forms(runtime: &Arc<Runtime>) -> Result<Vec<Form>, String> {
+    let identity = Arc::new(Identity::new("page", Vec::new(), None));
+    let entry = linked::<Page>("page");
+    let native = Arc::new(LinkedCode::start(&entry, &identity, 1)?);
+    let native = Running::new(native, identity.clone(), RouteLimits::default());
+    let text = PAGE_WASM.replace("PAGE", &"x".repeat(PAGE.len()));
+    let page = std::env::temp_dir().join(format!("wasm_cost-{}.wasm", std::process::id()));
+    let bytes = wat::parse_str(text).map_err(|error| error.to_string())?;
+    std::fs::write(&page, bytes).map_err(|error| error.to_string())?;
+    let rust: PathBuf =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/modules/hello-wasm-rust.wasm");
+    let wasm = |path: &Path, keep| -> Result<Arc<dyn Handler>, String> {
+        let own = Own {
+            memory_len_max: 16 << 20,
+            compute_ms_max: 1_000,
+            keep,
+        };
+        let code = Wasm::open(runtime, path, identity.clone(), own, 1)?;
+        let limits = RouteLimits::default();
+        Ok(Arc::new(Running::new(
+            Arc::new(code),
+            identity.clone(),
+            limits,
+        )))
+    };
+    let forms = vec![
+        ("linked", Arc::new(native) as Arc<dyn Handler>),
+        ("wasm", wasm(&page, false)?),
+        ("wasm-kept", wasm(&page, true)?),
+        ("wasm-rust", wasm(&rust, false)?),
+    ];
+    std::fs::remove_file(&page).map_err(|error| error.to_string())?;
+    Ok(forms)
+}
+
+/// Nanoseconds a call.
+fn round_ns(handler: &Arc<dyn Handler>, request: &Request, calls: u32) -> f64 {
+    let begun = Instant::now();
+    for _ in 0..calls {
+        match handler.clone().begin(0, copy(request)) {
+            Begun::Answered(Ok(response)) => drop(black_box(response)),
+            Begun::Answered(Err(failure)) => panic!("{}", failure.detail),
+            // The machine was busy for two milliseconds; it costs this call, and is counted.
+            Begun::Later(answering) | Begun::Here(answering) => drop(answering),
+        }
+    }
+    begun.elapsed().as_secs_f64() * 1e9 / f64::from(calls)
+}
+
+const LINES: &[u8] = b"Host: example.com\r\nAccept: */*\r\n";
+
+fn copy(request: &Request) -> Request {
+    Request {
+        method: request.method,
+        version: request.version,
+        head: Head::new((b"/page", None), b"/page", b"example.com", LINES),
+        peer: request.peer,
+        peer_port: request.peer_port,
+        local: request.local,
+        secured: None,
+        forwarded: None,
+        root: request.root.clone(),
+        objects: request.objects.clone(),
+        body: Body::none(),
+        interims: Default::default(),
+        extra: Default::default(),
+    }
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}

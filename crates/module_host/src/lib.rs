@@ -1,0 +1,5 @@
+//! Handlers in modules: linked in, loaded as libraries, in processes of their own, or in WebAssembly.
+
+pub mod module;
+#[cfg(feature = "wasm")]
+pub mod wasm;

@@ -1,0 +1,335 @@
+//! One request as a module sees it, and the response that it makes: what [`Host`] offers, for every
+//! kind of module. What takes time (body, timers, fetches, room) is only noted here; `run` does it.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use lowroad_engine::stream::Next as Part;
+use lowroad_handler::spool::Spools;
+use lowroad_handler::{Request, Response};
+use lowroad_http::status::Status;
+use lowroad_module::linked::Kept;
+use lowroad_module::{Event, Host, Level, Sent, Ticket, What};
+
+use super::clock::now_ms;
+use super::identity::Identity;
+use super::outgoing::{Outgoing, Progress};
+use super::parts;
+use super::tickets::Held;
+
+/// Fetches of one call.
+const FETCHES_MAX: usize = 16;
+
+/// One request being answered by a module.
+pub struct Call {
+    identity: Arc<Identity>,
+    worker: usize,
+    pub(super) request: Request,
+    /// Bytes of the request's body that the module has not read.
+    pub(super) at_hand: Bytes,
+    pub(super) outgoing: Outgoing,
+    /// A timer that was set since `run` looked last.
+    pub(super) timer_set_ms: Option<u32>,
+    pub(super) fetches: Vec<Fetch>,
+    /// Fetches that are over and of which the module has not heard.
+    over: VecDeque<u32>,
+    body_ended: bool,
+    /// Bytes of the body that came before are unread elsewhere, where `at_hand` does not show it.
+    pub(super) body_held: bool,
+    /// An event that the module could not be given at once.
+    again: Option<Event>,
+    pub(super) held: Option<Held>,
+    memory: u64,
+    pub(super) kept: Kept,
+}
+
+/// Why a call that waits can only be given up: the client is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gone;
+
+/// What happened to a call that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Happened {
+    /// Something that the module is to know.
+    Event(Event),
+    /// Bytes of the response went on their way.
+    Moved,
+}
+
+/// Something that the module asked for.
+pub(super) enum Fetch {
+    /// Asked, not begun.
+    Wanted(Bytes),
+    /// Begun.
+    Begun,
+    /// Over.
+    Over {
+        /// The status; 0 if there was no answer.
+        status: u16,
+        /// What the module has not read.
+        bytes: Bytes,
+    },
+}
+
+impl Call {
+    /// A call for a request.
+    pub fn new(identity: Arc<Identity>, worker: usize, request: Request, len_max: usize) -> Call {
+        Call {
+            identity,
+            worker,
+            request,
+            at_hand: Bytes::new(),
+            outgoing: Outgoing::new(len_max),
+            timer_set_ms: None,
+            fetches: Vec::new(),
+            over: VecDeque::new(),
+            body_ended: false,
+            body_held: false,
+            again: None,
+            held: None,
+            memory: 0,
+            kept: None,
+        }
+    }
+
+    /// Has a stream wait in a spool if its client takes it slowly.
+    pub(super) fn with_spools(mut self, spools: Option<Arc<Spools>>) -> Call {
+        self.outgoing = self.outgoing.with_spools(spools);
+        self
+    }
+
+    /// The module's name and settings.
+    pub fn identity(&self) -> &Arc<Identity> {
+        &self.identity
+    }
+
+    /// The request.
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// The worker that the request came to.
+    pub fn worker(&self) -> usize {
+        self.worker
+    }
+
+    /// The response, complete.
+    pub(super) fn take_response(&mut self) -> Response {
+        self.outgoing.take_response()
+    }
+
+    /// What happened, of all that needs no runtime to happen.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Happened, Gone>> {
+        if let Some(event) = self.again.take() {
+            return Poll::Ready(Ok(Happened::Event(event)));
+        }
+        if let Some(number) = self.over.pop_front() {
+            return Poll::Ready(Ok(Happened::Event(Event::Fetched(number))));
+        }
+        if let Poll::Ready(progress) = self.outgoing.poll_room(context) {
+            return Poll::Ready(match progress {
+                Ok(Progress::Moved) => Ok(Happened::Moved),
+                Ok(Progress::Room) => Ok(Happened::Event(Event::Room)),
+                Err(_) => Err(Gone),
+            });
+        }
+        let used = self.held.as_ref().map(|held| held.poll_used(context));
+        if let Some(Poll::Ready(())) = used {
+            return Poll::Ready(Ok(Happened::Event(Event::Continued)));
+        }
+        self.poll_body(context).map_ok(Happened::Event)
+    }
+
+    /// Has an event come once more.
+    pub(super) fn again(&mut self, event: Event) {
+        self.again = Some(event);
+    }
+
+    /// The next part of the body, once the module has read the one before it.
+    fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, Gone>> {
+        if self.body_ended || self.body_held || !self.at_hand.is_empty() {
+            return Poll::Pending;
+        }
+        let part = match &self.request.body.stream {
+            Some(stream) => ready!(stream.poll_next(context)),
+            None => Part::End,
+        };
+        Poll::Ready(match part {
+            Part::Bytes(bytes) => {
+                let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                self.at_hand = bytes;
+                Ok(Event::Body(len))
+            }
+            Part::End => {
+                self.body_ended = true;
+                Ok(Event::BodyEnd)
+            }
+            Part::Cut => Err(Gone),
+        })
+    }
+
+    /// A fetch is over.
+    pub(super) fn fetch_over(&mut self, number: u32, status: u16, bytes: Bytes) {
+        self.fetches[number as usize - 1] = Fetch::Over { status, bytes };
+        self.over.push_back(number);
+    }
+
+    fn source(&mut self, from: u32) -> Option<&mut Bytes> {
+        let Some(index) = from.checked_sub(1) else {
+            return Some(&mut self.at_hand);
+        };
+        match self.fetches.get_mut(index as usize) {
+            Some(Fetch::Over { bytes, .. }) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// `good`, or a line in the log that says what was refused.
+    fn accept(&self, good: bool, refused: &str) -> bool {
+        if !good {
+            self.identity.log(Level::Warn, refused);
+        }
+        good
+    }
+}
+
+impl Host for Call {
+    fn get(&self, what: What, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let request = &self.request;
+        let value: &[u8] = match what {
+            What::Method => request.method.as_str().as_bytes(),
+            What::Target => request.target(),
+            What::Path => request.path(),
+            What::Query => request.query()?,
+            What::Host => request.host(),
+            What::Peer => return Some(Cow::Owned(request.peer.to_string().into_bytes())),
+            What::Field => request.field(std::str::from_utf8(name).ok()?)?,
+            What::Cookie => parts::cookie(request.fields(), name)?,
+            What::Parameter => return parts::parameter(request.query()?, name),
+            What::Fields => request.lines(),
+            What::Root => request.root.as_os_str().as_encoded_bytes(),
+            What::Setting => return self.identity.setting(name),
+            What::Worker => return Some(Cow::Owned(self.worker.to_string().into_bytes())),
+        };
+        Some(Cow::Borrowed(value))
+    }
+
+    fn read(&mut self, from: u32, buf: &mut [u8]) -> usize {
+        let Some(source) = self.source(from) else {
+            return 0;
+        };
+        let len = source.len().min(buf.len());
+        source.copy_to_slice(&mut buf[..len]);
+        len
+    }
+
+    fn left(&self, from: u32) -> usize {
+        let Some(index) = from.checked_sub(1) else {
+            return self.at_hand.len();
+        };
+        match self.fetches.get(index as usize) {
+            Some(Fetch::Over { bytes, .. }) => bytes.len(),
+            _ => 0,
+        }
+    }
+
+    fn status(&mut self, status: u32) -> bool {
+        let found = u16::try_from(status)
+            .ok()
+            .filter(|code| (200..600).contains(code));
+        let found = found.and_then(Status::new);
+        let good = found.is_some_and(|status| self.outgoing.status(status));
+        self.accept(
+            good,
+            "a status must be 200 to 599, and set before the first flush",
+        )
+    }
+
+    fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let good = self.outgoing.field(name, value);
+        self.accept(
+            good,
+            "a field needs a token for a name and a value without control characters, there are at \
+             most 128 of them, and none after the first flush",
+        )
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Sent {
+        let sent = self.outgoing.send(bytes);
+        self.accept(
+            sent != Sent::Refused,
+            "the response holds too many bytes; flush, and wait for room when send says so",
+        );
+        sent
+    }
+
+    fn send_stored(&mut self, path: &[u8]) -> bool {
+        let good = parts::is_path(path) && self.outgoing.send_stored(path);
+        self.accept(
+            good,
+            "a stored object needs a path without dot segments, comes once, and not after a flush",
+        )
+    }
+
+    fn flush(&mut self) -> bool {
+        let good = self.outgoing.flush();
+        self.accept(
+            good,
+            "a response with a stored object is sent whole: it cannot be flushed",
+        )
+    }
+
+    fn timer(&mut self, after_ms: u32) {
+        self.timer_set_ms = Some(after_ms);
+    }
+
+    fn fetch(&mut self, target: &[u8]) -> Option<u32> {
+        let good = self.fetches.len() < FETCHES_MAX
+            && (parts::is_path(target) || target.starts_with(b"http://"));
+        let refused =
+            "a fetch needs a path of the site or an http:// URL, and a call has at most 16";
+        if !self.accept(good, refused) {
+            return None;
+        }
+        self.fetches
+            .push(Fetch::Wanted(Bytes::copy_from_slice(target)));
+        let number = u32::try_from(self.fetches.len()).expect("at most 16");
+        // What is in memory comes at once, without a way through the runtime.
+        if target.starts_with(b"/")
+            && let Some(bytes) = self.request.objects.now(target)
+        {
+            self.fetch_over(number, 200, bytes);
+        }
+        Some(number)
+    }
+
+    fn fetched(&self, number: u32) -> Option<u16> {
+        match self.fetches.get(number.checked_sub(1)? as usize)? {
+            Fetch::Over { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.held.get_or_insert_with(Held::new).ticket()
+    }
+
+    fn log(&self, level: Level, text: &str) {
+        self.identity.log(level, text);
+    }
+
+    fn now_ms(&self) -> u64 {
+        now_ms()
+    }
+
+    fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    fn set_memory(&mut self, memory: u64) {
+        self.memory = memory;
+    }
+}

@@ -1,0 +1,126 @@
+//! Fetches of modules: what the site has for a path, or what another server answers to a GET.
+//!
+//! The client is hyper's, which keeps connections open and knows HTTP; it follows no redirects.
+
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Uri;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use lowroad_config::Destination;
+use lowroad_handler::Request;
+use lowroad_module::Level;
+
+use super::identity::Identity;
+use super::run::Limits;
+
+/// Where URLs lead that name no port.
+const PORT: u16 = 80;
+/// Connections to one server that are kept open.
+const IDLE_MAX: usize = 8;
+
+static CLIENT: LazyLock<Client<HttpConnector, Empty<Bytes>>> = LazyLock::new(|| {
+    Client::builder(TokioExecutor::new())
+        .pool_max_idle_per_host(IDLE_MAX)
+        .pool_timer(TokioTimer::new())
+        .build_http()
+});
+
+/// A fetch under way: a status, 0 if there was no answer, and bytes.
+pub type Fetching = Pin<Box<dyn Future<Output = (u16, Bytes)> + Send>>;
+
+/// Begins to get a path of the request's site, or an `http://` URL of a server that the module may
+/// ask: else whoever it is that chooses URLs could have the server ask what only it can reach.
+pub fn fetch(identity: &Identity, request: &Request, target: &Bytes, limits: &Limits) -> Fetching {
+    if target.starts_with(b"/") {
+        let loading = request.objects.load(target);
+        return Box::pin(async {
+            match loading.await {
+                Some(bytes) => (200, bytes),
+                None => (404, Bytes::new()),
+            }
+        });
+    }
+    let url = match allowed(&identity.fetch, target) {
+        Ok(url) => url,
+        Err(refused) => {
+            identity.log(Level::Warn, &refused);
+            return Box::pin(ready((0, Bytes::new())));
+        }
+    };
+    let limits = *limits;
+    Box::pin(async move {
+        // So that the module can still answer when another server does not.
+        let limit = Duration::from_millis(limits.timeout_ms / 2);
+        let answer = tokio::time::timeout(limit, get(url, limits.response_len_max)).await;
+        answer.ok().flatten().unwrap_or_default()
+    })
+}
+
+/// The URL, read once: what is compared is what is connected to.
+fn allowed(servers: &[Destination], target: &[u8]) -> Result<Uri, String> {
+    let shown = String::from_utf8_lossy(target);
+    let url = Uri::try_from(target).map_err(|error| format!("{shown} is no URL: {error}"))?;
+    let (host, port) = (
+        url.host().unwrap_or_default(),
+        url.port_u16().unwrap_or(PORT),
+    );
+    if servers.iter().any(|server| server.covers(host, port)) {
+        return Ok(url);
+    }
+    Err(format!(
+        "it may not fetch {shown}: if it should, its [[module]] needs fetch = [\"{host}:{port}\"]"
+    ))
+}
+
+/// What a server answers; `None` if it does not, or with too much.
+async fn get(url: Uri, len_max: usize) -> Option<(u16, Bytes)> {
+    let answer = CLIENT.get(url).await.ok()?;
+    let status = answer.status().as_u16();
+    let body = Limited::new(answer.into_body(), len_max).collect();
+    Some((status, body.await.ok()?.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_listed_is_asked() {
+        let listed = ["api.example.com:80", "*.example.org:8080"]
+            .map(|text| Destination::parse(text).expect("a destination"));
+        for url in [
+            "http://api.example.com/a?b",
+            "http://API.example.com:80/",
+            "http://a.b.example.org:8080/",
+        ] {
+            assert!(allowed(&listed, url.as_bytes()).is_ok(), "{url}");
+        }
+        for url in [
+            "http://127.0.0.1/",
+            "http://169.254.169.254/latest/",
+            "http://[::1]/",
+            "http://api.example.com:81/",
+            "http://api.example.com:80@127.0.0.1/",
+            "http://127.0.0.1#api.example.com",
+            "http://127.0.0.1/?.example.org:8080",
+            "http://127.0.0.1\\.example.org:8080/",
+            "http://example.org:8080/",
+            "http://a.example.org/",
+            "http://",
+            "http:///",
+            "http://:80/",
+        ] {
+            assert!(allowed(&listed, url.as_bytes()).is_err(), "{url}");
+            assert!(allowed(&[], url.as_bytes()).is_err(), "{url}");
+        }
+        let refused = allowed(&[], b"http://127.0.0.1/").expect_err("it is refused");
+        assert!(refused.contains("fetch = [\"127.0.0.1:80\"]"), "{refused}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Modules that are shared libraries, and their replacement while the server runs: a changed file
+//! is loaded beside the old one; new calls go to the new, and the old is closed with its last call.
+//!
+//! What is in the libraries and how they are opened is the affair of `library/loaded.rs`.
+
+mod loaded;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lowroad_engine::file::Stamp;
+use lowroad_engine::file_watch::{self, Version};
+use lowroad_handler::Failure;
+use lowroad_module::Level;
+
+use super::Code;
+use super::call::Call;
+use super::counts::one;
+use super::identity::Identity;
+use super::native::{Calling, Worker};
+use loaded::{Loaded, Started};
+
+/// A library, started for every worker.
+pub struct LibraryCode {
+    path: PathBuf,
+    identity: Arc<Identity>,
+    /// The newest version's state, for each worker.
+    workers: Box<[Mutex<Arc<Worker<Started>>>]>,
+    version: Mutex<Version>,
+    /// States of older versions: kept until nobody uses them, so that they are stopped and closed
+    /// by the watcher and not by a worker.
+    retired: Mutex<Vec<Arc<Worker<Started>>>>,
+}
+
+impl LibraryCode {
+    /// Loads a library and starts it for so many workers; a thread looks for new versions.
+    ///
+    /// # Errors
+    /// A text for the operator: what is wrong with the file, and what to do.
+    pub fn open(
+        path: &Path,
+        identity: &Arc<Identity>,
+        workers: usize,
+    ) -> Result<Arc<LibraryCode>, String> {
+        let code = Arc::new(LibraryCode::load(path, identity, workers)?);
+        let look = |code: &Arc<LibraryCode>| {
+            code.look();
+            true
+        };
+        file_watch::watch("library-watcher", Arc::downgrade(&code), look)
+            .map_err(|error| format!("no thread to watch {}: {error}", path.display()))?;
+        Ok(code)
+    }
+
+    /// The same without the thread: new versions are only looked for by [`LibraryCode::reload`].
+    ///
+    /// # Errors
+    /// As [`LibraryCode::open`].
+    pub fn load(
+        path: &Path,
+        identity: &Arc<Identity>,
+        workers: usize,
+    ) -> Result<LibraryCode, String> {
+        let (stamp, started) = start(path, identity, workers)?;
+        Ok(LibraryCode {
+            path: path.to_path_buf(),
+            identity: identity.clone(),
+            workers: started.into_iter().map(Mutex::new).collect(),
+            version: Mutex::new(Version::of(stamp)),
+            retired: Mutex::default(),
+        })
+    }
+
+    /// Loads the file anew if it is another one than before; says whether it did. Takes long: not
+    /// for workers.
+    ///
+    /// # Errors
+    /// Why the file was not taken; the version before it goes on.
+    pub fn reload(&self) -> Result<bool, String> {
+        let mut version = lock(&self.version);
+        let found = stamp(&self.path)?;
+        if version.is(found) {
+            return Ok(false);
+        }
+        // Not tried again before it changes again.
+        *version = Version::of(found);
+        let counts = &self.identity.counts;
+        let started = start(&self.path, &self.identity, self.workers.len());
+        let (stamp, started) = started.inspect_err(|_| one(&counts.rejected))?;
+        *version = Version::of(stamp);
+        for (worker, started) in self.workers.iter().zip(started) {
+            let old = std::mem::replace(&mut *lock(worker), started);
+            lock(&self.retired).push(old);
+        }
+        one(&counts.reloads);
+        Ok(true)
+    }
+
+    /// Closes older versions whose last call has ended; says how many states are left.
+    pub fn close_old(&self) -> usize {
+        let (old, left) = {
+            let mut retired = lock(&self.retired);
+            let all = std::mem::take(&mut *retired).into_iter();
+            // A state that only this list has gets no more calls.
+            let (old, left): (Vec<_>, Vec<_>) =
+                all.partition(|state| Arc::strong_count(state) == 1);
+            let count = left.len();
+            *retired = left;
+            (old, count)
+        };
+        drop(old);
+        left
+    }
+
+    fn look(&self) {
+        self.close_old();
+        let found = Stamp::at(&self.path).ok();
+        if !lock(&self.version).has_settled(found) {
+            return;
+        }
+        match self.reload() {
+            Ok(false) => {}
+            Ok(true) => self.identity.log(Level::Info, "a new version is loaded"),
+            Err(problem) => {
+                let line = format!("a new version is not taken, the old one goes on: {problem}");
+                self.identity.log(Level::Error, &line);
+            }
+        }
+    }
+}
+
+impl Code for LibraryCode {
+    type Instance = Calling<Started>;
+
+    fn instance(&self, worker: usize, call: Call) -> Result<Calling<Started>, Failure> {
+        let worker = lock(&self.workers[worker % self.workers.len()]).clone();
+        Ok(Calling::new(worker, call))
+    }
+}
+
+type Workers = Vec<Arc<Worker<Started>>>;
+
+fn start(
+    path: &Path,
+    identity: &Arc<Identity>,
+    workers: usize,
+) -> Result<(Stamp, Workers), String> {
+    let stamp = stamp(path)?;
+    let loaded = Loaded::open(path)
+        .map_err(|problem| format!("module {}: {}: {problem}", identity.name, path.display()))?;
+    let loaded = Arc::new(loaded);
+    let start = |worker| {
+        let started = Started::new(&loaded, identity, worker)?;
+        Ok(Arc::new(Worker::new(started)))
+    };
+    let started = (0..workers).map(start).collect::<Result<_, String>>()?;
+    Ok((stamp, started))
+}
+
+fn stamp(path: &Path) -> Result<Stamp, String> {
+    Stamp::at(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,70 @@
+//! Modules that are linked in.
+
+use std::sync::Arc;
+
+use lowroad_handler::Failure;
+use lowroad_module::linked::{Linked, Worker};
+use lowroad_module::{Event, Next};
+
+use super::Code;
+use super::call::Call;
+use super::identity::{Identity, Starting};
+use super::native::{Calling, Worker as Native, WorkerState};
+
+/// A module that is linked in, started for every worker.
+pub struct LinkedCode {
+    workers: Box<[Arc<Native<Started>>]>,
+}
+
+impl LinkedCode {
+    /// Starts it for so many workers.
+    ///
+    /// # Errors
+    /// What the module says when it cannot start.
+    pub fn start(
+        linked: &Linked,
+        identity: &Arc<Identity>,
+        workers: usize,
+    ) -> Result<LinkedCode, String> {
+        let start = |worker| {
+            let module = (linked.start)(&mut Starting::new(identity.clone(), worker))?;
+            Ok(Arc::new(Native::new(Started(Some(module)))))
+        };
+        let workers = (0..workers).map(start).collect::<Result<_, String>>();
+        let workers = workers
+            .map_err(|problem| format!("module {} does not start: {problem}", identity.name))?;
+        Ok(LinkedCode { workers })
+    }
+}
+
+impl Code for LinkedCode {
+    type Instance = Calling<Started>;
+
+    fn instance(&self, worker: usize, call: Call) -> Result<Calling<Started>, Failure> {
+        let worker = &self.workers[worker % self.workers.len()];
+        Ok(Calling::new(worker.clone(), call))
+    }
+}
+
+/// A module started for one worker; there until it is dropped.
+pub struct Started(Option<Box<dyn Worker>>);
+
+impl WorkerState for Started {
+    fn handle(&mut self, call: &mut Call, event: Event) -> Next {
+        let Some(module) = &mut self.0 else {
+            return Next::Failed;
+        };
+        let mut kept = call.kept.take();
+        let next = module.handle(call, &mut kept, event);
+        call.kept = kept;
+        next
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(module) = self.0.take() {
+            module.stop();
+        }
+    }
+}

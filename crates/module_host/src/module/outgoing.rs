@@ -1,0 +1,246 @@
+//! The response that a module makes: held until it is complete, or sent on piece by piece after the
+//! first flush.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use lowroad_engine::stream::{Closed, Sender, stream};
+use lowroad_handler::executor::Executor;
+use lowroad_handler::spool::Spools;
+use lowroad_handler::{Around, Content, Fields, Response};
+use lowroad_http::status::Status;
+use lowroad_module::Sent;
+
+/// Bytes that wait in a stream before its sender is told to wait.
+const STREAM_LEN_MAX: usize = 256 << 10;
+/// Room that a response gets at its first bytes, so that ordinary ones never grow.
+const FIRST_LEN: usize = 2048;
+/// Fields of a response.
+const FIELDS_MAX: usize = 128;
+
+/// A response in the making.
+pub struct Outgoing {
+    status: Status,
+    fields: Fields,
+    /// What the module sent and the stream has not; len() <= len_max.
+    bytes: Vec<u8>,
+    len_max: usize,
+    /// The path of a stored object, and where in `bytes` it stands.
+    stored: Option<(Bytes, usize)>,
+    state: Stage,
+    /// The module was told to wait for room.
+    full: bool,
+    /// Where a stream waits that its client takes slowly; `None`: the module waits.
+    spools: Option<Arc<Spools>>,
+}
+
+enum Stage {
+    /// Everything is held.
+    Held,
+    /// The module flushed; the head is to be sent.
+    Flushed,
+    /// The head is sent.
+    Streaming(Sender),
+}
+
+impl Outgoing {
+    /// One that holds at most so many bytes.
+    pub fn new(len_max: usize) -> Outgoing {
+        Outgoing {
+            status: Status::OK,
+            fields: Fields::new(),
+            bytes: Vec::new(),
+            len_max,
+            stored: None,
+            state: Stage::Held,
+            full: false,
+            spools: None,
+        }
+    }
+
+    /// Has a stream wait in a spool if its client takes it slowly.
+    pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> Outgoing {
+        self.spools = spools;
+        self
+    }
+
+    /// Sets the status; false once the head is made.
+    pub fn status(&mut self, status: Status) -> bool {
+        let good = matches!(self.state, Stage::Held);
+        if good {
+            self.status = status;
+        }
+        good
+    }
+
+    /// Adds a field; false if it is none, or the head is made.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
+        matches!(self.state, Stage::Held)
+            && self.fields.len() < FIELDS_MAX
+            && self.fields.try_push(name, value)
+    }
+
+    /// Appends bytes.
+    pub fn send(&mut self, bytes: &[u8]) -> Sent {
+        if self.bytes.len() + bytes.len() > self.len_max {
+            return Sent::Refused;
+        }
+        let held = matches!(self.state, Stage::Held);
+        // Parts of a stream wait in their own memory, of which only the bytes are counted.
+        if held && self.bytes.capacity() == 0 {
+            self.bytes = Vec::with_capacity(FIRST_LEN.max(bytes.len()));
+        }
+        self.bytes.extend_from_slice(bytes);
+        if held || self.bytes.len() < STREAM_LEN_MAX {
+            return Sent::Room;
+        }
+        self.full = true;
+        Sent::Full
+    }
+
+    /// Puts a stored object here; false if there is one, or the head is made.
+    pub fn send_stored(&mut self, path: &[u8]) -> bool {
+        let good = matches!(self.state, Stage::Held) && self.stored.is_none();
+        if good {
+            self.stored = Some((Bytes::copy_from_slice(path), self.bytes.len()));
+        }
+        good
+    }
+
+    /// Has the head sent; false if there is a stored object.
+    pub fn flush(&mut self) -> bool {
+        let good = self.stored.is_none();
+        if good && matches!(self.state, Stage::Held) {
+            self.state = Stage::Flushed;
+        }
+        good
+    }
+
+    /// Whether nothing was sent or is to be.
+    pub fn is_held(&self) -> bool {
+        matches!(self.state, Stage::Held)
+    }
+
+    /// Whether the head is to be sent now.
+    pub fn is_flushed(&self) -> bool {
+        matches!(self.state, Stage::Flushed)
+    }
+
+    /// Begins to stream: gives the response.
+    pub fn begin_stream(&mut self) -> Response {
+        let (sender, stream) = stream(STREAM_LEN_MAX);
+        self.state = Stage::Streaming(sender);
+        let content = Content::Stream { len: None, stream };
+        self.response(content)
+    }
+
+    /// The complete response, of which nothing was sent.
+    pub fn take_response(&mut self) -> Response {
+        let mut before = std::mem::take(&mut self.bytes);
+        let content = match self.stored.take() {
+            None => Content::Bytes(before.into()),
+            Some((path, at)) => Content::Stored(Box::new(Around {
+                after: before.split_off(at).into(),
+                before: before.into(),
+                path,
+            })),
+        };
+        self.response(content)
+    }
+
+    fn response(&mut self, content: Content) -> Response {
+        Response {
+            status: self.status,
+            fields: std::mem::take(&mut self.fields),
+            content,
+            made_from: None,
+        }
+    }
+
+    /// Takes what the module made since the last time, to be sent by another process.
+    pub fn take(&mut self) -> Taken {
+        let mut before = std::mem::take(&mut self.bytes);
+        let stored = self.stored.take().map(|(path, at)| {
+            let after = before.split_off(at);
+            (path, after)
+        });
+        Taken {
+            status: self.status,
+            fields: std::mem::take(&mut self.fields),
+            before,
+            stored,
+            flushed: self.is_flushed(),
+        }
+    }
+
+    /// Moves bytes into the stream, or finds room for a module that waits for it.
+    ///
+    /// # Errors
+    /// [`Closed`] when nobody takes the bytes any more.
+    pub fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<Progress, Closed>> {
+        let Stage::Streaming(sender) = &self.state else {
+            return Poll::Pending;
+        };
+        if !self.bytes.is_empty() {
+            std::task::ready!(sender.poll_room(context))?;
+            sender.push(std::mem::take(&mut self.bytes).into())?;
+            return Poll::Ready(Ok(Progress::Moved));
+        }
+        if !self.full {
+            return Poll::Pending;
+        }
+        std::task::ready!(sender.poll_room(context))?;
+        self.full = false;
+        Poll::Ready(Ok(Progress::Room))
+    }
+
+    /// Whether the module waits for its client, and need not.
+    pub fn is_stalled(&self) -> bool {
+        let waits = self.full || !self.bytes.is_empty();
+        waits && self.spools.is_some() && matches!(self.state, Stage::Streaming(_))
+    }
+
+    /// From now on what the client does not take waits in a spool. Needs a runtime.
+    pub fn spool(&mut self) {
+        let Some(spools) = self.spools.take() else {
+            return;
+        };
+        self.state = match std::mem::replace(&mut self.state, Stage::Held) {
+            Stage::Streaming(client) => Stage::Streaming(spools.behind(client, &Executor::Runtime)),
+            state => state,
+        };
+    }
+
+    /// Ends the stream with what is left.
+    pub fn end_stream(&mut self) {
+        if let Stage::Streaming(sender) = std::mem::replace(&mut self.state, Stage::Held) {
+            // Whether anybody takes it makes no difference any more.
+            let _ = sender.push(std::mem::take(&mut self.bytes).into());
+            sender.end();
+        }
+    }
+}
+
+/// A part of a response, as the module made it.
+pub struct Taken {
+    /// The status.
+    pub status: Status,
+    /// New fields.
+    pub fields: Fields,
+    /// New bytes of the body.
+    pub before: Vec<u8>,
+    /// The path of a stored object, and what follows it.
+    pub stored: Option<(Bytes, Vec<u8>)>,
+    /// The module flushed, now or before.
+    pub flushed: bool,
+}
+
+/// What became possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Bytes went on their way.
+    Moved,
+    /// There is room for a module that waits for it.
+    Room,
+}

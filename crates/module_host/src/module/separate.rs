@@ -1,0 +1,318 @@
+//! Libraries in a separate process: a crash of a module ends only that process. Its requests under way get 502. A spare
+//! process, started in advance, takes over; if there is none yet, new calls wait for one.
+//!
+//! The process runs the same code over its own calls (`separate/serve.rs`); after each event it
+//! sends what the module said, which is said again to the call here. Nothing is asked back and
+//! forth, so that an event costs one message each way.
+
+mod frame;
+mod process;
+mod restart;
+mod serve;
+mod supervise;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use lowroad_handler::Failure;
+use lowroad_http::status::Status;
+use lowroad_http::version::Version;
+use lowroad_module::{Event, Host, Next, Sent};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot, watch};
+
+use super::call::Call;
+use super::identity::Identity;
+use super::run::Limits;
+use super::{Code, Instance};
+use frame::{Handled, Head, ToModule};
+use process::{Connection, Process, Spawn};
+pub use serve::serve;
+
+/// A library in a process of its own.
+pub struct SeparateCode(Arc<Shared>);
+
+/// State shared by the calls and the supervisor of the processes.
+pub(in crate::module) struct Shared {
+    identity: Arc<Identity>,
+    library: PathBuf,
+    workers: usize,
+    response_len_max: usize,
+    command: Spawn,
+    service: watch::Sender<ModuleService>,
+    last_call: AtomicU64,
+    /// Notified when the module is no longer used.
+    ended: Notify,
+}
+
+/// Whether a process accepts calls.
+#[derive(Clone)]
+enum ModuleService {
+    /// This process does.
+    Up(Arc<Connection>),
+    /// One is starting: calls wait for it.
+    Starting,
+    /// The last one failed to start, and the next attempt is later: calls fail at once.
+    Down,
+}
+
+impl Shared {
+    /// Waits for a process other than `dead` that accepts calls.
+    async fn connection(&self, dead: Option<Arc<Connection>>) -> Result<Arc<Connection>, Failure> {
+        let is_dead =
+            |it: &Arc<Connection>| dead.as_ref().is_some_and(|dead| Arc::ptr_eq(it, dead));
+        let mut service = self.service.subscribe();
+        let known = service.wait_for(|service| match service {
+            ModuleService::Up(connection) => !is_dead(connection),
+            ModuleService::Starting => false,
+            ModuleService::Down => true,
+        });
+        match known.await.as_deref() {
+            Ok(ModuleService::Up(connection)) => Ok(connection.clone()),
+            _ => Err(self.down()),
+        }
+    }
+
+    fn down(&self) -> Failure {
+        let name = &self.identity.name;
+        let detail = format!("module {name}: its process does not start; it is tried again soon");
+        Failure::new(Status::SERVICE_UNAVAILABLE, detail)
+    }
+}
+
+impl SeparateCode {
+    /// Starts the process and the library in it, for so many workers, and waits for that. `command`
+    /// gives a program that calls [`serve`] with its standard input.
+    ///
+    /// # Errors
+    /// A text for the operator: what is wrong with the process or the library.
+    pub fn open(
+        library: &Path,
+        identity: &Arc<Identity>,
+        workers: usize,
+        runtime: &Handle,
+        command: impl Fn() -> Command + Send + Sync + 'static,
+    ) -> Result<SeparateCode, String> {
+        let shared = Arc::new(Shared {
+            identity: identity.clone(),
+            library: library.to_path_buf(),
+            workers,
+            response_len_max: Limits::default().response_len_max,
+            command: Box::new(command),
+            service: watch::Sender::new(ModuleService::Starting),
+            last_call: AtomicU64::new(0),
+            ended: Notify::new(),
+        });
+        let process = Process::start(&shared)?;
+        let connection = process.connection.clone();
+        shared.service.send_replace(ModuleService::Up(connection));
+        runtime.spawn(supervise::supervise(shared.clone(), process));
+        Ok(SeparateCode(shared))
+    }
+}
+
+/// Ends the module's processes, since the module is no longer used.
+impl Drop for SeparateCode {
+    fn drop(&mut self) {
+        self.0.ended.notify_one();
+    }
+}
+
+impl Code for SeparateCode {
+    type Instance = Remote;
+
+    fn instance(&self, worker: usize, call: Call) -> Result<Remote, Failure> {
+        let shared = &self.0;
+        let connection = match &*shared.service.borrow() {
+            ModuleService::Up(connection) => Some(connection.clone()),
+            ModuleService::Starting => None,
+            ModuleService::Down => return Err(shared.down()),
+        };
+        Ok(Remote {
+            shared: shared.clone(),
+            connection,
+            number: shared.last_call.fetch_add(1, Relaxed),
+            worker: worker % shared.workers,
+            call,
+            asked: false,
+            waits: false,
+        })
+    }
+}
+
+/// A call that a process has, or will have once it has started.
+pub struct Remote {
+    shared: Arc<Shared>,
+    connection: Option<Arc<Connection>>,
+    number: u64,
+    worker: usize,
+    call: Call,
+    /// An event was sent, and no answer came yet.
+    asked: bool,
+    /// The module is to hear of the call's end.
+    waits: bool,
+}
+
+impl Instance for Remote {
+    fn call(&mut self) -> &mut Call {
+        &mut self.call
+    }
+
+    /// The module is stuck, and with it all other calls of its worker.
+    fn late(&mut self) {
+        if let Some(connection) = self.connection.as_ref().filter(|_| self.asked) {
+            connection.kill();
+        }
+    }
+
+    async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
+        let message = self.message(event);
+        let reply = self.ask(event, &message).await?;
+        self.waits = true;
+        self.asked = true;
+        let reply = match reply {
+            Some(reply) => reply.await.ok(),
+            None => None,
+        };
+        self.asked = false;
+        let Some(handled) = reply else {
+            self.waits = false;
+            return Err(self.died());
+        };
+        let next = Next::from_number(handled.next);
+        self.waits = next == Next::Wait;
+        match self.replay(&handled) {
+            true => Ok(next),
+            false => Ok(Next::Failed),
+        }
+    }
+}
+
+impl Remote {
+    /// Sends an event. The first event goes to the next process if the last one is dead, since that has seen nothing of
+    /// the call. `None`: the process that has the call is dead.
+    async fn ask(
+        &mut self,
+        event: Event,
+        message: &ToModule,
+    ) -> Result<Option<oneshot::Receiver<Box<Handled>>>, Failure> {
+        loop {
+            let dead = match &self.connection {
+                Some(connection) => match connection.ask(self.number, message) {
+                    Some(reply) => return Ok(Some(reply)),
+                    None if event != Event::Request || !connection.is_closed() => return Ok(None),
+                    None => self.connection.take(),
+                },
+                None => None,
+            };
+            self.connection = Some(self.shared.connection(dead).await?);
+        }
+    }
+
+    fn message(&mut self, event: Event) -> ToModule {
+        let (call, worker) = (self.number, self.worker);
+        if event == Event::Request {
+            let head = Box::new(head(&self.call));
+            return ToModule::Request { call, worker, head };
+        }
+        let (status, bytes) = match event {
+            Event::Body(_) => (0, self.all(0)),
+            Event::Fetched(number) => {
+                let status = self.call.fetched(number).unwrap_or(0);
+                (status, self.all(number))
+            }
+            _ => (0, Vec::new()),
+        };
+        let (event, number) = event.to_numbers();
+        ToModule::Event {
+            call,
+            worker,
+            event,
+            number,
+            status,
+            bytes,
+        }
+    }
+
+    fn all(&mut self, from: u32) -> Vec<u8> {
+        let mut bytes = vec![0; self.call.left(from)];
+        self.call.read(from, &mut bytes);
+        bytes
+    }
+
+    /// Says to the call what the module said; false if the response became too long.
+    fn replay(&mut self, handled: &Handled) -> bool {
+        let call = &mut self.call;
+        if call.outgoing.is_held() {
+            call.status(u32::from(handled.status));
+        }
+        for (name, value) in &handled.fields {
+            call.field(name.as_bytes(), value);
+        }
+        if handled.flushed && call.outgoing.is_held() {
+            call.flush();
+        }
+        let mut good = handled.before.is_empty() || call.send(&handled.before) != Sent::Refused;
+        if let Some((path, after)) = &handled.stored {
+            call.send_stored(path);
+            good &= call.send(after) != Sent::Refused;
+        }
+        if let Some(after_ms) = handled.timer_ms {
+            call.timer(after_ms);
+        }
+        for target in &handled.fetches {
+            call.fetch(target);
+        }
+        // By the ticket, a call that waits hears too of the death of the process.
+        if self.waits
+            && call.held.is_none()
+            && let Some(connection) = &self.connection
+        {
+            connection.ticket(self.number, call.ticket().number());
+        }
+        call.body_held = handled.body_held;
+        good
+    }
+
+    fn died(&self) -> Failure {
+        let name = &self.call.identity().name;
+        let detail = format!("module {name}: its process died, or was ended as it did not answer");
+        Failure::new(Status::BAD_GATEWAY, detail)
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        let (event, number) = Event::Gone.to_numbers();
+        let gone = ToModule::Event {
+            call: self.number,
+            worker: self.worker,
+            event,
+            number,
+            status: 0,
+            bytes: Vec::new(),
+        };
+        connection.forget(self.number, self.waits.then_some(&gone));
+    }
+}
+
+fn head(call: &Call) -> Head {
+    let request = call.request();
+    Head {
+        method: request.method.as_str().to_string(),
+        http10: request.version == Version::Http10,
+        target: request.target().to_vec(),
+        path: request.path().to_vec(),
+        query: request.query().map(|query| query.to_vec().into()),
+        host: request.host().to_vec(),
+        lines: request.lines().to_vec(),
+        peer: request.peer,
+        local: request.local,
+        root: request.root.to_path_buf(),
+    }
+}

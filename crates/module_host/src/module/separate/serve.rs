@@ -1,0 +1,288 @@
+//! The process of a module: one thread that reads what the server says, and one for each worker
+//! that calls the library. It ends when the server does, or says no more.
+
+use std::collections::HashMap;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+use bytes::{Bytes, BytesMut};
+use lowroad_handler::{Body, Loading, Objects, Request};
+use lowroad_http::method::Method;
+use lowroad_http::version::Version;
+use lowroad_module::{Event, Host, Next};
+
+use super::super::call::{Call, Fetch};
+use super::super::identity::Identity;
+use super::super::library::LibraryCode;
+use super::super::{Code, Instance};
+use super::frame::{self, Handled, Head, ToModule, ToServer};
+
+type Calling = <LibraryCode as Code>::Instance;
+
+/// Serves a module over a socket until its other end is closed.
+///
+/// # Errors
+/// What is wrong with the socket or what comes out of it.
+pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
+    let out = Out(Arc::new(Mutex::new(socket.try_clone()?)));
+    let ToModule::Start {
+        name,
+        library,
+        settings,
+        workers,
+        response_len_max,
+    } = frame::read(&mut socket)?
+    else {
+        return Err(std::io::Error::other("the first message must be the start"));
+    };
+    let lines = out.clone();
+    let sink = Box::new(move |level, text: &str| {
+        let (level, text) = (level as u32, text.to_string());
+        lines.send(&ToServer::Line { level, text });
+    });
+    let identity = Arc::new(Identity::with_sink(&name, settings, sink));
+    let code = match LibraryCode::open(&library, &identity, workers) {
+        Ok(code) => code,
+        Err(problem) => {
+            out.send(&ToServer::Started(Err(problem)));
+            return Ok(());
+        }
+    };
+    out.send(&ToServer::Started(Ok(())));
+    let threads: Vec<_> = (0..workers)
+        .map(|number| {
+            let worker = Worker {
+                number,
+                code: code.clone(),
+                identity: identity.clone(),
+                response_len_max,
+                out: out.clone(),
+                calls: HashMap::new(),
+            };
+            let (sender, receiver) = channel();
+            thread::spawn(move || worker.run(&receiver));
+            sender
+        })
+        .collect();
+    distribute(&mut socket, &threads)
+}
+
+/// Gives every message to its worker's thread. A thread that is stuck does not keep this one from
+/// seeing the end.
+fn distribute(socket: &mut UnixStream, threads: &[Sender<ToModule>]) -> std::io::Result<()> {
+    loop {
+        let message: ToModule = match frame::read(socket) {
+            Ok(message) => message,
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let worker = match &message {
+            ToModule::Start { .. } => continue,
+            ToModule::Request { worker, .. } | ToModule::Event { worker, .. } => *worker,
+        };
+        // A thread that is gone has panicked, and its calls time out.
+        let _ = threads[worker % threads.len()].send(message);
+    }
+}
+
+/// Where all threads write.
+#[derive(Clone)]
+struct Out(Arc<Mutex<UnixStream>>);
+
+impl Out {
+    fn send(&self, message: &ToServer) {
+        let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if frame::write(&mut *socket, message).is_err() {
+            // The reader sees it, and the process ends.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+struct Worker {
+    number: usize,
+    code: Arc<LibraryCode>,
+    identity: Arc<Identity>,
+    response_len_max: usize,
+    out: Out,
+    calls: HashMap<u64, Calling>,
+}
+
+impl Worker {
+    fn run(mut self, messages: &Receiver<ToModule>) {
+        while let Ok(message) = messages.recv() {
+            match message {
+                ToModule::Start { .. } => {}
+                ToModule::Request { call, head, .. } => {
+                    let request = request(*head);
+                    let made = Call::new(
+                        self.identity.clone(),
+                        self.number,
+                        request,
+                        self.response_len_max,
+                    );
+                    if let Ok(calling) = self.code.instance(self.number, made) {
+                        self.calls.insert(call, calling);
+                        self.handle(call, Event::Request);
+                    }
+                }
+                ToModule::Event {
+                    call,
+                    event,
+                    number,
+                    status,
+                    bytes,
+                    ..
+                } => self.event(
+                    call,
+                    Event::from_numbers(event, number),
+                    status,
+                    bytes.into(),
+                ),
+            }
+        }
+    }
+
+    fn event(&mut self, number: u64, event: Option<Event>, status: u16, bytes: Bytes) {
+        let Some((calling, event)) = self.calls.get_mut(&number).zip(event) else {
+            return;
+        };
+        let call = calling.call();
+        match event {
+            // The instance tells the module when it is dropped.
+            Event::Gone => return drop(self.calls.remove(&number)),
+            Event::Body(_) => {
+                let mut at_hand = BytesMut::from(&call.at_hand[..]);
+                at_hand.extend_from_slice(&bytes);
+                call.at_hand = at_hand.freeze();
+            }
+            Event::Fetched(fetch) => {
+                if let Some(place) = call.fetches.get_mut((fetch as usize).wrapping_sub(1)) {
+                    *place = Fetch::Over { status, bytes };
+                }
+            }
+            Event::Continued => {
+                // All uses up to now are one event.
+                let mut context = Context::from_waker(Waker::noop());
+                let held = call.held.as_ref();
+                let _ = held.map(|held| held.poll_used(&mut context));
+            }
+            _ => {}
+        }
+        self.handle(number, event);
+    }
+
+    fn handle(&mut self, number: u64, event: Event) {
+        let Some(calling) = self.calls.get_mut(&number) else {
+            return;
+        };
+        let next = match calling.now(event) {
+            Some(Ok(next)) => next,
+            _ => Next::Failed,
+        };
+        let handled = Box::new(take(calling.call(), next));
+        self.out.send(&ToServer::Handled {
+            call: number,
+            handled,
+        });
+        if next != Next::Wait {
+            self.calls.remove(&number);
+        } else if let Some(held) = &calling.call().held {
+            let waker = Waker::from(Arc::new(Continue {
+                call: number,
+                out: self.out.clone(),
+            }));
+            if let Poll::Ready(()) = held.poll_used(&mut Context::from_waker(&waker)) {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// Tells the server that a call's ticket was used.
+struct Continue {
+    call: u64,
+    out: Out,
+}
+
+impl Wake for Continue {
+    fn wake(self: Arc<Self>) {
+        self.out.send(&ToServer::Continued { call: self.call });
+    }
+}
+
+/// What the module said and asked for since the last event.
+fn take(call: &mut Call, next: Next) -> Handled {
+    let taken = call.outgoing.take();
+    let wanted = call.fetches.iter_mut().filter_map(|fetch| match fetch {
+        Fetch::Wanted(target) => {
+            let target = target.to_vec().into();
+            *fetch = Fetch::Begun;
+            Some(target)
+        }
+        _ => None,
+    });
+    let fields = taken.fields.iter();
+    Handled {
+        fetches: wanted.collect(),
+        next: next.to_number(),
+        status: taken.status.code(),
+        fields: fields
+            .map(|(name, value)| (name.into(), value.to_vec().into()))
+            .collect(),
+        before: taken.before,
+        stored: taken
+            .stored
+            .map(|(path, after)| (path.to_vec().into(), after.into())),
+        flushed: taken.flushed,
+        timer_ms: call.timer_set_ms.take(),
+        body_held: call.left(0) > 0,
+    }
+}
+
+fn request(head: Head) -> Request {
+    let query = head.query.as_ref().map(|query| &query[..]);
+    let query_len = query.map_or(0, |query| query.len() + 1);
+    let raw_path = &head.target[..head.target.len().saturating_sub(query_len)];
+    Request {
+        method: Method::parse(head.method.as_bytes()).unwrap_or(Method::Get),
+        version: if head.http10 {
+            Version::Http10
+        } else {
+            Version::Http11
+        },
+        head: lowroad_handler::request::Head::new(
+            (raw_path, query),
+            &head.path,
+            &head.host,
+            &head.lines,
+        ),
+        peer: head.peer,
+        peer_port: 0,
+        local: head.local,
+        secured: None,
+        forwarded: None,
+        root: head.root.into(),
+        objects: Arc::new(Elsewhere),
+        body: Body::none(),
+        interims: Default::default(),
+        extra: Default::default(),
+    }
+}
+
+/// The server has the objects; it is asked for them by fetches.
+struct Elsewhere;
+
+impl Objects for Elsewhere {
+    fn now(&self, _: &[u8]) -> Option<Bytes> {
+        None
+    }
+
+    fn load(&self, _: &[u8]) -> Loading {
+        Box::pin(std::future::ready(None))
+    }
+}

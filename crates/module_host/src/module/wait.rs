@@ -1,0 +1,140 @@
+//! What a call waits for once it is on the runtime: all that [`Call`] waits for by itself, and
+//! timers, fetches and the time limit.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lowroad_handler::spool::STALL;
+use lowroad_module::Event;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use super::call::{Call, Fetch, Gone, Happened};
+use super::fetch::{Fetching, fetch};
+use super::run::Limits;
+
+/// The shortest timer, so that others have their turn.
+const TIMER_MS_MIN: u64 = 1;
+
+/// Why a call that waits is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The client is gone.
+    Gone,
+    /// Nothing that counts happened for too long.
+    Late,
+}
+
+/// Timers and fetches of one call.
+pub struct Wait {
+    limits: Limits,
+    timer: Option<Pin<Box<Sleep>>>,
+    deadline: Pin<Box<Sleep>>,
+    /// Until when the client may take nothing before it gets a spool.
+    stall: Option<Pin<Box<Sleep>>>,
+    fetching: Vec<(u32, Fetching)>,
+}
+
+impl Wait {
+    /// Begins to wait; needs the runtime.
+    pub fn new(limits: Limits) -> Wait {
+        Wait {
+            limits,
+            timer: None,
+            deadline: Box::pin(sleep_until(after(limits.timeout_ms))),
+            stall: None,
+            fetching: Vec::new(),
+        }
+    }
+
+    /// Waits for what the module is to know next.
+    ///
+    /// # Errors
+    /// [`End`], when there will be nothing.
+    pub async fn event(&mut self, call: &mut Call) -> Result<Event, End> {
+        poll_fn(|context| self.poll(call, context)).await
+    }
+
+    /// How long the module may have for one event.
+    pub fn limit(&self) -> Duration {
+        Duration::from_millis(self.limits.timeout_ms)
+    }
+
+    fn poll(&mut self, call: &mut Call, context: &mut Context<'_>) -> Poll<Result<Event, End>> {
+        self.begin(call);
+        loop {
+            self.poll_fetches(call, context);
+            match call.poll(context) {
+                Poll::Ready(Ok(Happened::Moved)) => self.progress(),
+                Poll::Ready(Ok(Happened::Event(event))) => {
+                    if matches!(event, Event::Body(_) | Event::BodyEnd) {
+                        self.progress();
+                    }
+                    return Poll::Ready(Ok(event));
+                }
+                Poll::Ready(Err(Gone)) => return Poll::Ready(Err(End::Gone)),
+                Poll::Pending if self.poll_stall(call, context) => call.outgoing.spool(),
+                Poll::Pending => break,
+            }
+        }
+        if self
+            .timer
+            .as_mut()
+            .is_some_and(|timer| timer.as_mut().poll(context).is_ready())
+        {
+            self.timer = None;
+            return Poll::Ready(Ok(Event::Timer));
+        }
+        self.deadline
+            .as_mut()
+            .poll(context)
+            .map(|()| Err(End::Late))
+    }
+
+    /// Whether the client has taken nothing for so long that it gets a spool.
+    fn poll_stall(&mut self, call: &Call, context: &mut Context<'_>) -> bool {
+        if !call.outgoing.is_stalled() {
+            self.stall = None;
+            return false;
+        }
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(STALL)));
+        stall.as_mut().poll(context).is_ready()
+    }
+
+    /// Begins what the module asked for since the last look.
+    fn begin(&mut self, call: &mut Call) {
+        if let Some(after_ms) = call.timer_set_ms.take() {
+            let until = after(u64::from(after_ms).max(TIMER_MS_MIN));
+            self.timer = Some(Box::pin(sleep_until(until)));
+        }
+        let identity = call.identity().clone();
+        for (number, asked) in (1..).zip(&mut call.fetches) {
+            if let Fetch::Wanted(target) = asked {
+                let future = fetch(&identity, &call.request, target, &self.limits);
+                self.fetching.push((number, future));
+                *asked = Fetch::Begun;
+            }
+        }
+    }
+
+    fn poll_fetches(&mut self, call: &mut Call, context: &mut Context<'_>) {
+        self.fetching
+            .retain_mut(|(number, fetching)| match fetching.as_mut().poll(context) {
+                Poll::Ready((status, bytes)) => {
+                    call.fetch_over(*number, status, bytes);
+                    false
+                }
+                Poll::Pending => true,
+            });
+    }
+
+    /// The client gave or took something: its time begins anew.
+    fn progress(&mut self) {
+        self.deadline.as_mut().reset(after(self.limits.timeout_ms));
+    }
+}
+
+fn after(wait_ms: u64) -> Instant {
+    Instant::now() + Duration::from_millis(wait_ms)
+}

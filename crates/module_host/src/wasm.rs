@@ -1,0 +1,179 @@
+//! WebAssembly modules: code that cannot do harm. It traps, loops or allocates without end, and the
+//! request gets 500; nothing else happens.
+//!
+//! [`Runtime`] is what all modules share, `file` has a module's newest version, `code` is one
+//! version, and `instance` is it at work: a new one for each request, or one that was put back to
+//! how it started (`snapshot`), or (`keep`) one for each worker as it is. What a call is, and how it waits, is [`crate::module`]'s.
+
+mod changes;
+mod code;
+mod counts;
+mod file;
+mod guest;
+mod host;
+mod instance;
+mod kept;
+mod memory;
+mod problem;
+mod resting;
+mod runtime;
+mod share;
+mod snapshot;
+mod ticker;
+mod wasi;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lowroad_config::schema::{Module, ModuleCode};
+use lowroad_handler::Failure;
+use lowroad_log::Logger;
+use lowroad_module::{Event, Next};
+use wasmtime::Store;
+
+use crate::module::{self, Call, Identity, Opened, Ready};
+pub use counts::Counts;
+use file::File;
+use guest::Guest;
+use instance::Fresh;
+use kept::{Keeper, Kept};
+use resting::Resting;
+pub use runtime::{Limits, Runtime};
+
+/// The version of the module interface that is spoken here.
+const ABI: u32 = lowroad_module::abi::ABI;
+
+/// A module's own limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Bytes of memory for an instance.
+    pub memory_len_max: u64,
+    /// How long an instance may compute without a pause, in milliseconds.
+    pub compute_ms_max: u64,
+    /// Each worker uses one instance for one request after the other, until it traps; otherwise
+    /// each request has a new one.
+    pub keep: bool,
+}
+
+/// The code of a WebAssembly module.
+pub struct Wasm {
+    shared: Arc<Shared>,
+    keeper: Option<Keeper>,
+}
+
+/// What all instances of a module share.
+struct Shared {
+    runtime: Arc<Runtime>,
+    identity: Arc<Identity>,
+    file: Arc<File>,
+    own: Own,
+    resting: Resting,
+}
+
+impl Shared {
+    fn store(&self) -> Store<Guest> {
+        let own = &self.own;
+        Guest::store(&self.runtime, own.memory_len_max, own.compute_ms_max)
+    }
+}
+
+impl Wasm {
+    /// Compiles a module's file and tries it; takes long. Later versions of the file are taken by
+    /// themselves.
+    ///
+    /// # Errors
+    /// A text for the operator: which file, what is wrong with it, and what to do.
+    pub fn open(
+        runtime: &Arc<Runtime>,
+        path: &Path,
+        identity: Arc<Identity>,
+        own: Own,
+        workers: usize,
+    ) -> Result<Wasm, String> {
+        let file = File::open(runtime, path, own.memory_len_max, &identity)?;
+        let shared = Arc::new(Shared {
+            runtime: runtime.clone(),
+            identity,
+            file,
+            own,
+            resting: Resting::new(workers),
+        });
+        let keeper = own.keep.then(|| Keeper::new(workers));
+        Ok(Wasm { shared, keeper })
+    }
+}
+
+/// Opens the module of a configuration.
+///
+/// # Errors
+/// A text for the operator, also when the module is of another kind.
+pub fn open(
+    runtime: &Arc<Runtime>,
+    module: &Module,
+    workers: usize,
+    logger: Option<Logger>,
+) -> Result<Box<dyn Opened>, String> {
+    let ModuleCode::Wasm(path) = &module.code else {
+        return Err(format!("module {} is not WebAssembly", module.name));
+    };
+    let identity = Arc::new(Identity::of(module, logger));
+    let own = Own {
+        memory_len_max: module.memory_len_max,
+        compute_ms_max: module.compute_ms_max,
+        keep: module.keep,
+    };
+    let code = Wasm::open(runtime, path, identity.clone(), own, workers)
+        .map_err(|problem| format!("module {}: {problem}", module.name))?;
+    let code = Arc::new(code);
+    Ok(Box::new(Ready { code, identity }))
+}
+
+/// Whether the module of a configuration can be used, without a server; `Ok` for those of other kinds.
+///
+/// # Errors
+/// As [`open`].
+pub fn check(runtime: &Arc<Runtime>, module: &Module) -> Result<(), String> {
+    match &module.code {
+        ModuleCode::Wasm(path) => file::check(runtime, path, module.memory_len_max)
+            .map_err(|problem| format!("module {}: {problem}", module.name)),
+        _ => Ok(()),
+    }
+}
+
+impl module::Code for Wasm {
+    type Instance = Instance;
+
+    fn instance(&self, worker: usize, call: Call) -> Result<Instance, Failure> {
+        counts::one(&self.shared.runtime.counts.requests);
+        Ok(match &self.keeper {
+            None => Instance::Fresh(Fresh::new(&self.shared, call)),
+            Some(keeper) => Instance::Kept(Box::new(keeper.call(&self.shared, worker, call))),
+        })
+    }
+}
+
+/// An instance with one call.
+pub enum Instance {
+    /// Made for it.
+    #[doc(hidden)]
+    Fresh(Fresh),
+    /// Used for others before.
+    #[doc(hidden)]
+    Kept(Box<Kept>),
+}
+
+impl module::Instance for Instance {
+    fn call(&mut self) -> &mut Call {
+        match self {
+            Instance::Fresh(fresh) => fresh.call(),
+            Instance::Kept(kept) => kept.call(),
+        }
+    }
+
+    async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
+        match self {
+            Instance::Fresh(fresh) => fresh.handle(event).await,
+            Instance::Kept(kept) => kept.handle(event).await,
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Instances that are kept from one request to the next: one for each worker. Calls that wait share
+//! it with others, one at a time; if it traps, all calls that are with it fail, and the next
+//! request gets a new one. A newer version of the code begins with a new one, too, and the one before
+//! it lives as long as its calls. Calls that are given up while they wait are told so: what the
+//! instance holds for them would stay for as long as it does.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex as Lock, MutexGuard, PoisonError};
+
+use lowroad_handler::Failure;
+use lowroad_http::status::Status;
+use lowroad_module::{Event, Level, Next};
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+use wasmtime::Store;
+
+use super::Shared;
+use super::code::Code;
+use super::guest::{Guest, wind};
+use super::instance::{Ready, computing};
+use super::problem::failure;
+use crate::module::{Call, Starting};
+
+/// The places of all workers.
+pub(super) struct Keeper(Box<[Lock<Option<Arc<Home>>>]>);
+
+/// Where one version of the code has its instance.
+struct Home {
+    code: Arc<Code>,
+    live: Mutex<Life>,
+    /// Calls of which the instance is still to hear that they were given up.
+    given_up: Lock<Vec<GivenUp>>,
+    any_given_up: AtomicBool,
+}
+
+/// A call that waited when it was given up.
+struct GivenUp {
+    generation: u64,
+    number: u32,
+    call: Call,
+}
+
+/// An instance, or none: before the first request, while it computes, and after a trap.
+#[derive(Default)]
+struct Life {
+    live: Option<Live>,
+    /// Counts the instances that were here.
+    generation: u64,
+    /// Counts the calls.
+    number: u32,
+}
+
+struct Live {
+    store: Store<Guest>,
+    ready: Ready,
+}
+
+impl Live {
+    /// Gives an event to the call of this number, which goes back to where it came from.
+    async fn handle(
+        &mut self,
+        number: u32,
+        call: &mut Option<Call>,
+        event: Event,
+    ) -> wasmtime::Result<Next> {
+        wind(&mut self.store);
+        let guest = self.store.data_mut();
+        guest.number = number;
+        mem::swap(&mut guest.call, call);
+        let next = self.ready.handle(&mut self.store, event).await;
+        mem::swap(&mut self.store.data_mut().call, call);
+        next
+    }
+}
+
+impl Home {
+    fn new(code: Arc<Code>) -> Home {
+        Home {
+            code,
+            live: Mutex::default(),
+            given_up: Lock::default(),
+            any_given_up: AtomicBool::new(false),
+        }
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, Vec<GivenUp>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the instance of all calls that were given up.
+    async fn tell(&self, shared: &Shared, life: &mut Life) {
+        if !self.any_given_up.swap(false, SeqCst) {
+            return;
+        }
+        let calls = mem::take(&mut *self.given_up());
+        for given_up in calls {
+            // What an instance that is gone held is gone, too.
+            if given_up.generation != life.generation {
+                continue;
+            }
+            let Some(live) = life.live.take() else {
+                return;
+            };
+            match computing(&shared.runtime, given_up.tell(live)).await {
+                Ok(live) => life.live = Some(live),
+                Err(error) => {
+                    let told = failure(&shared.runtime.counts, &shared.identity.name, &error);
+                    shared.identity.log(Level::Error, &told.detail);
+                }
+            }
+        }
+    }
+}
+
+impl GivenUp {
+    async fn tell(self, mut live: Live) -> wasmtime::Result<Live> {
+        let mut call = Some(self.call);
+        live.handle(self.number, &mut call, Event::Gone).await?;
+        Ok(live)
+    }
+}
+
+impl Keeper {
+    pub(super) fn new(workers: usize) -> Keeper {
+        Keeper((0..workers.max(1)).map(|_| Lock::default()).collect())
+    }
+
+    /// A call for the worker's instance.
+    pub(super) fn call(&self, shared: &Arc<Shared>, worker: usize, call: Call) -> Kept {
+        let code = shared.file.code();
+        let slot = &self.0[worker % self.0.len()];
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = match &*slot {
+            Some(place) if Arc::ptr_eq(&place.code, &code) => place.clone(),
+            _ => slot.insert(Arc::new(Home::new(code))).clone(),
+        };
+        Kept {
+            shared: shared.clone(),
+            place,
+            call: Some(call),
+            began: None,
+            waits: false,
+        }
+    }
+}
+
+/// A call with a kept instance.
+pub struct Kept {
+    shared: Arc<Shared>,
+    place: Arc<Home>,
+    /// Taken while the instance has it.
+    call: Option<Call>,
+    /// The instance that it began with, and its number there.
+    began: Option<(u64, u32)>,
+    /// The module waits: it is to hear of the call's end.
+    waits: bool,
+}
+
+impl Kept {
+    pub(super) fn call(&mut self) -> &mut Call {
+        self.call.as_mut().expect("between two events it is here")
+    }
+
+    pub(super) async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
+        let place = self.place.clone();
+        let mut life = place.live.lock().await;
+        let shared = self.shared.clone();
+        place.tell(&shared, &mut life).await;
+        self.waits = false;
+        let live = self.take(&mut life)?;
+        // Given up in between, it is gone, and what it did half with it.
+        let (live, next) = computing(&shared.runtime, self.step(live, event))
+            .await
+            .map_err(|error| failure(&shared.runtime.counts, &shared.identity.name, &error))?;
+        life.live = Some(live);
+        self.waits = next == Next::Wait;
+        Ok(next)
+    }
+
+    /// The instance, if it is still the one that the call began with.
+    fn take(&mut self, life: &mut Life) -> Result<Option<Live>, Failure> {
+        if life.live.is_none() {
+            life.generation += 1;
+        }
+        let generation = life.generation;
+        match self.began {
+            Some((began, _)) if began != generation => Err(Failure::new(
+                Status::INTERNAL_ERROR,
+                format!(
+                    "module {}: the instance with which it waited trapped for another request",
+                    self.shared.identity.name
+                ),
+            )),
+            Some(_) => Ok(life.live.take()),
+            None => {
+                life.number = life.number.wrapping_add(1).max(1);
+                self.began = Some((generation, life.number));
+                Ok(life.live.take())
+            }
+        }
+    }
+
+    async fn step(&mut self, live: Option<Live>, event: Event) -> wasmtime::Result<(Live, Next)> {
+        let mut live = match live {
+            Some(live) => live,
+            None => self.begin().await?,
+        };
+        let number = self.began.map_or(1, |(_, number)| number);
+        let next = live.handle(number, &mut self.call, event).await?;
+        Ok((live, next))
+    }
+
+    async fn begin(&mut self) -> wasmtime::Result<Live> {
+        let mut store = self.shared.store();
+        let worker = self.call().worker();
+        let starting = || Starting::new(self.shared.identity.clone(), worker);
+        let (ready, _) = Ready::new(&self.place.code, &mut store, starting).await?;
+        Ok(Live { store, ready })
+    }
+}
+
+/// A call that is given up while it waits: the instance is told at once where there is a runtime for
+/// that, and else before its next event.
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if !self.waits {
+            return;
+        }
+        let Some((call, (generation, number))) = self.call.take().zip(self.began) else {
+            return;
+        };
+        let place = self.place.clone();
+        place.given_up().push(GivenUp {
+            generation,
+            number,
+            call,
+        });
+        place.any_given_up.store(true, SeqCst);
+        if let Ok(runtime) = Handle::try_current() {
+            let shared = self.shared.clone();
+            runtime.spawn(async move {
+                let mut life = place.live.lock().await;
+                place.tell(&shared, &mut life).await;
+            });
+        }
+    }
+}

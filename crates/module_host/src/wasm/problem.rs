@@ -1,0 +1,68 @@
+//! Why an instance could not do what it should, and what the operator is told about it.
+
+use lowroad_handler::Failure;
+use lowroad_http::status::Status;
+use wasmtime::{Error, PoolConcurrencyLimitError, Trap, WasmBacktrace};
+
+use super::counts::{Counts, one};
+
+/// An instance computed for too long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TooLong {
+    pub(super) compute_ms_max: u64,
+}
+
+impl std::fmt::Display for TooLong {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            to,
+            "it computed for more than {} ms without a pause (compute)",
+            self.compute_ms_max
+        )
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+/// Counts what went wrong, and puts it into words.
+pub(super) fn failure(counts: &Counts, module: &str, error: &Error) -> Failure {
+    if error.is::<PoolConcurrencyLimitError>() {
+        one(&counts.full);
+        let detail = format!("module {module}: no instance is free ({error})");
+        return Failure::new(Status::SERVICE_UNAVAILABLE, detail);
+    }
+    one(if error.is::<TooLong>() {
+        &counts.deadlines
+    } else {
+        &counts.traps
+    });
+    let mut detail = format!("module {module}: {}", reason(error));
+    if let Some(trace) = error.downcast_ref::<WasmBacktrace>() {
+        detail.push_str(&frames(trace));
+    }
+    Failure::new(Status::INTERNAL_ERROR, detail)
+}
+
+fn reason(error: &Error) -> String {
+    if let Some(late) = error.downcast_ref::<TooLong>() {
+        return late.to_string();
+    }
+    match error.downcast_ref::<Trap>() {
+        Some(Trap::StackOverflow) => "it trapped: its stack is full; recursion without end?".into(),
+        Some(trap) => format!("it trapped: {trap}"),
+        None => error.root_cause().to_string(),
+    }
+}
+
+fn frames(trace: &WasmBacktrace) -> String {
+    let mut text = String::new();
+    for (number, frame) in trace.frames().iter().enumerate() {
+        let name = match frame.func_name() {
+            Some(name) => name.to_string(),
+            None => format!("function {}", frame.func_index()),
+        };
+        text.push_str(if number == 0 { ", in " } else { ", called by " });
+        text.push_str(&name);
+    }
+    text
+}

@@ -1,0 +1,82 @@
+//! A linked module that is at work on the runtime while a request for it comes to its worker.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lowroad_handler::{Begun, Handler};
+use lowroad_http::status::Status;
+use lowroad_module::linked::linked;
+use lowroad_module::{Call, Event, Module, Next, Settings};
+use lowroad_module_host::module::linked::LinkedCode;
+use lowroad_module_host::module::{Limits, Running};
+
+use super::support::{identity, request};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Says that it is at work, and is so until it is told to go on.
+static WORK: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
+
+struct Slow;
+
+impl Module for Slow {
+    type Memory = ();
+
+    fn start(_: &mut Settings<'_>) -> Result<Slow, String> {
+        Ok(Slow)
+    }
+
+    fn handle(&mut self, call: &mut Call<'_>, _: &mut (), event: Event) -> Next {
+        match (call.path().as_str(), event) {
+            ("/slow", Event::Request) => {
+                call.timer(0);
+                Next::Wait
+            }
+            ("/slow", Event::Timer) => {
+                let work = WORK.lock().unwrap_or_else(PoisonError::into_inner);
+                let (begun, go_on) = work.as_ref().expect("set by the test");
+                begun.send(()).expect("the test listens");
+                go_on.recv_timeout(PATIENCE).expect("the test goes on");
+                Next::Done
+            }
+            ("/slow", _) => Next::Wait,
+            _ => Next::Done,
+        }
+    }
+}
+
+/// A worker that finds a module at work leaves the call to the runtime, and does not wait.
+#[test]
+fn a_worker_does_not_wait_for_a_module_at_work() {
+    let ((begun, at_work), (finish, go_on)) = (channel(), channel());
+    *WORK.lock().expect("only here") = Some((begun, go_on));
+    let identity = identity("slow", Vec::new());
+    let code = LinkedCode::start(&linked::<Slow>("slow"), &identity, 1).expect("it starts");
+    let handler = Arc::new(Running::new(Arc::new(code), identity, Limits::default()));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+
+    let Begun::Later(slow) = handler.clone().begin(0, request("/slow")) else {
+        panic!("it waits for its timer");
+    };
+    let slow = runtime.spawn(slow);
+    at_work.recv_timeout(PATIENCE).expect("it is at work");
+    let (said, hears) = channel();
+    let worker = std::thread::spawn(move || {
+        let begun = handler.begin(0, request("/"));
+        said.send(()).expect("the test listens");
+        begun
+    });
+    hears.recv_timeout(PATIENCE).expect("the worker goes on");
+    finish.send(()).expect("it waits");
+    let Begun::Later(other) = worker.join().expect("no panic") else {
+        panic!("the module was at work");
+    };
+    let answer = runtime.block_on(other).expect("it is answered");
+    assert_eq!(answer.status, Status::OK);
+    assert!(runtime.block_on(slow).expect("no panic").is_ok());
+}

@@ -1,0 +1,160 @@
+//! What only libraries with a process of their own have: they may crash, and may hang.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use lowroad_engine::stream::Next;
+use lowroad_handler::{Begun, Content, Handler};
+use lowroad_http::status::Status;
+use lowroad_module_host::module::separate::{SeparateCode, serve};
+use lowroad_module_host::module::{Identity, Limits, Running};
+
+use crate::support::{answer, compile, identity, request, scratch, separate, settings, text};
+
+const SERVES: &str = "LOWROAD_TEST_SERVES";
+
+/// A process of this test program that only serves a module.
+pub fn command() -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("it is known"));
+    let only = ["--exact", "separate::serves_when_told_to", "--quiet"];
+    command
+        .args(only)
+        .env(SERVES, "1")
+        .stdout(std::process::Stdio::null());
+    command
+}
+
+#[test]
+fn serves_when_told_to() {
+    use std::os::fd::AsFd;
+    if std::env::var_os(SERVES).is_some() {
+        let socket = std::io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .expect("a socket");
+        serve(socket.into()).expect("the other end keeps to the rules");
+        std::process::exit(0);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_module_is_told_so() {
+    let path = scratch("separate-none.so");
+    std::fs::write(&path, "no library at all").expect("it is written");
+    let runtime = tokio::runtime::Handle::current();
+    let identity = identity("library", Vec::new());
+    let said = SeparateCode::open(&path, &identity, 1, &runtime, command);
+    let said = said.err().expect("it does not start");
+    assert!(said.contains("not a whole ELF file"), "{said}");
+}
+
+#[tokio::test]
+async fn a_crash_is_502_for_its_requests_and_nothing_else() {
+    let (identity, handler) = separate(Limits::default());
+    let Begun::Later(held) = handler.clone().begin(0, request("/forever")) else {
+        panic!("it waits");
+    };
+    let held = tokio::spawn(held);
+    assert_eq!(text(&handler, "/version").await, "1");
+    let failure = answer(&handler, "/crash").await.err().expect("it crashes");
+    assert_eq!(failure.status, Status::BAD_GATEWAY);
+    assert!(
+        failure.detail.contains("its process died"),
+        "{}",
+        failure.detail
+    );
+    let failure = held
+        .await
+        .expect("no panic")
+        .err()
+        .expect("it had a call there");
+    assert_eq!(failure.status, Status::BAD_GATEWAY);
+    works_again(&identity, &handler).await;
+}
+
+/// However often a request crashes the module, the next call is answered by the spare, or by a process that it waits
+/// for.
+#[tokio::test]
+async fn a_request_that_crashes_it_costs_no_later_call() {
+    let (identity, handler) = separate(Limits::default());
+    for crashes in 1..=12 {
+        let failure = answer(&handler, "/crash").await.err().expect("it crashes");
+        assert_eq!(failure.status, Status::BAD_GATEWAY, "{}", failure.detail);
+        assert_eq!(identity.counts.crashes.load(Relaxed), crashes);
+        assert_eq!(text(&handler, "/version").await, "1");
+    }
+}
+
+#[tokio::test]
+async fn a_module_that_does_not_start_any_more_fails_at_once_until_it_does() {
+    let (path, away) = (scratch("separate-gone.so"), scratch("separate-away.so"));
+    compile("features.c", &path, &[]);
+    let identity = identity("features", settings());
+    let runtime = tokio::runtime::Handle::current();
+    let code = SeparateCode::open(&path, &identity, 1, &runtime, command).expect("it starts");
+    let handler: Arc<dyn Handler> = Arc::new(Running::new(
+        Arc::new(code),
+        identity.clone(),
+        Limits::default(),
+    ));
+    std::fs::rename(&path, &away).expect("it is moved");
+    // The active process, the spare, and one that was starting.
+    let mut crashes = 0;
+    let failure = loop {
+        let failure = answer(&handler, "/crash").await.err().expect("it crashes");
+        if failure.status == Status::SERVICE_UNAVAILABLE {
+            break failure;
+        }
+        crashes += 1;
+        assert!(crashes <= 3, "{}", failure.detail);
+    };
+    assert!(
+        failure.detail.contains("does not start"),
+        "{}",
+        failure.detail
+    );
+    std::fs::rename(&away, &path).expect("it is moved");
+    while answer(&handler, "/version").await.is_err() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_continued_by_another_one_there() {
+    let (_, handler) = separate(Limits::default());
+    let response = answer(&handler, "/hold").await.expect("it is answered");
+    let Content::Stream { stream, .. } = response.content else {
+        panic!("it is a stream");
+    };
+    let Next::Bytes(ticket) = stream.next().await else {
+        panic!("the ticket comes first");
+    };
+    let ticket = u64::from_ne_bytes(ticket[..].try_into().expect("8 bytes"));
+    assert_eq!(text(&handler, &format!("/wake?{ticket}")).await, "1");
+    assert_eq!(
+        stream.next().await,
+        Next::Bytes(Bytes::from_static(b"continued"))
+    );
+    assert_eq!(stream.next().await, Next::End);
+}
+
+#[tokio::test]
+async fn a_module_that_hangs_is_ended_and_started_again() {
+    let limits = Limits {
+        timeout_ms: 300,
+        ..Limits::default()
+    };
+    let (identity, handler) = separate(limits);
+    let failure = answer(&handler, "/loop").await.err().expect("it hangs");
+    assert_eq!(failure.status, Status::GATEWAY_TIMEOUT);
+    works_again(&identity, &handler).await;
+}
+
+async fn works_again(identity: &Arc<Identity>, handler: &Arc<dyn Handler>) {
+    while answer(handler, "/version").await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(identity.counts.crashes.load(Relaxed), 1);
+}

@@ -1,0 +1,196 @@
+//! Modules that trap, loop, allocate, recurse, lie about pointers, or hold what they have: the
+//! request fails, and nothing else happens.
+
+use std::sync::Arc;
+
+use lowroad_handler::Handler;
+use lowroad_module_host::wasm::{Limits, Own, Runtime};
+
+use crate::support::{
+    HELLO, OWN, alone, answer, count, failure, handler, handling, later, module, now, request,
+    runtime, text,
+};
+
+/// Instances that are at work.
+fn busy(runtime: &Runtime) -> u64 {
+    count(runtime, "wasm.now_instances") - count(runtime, "wasm.now_resting")
+}
+
+const ENDLESS: &str = "(loop $on (br $on)) (i32.const 0)";
+
+fn hello(runtime: &Arc<Runtime>) -> Arc<dyn Handler> {
+    handler(runtime, &handling(HELLO), OWN)
+}
+
+#[test]
+fn a_trap_is_a_500_and_a_counter() {
+    let cases = [
+        ("(unreachable)", "unreachable"),
+        ("(i32.load (i32.const 0x7fffffff))", "out of bounds"),
+        ("(i32.div_u (i32.const 1) (local.get $a))", "divide by zero"),
+        ("(i32.trunc_f32_s (f32.const nan))", "invalid conversion"),
+    ];
+    let runtime = alone(Limits::default());
+    let hello = hello(&runtime);
+    for (number, (code, told)) in (1..).zip(cases) {
+        let (status, detail) = failure(now(&handler(&runtime, &handling(code), OWN), "/"));
+        assert_eq!(status, 500);
+        assert!(detail.starts_with("module tested: it trapped"), "{detail}");
+        assert!(detail.contains(told), "{detail}");
+        assert!(!detail.contains('\n'), "{detail}");
+        assert_eq!(count(&runtime, "wasm.traps"), number);
+        assert_eq!(text(now(&hello, "/")), "hello");
+    }
+    assert_eq!(busy(&runtime), 0);
+}
+
+#[test]
+fn recursion_without_end_is_a_trap() {
+    let code = r#"
+        (func $deep (param i32) (result i32) (call $deep (i32.add (local.get 0) (i32.const 1))))
+        (func (export "lowroad_handle") (param i32 i32 i32 i32) (result i32)
+            (call $deep (i32.const 0)))"#;
+    let (status, detail) = failure(now(&handler(&runtime(), &module(code), OWN), "/"));
+    assert_eq!(status, 500);
+    assert!(detail.contains("stack is full"), "{detail}");
+}
+
+#[tokio::test]
+async fn a_loop_without_end_lets_others_have_their_turn() {
+    let runtime = alone(Limits::default());
+    let (endless, hello) = (handler(&runtime, &handling(ENDLESS), OWN), hello(&runtime));
+    // One thread: had the loop kept it, nothing after this line would be reached.
+    let looping = tokio::spawn(later(&endless, request("/")));
+    let mut answered = 0;
+    while !looping.is_finished() {
+        assert_eq!(text(now(&hello, "/")), "hello");
+        answered += 1;
+        tokio::task::yield_now().await;
+    }
+    assert!(answered > 1, "{answered}");
+    let (status, detail) = failure(looping.await.expect("it ends"));
+    assert_eq!(status, 500);
+    assert!(detail.contains("more than 200 ms"), "{detail}");
+    assert_eq!(count(&runtime, "wasm.deadlines"), 1);
+    assert_eq!(count(&runtime, "wasm.traps"), 0);
+    assert_eq!(busy(&runtime), 0);
+}
+
+#[tokio::test]
+async fn a_loop_whose_client_goes_away_ends() {
+    let own = Own {
+        compute_ms_max: u64::MAX,
+        ..OWN
+    };
+    for keep in [false, true] {
+        let runtime = alone(Limits::default());
+        let endless = handler(&runtime, &handling(ENDLESS), Own { keep, ..own });
+        drop(later(&endless, request("/")));
+        assert_eq!(busy(&runtime), 0);
+    }
+}
+
+#[test]
+fn memory_ends_where_it_should() {
+    let runtime = alone(Limits::default());
+    // Grows by one page until that is refused; then sends as many bytes as it has pages.
+    let code = r#"
+        (block $full (loop $on
+            (br_if $full (i32.eq (memory.grow (i32.const 1)) (i32.const -1)))
+            (br $on)))
+        (drop (call $send (local.get $call) (i32.const 1000) (memory.size)))
+        (i32.const 0)"#;
+    let growing = handler(&runtime, &handling(code), OWN);
+    assert_eq!(text(now(&growing, "/")).len(), 16, "1 MiB");
+    assert_eq!(count(&runtime, "wasm.memory_refused"), 1);
+    assert_eq!(count(&runtime, "wasm.now_memory_bytes"), 0);
+}
+
+#[test]
+fn all_instances_together_have_a_limit_too() {
+    let runtime = alone(Limits {
+        memory_len_max: 320 << 10,
+        ..Limits::default()
+    });
+    // Takes three pages and waits.
+    let code = r#"
+        (if (i32.eq (memory.grow (i32.const 2)) (i32.const -1)) (then (unreachable)))
+        (i32.const 1)"#;
+    let growing = handler(&runtime, &handling(code), OWN);
+    let first = later(&growing, request("/"));
+    assert_eq!(failure(now(&growing, "/")).0, 500);
+    assert_eq!(count(&runtime, "wasm.memory_refused"), 1);
+    drop(first);
+    drop(later(&growing, request("/")));
+    assert_eq!(count(&runtime, "wasm.now_memory_bytes"), 0);
+}
+
+#[test]
+fn pointers_to_outside_are_refused() {
+    let calls = [
+        "(call $send (local.get $call) (i32.const -16) (i32.const 32))",
+        "(call $send (local.get $call) (i32.const 65530) (i32.const 7))",
+        "(call $send (local.get $call) (i32.const 1) (i32.const -1))",
+        "(call $field (local.get $call) (i32.const 0) (i32.const 1) (i32.const 65536) (i32.const 1))",
+        "(call $log (local.get $call) (i32.const 0) (i32.const -1) (i32.const 1))",
+        "(call $fetch (local.get $call) (i32.const 70000) (i32.const 1))",
+        "(call $send_stored (local.get $call) (i32.const 70000) (i32.const 0))",
+        "(i32.wrap_i64 (call $get (local.get $call) (i32.const 1) (i32.const 0) (i32.const 0)
+            (i32.const 65535) (i32.const 2)))",
+        "(i32.wrap_i64 (call $get (local.get $call) (i32.const 7) (i32.const -1) (i32.const 2)
+            (i32.const 0) (i32.const 2)))",
+        "(i32.wrap_i64 (call $read (local.get $call) (i32.const 0) (i32.const -1) (i32.const -1)))",
+    ];
+    let runtime = alone(Limits::default());
+    for (number, call) in (1..).zip(calls) {
+        let code = format!("(if (i32.ne {call} (i32.const -1)) (then (unreachable))) {HELLO}");
+        assert_eq!(
+            text(now(&handler(&runtime, &handling(&code), OWN), "/")),
+            "hello",
+            "{call}"
+        );
+        assert_eq!(count(&runtime, "wasm.bad_pointers"), number, "{call}");
+    }
+}
+
+#[test]
+fn another_call_than_the_current_one_is_refused() {
+    let code = format!(
+        r#"(if (i32.ne (i32.const -1)
+            (call $send (i32.add (local.get $call) (i32.const 1)) (i32.const 0) (i32.const 5)))
+            (then (unreachable))) {HELLO}"#
+    );
+    assert_eq!(
+        text(now(&handler(&runtime(), &handling(&code), OWN), "/")),
+        "hello"
+    );
+}
+
+#[tokio::test]
+async fn a_full_pool_is_a_503_and_a_counter() {
+    let runtime = alone(Limits {
+        instances_max: 8,
+        ..Limits::default()
+    });
+    let code = format!(
+        r#"(if (i32.eq (local.get $event) (i32.const 1)) (then
+            (drop (call $timer (local.get $call) (i32.const 50)))))
+           (if (i32.ne (local.get $event) (i32.const 4)) (then (return (i32.const 1)))) {HELLO}"#
+    );
+    let waiting = handler(&runtime, &handling(&code), OWN);
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        held.push(later(&waiting, request("/")));
+    }
+    for number in 1..=992 {
+        let (status, detail) = failure(now(&waiting, "/"));
+        assert_eq!(status, 503, "{detail}");
+        assert_eq!(count(&runtime, "wasm.full"), number);
+    }
+    for answering in held {
+        assert_eq!(text(answering.await), "hello");
+    }
+    assert_eq!(busy(&runtime), 0);
+    assert_eq!(text(answer(&waiting, "/").await), "hello");
+    assert_eq!(count(&runtime, "wasm.traps"), 0);
+}

@@ -1,0 +1,238 @@
+//! What is refused when a module is loaded, and how a newer version takes over.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use lowroad_module_host::wasm::{Limits, Own};
+
+use crate::support::{
+    HELLO, OWN, alone, count, handling, later, module, now, open, refused, request, runtime,
+    scratch, text,
+};
+
+/// When a test gives up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const NO_HANDLE: &str = r#"(memory (export "memory") 1)
+    (func (export "lowroad_abi") (result i32) (i32.const 1))"#;
+
+fn parsed(text: &str) -> Vec<u8> {
+    wat::parse_str(format!("(module {text})")).expect("the text is a module")
+}
+
+#[test]
+fn what_is_missing_is_told() {
+    let handle =
+        r#"(func (export "lowroad_handle") (param i32 i32 i32 i32) (result i32) (i32.const 0))"#;
+    let cases = [
+        (b"\0asm".to_vec(), "it is no WebAssembly module"),
+        (b"#!/bin/sh\n".to_vec(), "it is no WebAssembly module"),
+        (parsed(""), "it exports no memory called `memory`"),
+        (parsed(NO_HANDLE), "it exports no function `lowroad_handle`"),
+        (
+            parsed(&format!(r#"(memory (export "memory") 1) {handle}"#)),
+            "it exports no function `lowroad_abi`",
+        ),
+        (
+            parsed(&format!(r#"{NO_HANDLE} (func (export "lowroad_handle"))"#)),
+            "its export `lowroad_handle` must be a function (i32, i32, i32, i32) -> (i32)",
+        ),
+        (
+            parsed(&format!(
+                r#"(import "env" "open" (func)) {NO_HANDLE} {handle}"#
+            )),
+            "`env::open`",
+        ),
+        (
+            parsed(&format!(
+                r#"(import "lowroad" "send" (func)) {NO_HANDLE} {handle}"#
+            )),
+            "`lowroad::send`",
+        ),
+        (
+            parsed(&format!(
+                r#"(memory (export "memory") 1) {handle}
+                (func (export "lowroad_abi") (result i32) (i32.const 7))"#
+            )),
+            "built for version 7 of the module interface, and this server has version 1",
+        ),
+        (
+            parsed(&format!(
+                r#"(memory (export "memory") 17) {handle}
+                (func (export "lowroad_abi") (result i32) (i32.const 1))"#
+            )),
+            "its limit is memory = 1048576 bytes",
+        ),
+        (
+            module(&format!(
+                "(func $on (loop $on (br $on))) (start $on) {handle}"
+            )),
+            "computed for more than 1000 ms",
+        ),
+    ];
+    for (bytes, told) in cases {
+        let problem = refused(&bytes);
+        assert!(problem.contains(told), "{problem}\nhas not: {told}");
+        assert!(problem.starts_with('/'), "begins with the path: {problem}");
+    }
+}
+
+#[test]
+fn the_same_file_is_compiled_once() {
+    let runtime = alone(Limits::default());
+    let path = scratch(&handling(HELLO));
+    let opened: Vec<_> = (0..3).map(|_| open(&runtime, &path, OWN)).collect();
+    assert!(opened.iter().all(Result::is_ok));
+    assert_eq!(count(&runtime, "wasm.compiled"), 1);
+}
+
+#[test]
+fn a_newer_version_takes_over() {
+    let runtime = alone(Limits::default());
+    let path = scratch(&handling(HELLO));
+    let handler = open(&runtime, &path, OWN).expect("it can be opened");
+    assert_eq!(text(now(&handler, "/")), "hello");
+    replace(
+        &path,
+        &handling(&format!(
+            "(i32.store8 (i32.const 0) (i32.const 74)) {HELLO}"
+        )),
+    );
+    until(|| text(now(&handler, "/")) == "Jello");
+    replace(&path, b"no module at all");
+    until(|| count(&runtime, "wasm.rejected") == 1);
+    assert_eq!(
+        text(now(&handler, "/")),
+        "Jello",
+        "the version before stays"
+    );
+    replace(&path, &handling(HELLO));
+    until(|| text(now(&handler, "/")) == "hello");
+    assert_eq!(count(&runtime, "wasm.rejected"), 1, "told once");
+}
+
+/// All that a compiler may leave of a module: it must end in a refusal or a module, never in a panic.
+#[test]
+fn a_file_that_is_cut_anywhere_is_refused() {
+    let runtime = alone(Limits::default());
+    let whole = handling(HELLO);
+    let path = scratch(&whole);
+    let handler = open(&runtime, &path, OWN).expect("it can be opened");
+    for len in 0..whole.len() {
+        // Without the names at its end it is a module still.
+        if let Err(problem) = open(&runtime, &scratch(&whole[..len]), OWN) {
+            assert!(problem.starts_with('/'), "cut at {len}: {problem}");
+        }
+    }
+    // In its place, where another one is at work.
+    for (refusals, len) in [(1, whole.len() / 2), (2, whole.len() - 1), (3, 0)] {
+        fs::write(&path, &whole[..len]).expect("it is written");
+        until(|| count(&runtime, "wasm.rejected") == refusals);
+        assert_eq!(
+            text(now(&handler, "/")),
+            "hello",
+            "the version before stays"
+        );
+    }
+}
+
+#[test]
+fn bytes_that_are_spoilt_do_no_harm() {
+    let whole = handling(HELLO);
+    let mut seed: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut next = |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % below as u64) as usize
+    };
+    for _ in 0..300 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + next(4) {
+            let at = next(bytes.len());
+            bytes[at] = next(256) as u8;
+        }
+        bytes.truncate(whole.len() / 2 + next(whole.len()));
+        // A module still, or a reason: there is nothing else that it could be.
+        if let Err(problem) = open(&runtime(), &scratch(&bytes), OWN) {
+            assert!(problem.starts_with('/'), "{problem}");
+        }
+    }
+}
+
+#[test]
+fn what_stands_in_the_place_of_a_file_is_refused() {
+    let runtime = alone(Limits::default());
+    let path = scratch(&handling(HELLO));
+    let handler = open(&runtime, &path, OWN).expect("it can be opened");
+    let others: [(&str, &dyn Fn()); 4] = [
+        ("Is a directory|no file", &|| {
+            fs::create_dir(&path).expect("a folder")
+        }),
+        ("no file", &|| {
+            let made = std::process::Command::new("mkfifo").arg(&path).status();
+            assert!(made.expect("mkfifo runs").success());
+        }),
+        ("no file", &|| {
+            std::os::unix::fs::symlink("/dev/zero", &path).expect("a link");
+        }),
+        ("longer than", &|| {
+            let file = fs::File::create(&path).expect("a file");
+            file.set_len(1 << 40).expect("a hole");
+        }),
+    ];
+    for (number, (told, put)) in (1..).zip(others) {
+        let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path));
+        put();
+        let problem = open(&runtime, &path, OWN).err().expect("it is refused");
+        assert!(
+            told.split('|').any(|told| problem.contains(told)),
+            "{problem}"
+        );
+        until(|| count(&runtime, "wasm.rejected") == number);
+        assert_eq!(
+            text(now(&handler, "/")),
+            "hello",
+            "the version before stays"
+        );
+    }
+    let _ = fs::remove_file(&path);
+    fs::write(&path, handling(HELLO)).expect("it is written");
+    until(|| count(&runtime, "wasm.compiled") == 2);
+}
+
+#[tokio::test]
+async fn what_has_begun_ends_with_the_version_that_it_began_with() {
+    let waiting = |letter: u8| {
+        handling(&format!(
+            r#"(if (i32.eq (local.get $event) (i32.const 1)) (then
+                (i32.store8 (i32.const 0) (i32.const {letter}))
+                (drop (call $timer (local.get $call) (i32.const 1)))))
+            (if (i32.ne (local.get $event) (i32.const 4)) (then (return (i32.const 1)))) {HELLO}"#
+        ))
+    };
+    for keep in [false, true] {
+        let runtime = alone(Limits::default());
+        let path = scratch(&waiting(b'A'));
+        let handler = open(&runtime, &path, Own { keep, ..OWN }).expect("it can be opened");
+        let begun = later(&handler, request("/"));
+        replace(&path, &waiting(b'B'));
+        until(|| count(&runtime, "wasm.compiled") == 2);
+        let begun_after = later(&handler, request("/"));
+        assert_eq!(text(begun.await), "Aello", "{keep}");
+        assert_eq!(text(begun_after.await), "Bello", "{keep}");
+    }
+}
+
+/// Moves a new version to its place, as compilers and deployments do.
+fn replace(path: &std::path::Path, bytes: &[u8]) {
+    fs::rename(scratch(bytes), path).expect("it is moved");
+}
+
+fn until(mut happened: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < PATIENCE, "it does not happen");
+        std::thread::yield_now();
+    }
+}

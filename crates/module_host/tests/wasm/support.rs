@@ -1,0 +1,196 @@
+//! What the tests of WebAssembly modules share: modules in text form, a site, requests to it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use lowroad_handler::request::Head;
+use lowroad_handler::{
+    Answering, Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
+};
+use lowroad_http::method::Method;
+use lowroad_http::version::Version;
+use lowroad_module_host::module::{Identity, Limits as RouteLimits, Running};
+use lowroad_module_host::wasm::{Limits, Own, Runtime, Wasm};
+
+/// What a module may take unless a test says otherwise.
+pub const OWN: Own = Own {
+    memory_len_max: 1 << 20,
+    compute_ms_max: 200,
+    keep: false,
+};
+
+const IMPORTS: &str = r#"
+(import "lowroad" "get" (func $get (param i32 i32 i32 i32 i32 i32) (result i64)))
+(import "lowroad" "read" (func $read (param i32 i32 i32 i32) (result i64)))
+(import "lowroad" "field" (func $field (param i32 i32 i32 i32 i32) (result i32)))
+(import "lowroad" "send" (func $send (param i32 i32 i32) (result i32)))
+(import "lowroad" "send_stored" (func $send_stored (param i32 i32 i32) (result i32)))
+(import "lowroad" "timer" (func $timer (param i32 i32) (result i32)))
+(import "lowroad" "fetch" (func $fetch (param i32 i32 i32) (result i32)))
+(import "lowroad" "log" (func $log (param i32 i32 i32 i32) (result i32)))
+"#;
+
+/// A module that has everything but `lowroad_handle`, with this after it. Its memory begins with
+/// "hello".
+pub fn module(rest: &str) -> Vec<u8> {
+    let text = format!(
+        r#"(module {IMPORTS}
+            (memory (export "memory") 1)
+            (data (i32.const 0) "hello")
+            (func (export "lowroad_abi") (result i32) (i32.const 1))
+            {rest})"#
+    );
+    wat::parse_str(text).expect("the text is a module")
+}
+
+/// A module whose `lowroad_handle` is this; it has the locals $a and $b.
+pub fn handling(code: &str) -> Vec<u8> {
+    module(&format!(
+        r#"(func (export "lowroad_handle") (param $state i32) (param $call i32) (param $event i32)
+            (param $number i32) (result i32) (local $a i32) (local $b i32) {code})"#
+    ))
+}
+
+/// Says "hello" once.
+pub const HELLO: &str =
+    "(drop (call $send (local.get $call) (i32.const 0) (i32.const 5))) (i32.const 0)";
+
+/// The runtime that most tests share.
+pub fn runtime() -> Arc<Runtime> {
+    static SHARED: LazyLock<Arc<Runtime>> = LazyLock::new(|| alone(Limits::default()));
+    SHARED.clone()
+}
+
+/// A runtime whose counters nobody else moves.
+pub fn alone(limits: Limits) -> Arc<Runtime> {
+    Runtime::new(limits).expect("the system gives what it needs")
+}
+
+/// A file of this test run.
+pub fn scratch(bytes: &[u8]) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("wasm-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, bytes).expect("a scratch file");
+    path
+}
+
+/// A module with its file.
+pub fn open(runtime: &Arc<Runtime>, path: &Path, own: Own) -> Result<Arc<dyn Handler>, String> {
+    let settings = vec![("key".to_string(), "set".to_string())];
+    let identity = Arc::new(Identity::new("tested", settings, None));
+    let code = Wasm::open(runtime, path, identity.clone(), own, 2)?;
+    let limits = RouteLimits {
+        concurrency_max: 10_000,
+        ..RouteLimits::default()
+    };
+    Ok(Arc::new(Running::new(Arc::new(code), identity, limits)))
+}
+
+/// A module of these bytes.
+pub fn handler(runtime: &Arc<Runtime>, bytes: &[u8], own: Own) -> Arc<dyn Handler> {
+    open(runtime, &scratch(bytes), own).expect("it can be opened")
+}
+
+/// Why a module of these bytes is refused.
+pub fn refused(bytes: &[u8]) -> String {
+    match open(&runtime(), &scratch(bytes), OWN) {
+        Ok(_) => panic!("it is not refused"),
+        Err(problem) => problem,
+    }
+}
+
+/// A count.
+pub fn count(runtime: &Runtime, name: &str) -> u64 {
+    let list = runtime.counts().list();
+    let found = list.iter().find(|(known, _)| *known == name);
+    found.expect("a counter of that name").1
+}
+
+struct Site;
+
+impl Objects for Site {
+    fn now(&self, path: &[u8]) -> Option<Bytes> {
+        (path == b"/kept").then(|| Bytes::from_static(b"a page"))
+    }
+
+    fn load(&self, path: &[u8]) -> Loading {
+        let found = path == b"/page";
+        Box::pin(async move { found.then(|| Bytes::from_static(b"a page")) })
+    }
+}
+
+pub fn request(target: &str) -> Request {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let query = (!query.is_empty()).then_some(query.as_bytes());
+    let path = path.as_bytes();
+    Request {
+        method: Method::Get,
+        version: Version::Http11,
+        head: Head::new((path, query), path, b"example.com", b"X-Field: value\r\n"),
+        peer: [192, 0, 2, 1].into(),
+        peer_port: 40_000,
+        local: ([127, 0, 0, 1], 8080).into(),
+        secured: None,
+        forwarded: None,
+        root: Arc::from(Path::new("/srv/site")),
+        objects: Arc::new(Site),
+        body: Body::none(),
+        interims: Default::default(),
+        extra: Default::default(),
+    }
+}
+
+/// The answer of a module that waits for nothing. On a busy machine a short call may be interrupted,
+/// and end later than at once.
+pub fn now(handler: &Arc<dyn Handler>, target: &str) -> Result<Response, Failure> {
+    let mut answering = match handler.clone().begin(0, request(target)) {
+        Begun::Answered(answer) => return answer,
+        Begun::Later(answering) | Begun::Here(answering) => answering,
+    };
+    // Time limits want a runtime, in tests that have none of their own, too.
+    static SPARE: LazyLock<tokio::runtime::Runtime> =
+        LazyLock::new(|| tokio::runtime::Runtime::new().expect("a runtime"));
+    let _entered = SPARE.enter();
+    loop {
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(answer) = answering.as_mut().poll(&mut context) {
+            return answer;
+        }
+    }
+}
+
+/// The answer that must not be there at once.
+pub fn later(handler: &Arc<dyn Handler>, request: Request) -> Answering {
+    match handler.clone().begin(0, request) {
+        Begun::Answered(_) => panic!("it is there at once"),
+        Begun::Later(answering) | Begun::Here(answering) => answering,
+    }
+}
+
+/// The answer, whenever it comes.
+pub async fn answer(handler: &Arc<dyn Handler>, target: &str) -> Result<Response, Failure> {
+    match handler.clone().begin(0, request(target)) {
+        Begun::Answered(answer) => answer,
+        Begun::Later(answering) | Begun::Here(answering) => answering.await,
+    }
+}
+
+/// The text of a response that is not a stream.
+pub fn text(answer: Result<Response, Failure>) -> String {
+    match answer.expect("it is answered").content {
+        Content::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        _ => panic!("the response is not of bytes"),
+    }
+}
+
+/// What a failure says, with its status.
+pub fn failure(answer: Result<Response, Failure>) -> (u16, String) {
+    match answer {
+        Ok(_) => panic!("it is answered"),
+        Err(failure) => (failure.status.code(), failure.detail),
+    }
+}

@@ -1,0 +1,150 @@
+//! What modules get that their compilers linked with WASI.
+
+use std::collections::HashSet;
+
+use lowroad_handler::Content;
+use lowroad_module_host::wasm::Limits;
+
+use crate::support::{OWN, alone, count, handler, now, runtime, text};
+
+const IMPORTS: &str = r#"
+(import "lowroad" "send" (func $send (param i32 i32 i32) (result i32)))
+(import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+(import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
+(import "wasi_snapshot_preview1" "clock_time_get" (func $clock (param i32 i64 i32) (result i32)))
+(import "wasi_snapshot_preview1" "path_rename"
+    (func $rename (param i32 i32 i32 i32 i32 i32) (result i32)))
+(import "lowroad" "now_ms" (func $now_ms (result i64)))
+(memory (export "memory") 1)
+(func (export "lowroad_abi") (result i32) (i32.const 1))
+"#;
+
+/// Sends what `code` leaves as a letter: `@` for 0.
+fn letter(code: &str) -> String {
+    let text_form = format!(
+        r#"(module {IMPORTS}
+        (global $ready (mut i32) (i32.const 0))
+        (func (export "_initialize") (global.set $ready (i32.const 1)))
+        (func (export "lowroad_handle") (param i32) (param $call i32) (param i32 i32) (result i32)
+            (if (i32.eqz (global.get $ready)) (then (unreachable)))
+            (i32.store8 (i32.const 8) (i32.add (i32.const 64) {code}))
+            (drop (call $send (local.get $call) (i32.const 8) (i32.const 1)))
+            (i32.const 0)))"#
+    );
+    let bytes = wat::parse_str(text_form).expect("the text is a module");
+    text(now(&handler(&runtime(), &bytes, OWN), "/"))
+}
+
+#[test]
+fn text_random_bytes_and_clocks_are_there() {
+    let two_parts =
+        "(i32.store (i32.const 104) (i32.const 3)) (i32.store (i32.const 112) (i32.const 4))";
+    let write = "(call $write (i32.const 1) (i32.const 100) (i32.const 2) (i32.const 200))";
+    let code =
+        format!("(block (result i32) {two_parts} (drop {write}) (i32.load (i32.const 200)))");
+    assert_eq!(letter(&code), "G", "7 bytes are written");
+    assert_eq!(letter("(call $random (i32.const 100) (i32.const 16))"), "@");
+    assert_eq!(
+        letter("(call $clock (i32.const 0) (i64.const 0) (i32.const 100))"),
+        "@"
+    );
+    assert_eq!(
+        letter("(call $clock (i32.const 1) (i64.const 0) (i32.const 100))"),
+        "@"
+    );
+}
+
+#[test]
+fn what_a_start_draws_is_drawn_for_each_request() {
+    let cases = [
+        ("(drop (call $random (i32.const 8) (i32.const 8)))", 0),
+        (
+            "(drop (call $clock (i32.const 0) (i64.const 0) (i32.const 8)))",
+            0,
+        ),
+        (
+            "(drop (call $clock (i32.const 1) (i64.const 0) (i32.const 8)))",
+            0,
+        ),
+        ("(i64.store (i32.const 8) (call $now_ms))", 0),
+        ("(i32.store8 (i32.const 8) (i32.const 65))", 4),
+    ];
+    for (draw, reused) in cases {
+        for begin in [
+            format!(r#"(func (export "_initialize") {draw})"#),
+            format!(
+                r#"(func (export "lowroad_start") (param i32) (result i32) {draw} (i32.const 1))"#
+            ),
+        ] {
+            let (answers, counted) = five_answers(&begin, "");
+            assert_eq!(counted, reused, "{begin}");
+            assert!(answers == 5 || !draw.contains("random"), "{begin}");
+        }
+    }
+}
+
+/// What is drawn for a request is gone with it.
+#[test]
+fn an_instance_that_draws_later_is_put_back() {
+    let draw = "(drop (call $random (i32.const 8) (i32.const 8)))";
+    assert_eq!(five_answers("", draw), (5, 4));
+}
+
+/// How many different answers come for five requests, and how often an instance is put back.
+fn five_answers(begin: &str, handle: &str) -> (usize, u64) {
+    let text_form = format!(
+        r#"(module {IMPORTS} {begin}
+        (func (export "lowroad_handle") (param i32) (param $call i32) (param i32 i32) (result i32)
+            {handle} (drop (call $send (local.get $call) (i32.const 8) (i32.const 8)))
+            (i32.const 0)))"#
+    );
+    let bytes = wat::parse_str(text_form).expect("the text is a module");
+    let runtime = alone(Limits::default());
+    let drawing = handler(&runtime, &bytes, OWN);
+    let sent = |_| match now(&drawing, "/").expect("it is answered").content {
+        Content::Bytes(bytes) => bytes.to_vec(),
+        _ => panic!("the response is not of bytes"),
+    };
+    let answers: HashSet<_> = (0..5).map(sent).collect();
+    (answers.len(), count(&runtime, "wasm.reused"))
+}
+
+#[test]
+fn pointers_to_outside_are_faults() {
+    let fault = "U"; // 64 + 21
+    assert_eq!(
+        letter("(call $random (i32.const 65535) (i32.const 16))"),
+        fault
+    );
+    assert_eq!(
+        letter("(call $clock (i32.const 0) (i64.const 0) (i32.const -4))"),
+        fault
+    );
+    let write = "(call $write (i32.const 1) (i32.const -8) (i32.const 2) (i32.const 200))";
+    assert_eq!(letter(write), fault);
+}
+
+#[test]
+fn what_is_not_there_says_so() {
+    let zeros = "(i32.const 0) ".repeat(6);
+    assert_eq!(
+        letter(&format!("(call $rename {zeros})")),
+        "t",
+        "64 + 52, ENOSYS"
+    );
+}
+
+#[test]
+fn a_module_is_initialized_before_anything_is_asked_of_it() {
+    // Go's runtime, for one, traps in any function before that.
+    let text = r#"(module
+        (memory (export "memory") 1)
+        (global $ready (mut i32) (i32.const 0))
+        (func (export "_initialize") (global.set $ready (i32.const 1)))
+        (func (export "lowroad_abi") (result i32)
+            (if (i32.eqz (global.get $ready)) (then (unreachable)))
+            (i32.const 1))
+        (func (export "lowroad_handle") (param i32 i32 i32 i32) (result i32) (i32.const 0)))"#;
+    let bytes = wat::parse_str(text).expect("the text is a module");
+    assert!(now(&handler(&runtime(), &bytes, OWN), "/").is_ok());
+}

@@ -1,0 +1,220 @@
+//! Where a database is, and how a connection to it is made. Knows the drivers' addresses.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use futures_util::TryFutureExt;
+use futures_util::future::BoxFuture;
+use lowroad_handler::secrets;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
+use sqlx::{ConnectOptions, Connection, Executor};
+
+use super::mysql_plain::{PlainAddress, PlainLink};
+use super::sqlite::SqliteLink;
+use super::{Answer, Call, STATEMENTS_MAX, Trouble, mysql, postgres};
+
+/// Where a database is.
+pub enum DatabaseAddress {
+    Sqlite(SqliteConnectOptions),
+    MySql(Option<PlainAddress>, MySqlConnectOptions, Duration),
+    Postgres(PgConnectOptions),
+}
+
+/// A connection.
+pub enum Link {
+    Sqlite(SqliteLink),
+    MySql(MySqlConnection),
+    MySqlPlain(Box<PlainLink>),
+    Postgres(PgConnection),
+}
+
+impl DatabaseAddress {
+    /// Reads an address; `${NAME}` in it is the environment variable.
+    ///
+    /// # Errors
+    /// With what is wrong. It never repeats the address: there may be a password in it.
+    pub fn parse(url: &str, timeout: Duration) -> Result<DatabaseAddress, String> {
+        let url = expand(url, secrets::variable)?;
+        let scheme = url.split(':').next().unwrap_or_default();
+        match scheme {
+            "sqlite" => sqlite(&url, timeout),
+            "mysql" | "mariadb" => MySqlConnectOptions::from_str(&url).map(|options| {
+                let options = options.statement_cache_capacity(STATEMENTS_MAX);
+                let plain = PlainAddress::of(&url, &options);
+                DatabaseAddress::MySql(plain, options.disable_statement_logging(), timeout)
+            }),
+            "postgres" | "postgresql" => PgConnectOptions::from_str(&url).map(|options| {
+                let limit = [("statement_timeout", timeout.as_millis().to_string())];
+                let options = options
+                    .statement_cache_capacity(STATEMENTS_MAX)
+                    .options(limit);
+                DatabaseAddress::Postgres(options.disable_statement_logging())
+            }),
+            _ => {
+                return Err(
+                    "its url must begin with sqlite:, mysql:, mariadb: or postgres:".into(),
+                );
+            }
+        }
+        .map_err(|error| format!("its url is wrong: {error}"))
+    }
+
+    /// Makes a connection.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub async fn connect(&self) -> Result<Link, Trouble> {
+        Ok(match self {
+            DatabaseAddress::Sqlite(options) => Link::Sqlite(SqliteLink::connect(options).await?),
+            DatabaseAddress::MySql(plain, options, timeout) => {
+                if let Some(plain) = plain
+                    && let Some(link) = plain.connect(*timeout).await?
+                {
+                    return Ok(Link::MySqlPlain(Box::new(link)));
+                }
+                Link::MySql(mysql::connect(options, *timeout).await?)
+            }
+            DatabaseAddress::Postgres(options) => Link::Postgres(options.connect().await?),
+        })
+    }
+}
+
+fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> {
+    let mut options = SqliteConnectOptions::from_str(url)?
+        .statement_cache_capacity(STATEMENTS_MAX)
+        .busy_timeout(timeout);
+    let has_mode = url.contains("mode=");
+    if !has_mode {
+        // Readers and a writer at a time, as a site needs it.
+        options = options
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal);
+    }
+    Ok(DatabaseAddress::Sqlite(options.disable_statement_logging()))
+}
+
+/// Puts variables in place of `${NAME}`, percent-encoded as an address needs it.
+fn expand(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+    let mut out = String::new();
+    let mut rest = url;
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, after) = after.split_once('}').ok_or("its url has ${ without }")?;
+        let value = variable(name)
+            .ok_or_else(|| format!("the environment variable {name} of its url is not set"))?;
+        out.push_str(before);
+        // A variable at the beginning is an address, any other a part of one.
+        if out.is_empty() {
+            out.push_str(&value);
+        } else {
+            out.extend(percent_encoding::utf8_percent_encode(
+                &value,
+                percent_encoding::NON_ALPHANUMERIC,
+            ));
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+impl Link {
+    /// Whether the database is still there.
+    pub async fn is_alive(&mut self) -> bool {
+        match self {
+            Link::Sqlite(_) => true,
+            Link::MySql(link) => link.ping().await.is_ok(),
+            Link::MySqlPlain(link) => link.run("DO 1").await.is_ok(),
+            Link::Postgres(link) => link.ping().await.is_ok(),
+        }
+    }
+
+    /// Makes a call. Boxed, as the compiler can't see otherwise that it may move between threads.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub fn call<'a>(&'a mut self, call: &'a Call) -> BoxFuture<'a, Result<Answer, Trouble>> {
+        match self {
+            Link::Sqlite(link) => Box::pin(link.call(call)),
+            Link::MySql(link) => Box::pin(mysql::call(link, call)),
+            Link::MySqlPlain(link) => Box::pin(link.call(call)),
+            Link::Postgres(link) => Box::pin(postgres::call(link, call)),
+        }
+    }
+
+    /// Makes a call that the database refuses if it writes.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn call_guarded(&mut self, call: &Call) -> Result<Answer, Trouble> {
+        let (guard, end) = match self {
+            Link::Sqlite(_) => ("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
+            Link::MySql(_) | Link::MySqlPlain(_) => ("START TRANSACTION READ ONLY", "ROLLBACK"),
+            Link::Postgres(_) => ("BEGIN READ ONLY", "ROLLBACK"),
+        };
+        self.run(guard).await?;
+        let answer = self.call(call).await;
+        // One that is broken is closed anyway.
+        if !answer.as_ref().is_err_and(Trouble::breaks_connection) {
+            self.run(end).await?;
+        }
+        answer
+    }
+
+    /// Begins to write.
+    pub fn begin(&mut self) -> BoxFuture<'_, Result<(), Trouble>> {
+        match self {
+            // A writer that only finds out later that another was first would have to start anew.
+            Link::Sqlite(_) => self.run("BEGIN IMMEDIATE"),
+            Link::MySql(_) | Link::MySqlPlain(_) | Link::Postgres(_) => self.run("BEGIN"),
+        }
+    }
+
+    /// Keeps what was written.
+    pub fn commit(&mut self) -> BoxFuture<'_, Result<(), Trouble>> {
+        self.run("COMMIT")
+    }
+
+    fn run(&mut self, sql: &'static str) -> BoxFuture<'_, Result<(), Trouble>> {
+        match self {
+            Link::Sqlite(link) => Box::pin(link.run(sql).map_err(Trouble::from)),
+            Link::MySql(link) => Box::pin(link.execute(sql).map_ok(drop).map_err(Trouble::from)),
+            Link::MySqlPlain(link) => Box::pin(link.run(sql)),
+            Link::Postgres(link) => Box::pin(link.execute(sql).map_ok(drop).map_err(Trouble::from)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_put_in_and_cannot_break_the_address() {
+        let variable = |name: &str| match name {
+            "WORD" => Some("a@b/c".to_string()),
+            "URL" => Some("mysql://x@y/z".to_string()),
+            _ => None,
+        };
+        let expanded = expand("mysql://u:${WORD}@host/db", variable);
+        assert_eq!(expanded, Ok("mysql://u:a%40b%2Fc@host/db".into()));
+        assert_eq!(expand("${URL}", variable), Ok("mysql://x@y/z".into()));
+        assert!(
+            expand("mysql://${NONE}", variable)
+                .unwrap_err()
+                .contains("NONE")
+        );
+        assert!(expand("mysql://${NONE", variable).is_err());
+    }
+
+    #[test]
+    fn messages_do_not_tell_the_password() {
+        for url in ["http://u:secret@h/", "mysql://u:secret@h:port/", "secret"] {
+            let error = DatabaseAddress::parse(url, Duration::from_secs(1))
+                .err()
+                .expect(url);
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! PostgreSQL. Knows how its types become a template's values, and values its types: it wants each
+//! parameter in the form of the type that it gave to the place.
+
+use std::fmt::Write;
+
+use bigdecimal::BigDecimal;
+use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, Utc};
+use futures_util::TryStreamExt;
+use lowroad_mysql::DataFault;
+use lowroad_page::Value as Cell;
+use sqlx::error::BoxDynError;
+use sqlx::postgres::{PgArguments, PgConnection, PgRow, PgValueRef};
+use sqlx::{
+    Arguments, Column, Decode, Either, Executor, Postgres, Row as _, Statement, TypeInfo, ValueRef,
+};
+
+use super::{Answer, Call, Rows, Trouble, Want};
+use crate::statement;
+use crate::table::Table;
+use crate::value::{Done, Param};
+
+/// Makes a call.
+pub async fn call(link: &mut PgConnection, call: &Call) -> Result<Answer, Trouble> {
+    let sql = statement::numbered(&call.sql);
+    let arguments = arguments(link, &sql, &call.params).await?;
+    let query = sqlx::query_with(&sql, arguments);
+    if call.want == Want::Done {
+        let count = query.execute(link).await?.rows_affected();
+        return Ok(Answer::Done(Done { count, id: None }));
+    }
+    let mut stream = query.fetch(link);
+    let mut rows = Rows::of(call);
+    while let Some(row) = stream.try_next().await? {
+        rows.begin_row(row.columns().iter().map(Column::name));
+        put(&row, &mut rows.table)?;
+        rows.end_row()?;
+    }
+    Ok(rows.answer())
+}
+
+/// The parameters in the forms that the statement wants; it stays prepared.
+async fn arguments(
+    link: &mut PgConnection,
+    sql: &str,
+    params: &[Param],
+) -> Result<PgArguments, Trouble> {
+    let mut arguments = PgArguments::default();
+    if params.is_empty() {
+        return Ok(arguments);
+    }
+    let prepared = link.prepare(sql).await?;
+    let Some(Either::Left(types)) = prepared.parameters() else {
+        return Ok(arguments);
+    };
+    for (at, (param, wanted)) in params.iter().zip(types).enumerate() {
+        add(&mut arguments, param, wanted.name()).map_err(|reason| {
+            Trouble::Unfit(format!("parameter {} of the statement: {reason}", at + 1))
+        })?;
+    }
+    Ok(arguments)
+}
+
+/// The fault of the data that an SQLSTATE reports (PostgreSQL's manual, appendix "PostgreSQL Error Codes").
+pub fn data_fault(sqlstate: &str) -> Option<DataFault> {
+    Some(match sqlstate {
+        // foreign_key_violation, unique_violation, exclusion_violation
+        "23503" | "23505" | "23P01" => DataFault::Conflict,
+        // not_null_violation, check_violation
+        "23502" | "23514" => DataFault::Invalid,
+        // numeric_value_out_of_range, invalid_datetime_format, datetime_field_overflow, character_not_in_repertoire (a
+        // NUL, say), string_data_right_truncation, invalid_text_representation
+        "22001" | "22003" | "22007" | "22008" | "22021" | "22P02" => DataFault::Invalid,
+        _ => return None,
+    })
+}
+
+fn add(to: &mut PgArguments, param: &Param, wanted: &str) -> Result<(), String> {
+    if *param == Param::Null {
+        return to.add(None::<String>).map_err(|error| error.to_string());
+    }
+    let added = match wanted {
+        "BOOL" => to.add(truth(param).ok_or_else(|| unfit(param, wanted))?),
+        "INT2" => to.add(parsed::<i16>(param, wanted)?),
+        "INT4" => to.add(parsed::<i32>(param, wanted)?),
+        "INT8" => to.add(parsed::<i64>(param, wanted)?),
+        "FLOAT4" => to.add(parsed::<f32>(param, wanted)?),
+        "FLOAT8" => to.add(parsed::<f64>(param, wanted)?),
+        "NUMERIC" => to.add(parsed::<BigDecimal>(param, wanted)?),
+        "DATE" => to.add(parsed::<NaiveDate>(param, wanted)?),
+        "TIME" => to.add(parsed::<NaiveTime>(param, wanted)?),
+        "TIMESTAMP" => to.add(moment(param, wanted)?),
+        "TIMESTAMPTZ" => to.add(moment(param, wanted)?.and_utc()),
+        "BYTEA" => to.add(bytes(param)),
+        "TEXT" | "VARCHAR" | "CHAR" | "BPCHAR" | "NAME" | "UNKNOWN" | "\"CHAR\"" => {
+            to.add(text(param).ok_or_else(|| unfit(param, wanted))?)
+        }
+        _ => {
+            return Err(format!(
+                "its type is {wanted}: write CAST(CAST(? AS text) AS {wanted})"
+            ));
+        }
+    };
+    added.map_err(|error| error.to_string())
+}
+
+fn unfit(param: &Param, wanted: &str) -> String {
+    format!("{} was given that is no {wanted}", param.kind())
+}
+
+/// A parameter as text, if it has one.
+fn text(param: &Param) -> Option<String> {
+    match param {
+        Param::Null | Param::Blob(_) => None,
+        Param::Bool(value) => Some(value.to_string()),
+        Param::Int(value) => Some(value.to_string()),
+        Param::Float(value) => Some(value.to_string()),
+        Param::Text(value) => Some(value.clone()),
+    }
+}
+
+fn bytes(param: &Param) -> Vec<u8> {
+    match param {
+        Param::Blob(value) => value.clone(),
+        other => text(other).unwrap_or_default().into_bytes(),
+    }
+}
+
+fn truth(param: &Param) -> Option<bool> {
+    match param {
+        Param::Bool(value) => Some(*value),
+        Param::Int(value) => Some(*value != 0),
+        Param::Text(value) => value.parse().ok(),
+        _ => None,
+    }
+}
+
+fn parsed<T: std::str::FromStr>(param: &Param, wanted: &str) -> Result<T, String> {
+    let parsed = text(param).and_then(|text| text.trim().parse().ok());
+    parsed.ok_or_else(|| unfit(param, wanted))
+}
+
+/// `2026-11-21 12:30:00`, with `T` or a blank, with or without a time.
+fn moment(param: &Param, wanted: &str) -> Result<NaiveDateTime, String> {
+    let text = text(param).unwrap_or_default().replacen('T', " ", 1);
+    let moment = text
+        .parse::<NaiveDate>()
+        .map(|date| date.and_time(NaiveTime::MIN))
+        .or_else(|_| NaiveDateTime::parse_from_str(&text, "%Y-%m-%d %H:%M:%S%.f"))
+        .or_else(|_| NaiveDateTime::parse_from_str(&text, "%Y-%m-%d %H:%M"));
+    moment.map_err(|_| unfit(param, wanted))
+}
+
+fn put(row: &PgRow, to: &mut Table) -> Result<(), Trouble> {
+    for column in row.columns() {
+        let raw = row.try_get_raw(column.ordinal())?;
+        cell(raw, column.type_info().name(), to).map_err(|error| {
+            let name = column.name();
+            Trouble::Unknown(format!(
+                "column {name} can't be read: {error}; write CAST({name} AS text)"
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+fn cell(raw: PgValueRef<'_>, kind: &str, to: &mut Table) -> Result<(), BoxDynError> {
+    if raw.is_null() {
+        to.push(Cell::Null);
+        return Ok(());
+    }
+    to.push(match kind {
+        "BOOL" => Cell::Bool(<bool as Decode<Postgres>>::decode(raw)?),
+        "INT2" => Cell::Int(<i16 as Decode<Postgres>>::decode(raw)?.into()),
+        "INT4" => Cell::Int(<i32 as Decode<Postgres>>::decode(raw)?.into()),
+        "INT8" => Cell::Int(<i64 as Decode<Postgres>>::decode(raw)?),
+        "FLOAT4" => Cell::Float(<f32 as Decode<Postgres>>::decode(raw)?.into()),
+        "FLOAT8" => Cell::Float(<f64 as Decode<Postgres>>::decode(raw)?),
+        "NUMERIC" => return shown(to, numeric(raw)?),
+        "DATE" => return shown(to, <NaiveDate as Decode<Postgres>>::decode(raw)?),
+        "TIME" => return shown(to, <NaiveTime as Decode<Postgres>>::decode(raw)?),
+        "TIMESTAMP" => return shown(to, <NaiveDateTime as Decode<Postgres>>::decode(raw)?),
+        "TIMESTAMPTZ" => {
+            let moment = <DateTime<Utc> as Decode<Postgres>>::decode(raw)?;
+            return shown(to, moment.naive_utc());
+        }
+        "BYTEA" => Cell::Bytes(raw.as_bytes()?),
+        "UUID" => return shown(to, uuid(raw.as_bytes()?)),
+        // One byte, the version, comes before the text.
+        "JSONB" => Cell::Text(std::str::from_utf8(
+            raw.as_bytes()?.get(1..).unwrap_or_default(),
+        )?),
+        "TEXT" | "VARCHAR" | "CHAR" | "BPCHAR" | "NAME" | "\"CHAR\"" | "JSON" | "UNKNOWN" => {
+            Cell::Text(raw.as_str()?)
+        }
+        "VOID" => Cell::Null,
+        other => return Err(format!("its type {other} is not known here").into()),
+    });
+    Ok(())
+}
+
+/// A number with as many digits after the point as the database shows.
+fn numeric(raw: PgValueRef<'_>) -> Result<String, BoxDynError> {
+    let scale = raw
+        .as_bytes()?
+        .get(6..8)
+        .map_or(0, |bytes| i64::from(bytes[0]) << 8 | i64::from(bytes[1]));
+    let number = <BigDecimal as Decode<Postgres>>::decode(raw)?;
+    Ok(number.with_scale(scale).to_plain_string())
+}
+
+fn shown(to: &mut Table, value: impl std::fmt::Display) -> Result<(), BoxDynError> {
+    to.push(Cell::Text(&value.to_string()));
+    Ok(())
+}
+
+fn uuid(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            out.push('-');
+        }
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}

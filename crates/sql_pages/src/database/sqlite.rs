@@ -1,0 +1,147 @@
+//! SQLite, which runs in this process: its time limit is one that its own machine looks at.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use futures_util::TryStreamExt;
+use lowroad_mysql::DataFault;
+use lowroad_page::Value as Cell;
+use sqlx::error::{BoxDynError, DatabaseError};
+use sqlx::sqlite::{
+    SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteError, SqliteRow, SqliteValueRef,
+};
+use sqlx::{Arguments, Column, Connection, Decode, Executor, Row as _, Sqlite, TypeInfo, ValueRef};
+
+use super::{Answer, Call, Rows, Trouble, Want};
+use crate::table::Table;
+use crate::value::{Done, Param};
+
+/// Steps of its machine between two looks at the clock.
+const STEPS: i32 = 1_000;
+
+/// A connection, with the time at which what is under way has to end.
+pub struct SqliteLink {
+    link: SqliteConnection,
+    clock: Arc<Clock>,
+}
+
+struct Clock {
+    start: Instant,
+    /// Milliseconds after the start.
+    end_ms: AtomicU64,
+}
+
+impl Clock {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn end_after(&self, time: Duration) {
+        let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.end_ms
+            .store(self.now_ms().saturating_add(time_ms), Relaxed);
+    }
+}
+
+impl SqliteLink {
+    /// Opens the file.
+    pub async fn connect(options: &SqliteConnectOptions) -> Result<SqliteLink, sqlx::Error> {
+        let mut link = SqliteConnection::connect_with(options).await?;
+        let clock = Arc::new(Clock {
+            start: Instant::now(),
+            end_ms: AtomicU64::new(u64::MAX),
+        });
+        let watched = clock.clone();
+        link.lock_handle()
+            .await?
+            .set_progress_handler(STEPS, move || {
+                watched.now_ms() < watched.end_ms.load(Relaxed)
+            });
+        Ok(SqliteLink { link, clock })
+    }
+
+    /// Runs a statement without parameters and rows.
+    pub async fn run(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+        self.clock.end_ms.store(u64::MAX, Relaxed);
+        self.link.execute(sql).await.map(drop)
+    }
+
+    /// Makes a call.
+    pub async fn call(&mut self, call: &Call) -> Result<Answer, Trouble> {
+        self.clock.end_after(call.database.timeout);
+        let mut arguments = SqliteArguments::default();
+        for param in &call.params {
+            add(&mut arguments, param).map_err(sqlx::Error::Encode)?;
+        }
+        let query = sqlx::query_with(&call.sql, arguments);
+        if call.want == Want::Done {
+            let done = query.execute(&mut self.link).await?;
+            return Ok(Answer::Done(Done {
+                count: done.rows_affected(),
+                id: Some(done.last_insert_rowid()),
+            }));
+        }
+        let mut stream = query.fetch(&mut self.link);
+        let mut rows = Rows::of(call);
+        while let Some(row) = stream.try_next().await? {
+            rows.begin_row(row.columns().iter().map(Column::name));
+            put(&row, &mut rows.table)?;
+            rows.end_row()?;
+        }
+        Ok(rows.answer())
+    }
+}
+
+/// The number of an error of SQLite's.
+pub fn code(error: &dyn DatabaseError) -> Option<i32> {
+    error.try_downcast_ref::<SqliteError>()?;
+    error.code()?.parse().ok()
+}
+
+/// The fault of the data that an extended result code reports (<https://www.sqlite.org/rescode.html>).
+pub fn data_fault(code: i32) -> Option<DataFault> {
+    Some(match code {
+        // SQLITE_CONSTRAINT_FOREIGNKEY, _PRIMARYKEY, _UNIQUE, _ROWID
+        787 | 1555 | 2067 | 2579 => DataFault::Conflict,
+        // SQLITE_CONSTRAINT_CHECK, _NOTNULL, _DATATYPE, SQLITE_TOOBIG
+        275 | 1299 | 3091 | 18 => DataFault::Invalid,
+        _ => return None,
+    })
+}
+
+fn add(arguments: &mut SqliteArguments<'_>, param: &Param) -> Result<(), BoxDynError> {
+    match param {
+        Param::Null => arguments.add(None::<i64>),
+        Param::Bool(value) => arguments.add(*value),
+        Param::Int(value) => arguments.add(*value),
+        Param::Float(value) => arguments.add(*value),
+        Param::Text(value) => arguments.add(value.clone()),
+        Param::Blob(value) => arguments.add(value.clone()),
+    }
+}
+
+fn put(row: &SqliteRow, to: &mut Table) -> Result<(), Trouble> {
+    for column in row.columns() {
+        cell(row.try_get_raw(column.ordinal())?, to).map_err(|error| {
+            Trouble::Unknown(format!("column {} can't be read: {error}", column.name()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Each value has its own type here, whatever its column says.
+fn cell(raw: SqliteValueRef<'_>, to: &mut Table) -> Result<(), BoxDynError> {
+    if raw.is_null() {
+        to.push(Cell::Null);
+        return Ok(());
+    }
+    let kind = raw.type_info().into_owned();
+    to.push(match kind.name() {
+        "INTEGER" => Cell::Int(<i64 as Decode<Sqlite>>::decode(raw)?),
+        "REAL" => Cell::Float(<f64 as Decode<Sqlite>>::decode(raw)?),
+        "BLOB" => Cell::Bytes(<&[u8] as Decode<Sqlite>>::decode(raw)?),
+        _ => Cell::Text(<&str as Decode<Sqlite>>::decode(raw)?),
+    });
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! Pages that are rendered without the template engine, by `lowroad-page`: it goes on where it asked instead of
+//! rendering anew, and a row costs it a fraction. It knows a part of the language, and is for what only reads. Whatever
+//! goes wrong in a page is left to the engine, which says what it is.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lowroad_handler::{Failure, Response};
+use lowroad_http::fields::Lines;
+use lowroad_page::{Limits, Page, Request, Run, Step, Value as Cell};
+
+use super::database::{Answer, Call, Database, Mode, Session, Want};
+use super::functions::CALLS_MAX;
+use super::reply::Reply;
+use super::templates::Templates;
+use super::value::Param;
+use super::visit::Visit;
+use super::{PAGE_LEN_MAX, STEPS_INLINE_MAX, attempt, place, statement};
+
+/// Steps; the engine may take more.
+const STEPS_MAX: u64 = 500_000;
+
+/// Bytes of its rows and texts; the engine may take what the route says. Before it finds that a text is too long, it may
+/// have made it, six times as long as what it was made of.
+const MEMORY_LEN_MAX: usize = 8 << 20;
+
+/// A page that takes longer at a time, and many steps, is the engine's from then on, which has threads for those. On a
+/// busy machine any page may take long.
+const SLICE_MAX: Duration = Duration::from_millis(20);
+
+/// A page, and who asks for it.
+pub struct Direct<'d> {
+    pub templates: &'d Templates,
+    pub name: &'d str,
+    pub page: &'d Page,
+    pub visit: &'d Visit,
+    /// The route's database.
+    pub database: &'d Arc<Database>,
+    /// Bytes that the page may take.
+    pub memory_len_max: usize,
+}
+
+impl Direct<'_> {
+    /// The response; none if the engine has to make it.
+    pub async fn answer(&self) -> Option<Result<Response, Failure>> {
+        let mut run = Run::new(Limits {
+            output_len_max: PAGE_LEN_MAX,
+            memory_len_max: self.memory_len_max.min(MEMORY_LEN_MAX),
+            step_count_max: STEPS_MAX,
+            query_count_max: CALLS_MAX as u32,
+        });
+        run.begin(self.page);
+        let mut text = Vec::new();
+        let mut session = Session::default();
+        let mut rows_len = 0;
+        while let Some(mut call) = self.step(&mut run, &mut text)? {
+            call.len_max = self.memory_len_max.saturating_sub(rows_len);
+            let answer = match session.call(&call).await {
+                Ok(answer) => answer,
+                Err(fault) => {
+                    let (part, line) = run.place(self.page);
+                    let reason = attempt::told(&call, &fault);
+                    let detail = place(self.templates, part, line as usize, &reason);
+                    return Some(Err(Failure::new(fault.status, detail)));
+                }
+            };
+            rows_len += answer.len();
+            give(&answer, &mut run)?;
+        }
+        session.end().await.ok()?;
+        let said = run.reply();
+        let reply = reply(said)?;
+        reply.response(text, said.is_personal, true).ok().map(Ok)
+    }
+
+    /// Goes on to the next call, if there is one; none if the page does not work here.
+    fn step(&self, run: &mut Run, text: &mut Vec<u8>) -> Option<Option<Call>> {
+        let start = Instant::now();
+        let call = match run.step(self.page, self.visit, text) {
+            Step::Done => None,
+            Step::Failed(_) => return None,
+            Step::Query { statement, values } => {
+                let params = values.map(param).collect::<Option<Vec<Param>>>()?;
+                if statement::parameters(statement) != params.len() {
+                    return None;
+                }
+                Some(Call {
+                    database: self.database.clone(),
+                    sql: statement.into(),
+                    params,
+                    want: Want::Rows,
+                    mode: Mode::of(statement, Want::Rows, true)?,
+                    len_max: 0,
+                })
+            }
+        };
+        if run.steps() > STEPS_INLINE_MAX && start.elapsed() > SLICE_MAX {
+            self.templates.note_heavy(self.name);
+        }
+        Some(call)
+    }
+}
+
+/// Gives a page its rows; none if they have bytes that are no text, of which the engine knows more.
+fn give(answer: &Answer, run: &mut Run) -> Option<()> {
+    let Answer::Rows(table) = answer else {
+        return None;
+    };
+    if table.has_bytes() {
+        return None;
+    }
+    run.columns(table.names());
+    for at in 0..table.row_count() {
+        table.row(at).for_each(|cell| run.value(cell));
+        run.row_end();
+    }
+    run.answered();
+    Some(())
+}
+
+fn param(value: Cell<'_>) -> Option<Param> {
+    Some(match value {
+        Cell::Null => Param::Null,
+        Cell::Bool(it) => Param::Bool(it),
+        Cell::Int(it) => Param::Int(it),
+        Cell::UInt(it) => Param::Int(it.try_into().ok()?),
+        Cell::Float(it) => Param::Float(it),
+        Cell::Text(it) => Param::Text(it.to_owned()),
+        Cell::Bytes(it) => Param::Blob(it.to_vec()),
+    })
+}
+
+fn reply(said: &lowroad_page::Reply) -> Option<Reply> {
+    let mut reply = Reply::default();
+    if let Some(code) = said.status {
+        reply.status(code).ok()?;
+    }
+    for (name, value) in &said.fields {
+        reply.field(name, value).ok()?;
+    }
+    if let Some(seconds) = said.cache_s {
+        reply.keep(seconds, Vec::new()).ok()?;
+    }
+    Some(reply)
+}
+
+impl Request for Visit {
+    fn method(&self) -> &str {
+        self.method.as_str()
+    }
+
+    fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    fn target(&self) -> &[u8] {
+        &self.target
+    }
+
+    fn host(&self) -> &[u8] {
+        &self.host
+    }
+
+    fn query(&self) -> &[u8] {
+        &self.query
+    }
+
+    fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    fn field(&self, name: &str) -> Option<&[u8]> {
+        let is_named = |line: &(&[u8], &[u8])| line.0.eq_ignore_ascii_case(name.as_bytes());
+        Lines::of(&self.lines)
+            .find(is_named)
+            .map(|(_, value)| value)
+    }
+}

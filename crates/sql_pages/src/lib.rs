@@ -1,0 +1,408 @@
+//! SQL pages: templates with queries in them, among a site's files.
+//!
+//! A page is a file that ends in `.lrp`. Its text is a template of minijinja; what it may call
+//! besides is in `functions`, why values can't become SQL in `constant`, how it waits for databases
+//! in `attempt`. This file leads a request through them. `docs/pages.md` is for authors.
+
+mod attempt;
+mod budget;
+mod constant;
+mod csrf;
+mod database;
+mod direct;
+mod form;
+mod functions;
+mod guards;
+mod instrument;
+mod reply;
+mod sites;
+mod statement;
+mod table;
+mod templates;
+mod value;
+mod visit;
+
+use std::io::Write;
+use std::sync::Arc;
+
+use lowroad_engine::concurrency::Concurrency;
+use lowroad_handler::request::Unread;
+use lowroad_handler::{Begun, Failure, Handler, Request, Response};
+use lowroad_http::status::Status;
+use minijinja::{ErrorKind, Value, context};
+
+use self::attempt::{Attempt, Stop};
+use self::budget::TIME_MAX;
+use self::database::{Answer, Database, Session};
+use self::direct::Direct;
+use self::reply::Reply;
+use self::sites::Site;
+use self::templates::{Templates, Wrong};
+use self::visit::Visit;
+
+pub use self::csrf::Key;
+pub use self::database::Databases;
+pub use self::sites::Sites;
+
+/// The part of a page's memory that a request's body may take: it is held as bytes, as text and as a form.
+const BODY_SHARE: usize = 8;
+
+/// Bytes of a page's text.
+const PAGE_LEN_MAX: usize = 8 << 20;
+
+/// A page that takes more steps of the template engine (of which a millisecond has some ten
+/// thousand) is from then on rendered on threads of their own, so that it holds up nobody else.
+const STEPS_INLINE_MAX: u64 = 50_000;
+
+/// How many of those are rendered at a time.
+const HEAVY_MAX: usize = 4;
+
+/// Answers the requests of one route. Routes may share databases, a key and templates.
+pub struct Pages {
+    databases: Arc<Databases>,
+    database: Option<Arc<Database>>,
+    key: Key,
+    sites: Arc<Sites>,
+    heavy: Arc<Concurrency>,
+    /// Bytes that a page may take.
+    memory_len_max: usize,
+}
+
+/// What happened to all pages.
+pub fn counts() -> Vec<(&'static str, u64)> {
+    vec![("pages.over_memory", budget::over_memory())]
+}
+
+impl Pages {
+    /// The pages of a route.
+    ///
+    /// # Errors
+    /// When the route names a database that there is not.
+    pub fn new(
+        configured: &lowroad_config::schema::Pages,
+        databases: Arc<Databases>,
+        key: Key,
+        sites: Arc<Sites>,
+    ) -> Result<Pages, String> {
+        let named = |name: &String| {
+            let found = databases.named(name).cloned();
+            found
+                .ok_or_else(|| format!("no database has the name {name:?}: add it as [[database]]"))
+        };
+        let database = configured.database.as_ref().map(named).transpose()?;
+        Ok(Pages {
+            databases,
+            database,
+            key,
+            sites,
+            heavy: Concurrency::in_line(HEAVY_MAX),
+            memory_len_max: configured.memory_len_max,
+        })
+    }
+
+    async fn answer(&self, mut request: Request) -> Result<Response, Failure> {
+        let (folder, way_len) = request.files();
+        let path = request.path().get(way_len..).unwrap_or_default();
+        let name = templates::page_name(path).ok_or_else(Failure::not_found)?;
+        let (site, templates) = self.sites.of(folder);
+        is_there(&templates, &name)?;
+        let visit = self.visit(&name, &mut request).await?;
+        let direct = self.direct(&templates, &name, &visit).await;
+        let mut response = match direct {
+            Some(answer) => answer?,
+            None => self.render(templates, name, Arc::new(visit)).await?,
+        };
+        self.note(&site, &mut response);
+        Ok(response)
+    }
+
+    /// Says what a response was made of, and has that looked at if the response may be kept.
+    fn note(&self, site: &Site, response: &mut Response) {
+        response.made_from = Some(site.name.clone());
+        if reply::may_be_kept(&response.fields) {
+            self.sites.keeps(site);
+        }
+    }
+
+    /// Reads the body, and refuses forms that are not this site's.
+    async fn visit(&self, name: &str, request: &mut Request) -> Result<Visit, Failure> {
+        if !form::is_safe(request.method) && visit::is_from_elsewhere(request) {
+            return Err(Failure::new(
+                Status::FORBIDDEN,
+                format!("{name}: a page of another site sent this (Sec-Fetch-Site: cross-site)"),
+            ));
+        }
+        let body_len_max = self.memory_len_max / BODY_SHARE;
+        let body = request.body.read(body_len_max).await;
+        let body = body.map_err(|why| unread(name, why, body_len_max))?;
+        let kind = request.field("Content-Type").unwrap_or_default();
+        let kind = String::from_utf8_lossy(kind).into_owned();
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let body_len = text.len() + body.len();
+        let form = form::fields(&kind, body).await.map_err(|reason| {
+            Failure::new(
+                Status::BAD_REQUEST,
+                format!("{name}: the form can't be read: {reason}"),
+            )
+        })?;
+        if !form::is_safe(request.method) && !visit::has_token(request, &form, &self.key) {
+            return Err(Failure::new(
+                Status::FORBIDDEN,
+                format!(
+                    "{name}: a form came without its token, or with an old one: put {{{{ csrf_field() }}}} \
+                     into the form, or send csrf_token() in the field {}",
+                    csrf::HEADER
+                ),
+            ));
+        }
+        let mut visit = Visit::new(request, form, text, &self.key);
+        visit.body_len = body_len;
+        Ok(visit)
+    }
+
+    /// The answer of a page that only reads and needs no template engine; none for all others.
+    async fn direct(
+        &self,
+        templates: &Templates,
+        name: &str,
+        visit: &Visit,
+    ) -> Option<Result<Response, Failure>> {
+        if !visit.safe || visit.has_several_cookie_lines() {
+            return None;
+        }
+        let direct = Direct {
+            templates,
+            name,
+            page: &*templates.direct(name)?,
+            visit,
+            database: self.database.as_ref()?,
+            memory_len_max: self.memory_len_max,
+        };
+        direct.answer().await
+    }
+
+    /// Renders, asks, and renders again until nothing is left to ask.
+    async fn render(
+        &self,
+        templates: Arc<Templates>,
+        name: String,
+        visit: Arc<Visit>,
+    ) -> Result<Response, Failure> {
+        let page = Arc::new(Page { templates, name });
+        let mut session = Session::default();
+        let mut answers = Vec::new();
+        // The memory that the page has no more.
+        let mut rows_len = visit.body_len;
+        loop {
+            let attempt = Attempt {
+                visit: visit.clone(),
+                databases: self.databases.clone(),
+                database: self.database.clone(),
+                answers,
+                room: self.memory_len_max.saturating_sub(rows_len),
+                calls: 0,
+                reply: Reply::default(),
+                stop: None,
+            };
+            let tried = self.tried(&page, attempt).await?;
+            match tried.end {
+                End::Call(call) => {
+                    answers = tried.answers;
+                    let answer = session.call(&call).await;
+                    rows_len += answer.as_ref().map_or(0, Answer::len);
+                    answers.push(answer.map(|answer| answer.value(call.want)));
+                }
+                End::Failed(failure) => return Err(failure),
+                End::Rendered(text) => {
+                    let response = tried.reply.response(text, visit.is_personal(), visit.safe);
+                    let response = response.map_err(|reason| page.failure(&reason))?;
+                    session.end().await.map_err(|fault| {
+                        Failure::new(fault.status, format!("{}: {}", page.file(), fault.reason))
+                    })?;
+                    return Ok(response);
+                }
+            }
+        }
+    }
+
+    async fn tried(&self, page: &Arc<Page>, attempt: Attempt) -> Result<Tried, Failure> {
+        if !page.templates.is_heavy(&page.name) {
+            return Ok(page.tried(attempt));
+        }
+        let permit = self.heavy.acquire(0, 0).await;
+        let page = page.clone();
+        let thread = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            page.tried(attempt)
+        });
+        thread.await.map_err(|error| {
+            Failure::new(
+                Status::INTERNAL_ERROR,
+                format!("a page's thread ended: {error}"),
+            )
+        })
+    }
+}
+
+impl Handler for Pages {
+    fn begin(self: Arc<Self>, _worker: usize, request: Request) -> Begun {
+        Begun::Later(Box::pin(async move { self.answer(request).await }))
+    }
+}
+
+/// A page of a site.
+struct Page {
+    templates: Arc<Templates>,
+    name: String,
+}
+
+/// What an attempt led to.
+struct Tried {
+    answers: Vec<Result<Value, database::Fault>>,
+    reply: Reply,
+    end: End,
+}
+
+enum End {
+    Rendered(Vec<u8>),
+    Call(database::Call),
+    Failed(Failure),
+}
+
+impl Page {
+    fn tried(&self, attempt: Attempt) -> Tried {
+        let request = Value::from_dyn_object(attempt.visit.clone());
+        let room = attempt.room;
+        let (attempt, rendered) =
+            attempt.run(|| budget::within(room, TIME_MAX, || self.text(request)));
+        let end = match (attempt.stop, rendered) {
+            (Some(Stop::Call(call)), _) => End::Call(call),
+            (Some(Stop::Ended), _) => End::Rendered(Vec::new()),
+            (Some(Stop::Fault(fault)), Err(error)) => {
+                End::Failed(failure(&self.templates, fault.status, &error))
+            }
+            (_, Err(error)) => {
+                End::Failed(failure(&self.templates, Status::INTERNAL_ERROR, &error))
+            }
+            (_, Ok(text)) => End::Rendered(text),
+        };
+        Tried {
+            answers: attempt.answers,
+            reply: attempt.reply,
+            end,
+        }
+    }
+
+    fn text(&self, request: Value) -> Result<Vec<u8>, minijinja::Error> {
+        let template = self.templates.environment.get_template(&self.name)?;
+        let mut text = Bounded(Vec::with_capacity(template.source().len() * 2));
+        let rendered = template.render_captured_to(context! { request }, &mut text);
+        if self.took_long(&rendered) || budget::is_late() {
+            self.templates.note_heavy(&self.name);
+        }
+        rendered.map(|_| text.0)
+    }
+
+    /// Counted in steps, not in time: on a busy machine any page may take long once. (But not so long that
+    /// it is ended.)
+    fn took_long(&self, rendered: &Result<minijinja::Captured<'_>, minijinja::Error>) -> bool {
+        match rendered {
+            Ok(captured) => {
+                let levels = captured.state().fuel_levels();
+                levels.is_some_and(|(used, _)| used > STEPS_INLINE_MAX)
+            }
+            Err(error) => error.kind() == ErrorKind::OutOfFuel,
+        }
+    }
+
+    fn file(&self) -> String {
+        self.templates.root.join(&self.name).display().to_string()
+    }
+
+    fn failure(&self, reason: &str) -> Failure {
+        Failure::new(Status::INTERNAL_ERROR, format!("{}: {reason}", self.file()))
+    }
+}
+
+/// A page's text as it grows, up to its limit.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > PAGE_LEN_MAX {
+            let reason = format!("the page is longer than {PAGE_LEN_MAX} bytes");
+            return Err(std::io::Error::other(reason));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn is_there(templates: &Templates, name: &str) -> Result<(), Failure> {
+    match templates.environment.get_template(name) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::TemplateNotFound => Err(Failure::not_found()),
+        Err(error) => Err(failure(templates, Status::INTERNAL_ERROR, &error)),
+    }
+}
+
+fn unread(name: &str, why: Unread, body_len_max: usize) -> Failure {
+    match why {
+        Unread::TooLong => Failure::new(
+            Status::CONTENT_TOO_LARGE,
+            format!(
+                "{name}: the request's body is longer than {body_len_max} bytes, an eighth of the route's memory"
+            ),
+        ),
+        Unread::Cut => Failure::new(
+            Status::BAD_REQUEST,
+            format!("{name}: the request's body was cut"),
+        ),
+    }
+}
+
+/// An error of the engine as `FILE:LINE: reason`, from where it arose: an error in a template that
+/// others include is the innermost one.
+fn failure(templates: &Templates, status: Status, error: &minijinja::Error) -> Failure {
+    let mut at = (error.name().unwrap_or_default().to_string(), error.line());
+    let mut reason = reason(error);
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if let Some(wrong) = inner.downcast_ref::<Wrong>() {
+            at = (wrong.name.clone(), Some(wrong.line));
+            reason = wrong.reason.clone();
+        } else if let Some(inner) = inner.downcast_ref::<minijinja::Error>() {
+            if let Some(name) = inner.name() {
+                at = (name.to_string(), inner.line());
+            }
+            reason = self::reason(inner);
+        } else {
+            reason = format!("{reason}: {inner}");
+        }
+        source = inner.source();
+    }
+    let detail = place(templates, &at.0, at.1.unwrap_or(1), &reason);
+    Failure::new(status, detail)
+}
+
+/// `FILE:LINE: reason`. What a database says may have a visitor's words in it: it stays one line.
+fn place(templates: &Templates, name: &str, line: usize, reason: &str) -> String {
+    let file = templates.root.join(name);
+    let detail = format!("{}:{line}: {reason}", file.display());
+    detail.replace(char::is_control, " ")
+}
+
+fn reason(error: &minijinja::Error) -> String {
+    match (error.kind(), error.detail()) {
+        (ErrorKind::OutOfFuel, _) => {
+            "the template takes too long: it loops for ever, or over too much".into()
+        }
+        (ErrorKind::InvalidOperation, Some(detail)) => detail.to_string(),
+        (kind, Some(detail)) => format!("{kind}: {detail}"),
+        (kind, None) => kind.to_string(),
+    }
+}

@@ -1,0 +1,342 @@
+//! What a page says about its response besides the text: status, fields, cookies, and how long it
+//! may be kept. It checks what it is told, so that no value breaks out of its field.
+
+use std::fmt::Write;
+
+use lowroad_handler::fields::is_token;
+use lowroad_handler::{Content, Fields, Response};
+use lowroad_http::status::Status;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+/// What a cookie's value can't have as it is (RFC 6265 §4.1.1), and `%`.
+const COOKIE: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'%')
+    .add(b',')
+    .add(b';')
+    .add(b'\\');
+
+/// What an address can't have as it is.
+const ADDRESS: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// A response without its text.
+#[derive(Debug, Default)]
+pub struct Reply {
+    status: Option<Status>,
+    fields: Vec<(String, String)>,
+    cookies: Vec<String>,
+    kept: Option<Kept>,
+    /// It has a form token, which is one visitor's.
+    pub has_token: bool,
+}
+
+#[derive(Debug)]
+struct Kept {
+    seconds: u64,
+    tags: Vec<String>,
+}
+
+/// How a cookie is set.
+pub struct Cookie<'a> {
+    /// A token.
+    pub name: &'a str,
+    /// Any text.
+    pub value: &'a str,
+    /// Seconds; `None` = until the browser is closed.
+    pub max_age: Option<i64>,
+    /// Begins with `/`.
+    pub path: &'a str,
+    /// `Lax`, `Strict` or `None`.
+    pub same_site: &'a str,
+    /// Scripts don't see it.
+    pub http_only: bool,
+    /// It is only sent over TLS.
+    pub secure: bool,
+}
+
+impl Reply {
+    /// Sets the status.
+    pub fn status(&mut self, code: u16) -> Result<(), String> {
+        let status = Status::new(code).filter(|status| (200..600).contains(&status.code()));
+        self.status = Some(status.ok_or(format!("{code} is no status of a response"))?);
+        Ok(())
+    }
+
+    /// Sets a field, in place of one of that name.
+    pub fn field(&mut self, name: &str, value: &str) -> Result<(), String> {
+        const OTHERS: &[&str] = &[
+            "set-cookie",
+            "content-length",
+            "connection",
+            "transfer-encoding",
+        ];
+        if !is_token(name.as_bytes()) {
+            return Err(format!("{name:?} is no name of a field"));
+        }
+        if OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) {
+            return Err(format!(
+                "{name} is not for pages; for cookies there is cookie()"
+            ));
+        }
+        if value
+            .bytes()
+            .any(|byte| byte < 0x20 && byte != b'\t' || byte == 0x7f)
+        {
+            return Err(format!("the value of {name} has control characters"));
+        }
+        self.fields
+            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.fields.push((name.into(), value.trim().into()));
+        Ok(())
+    }
+
+    /// Sends the client elsewhere: within the site, unless it is said that it may be outside.
+    pub fn redirect(&mut self, to: &str, code: u16, outside: bool) -> Result<(), String> {
+        let mut inside = to.bytes();
+        let is_inside = inside.next() == Some(b'/') && !matches!(inside.next(), Some(b'/' | b'\\'));
+        if !is_inside && !outside {
+            return Err(
+                "redirect() leads to a path of this site, beginning with /; write \
+                        redirect(url, outside=true) if it shall lead elsewhere"
+                    .into(),
+            );
+        }
+        if !(300..400).contains(&code) {
+            return Err(format!("{code} is no status of a redirect"));
+        }
+        self.status(code)?;
+        self.field("Location", &utf8_percent_encode(to, ADDRESS).to_string())
+    }
+
+    /// Sets a cookie.
+    pub fn cookie(&mut self, cookie: &Cookie<'_>) -> Result<(), String> {
+        if !is_token(cookie.name.as_bytes()) {
+            return Err(format!("{:?} is no name of a cookie", cookie.name));
+        }
+        if !["Lax", "Strict", "None"].contains(&cookie.same_site) {
+            return Err("same_site must be \"Lax\", \"Strict\" or \"None\"".into());
+        }
+        let is_path = |byte: u8| byte.is_ascii_graphic() && byte != b';';
+        if !cookie.path.starts_with('/') || !cookie.path.bytes().all(is_path) {
+            return Err("path must begin with / and have no ; in it".into());
+        }
+        let value = utf8_percent_encode(cookie.value, COOKIE);
+        let mut line = format!("{}={value}; Path={}", cookie.name, cookie.path);
+        if let Some(seconds) = cookie.max_age {
+            let _ = write!(line, "; Max-Age={seconds}");
+        }
+        let _ = write!(line, "; SameSite={}", cookie.same_site);
+        if cookie.http_only {
+            line.push_str("; HttpOnly");
+        }
+        if cookie.secure || cookie.same_site == "None" {
+            line.push_str("; Secure");
+        }
+        self.cookies.push(line);
+        Ok(())
+    }
+
+    /// Lets the page be kept, and be dropped by one of its tags.
+    pub fn keep(&mut self, seconds: u64, tags: Vec<String>) -> Result<(), String> {
+        if let Some(tag) = tags.iter().find(|tag| !is_tag(tag)) {
+            return Err(format!(
+                "{tag:?} is no tag: visible ASCII, no comma, 1 to 128 characters"
+            ));
+        }
+        self.kept = Some(Kept { seconds, tags });
+        Ok(())
+    }
+
+    /// The response, or why there can't be this one. `personal`: the text may be for this visitor
+    /// only. `safe`: the request's method is one whose answers may be kept.
+    pub fn response(
+        mut self,
+        text: Vec<u8>,
+        personal: bool,
+        safe: bool,
+    ) -> Result<Response, String> {
+        if self.kept.is_some() && (self.has_token || !self.cookies.is_empty()) {
+            return Err(
+                "the page calls cache(), but has a form token or sets a cookie: all would \
+                        get what is meant for one; take one of them away"
+                    .into(),
+            );
+        }
+        if !self.has("Content-Type") {
+            self.field("Content-Type", "text/html; charset=utf-8")?;
+        }
+        let control = self.cache_control(personal, safe);
+        self.field("Cache-Control", &control)?;
+        if let Some(kept) = self
+            .kept
+            .take()
+            .filter(|kept| safe && !kept.tags.is_empty())
+        {
+            self.field("Cache-Tag", &kept.tags.join(", "))?;
+        }
+        let said = self.fields.iter().map(|(name, value)| (&**name, value));
+        let cookies = self.cookies.iter().map(|line| ("Set-Cookie", line));
+        let fields = said.chain(cookies);
+        Ok(Response {
+            status: self.status.unwrap_or(Status::OK),
+            fields: fields
+                .map(|(name, value)| (name, value.as_bytes()))
+                .collect(),
+            content: Content::Bytes(text.into()),
+            made_from: None,
+        })
+    }
+
+    /// What is for one visitor only is never kept for others, whatever the page says.
+    fn cache_control(&self, personal: bool, safe: bool) -> String {
+        let said = self.said("Cache-Control");
+        match &self.kept {
+            _ if self.has_token || !self.cookies.is_empty() => "private, no-store".into(),
+            _ if said.is_some() && personal => private(said.unwrap_or_default()),
+            _ if said.is_some() => said.unwrap_or_default().into(),
+            Some(kept) if safe && personal => format!("private, max-age={}", kept.seconds),
+            Some(kept) if safe => format!("max-age={}", kept.seconds),
+            _ if personal => "private, no-cache".into(),
+            _ => "no-cache".into(),
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.said(name).is_some()
+    }
+
+    /// What the page itself says in a field.
+    fn said(&self, name: &str) -> Option<&str> {
+        let mut fields = self.fields.iter();
+        let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        Some(&found.1)
+    }
+}
+
+/// Whether a response with these fields may say that it holds for a while.
+pub fn may_be_kept(fields: &Fields) -> bool {
+    let lasts = |(name, value): (&str, &[u8])| match name.to_ascii_lowercase() {
+        name if name == "cache-control" => !matches!(value, b"no-cache" | b"private, no-cache"),
+        name => name.ends_with("cache-control") || name == "expires",
+    };
+    fields.iter().any(lasts)
+}
+
+/// A Cache-Control as it is for the visitor's browser only: without what concerns others.
+fn private(said: &str) -> String {
+    let for_others = |directive: &&str| {
+        let name = directive.split(['=', ' ']).next().unwrap_or_default();
+        ["public", "s-maxage", "private"]
+            .iter()
+            .any(|known| name.eq_ignore_ascii_case(known))
+    };
+    let directives = said.split(',').map(str::trim);
+    let kept = directives.filter(|it| !it.is_empty() && !for_others(it));
+    let all: Vec<_> = std::iter::once("private").chain(kept).collect();
+    all.join(", ")
+}
+
+fn is_tag(text: &str) -> bool {
+    (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic() && b != b',')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(response: &Response, name: &str) -> Option<String> {
+        let found = response.fields.values(name).next()?;
+        Some(String::from_utf8_lossy(found).into_owned())
+    }
+
+    fn cookie(value: &str) -> Cookie<'_> {
+        Cookie {
+            name: "a",
+            value,
+            max_age: Some(60),
+            path: "/",
+            same_site: "Lax",
+            http_only: true,
+            secure: false,
+        }
+    }
+
+    #[test]
+    fn values_stay_in_their_fields() {
+        let mut reply = Reply::default();
+        assert!(reply.field("X-A", "b\r\nSet-Cookie: c=d").is_err());
+        assert!(reply.field("X A", "b").is_err());
+        assert!(reply.field("set-cookie", "a=b").is_err());
+        reply.redirect("/a\r\nb c?é", 303, false).unwrap();
+        reply.cookie(&cookie("x; Domain=evil\r\ny")).unwrap();
+        let response = reply.response(vec![], false, false).unwrap();
+        assert_eq!(
+            field(&response, "Location").unwrap(),
+            "/a%0D%0Ab%20c?%C3%A9"
+        );
+        let line = "a=x%3B%20Domain=evil%0D%0Ay; Path=/; Max-Age=60; SameSite=Lax; HttpOnly";
+        assert_eq!(field(&response, "Set-Cookie").unwrap(), line);
+        assert_eq!(
+            field(&response, "Cache-Control").unwrap(),
+            "private, no-store"
+        );
+    }
+
+    #[test]
+    fn redirects_stay_in_the_site_unless_told() {
+        let mut reply = Reply::default();
+        for outside in ["//evil", "/\\evil", "http://evil", "evil", ""] {
+            assert!(reply.redirect(outside, 303, false).is_err(), "{outside}");
+        }
+        assert!(reply.redirect("https://example.com/", 302, true).is_ok());
+        assert!(reply.redirect("/", 200, false).is_err());
+    }
+
+    #[test]
+    fn pages_are_kept_as_they_say_but_never_what_is_personal() {
+        let kept = |personal, safe| {
+            let mut reply = Reply::default();
+            reply.keep(60, vec!["a".into(), "b".into()]).unwrap();
+            let response = reply.response(vec![], personal, safe).unwrap();
+            (
+                field(&response, "Cache-Control").unwrap(),
+                field(&response, "Cache-Tag"),
+            )
+        };
+        assert_eq!(
+            kept(false, true),
+            ("max-age=60".into(), Some("a, b".into()))
+        );
+        assert_eq!(kept(true, true).0, "private, max-age=60");
+        assert_eq!(kept(false, false), ("no-cache".into(), None));
+        let said = |value: &str, personal, has_token| {
+            let mut reply = Reply::default();
+            reply.field("cache-control", value).unwrap();
+            reply.has_token = has_token;
+            let response = reply.response(vec![], personal, true).unwrap();
+            assert_eq!(response.fields.values("cache-control").count(), 1);
+            field(&response, "Cache-Control").unwrap()
+        };
+        let public = "Public, max-age=60,s-maxage=9";
+        assert_eq!(said(public, false, false), public);
+        assert_eq!(said(public, true, false), "private, max-age=60");
+        assert_eq!(said("no-store", true, false), "private, no-store");
+        assert_eq!(said(public, false, true), "private, no-store");
+        let mut reply = Reply::default();
+        reply.keep(60, vec![]).unwrap();
+        reply.cookie(&cookie("x")).unwrap();
+        assert!(reply.response(vec![], false, true).is_err());
+        assert!(Reply::default().keep(1, vec!["a,b".into()]).is_err());
+    }
+}
