@@ -83,6 +83,20 @@ says() {
     echo "$site$path: $words"
 }
 
+# complete PATH [CURL ARGUMENTS]: all styles, scripts and pictures of the page are there, as a browser needs them.
+complete() {
+    local path=$1 url part status count=0
+    shift
+    url=$(get "$path" -L -o "$run/page" -w '%{url_effective}' "$@")
+    while read -r part; do
+        status=$(get "$part" -o /dev/null -w '%{http_code}')
+        [[ $status = 200 ]] || { echo "$site$path: $part is $status" >&2; exit 1; }
+        count=$((count + 1))
+    done < <(python3 "$here/parts.py" "$url" <"$run/page")
+    [[ $count -gt 0 ]] || { echo "$site$path has no styles, scripts or pictures" >&2; exit 1; }
+    echo "$site$path: complete, with $count files"
+}
+
 # hidden NAME: the value of the field of a form that a visitor does not see; the page is read.
 hidden() {
     grep -o "<input[^>]*>" | grep "name=\"$1\"" | head -n 1 | sed 's/.*value="\([^"]*\)".*/\1/; s/&quot;/"/g; s/&amp;/\&/g'

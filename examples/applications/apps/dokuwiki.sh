@@ -17,6 +17,7 @@ EOF
 }
 ask() {
     says / "A wiki behind Lowroad" -L
+    complete /
     says /doku.php/some:page "This topic does not exist yet"
     says /lib/tpl/dokuwiki/images/logo.png "image/png" -I
     says /doku.php/some:page "Preview" -L --data-urlencode "wikitext=words of mine" -d "do=preview"

@@ -22,6 +22,7 @@ api() {
 ask() {
     local token
     says / "Main Page" -L
+    complete /wiki/Main_Page
     says /wiki/Main_Page "MediaWiki has been installed"
     says /wiki/.NET "There is currently no text in this page"
     says "/load.php?lang=en&modules=skins.vector.styles.legacy&only=styles&skin=vector" "text/css" -I

@@ -8,6 +8,7 @@ prepare() {
 ask() {
     local token
     says /phpmyadmin/ "Welcome to"
+    complete /phpmyadmin/
     says /phpmyadmin "Location: /phpmyadmin/" -I
     says /phpmyadmin/themes/pmahomme/img/logo_right.png "image/png" -I
     says /phpmyadmin/templates/login/header.twig "403" -I
