@@ -317,6 +317,9 @@ impl Calls {
 
     /// Which conditions the program gets. Where it is an origin and its response may be stored, ours: a stored response
     /// is validated, and one that is to be stored has to come whole. The client's are judged then by what is stored.
+    ///
+    /// The response to a request with credentials is seldom for others, and none is stored for one with `no-store`. While
+    /// nothing is stored, their conditions go to the origin, so that their clients get 304 instead of all bytes each time.
     fn conditions(&self, call: &Call<'_>, stale: Option<&ObjectArc>) -> Conditions {
         let Some(key) = call.key.as_ref().filter(|key| key.is_whole()) else {
             return Conditions::AsSent;
@@ -328,6 +331,7 @@ impl Calls {
             // Who has waited was told nothing of use about it: it may stand in, and no more.
             Some(_) if key.has_waited => Conditions::Instead(Vec::new()),
             Some(stale) => Conditions::Instead(validating::conditions(stale)),
+            None if key.is_authorized || call.asked.no_store => Conditions::AsSent,
             None if self.fetcher.makings().is_unshared(key.hash) => Conditions::AsSent,
             None => Conditions::Instead(Vec::new()),
         }

@@ -1,5 +1,6 @@
 //! Section 3: which responses are stored.
 
+use super::front::{Asked, Front, response};
 use super::{FAR, LONG_AGO, Told};
 
 #[test]
@@ -135,6 +136,46 @@ fn authorization() {
             is_for_all,
             "for the same: {control}"
         );
+    }
+}
+
+/// A response to a request with credentials is stored only if it says that it is for all. So their conditions go to the origin
+/// while nothing is stored: otherwise a client of a private registry or an API would get all bytes each time.
+#[test]
+fn conditions_of_requests_with_credentials_reach_the_origin() {
+    let is_current = |asked: &Asked| {
+        asked.field("if-none-match") == Some("\"a\"")
+            || asked.field("if-modified-since") == Some(LONG_AGO)
+    };
+    let tag = "If-None-Match: \"a\"\r\n".to_owned();
+    let date = format!("If-Modified-Since: {LONG_AGO}\r\n");
+    for (control, is_for_all) in [
+        ("", false),
+        ("Cache-Control: private\r\n", false),
+        ("Cache-Control: max-age=60\r\n", false),
+        ("Cache-Control: no-store\r\n", false),
+        ("Cache-Control: public, max-age=60\r\n", true),
+    ] {
+        let validators = format!("ETag: \"a\"\r\nLast-Modified: {LONG_AGO}\r\n{control}");
+        let front = Front::saying(move |asked| match is_current(asked) {
+            true => "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n".into(),
+            false => response("200 OK", &validators, "body"),
+        });
+        let auth = "Authorization: Basic YTpi\r\n";
+        for condition in [&tag, &date] {
+            let got = front.get("/", &format!("{auth}{condition}"));
+            assert_eq!(got.status, 304, "{control:?} {condition:?}, nothing stored");
+        }
+        assert_eq!(front.get("/", auth).text(), "body");
+        for condition in [&tag, &date] {
+            let got = front.get("/", &format!("{auth}{condition}"));
+            assert_eq!(got.status, 304, "{control:?} {condition:?}, asked before");
+        }
+        let count = if is_for_all { 3 } else { 5 };
+        assert_eq!(front.origin.count(), count, "{control:?}");
+        // Another version is sent whole.
+        let other = format!("{auth}If-None-Match: \"b\"\r\n");
+        assert_eq!(front.get("/", &other).text(), "body");
     }
 }
 
