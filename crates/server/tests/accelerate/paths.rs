@@ -136,3 +136,32 @@ fn each_form_of_a_path_is_allowed_by_a_rule_of_its_own() {
     let reason = "no rule before allows the form /half/x of the path";
     assert!(told.contains(reason), "{told}");
 }
+
+#[test]
+fn the_documented_rules_allow_what_clients_of_rabbitmq_and_npm_ask_for() {
+    let docs = include_str!("../../../../docs/configuration.md");
+    let (_, rules) = docs.split_once("# RabbitMQ: ").expect("the example");
+    let (rules, _) = rules.split_once("```").expect("its end");
+    let front = echoing(&format!("# {rules}"));
+    for (path, status) in [
+        ("/api/queues/%2F/public", 200),
+        ("/api/queues/%2F/secret", 403),
+        ("/@scope%2fname", 200),
+        ("/@scope/name", 200),
+        ("/@scope%2fname?write=true", 200),
+        ("/@scope%2fname/-rev/3-47808ef16bb23ace", 200),
+        ("/@scope/name/-/name-1.0.0.tgz", 200),
+        ("/@scope/name/-/name-1.0.0.tgz/-rev/9-2f0a3c552acb260b", 200),
+        ("/-/package/@scope%2fname/dist-tags/beta", 200),
+        ("/-/user/org.couchdb.user:bob", 200),
+        ("/-/v1/search?text=scope", 200),
+        ("/plain", 403),
+        ("/plain/-/plain-1.0.0.tgz", 403),
+        ("/@scoped/name", 403),
+        ("/@scoped%2fname", 403),
+        ("/@scoped%2fname/-rev/1-a", 403),
+        ("/@scope%2f..%2fplain", 400),
+    ] {
+        assert_eq!(front.get(path, "").status, status, "{path}");
+    }
+}
