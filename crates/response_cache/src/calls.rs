@@ -20,7 +20,7 @@ use lowroad_access_control::traffic_classes::Chosen;
 use lowroad_cache::cache_status::Answered;
 use lowroad_cache::request::Asked;
 use lowroad_engine::stream::Next;
-use lowroad_engine::{Exchange, ExchangeId, Local};
+use lowroad_engine::{Exchange, ExchangeId, Interim, Local};
 use lowroad_files::fetch::Fetcher;
 use lowroad_handler::executor::Executor;
 use lowroad_handler::interims::{Interims, PostInterim};
@@ -28,7 +28,7 @@ use lowroad_handler::{Answering, Begun, Failure};
 use lowroad_http::request::Request;
 use lowroad_routes::counts::one;
 use lowroad_routes::routes::{Route, Routes, Waits};
-use lowroad_site_rules::SiteRules;
+use lowroad_site_rules::{SiteFields, SiteRules};
 use lowroad_store::changes::Changes;
 use lowroad_store::clock;
 use lowroad_store::makings::{Role, Ticket};
@@ -257,7 +257,7 @@ impl Calls {
         let objects = self.objects(call);
         let conditions = self.conditions(call, stale.as_ref());
         let is_ours = matches!(&conditions, Conditions::Instead(own) if !own.is_empty());
-        let interims = Interims::new(self.post_interim.clone(), exchange.id);
+        let interims = Interims::new(self.post_interim(call), exchange.id);
         let request = request_of(call, exchange, &conditions, objects.clone(), interims);
         let (handler, worker) = (route.handler.clone(), self.worker);
         let begun = match call.class.clone() {
@@ -313,6 +313,20 @@ impl Calls {
             shared,
             executor,
         }))
+    }
+
+    /// How interim responses to a call reach its client, with the site's rules for fields applied.
+    fn post_interim(&self, call: &Call<'_>) -> PostInterim {
+        let post = self.post_interim.clone();
+        if call.rules.config.headers.is_empty() {
+            return post;
+        }
+        let (rules, path): (_, Box<[u8]>) = (call.rules.clone(), call.path.into());
+        Arc::new(move |id, interim| {
+            let Interim { status, fields } = interim;
+            let fields = SiteFields::new(&rules, &path, status).apply(&fields, status);
+            post(id, Interim { status, fields });
+        })
     }
 
     /// Which conditions the program gets. Where it is an origin and its response may be stored, ours: a stored response

@@ -1,7 +1,8 @@
 //! A site's rules for the fields of its responses (`[[site.header]]`, `hsts`), applied alike to files, responses of programs
-//! and origins, redirects and refusals.
+//! and origins (interim ones too), redirects and refusals.
 
 use lowroad_config::{self as config, MatchScope, PatternSet, PatternSetBuilder, Site};
+use lowroad_http::fields::Fields;
 use lowroad_http::status::Status;
 
 use crate::SiteRules;
@@ -71,6 +72,24 @@ impl<'a> SiteFields<'a> {
             let lines = |(name, value): &'a (String, String)| (name.as_str(), value.as_str());
             fields.appended.extend(rule.append.iter().map(lines));
             fields.defaults.extend(rule.default.iter().map(lines));
+        }
+        fields
+    }
+
+    /// The fields of a program's response with the rules applied. To an interim response, rules add only fields of names
+    /// that it has: what a `set` or `default` says of the response itself is for the final one.
+    pub fn apply(&self, own: &Fields, status: Status) -> Fields {
+        let is_interim = status.code() < 200 && status != Status::SWITCHING_PROTOCOLS;
+        let has = |name: &str| own.values(name).next().is_some();
+        let mut fields = Fields::new();
+        for (name, value) in own.for_clients() {
+            if self.keeps(name.as_str(), value) {
+                fields.push(name.as_str(), value);
+            }
+        }
+        let added = self.added(has).filter(|(name, _)| !is_interim || has(name));
+        for (name, value) in added {
+            fields.push(name, value.as_bytes());
         }
         fields
     }

@@ -1,5 +1,7 @@
 //! Rules for fields apply alike to files, programs, origins, stored responses, redirects and refusals.
 
+use std::io::Write;
+
 use lowroad_testkit::origin::Origin;
 use lowroad_testkit::{Folder, Response};
 
@@ -123,5 +125,35 @@ fn a_lifetime_that_a_rule_sets_does_not_count_for_the_cache() {
             got.head
         );
         assert_eq!((got.text().as_str(), origin.count()), ("ok", count));
+    }
+}
+
+/// 101 has the fields of any response. A response before the one that counts has those that the origin gave it: rules
+/// replace and remove them, and add nothing but beside them.
+#[test]
+fn interim_responses_and_upgrades_have_the_fields_of_the_rules() {
+    let own = OWN.replace("\\r\\n", "\r\n");
+    let origin = Origin::start(move |asked, stream| {
+        let head = match asked.field("upgrade") {
+            Some(_) => "101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo",
+            None => "103 Early Hints",
+        };
+        let _ = stream.write_all(format!("HTTP/1.1 {head}\r\n{own}\r\n").as_bytes());
+        let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
+        asked.field("upgrade").is_none()
+    });
+    let place = place(&origin);
+    for (fields, status) in [("", 103), ("Connection: upgrade\r\nUpgrade: echo\r\n", 101)] {
+        let mut client = place.server.connect();
+        client.send(format!("GET /o/x HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
+        let got = client.response();
+        assert_eq!(got.status, status);
+        let name = got.head.clone();
+        assert_eq!(values(&got, "x-frame-options"), ["SAMEORIGIN"], "{name}");
+        assert_eq!(values(&got, "x-powered-by"), [""; 0], "{name}");
+        assert_eq!(values(&got, "link"), ["</own>", "</site>"], "{name}");
+        assert_eq!(values(&got, "x-robots-tag"), ["own"], "{name}");
+        let added = values(&got, "referrer-policy");
+        assert_eq!(added.len(), usize::from(status == 101), "{name}");
     }
 }

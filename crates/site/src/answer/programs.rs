@@ -58,8 +58,10 @@ impl Responder<'_, '_> {
         let asks = upgrade_asked(self.request.fields()).is_some();
         let is_get = self.request.method == Method::Get;
         let Upgrade { protocol, tunnel } = upgrade;
-        match asks && is_get && self.response.upgrade(&protocol, fields, tunnel).is_ok() {
-            true => Status::SWITCHING_PROTOCOLS,
+        let status = Status::SWITCHING_PROTOCOLS;
+        let fields = SiteFields::new(&at.site.rules, at.path, status).apply(fields, status);
+        match asks && is_get && self.response.upgrade(&protocol, &fields, tunnel).is_ok() {
+            true => status,
             false => self.refuse(Some(at), Status::BAD_GATEWAY),
         }
     }
