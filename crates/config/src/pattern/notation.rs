@@ -8,8 +8,10 @@ pub(crate) enum Notation {
     Braces,
     /// `[ab]`
     Class,
-    /// `(a|b)`, `^`, `$`, `\`, `~`: of regular expressions.
+    /// `(a|b)`, `(.*)`, `.+`, `^`, `$`, `\`, `~`: of regular expressions.
     Expression,
+    /// `*.sql,*.bak`
+    List,
     /// `%63`
     Escape,
     /// `?`
@@ -30,14 +32,18 @@ impl Notation {
             let digits = text.as_bytes().get(at + 1..at + 3);
             digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
         };
-        let is_expression =
-            has(&['|', '\\']) || text.starts_with(['^', '~']) || text.ends_with('$');
+        let is_expression = has(&['|', '\\'])
+            || text.starts_with(['^', '~'])
+            || text.ends_with('$')
+            || text.contains(".+")
+            || text.contains(".*)");
         match () {
             () if is_expression => Some(Notation::Expression),
             () if has(&['{', '}']) => Some(Notation::Braces),
             () if has(&['[', ']']) => Some(Notation::Class),
             () if has(&['?']) => Some(Notation::Query),
             () if has(&['\0']) => Some(Notation::Nul),
+            () if is_list(text) => Some(Notation::List),
             () if text.contains("//") => Some(Notation::EmptySegment),
             () if text.split('/').any(|segment| matches!(segment, "." | "..")) => {
                 Some(Notation::DotSegment)
@@ -75,9 +81,18 @@ impl Notation {
             Notation::DotSegment => {
                 "a pattern without segments . and .., since paths with them are refused: the path that they lead to"
             }
+            Notation::List => "one pattern, not a list in one text",
             Notation::Nul => "a pattern without NUL, since paths with it are refused",
         }
     }
+}
+
+/// Whether a separator of lists is followed by what another pattern begins with.
+fn is_list(text: &str) -> bool {
+    text.match_indices([',', ';', ' ']).any(|(at, _)| {
+        let after = text.get(at + 1..).unwrap_or_default().trim_start();
+        after.starts_with('/') || after.starts_with("*.")
+    })
 }
 
 #[cfg(test)]
@@ -94,6 +109,13 @@ mod tests {
             ("\\.(sql|bak)$", Notation::Expression),
             ("/config/.*$", Notation::Expression),
             ("*\\.sql", Notation::Expression),
+            ("/api/(.*)", Notation::Expression),
+            ("/(.*).sql", Notation::Expression),
+            ("/config/.+", Notation::Expression),
+            ("*.sql,*.bak", Notation::List),
+            ("*.sql; *.bak", Notation::List),
+            ("*.sql *.bak", Notation::List),
+            ("/config/**, /data/**", Notation::List),
             ("*.[sS][qQ][lL]", Notation::Class),
             ("/%63onfig/**", Notation::Escape),
             ("/a%2Fb", Notation::Escape),
@@ -115,6 +137,10 @@ mod tests {
             "/100%/x",
             "/a$b",
             "/a+b",
+            "/c++/*",
+            "/Smith, J./**",
+            "/a b,c;d=e",
+            "/a *",
             "/~user/**",
             "*.gz~",
             "/a^b",
