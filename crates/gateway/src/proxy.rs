@@ -33,7 +33,7 @@ use lowroad_origin::{Patience, Unavailable};
 use self::forward::ForwardTerms;
 use self::leave::{Bounds, Leave};
 use self::link::Link;
-pub use self::origins::Origins;
+pub use self::origins::{Origins, check_tls};
 use self::request_body::RequestBody;
 use self::sending::Sending;
 use self::servers::{Place, Servers, Try};

@@ -49,16 +49,8 @@ impl Spools {
         account: Arc<Account>,
         notice: Notice,
     ) -> Result<Arc<Spools>, String> {
-        let folder = match &limits.temp_path {
-            Some(folder) => {
-                try_folder(folder).map_err(|error| {
-                    let folder = folder.display();
-                    format!("temp_path {folder}: no file can be made there: {error}")
-                })?;
-                folder.clone()
-            }
-            None => default_folder(),
-        };
+        check_folder(limits)?;
+        let folder = limits.temp_path.clone().unwrap_or_else(default_folder);
         Ok(Arc::new(Spools {
             folder,
             limits: limits.clone(),
@@ -85,6 +77,20 @@ impl Spools {
             (self.notice)(&format!("programs wait for slow clients: {why}"));
         }
     }
+}
+
+/// Tries to make a file in the folder that was configured, if one was. Blocks.
+///
+/// # Errors
+/// Why that fails, for the operator.
+pub fn check_folder(limits: &Buffering) -> Result<(), String> {
+    let Some(folder) = &limits.temp_path else {
+        return Ok(());
+    };
+    try_folder(folder).map_err(|error| {
+        let folder = folder.display();
+        format!("temp_path {folder}: no file can be made there: {error}")
+    })
 }
 
 fn try_folder(folder: &Path) -> io::Result<()> {

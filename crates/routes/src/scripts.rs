@@ -11,6 +11,7 @@ use lowroad_gateway::cgi::CgiHandler;
 use lowroad_gateway::cgi::spawner::{self, Spawner};
 use lowroad_gateway::fastcgi::FastCgiHandler;
 use lowroad_gateway::fastcgi::server::Servers;
+pub use lowroad_gateway::proxy::check_tls;
 use lowroad_gateway::proxy::{Origins, ProxyHandler};
 use lowroad_handler::Handler;
 use lowroad_handler::notice::Notice;

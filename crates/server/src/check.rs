@@ -1,15 +1,16 @@
 //! `lowroad check`: what would keep a configuration from working on this machine, beyond what its text says. Each part
 //! of the server is asked for its own; here are those that have no other place: users, logs, variables, libraries.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use lowroad_config::{Action, Config, LogTarget, ModuleCode, Prefix, Root};
+use lowroad_config::{Action, Config, LogTarget, ModuleCode, Prefix, Root, RouteTo};
+use lowroad_handler::spool;
 use lowroad_privileges::account;
 use lowroad_privileges::helper;
-use lowroad_routes::modules;
+use lowroad_routes::{modules, scripts};
 use nix::unistd::{Group, User};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
@@ -37,6 +38,8 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
     let mut warnings = narrow_rules(&config);
     warnings.extend(host_bits(&config));
     accounts(&config, &mut problems);
+    ticket_keys(&config, &mut problems);
+    origins(&config, &mut problems);
     let (as_root, as_user): (Vec<&Path>, Vec<&Path>) =
         log_files(&config).partition(|path| helper::is_roots(path));
     logs(&as_root, &mut problems);
@@ -56,6 +59,7 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
         warnings.extend(new.map(|line| format!("after the start: {line}")));
     }
     problems.extend(refused);
+    problems.extend(spool::check_folder(&config.buffering).err());
     logs(&as_user, &mut problems);
     roots(&config, &mut problems);
     libraries(&config, &mut problems);
@@ -174,6 +178,41 @@ fn accounts(config: &Config, problems: &mut Vec<String>) {
     {
         problems.push(format!("server.group: there is no group {name}"));
     }
+    let routes = config.sites.iter().flat_map(|site| &site.routes);
+    let users = routes.filter_map(|route| match &route.to {
+        RouteTo::Cgi(cgi) => cgi.user.as_deref(),
+        _ => None,
+    });
+    for name in users.collect::<BTreeSet<_>>() {
+        if !matches!(User::from_name(name), Ok(Some(_))) {
+            problems.push(format!("cgi: there is no user {name}"));
+        }
+    }
+}
+
+/// The file with the keys of tickets, which a server opens before it gives up root.
+fn ticket_keys(config: &Config, problems: &mut Vec<String>) {
+    let Some(path) = &config.server.ticket_keys else {
+        return;
+    };
+    let able = can_write(path).map_err(|error| error.to_string());
+    if let Err(error) = able.and_then(|()| lowroad_tls_listener::check_ticket_keys(path)) {
+        problems.push(format!("ticket_keys: {}: {error}", path.display()));
+    }
+}
+
+/// The files that origins are spoken to with over TLS. Those of root alone are opened by its helper.
+fn origins(config: &Config, problems: &mut Vec<String>) {
+    let routes = config.sites.iter().flat_map(|site| &site.routes);
+    let mut wrong = BTreeSet::new();
+    for route in routes {
+        if let RouteTo::Origin(origin) = &route.to
+            && let Err(error) = scripts::check_tls(origin)
+        {
+            wrong.insert(error);
+        }
+    }
+    problems.extend(wrong);
 }
 
 /// The files of the logs.
@@ -188,20 +227,24 @@ fn log_files(config: &Config) -> impl Iterator<Item = &Path> {
 
 fn logs(paths: &[&Path], problems: &mut Vec<String>) {
     for path in paths {
-        let folder = path.parent();
-        let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
-        // A folder that can't be entered shows no file.
-        let able = match path.try_exists() {
-            Ok(true) => access(path, Access::WRITE_OK),
-            Ok(false) => access(
-                folder.unwrap_or(Path::new(".")),
-                Access::WRITE_OK | Access::EXEC_OK,
-            ),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = able {
+        if let Err(error) = can_write(path) {
             problems.push(format!("log: can't write {}: {error}", path.display()));
         }
+    }
+}
+
+/// Whether a file can be written, or made where there is none.
+fn can_write(path: &Path) -> io::Result<()> {
+    let folder = path.parent();
+    let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
+    // A folder that can't be entered shows no file.
+    match path.try_exists()? {
+        true if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        true => access(path, Access::WRITE_OK),
+        false => access(
+            folder.unwrap_or(Path::new(".")),
+            Access::WRITE_OK | Access::EXEC_OK,
+        ),
     }
 }
 

@@ -259,6 +259,45 @@ fn check_says_what_is_wrong_and_where() {
     ] {
         assert!(said.contains(problem), "{problem}: {said}");
     }
+    folder.file("garbage", "garbage");
+    let route = "[[site.route]]\npattern = \"/o/**\"\norigin = \"app\"\n\
+                 [[origin]]\nname = \"app\"\nservers = \"https://127.0.0.1:1\"\n";
+    let tls = |lines: &str| format!("{site}{route}[origin.tls]\n{lines}");
+    for (config, problem) in [
+        (
+            format!("[buffering]\ntemp_path = \"gone\"\n{site}"),
+            "gone: no file can be made there",
+        ),
+        (
+            format!("[server]\nticket_keys = \"gone/keys\"\n{site}"),
+            "gone/keys: No such file",
+        ),
+        (
+            format!("[server]\nticket_keys = \"garbage\"\n{site}"),
+            "garbage: others may read or change it",
+        ),
+        (
+            format!("[log]\nerror = \"root\"\n{site}"),
+            "root: is a directory",
+        ),
+        (tls("ca = \"gone.pem\"\n"), "gone.pem: No such file"),
+        (tls("ca = \"garbage\"\n"), "garbage: no certificates"),
+        (
+            tls("certificate = \"garbage\"\nkey = \"garbage\"\n"),
+            "garbage: ",
+        ),
+        (
+            format!(
+                "[server]\nuser = \"root\"\n{site}[[site.route]]\npattern = \"/c/**\"\n\
+                 cgi = \"root\"\nuser = \"nobody-of-this-name\"\n"
+            ),
+            "cgi: there is no user nobody-of-this-name",
+        ),
+    ] {
+        let (done, said) = check(&config);
+        assert!(!done, "{config}: {said}");
+        assert!(said.contains(problem), "{problem}: {said}");
+    }
     let (done, said) = check("[[site]\n");
     assert!(!done && said.contains("FILE:1:"), "{said}");
     let (done, _, said) = command(&["check", "-c", "/nonexistent/lowroad.toml"]);

@@ -51,23 +51,22 @@ impl TicketFile {
         Ok((TicketFile { file, period }, keys))
     }
 
+    /// Looks whether [`TicketFile::read`] would take an existing file, and leaves it as it is. May block.
+    ///
+    /// # Errors
+    /// As of [`TicketFile::read`], and of open(2).
+    pub fn check(path: &Path) -> Result<(), String> {
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        keys_in(&file).map(drop)
+    }
+
     fn read_or_make(file: &File, period_s: u32, unix_s: u64) -> Result<TicketKeys, String> {
-        let mode = file
-            .metadata()
-            .map_err(|error| error.to_string())?
-            .permissions()
-            .mode();
-        if mode & 0o077 != 0 {
-            return Err("others may read or change it: chmod 600".into());
-        }
-        let bytes = read(file).map_err(|error| error.to_string())?;
-        if bytes.is_empty() {
-            let keys = TicketKeys::new(period_s, unix_s).map_err(|error| error.to_string())?;
-            write(file, &keys).map_err(|error| error.to_string())?;
+        if let Some(keys) = keys_in(file)? {
             return Ok(keys);
         }
-        TicketKeys::from_bytes(&bytes)
-            .ok_or_else(|| "it has no keys for tickets: remove it to have new ones made".into())
+        let keys = TicketKeys::new(period_s, unix_s).map_err(|error| error.to_string())?;
+        write(file, &keys).map_err(|error| error.to_string())?;
+        Ok(keys)
     }
 
     /// Writes the keys if their period is after that of the file. May block.
@@ -92,6 +91,25 @@ impl TicketFile {
         }
         Ok(())
     }
+}
+
+/// The keys of a file; `None` of an empty one.
+fn keys_in(file: &File) -> Result<Option<TicketKeys>, String> {
+    let mode = file
+        .metadata()
+        .map_err(|error| error.to_string())?
+        .permissions()
+        .mode();
+    if mode & 0o077 != 0 {
+        return Err("others may read or change it: chmod 600".into());
+    }
+    let bytes = read(file).map_err(|error| error.to_string())?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let keys = TicketKeys::from_bytes(&bytes);
+    keys.map(Some)
+        .ok_or_else(|| "it has no keys for tickets: remove it to have new ones made".into())
 }
 
 fn read(file: &File) -> io::Result<Zeroizing<Vec<u8>>> {

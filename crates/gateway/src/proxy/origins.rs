@@ -168,18 +168,13 @@ impl Origins {
     }
 
     fn way(&self, origin: &Origin, server: &OriginServer) -> Result<Way, String> {
-        let (transport, tls) = match &server.url {
-            OriginUrl::Http {
-                encrypted: true,
-                host,
-                ..
-            } => {
-                let name = origin.tls.name.as_ref().unwrap_or(host).clone();
-                let transport = transport(&name, &origin.tls)?;
+        let (transport, tls) = match tls_name(origin, server) {
+            Some(name) => {
+                let transport = transport(name, &origin.tls)?;
                 let dates = dates(&origin.tls);
-                (transport, Some((name, origin.tls.clone(), dates)))
+                (transport, Some((name.clone(), origin.tls.clone(), dates)))
             }
-            _ => (Transport::Plain, None),
+            None => (Transport::Plain, None),
         };
         Ok(Way {
             pools: self.pools.clone(),
@@ -334,6 +329,30 @@ fn retry(origin: &Origin) -> Retry {
         // Who waited for as long as he may does not wait once more.
         after_timeouts: false,
         ..Retry::default()
+    }
+}
+
+/// Reads the files that the servers of an origin are spoken to with. Blocks.
+///
+/// # Errors
+/// What is wrong with them, as [`Origins`] would say it.
+pub fn check_tls(origin: &Origin) -> Result<(), String> {
+    let mut names = (origin.servers.iter()).filter_map(|server| tls_name(origin, server));
+    match names.next() {
+        Some(name) => transport(name, &origin.tls).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// The name that the certificate of a server must have, where TLS is spoken with it.
+fn tls_name<'a>(origin: &'a Origin, server: &'a OriginServer) -> Option<&'a String> {
+    match &server.url {
+        OriginUrl::Http {
+            encrypted: true,
+            host,
+            ..
+        } => Some(origin.tls.name.as_ref().unwrap_or(host)),
+        _ => None,
     }
 }
 

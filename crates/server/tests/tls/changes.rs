@@ -132,6 +132,7 @@ fn a_check_names_what_is_wrong() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     place.certify("b", &["b.example"]);
+    place.folder.file("garbage", "garbage");
     let check = |config: &str| {
         let file = place.folder.file("check.toml", config);
         let said = run(Command::new(PROGRAM).args(["check", "-c"]).arg(file), b"");
@@ -156,6 +157,10 @@ fn a_check_names_what_is_wrong() {
         (
             named("a.example").replace("a.pem", "none.pem"),
             "cannot be read",
+        ),
+        (
+            place.site("a", "", "client = \"require\"\nclient_ca = \"garbage\"\n"),
+            "garbage: ",
         ),
         (
             named("a.example").replace("a.key", "a.pem"),

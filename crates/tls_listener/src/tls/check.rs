@@ -1,9 +1,14 @@
 //! What `lowroad check` says of certificates and keys.
 
-use lowroad_config::{self as config, Acme, Config};
+use std::path::Path;
+
 use lowroad_privileges::account;
 
-use super::client_authorities::ClientAuthorities;
+use lowroad_config::{self as config, Acme, Config};
+use lowroad_tls::certificates::{Certificates, Store};
+use lowroad_tls::{Acceptor, Clock, Settings, TicketFile};
+
+use super::client_authorities::{self, ClientAuthorities};
 use super::files::Pairs;
 use super::unix_s;
 
@@ -27,8 +32,34 @@ pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
             Err(doubt) => warnings.push(format!("acme: {doubt}")),
         }
     }
-    problems.extend(ClientAuthorities::read(&sites, None).err());
+    match ClientAuthorities::read(&sites, None) {
+        Ok((authorities, _)) => problems.extend(client_problems(&sites, &authorities)),
+        Err(fatal) => problems.push(fatal),
+    }
     (problems, warnings)
+}
+
+/// What is wrong with the keys of tickets (`ticket_keys`), if there are any.
+pub fn check_ticket_keys(path: &Path) -> Result<(), String> {
+    match path.try_exists() {
+        Ok(false) => Ok(()),
+        Ok(true) => TicketFile::check(path),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Authorities that no client certificate can be verified with.
+fn client_problems(sites: &[config::Site], authorities: &ClientAuthorities) -> Vec<String> {
+    let tls = sites.iter().filter_map(|site| site.tls.as_ref());
+    let problem = |tls: &config::Tls| {
+        let path = client_authorities::path(&tls.clients)?;
+        let store = Store::new(Certificates::new());
+        let mut settings = Settings::new(store, Clock::new(unix_s()));
+        settings.clients = authorities.settings(&tls.clients);
+        let error = Acceptor::new(&settings).err()?;
+        Some(format!("client_ca: {}: {error}", path.display()))
+    };
+    tls.filter_map(problem).collect()
 }
 
 /// Looks whether certificates can be got, without asking an authority. Returns what `run` starts with all the same.

@@ -64,7 +64,8 @@ impl ClientAuthorities {
     }
 }
 
-fn path(clients: &ClientCertificates) -> Option<&Path> {
+/// The file of the authorities.
+pub fn path(clients: &ClientCertificates) -> Option<&Path> {
     match clients {
         ClientCertificates::None => None,
         ClientCertificates::Request(path) | ClientCertificates::Require(path) => Some(path),

@@ -34,7 +34,7 @@ use client_authorities::ClientAuthorities;
 use faults::Faults;
 use files::Pairs;
 
-pub use check::check;
+pub use check::{check, check_ticket_keys};
 pub use local::trust;
 
 /// What is spoken inside, the preferred first.
