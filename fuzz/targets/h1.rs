@@ -116,6 +116,16 @@ fn visit(input: &[u8], read_len: usize) -> Heard {
                 words.push("irregular".into());
                 return (words, 0);
             }
+            Some(ClientEvent::IrregularTrailers) => {
+                let mended = h1::mend_trailers(&input[used..come]).expect("they are whole");
+                assert_eq!(h1::mend_trailers(&mended).as_ref(), Some(&mended));
+                let step = client.next(&mended, &limits);
+                let is_irregular =
+                    |step: &Step<_>| matches!(step.event, Some(ClientEvent::IrregularTrailers));
+                assert!(!step.is_ok_and(|step| is_irregular(&step)), "they were mended");
+                words.push("irregular trailers".into());
+                return (words, 0);
+            }
             Some(ClientEvent::Upgraded(_)) => panic!("no upgrade was asked for"),
             Some(ClientEvent::Interim(head)) => words.push(format!("interim {:?}", head.status)),
             Some(ClientEvent::Response(head)) => {

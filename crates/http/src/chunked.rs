@@ -13,8 +13,9 @@
 //! ```
 //!
 //! Every line end is CRLF, nothing stands between a size and its CRLF but extensions in the form that the grammar gives
-//! them (in a response, some servers pad sizes with spaces: that has one meaning only), and trailers are checked like fields. The trailer section is taken in one piece, so that it can be given as slices of the
-//! input. A decoder that is more lenient than the next one lets
+//! them (in a response, some servers pad sizes with spaces: that has one meaning only), and trailers are checked like
+//! fields. The trailer section is taken in one piece, so that it can be given as slices of the input; that of a response may
+//! be given again, mended ([`crate::h1::mend_trailers`]). A decoder that is more lenient than the next one lets
 //! requests be smuggled (RFC 9112 §11.2). Read RFC 9112 §7.1.
 
 use crate::body::{self, Fed};
@@ -42,8 +43,8 @@ pub(crate) struct Chunked {
     trailers_len_max: u32,
     /// Digits of the size read so far, `0 <= digits <= SIZE_DIGITS_MAX`.
     digits: u8,
-    /// Whitespace may stand between a size and its CRLF.
-    takes_padding: bool,
+    /// Whitespace may stand between a size and its CRLF, and irregular trailers are told apart from malformed ones.
+    is_response: bool,
     state: State,
 }
 
@@ -84,7 +85,7 @@ impl Chunked {
             budget: extension_len_max,
             trailers_len_max: saturated(limits.trailers_len_max),
             digits: 0,
-            takes_padding: false,
+            is_response: false,
             state: State::Size,
         }
     }
@@ -92,7 +93,7 @@ impl Chunked {
     /// The decoder of a response's body.
     pub(crate) fn of_response(limits: &Limits) -> Chunked {
         Chunked {
-            takes_padding: true,
+            is_response: true,
             ..Chunked::new(limits)
         }
     }
@@ -104,7 +105,11 @@ impl Chunked {
                 return Ok(self.data(at, input.get(at..).unwrap_or_default()));
             }
             if self.state == State::Trailers {
-                return self.trailers(at, input.get(at..).unwrap_or_default());
+                // By themselves, so that a section that is given again begins the input.
+                return match at {
+                    0 => self.trailers(input),
+                    _ => Ok(Fed::framing(at)),
+                };
             }
             self.state = self.step(*byte)?;
         }
@@ -128,8 +133,8 @@ impl Chunked {
         }
     }
 
-    /// Takes the trailer section, if all of it is in `rest`, before which `at` bytes of framing were taken.
-    fn trailers<'i>(&self, at: usize, rest: &'i [u8]) -> Result<Fed<'i>, Refusal> {
+    /// Takes the trailer section, if all of it is at the start of `rest`.
+    fn trailers<'i>(&self, rest: &'i [u8]) -> Result<Fed<'i>, Refusal> {
         // Bytes beyond what the longest section takes do not exist here, so that it makes no difference whether they
         // have come already.
         let len_max = self.trailers_len_max as usize;
@@ -137,22 +142,41 @@ impl Chunked {
         let rest = rest.get(..whole_len_max).unwrap_or(rest);
         let mut next = rest;
         while next.first() != Some(&b'\r') {
-            match trailer(next) {
+            match self.trailer(next) {
                 Ok(after) if rest.len() - after.len() <= len_max => next = after,
-                Err(Stop::Partial) if rest.len() < whole_len_max => return Ok(Fed::framing(at)),
+                Err(Stop::Partial) if rest.len() < whole_len_max => return Ok(Fed::NOTHING),
                 Ok(_) | Err(Stop::Partial) => return Err(Refusal::TrailersTooLarge),
                 Err(Stop::Refused(refusal)) => return Err(refusal),
             }
         }
         match next {
             [_, b'\n', after @ ..] => Ok(Fed {
-                consumed: at + rest.len() - after.len(),
+                consumed: rest.len() - after.len(),
                 data: &[],
                 trailers: rest.get(..rest.len() - next.len()).unwrap_or_default(),
                 done: true,
             }),
-            [_] => Ok(Fed::framing(at)),
+            [_] => Ok(Fed::NOTHING),
             _ => Err(Refusal::TrailerInvalid),
+        }
+    }
+
+    /// The bytes after the trailer line at the start of `rest`.
+    fn trailer<'i>(&self, rest: &'i [u8]) -> Result<&'i [u8], Stop> {
+        let line = lines::line(rest).map_err(|stop| match stop {
+            Stop::Refused(refusal) => Stop::Refused(self.trailer_refusal(refusal)),
+            Stop::Partial => stop,
+        })?;
+        match lines::name_fault(rest, line.name.len()) {
+            None => Ok(line.next),
+            Some(refusal) => Err(self.trailer_refusal(refusal).into()),
+        }
+    }
+
+    fn trailer_refusal(&self, refusal: Refusal) -> Refusal {
+        match self.is_response && refusal.is_mendable() {
+            true => refusal,
+            false => Refusal::TrailerInvalid,
         }
     }
 
@@ -209,7 +233,7 @@ impl Chunked {
     fn extension(&mut self, byte: u8) -> Result<State, Refusal> {
         let next = match (self.state, byte) {
             (State::Name | State::Value | State::QuotedEnd, b'\r') => return Ok(State::SizeLf),
-            (State::Space | State::NameSpace, b'\r') if self.takes_padding => {
+            (State::Space | State::NameSpace, b'\r') if self.is_response => {
                 return Ok(State::SizeLf);
             }
             (
@@ -252,18 +276,6 @@ impl Chunked {
     fn spend(&mut self, next: State, otherwise: Refusal) -> Result<State, Refusal> {
         self.budget = self.budget.checked_sub(1).ok_or(otherwise)?;
         Ok(next)
-    }
-}
-
-/// The bytes after the trailer line at the start of `rest`.
-fn trailer(rest: &[u8]) -> Result<&[u8], Stop> {
-    let line = match lines::line(rest) {
-        Err(Stop::Refused(_)) => return Err(Refusal::TrailerInvalid.into()),
-        other => other?,
-    };
-    match lines::name_fault(rest, line.name.len()) {
-        None => Ok(line.next),
-        Some(_) => Err(Refusal::TrailerInvalid.into()),
     }
 }
 

@@ -18,6 +18,15 @@ macro_rules! refusals {
             /// Every refusal, in the order of declaration: `ALL[r as usize] == r`.
             pub const ALL: &[Refusal] = &[$(Refusal::$name),*];
 
+            /// Whether lines of a response with this fault have one meaning only, and
+            /// [`crate::h1::mend_head`] removes it.
+            pub(crate) const fn is_mendable(self) -> bool {
+                matches!(
+                    self,
+                    Refusal::SpaceBeforeColon | Refusal::ObsFold | Refusal::BareLf
+                )
+            }
+
             /// The status of the answer.
             pub const fn status(self) -> Status {
                 match self {

@@ -169,10 +169,17 @@ impl Link {
             let Step { used, event } = self.http.next(input, &LIMITS)?;
             let said = match event {
                 Some(ClientEvent::Irregular) => {
-                    if !self.mend()? {
+                    if !self.mend(h1::mend_head)? {
                         return Ok(None);
                     }
                     None
+                }
+                Some(ClientEvent::IrregularTrailers) => {
+                    self.start += used;
+                    if !self.mend(h1::mend_trailers)? {
+                        return Ok(None);
+                    }
+                    continue;
                 }
                 Some(ClientEvent::Response(head)) => {
                     let len = head.content_len();
@@ -212,10 +219,10 @@ impl Link {
         }
     }
 
-    /// Puts a regular head in the place of the irregular one at the start of the input; false if it has not come whole.
-    fn mend(&mut self) -> Result<bool, Broken> {
+    /// Puts regular lines in the place of the irregular ones at the start of the input; false if they have not come whole.
+    fn mend(&mut self, mended: fn(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Broken> {
         let input = &self.input[self.start..self.end];
-        let Some(mended) = h1::mend_head(input) else {
+        let Some(mended) = mended(input) else {
             return Ok(false);
         };
         let room = self.input.get_mut(..mended.len());

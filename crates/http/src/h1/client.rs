@@ -25,6 +25,9 @@ pub enum ClientEvent<'b> {
     /// The head is irregular and whole: give what [`mend_head`](super::mend_head) makes of the input instead of it. Nothing
     /// was used.
     Irregular,
+    /// The trailers are irregular and whole: give what [`mend_trailers`](super::mend_trailers) makes of the input behind the
+    /// bytes that were used.
+    IrregularTrailers,
     /// A response before the one that counts (1xx but 101).
     Interim(ResponseHead<'b>),
     /// The head of a response with status 101: the protocol is the one that was asked for. What follows it comes as
@@ -228,7 +231,17 @@ impl Client {
                 self.head(input, seen_len, limits)
             }
             Input::Body(reader) => {
-                let step = incoming::take(reader, input)?;
+                let step = match incoming::take(reader, input) {
+                    Ok(step) => step,
+                    Err(broken) if broken.refusal.is_mendable() => {
+                        let used = broken.used;
+                        let is_whole =
+                            is_whole_section(input.get(used..).unwrap_or_default(), limits)?;
+                        let event = is_whole.then_some(ClientEvent::IrregularTrailers);
+                        return Ok(Step { used, event });
+                    }
+                    Err(broken) => return Err(broken.refusal.into()),
+                };
                 let event = step.event.map(|part| match part {
                     Part::Data(data) => ClientEvent::Data(data),
                     Part::End(trailers) => {
@@ -367,5 +380,18 @@ impl Client {
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         matches!(self.input, Input::Head { seen_len: 0 }) && self.interim_count == 0
+    }
+}
+
+/// Whether an irregular trailer section has come to its end.
+///
+/// # Errors
+/// It is longer than the limit.
+fn is_whole_section(section: &[u8], limits: &Limits) -> Result<bool, Fault> {
+    let within = section.get(..limits.trailers_len_max).unwrap_or(section);
+    match section.starts_with(b"\n") || response::has_end(within, 0) {
+        true => Ok(true),
+        false if section.len() < limits.trailers_len_max => Ok(false),
+        false => Err(Refusal::TrailersTooLarge.into()),
     }
 }

@@ -13,14 +13,22 @@ pub(super) enum Part<'b> {
     End(Lines<'b>),
 }
 
+/// Why a body can't be taken further.
+pub(super) struct BrokenBody {
+    /// The bytes before the fault: it is in what follows them.
+    pub(super) used: usize,
+    pub(super) refusal: Refusal,
+}
+
 /// Takes from the start of `input` until there is something to tell.
 pub(super) fn take<'b>(
     reader: &mut BodyReader,
     input: &'b [u8],
-) -> Result<Step<Part<'b>>, Refusal> {
+) -> Result<Step<Part<'b>>, BrokenBody> {
     let mut used = 0;
     loop {
-        let fed = reader.feed(input.get(used..).unwrap_or_default())?;
+        let fed = reader.feed(input.get(used..).unwrap_or_default());
+        let fed = fed.map_err(|refusal| BrokenBody { used, refusal })?;
         used += fed.consumed;
         if !fed.data.is_empty() {
             return Ok(Step::event(used, Part::Data(fed.data)));

@@ -32,7 +32,7 @@ pub use fields::{put_encoded, put_fields};
 pub use outgoing::{BodyLen, Broken};
 pub(crate) use request::path_form;
 pub use request::{Head, first_line, head_complete, parse};
-pub use response::{Fault, ResponseHead, mend_head};
+pub use response::{Fault, ResponseHead, mend_head, mend_trailers};
 pub use server::{Event, Server};
 pub use upgrade::upgrade_asked;
 

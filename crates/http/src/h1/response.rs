@@ -37,10 +37,7 @@ impl Fault {
     /// a folded line, a line that ends with LF.
     #[must_use]
     pub(super) const fn is_mendable(self) -> bool {
-        matches!(
-            self,
-            Fault::Malformed(Refusal::SpaceBeforeColon | Refusal::ObsFold | Refusal::BareLf)
-        )
+        matches!(self, Fault::Malformed(refusal) if refusal.is_mendable())
     }
 
     /// What is wrong, for the operator: plain ASCII, no full stop.
@@ -263,6 +260,22 @@ pub fn mend_head(bytes: &[u8]) -> Option<Vec<u8>> {
     let (status_line, mut rest) = split_line(bytes)?;
     out.extend_from_slice(status_line);
     out.extend_from_slice(b"\r\n");
+    rest = mend_lines(rest, &mut out)?;
+    out.extend_from_slice(rest);
+    Some(out)
+}
+
+/// The same of bytes that begin with the trailer section of a response. `None` if the section has not come whole.
+#[must_use]
+pub fn mend_trailers(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(bytes.len() + 64);
+    let rest = mend_lines(bytes, &mut out)?;
+    out.extend_from_slice(rest);
+    Some(out)
+}
+
+/// Appends field lines in their regular form, and the empty line behind them; the bytes that follow.
+fn mend_lines<'b>(mut rest: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
     let mut field: Option<Vec<u8>> = None;
     loop {
         let (line, after) = split_line(rest)?;
@@ -276,7 +289,7 @@ pub fn mend_head(bytes: &[u8]) -> Option<Vec<u8>> {
             _ => {
                 let next = (!line.is_empty()).then(|| line.to_vec());
                 if let Some(field) = core::mem::replace(&mut field, next) {
-                    put_field(&field, &mut out);
+                    put_field(&field, out);
                 }
                 if field.is_none() {
                     break;
@@ -285,8 +298,7 @@ pub fn mend_head(bytes: &[u8]) -> Option<Vec<u8>> {
         }
     }
     out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(rest);
-    Some(out)
+    Some(rest)
 }
 
 /// The first line, without its end, and the bytes behind it.
@@ -342,10 +354,15 @@ impl Seen {
                 }
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                // Empty members mean nothing (RFC 9110 §5.6.1), but a field of nothing else is no coding.
+                let mut codings = list::members(value).filter(|coding| !coding.is_empty());
+                let (Some(coding), None) = (codings.next(), codings.next()) else {
+                    return Err(Refusal::CodingUnknown);
+                };
                 if self.is_chunked {
                     return Err(Refusal::CodingNotLast);
                 }
-                if !value.eq_ignore_ascii_case(b"chunked") {
+                if !coding.eq_ignore_ascii_case(b"chunked") {
                     return Err(Refusal::CodingUnknown);
                 }
                 self.is_chunked = true;

@@ -520,7 +520,7 @@ const NONE: Lines<'static> = Lines::NONE;
 
 /// Takes what can be taken of a body, until there is something to tell.
 fn feed<'h, 'b>(reader: &mut BodyReader, input: &'b [u8]) -> Result<Step<Event<'h, 'b>>, Refusal> {
-    let step = incoming::take(reader, input)?;
+    let step = incoming::take(reader, input).map_err(|broken| broken.refusal)?;
     Ok(Step {
         used: step.used,
         event: step.event.map(|part| match part {

@@ -388,6 +388,13 @@ impl Visitor {
                     self.received = mend_head(&self.received).expect("it is whole");
                     continue;
                 }
+                Ok(Step {
+                    event: Some(ClientEvent::IrregularTrailers),
+                    used,
+                }) => {
+                    self.received = mend_trailers(&self.received[used..]).expect("they are whole");
+                    continue;
+                }
                 Ok(step) => (step.used, step.event.as_ref().map(client_word)),
                 Err(fault) => {
                     self.received.clear();
@@ -407,7 +414,7 @@ impl Visitor {
 
 fn client_word(event: &ClientEvent<'_>) -> String {
     match event {
-        ClientEvent::Irregular => unreachable!("it is mended"),
+        ClientEvent::Irregular | ClientEvent::IrregularTrailers => unreachable!("it is mended"),
         ClientEvent::Interim(head) => format!("interim {}", head.status.code()),
         ClientEvent::Upgraded(_) => "upgraded".into(),
         ClientEvent::Response(head) => {
@@ -890,4 +897,53 @@ fn a_mended_head_is_regular() {
     let folded = b"HTTP/1.1 200 OK\nA\n :b\n\n";
     let mended = mend_head(folded).expect("it is whole");
     assert_eq!(mended, b"HTTP/1.1 200 OK\r\nA:b\r\n\r\n");
+}
+
+#[test]
+fn mended_trailers_are_regular() {
+    for (section, mended) in [
+        ("\nrest\n", "\r\nrest\n"),
+        ("A \t: b : c\r\n\r\n", "A: b : c\r\n\r\n"),
+        (" x: y\r\nA: b\r\n \t c\n\n", "A: b c\r\n\r\n"),
+    ] {
+        let bytes = mend_trailers(section.as_bytes()).expect(section);
+        assert_eq!(String::from_utf8_lossy(&bytes), mended);
+        assert_eq!(mend_trailers(&bytes), Some(bytes), "{section:?}");
+    }
+    assert_eq!(mend_trailers(b"A: b\n"), None);
+}
+
+/// As the fields of the head (RFC 9112 §2.2, §5.1, §5.2). What is no field stays a fault.
+#[test]
+fn irregular_trailers_of_a_response_are_mended_whole_and_in_pieces() {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: , chunked,\r\n\r\n2\r\nok\r\n0\r\n";
+    for (section, last) in [
+        ("A: b\r\nC: d\r\n\r\n", "end with 2 trailers"),
+        ("A : b\r\n\r\n", "end with 1 trailers"),
+        ("A: b\r\n c\r\nD: e\r\n\r\n", "end with 2 trailers"),
+        ("A: b\n\n", "end with 1 trailers"),
+        ("\n", "end"),
+        (" A: b\r\n\r\n", "end"),
+        ("A b: c\r\n\r\n", "fault: a trailer field is malformed"),
+        ("A: b\r\n: c\r\n\r\n", "fault: a trailer field is malformed"),
+        ("A: b\0\r\n\r\n", "fault: a trailer field is malformed"),
+    ] {
+        let response = format!("{head}{section}");
+        for len in [1, 3, response.len()] {
+            let mut visitor = Visitor::default();
+            visitor.asks(Method::Get);
+            let mut words = Vec::new();
+            for piece in response.as_bytes().chunks(len) {
+                words.extend(visitor.gets(core::str::from_utf8(piece).expect("ASCII")));
+                if words.last().is_some_and(|word| word.starts_with("fault")) {
+                    break;
+                }
+            }
+            assert_eq!(
+                words.last().map(String::as_str),
+                Some(last),
+                "{section:?} by {len}"
+            );
+        }
+    }
 }

@@ -23,6 +23,10 @@ const RESPONSES: &[(&str, &str)] = &[
         "HTTP/1.1 200 OK\r\nX-A: b\r\nTransfer-Encoding: chunked\r\n\r\n2  \r\nok\r\n0 \r\n\r\n",
         "ok",
     ),
+    (
+        "HTTP/1.1 200 OK\r\nX-A: b\r\nTransfer-Encoding: , chunked\r\n\r\n2\r\nok\r\n0\r\nX-T : a\r\n b\n\n",
+        "ok",
+    ),
     ("HTTP/1.1 200 OK\nX-A: b\nContent-Length: 2\n\nok", "ok"),
     (
         "HTTP/1.1 200 OK\r\nX-A: b\r\n  \tc\r\nContent-Length: 2\r\n\r\nok",

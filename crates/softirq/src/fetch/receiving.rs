@@ -50,8 +50,8 @@ impl Response {
             let is_idle = step.used == 0;
             match step.event {
                 // The server sends it itself.
-                Some(ClientEvent::Irregular) => {
-                    return Err(FetchError::Malformed("the head is irregular"));
+                Some(ClientEvent::Irregular | ClientEvent::IrregularTrailers) => {
+                    return Err(FetchError::Malformed("its field lines are irregular"));
                 }
                 Some(ClientEvent::Interim(_)) => {}
                 Some(ClientEvent::Upgraded(_)) => return Err(error(Fault::Upgrade, &self.limits)),
