@@ -20,9 +20,11 @@ pub fn of_program(
     if let Some(date) = fields.date() {
         head.set_date(date);
     }
-    // Its age counts on from what the program said.
-    let kept =
-        |name: &str| !is(name, TAG_FIELD) && !is(name, "Age") && !left_out.has(name.as_bytes());
+    // Its age counts on from what the program said. Trailers are not stored, so none are announced.
+    let kept = |name: &str| {
+        let is_dropped = [TAG_FIELD, "Age", "Trailer"].iter().any(|it| is(name, it));
+        !is_dropped && !left_out.has(name.as_bytes())
+    };
     let has = |name: &str| fields.values(name).next().is_some();
     let fields = || {
         let kept = fields.iter().filter(|(name, _)| kept(name));

@@ -77,6 +77,23 @@ fn fields_behind_a_response_are_passed_on_but_for_those_of_heads() {
     assert_eq!((asked.field("te"), asked.field("connection")), (None, None));
 }
 
+/// What is stored has no trailers, and so announces none (RFC 9110 §6.6.2).
+#[test]
+fn a_stored_response_announces_no_trailers() {
+    let front = Front::saying(|_| {
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\
+         Trailer: X-Sum\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n"
+            .into()
+    });
+    assert_eq!(front.get("/", "").field("trailer"), None);
+    let stored = front.get("/", "");
+    assert_eq!(
+        (stored.text().as_str(), stored.field("trailer")),
+        ("ok", None)
+    );
+    assert_eq!(front.origin.count(), 1);
+}
+
 #[test]
 fn fields_behind_a_request_reach_the_origin() {
     let front = Front::saying(|_| response("200 OK", "", "ok"));
