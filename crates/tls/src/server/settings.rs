@@ -22,8 +22,8 @@ use crate::tickets::Tickets;
 /// How many tickets a client is given. Those of TLS 1.3 are for one connection each.
 const TICKETS: usize = 2;
 /// Bytes of rejected early data that are skipped, as they are encrypted: 16 KiB of content, which is what servers permit by
-/// default (RFC 8446, section 4.2.10), in up to 120 records, each with a type and a tag.
-const SKIPPED_LEN_MAX: u32 = 18 * 1024;
+/// default (RFC 8446, section 4.2.10), in up to 960 records, each with a type and a tag.
+const SKIPPED_LEN_MAX: u32 = 32 * 1024;
 
 /// A version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -139,7 +139,13 @@ fn send_early_data(
 
 /// As much as one record holds, which is what servers permit by default; and in parts.
 fn permitted() -> impl Iterator<Item = EarlyData> {
-    let lens = [(16_384, 16_384), (16_384, 4_096), (16_000, 160), (1, 1)];
+    let lens = [
+        (16_384, 16_384),
+        (16_384, 4_096),
+        (16_000, 160),
+        (16_384, 20),
+        (1, 1),
+    ];
     let with_step = move |step| {
         lens.map(|(len, record_len)| EarlyData {
             len,
