@@ -151,13 +151,18 @@ impl Parts {
         Ok(())
     }
 
+    /// Equal ones are one, in a list and in several lines (RFC 9110 §8.6).
     fn len_of(&self, value: &[u8]) -> Result<u64, BadHead> {
-        let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-        let text = std::str::from_utf8(value).unwrap_or_default();
-        match text.parse() {
-            Ok(len) if digits && self.len.is_none_or(|known| known == len) => Ok(len),
-            _ => Err(bad("sent a Content-Length that is no number", value)),
+        let mut len = self.len;
+        for member in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
+            let digits = !member.is_empty() && member.iter().all(u8::is_ascii_digit);
+            let text = std::str::from_utf8(member).unwrap_or_default();
+            len = match text.parse() {
+                Ok(found) if digits && len.is_none_or(|known| known == found) => Some(found),
+                _ => return Err(bad("sent a Content-Length that is no number", value)),
+            };
         }
+        len.ok_or_else(|| bad("sent a Content-Length that is no number", value))
     }
 
     fn finish(self, form: Form) -> Result<Head, BadHead> {
@@ -166,7 +171,10 @@ impl Parts {
                 "sent Transfer-Encoding; the server does that: send the bytes as they are".into(),
             ));
         }
-        if form == Form::Cgi && !(self.content_type || self.location || self.status.is_some()) {
+        let is_named = |name| self.fields.values(name).next().is_some();
+        let is_led = is_named(PATH_INSTEAD) || is_named(FILE_INSTEAD);
+        let says_what = self.content_type || self.location || self.status.is_some() || is_led;
+        if form == Form::Cgi && !says_what {
             return Err(BadHead(
                 "sent a head with neither Content-Type, Location nor Status".into(),
             ));
@@ -177,10 +185,7 @@ impl Parts {
         } else {
             Status::OK
         };
-        let is_named = |name| self.fields.values(name).next().is_some();
-        let len = self
-            .len
-            .filter(|_| !is_named(PATH_INSTEAD) && !is_named(FILE_INSTEAD));
+        let len = self.len.filter(|_| !is_led);
         Ok(Head {
             status: self.status.unwrap_or(otherwise),
             fields: self.fields,
@@ -214,7 +219,9 @@ fn field(number: usize, line: &[u8]) -> Result<(&str, &[u8]), BadHead> {
     let wrong = |what: &str| bad(&format!("sent a head whose line {number} {what}"), line);
     let colon = line.iter().position(|b| *b == b':');
     let colon = colon.ok_or_else(|| wrong("has no colon"))?;
-    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    // Whitespace before the colon has one meaning only, as in responses of origins (RFC 9112 §5.1).
+    let name = line[..colon].trim_ascii_end();
+    let value = line[colon + 1..].trim_ascii();
     if !is_token(name) {
         return Err(wrong("has a name that is no token"));
     }
@@ -242,7 +249,8 @@ fn status_of(value: &[u8]) -> Result<Status, BadHead> {
 /// `HTTP/1.1 404 Not Found`
 fn status_line(line: &[u8]) -> Result<Status, BadHead> {
     let rest = line.strip_prefix(b"HTTP/1.").and_then(|rest| match rest {
-        [b'0' | b'1', b' ', rest @ ..] => Some(rest),
+        // A higher minor version is understood as 1.1 (RFC 9110 §2.5).
+        [b'0'..=b'9', b' ', rest @ ..] => Some(rest),
         _ => None,
     });
     let rest = rest.ok_or_else(|| bad("must begin with a status line as its name says", line))?;

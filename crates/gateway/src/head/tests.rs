@@ -110,6 +110,29 @@ fn bad_heads_are_refused_with_words() {
     }
 }
 
+/// What has one meaning only is read so, as in responses of origins.
+#[test]
+fn irregular_lines_with_one_meaning_are_read() {
+    let head = cgi("Content-Type \t: a/b\nX-A : b\nContent-Length: 2, 2\n\nok");
+    let fields: Vec<(&str, &[u8])> = head.fields.iter().collect();
+    assert_eq!(fields, [("Content-Type", &b"a/b"[..]), ("X-A", b"b")]);
+    assert_eq!(head.len, Some(2));
+    assert!(refused("Status: 200\nContent-Length: 2, 3\n\n").contains("Content-Length"));
+    assert!(refused("Status: 200\nContent-Length: 2,\n\n").contains("Content-Length"));
+    let read = whole(b"HTTP/1.2 404 Not Found\r\nX-A : b\r\n\r\n", Form::Http);
+    let (head, _) = read.expect("a good head").expect("a whole head");
+    assert_eq!(head.status, Status::NOT_FOUND);
+}
+
+/// What is named has a type.
+#[test]
+fn a_program_that_names_a_path_or_a_file_may_leave_out_the_type() {
+    for name in ["X-Accel-Redirect", "X-Sendfile"] {
+        let head = cgi(&format!("{name}: /files/a\nContent-Length: 2\n\nok"));
+        assert_eq!((head.status, head.len), (Status::OK, None), "{name}");
+    }
+}
+
 #[test]
 fn a_fastcgi_server_may_leave_out_the_type() {
     for (output, fields) in [("\n", 0), ("X: 1\n\n", 1), ("Set-Cookie: a=b\r\n\r\n", 1)] {
