@@ -169,8 +169,8 @@ impl OpenFile {
             })
     }
 
-    /// Takes digests of a start of a range before it is sent, and says where it ends. `None`: its bytes are not those
-    /// of the stamp.
+    /// Takes digests of a start of a range before it is sent, and says where it ends. `None`: its first bytes may not be
+    /// those of the stamp.
     fn prepare(&self, range: &Range<u64>) -> Option<u64> {
         let Some(digests) = &self.digests else {
             return Some(range.end);
@@ -181,8 +181,11 @@ impl OpenFile {
             let has_grown = self.stamp_now().is_some_and(|now| now.len > self.stamp.len);
             has_grown && digests.are_kept(&self.file, self.stamp.len)
         };
-        let is_sure = taken.is_empty() || self.has_sure_content() || is_appended();
-        (is_sure && digests.add(&taken)).then_some(end)
+        if taken.is_empty() || self.has_sure_content() || is_appended() {
+            return digests.add(&taken).then_some(end);
+        }
+        // What has digests is compared when it is sent, whatever the stamp says.
+        digests.known_end(range)
     }
 
     /// Reads a start of a range that is not empty: to the end of the block in which the range begins, at most.
@@ -267,7 +270,7 @@ pub fn read(file: &OpenFile, range: Range<u64>) -> FileSent {
 
 /// Reads a whole range, as a tail.
 pub(crate) fn read_all(file: &OpenFile, range: Range<u64>) -> FileSent {
-    if file.prepare(&range).is_none() {
+    if file.prepare(&range) != Some(range.end) {
         return FileSent::Changed;
     }
     let (mut bytes, mut rest) = (Vec::new(), range);
@@ -422,6 +425,28 @@ mod tests {
             assert_eq!(nothing, FileSent::Tail(Vec::new()), "{what}");
             std::fs::remove_file(path).expect("remove");
         }
+    }
+
+    /// Blocks with a digest are compared when they are sent, so a touch in the meantime cuts only before the others.
+    #[test]
+    fn a_touched_file_is_sent_as_far_as_it_has_digests() {
+        let block = 256 << 10;
+        let (path, file) = open("touched", &vec![b'x'; 12 * block as usize]);
+        let all = FileSent::Read(vec![b'x'; block as usize]);
+        assert_eq!(read(&file, 0..12 * block), all);
+        let writer = File::options().write(true).open(&path).expect("open");
+        writer
+            .set_modified(std::time::SystemTime::UNIX_EPOCH)
+            .expect("touched");
+        for at in 1..4 {
+            assert_eq!(read(&file, at * block..12 * block), all, "block {at}");
+        }
+        assert_eq!(read(&file, 4 * block..12 * block), FileSent::Changed);
+        assert_eq!(
+            read_all(&file, 4 * block - 10..4 * block + 10),
+            FileSent::Changed
+        );
+        std::fs::remove_file(path).expect("remove");
     }
 
     fn append(path: &Path, bytes: &[u8]) {

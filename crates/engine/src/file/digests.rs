@@ -61,6 +61,16 @@ impl BlockDigests {
         Some((missing.into_iter().map(read).collect::<Option<_>>()?, end))
     }
 
+    /// The end of the blocks at the start of a range that have digests, within it; `None` if the first has none.
+    pub(super) fn known_end(&self, range: &Range<u64>) -> Option<u64> {
+        let known = self.lock();
+        let blocks = range.start / BLOCK_LEN..=(range.end - 1) / BLOCK_LEN;
+        let last = blocks
+            .take_while(|block| known.contains_key(block))
+            .last()?;
+        Some(range.end.min((last + 1) * BLOCK_LEN))
+    }
+
     /// Adds digests. Whether none is known otherwise.
     pub(super) fn add(&self, entries: &[Entry]) -> bool {
         let mut known = self.lock();
