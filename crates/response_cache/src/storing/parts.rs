@@ -2,6 +2,9 @@
 //! that are there already; and what is missing to a whole is put between what is there. Knows neither how parts are found
 //! nor how they are sent. Read RFC 9111 §3.3, §3.4 and RFC 9110 §15.3.7.
 //!
+//! A part without a strong validator is stored alone, in the place of what was there: it is reused for ranges within it, and
+//! never combined.
+//!
 //! An origin may lie. What it says of a part is believed if it is what was asked for, of the length that came. Where two parts
 //! of one version have other bytes at the same place, or wholes of other lengths, only the last one stays.
 
@@ -37,7 +40,8 @@ struct Came {
     range: ByteRange,
     /// The length of the whole.
     len: u64,
-    etag: Box<[u8]>,
+    /// The strong validator, if there is one.
+    etag: Option<Box<[u8]>>,
     fields: Fields,
     /// Decoded path and field lines of the request.
     path: Box<[u8]>,
@@ -203,7 +207,8 @@ fn gap_filled<'o>(object: &'o Object, reply: &Reply) -> Option<&'o Partial> {
     let part = Part::of(range_of(gap).as_bytes(), fields)?;
     let is_it = part.range == gap
         && part.len == partial.representation.len()
-        && Some(part.etag) == strong_tag(&partial.representation)
+        && part.etag.is_some()
+        && part.etag == strong_tag(&partial.representation)
         && has_len(reply, gap.end - gap.start);
     is_it.then_some(partial)
 }
@@ -267,7 +272,7 @@ impl Came {
         Some(Came {
             range,
             len,
-            etag: etag.into(),
+            etag: etag.map(Box::from),
             fields: without_range(&response.fields),
             path: path.into(),
             lines: lines.into(),
@@ -299,7 +304,8 @@ impl Came {
     }
 
     fn is_of(&self, stored: &Representation) -> bool {
-        stored.len() == self.len && strong_tag(stored) == Some(&*self.etag)
+        let etag = self.etag.as_deref();
+        stored.len() == self.len && etag.is_some() && strong_tag(stored) == etag
     }
 
     /// Where all of it is stored: a part of the same version says that it holds still, one of another that it does not.
@@ -309,10 +315,10 @@ impl Came {
         (stored, whole): (&ObjectArc, &Representation),
         body: &[u8],
     ) {
-        let Some(tag) = strong_tag(whole) else {
+        let (Some(tag), Some(etag)) = (strong_tag(whole), self.etag.as_deref()) else {
             return;
         };
-        if tag != &*self.etag {
+        if tag != etag {
             return self.begin(storing, body);
         }
         let range = self.range.start as usize..self.range.end as usize;
@@ -330,8 +336,7 @@ impl Came {
         if self.is_short_of_fields {
             return;
         }
-        let mut parts = Parts::of(self.len);
-        parts.add(self.range, self.len, (&self.etag, &self.etag));
+        let parts = Parts::with_part(self.len, self.range);
         let piece = place::piece(&storing.store, storing.key.hash, body);
         let Some(block) = piece else {
             return;
@@ -389,7 +394,8 @@ impl Came {
             pieces = compacted(storing, &pieces)?;
         }
         let mut parts = partial.parts.clone();
-        let is_added = parts.add(self.range, self.len, (&self.etag, &self.etag));
+        let etag = self.etag.as_deref()?;
+        let is_added = parts.add(self.range, self.len, (etag, etag));
         (is_added && pieces.len() <= PIECES_MAX).then_some((pieces, parts))
     }
 
@@ -419,7 +425,7 @@ impl Came {
         let partial = Partial {
             representation,
             parts,
-            may_be_whole: self.len <= store.object_len_max(),
+            may_be_whole: self.etag.is_some() && self.len <= store.object_len_max(),
         };
         Some(Object {
             kind: Kind::Parts(Box::new(partial)),

@@ -55,7 +55,7 @@ fn receive_all(clients: Vec<Client>) {
     }
 }
 
-/// The part that a request asks for. It has no validator, so that it is not stored.
+/// The part that a request asks for. It has neither a lifetime nor a validator, so that it is not stored.
 fn part(asked: &Asked) -> String {
     let range = asked
         .field("range")

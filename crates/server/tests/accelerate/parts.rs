@@ -292,16 +292,11 @@ fn asked_twice(say: impl Fn(&Asked) -> String + Send + Sync + 'static, fields: &
 fn only_what_may_be_stored_and_told_apart_is_stored() {
     for (fields, count) in [
         ("ETag: \"a\"\r\nCache-Control: max-age=60\r\n", 1),
-        ("ETag: W/\"a\"\r\nCache-Control: max-age=60\r\n", 2),
-        ("Cache-Control: max-age=60\r\n", 2),
         (
             "ETag: \"a\"\r\nETag: \"b\"\r\nCache-Control: max-age=60\r\n",
             2,
         ),
-        (
-            "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nCache-Control: max-age=60\r\n",
-            2,
-        ),
+        ("Cache-Control: private, max-age=60\r\n", 2),
         ("ETag: \"a\"\r\nCache-Control: private, max-age=60\r\n", 2),
         ("ETag: \"a\"\r\nCache-Control: no-store\r\n", 2),
         (
@@ -325,6 +320,113 @@ fn only_what_may_be_stored_and_told_apart_is_stored() {
     assert_eq!(asked_twice(good, "Cache-Control: no-store\r\n"), 2);
     // What the client has may be left out of it.
     assert_eq!(asked_twice(good, "If-Range: \"a\"\r\n"), 2);
+}
+
+/// Fields by which parts cannot be told to be of one version.
+const WITHOUT_STRONG_TAG: [&str; 4] = [
+    "",
+    "ETag: W/\"a\"\r\n",
+    "ETag: a\r\n",
+    "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+];
+
+/// A front whose origin answers ranges so, and everything else with the whole.
+fn front_without_strong_tag(fields: &'static str) -> Front {
+    Front::saying(move |asked| {
+        let fields = format!("{fields}{MINUTE}");
+        match asked_of(asked, TEXT.len()) {
+            Some((first, last)) => part((first, last, TEXT.len()), &fields, &TEXT[first..=last]),
+            None => response("200 OK", &fields, TEXT),
+        }
+    })
+}
+
+#[test]
+fn a_part_without_a_strong_tag_is_reused() {
+    for fields in WITHOUT_STRONG_TAG {
+        let front = front_without_strong_tag(fields);
+        for (asked, first, last) in [("5-14", 5, 14), ("5-14", 5, 14), ("7-9", 7, 9)] {
+            assert_eq!(came(&range(&front, asked)), bytes(first, last), "{fields}");
+        }
+        let got = front.get("/", "Range: bytes=5-6, 9-10\r\n");
+        assert_eq!(got.status, 206);
+        let got = range(&front, "20-");
+        let unsatisfied = (got.status, got.field("content-range"));
+        assert_eq!(unsatisfied, (416, Some("bytes */20")));
+        assert_eq!(front.origin.count(), 1, "{fields}");
+        // No tag proves that it is the version of which the client has the rest.
+        for tag in ["W/\"a\"", "\"a\""] {
+            let fields = format!("Range: bytes=5-6\r\nIf-Range: {tag}\r\n");
+            front.get("/", &fields);
+        }
+        assert_eq!(front.origin.count(), 3, "{fields}");
+    }
+}
+
+#[test]
+fn a_part_without_a_strong_tag_is_not_combined() {
+    for fields in WITHOUT_STRONG_TAG {
+        let front = front_without_strong_tag(fields);
+        for (asked, first, last, count) in [
+            ("0-9", 0, 9, 1),
+            ("10-19", 10, 19, 2),
+            ("12-13", 12, 13, 2),
+            ("0-9", 0, 9, 3),
+            ("8-12", 8, 12, 4),
+            ("0-12", 0, 12, 5),
+        ] {
+            assert_eq!(came(&range(&front, asked)), bytes(first, last), "{asked}");
+            assert_eq!(front.origin.count(), count, "{fields}{asked}");
+        }
+        // Nor is it completed.
+        let got = front.get("/", "");
+        assert_eq!((got.status, &*got.text()), (200, TEXT));
+        let last = front.origin.asked().pop().expect("it was asked");
+        assert_eq!((last.field("range"), last.field("if-range")), (None, None));
+    }
+}
+
+#[test]
+fn parts_with_and_without_a_strong_tag_are_not_combined() {
+    for tagged_first in [true, false] {
+        let front = Front::saying(move |asked| {
+            let (first, last) = asked_of(asked, TEXT.len()).unwrap_or((0, TEXT.len() - 1));
+            let (fields, text) = match (asked.number == 0) == tagged_first {
+                true => ("ETag: \"a\"\r\n", TEXT),
+                false => ("", OTHER),
+            };
+            let fields = format!("{fields}{MINUTE}");
+            match asked.field("range") {
+                Some(_) => part((first, last, text.len()), &fields, &text[first..=last]),
+                None => response("200 OK", &fields, text),
+            }
+        });
+        let texts = [TEXT, OTHER];
+        let (one, two) = match tagged_first {
+            true => (texts[0], texts[1]),
+            false => (texts[1], texts[0]),
+        };
+        assert_eq!(range(&front, "0-9").text(), one[0..10]);
+        assert_eq!(range(&front, "10-19").text(), two[10..20]);
+        assert_eq!(range(&front, "8-11").text(), two[8..12]);
+        assert_eq!(front.get("/", "").text(), two);
+    }
+}
+
+#[test]
+fn a_part_without_a_strong_tag_leaves_a_stored_whole() {
+    let front = Front::caching(
+        Origin::saying(|asked| match asked.field("range") {
+            Some(_) => part((2, 3, 20), MINUTE, &OTHER[2..4]),
+            None => response("200 OK", &format!("ETag: \"a\"\r\n{MINUTE}"), TEXT),
+        }),
+        "request_directives = true",
+    );
+    front.get("/", "");
+    let anew = range(&front, "2-3\r\nCache-Control: no-cache");
+    assert_eq!(anew.text(), OTHER[2..4]);
+    assert_eq!(front.get("/", "").text(), TEXT);
+    assert_eq!(front.origin.count(), 2);
 }
 
 #[test]
@@ -752,7 +854,8 @@ fn ranges_at_the_same_time_share_the_whole_of_an_origin_that_ignores_them() {
 
 #[test]
 fn ranges_at_the_same_time_get_their_parts_of_an_origin_that_has_them() {
-    let front = Front::saying(|asked| honest(asked, TEXT, "W/\"a\"", MINUTE));
+    let fields = "Cache-Control: no-store\r\n";
+    let front = Front::saying(move |asked| honest(asked, TEXT, "\"a\"", fields));
     for round in 1..4 {
         let mut clients = ranges_at_once(&front);
         for (number, client) in clients.iter_mut().enumerate() {
