@@ -21,6 +21,7 @@ pub mod clock;
 pub mod disk_cache;
 pub mod entry;
 pub mod filling;
+mod forgotten;
 pub mod key;
 pub mod makings;
 pub mod object;
@@ -34,10 +35,7 @@ pub mod watch;
 
 use std::hash::BuildHasher;
 use std::io;
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_cache::{Counters, Store};
@@ -46,6 +44,7 @@ use lowroad_engine::arena::{Arena, Draft};
 use crate::disk_cache::Tier;
 
 pub use entry::Entry;
+use forgotten::ForgottenKeys;
 pub use object::{Object, ObjectArc};
 use refusals::Refusals;
 
@@ -64,8 +63,6 @@ const ENTRY_SHARE: u64 = 5;
 const VARIANTS_MAX: usize = 64;
 /// What an object may take besides its body: its head, and pages that are not full.
 const OBJECT_OVERHEAD: u64 = 128 << 10;
-/// Places for forgotten keys.
-const FORGOTTEN: usize = 1 << 14;
 /// Bodies that are filling may take the store's length divided by this, beside it.
 const FILLING_SHARE: u64 = 4;
 /// One of them may have the store's length divided by this, but [`BODY_LEN_MIN`] at least.
@@ -80,9 +77,7 @@ pub struct SharedStore {
     arena: Option<Arc<Arena>>,
     hasher: foldhash::fast::RandomState,
     purging: Purging,
-    /// In the place that a key's hash says: how often a key of this place was forgotten (lower half), and part of the hash
-    /// of the last one.
-    forgotten: Box<[AtomicU64]>,
+    forgotten: ForgottenKeys,
     /// Bytes of bodies that are filling, beside the arena.
     filling: AtomicU64,
     filling_max: u64,
@@ -123,7 +118,7 @@ impl SharedStore {
             arena,
             hasher: foldhash::fast::RandomState::default(),
             purging: Purging::default(),
-            forgotten: (0..FORGOTTEN).map(|_| AtomicU64::new(0)).collect(),
+            forgotten: ForgottenKeys::new(),
             filling: AtomicU64::new(0),
             filling_max: len_max / FILLING_SHARE,
             refusals: Refusals::default(),
@@ -266,7 +261,7 @@ impl SharedStore {
         self.interleave();
         Since {
             generation: self.purging.generation(),
-            forgotten: self.forgotten_of(hash).load(SeqCst) as u32,
+            forgotten: self.forgotten.count(hash),
         }
     }
 
@@ -285,19 +280,9 @@ impl SharedStore {
         entry.is_some_and(|entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, object)))
     }
 
-    fn forgotten_of(&self, hash: u64) -> &AtomicU64 {
-        &self.forgotten[(hash >> 32) as usize % FORGOTTEN]
-    }
-
-    /// Whether a key with this hash may have been forgotten since [`Since::forgotten`] was read. Another key of its place is
-    /// told apart, unless two were forgotten meanwhile.
+    /// Whether a key with this hash may have been forgotten since [`Since::forgotten`] was read.
     pub fn may_be_forgotten(&self, hash: u64, since: u32) -> bool {
-        let last = self.forgotten_of(hash).load(SeqCst);
-        match (last as u32).wrapping_sub(since) {
-            0 => false,
-            1 => (last >> 32) as u32 == hash as u32,
-            _ => true,
-        }
+        self.forgotten.may_have(hash, since)
     }
 
     /// Stores an object with a lifetime beside its variants, unless it was purged or its key forgotten since its making
@@ -385,9 +370,7 @@ impl SharedStore {
 
     /// Forgets what is under a key, and lets nothing be stored there that was asked for before.
     pub fn forget(&self, hash: u64, key: &[u8]) {
-        let next = |last: u64| Some(hash << 32 | u64::from((last as u32).wrapping_add(1)));
-        // It never fails: there always is a next one.
-        let _ = self.forgotten_of(hash).fetch_update(SeqCst, SeqCst, next);
+        self.forgotten.add(hash);
         self.interleave();
         let gone = self.shard(hash).remove(hash, key);
         drop(gone);
