@@ -54,6 +54,7 @@ function isRedirect (message) {
 
 export default function fetch (url, { method = 'GET', headers = [], body, redirect } = {}) {
   return new Promise((resolve, reject) => {
+    const interimResponses = []
     const request = http.request(url, { method, headers: linesOf(headers), agent: false }, message => {
       if (redirect !== 'manual' && isRedirect(message)) {
         request.destroy(new Error('a redirect, and this client follows none'))
@@ -65,9 +66,11 @@ export default function fetch (url, { method = 'GET', headers = [], body, redire
         status: message.statusCode,
         statusText: message.statusMessage,
         headers: new Headers(message.headers),
+        interimResponses,
         text: () => text
       })
     })
+    request.on('information', ({ statusCode, headers }) => interimResponses.push([statusCode, headers]))
     request.setTimeout(SILENCE_MS_MAX, () => request.destroy(new Error(`nothing came for ${SILENCE_MS_MAX} ms`)))
     request.on('error', reject)
     request.end(body)

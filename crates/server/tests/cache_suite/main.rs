@@ -1,8 +1,19 @@
 //! The public tests for HTTP caches, by the editor of RFC 9111 (<https://cache-tests.fyi>, npm: http-cache-tests), against
-//! `lowroad accelerate`: those that are not passed are listed in `expected.txt` with the reason, and no others.
+//! `lowroad accelerate`, with and without a disk cache: those that are not passed are listed in `expected.txt` with the
+//! reason, and no others.
 //!
 //! Without node or the package, which `tools/cache-suite.sh` fetches, nothing is tested, and the test says so. With
 //! `LOWROAD_CACHE_TEST=ID` this one is run alone, and what client and origin saw of it is shown.
+//!
+//! # Counts
+//!
+//! A test counts as in the published tables: it is passed if it is and all are on which it depends, and it is required,
+//! optional (`optimal`) or a question (`check`) as its edition says. npm has edition 0.4.5 only, with 157 required and 86
+//! optional tests for caches that are no browsers. The published tables are made with later editions, from
+//! <https://github.com/http-tests/cache-tests>: they made optional or required what was a question (`Expires`), asked the
+//! opposite of some tests (`Age`, `Content-MD5`), mended others (`stale-close-…`), and have new ones (interim responses,
+//! `CDN-Cache-Control`, `stale-while-revalidate`): 160 required and 105 optional. `LOWROAD_CACHE_SUITE=FOLDER` runs the edition
+//! that was checked out there. Then none may fail but those in the list; that others pass is no fault.
 
 mod expected;
 mod run;
@@ -10,7 +21,7 @@ mod run;
 use std::env;
 use std::io::{Write, stderr};
 
-use lowroad_testkit::{Server, skip};
+use lowroad_testkit::{Folder, Server, skip};
 
 use expected::Expected;
 use run::{Kind, Run, Tested, Tests};
@@ -23,34 +34,49 @@ fn the_public_tests_for_caches() {
         return skip("the_public_tests_for_caches", &missing);
     }
     match env::var("LOWROAD_CACHE_TEST") {
-        Ok(id) => say(&lines_of(&tested(Tests::Shown(&id)))),
-        Err(_) => {
-            let expected = Expected::read();
-            let mut results = tested(Tests::All);
-            again(&mut results, &expected);
-            judge(&results, &expected);
-        }
+        Ok(id) => say(&lines_of(&tested(Tests::Shown(&id), &[]))),
+        Err(_) => test_all(&[]),
     }
 }
 
+#[test]
+fn the_public_tests_for_caches_with_a_disk_cache() {
+    let one = env::var("LOWROAD_CACHE_TEST").ok();
+    let shown = one.map(|id| format!("{id} is shown without a disk"));
+    if let Some(reason) = run::missing().or(shown) {
+        return skip("the_public_tests_for_caches_with_a_disk_cache", &reason);
+    }
+    let folder = Folder::new();
+    let disk = folder.path().display().to_string();
+    test_all(&["--disk-cache", &disk]);
+}
+
+/// Runs all tests, and fails if the results are not the expected ones.
+fn test_all(options: &[&str]) {
+    let expected = Expected::read();
+    let mut results = tested(Tests::All, options);
+    again(&mut results, &expected, options);
+    judge(&results, &expected);
+}
+
 /// Runs tests with the server in front of their origin.
-fn tested(tests: Tests<'_>) -> Vec<Tested> {
+fn tested(tests: Tests<'_>, options: &[&str]) -> Vec<Tested> {
     let run = Run::start(tests);
-    let options = ["--listen", "127.0.0.1:0", "--workers", "1"];
+    let own = ["--listen", "127.0.0.1:0", "--workers", "1"];
     let server = Server::start(
         PROGRAM,
-        &[&["accelerate", &run.origin], &options[..]].concat(),
+        &[&["accelerate", &run.origin], &own[..], options].concat(),
     );
     run.results(server.address())
 }
 
-/// Runs those once more that are not as expected and may be so since a response was not stored. A store may forget at
-/// any time, and refuses what came while something was changed whose key shares a counter (`SharedStore::forget`); that is
-/// rare enough not to come twice.
-fn again(results: &mut [Tested], expected: &Expected) {
+/// Runs those once more that are not as expected and may be so since the machine was slow (an `Age` then counts the delay),
+/// or since a response was not stored: a store may refuse what came while other keys were forgotten
+/// (`SharedStore::may_be_forgotten`). Both are rare enough not to come twice.
+fn again(results: &mut [Tested], expected: &Expected, options: &[&str]) {
     let is_unexpected = |test: &&Tested| match expected.has(&test.id) {
-        true => test.is_passed(),
-        false => test.is_lost() && test.kind != Kind::Check,
+        true => test.is_passed() && run::is_pinned(),
+        false => test.is_repeatable() && test.kind != Kind::Check,
     };
     let unexpected = results.iter().filter(is_unexpected);
     let ids: Vec<String> = unexpected.map(|test| test.id.clone()).collect();
@@ -58,7 +84,7 @@ fn again(results: &mut [Tested], expected: &Expected) {
         return;
     }
     say(&format!("once more: {}\n", ids.join(", ")));
-    let second = tested(Tests::These(&ids)).into_iter();
+    let second = tested(Tests::These(&ids), options).into_iter();
     for second in second.filter(|test| ids.contains(&test.id)) {
         let first = results.iter_mut().find(|test| test.id == second.id);
         *first.expect("it was run before") = second;
@@ -71,10 +97,11 @@ fn judge(tested: &[Tested], expected: &Expected) {
     let of_weight = || tested.iter().filter(|test| test.kind != Kind::Check);
     let known = |test: &&Tested| expected.has(&test.id);
     let worse = of_weight().filter(|test| !test.is_passed() && !known(test));
-    let better = of_weight().filter(|test| test.is_passed() && known(test));
+    let better = of_weight().filter(|test| run::is_pinned() && test.is_passed() && known(test));
+    let is_unknown = |id: &&&'static str| tested.iter().all(|test| test.id != **id);
     let unheard = expected
         .ids()
-        .filter(|id| tested.iter().all(|test| test.id != **id));
+        .filter(|id| run::is_pinned() && is_unknown(id));
     let complaints: Vec<String> = worse
         .map(|test| format!("not passed: {test}"))
         .chain(better.map(|test| format!("passed, so it can leave the list: {}", test.id)))
@@ -98,7 +125,7 @@ fn summary(tested: &[Tested]) -> String {
     );
     format!(
         "{}: required {} of {}, optional {} of {}; answered yes {} of {} questions\n",
-        run::PACKAGE,
+        run::edition(),
         required.0,
         required.1,
         optional.0,

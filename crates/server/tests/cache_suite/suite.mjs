@@ -2,14 +2,17 @@
 //
 //     node suite.mjs FOLDER [--show] [ID…]
 //
-// FOLDER has the unpacked package. The first line written is the origin's URL. The first line read is that of the cache to
+// FOLDER has the unpacked package, or a checkout of a later edition (https://github.com/http-tests/cache-tests), which has its
+// engine in a folder of its own. The first line written is the origin's URL. The first line read is that of the cache to
 // be tested, which stands before it by then. A line for each test follows: id, kind, outcome, and what was said of
 // it, with tabs between. Only the tests with these ids are run, and those on which they depend. --show writes what
 // client and origin see of them to standard error.
 //
-// The outcome is the package's own judgement (lib/display.mjs). Left out are tests for browsers, and those of
-// Surrogate-Control, which its published lists leave out, too.
+// The outcome is the package's own judgement (`determineTestResult`), by which its published tables are drawn: a test whose
+// dependency is not passed is not passed either. Left out are tests for browsers, and those of Surrogate-Control, which the
+// published tables leave out, too.
 
+import fs from 'node:fs'
 import http from 'node:http'
 import readline from 'node:readline'
 import { pathToFileURL } from 'node:url'
@@ -40,10 +43,13 @@ const ids = rest.filter(argument => argument !== '--show')
 const write = line => process.stdout.write(`${line}\n`)
 console.log = isShown ? console.error : () => {}
 
-const load = path => import(new URL(path, pathToFileURL(`${folder}/`)))
-const { default: suites } = await load('tests/index.mjs')
+const root = pathToFileURL(`${folder}/`)
+const engine = new URL(fs.existsSync(`${folder}/test-engine`) ? 'test-engine/' : '', root)
+const load = (path, from = engine) => import(new URL(path, from))
+const { default: suites } = await load('tests/index.mjs', root)
 const { runTests, getResults } = await load('client/runner.mjs')
-const { determineTestResult, testLookup } = await load('lib/display.mjs')
+const judging = fs.existsSync(new URL('lib/results.mjs', engine)) ? 'lib/results.mjs' : 'lib/display.mjs'
+const { determineTestResult, testLookup } = await load(judging)
 
 // The package's own server would listen to everybody, at a port to be chosen.
 async function origin () {
@@ -90,7 +96,6 @@ const tests = ids.length ? named() : all
 tests.forEach(test => { test.dump = isShown })
 await runTests([{ tests }], fetch, false, cache, isShown ? 1 : TESTS_MAX)
 
-const results = getResults()
-tests.forEach(test => report(test, results))
+tests.forEach(test => report(test, getResults()))
 // The origin would listen for ever.
 process.stdout.end(() => process.exit())
