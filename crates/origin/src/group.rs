@@ -49,10 +49,21 @@ pub struct Picked {
     is_tunnel: bool,
 }
 
-impl Picked {
-    /// Records the client of the request: failures of one client's requests do not eject a member for the others.
-    pub fn of_client(&mut self, address: IpAddr) {
-        self.clients = ClientSet::of_address(address);
+/// A request that needs a member.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PickRequest<'a> {
+    /// Of consistent hashing.
+    pub key: Option<u64>,
+    /// Its client: failures of one client's requests do not eject a member for the others. `None` if it is of no single
+    /// one.
+    pub client: Option<IpAddr>,
+    /// Members that were tried, which are not picked again.
+    pub tried: &'a [MemberId],
+}
+
+impl PickRequest<'_> {
+    fn clients(&self) -> ClientSet {
+        self.client.map_or(ClientSet::ALL, ClientSet::of_address)
     }
 }
 
@@ -167,28 +178,26 @@ impl<P> Group<P> {
     /// [`NoMember`]
     pub fn look(
         &self,
-        key: Option<u64>,
-        exclude: &[MemberId],
+        request: &PickRequest<'_>,
         now_ms: u64,
         random: u64,
     ) -> Result<(MemberId, Why), NoMember> {
-        let (candidates, taken, why) = self.choose(key, exclude, now_ms, random)?;
+        let (candidates, taken, why) = self.choose(request, now_ms, random)?;
         Ok((self.id_at(candidates[taken].slot), why))
     }
 
-    /// Picks a member for a request: not one of `exclude`, which were tried. It counts as waiting for
-    /// a connection until [`Group::connected`].
+    /// Picks a member for a request. It counts as waiting for a connection until [`Group::connected`].
     ///
     /// # Errors
     /// [`NoMember`]
     pub fn pick(
         &mut self,
-        key: Option<u64>,
-        exclude: &[MemberId],
+        request: &PickRequest<'_>,
         now_ms: u64,
         random: u64,
     ) -> Result<Picked, NoMember> {
-        let (candidates, taken, why) = self.choose(key, exclude, now_ms, random)?;
+        let (candidates, taken, why) = self.choose(request, now_ms, random)?;
+        let clients = request.clients();
         self.at_work = true;
         if self.settings.policy == Policy::RoundRobin {
             self.take_turn(&candidates, taken);
@@ -202,8 +211,8 @@ impl<P> Group<P> {
         Ok(Picked {
             member,
             why,
-            begun: picked.circuit.begin(&settings.circuit, now_ms),
-            clients: ClientSet::ALL,
+            begun: picked.circuit.begin(&settings.circuit, clients, now_ms),
+            clients,
             pending: true,
             is_tunnel: false,
         })
@@ -298,7 +307,7 @@ impl<P> Group<P> {
                     name: member.name.clone(),
                     weight: member.weight,
                     backup: member.backup,
-                    standing: member.standing(&self.settings, now_ms),
+                    standing: member.standing(&self.settings, ClientSet::ALL, now_ms),
                     requests: member.requests,
                     pending: member.pending,
                     counts: member.counts,
@@ -310,14 +319,13 @@ impl<P> Group<P> {
     /// All who may be taken, who of them is, and why.
     fn choose(
         &self,
-        key: Option<u64>,
-        exclude: &[MemberId],
+        request: &PickRequest<'_>,
         now_ms: u64,
         random: u64,
     ) -> Result<(Vec<Candidate>, usize, Why), NoMember> {
-        let (tier, candidates) = self.candidates(exclude, now_ms)?;
+        let (tier, candidates) = self.candidates(request, now_ms)?;
         let policy = self.settings.policy;
-        let chosen = choose::choose(policy, &candidates, key, random);
+        let chosen = choose::choose(policy, &candidates, request.key, random);
         let (taken, by) = chosen.ok_or(NoMember::Empty)?;
         let why = Why {
             tier,
@@ -330,21 +338,22 @@ impl<P> Group<P> {
     /// Who may be taken; at least one.
     fn candidates(
         &self,
-        exclude: &[MemberId],
+        request: &PickRequest<'_>,
         now_ms: u64,
     ) -> Result<(Tier, Vec<Candidate>), NoMember> {
+        let clients = request.clients();
         if self.all().all(|(_, member)| member.draining) {
             return Err(NoMember::Empty);
         }
-        let first = self.tier(now_ms);
+        let first = self.tier(clients, now_ms);
         let mut none = NoMember::AllDown;
         for tier in [Some(first), first.next()].into_iter().flatten() {
             let (mut found, mut is_full) = (Vec::new(), false);
             for (slot, member) in self.all() {
-                if !self.is_of(tier, member, now_ms) {
+                if !self.is_of(tier, member, clients, now_ms) {
                     continue;
                 }
-                if exclude.contains(&self.id_at(slot)) {
+                if request.tried.contains(&self.id_at(slot)) {
                     none = NoMember::AllTried;
                 } else if member.is_full(&self.settings) {
                     is_full = true;
@@ -363,11 +372,11 @@ impl<P> Group<P> {
         Err(none)
     }
 
-    /// Whom requests are given to now.
-    fn tier(&self, now_ms: u64) -> Tier {
+    /// Whom requests of `clients` are given to now.
+    fn tier(&self, clients: ClientSet, now_ms: u64) -> Tier {
         let (mut primaries, mut well, mut backups_well) = (0_u32, 0_u32, 0_u32);
         for (_, member) in self.all().filter(|(_, member)| !member.draining) {
-            let is_well = self.is_well(member, now_ms);
+            let is_well = self.is_well(member, clients, now_ms);
             primaries += u32::from(!member.backup);
             well += u32::from(!member.backup && is_well);
             backups_well += u32::from(member.backup && is_well);
@@ -382,18 +391,18 @@ impl<P> Group<P> {
         }
     }
 
-    fn is_of(&self, tier: Tier, member: &Member<P>, now_ms: u64) -> bool {
+    fn is_of(&self, tier: Tier, member: &Member<P>, clients: ClientSet, now_ms: u64) -> bool {
         match tier {
             _ if member.draining => false,
-            Tier::Primary => !member.backup && self.is_well(member, now_ms),
-            Tier::Backup => member.backup && self.is_well(member, now_ms),
+            Tier::Primary => !member.backup && self.is_well(member, clients, now_ms),
+            Tier::Backup => member.backup && self.is_well(member, clients, now_ms),
             Tier::Panic => true,
         }
     }
 
     /// Whether nothing but its load speaks against it.
-    fn is_well(&self, member: &Member<P>, now_ms: u64) -> bool {
-        match member.standing(&self.settings, now_ms) {
+    fn is_well(&self, member: &Member<P>, clients: ClientSet, now_ms: u64) -> bool {
+        match member.standing(&self.settings, clients, now_ms) {
             Standing::Up | Standing::SlowStart { .. } | Standing::Trial | Standing::Full => true,
             Standing::Tried | Standing::Ejected { .. } => false,
             Standing::Down | Standing::Draining => false,
@@ -402,7 +411,7 @@ impl<P> Group<P> {
 
     fn another_is_well(&self, id: MemberId, now_ms: u64) -> bool {
         let mut others = self.all().filter(|(slot, _)| *slot != id.slot as usize);
-        others.any(|(_, member)| self.is_well(member, now_ms))
+        others.any(|(_, member)| self.is_well(member, ClientSet::ALL, now_ms))
     }
 
     fn candidate(&self, slot: usize, member: &Member<P>, now_ms: u64) -> Candidate {

@@ -1,10 +1,9 @@
 //! A group that all workers share, with what bounds its retries. Whoever tries a member has an
 //! [`Attempt`], which is reported even if its request is given up. It knows nothing of requests.
 
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::group::{Group, MemberId, NoMember, Outcome, Picked, Settings, Why};
+use crate::group::{Group, MemberId, NoMember, Outcome, PickRequest, Picked, Settings, Why};
 use crate::retry::{self, Budget, Failed, NotAgain, Retry};
 
 /// A group, shared. A `P` is what a member leads to, mostly an `Arc` of a pool.
@@ -49,20 +48,19 @@ impl<P: Clone> Upstream<P> {
         act(&mut self.lock().group)
     }
 
-    /// Picks a member that is none of `tried`, as [`Group::pick`] does.
+    /// Picks a member, as [`Group::pick`] does.
     ///
     /// # Errors
     /// [`NoMember`]
     pub fn attempt(
         self: &Arc<Self>,
-        key: Option<u64>,
-        tried: &[MemberId],
+        request: &PickRequest<'_>,
         now_ms: u64,
         random: u64,
     ) -> Result<Attempt<P>, NoMember> {
         let mut state = self.lock();
-        let picked = state.group.pick(key, tried, now_ms, random)?;
-        if tried.is_empty() {
+        let picked = state.group.pick(request, now_ms, random)?;
+        if request.tried.is_empty() {
             state.budget.requested(&self.retry);
         }
         let place = state.group.place(picked.member).cloned();
@@ -94,13 +92,6 @@ impl<P> Upstream<P> {
 }
 
 impl<P> Attempt<P> {
-    /// Records the client of the request.
-    pub fn of_client(&mut self, address: IpAddr) {
-        if let Some(picked) = &mut self.picked {
-            picked.of_client(address);
-        }
-    }
-
     /// It has its connection and waits no more.
     pub fn connected(&mut self) {
         if let Some(picked) = &mut self.picked {
@@ -148,18 +139,26 @@ mod tests {
             backup: false,
         };
         let id = upstream.with(|group| group.add(new, 7, 0));
-        let attempt = upstream.attempt(None, &[], 0, 0).expect("a member");
+        let attempt = upstream
+            .attempt(&PickRequest::default(), 0, 0)
+            .expect("a member");
         assert_eq!((attempt.place, attempt.member), (7, id));
         assert_eq!(upstream.with(|group| group.status(0)[0].requests), 1);
         drop(attempt);
         let status = upstream.with(|group| group.status(0));
         assert_eq!((status[0].requests, status[0].counts.cancelled), (0, 1));
-        let mut attempt = upstream.attempt(None, &[], 0, 0).expect("a member");
+        let mut attempt = upstream
+            .attempt(&PickRequest::default(), 0, 0)
+            .expect("a member");
         attempt.connected();
         attempt.report(Outcome::Answered, 0);
         let status = upstream.with(|group| group.status(0));
         assert_eq!((status[0].requests, status[0].counts.answered), (0, 1));
-        let none = upstream.attempt(None, &[id], 0, 0).err();
+        let tried = PickRequest {
+            tried: &[id],
+            ..PickRequest::default()
+        };
+        let none = upstream.attempt(&tried, 0, 0).err();
         assert_eq!(none, Some(NoMember::AllTried));
     }
 
@@ -191,9 +190,13 @@ mod tests {
             seen: retry::Seen::Nothing,
             timed_out: false,
         };
-        drop(upstream.attempt(None, &[], 0, 0));
+        drop(upstream.attempt(&PickRequest::default(), 0, 0));
         assert_eq!(upstream.may_retry(&failed, 0), Ok(()));
-        drop(upstream.attempt(None, &ids[..1], 0, 0));
+        let again = PickRequest {
+            tried: &ids[..1],
+            ..PickRequest::default()
+        };
+        drop(upstream.attempt(&again, 0, 0));
         assert_eq!(upstream.may_retry(&failed, 0), Err(NotAgain::Budget));
     }
 }

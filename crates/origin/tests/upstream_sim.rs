@@ -21,7 +21,9 @@ use lowroad_engine::Local;
 use lowroad_engine::driver::{Driver, Event};
 use lowroad_engine::sim::{Elsewhere, Faults, Shared as World, SimDriver};
 use lowroad_origin::checks::{self, Changed, Check, Checking, Connects, Random};
-use lowroad_origin::group::{MemberId, NewMember, NoMember, Outcome, Policy, Settings, Standing};
+use lowroad_origin::group::{
+    MemberId, NewMember, NoMember, Outcome, PickRequest, Policy, Settings, Standing,
+};
 use lowroad_origin::names::{self, Name, Places, Resolver, SystemResolver};
 use lowroad_origin::retry::{Body, Failed, Retry, Seen};
 use lowroad_origin::{Address, Limits, Patience, Pool, Unavailable, Upstream};
@@ -436,8 +438,12 @@ async fn request(
     let mut tried = Vec::new();
     loop {
         let now_ms = local.timers.now_ms();
-        let key = Some(number as u64 % 7);
-        let attempt = match upstream.attempt(key, &tried, now_ms, random()) {
+        let request = PickRequest {
+            key: Some(number as u64 % 7),
+            client: None,
+            tried: &tried,
+        };
+        let attempt = match upstream.attempt(&request, now_ms, random()) {
             Ok(attempt) => attempt,
             Err(NoMember::AllTried | NoMember::Empty | NoMember::AllFull) => break,
             Err(why) => panic!("{why:?}"),

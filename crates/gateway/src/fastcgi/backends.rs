@@ -10,7 +10,9 @@ use lowroad_config::{Balance, FastCgi, Upstream as At};
 use lowroad_engine::Local;
 use lowroad_handler::notice::Notice;
 use lowroad_http::status::Status;
-use lowroad_origin::group::{MemberId, NewMember, NoMember, Outcome, Policy, Settings};
+use lowroad_origin::group::{
+    MemberId, NewMember, NoMember, Outcome, PickRequest, Policy, Settings,
+};
 use lowroad_origin::names::{self, Following, Name, Places, SystemResolver};
 use lowroad_origin::retry::{Body, Failed, Retry, Seen};
 use lowroad_origin::{Address, Attempt, Patience, Upstream};
@@ -102,8 +104,12 @@ impl Backends {
         };
         let now_ms = self.local(worker).timers.now_ms();
         let random = drawn.fetch_add(1, Relaxed);
-        let mut attempt = upstream.attempt(None, tried, now_ms, random)?;
-        attempt.of_client(client);
+        let request = PickRequest {
+            key: None,
+            client: Some(client),
+            tried,
+        };
+        let attempt = upstream.attempt(&request, now_ms, random)?;
         Ok((attempt.place.clone(), Some(attempt)))
     }
 
@@ -174,7 +180,7 @@ impl Backends {
         };
         let now_ms = self.local(0).timers.now_ms();
         Some(upstream.with(|group| {
-            let looked = group.look(None, &[], now_ms, drawn.load(Relaxed));
+            let looked = group.look(&PickRequest::default(), now_ms, drawn.load(Relaxed));
             let place = looked.map(|(member, why)| (group.place(member), why));
             match place {
                 Ok((Some(server), why)) => format!("{}: {why}", server.name()),

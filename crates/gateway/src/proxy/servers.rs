@@ -9,7 +9,7 @@ use lowroad_config::HashBy;
 use lowroad_engine::Local;
 use lowroad_handler::{Outline, Request};
 use lowroad_http::fields::Lines;
-use lowroad_origin::group::{MemberId, NoMember, Status, hash_of};
+use lowroad_origin::group::{MemberId, NoMember, PickRequest, Status, hash_of};
 use lowroad_origin::names::{self, Following};
 use lowroad_origin::{Attempt, Pool, Upstream};
 
@@ -176,7 +176,12 @@ impl Servers {
         let now_ms = group.workers[0].timers.now_ms();
         let random = mixed(self.random.load(Relaxed));
         Some(group.upstream.with(|group| {
-            let looked = group.look(key, &[], now_ms, random);
+            let pick = PickRequest {
+                key,
+                client: Some(outline.peer),
+                tried: &[],
+            };
+            let looked = group.look(&pick, now_ms, random);
             let place = looked.map(|(member, why)| (group.place(member), why));
             match place {
                 Ok((Some(place), why)) => format!("{}: {why}", place.name),
@@ -218,8 +223,12 @@ impl Servers {
         });
         let now_ms = group.workers[worker % group.workers.len()].timers.now_ms();
         let random = mixed(self.random.fetch_add(1, Relaxed));
-        let mut attempt = group.upstream.attempt(key, tried, now_ms, random)?;
-        attempt.of_client(request.peer);
+        let pick = PickRequest {
+            key,
+            client: Some(request.peer),
+            tried,
+        };
+        let attempt = group.upstream.attempt(&pick, now_ms, random)?;
         Ok((attempt.place.clone(), Some(attempt)))
     }
 }

@@ -4,7 +4,8 @@
 //! A client may send only requests that fail: for a page whose program is slow, or with a 503 for this client alone. So
 //! the circuit also counts failing clients: it ejects a member only if the share of its clients with failures is as
 //! large as the required share of its requests. A failed connection attempt does not depend on the client, and counts
-//! for all of them.
+//! for all of them. If a single client found all failures, only its requests are kept away: those of others pass. The
+//! first that succeeds closes the circuit; the first that fails keeps all clients away.
 //!
 //! ```text
 //!  Closed ── too many failures ──► Open ── its time is over, a trial ──► HalfOpen
@@ -119,10 +120,18 @@ impl Circuit {
         }
     }
 
-    /// Whether a request would pass.
-    pub fn passage(&self, settings: &settings::Circuit, now_ms: u64) -> Passage {
+    /// Whether a request of `clients` would pass.
+    pub fn passage(
+        &self,
+        settings: &settings::Circuit,
+        clients: ClientSet,
+        now_ms: u64,
+    ) -> Passage {
         match self.state {
             State::Closed(_) => Passage::Open,
+            State::Open { by, .. } | State::HalfOpen { by, .. } if !concerns(by, clients) => {
+                Passage::Open
+            }
             State::Open { until_ms, .. } if now_ms < until_ms => Passage::Shut { until_ms },
             State::HalfOpen { trials, .. } if trials >= settings.trials_max.max(1) => {
                 Passage::Tried
@@ -132,8 +141,13 @@ impl Circuit {
     }
 
     /// A request begins, whether it may pass or not: in a panic they do.
-    pub fn begin(&mut self, settings: &settings::Circuit, now_ms: u64) -> Begun {
-        let is_trial = self.passage(settings, now_ms) == Passage::Trial;
+    pub fn begin(
+        &mut self,
+        settings: &settings::Circuit,
+        clients: ClientSet,
+        now_ms: u64,
+    ) -> Begun {
+        let is_trial = self.passage(settings, clients, now_ms) == Passage::Trial;
         if is_trial {
             match &mut self.state {
                 State::HalfOpen { trials, .. } => *trials += 1,
@@ -171,6 +185,15 @@ impl Circuit {
                     let by = window.failed();
                     self.open(by, settings, now_ms);
                     return Change::Opened;
+                }
+            }
+            (State::Open { by, .. } | State::HalfOpen { by, .. }, Some(found))
+                if !concerns(*by, clients) =>
+            {
+                match found {
+                    // It was well all the time, so it is not new either.
+                    Found::Well => _ = self.close(now_ms),
+                    Found::Failing | Found::Absent => *by = by.union(clients),
                 }
             }
             (State::HalfOpen { trials, by }, found) if begun.is_trial => {
@@ -223,6 +246,11 @@ impl Circuit {
         self.state = state;
         self.epoch = self.epoch.wrapping_add(1);
     }
+}
+
+/// Whether failures that `by` found keep requests of `clients` away.
+fn concerns(by: ClientSet, clients: ClientSet) -> bool {
+    by.len() > 1 || !by.is_disjoint(clients)
 }
 
 impl Window {

@@ -27,6 +27,11 @@ impl ClientSet {
         ClientSet(self.0 | other.0)
     }
 
+    /// Whether no client is in both sets.
+    pub fn is_disjoint(self, other: ClientSet) -> bool {
+        self.0 & other.0 == 0
+    }
+
     /// The number of clients, at least.
     pub fn len(self) -> u32 {
         self.0.count_ones()

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::circuit::{Circuit, Passage};
+use super::clients::ClientSet;
 use super::settings::Settings;
 
 /// A weight of 1 is so much, so that a part of it is still something.
@@ -119,15 +120,15 @@ pub struct Member<P> {
 }
 
 impl<P> Member<P> {
-    /// How it stands now.
-    pub fn standing(&self, settings: &Settings, now_ms: u64) -> Standing {
+    /// How it stands now, for requests of `clients`.
+    pub fn standing(&self, settings: &Settings, clients: ClientSet, now_ms: u64) -> Standing {
         if self.draining {
             return Standing::Draining;
         }
         if !self.is_healthy {
             return Standing::Down;
         }
-        match self.circuit.passage(&settings.circuit, now_ms) {
+        match self.circuit.passage(&settings.circuit, clients, now_ms) {
             Passage::Shut { until_ms } => return Standing::Ejected { until_ms },
             Passage::Tried => return Standing::Tried,
             Passage::Trial if !self.is_full(settings) => return Standing::Trial,

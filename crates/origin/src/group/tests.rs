@@ -26,9 +26,26 @@ fn group(settings: Settings, members: &[(&'static str, u32)]) -> (Members, Vec<M
 
 const THREE: [(&str, u32); 3] = [("a", 1), ("b", 1), ("c", 1)];
 
+/// A request that was tried at these members.
+fn after(tried: &[MemberId]) -> PickRequest<'_> {
+    PickRequest {
+        tried,
+        ..PickRequest::default()
+    }
+}
+
+fn of_key(key: u64) -> PickRequest<'static> {
+    PickRequest {
+        key: Some(key),
+        ..PickRequest::default()
+    }
+}
+
 /// Asks once, with this outcome; gives who was asked.
 fn ask(group: &mut Members, outcome: Outcome, now_ms: u64, random: u64) -> &'static str {
-    let mut picked = group.pick(None, &[], now_ms, random).expect("a member");
+    let mut picked = group
+        .pick(&PickRequest::default(), now_ms, random)
+        .expect("a member");
     let name = *group.place(picked.member).expect("it is there");
     group.connected(&mut picked);
     group.report(picked, outcome, now_ms);
@@ -51,7 +68,7 @@ fn standing(group: &Members, id: MemberId, now_ms: u64) -> Standing {
 }
 
 fn fail(group: &mut Members, id: MemberId, others: &[MemberId], now_ms: u64) {
-    let picked = group.pick(None, others, now_ms, 0).expect("a member");
+    let picked = group.pick(&after(others), now_ms, 0).expect("a member");
     assert_eq!(picked.member, id);
     group.report(picked, Outcome::ConnectFailed, now_ms);
 }
@@ -74,7 +91,11 @@ fn the_fewest_requests_for_a_weight_are_preferred() {
     let (mut group, ids) = group(settings(Policy::LeastConnections), &[("a", 1), ("b", 3)]);
     let mut held = Vec::new();
     for random in 0..40 {
-        held.push(group.pick(None, &[], 0, random).expect("a member"));
+        held.push(
+            group
+                .pick(&PickRequest::default(), 0, random)
+                .expect("a member"),
+        );
     }
     let of = |id| held.iter().filter(|picked| picked.member == id).count();
     assert_eq!((of(ids[0]), of(ids[1])), (10, 30));
@@ -83,7 +104,7 @@ fn the_fewest_requests_for_a_weight_are_preferred() {
 #[test]
 fn of_two_that_are_drawn_the_less_loaded_is_taken() {
     let (mut group, ids) = group(settings(Policy::RandomOfTwo), &THREE);
-    let busy = group.pick(None, &ids[1..], 0, 0).expect("a member");
+    let busy = group.pick(&after(&ids[1..]), 0, 0).expect("a member");
     assert_eq!(shares(&mut group, 1000, 0).get("a"), None);
     group.report(busy, Outcome::Cancelled, 0);
     let shares = shares(&mut group, 3000, 0);
@@ -102,7 +123,7 @@ fn a_key_leads_to_the_same_and_only_the_keys_of_who_leaves_move() {
     let who = |group: &Members| -> Vec<_> {
         let who = |key: u64| {
             let key = hash_of(&key.to_be_bytes());
-            group.look(Some(key), &[], 0, 0).expect("a member").0
+            group.look(&of_key(key), 0, 0).expect("a member").0
         };
         (0..4000).map(who).collect()
     };
@@ -123,7 +144,7 @@ fn a_key_that_everybody_asks_for_overloads_nobody() {
     let (mut group, ids) = group(settings(policy), &[("a", 1), ("b", 1), ("c", 1), ("d", 1)]);
     let mut held = Vec::new();
     for _ in 0..100 {
-        held.push(group.pick(Some(7), &[], 0, 0).expect("a member"));
+        held.push(group.pick(&of_key(7), 0, 0).expect("a member"));
     }
     let loads: Vec<_> = ids
         .iter()
@@ -148,7 +169,7 @@ fn failing_requests_take_a_member_out_for_ever_longer_and_a_trial_brings_it_back
     assert!(!shares(&mut group, 30, 1000).contains_key("a"));
     // One trial at a time.
     assert_eq!(standing(&group, a, 6000), Standing::Trial);
-    let trial = group.pick(None, &others, 6000, 0).expect("a member");
+    let trial = group.pick(&after(&others), 6000, 0).expect("a member");
     assert_eq!(trial.member, a);
     assert_eq!(standing(&group, a, 6000), Standing::Tried);
     assert!(!shares(&mut group, 30, 6000).contains_key("a"));
@@ -158,10 +179,10 @@ fn failing_requests_take_a_member_out_for_ever_longer_and_a_trial_brings_it_back
         Standing::Ejected { until_ms: 16_500 }
     );
     // A trial that is given up says nothing.
-    let trial = group.pick(None, &others, 16_500, 0).expect("a member");
+    let trial = group.pick(&after(&others), 16_500, 0).expect("a member");
     group.report(trial, Outcome::Cancelled, 16_500);
     assert_eq!(standing(&group, a, 16_500), Standing::Trial);
-    let trial = group.pick(None, &others, 16_500, 0).expect("a member");
+    let trial = group.pick(&after(&others), 16_500, 0).expect("a member");
     group.report(trial, Outcome::Answered, 16_500);
     assert_eq!(
         standing(&group, a, 16_500),
@@ -180,7 +201,7 @@ fn what_began_before_a_member_was_taken_out_says_nothing_of_it_after() {
     let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
     let (a, others) = (ids[0], [ids[1], ids[2]]);
     let pick = |group: &mut Members, now_ms| {
-        let picked = group.pick(None, &others, now_ms, 0);
+        let picked = group.pick(&after(&others), now_ms, 0);
         picked.expect("a member")
     };
     let before: Vec<_> = (0..20).map(|_| pick(&mut group, 1000)).collect();
@@ -236,7 +257,7 @@ fn failures_that_are_few_or_far_apart_take_nobody_out() {
     // Many, but a small share.
     for number in 0..200 {
         let now_ms = 1_000_000;
-        let picked = group.pick(None, &others, now_ms, 0).expect("a member");
+        let picked = group.pick(&after(&others), now_ms, 0).expect("a member");
         let outcome = match number % 3 {
             2 => Outcome::Lost,
             _ => Outcome::Answered,
@@ -258,7 +279,7 @@ fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
         let (mut group, ids) = group(of, &THREE);
         let (a, others) = (ids[0], [ids[1], ids[2]]);
         let mut report = |outcome| {
-            let picked = group.pick(None, &others, 1000, 0).expect("a member");
+            let picked = group.pick(&after(&others), 1000, 0).expect("a member");
             group.report(picked, outcome, 1000);
             standing(&group, a, 1000)
         };
@@ -290,8 +311,11 @@ fn failures_of_one_client_take_a_member_out_only_for_itself() {
         };
         let (mut group, ids) = group(settings(Policy::RoundRobin), &[("a", 1), ("backup", 1)]);
         let mut ask = |client: u8, outcome, now_ms| {
-            let mut picked = group.pick(None, &ids[1..], now_ms, 0).expect("a member");
-            picked.of_client([192, 0, 2, client].into());
+            let request = PickRequest {
+                client: Some([192, 0, 2, client].into()),
+                ..after(&ids[1..])
+            };
+            let picked = group.pick(&request, now_ms, 0).expect("a member");
             group.report(picked, outcome, now_ms);
             standing(&group, ids[0], now_ms)
         };
@@ -316,6 +340,60 @@ fn failures_of_one_client_take_a_member_out_only_for_itself() {
     }
 }
 
+/// A client whose requests all fail, and that is alone, ejects a member. Requests of other clients still get it, whatever
+/// their order, and it is as it was once one succeeds; if the first of them fails, too, it is ejected for all.
+#[test]
+fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
+    const FAILURES: [Outcome; 4] = [
+        Outcome::Lost,
+        Outcome::TimedOut,
+        Outcome::Malformed,
+        Outcome::ServerError,
+    ];
+    for seed in 0..200_u64 {
+        let failure = FAILURES[seed as usize % 4];
+        let mut now_ms = hash::mix(seed) % 10_000;
+        let (mut group, ids) = group(settings(Policy::RoundRobin), &[("a", 1), ("backup", 1)]);
+        let of = |client: u8| PickRequest {
+            client: Some([192, 0, 2, client].into()),
+            ..PickRequest::default()
+        };
+        let eject = |group: &mut Members, now_ms| {
+            let is_out = |group: &mut Members| {
+                let picked = group.pick(&of(1), now_ms, 0).expect("a member");
+                if picked.member == ids[0] {
+                    group.report(picked, failure, now_ms);
+                    return false;
+                }
+                group.report(picked, Outcome::Answered, now_ms);
+                true
+            };
+            assert!((0..10).any(|_| is_out(group)), "seed {seed}, {failure:?}");
+        };
+        for round in 0..3 {
+            eject(&mut group, now_ms);
+            // At the same time, and perhaps after its time is over.
+            now_ms += hash::mix(seed ^ round) % 8_000;
+            let others = (2..6).map(|client| group.pick(&of(client), now_ms, 0));
+            let others: Vec<_> = others.map(|picked| picked.expect("a member")).collect();
+            for picked in others {
+                assert_eq!(picked.member, ids[0], "seed {seed}, {failure:?}");
+                group.report(picked, Outcome::Answered, now_ms);
+            }
+            assert_eq!(standing(&group, ids[0], now_ms), Standing::Up);
+        }
+        now_ms += 60_000;
+        eject(&mut group, now_ms);
+        let picked = group.pick(&of(2), now_ms, 0).expect("a member");
+        assert_eq!(picked.member, ids[0], "seed {seed}, {failure:?}");
+        group.report(picked, failure, now_ms);
+        for client in 2..6 {
+            let (member, _) = group.look(&of(client), now_ms, 0).expect("a member");
+            assert_eq!(member, ids[1], "seed {seed}, {failure:?}");
+        }
+    }
+}
+
 /// With a single client no other client loses anything, but its failures do not add up to long ejections.
 #[test]
 fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
@@ -323,8 +401,11 @@ fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
     let mut now_ms = 0;
     for _ in 0..20 {
         loop {
-            let mut picked = group.pick(None, &ids[1..], now_ms, 0).expect("a member");
-            picked.of_client([192, 0, 2, 1].into());
+            let request = PickRequest {
+                client: Some([192, 0, 2, 1].into()),
+                ..after(&ids[1..])
+            };
+            let picked = group.pick(&request, now_ms, 0).expect("a member");
             group.report(picked, Outcome::ServerError, now_ms);
             if let Standing::Ejected { until_ms } = standing(&group, ids[0], now_ms) {
                 assert_eq!(until_ms - now_ms, 5_000);
@@ -351,7 +432,9 @@ fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
         (0..3).for_each(|_| _ = group.checked(*id, false, 100));
     }
     assert_eq!(up(&group), 0);
-    let (_, why) = group.look(None, &[], 100, 0).expect("a member");
+    let (_, why) = group
+        .look(&PickRequest::default(), 100, 0)
+        .expect("a member");
     assert_eq!((why.tier, why.candidates), (Tier::Panic, 3));
     let (mut strict, ids) = self::group(
         Settings {
@@ -363,7 +446,10 @@ fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
     for id in &ids {
         (0..3).for_each(|_| _ = strict.checked(*id, false, 0));
     }
-    assert_eq!(strict.look(None, &[], 0, 0), Err(NoMember::AllDown));
+    assert_eq!(
+        strict.look(&PickRequest::default(), 0, 0),
+        Err(NoMember::AllDown)
+    );
 }
 
 #[test]
@@ -371,7 +457,7 @@ fn backups_stand_in_for_who_fails_or_was_tried_but_not_for_who_is_busy() {
     let mut of = settings(Policy::RoundRobin);
     of.circuit.requests_max = 2;
     let (mut group, ids) = group(of, &[("a", 1), ("backup", 1)]);
-    let pick = |group: &mut Members, exclude: &[MemberId]| group.pick(None, exclude, 0, 0);
+    let pick = |group: &mut Members, exclude: &[MemberId]| group.pick(&after(exclude), 0, 0);
     let first = pick(&mut group, &[]).expect("a member");
     let second = pick(&mut group, &[]).expect("a member");
     assert_eq!((first.member, second.member), (ids[0], ids[0]));
@@ -380,7 +466,7 @@ fn backups_stand_in_for_who_fails_or_was_tried_but_not_for_who_is_busy() {
     assert_eq!((instead.member, instead.why.tier), (ids[1], Tier::Backup));
     assert_eq!(pick(&mut group, &ids).unwrap_err(), NoMember::AllTried);
     (0..3).for_each(|_| _ = group.checked(ids[0], false, 0));
-    let (member, why) = group.look(None, &[], 0, 0).expect("a member");
+    let (member, why) = group.look(&PickRequest::default(), 0, 0).expect("a member");
     assert_eq!((member, why.tier), (ids[1], Tier::Backup));
     for picked in [first, second, instead] {
         group.report(picked, Outcome::Answered, 0);
@@ -392,10 +478,13 @@ fn who_waits_for_connections_is_bounded_apart() {
     let mut of = settings(Policy::RoundRobin);
     of.circuit.pending_max = 1;
     let (mut group, _) = group(of, &[("a", 1)]);
-    let mut first = group.pick(None, &[], 0, 0).expect("a member");
-    assert_eq!(group.pick(None, &[], 0, 0).unwrap_err(), NoMember::AllFull);
+    let mut first = group.pick(&PickRequest::default(), 0, 0).expect("a member");
+    assert_eq!(
+        group.pick(&PickRequest::default(), 0, 0).unwrap_err(),
+        NoMember::AllFull
+    );
     group.connected(&mut first);
-    let second = group.pick(None, &[], 0, 0).expect("a member");
+    let second = group.pick(&PickRequest::default(), 0, 0).expect("a member");
     let status = &group.status(0)[0];
     assert_eq!((status.requests, status.pending), (2, 1));
     group.report(first, Outcome::Answered, 0);
@@ -411,7 +500,7 @@ fn who_is_drained_or_gone_is_not_asked_and_late_reports_hit_nobody() {
     assert!(!shares(&mut group, 30, 0).contains_key("a"));
     assert!(group.drain(ids[0], false, 0));
     assert!(shares(&mut group, 60, 0).contains_key("a"));
-    let held = group.pick(None, &ids[1..], 0, 0).expect("a member");
+    let held = group.pick(&after(&ids[1..]), 0, 0).expect("a member");
     assert_eq!(group.remove(ids[0]), Some("a"));
     assert_eq!(group.remove(ids[0]), None);
     let new = NewMember {
@@ -429,7 +518,10 @@ fn who_is_drained_or_gone_is_not_asked_and_late_reports_hit_nobody() {
     for id in [id, ids[1], ids[2]] {
         group.drain(id, true, 0);
     }
-    assert_eq!(group.look(None, &[], 0, 0), Err(NoMember::Empty));
+    assert_eq!(
+        group.look(&PickRequest::default(), 0, 0),
+        Err(NoMember::Empty)
+    );
 }
 
 /// Whatever happens in whatever order: who is picked was not excluded, bounds hold, and what is said
@@ -463,9 +555,14 @@ fn histories_by_seed() {
             match dice(12) {
                 0..5 => {
                     let exclude: Vec<_> = (0..dice(2)).map(|_| ids[any]).collect();
-                    let (key, random) = (Some(dice(5)), dice(u64::MAX));
-                    let seen = group.look(key, &exclude, now_ms, random);
-                    match group.pick(key, &exclude, now_ms, random) {
+                    let request = PickRequest {
+                        key: Some(dice(5)),
+                        client: (dice(4) > 0).then(|| [192, 0, 2, dice(3) as u8].into()),
+                        tried: &exclude,
+                    };
+                    let random = dice(u64::MAX);
+                    let seen = group.look(&request, now_ms, random);
+                    match group.pick(&request, now_ms, random) {
                         Ok(picked) => {
                             assert_eq!(seen, Ok((picked.member, picked.why)), "seed {seed}");
                             assert!(!exclude.contains(&picked.member), "seed {seed}");
