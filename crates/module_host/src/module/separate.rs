@@ -1,5 +1,6 @@
 //! Libraries in a separate process: a crash of a module ends only that process. Its requests under way get 502. A spare
-//! process, started in advance, takes over; if there is none yet, new calls wait for one.
+//! process, started in advance, takes over; if there is none yet, new calls wait for one. Calls that the dead process had
+//! not begun go to the next one.
 //!
 //! The process runs the same code over its own calls (`separate/serve.rs`); after each event it
 //! sends what the module said, which is said again to the call here. Nothing is asked back and
@@ -10,6 +11,7 @@ mod process;
 mod restart;
 mod serve;
 mod supervise;
+mod unanswered;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,7 +30,7 @@ use super::identity::Identity;
 use super::run::Limits;
 use super::{Code, Instance};
 use frame::{Handled, Head, ToModule};
-use process::{Connection, Process, Spawn};
+use process::{Connection, ModuleReply, Process, Spawn};
 pub use serve::serve;
 
 /// A library in a process of its own.
@@ -169,17 +171,24 @@ impl Instance for Remote {
 
     async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
         let message = self.message(event);
-        let reply = self.ask(event, &message).await?;
-        self.waits = true;
-        self.asked = true;
-        let reply = match reply {
-            Some(reply) => reply.await.ok(),
-            None => None,
-        };
-        self.asked = false;
-        let Some(handled) = reply else {
-            self.waits = false;
-            return Err(self.died());
+        let handled = loop {
+            let reply = self.ask(event, &message).await?;
+            self.waits = true;
+            self.asked = true;
+            let reply = match reply {
+                Some(reply) => reply.await.ok(),
+                None => None,
+            };
+            self.asked = false;
+            match reply {
+                Some(ModuleReply::Handled(handled)) => break handled,
+                // The next process begins it; of a later event only the dead one knew the call.
+                Some(ModuleReply::NotBegun) if event == Event::Request => self.waits = false,
+                _ => {
+                    self.waits = false;
+                    return Err(self.died());
+                }
+            }
         };
         let next = Next::from_number(handled.next);
         self.waits = next == Next::Wait;
@@ -197,7 +206,7 @@ impl Remote {
         &mut self,
         event: Event,
         message: &ToModule,
-    ) -> Result<Option<oneshot::Receiver<Box<Handled>>>, Failure> {
+    ) -> Result<Option<oneshot::Receiver<ModuleReply>>, Failure> {
         loop {
             let dead = match &self.connection {
                 Some(connection) => match connection.ask(self.number, message) {

@@ -74,6 +74,29 @@ async fn a_crash_is_502_for_its_requests_and_nothing_else() {
     works_again(&identity, &handler).await;
 }
 
+/// Calls that wait behind one that crashes the module have not begun: the next process answers them.
+#[tokio::test]
+async fn calls_behind_one_that_ends_the_process_are_answered_by_the_next() {
+    let (identity, handler) = separate(Limits::default());
+    for crashes in 1..=4 {
+        // All are sent before the process gets the first: this thread polls them in this order, and sends then.
+        let begin = |target: &str| match handler.clone().begin(0, request(target)) {
+            Begun::Later(call) => tokio::spawn(call),
+            _ => panic!("it waits"),
+        };
+        let ends = begin("/crash");
+        let behind: Vec<_> = (0..8).map(|_| begin("/version")).collect();
+        let failure = ends.await.expect("no panic").err().expect("it crashes");
+        assert_eq!(failure.status, Status::BAD_GATEWAY, "{}", failure.detail);
+        for call in behind {
+            let response = call.await.expect("no panic");
+            let response = response.unwrap_or_else(|failure| panic!("{}", failure.detail));
+            assert_eq!(response.status, Status::OK);
+        }
+        assert_eq!(identity.counts.crashes.load(Relaxed), crashes);
+    }
+}
+
 /// However often a request crashes the module, the next call is answered by the spare, or by a process that it waits
 /// for.
 #[tokio::test]

@@ -42,6 +42,16 @@ pub enum ToModule {
     },
 }
 
+impl ToModule {
+    /// The worker that gets it.
+    pub fn worker(&self) -> usize {
+        match self {
+            ToModule::Start { .. } => 0,
+            ToModule::Request { worker, .. } | ToModule::Event { worker, .. } => *worker,
+        }
+    }
+}
+
 /// From the process to the server.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToServer {
@@ -75,7 +85,7 @@ pub struct Head {
 }
 
 /// What a module said and asked for in one event.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Handled {
     pub next: i32,
     pub status: u16,

@@ -12,13 +12,18 @@ use lowroad_module::Level;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::timeout;
 
 use super::super::tickets;
 use super::Shared;
 use super::frame::{self, Handled, ToModule, ToServer};
+use super::unanswered::UnansweredCalls;
 
 /// How long a process may take to start, in milliseconds.
 const START_MS_MAX: u64 = 10_000;
+/// How long what a dead process has written is read: another one may have inherited its end of the socket.
+const REST_MAX: Duration = Duration::from_secs(1);
+
 /// A process and the way to it.
 pub struct Process {
     child: Child,
@@ -95,12 +100,23 @@ pub struct Connection {
     kill: Notify,
 }
 
+/// What comes of a message to a process.
+pub enum ModuleReply {
+    /// The module has handled it.
+    Handled(Box<Handled>),
+    /// The process died before it took the message.
+    NotBegun,
+}
+
 #[derive(Default)]
 struct Pending {
     closed: bool,
+    /// All that the process wrote before its death was read.
+    is_read: bool,
+    unanswered: UnansweredCalls,
     /// Whether it has had a call.
     was_asked: bool,
-    replies: HashMap<u64, oneshot::Sender<Box<Handled>>>,
+    replies: HashMap<u64, oneshot::Sender<ModuleReply>>,
     /// Our tickets for calls that wait.
     tickets: HashMap<u64, u64>,
 }
@@ -108,7 +124,7 @@ struct Pending {
 impl Connection {
     /// Sends something about a call, of which an answer is to come. The number of messages that
     /// wait is bound by that of calls.
-    pub fn ask(&self, call: u64, message: &ToModule) -> Option<oneshot::Receiver<Box<Handled>>> {
+    pub fn ask(&self, call: u64, message: &ToModule) -> Option<oneshot::Receiver<ModuleReply>> {
         let frame = frame::encode(message)?;
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
@@ -121,6 +137,7 @@ impl Connection {
             return None;
         }
         state.was_asked = true;
+        state.unanswered.sent(message.worker(), call);
         state.replies.insert(call, sender);
         Some(receiver)
     }
@@ -169,9 +186,12 @@ impl Connection {
     fn take(&self, shared: &Shared, message: ToServer) {
         match message {
             ToServer::Handled { call, handled } => {
-                let reply = self.state().replies.remove(&call);
+                let mut state = self.state();
+                state.unanswered.answered(call);
+                let reply = state.replies.remove(&call);
+                drop(state);
                 // Nobody waits for a call that was given up.
-                let _ = reply.map(|reply| reply.send(handled));
+                let _ = reply.map(|reply| reply.send(ModuleReply::Handled(handled)));
             }
             ToServer::Continued { call } => {
                 let ticket = self.state().tickets.get(&call).copied();
@@ -181,10 +201,18 @@ impl Connection {
         }
     }
 
-    /// The process died: all calls hear of it.
+    /// The process died: all calls hear of it, and those that it had not begun that they may be repeated.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
+        // An answer that was not read would be missing, and its call would seem not to have begun.
+        if state.is_read {
+            let unanswered = std::mem::take(&mut state.unanswered);
+            for call in unanswered.not_begun() {
+                let reply = state.replies.remove(&call);
+                let _ = reply.map(|reply| reply.send(ModuleReply::NotBegun));
+            }
+        }
         // Who waits for one of these sees it dropped.
         state.replies.clear();
         let waiting = std::mem::take(&mut state.tickets);
@@ -207,11 +235,24 @@ pub async fn run(shared: Arc<Shared>, mut process: Process) -> Process {
                 }
             }
         };
-        tokio::select! {
-            () = write => {}
-            _ = read(&shared, &connection, &mut from) => {}
-            () = connection.kill.notified() => {}
-        }
+        let mut reading = std::pin::pin!(read(&shared, &connection, &mut from));
+        let end = tokio::select! {
+            () = write => None,
+            end = &mut reading => Some(end),
+            () = connection.kill.notified() => None,
+        };
+        let end = match end {
+            Some(end) => Some(end),
+            None => {
+                // It may be gone already.
+                let _ = process.child.kill();
+                timeout(REST_MAX, reading).await.ok()
+            }
+        };
+        let is_eof = |end: io::Result<()>| {
+            end.is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
+        };
+        connection.state().is_read = end.is_some_and(is_eof);
     }
     process
 }

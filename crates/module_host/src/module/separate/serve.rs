@@ -80,10 +80,7 @@ fn distribute(socket: &mut UnixStream, threads: &[Sender<ToModule>]) -> std::io:
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
         };
-        let worker = match &message {
-            ToModule::Start { .. } => continue,
-            ToModule::Request { worker, .. } | ToModule::Event { worker, .. } => *worker,
-        };
+        let worker = message.worker();
         // A thread that is gone has panicked, and its calls time out.
         let _ = threads[worker % threads.len()].send(message);
     }
@@ -103,6 +100,7 @@ impl Out {
     }
 }
 
+/// One of the threads. It answers each message, except that a call is over, before it takes the next.
 struct Worker {
     number: usize,
     code: Arc<LibraryCode>,
@@ -125,9 +123,12 @@ impl Worker {
                         request,
                         self.response_len_max,
                     );
-                    if let Ok(calling) = self.code.instance(self.number, made) {
-                        self.calls.insert(call, calling);
-                        self.handle(call, Event::Request);
+                    match self.code.instance(self.number, made) {
+                        Ok(calling) => {
+                            self.calls.insert(call, calling);
+                            self.handle(call, Event::Request);
+                        }
+                        Err(_) => self.answer(call, failed()),
                     }
                 }
                 ToModule::Event {
@@ -148,13 +149,16 @@ impl Worker {
     }
 
     fn event(&mut self, number: u64, event: Option<Event>, status: u16, bytes: Bytes) {
+        if event == Some(Event::Gone) {
+            // The instance tells the module when it is dropped.
+            return drop(self.calls.remove(&number));
+        }
         let Some((calling, event)) = self.calls.get_mut(&number).zip(event) else {
-            return;
+            // The server counts the answers.
+            return self.answer(number, failed());
         };
         let call = calling.call();
         match event {
-            // The instance tells the module when it is dropped.
-            Event::Gone => return drop(self.calls.remove(&number)),
             Event::Body(_) => {
                 let mut at_hand = BytesMut::from(&call.at_hand[..]);
                 at_hand.extend_from_slice(&bytes);
@@ -176,6 +180,11 @@ impl Worker {
         self.handle(number, event);
     }
 
+    fn answer(&self, call: u64, handled: Handled) {
+        let handled = Box::new(handled);
+        self.out.send(&ToServer::Handled { call, handled });
+    }
+
     fn handle(&mut self, number: u64, event: Event) {
         let Some(calling) = self.calls.get_mut(&number) else {
             return;
@@ -184,11 +193,11 @@ impl Worker {
             Some(Ok(next)) => next,
             _ => Next::Failed,
         };
-        let handled = Box::new(take(calling.call(), next));
-        self.out.send(&ToServer::Handled {
-            call: number,
-            handled,
-        });
+        let handled = take(calling.call(), next);
+        self.answer(number, handled);
+        let Some(calling) = self.calls.get_mut(&number) else {
+            return;
+        };
         if next != Next::Wait {
             self.calls.remove(&number);
         } else if let Some(held) = &calling.call().held {
@@ -200,6 +209,14 @@ impl Worker {
                 waker.wake();
             }
         }
+    }
+}
+
+/// The answer for a call that the module has never seen.
+fn failed() -> Handled {
+    Handled {
+        next: Next::Failed.to_number(),
+        ..Handled::default()
     }
 }
 
