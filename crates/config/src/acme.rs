@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::named::HOUR_MS;
 use crate::reader::{Item, Section, Source};
-use crate::site::Marks;
+use crate::site_marks::SiteMarks;
 use crate::{Acme, AcmeAuthority, AcmeChallenge, Name, OnDemand, Site};
 
 const FOLDER: &str = "/var/lib/lowroad/acme";
@@ -142,7 +142,7 @@ fn url(item: &Item<'_>, tls: bool) -> Option<String> {
 }
 
 /// That there is somebody to ask, and a way to prove the names.
-pub(crate) fn check(source: &Source<'_>, sites: &[(Site, Marks)], acme: Option<&Acme>) {
+pub(crate) fn check(source: &Source<'_>, sites: &[(Site, SiteMarks)], acme: Option<&Acme>) {
     for (site, marks) in sites {
         let automatic = site.tls.as_ref().is_some_and(|tls| tls.automatic);
         let Some(at) = marks.tls.first().filter(|_| automatic) else {

@@ -3,14 +3,14 @@
 //! Only [`paths`] looks at files. Who may read them is found out when they are served.
 
 use crate::reader::Source;
-use crate::site::Marks;
+use crate::site_marks::SiteMarks;
 use crate::{Module, ModuleCode, Name, Root, RouteTo, Server, Site, Softirq, module, site_rule};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 /// Each name once at each address, and no address that takes another one's port.
-pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, Marks)]) {
+pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, SiteMarks)]) {
     let mut taken: HashMap<(SocketAddr, &Name), usize> = HashMap::new();
     for (index, (site, marks)) in sites.iter().enumerate() {
         each_address_once(source, site, marks);
@@ -43,7 +43,7 @@ pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, Marks)]) 
 
 /// The same proxies at an address for all its sites, and nothing before the socket that would take a PROXY header for a
 /// request.
-pub(crate) fn proxies(source: &Source<'_>, sites: &[(Site, Marks)], server: &Server) {
+pub(crate) fn proxies(source: &Source<'_>, sites: &[(Site, SiteMarks)], server: &Server) {
     for (index, (site, marks)) in sites.iter().enumerate() {
         let at = marks.proxy_protocol.as_ref();
         let at = at.or(marks.listen.first()).or(marks.tls.first());
@@ -74,7 +74,7 @@ pub const NO_SOFTIRQ: &str =
 /// files where one root is all there is.
 pub(crate) fn paths(
     source: &Source<'_>,
-    sites: &[(Site, Marks)],
+    sites: &[(Site, SiteMarks)],
     modules: &[(Module, module::Marks)],
 ) {
     module_files(source, modules);
@@ -121,7 +121,7 @@ fn module_files(source: &Source<'_>, modules: &[(Module, module::Marks)]) {
     }
 }
 
-fn program_folders(source: &Source<'_>, site: &Site, marks: &Marks) {
+fn program_folders(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
     for (route, at) in site.routes.iter().zip(&marks.routes) {
         let RouteTo::Cgi(cgi) = &route.to else {
             continue;
@@ -135,7 +135,7 @@ fn program_folders(source: &Source<'_>, site: &Site, marks: &Marks) {
     }
 }
 
-fn alias_folders(source: &Source<'_>, site: &Site, marks: &Marks) {
+fn alias_folders(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
     for (alias, at) in site.aliases.iter().zip(&marks.aliases) {
         if let Err(reason) = folder_problem(&alias.folder) {
             let what = format!("{} {reason}", alias.folder.display());
@@ -151,7 +151,7 @@ fn is_repeated(site: &Site, index: usize) -> bool {
     before.any(|other| Some(other) == own)
 }
 
-fn each_address_once(source: &Source<'_>, site: &Site, marks: &Marks) {
+fn each_address_once(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
     let kinds = [
         (&site.listen[..], &marks.listen),
         (site.tls_addresses(), &marks.tls),
@@ -166,7 +166,7 @@ fn each_address_once(source: &Source<'_>, site: &Site, marks: &Marks) {
 }
 
 /// `[::]:PORT` takes IPv4 as well, so `0.0.0.0:PORT` cannot be bound beside it.
-fn wildcard_conflicts(source: &Source<'_>, sites: &[(Site, Marks)]) {
+fn wildcard_conflicts(source: &Source<'_>, sites: &[(Site, SiteMarks)]) {
     let addresses = || {
         sites
             .iter()

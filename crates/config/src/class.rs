@@ -2,8 +2,8 @@
 //!
 //! What the keys mean and their defaults are in [`crate::schema`].
 
+use crate::named::count;
 use crate::named::{self, HOUR_MS};
-use crate::process::count;
 use crate::reader::{At, Item, Section, Source};
 use crate::rules::is_literal_name;
 use crate::value::{self, Refused};

@@ -4,8 +4,8 @@
 //! URLs hold passwords, so no problem shows one.
 
 use crate::Database;
+use crate::named::count;
 use crate::named::{self, HOUR_MS};
-use crate::process::count;
 use crate::reader::{At, Item, Section};
 
 const ALLOWED: &str =

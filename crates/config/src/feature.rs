@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::module::Marks as ModuleMarks;
 use crate::reader::{At, Source};
-use crate::site::Marks;
+use crate::site_marks::SiteMarks;
 use crate::{Database, Module, ModuleCode, RouteTo, Site};
 
 /// A part of the server that a build may lack.
@@ -84,7 +84,7 @@ impl fmt::Display for Lacking {
 /// Reports what sites, modules and databases need and the build lacks.
 pub(crate) fn check(
     source: &Source<'_>,
-    sites: &[(Site, Marks)],
+    sites: &[(Site, SiteMarks)],
     modules: &[(Module, ModuleMarks)],
     databases: &[(Database, At)],
     lacking: &[Feature],

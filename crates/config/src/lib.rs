@@ -17,6 +17,7 @@ mod buffering;
 mod caching;
 mod check;
 mod class;
+mod compression;
 mod conditions;
 mod database;
 mod destination;
@@ -37,6 +38,7 @@ mod route;
 mod rules;
 pub mod schema;
 mod site;
+mod site_marks;
 mod site_rule;
 mod tls;
 pub mod value;
@@ -52,7 +54,7 @@ pub use problem::Problem;
 pub use schema::*;
 
 use reader::{At, Section, Source, position};
-use site::Marks;
+use site_marks::SiteMarks;
 use std::path::Path;
 use toml::de::DeTable;
 
@@ -108,7 +110,7 @@ fn read(
     text: &str,
     file: &Path,
     lacking: &[Feature],
-    more_checks: impl FnOnce(&Source<'_>, &[(Site, Marks)], &[(Module, module::Marks)]),
+    more_checks: impl FnOnce(&Source<'_>, &[(Site, SiteMarks)], &[(Module, module::Marks)]),
 ) -> Result<Config, Vec<Problem>> {
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
@@ -133,7 +135,7 @@ fn config(
     source: &Source<'_>,
     top: Section<'_>,
     lacking: &[Feature],
-    more_checks: impl FnOnce(&Source<'_>, &[(Site, Marks)], &[(Module, module::Marks)]),
+    more_checks: impl FnOnce(&Source<'_>, &[(Site, SiteMarks)], &[(Module, module::Marks)]),
 ) -> Config {
     let server = top
         .section("server")
@@ -174,7 +176,8 @@ fn config(
         .into_iter()
         .filter_map(class::class)
         .collect();
-    let mut sites: Vec<(Site, Marks)> = top.sections("site").into_iter().map(site::site).collect();
+    let mut sites: Vec<(Site, SiteMarks)> =
+        top.sections("site").into_iter().map(site::site).collect();
     if top.is_without("site") {
         let file = At {
             key: String::new(),

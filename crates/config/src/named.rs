@@ -1,5 +1,7 @@
-//! What modules, databases and routes have in common: names, tables of settings, and that no name
-//! is given twice or names nothing.
+//! What several sections have in common: names, paths, counts, tables of settings, and that no name is given twice or
+//! names nothing.
+
+use std::ops::RangeInclusive;
 
 use crate::reader::{At, Item, Section, Source};
 
@@ -134,4 +136,48 @@ fn plain_value(item: &Item<'_>) -> Option<String> {
         );
     }
     value
+}
+
+/// A path under the root as it stands in a request: decoded, absolute, without tricks.
+pub(crate) fn absolute_path(item: &Item<'_>) -> Option<String> {
+    let text = item.text()?;
+    let clean = |segment: &str| !matches!(segment, "" | "." | "..");
+    if !text
+        .strip_prefix('/')
+        .is_some_and(|rest| rest.split('/').all(clean))
+    {
+        item.refuse(
+            "a path under the root",
+            "/PATH of a file, without empty segments, . and ..",
+        );
+        return None;
+    }
+    Some(text.to_string())
+}
+
+/// The name of a file in a folder.
+pub(crate) fn file_name(item: &Item<'_>) -> Option<String> {
+    let text = item.text()?;
+    if text.contains('/') || matches!(text, "." | "..") {
+        item.refuse("a file name", "a name without /");
+        return None;
+    }
+    Some(text.to_string())
+}
+
+/// A count for which the range says that it fits.
+pub(crate) fn count(
+    section: &Section<'_>,
+    key: &'static str,
+    default: usize,
+    range: RangeInclusive<u64>,
+) -> usize {
+    usize::try_from(section.count(key, default as u64, range)).unwrap_or(default)
+}
+
+/// A user or group of the system.
+pub(crate) fn account(section: &Section<'_>, key: &'static str) -> Option<String> {
+    section
+        .item(key)
+        .and_then(|item| item.text().map(str::to_string))
 }

@@ -4,11 +4,11 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use crate::named::count;
 use crate::named::{self, DAY_MS, HOUR_MS};
-use crate::process::count;
 use crate::reader::{At, Item, Section, Source};
 use crate::rules::is_literal_name;
-use crate::site::Marks;
+use crate::site_marks::SiteMarks;
 use crate::value::Refused;
 use crate::{
     Balance, HashBy, Name, Origin, OriginCheck, OriginHost, OriginServer, OriginTls, OriginUrl,
@@ -47,7 +47,7 @@ fn reached(section: &Section<'_>, origin: Origin) -> Origin {
 }
 
 /// Puts the sections that routes name into them, and reports names that name nothing.
-pub(crate) fn resolve(source: &Source<'_>, sites: &mut [(Site, Marks)], known: &[Origin]) {
+pub(crate) fn resolve(source: &Source<'_>, sites: &mut [(Site, SiteMarks)], known: &[Origin]) {
     let names: Vec<&str> = known.iter().map(|origin| origin.name.as_str()).collect();
     let routes = sites
         .iter_mut()

@@ -2,7 +2,7 @@
 //!
 //! Here are their keys and ranges; what they mean and their defaults are in [`crate::schema`].
 
-use crate::named::{DAY_MS, HOUR_MS};
+use crate::named::{DAY_MS, HOUR_MS, account, count};
 use crate::reader::{Item, Section, size_text};
 use crate::value;
 use crate::{AccessLog, Feature, Format, Lacking, Level, Limits, Log, LogTarget, Server, Softirq};
@@ -211,12 +211,6 @@ fn fd_limit(section: &Section<'_>) -> u64 {
     limit
 }
 
-pub(crate) fn account(section: &Section<'_>, key: &'static str) -> Option<String> {
-    section
-        .item(key)
-        .and_then(|item| item.text().map(str::to_string))
-}
-
 /// The access log's target; None for `"off"` too.
 fn access(section: &Section<'_>) -> Option<LogTarget> {
     let item = section.item("access")?;
@@ -253,16 +247,6 @@ fn is_other_place(text: &str) -> bool {
     scheme.contains(':')
         || text.starts_with('|')
         || ["syslog", "journald", "journal"].iter().any(is_word)
-}
-
-/// A count for which the range says that it fits.
-pub(crate) fn count(
-    section: &Section<'_>,
-    key: &'static str,
-    default: usize,
-    range: RangeInclusive<u64>,
-) -> usize {
-    usize::try_from(section.count(key, default as u64, range)).unwrap_or(default)
 }
 
 /// A size for which the range says that it fits.

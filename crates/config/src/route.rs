@@ -4,12 +4,12 @@
 //! that a route names is there, is checked once all of the file is read.
 
 use crate::caching;
+use crate::compression::on_the_fly;
 use crate::conditions::conditions;
-use crate::named::{self, DAY_MS};
+use crate::named::{self, DAY_MS, absolute_path, account, count, file_name};
 use crate::origin;
-use crate::process::{account, count};
 use crate::reader::{At, Item, Section, Source};
-use crate::site::{Marks, absolute_path, file_name, on_the_fly};
+use crate::site_marks::SiteMarks;
 use crate::value;
 use crate::{
     Balance, Cgi, Database, FastCgi, Keep, Module, Name, Pages, Pattern, Route, RouteTo, Site,
@@ -148,7 +148,7 @@ fn keys_of_other_targets(section: &Section<'_>, target: Option<&str>) {
 /// Reports the modules and databases that routes name and that are not there.
 pub(crate) fn check_names(
     source: &Source<'_>,
-    sites: &[(Site, Marks)],
+    sites: &[(Site, SiteMarks)],
     modules: &[Module],
     databases: &[Database],
 ) {

@@ -3,38 +3,17 @@
 //! Here are its keys and what single values may be; what they mean is in [`crate::schema`], and what
 //! concerns several keys or several sites in [`crate::check`].
 
+use crate::named::{absolute_path, file_name};
 use crate::reader::{At, Item, Section};
+use crate::site_marks::SiteMarks;
 use crate::{
-    Compress, Encoding, EntityTags, Name, Pattern, Prefix, Redirect, Root, Route, RouteTo, Site,
-    Symlinks,
+    Compress, EntityTags, Name, Pattern, Prefix, Redirect, Root, Route, RouteTo, Site, Symlinks,
 };
-use crate::{alias, route, rules, site_for_folder, site_rule, tls, value};
+use crate::{alias, compression, route, rules, site_for_folder, site_rule, tls, value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Where in the text a site's values came from, for the checks that follow.
-pub(crate) struct Marks {
-    /// As many as the site has names; the site's own place for the name that it has by default.
-    pub(crate) names: Vec<At>,
-    /// As many as the site has addresses.
-    pub(crate) listen: Vec<At>,
-    /// As many as the site has addresses with TLS.
-    pub(crate) tls: Vec<At>,
-    /// None if there is no usable root.
-    pub(crate) root: Option<At>,
-    /// In the order of the site's aliases.
-    pub(crate) aliases: Vec<At>,
-    /// In the order of the site's `error_pages`.
-    pub(crate) error_pages: Vec<At>,
-    /// None without the key.
-    pub(crate) proxy_protocol: Option<At>,
-    /// Where each route's target is named, in the order of the site's routes.
-    pub(crate) routes: Vec<At>,
-    /// In the order of the site's rules.
-    pub(crate) access: Vec<At>,
-}
-
-pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
+pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
     let default = site_for_folder(PathBuf::new());
     let (names, name_marks) = names(&section);
     let (tls, tls_marks) = section.section("tls").map(tls::tls).unzip();
@@ -90,7 +69,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         etag: section.choice("etag", &tags, default.etag),
         compress: section
             .section("compress")
-            .map_or_else(Compress::default, compress),
+            .map_or_else(Compress::default, compression::compress),
         types: section.section("types").map_or_else(Vec::new, types),
         error_pages,
         cache_control: section
@@ -114,7 +93,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         pass_through: None,
     };
     section.finish();
-    let marks = Marks {
+    let marks = SiteMarks {
         names: name_marks,
         listen: listen_marks,
         tls: tls_marks.unwrap_or_default(),
@@ -265,15 +244,6 @@ fn index_with(mut names: Vec<String>, routes: &[Route]) -> Vec<String> {
     names
 }
 
-pub(crate) fn file_name(item: &Item<'_>) -> Option<String> {
-    let text = item.text()?;
-    if text.contains('/') || matches!(text, "." | "..") {
-        item.refuse("a file name", "a name without /");
-        return None;
-    }
-    Some(text.to_string())
-}
-
 fn error_pages(section: &Section<'_>) -> (BTreeMap<u16, String>, Vec<At>) {
     let Some(pages) = section.section("error_pages") else {
         return Default::default();
@@ -303,86 +273,6 @@ fn error_pages(section: &Section<'_>) -> (BTreeMap<u16, String>, Vec<At>) {
             .collect(),
         marks,
     )
-}
-
-/// A path under the root as it stands in a request: decoded, absolute, without tricks.
-pub(crate) fn absolute_path(item: &Item<'_>) -> Option<String> {
-    let text = item.text()?;
-    let clean = |segment: &str| !matches!(segment, "" | "." | "..");
-    if !text
-        .strip_prefix('/')
-        .is_some_and(|rest| rest.split('/').all(clean))
-    {
-        item.refuse(
-            "a path under the root",
-            "/PATH of a file, without empty segments, . and ..",
-        );
-        return None;
-    }
-    Some(text.to_string())
-}
-
-fn compress(section: Section<'_>) -> Compress {
-    let default = Compress::default();
-    let compress = Compress {
-        enabled: section.flag("enabled", default.enabled),
-        len_min: section.size("len_min", default.len_min, 0..=1 << 30),
-        encodings: encodings(&section).unwrap_or(default.encodings),
-        precompressed: section.flag("precompressed", default.precompressed),
-        programs: section
-            .item("programs")
-            .as_ref()
-            .and_then(on_the_fly)
-            .unwrap_or(default.programs),
-    };
-    section.finish();
-    compress
-}
-
-fn encodings(section: &Section<'_>) -> Option<Vec<Encoding>> {
-    codings(&section.item("encodings")?)
-}
-
-/// The codings for what is made for each request: those that are named, `true` for the quick ones, `false` for none.
-pub(crate) fn on_the_fly(item: &Item<'_>) -> Option<Vec<Encoding>> {
-    match item.value_bool() {
-        Some(true) => Some(Compress::ON_THE_FLY.to_vec()),
-        Some(false) => Some(Vec::new()),
-        None if item.is_array() => codings(item),
-        None => {
-            item.refuse("a list of codings", "true, false, or [\"zstd\", \"gzip\"]");
-            None
-        }
-    }
-}
-
-fn codings(item: &Item<'_>) -> Option<Vec<Encoding>> {
-    let items = item.items()?;
-    if items.is_empty() {
-        item.report(
-            "there is no coding",
-            "at least one; or enabled = false and precompressed = false",
-        );
-    }
-    let words = [
-        ("br", Encoding::Br),
-        ("zstd", Encoding::Zstd),
-        ("gzip", Encoding::Gzip),
-    ];
-    let mut encodings = Vec::new();
-    for item in items {
-        let Some(encoding) = item.choice(&words) else {
-            continue;
-        };
-        if encodings.contains(&encoding) {
-            item.report(
-                format!("{} is there twice", item.shown()),
-                "each coding once",
-            );
-        }
-        encodings.push(encoding);
-    }
-    Some(encodings)
 }
 
 fn types(section: Section<'_>) -> Vec<(String, String)> {

@@ -5,9 +5,9 @@
 use std::io::{self, ErrorKind};
 
 use crate::class::{list, rate_of};
+use crate::named::absolute_path;
 use crate::reader::{At, Item, Section, Source};
-use crate::site::Marks;
-use crate::site::absolute_path;
+use crate::site_marks::SiteMarks;
 use crate::value::Refused;
 use crate::{Action, Auth, ClientField, Pattern, Prefix, Rule, Site, TrustedProxies, conditions};
 
@@ -41,7 +41,7 @@ pub(crate) fn rule(section: Section<'_>) -> Option<Marked> {
 
 /// Checks that files of users exist and are well-formed. A file that this user may not read is left to the server, which
 /// may have read it before it gave up root.
-pub(crate) fn check_files(source: &Source<'_>, site: &Site, marks: &Marks) {
+pub(crate) fn check_files(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
     for (rule, at) in site.access.iter().zip(&marks.access) {
         let Action::Auth(auth) = &rule.action else {
             continue;

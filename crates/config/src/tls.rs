@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::reader::{At, Item, Section, Source};
 use crate::rules::is_field_value;
-use crate::site::Marks;
+use crate::site_marks::SiteMarks;
 use crate::{
     CertificateFiles, ClientCertificates, HeaderRule, Pattern, Server, Site, Softirq, Tls,
     TlsVersion, value,
@@ -169,7 +169,7 @@ pub(crate) fn hsts_rule(tls: &Tls) -> Option<HeaderRule> {
 
 /// That no address has TLS for one site and none for another, and that sites of an address agree on what is settled
 /// before a client has named one of them.
-pub(crate) fn check(source: &Source<'_>, sites: &[(Site, Marks)], server: &Server) {
+pub(crate) fn check(source: &Source<'_>, sites: &[(Site, SiteMarks)], server: &Server) {
     for (index, (site, marks)) in sites.iter().enumerate() {
         let Some(tls) = &site.tls else { continue };
         for (address, at) in tls.listen.iter().zip(&marks.tls) {

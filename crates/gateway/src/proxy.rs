@@ -14,8 +14,8 @@ mod sending;
 mod servers;
 mod talk;
 mod tunnel;
+mod unavailable;
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +38,7 @@ use self::request_body::RequestBody;
 use self::sending::Sending;
 use self::servers::{Place, Servers, Try};
 use self::talk::{BodyProgress, Stopped, Talk};
+use self::unavailable::unavailable_text;
 use crate::script::talk::Terms;
 use lowroad_handler::interims::Interims;
 use lowroad_handler::notice::Notice;
@@ -376,30 +377,6 @@ impl ProxyHandler {
             Unavailable::Failed(_) => Status::BAD_GATEWAY,
         };
         Failure::new(status, text)
-    }
-}
-
-/// Why there is no connection, for people. `to` = to whom, if that is not clear, with a space in front.
-fn unavailable_text(why: &Unavailable, patience: Patience, to: &str) -> String {
-    match why {
-        Unavailable::TooManyWait | Unavailable::NoneFree => {
-            format!(
-                "no connection{to} was free within {} ms",
-                patience.total.as_millis()
-            )
-        }
-        Unavailable::ConnectTimeout => {
-            let ms = patience.connecting.as_millis();
-            format!("no connection{to} came about within {ms} ms")
-        }
-        Unavailable::Failed(error) => {
-            let hint = match error.kind() {
-                io::ErrorKind::PermissionDenied => "; may this user write to the socket?",
-                io::ErrorKind::InvalidData => "",
-                _ => "; does it run, and listen there?",
-            };
-            format!("can't connect{to}: {error}{hint}")
-        }
     }
 }
 

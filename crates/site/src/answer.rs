@@ -4,12 +4,15 @@
 //! trusted; which encoding; then `respond` writes it. What is not in memory is fetched by a helper
 //! and the request goes on when it is there.
 
+mod admitted;
 mod ask;
 mod asked;
 mod guarded;
 mod inner;
+mod inner_target;
 mod lookup;
 mod offer;
+mod path;
 mod programs;
 mod purge;
 mod understood;
@@ -29,23 +32,21 @@ use lowroad_engine::{Answer, Exchange, ListenerId, Response, Service};
 use lowroad_http::h1::Head;
 use lowroad_http::host;
 use lowroad_http::method::Method;
-use lowroad_http::refusal::Refusal;
 use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
-use lowroad_http::target;
 use lowroad_log::Logger;
 use lowroad_response_cache::calls::Calls;
 use lowroad_response_cache::outcome::Outcome;
-use lowroad_routes::routes::{self, NoRoute};
-use lowroad_site_rules::PathMatches;
 
 use crate::access::{AccessLog, Record};
 use crate::cache_counters::CacheCounters;
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
+use admitted::admitted;
 use asked::{Asked, Pending, Waiting, WaitsFor, made};
 use guarded::Stopped;
 use lookup::Lookup;
+use path::{decoded, may_have};
 
 pub use asked::Decision;
 pub use offer::Offer;
@@ -406,80 +407,6 @@ const CONNECT_TIMEOUT_MS: u64 = 5_000;
 /// Below it an authority looks whether a name is ours (RFC 8555 §8.3).
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
-/// Decides about a request that the rules of its site let through.
-#[inline]
-fn admitted<W: World>(
-    mut lookup: Lookup<'_, W>,
-    asked: &Asked<'_>,
-    to: &mut Responder<'_, '_>,
-) -> Decision {
-    let (site, path) = (asked.site, asked.path);
-    let reads = matches!(to.request.method, Method::Get | Method::Head);
-    // Without programs, another method is not allowed whatever its body.
-    if to.exchange.is_body_too_long() && (reads || !site.routes.is_empty()) {
-        return made(to.refuse_body(asked.at()));
-    }
-    if site.leads_within
-        && let Some(decision) = inner::internal(&mut lookup, asked, to)
-    {
-        return decision;
-    }
-    if asked.inner.is_none_or(|inner| inner.is_fresh())
-        && !site.rules.config.redirects.is_empty()
-        && let Some((status, location)) = redirect(asked)
-    {
-        lookup.world.note(Step::Redirect(&location));
-        return made(to.redirect(asked.at(), status, &location));
-    }
-    let method = to.request.method;
-    if site.leads_within
-        && let Some(led) = asked
-            .rewrite(false, method)
-            .or_else(|| inner::of_program_s_path(asked, to))
-    {
-        return inner::rewritten(&mut lookup, asked, led, to);
-    }
-    if !asked.is_for_files {
-        let route = site.routes.of_slashes(&asked.matches, to.request);
-        return match route.filter(|route| route.takes(to.request.method)) {
-            Some(route) => lookup.ask(asked, path, route, to),
-            None => {
-                lookup
-                    .world
-                    .note(Step::BadTarget(Refusal::PathSlash.as_str()));
-                made(to.refuse_target(At { site, path: b"/" }, Refusal::PathSlash))
-            }
-        };
-    }
-    if routes::takes(to.request.method) && !site.routes.is_empty() {
-        match site.routes.of_request(&asked.matches, to.request) {
-            Ok(Some(route)) if route.takes(to.request.method) => {
-                return lookup.ask(asked, path, route, to);
-            }
-            Ok(Some(_)) => {
-                if to.exchange.body.is_some() {
-                    to.response.close();
-                }
-                return made(to.other_method(asked.at()));
-            }
-            Ok(None) => {}
-            Err(NoRoute) => return made(to.refuse(Some(asked.at()), Status::NOT_FOUND)),
-        }
-    }
-    // A path without a file may still belong to a program. Else nobody wants the body.
-    if to.exchange.body.is_some() && !lookup.may_be_for_program(asked, to) {
-        match reads {
-            true if to.exchange.is_body_coming => return asked.wait(to, WaitsFor::Body),
-            true => {}
-            false => to.response.close(),
-        }
-    }
-    if !reads && site.routes.is_empty() {
-        return made(to.other_method(asked.at()));
-    }
-    lookup.serve(asked, to)
-}
-
 /// Finds the class of a request, and whether there may be one more of it; else it is answered.
 #[inline(never)]
 fn in_class(
@@ -492,30 +419,6 @@ fn in_class(
     world.note(Step::Class(&chosen));
     let taken = world.take(chosen.class(), to.exchange.now_ms);
     taken.map_err(|retry_after_s| to.refuse_often(at, retry_after_s))
-}
-
-/// A decoded path, and whether a file may have it: what a file's can't have, a program's may.
-#[inline]
-fn decoded<'p>(
-    site: &Site,
-    path: &'p [u8],
-    scratch: &'p mut [u8],
-) -> Result<(&'p [u8], bool), Refusal> {
-    let decoded = target::decode(path, scratch).map(<[u8]>::len);
-    match decoded {
-        Ok(len) => Ok((&scratch[..len], true)),
-        Err(Refusal::PathSlash) if site.rules.takes_slashes() => {
-            Ok((target::decode_with_slashes(path, scratch)?, false))
-        }
-        Err(refusal) => Err(refusal),
-    }
-}
-
-/// Whether a client may have the path at all: some are for those with a certificate.
-#[inline]
-fn may_have(matches: &PathMatches<'_>, exchange: &Exchange) -> bool {
-    let secured = exchange.secured.as_ref();
-    !matches.wants_certificate() || secured.is_some_and(|it| it.client.is_some())
 }
 
 /// Where a request in plain text is sent to, if its site wants to be asked over TLS.
@@ -557,16 +460,6 @@ fn site_of<'s>(
         Err(_) => b"/",
     };
     Some(At { site, path })
-}
-
-/// The redirect that a site's rules demand for a path.
-fn redirect(asked: &Asked<'_>) -> Option<(Status, Vec<u8>)> {
-    let redirects = &asked.site.rules.config.redirects;
-    asked.matches.redirects().find_map(|number| {
-        let rule = redirects.get(number)?;
-        let location = rule.location(asked.request_path(), asked.query)?;
-        Some((Status::new(rule.status)?, location))
-    })
 }
 
 impl Service for Web {

@@ -20,7 +20,7 @@ use lowroad_origin::{Patience, Upstream};
 
 use super::link::Said;
 use super::servers::{Place, mixed};
-use super::unavailable_text;
+use super::unavailable::unavailable_text;
 
 /// The checks of an origin's servers.
 pub struct Checks {

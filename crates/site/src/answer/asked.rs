@@ -14,8 +14,7 @@ use lowroad_routes::routes::Route;
 use lowroad_site_rules::PathMatches;
 use lowroad_store::disk_cache::Recalled;
 
-use super::guarded::Passing;
-use super::inner::Inner;
+use super::inner_target::Inner;
 use crate::access::Outcome as Logged;
 use crate::respond::Responder;
 use crate::sites::{At, Site};
@@ -167,6 +166,17 @@ pub struct Asked<'a> {
     pub inner: Option<&'a Arc<Inner>>,
     /// A rule of the site has found the password right that the request shows.
     pub is_user: bool,
+}
+
+/// What the rules of a site decide about.
+#[derive(Clone, Copy)]
+pub struct Passing<'a> {
+    /// The site and the path.
+    pub at: At<'a>,
+    /// The patterns that the path matches.
+    pub matches: &'a PathMatches<'a>,
+    /// The decoded path that led to this one inside the server, and passed.
+    pub before: Option<&'a [u8]>,
 }
 
 impl<'a> Asked<'a> {

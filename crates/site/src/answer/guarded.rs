@@ -8,8 +8,9 @@ use lowroad_access_control::passwords::{Checked, Credentials};
 use lowroad_access_control::{Guard, Rule, RuleInput, Sender};
 use lowroad_config::Action;
 use lowroad_http::status::Status;
-use lowroad_site_rules::{FormSet, PathMatches};
+use lowroad_site_rules::FormSet;
 
+use super::asked::Passing;
 use super::world::{Step, World};
 use crate::is_from_daemon;
 use crate::respond::{RETRY_AFTER, Responder};
@@ -55,17 +56,6 @@ pub enum Stopped {
     Answered(Status),
     /// The password that it shows is verified by somebody else, for the rule of this number.
     Waits(usize),
-}
-
-/// What passes.
-#[derive(Clone, Copy)]
-pub struct Passing<'a> {
-    /// The site and the path.
-    pub at: At<'a>,
-    /// The patterns that the path matches.
-    pub matches: &'a PathMatches<'a>,
-    /// The decoded path that led to this one inside the server, and passed.
-    pub before: Option<&'a [u8]>,
 }
 
 /// What is known of a request that passes.

@@ -10,16 +10,17 @@ use lowroad_config::{RequestPath, Rewrite};
 use lowroad_handler::{Failure, Fields};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
-use lowroad_response_cache::calls::InternalTarget;
 use lowroad_routes::counts::one;
 use lowroad_routes::elsewhere::{self, Elsewhere};
 use lowroad_routes::routes::Route;
 
+use super::admitted::admitted;
 use super::asked::{Asked, Decision, made};
 use super::guarded::{self, Stopped};
+use super::inner_target::{First, Inner, Stage};
 use super::lookup::Lookup;
+use super::path::{decoded, may_have};
 use super::world::{Step, World};
-use super::{admitted, decoded, may_have};
 use crate::is_from_daemon;
 use crate::respond::Responder;
 
@@ -28,104 +29,24 @@ const TARGET_LEN_MAX: usize = 64 << 10;
 /// How often programs may lead a request further.
 const PROGRAMS_MAX: u8 = 10;
 
-/// A target in place of the one that was asked for.
-pub struct Inner {
-    /// Path and query, percent-encoded.
-    target: Vec<u8>,
-    path_len: usize,
-    /// The decoded path before.
-    before: Box<[u8]>,
-    stage: Stage,
-    /// How many programs have led here.
-    programs: u8,
-    /// What the client asked for, and how.
-    asked: Arc<First>,
-    /// Fields of the program's response that named this target.
-    kept: Option<Fields>,
-}
-
-/// What the client asked for.
-struct First {
-    method: Method,
-    /// Decoded.
-    path: Box<[u8]>,
-}
-
-/// What may count for a target yet.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// What counts for a client's; internal aliases are not for it.
-    AsAsked,
-    /// The same, but that internal aliases are for it.
-    Named,
-    /// Rewrites where there is nothing.
-    Rewritten,
-    /// No rewrite.
-    Last,
-}
-
-impl Inner {
-    fn of(target: Vec<u8>, asked: &Asked<'_>, method: Method, stage: Stage) -> Inner {
-        let query = target.iter().position(|byte| *byte == b'?');
-        let first = asked.inner.map(|inner| inner.asked.clone());
-        let first = first.unwrap_or_else(|| {
-            Arc::new(First {
-                method,
-                path: asked.path.into(),
-            })
-        });
-        Inner {
-            path_len: query.unwrap_or(target.len()),
-            target,
-            before: asked.path.into(),
-            stage,
-            programs: asked.inner.map_or(0, |inner| inner.programs),
-            asked: first,
-            kept: asked.inner.and_then(|inner| inner.kept.clone()),
-        }
-    }
-
-    /// The target that its program gets.
-    pub fn target(&self) -> InternalTarget<'_> {
-        InternalTarget {
-            path: self.path(),
-            query: self.query(),
-        }
-    }
-
-    /// The path, percent-encoded.
-    pub fn path(&self) -> &[u8] {
-        &self.target[..self.path_len]
-    }
-
-    /// What follows the `?`.
-    pub fn query(&self) -> Option<&[u8]> {
-        self.target.get(self.path_len + 1..)
-    }
-
-    /// The decoded path that led here.
-    pub fn before(&self) -> &[u8] {
-        &self.before
-    }
-
-    /// What the client asked for: the method and the decoded path.
-    pub fn asked(&self) -> (Method, &[u8]) {
-        (self.asked.method, &self.asked.path)
-    }
-
-    /// Whether all rules count that are for what clients ask for.
-    pub fn is_fresh(&self) -> bool {
-        matches!(self.stage, Stage::AsAsked | Stage::Named)
-    }
-
-    /// Whether a program led here.
-    pub fn is_of_program(&self) -> bool {
-        self.programs > 0
-    }
-
-    /// If a program named this target: the path that the client asked for, and the fields of the program.
-    pub fn kept(&self) -> Option<(&[u8], &Fields)> {
-        Some((&self.asked.path, self.kept.as_ref()?))
+/// The target to which an answered request is led.
+fn inner_of(target: Vec<u8>, asked: &Asked<'_>, method: Method, stage: Stage) -> Inner {
+    let query = target.iter().position(|byte| *byte == b'?');
+    let first = asked.inner.map(|inner| inner.asked.clone());
+    let first = first.unwrap_or_else(|| {
+        Arc::new(First {
+            method,
+            path: asked.path.into(),
+        })
+    });
+    Inner {
+        path_len: query.unwrap_or(target.len()),
+        target,
+        before: asked.path.into(),
+        stage,
+        programs: asked.inner.map_or(0, |inner| inner.programs),
+        asked: first,
+        kept: asked.inner.and_then(|inner| inner.kept.clone()),
     }
 }
 
@@ -151,7 +72,7 @@ impl<'a> Asked<'a> {
                 return None;
             }
             let target = rewrite.target(self.request_path(), self.query)?;
-            Some((rewrite, Inner::of(target, self, method, stage)))
+            Some((rewrite, inner_of(target, self, method, stage)))
         })
     }
 
@@ -241,7 +162,7 @@ pub fn follow<W: World>(
     let Some(target) = target else {
         return failed("X-Sendfile names a file that is in no folder of an internal alias");
     };
-    let inner = Inner::of(target, asked, method, stage);
+    let inner = inner_of(target, asked, method, stage);
     if inner.programs >= PROGRAMS_MAX {
         return failed(
             "programs led from one to another too often: internal redirects without end",

@@ -2,6 +2,7 @@
 //! are in `revalidation`, random walks in `simulated`, sites in `traffic` and `many`.
 
 use super::*;
+use lowroad_cache::exclude::Excluded;
 use lowroad_cache::storable::NotStorable;
 use lowroad_http::date;
 use lowroad_wire::key::{Class, KeyParts};

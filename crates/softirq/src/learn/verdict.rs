@@ -1,7 +1,7 @@
 //! What a fetch came to: a response to publish, or a reason not to. It knows nothing of what is
 //! published.
 
-use super::Settings;
+use super::settings::Settings;
 use crate::response::FetchError;
 use crate::response::fetched::Fetched;
 use crate::response::prepare::{self, Form, PrepareError, Prepared};

@@ -1,0 +1,29 @@
+//! Why there is no connection to an origin, for people.
+
+use std::io;
+
+use lowroad_origin::{Patience, Unavailable};
+
+/// The reason as a text. `to` names the server, with a space in front, where that is not clear.
+pub fn unavailable_text(why: &Unavailable, patience: Patience, to: &str) -> String {
+    match why {
+        Unavailable::TooManyWait | Unavailable::NoneFree => {
+            format!(
+                "no connection{to} was free within {} ms",
+                patience.total.as_millis()
+            )
+        }
+        Unavailable::ConnectTimeout => {
+            let ms = patience.connecting.as_millis();
+            format!("no connection{to} came about within {ms} ms")
+        }
+        Unavailable::Failed(error) => {
+            let hint = match error.kind() {
+                io::ErrorKind::PermissionDenied => "; may this user write to the socket?",
+                io::ErrorKind::InvalidData => "",
+                _ => "; does it run, and listen there?",
+            };
+            format!("can't connect{to}: {error}{hint}")
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The path of a request: decoded, and whether its client may have it.
+
+use lowroad_engine::Exchange;
+use lowroad_http::refusal::Refusal;
+use lowroad_http::target;
+use lowroad_site_rules::PathMatches;
+
+use crate::sites::Site;
+
+/// A decoded path, and whether a file may have it: what a file's can't have, a program's may.
+#[inline]
+pub fn decoded<'p>(
+    site: &Site,
+    path: &'p [u8],
+    scratch: &'p mut [u8],
+) -> Result<(&'p [u8], bool), Refusal> {
+    let decoded = target::decode(path, scratch).map(<[u8]>::len);
+    match decoded {
+        Ok(len) => Ok((&scratch[..len], true)),
+        Err(Refusal::PathSlash) if site.rules.takes_slashes() => {
+            Ok((target::decode_with_slashes(path, scratch)?, false))
+        }
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// Whether a client may have the path at all: some are for those with a certificate.
+#[inline]
+pub fn may_have(matches: &PathMatches<'_>, exchange: &Exchange) -> bool {
+    let secured = exchange.secured.as_ref();
+    !matches.wants_certificate() || secured.is_some_and(|it| it.client.is_some())
+}
