@@ -156,7 +156,7 @@ impl<'f> Segment<'f> {
     }
 
     /// The frame with another segment of the same client: ports, window and timestamps stay.
-    pub(crate) fn with(&self, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    pub fn with(&self, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
         let options = Timestamps::read(self.options).map(Timestamps::write);
         let options = options.as_ref().map_or([].as_slice(), |option| option);
         let header_len = TCP_LEN + options.len();
@@ -193,13 +193,13 @@ impl<'f> Segment<'f> {
 }
 
 /// A length in sequence numbers.
-pub(crate) fn len_of(bytes: &[u8]) -> u32 {
+pub fn len_of(bytes: &[u8]) -> u32 {
     sequence(bytes.len())
 }
 
 /// What the TCP checksum covers besides TCP (RFC 9293 §3.1, RFC 8200 §8.1); its order of addresses does
 /// not matter to a sum.
-pub(crate) fn pseudo_header(tuple: &Tuple, tcp_len: u16) -> Sum {
+pub fn pseudo_header(tuple: &Tuple, tcp_len: u16) -> Sum {
     [tuple.client, tuple.local]
         .iter()
         .fold(Sum::default(), |sum, address| match address {

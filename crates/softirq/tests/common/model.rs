@@ -6,10 +6,11 @@ use std::net::IpAddr;
 use lowroad_softirq::layout::{self, REASONS};
 use lowroad_softirq::programs::load::Tier;
 use lowroad_testkit::net::SERVER;
-use lowroad_wire::connection::{ConnectionState, Connections, Table};
 use lowroad_wire::frame::Tuple;
 use lowroad_wire::world::{Admitted, Ignore, Mode, Socket, Stored, TimeWait, World};
-use lowroad_wire::{Reason, Responder, Segment, Verdict};
+use lowroad_wire::{Reason, Segment};
+use lowroad_wire_model::connection::{ConnectionState, Connections, Table};
+use lowroad_wire_model::{Responder, Verdict};
 
 use super::bench::{DATE, Did};
 use super::frames::PORT;

@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 
 use crate::connection::{Connection, Held, Table, WINDOW};
-use crate::frame::{ACK, FIN, PSH, Segment, len_of};
+use lowroad_wire::frame::{ACK, FIN, PSH, Segment, len_of};
 
 /// As much as is held of a connection.
 const HELD_LEN_MAX: usize = 1400;

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use crate::checksum::Sum;
-use crate::frame::{PROTOCOL_TCP, Segment, TCP_LEN, pseudo_header};
+use lowroad_wire::checksum::Sum;
+use lowroad_wire::frame::{PROTOCOL_TCP, Segment, TCP_LEN, pseudo_header};
 
 /// Shorter frames are filled up: not all drivers do it.
 const FRAME_LEN_MIN: usize = 60;
@@ -93,8 +93,8 @@ impl Reply<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{ACK, PSH, Tuple};
     use core::net::{Ipv4Addr, Ipv6Addr};
+    use lowroad_wire::frame::{ACK, PSH, Tuple};
 
     fn asked(client: IpAddr, local: IpAddr) -> Segment<'static> {
         let bytes: &'static [u8] = &[];

@@ -7,13 +7,13 @@ use super::{Responder, wait_for_listener};
 use crate::answer::{Answer, again, choose, flight_again, flight_of, may_answer, write_part};
 use crate::connection::{Connection, ConnectionState, Table, UnderWay, WINDOW};
 use crate::flight::{self, AGAIN_MAX, Due, Recovery, Said, WITHHELD};
-use crate::frame::{FIN, Segment, len_of};
 use crate::held;
-use crate::options::{TIMESTAMPS_LEN, Timestamps};
-use crate::reason::Reason;
 use crate::verdict::{Verdict, acknowledge, counted, replied, sent};
-use crate::width::{index, sequence};
-use crate::world::{Socket, World};
+use lowroad_wire::frame::{FIN, Segment, len_of};
+use lowroad_wire::options::{TIMESTAMPS_LEN, Timestamps};
+use lowroad_wire::reason::Reason;
+use lowroad_wire::width::{index, sequence};
+use lowroad_wire::world::{Socket, World};
 
 impl<T: Table> Responder<T> {
     /// The server above gets the connection, from this segment on.

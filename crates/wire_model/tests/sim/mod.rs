@@ -5,9 +5,10 @@ pub mod world;
 
 use std::collections::BTreeMap;
 
-use lowroad_wire::connection::Connections;
-use lowroad_wire::reply::Reply;
-use lowroad_wire::{Reason, Responder, Segment, Verdict};
+use lowroad_wire::{Reason, Segment};
+use lowroad_wire_model::connection::Connections;
+use lowroad_wire_model::reply::Reply;
+use lowroad_wire_model::{Responder, Verdict};
 
 use client::{Client, Sent};
 use world::Values;

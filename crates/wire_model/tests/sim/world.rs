@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use lowroad_wire::Reason;
 use lowroad_wire::frame::Tuple;
 use lowroad_wire::world::{Admitted, Ignore, Mode, Socket, Stored, World};
-use lowroad_wire::{PARTS_MAX, Reason};
+use lowroad_wire_model::PARTS_MAX;
 
 /// What is asked for.
 pub const REQUEST: &[u8] = b"GET /a HTTP/1.1\r\nHost: h\r\nUser-Agent: hello\r\n\r\n";

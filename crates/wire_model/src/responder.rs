@@ -3,11 +3,11 @@
 //! `opening`, what ours do is in `ours` and `requests`.
 
 use crate::connection::{Connection, ConnectionState, Table};
-use crate::frame::{ACK, NotTaken, RST, SYN, Segment};
 use crate::handshake::{self, Doubts};
-use crate::reason::Reason;
 use crate::verdict::{Verdict, acknowledge, counted, replied};
-use crate::world::{Mode, Socket, World};
+use lowroad_wire::frame::{ACK, NotTaken, RST, SYN, Segment};
+use lowroad_wire::reason::Reason;
+use lowroad_wire::world::{Mode, Socket, World};
 
 mod opening;
 mod ours;

@@ -6,14 +6,14 @@ use core::net::SocketAddr;
 
 use crate::connection::{Connection, ConnectionState, UnderWay};
 use crate::flight::{Flight, PARTS_MAX};
-use crate::frame::{ACK, FIN, PSH, Segment, URG, len_of};
-use crate::key;
-use crate::options::TIMESTAMPS_LEN;
-use crate::reason::Reason;
 use crate::reply::Reply;
-use crate::shared;
-use crate::width::{index, lower, sequence};
-use crate::world::{Admitted, Mode, Stored, World};
+use lowroad_wire::frame::{ACK, FIN, PSH, Segment, URG, len_of};
+use lowroad_wire::key;
+use lowroad_wire::options::TIMESTAMPS_LEN;
+use lowroad_wire::reason::Reason;
+use lowroad_wire::shared;
+use lowroad_wire::width::{index, lower, sequence};
+use lowroad_wire::world::{Admitted, Mode, Stored, World};
 
 /// Maximum response bytes in one Ethernet segment, beside timestamps.
 const RESPONSE_LEN_MAX: usize = index(shared::RESPONSE_MAX);

@@ -3,11 +3,11 @@
 
 use super::Responder;
 use crate::connection::{Connection, Table};
-use crate::frame::Segment;
 use crate::handshake::{self, Relation};
-use crate::reason::Reason;
 use crate::verdict::Verdict;
-use crate::world::{Socket, World};
+use lowroad_wire::frame::Segment;
+use lowroad_wire::reason::Reason;
+use lowroad_wire::world::{Socket, World};
 
 impl<T: Table> Responder<T> {
     /// Sees to it that the segment's connection is in the table, or says why it can't be.

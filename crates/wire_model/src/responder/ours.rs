@@ -5,11 +5,11 @@ use super::Responder;
 use super::requests::{part_of, said_of_flight};
 use crate::connection::{Connection, ConnectionState, Table, WINDOW};
 use crate::flight::BEHIND_MAX;
-use crate::frame::{ACK, FIN, RST, SYN, Segment};
 use crate::held::{self, Ahead, REPEAT_LEN_MIN, Taken};
-use crate::reason::Reason;
 use crate::verdict::{Verdict, acknowledge, bare, counted, finish};
-use crate::world::World;
+use lowroad_wire::frame::{ACK, FIN, RST, SYN, Segment};
+use lowroad_wire::reason::Reason;
+use lowroad_wire::world::World;
 
 impl<T: Table> Responder<T> {
     /// A segment of a connection of ours.

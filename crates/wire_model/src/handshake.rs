@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use crate::connection::{Connection, ConnectionState, HalfOpen, Table, WINDOW, now_ms, own_window};
-use crate::cookie;
 use crate::flight::Recovery;
-use crate::frame::{ACK, FIN, RST, SYN, Segment};
-use crate::options::{self, Abilities, Timestamps};
-use crate::reason::Reason;
 use crate::reply::Reply;
-use crate::world::{Admitted, Mode, Socket, TimeWait, World};
+use lowroad_wire::cookie;
+use lowroad_wire::frame::{ACK, FIN, RST, SYN, Segment};
+use lowroad_wire::options::{self, Abilities, Timestamps};
+use lowroad_wire::reason::Reason;
+use lowroad_wire::world::{Admitted, Mode, Socket, TimeWait, World};
 
 const MINUTE_NS: u64 = 60_000_000_000;
 /// A cookie of the last minute is good for so long yet.

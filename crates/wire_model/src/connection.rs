@@ -4,10 +4,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::flight::{Recovery, WITHHELD};
-use crate::frame::{ACK, Segment, Tuple};
-use crate::options::{Abilities, TIMESTAMPS_LEN, Timestamps, WINDOW_SCALE};
-use crate::width::{lower, sequence};
-use crate::world::World;
+use lowroad_wire::frame::{ACK, Segment, Tuple};
+use lowroad_wire::options::{Abilities, TIMESTAMPS_LEN, Timestamps, WINDOW_SCALE};
+use lowroad_wire::width::{lower, sequence};
+use lowroad_wire::world::World;
 
 /// Advertised to clients: as much as a new socket of Linux advertises by default.
 pub const WINDOW: u16 = 64_240;

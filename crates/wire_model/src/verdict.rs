@@ -3,10 +3,10 @@
 use alloc::vec::Vec;
 
 use crate::connection::Connection;
-use crate::frame::{ACK, FIN, Segment};
-use crate::reason::Reason;
 use crate::reply::Reply;
-use crate::world::World;
+use lowroad_wire::frame::{ACK, FIN, Segment};
+use lowroad_wire::reason::Reason;
+use lowroad_wire::world::World;
 
 /// What becomes of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]

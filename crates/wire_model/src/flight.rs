@@ -5,8 +5,8 @@
 //! All parts acknowledge the request but for its last byte; so the client's own timer runs until it has
 //! acknowledged the whole answer, and nobody here needs one.
 
-use crate::reason::Reason;
-use crate::shared;
+use lowroad_wire::reason::Reason;
+use lowroad_wire::shared;
 
 #[cfg(test)]
 mod tests;
