@@ -269,7 +269,7 @@ pub fn read(file: &OpenFile, range: Range<u64>) -> FileSent {
 }
 
 /// Reads a whole range, as a tail.
-pub(crate) fn read_all(file: &OpenFile, range: Range<u64>) -> FileSent {
+pub fn read_all(file: &OpenFile, range: Range<u64>) -> FileSent {
     if file.prepare(&range) != Some(range.end) {
         return FileSent::Changed;
     }

@@ -2,8 +2,8 @@
 //!
 //! The way of a request from top to bottom: [`worker`] waits, `accepting` accepts, `exchange` turns received
 //! bytes into requests and asks the [`Service`] for answers, `transmit` brings the answers out.
-//! Below them a [`Driver`] does the input and output: [`epoll`] on a real machine, [`sim`] in
-//! virtual time with faults. Nothing here knows sites, files' names or HTTP semantics beyond where
+//! Below them a [`Driver`] does the input and output: [`epoll`] on a real machine, the
+//! crate `engine_sim` in virtual time with faults. Nothing here knows sites, files' names or HTTP semantics beyond where
 //! a request begins and ends.
 
 #![deny(unsafe_code)]
@@ -48,7 +48,6 @@ mod secure;
 mod sending;
 pub mod service;
 pub mod settings;
-pub mod sim;
 pub mod stream;
 #[allow(unsafe_code)]
 // the few system calls that have no safe wrapper; each block says why it is sound

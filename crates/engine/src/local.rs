@@ -27,7 +27,8 @@ pub struct Lent {
     pub sources: Sources,
     /// Timers of its driver's time.
     pub timers: Timers,
-    pub(crate) bell: Arc<Bell>,
+    /// Wakes its driver.
+    pub bell: Arc<Bell>,
     helpers: Box<dyn Offload>,
 }
 
@@ -70,7 +71,7 @@ impl Lent {
     }
 
     /// A wait is over, at this time: for drivers.
-    pub(crate) fn resume(&self, now_ms: u64) {
+    pub fn resume(&self, now_ms: u64) {
         self.timers.set_now(now_ms);
         self.bell.resume();
         // Awake by now: to wake tasks costs no system call.

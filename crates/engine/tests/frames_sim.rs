@@ -7,7 +7,7 @@ mod echo;
 
 use std::collections::HashMap;
 
-use lowroad_engine::sim::{Faults, Shared, Veil, for_each_seed};
+use lowroad_engine_sim::{Faults, Shared, Veil, for_each_seed};
 use lowroad_http::fields::Lines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::{self, Ask, Client, ClientEvent, Code};

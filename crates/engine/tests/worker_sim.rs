@@ -11,8 +11,8 @@ use lowroad_engine::admission::Admission;
 use lowroad_engine::driver::ListenerId;
 use lowroad_engine::introduction::Introduced;
 use lowroad_engine::settings::Settings;
-use lowroad_engine::sim::{Faults, Shared, Veil};
 use lowroad_engine::worker::Message;
+use lowroad_engine_sim::{Faults, Shared, Veil};
 
 use echo::{BLOCK_LEN, Case, HINTS, calm, pattern_of, settings};
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use lowroad_engine::Local;
 use lowroad_engine::driver::{Driver, Event};
 use lowroad_engine::outgoing::Outgoing;
-use lowroad_engine::sim::{Faults, Shared as World, SimDriver};
+use lowroad_engine_sim::{Faults, Shared as World, SimDriver};
 use lowroad_origin::tls::{Error, Fault, Identity, Refused, Settings, Tls};
 use lowroad_origin::{Address, Stream, Transport};
 use rcgen::{

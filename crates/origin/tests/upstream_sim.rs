@@ -19,7 +19,7 @@ use std::time::Duration;
 use line::{Lines, answer};
 use lowroad_engine::Local;
 use lowroad_engine::driver::{Driver, Event};
-use lowroad_engine::sim::{Elsewhere, Faults, Shared as World, SimDriver};
+use lowroad_engine_sim::{Elsewhere, Faults, Shared as World, SimDriver};
 use lowroad_origin::checks::{self, Changed, Check, Checking, Connects, Random};
 use lowroad_origin::group::{
     MemberId, NewMember, NoMember, Outcome, PickRequest, Policy, Settings, Standing,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use lowroad_config::{Symlinks, Upstream};
-use lowroad_engine::sim::{Elsewhere, Faults, Shared, Workers, turn_until};
+use lowroad_engine_sim::{Elsewhere, Faults, Shared, Workers, turn_until};
 use lowroad_gateway::fastcgi::FastCgiHandler;
 use lowroad_gateway::fastcgi::server::Servers;
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use lowroad_engine::sim::Shared;
+use lowroad_engine_sim::Shared;
 
 use crate::fastcgi_support::{ABORT, GET_VALUES, STDIN, STDOUT, VALUES, end, record};
 

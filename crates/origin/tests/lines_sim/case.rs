@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lowroad_engine::sim::{Elsewhere, Faults, Shared, Workers, turn_until};
 use lowroad_engine::tasks::Task;
+use lowroad_engine_sim::{Elsewhere, Faults, Shared, Workers, turn_until};
 use lowroad_origin::{Address, Lease, Limits, Patience, Pool, Unavailable};
 
 use crate::line::{Lines, answer};

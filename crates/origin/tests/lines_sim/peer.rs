@@ -1,7 +1,7 @@
 //! The server in the simulator: it greets, and answers, cuts, stalls and closes as it is drawn. It
 //! knows nothing of who asks.
 
-use lowroad_engine::sim::Shared;
+use lowroad_engine_sim::Shared;
 
 use crate::line::{GREETING, answer};
 

@@ -1,6 +1,6 @@
 //! Each request counts once as a hit, a miss or a pass, however often the store is looked up for it.
 
-use lowroad_engine::sim::for_each_seed;
+use lowroad_engine_sim::for_each_seed;
 
 use super::front::{Asked, Front, numbered, response};
 

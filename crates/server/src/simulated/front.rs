@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use lowroad_engine::sim::Shared;
+use lowroad_engine_sim::Shared;
 pub use lowroad_testkit::Response;
 pub use lowroad_testkit::origin::Asked;
 

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use lowroad_engine::sim::{Shared, for_each_seed};
+use lowroad_engine_sim::{Shared, for_each_seed};
 use lowroad_testkit::Response;
 use lowroad_testkit::origin::Asked;
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use lowroad_engine::sim::for_each_seed;
+use lowroad_engine_sim::for_each_seed;
 
 use super::BETWEEN;
 use super::front::{Client, Front, numbered};

@@ -1,4 +1,4 @@
-//! The accelerator in the simulator: the workers, decisions, store and tasks of the server on [`lowroad_engine::sim`]'s
+//! The accelerator in the simulator: the workers, decisions, store and tasks of the server on [`lowroad_engine_sim`]'s
 //! driver, with an origin and clients that are the test's. Network, completions and time follow from a seed.
 //!
 //! The scripts are those that run over sockets, too (`tests/accelerate`): here `front` has the same names for other things.
@@ -18,7 +18,7 @@ mod shared_ranges;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use lowroad_engine::sim::Shared;
+use lowroad_engine_sim::Shared;
 
 thread_local! {
     /// The world of this thread's test.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use lowroad_engine::sim::for_each_seed;
+use lowroad_engine_sim::for_each_seed;
 
 use super::front::{Asked, Client, Front, Origin, Response, response};
 

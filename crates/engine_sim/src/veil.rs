@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::layer::{Layer, LayerFault, LayerState, Secured};
+use lowroad_engine::layer::{Layer, LayerFault, LayerState, Secured};
 
 const HELLO: &[u8] = b"HELLO\n";
 const WELCOME: &[u8] = b"WELCOME\n";

@@ -6,12 +6,12 @@ use std::io;
 use std::sync::Arc;
 
 use super::{Elsewhere, Faults, Veil};
-use crate::bell::Bell;
-use crate::buffer::Buffer;
-use crate::driver::{Completion, Event, ListenerId, Sent, Token};
-use crate::file::FileSent;
-use crate::network::{News, SourceId};
-use crate::timers::Timers;
+use lowroad_engine::bell::Bell;
+use lowroad_engine::buffer::Buffer;
+use lowroad_engine::driver::{Completion, Event, ListenerId, Sent, Token};
+use lowroad_engine::file::FileSent;
+use lowroad_engine::network::{News, SourceId};
+use lowroad_engine::timers::Timers;
 
 /// The world of one test.
 pub struct World {

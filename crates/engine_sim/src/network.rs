@@ -6,12 +6,12 @@ use std::io;
 
 use super::Shared;
 use super::world::{Happening, Name, Owner, UnderwaySend, Whose};
-use crate::background::contain;
-use crate::buffer::Buffer;
-use crate::driver::{Completion, Sent};
-use crate::helpers::QueueFull;
-use crate::network::{Connecting, Network, Remote, Socket, SourceId, Taken};
-use crate::offload::{Job, Offload};
+use lowroad_engine::background::contain;
+use lowroad_engine::buffer::Buffer;
+use lowroad_engine::driver::{Completion, Sent};
+use lowroad_engine::helpers::QueueFull;
+use lowroad_engine::network::{Connecting, Network, Remote, Socket, SourceId, Taken};
+use lowroad_engine::offload::{Job, Offload};
 
 /// One driver's.
 pub struct SimNetwork {

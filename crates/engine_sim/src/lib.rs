@@ -7,6 +7,8 @@
 //! Connections to elsewhere lead to the test: it takes those that came about ([`Shared::dialed`])
 //! and is their other end, as it is a client's of those that are accepted.
 
+#![forbid(unsafe_code)]
+
 mod network;
 mod veil;
 mod workers;
@@ -19,12 +21,14 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::bell::Bell;
-use crate::buffer::Buffer;
-use crate::driver::{AcceptFailure, Accepted, Driver, Event, ListenerId, Received, Sent, Token};
-use crate::file::{FileSent, OpenFile, TAIL_LEN};
-use crate::local::Local;
-use crate::outgoing::Sources;
+use lowroad_engine::bell::Bell;
+use lowroad_engine::buffer::Buffer;
+use lowroad_engine::driver::{
+    AcceptFailure, Accepted, Driver, Event, ListenerId, Received, Sent, Token,
+};
+use lowroad_engine::file::{FileSent, OpenFile, TAIL_LEN};
+use lowroad_engine::local::Local;
+use lowroad_engine::outgoing::Sources;
 
 use self::network::{SimHelpers, SimNetwork};
 pub use self::veil::Veil;
@@ -385,7 +389,7 @@ impl Driver for SimDriver {
         let rest = range.end - range.start;
         let held_back = if file.is_immutable { 0 } else { TAIL_LEN };
         let sent = if rest <= held_back {
-            crate::file::read_all(file, range)
+            lowroad_engine::file::read_all(file, range)
         } else {
             let len = (1 + world.dice(rest - held_back)).min(rest) as usize;
             let mut bytes = vec![0; len];
@@ -418,7 +422,7 @@ impl Driver for SimDriver {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let len = 1 + world.dice(range.end - range.start);
-        let read = crate::file::read(file, range.start..range.start + len);
+        let read = lowroad_engine::file::read(file, range.start..range.start + len);
         let at_ms = world.later();
         world.put(at_ms, Happening::File(self.number, token, read));
         Ok(())

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Shared, SimDriver};
-use crate::driver::{Driver, Event};
-use crate::local::Local;
+use lowroad_engine::driver::{Driver, Event};
+use lowroad_engine::local::Local;
 
 /// How often a case may be asked in vain before it is a busy loop.
 const VAIN_MAX: usize = 40;
