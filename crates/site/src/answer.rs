@@ -16,6 +16,7 @@ mod path;
 mod programs;
 mod purge;
 mod understood;
+mod wait;
 mod world;
 
 use std::convert::Infallible;
@@ -43,10 +44,11 @@ use crate::cache_counters::CacheCounters;
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
 use admitted::admitted;
-use asked::{Asked, Pending, Waiting, WaitsFor, made};
+use asked::{Asked, Pending, Waiting, made};
 use guarded::Stopped;
 use lookup::Lookup;
 use path::{decoded, may_have};
+use wait::{WaitEnd, WaitsFor};
 
 pub use asked::Decision;
 pub use offer::Offer;
@@ -347,40 +349,43 @@ impl<W: World> Decider<'_, W> {
             logger: self.logger,
             key: &mut self.scratch.key,
         };
-        match (outcome, &mut pending.waits_for) {
-            (Some(Outcome::Loaded(loaded)), waits_for) => {
-                if let WaitsFor::File { body } = waits_for {
-                    to.exchange.body = body.take();
-                }
+        let Some(end) = pending.waits_for.end(outcome) else {
+            // Whatever came is no leave to go on, least of all for a request that waits for its password.
+            let what = "a request was woken by what it did not wait for";
+            self.logger
+                .error(format_args!("{what}: a fault of the server"));
+            return made(to.refuse(Some(asked.at()), Status::INTERNAL_ERROR));
+        };
+        match end {
+            WaitEnd::File { body, loaded } => {
+                to.exchange.body = body;
                 lookup.loaded(&asked, loaded, to)
             }
-            (Some(Outcome::Reply(reply)), WaitsFor::Program { route, .. }) => {
+            WaitEnd::Reply { route, reply } => {
                 lookup.replied(&asked, route, reply.map(|reply| *reply), to)
             }
-            (
-                Some(Outcome::Stored(stored)),
-                WaitsFor::Program {
-                    route,
-                    path,
-                    is_variant,
-                    ..
-                },
-            ) => lookup.stored(&asked, (path, route), (stored, *is_variant), to),
-            (Some(Outcome::Recalled(recalled)), WaitsFor::Disk { route, path, turn }) => {
-                let next = turn.next(recalled);
+            WaitEnd::Stored {
+                route,
+                path,
+                is_variant,
+                stored,
+            } => lookup.stored(&asked, (path, route), (stored, is_variant), to),
+            WaitEnd::Unshared { route, path } => lookup.call_alone(&asked, path, route, to),
+            WaitEnd::Disk { route, path, next } => {
                 lookup.ask_in_turn(&asked, path, route, next, to)
             }
-            (Some(Outcome::Purged { are_kept }), _) => purge::told(asked.at(), are_kept, to),
-            (Some(Outcome::Alone), WaitsFor::Program { route, path, .. }) => {
-                lookup.call_alone(&asked, path, route, to)
-            }
-            (Some(Outcome::Checked(checked)), WaitsFor::Password { body, rule }) => {
-                to.exchange.body = body.take();
+            WaitEnd::Purge { are_kept } => purge::told(asked.at(), are_kept, to),
+            WaitEnd::Password {
+                body,
+                rule,
+                checked,
+            } => {
+                to.exchange.body = body;
                 let Some(guard) = &asked.site.guard else {
                     return made(to.refuse(Some(asked.at()), Status::INTERNAL_ERROR));
                 };
                 let world = lookup.world;
-                match guarded::go_on(guard, (*rule, checked), world, asked.passing(), to) {
+                match guarded::go_on(guard, (rule, checked), world, asked.passing(), to) {
                     Ok(passed) => {
                         asked.is_user = passed.is_user;
                         admitted(lookup, &asked, to)
@@ -389,11 +394,7 @@ impl<W: World> Decider<'_, W> {
                     Err(Stopped::Waits(rule)) => asked.wait_for_password(to, rule),
                 }
             }
-            // Without what it waits for nobody passes.
-            (_, WaitsFor::Password { .. }) => {
-                made(to.refuse(Some(asked.at()), Status::INTERNAL_ERROR))
-            }
-            (Some(_) | None, _) => lookup.serve(&asked, to),
+            WaitEnd::Body => lookup.serve(&asked, to),
         }
     }
 }

@@ -5,9 +5,10 @@ use lowroad_http::refusal::Refusal;
 use lowroad_http::status::Status;
 use lowroad_routes::routes::{self, NoRoute};
 
-use super::asked::{Asked, Decision, WaitsFor, made};
+use super::asked::{Asked, Decision, made};
 use super::inner;
 use super::lookup::Lookup;
+use super::wait::WaitsFor;
 use super::world::{Step, World};
 use crate::respond::Responder;
 use crate::sites::At;

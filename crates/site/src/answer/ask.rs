@@ -16,9 +16,10 @@ use lowroad_store::object::Kind;
 use lowroad_store::validity::Use;
 use lowroad_store::{Entry, ObjectArc};
 
-use super::asked::{Asked, Decision, Turn, WaitsFor, made};
+use super::asked::{Asked, Decision, made};
 use super::inner;
 use super::lookup::Lookup;
+use super::wait::{Turn, WaitsFor};
 use super::world::{Recalling, Step, World};
 use crate::access::Outcome as Logged;
 use crate::respond::Responder;

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use lowroad_access_control::{Rule, RuleInput};
 use lowroad_config::RequestPath;
 use lowroad_engine::Exchange;
-use lowroad_engine::stream::Receiver;
 use lowroad_http::forwarding::ForwardedRequest;
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::Status;
 use lowroad_routes::routes::Route;
 use lowroad_site_rules::PathMatches;
-use lowroad_store::disk_cache::Recalled;
 
 use super::inner_target::Inner;
+use super::wait::WaitsFor;
 use crate::access::Outcome as Logged;
 use crate::respond::Responder;
 use crate::sites::{At, Site};
@@ -80,67 +79,6 @@ impl ClientIdentity {
         exchange.peer = self.peer;
         exchange.peer_port = self.peer_port;
         exchange.forwarded.clone_from(&self.forwarded);
-    }
-}
-
-/// What a request waits for.
-pub enum WaitsFor {
-    /// A helper, that loads what is not in memory. The body may be for a program, if there is no file.
-    File {
-        /// The request's.
-        body: Option<Receiver>,
-    },
-    /// A program.
-    Program {
-        /// Tells it by a drop that nobody waits any more.
-        _work: Box<dyn Send>,
-        /// It is known which variant it asks for.
-        is_variant: bool,
-        /// Its route.
-        route: Arc<Route>,
-        /// What it is asked for, decoded: the path, or that of its folder's index file.
-        path: Box<[u8]>,
-    },
-    /// Somebody who verifies the password that it shows.
-    Password {
-        /// The request's; for a program, perhaps.
-        body: Option<Receiver>,
-        /// The number of the rule that wants it.
-        rule: usize,
-    },
-    /// Word that a purge outlives the process.
-    Purge,
-    /// A helper, that looks on the disk for what is not in memory.
-    Disk {
-        /// The route of the program that is asked if there is nothing.
-        route: Arc<Route>,
-        /// As for a program.
-        path: Box<[u8]>,
-        /// Which look it is.
-        turn: Turn,
-    },
-    /// The end of a body that nobody wants.
-    Body,
-}
-
-/// How often the disk was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// Never: equal requests wait for one look together.
-    First,
-    /// Once, and what is there varies: what came may be for another's fields.
-    ForFields,
-    /// Often enough.
-    Over,
-}
-
-impl Turn {
-    /// The next, after this one gave that.
-    pub fn next(self, recalled: Recalled) -> Turn {
-        match self {
-            Turn::First if recalled.varies => Turn::ForFields,
-            _ => Turn::Over,
-        }
     }
 }
 

@@ -15,8 +15,9 @@ use lowroad_store::key;
 use lowroad_store::object::Kind;
 use lowroad_store::{Entry, Object, ObjectArc};
 
-use super::asked::{Asked, Decision, WaitsFor, made};
+use super::asked::{Asked, Decision, made};
 use super::inner;
+use super::wait::WaitsFor;
 use super::world::{Fetched, Step, World};
 use crate::access::Outcome as Logged;
 use crate::is_from_daemon;

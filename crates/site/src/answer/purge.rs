@@ -7,7 +7,8 @@ use lowroad_http::status::Status;
 use lowroad_response_cache::invalidating::target_of;
 use lowroad_response_cache::purge::{self, Meant};
 
-use super::asked::{Asked, Decision, WaitsFor, made};
+use super::asked::{Asked, Decision, made};
+use super::wait::WaitsFor;
 use super::world::World;
 use crate::respond::Responder;
 use crate::sites::At;

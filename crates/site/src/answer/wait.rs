@@ -1,0 +1,217 @@
+//! What a deferred request waits for, and what wakes it: each kind of wait ends with its own kind of outcome.
+
+use std::sync::Arc;
+
+use lowroad_access_control::passwords::Checked;
+use lowroad_engine::stream::Receiver;
+use lowroad_files::load::Loaded;
+use lowroad_handler::Failure;
+use lowroad_response_cache::outcome::Outcome;
+use lowroad_response_cache::reply::Reply;
+use lowroad_response_cache::storing::Stored;
+use lowroad_routes::routes::Route;
+use lowroad_store::disk_cache::Recalled;
+
+/// What a request waits for.
+pub enum WaitsFor {
+    /// A helper, that loads what is not in memory. The body may be for a program, if there is no file.
+    File {
+        /// The request's.
+        body: Option<Receiver>,
+    },
+    /// A program.
+    Program {
+        /// Tells it by a drop that nobody waits any more.
+        _work: Box<dyn Send>,
+        /// It is known which variant it asks for.
+        is_variant: bool,
+        /// Its route.
+        route: Arc<Route>,
+        /// What it is asked for, decoded: the path, or that of its folder's index file.
+        path: Box<[u8]>,
+    },
+    /// Somebody who verifies the password that it shows.
+    Password {
+        /// The request's; for a program, perhaps.
+        body: Option<Receiver>,
+        /// The number of the rule that wants it.
+        rule: usize,
+    },
+    /// Word that a purge outlives the process.
+    Purge,
+    /// A helper, that looks on the disk for what is not in memory.
+    Disk {
+        /// The route of the program that is asked if there is nothing.
+        route: Arc<Route>,
+        /// As for a program.
+        path: Box<[u8]>,
+        /// Which look it is.
+        turn: Turn,
+    },
+    /// The end of a body that nobody wants.
+    Body,
+}
+
+/// How often the disk was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Never: equal requests wait for one look together.
+    First,
+    /// Once, and what is there varies: what came may be for another's fields.
+    ForFields,
+    /// Often enough.
+    Over,
+}
+
+impl Turn {
+    /// The next, after this one gave that.
+    pub fn next(self, recalled: Recalled) -> Turn {
+        match self {
+            Turn::First if recalled.varies => Turn::ForFields,
+            _ => Turn::Over,
+        }
+    }
+}
+
+/// A wait that has ended: what was waited for, with what came of it.
+pub enum WaitEnd<'w> {
+    /// A helper has loaded what there is.
+    File {
+        /// The request's body.
+        body: Option<Receiver>,
+        /// What there is.
+        loaded: Loaded,
+    },
+    /// A program has answered, or has failed.
+    Reply {
+        /// Its route.
+        route: &'w Arc<Route>,
+        /// What it answered.
+        reply: Result<Box<Reply>, Failure>,
+    },
+    /// A program's response is stored.
+    Stored {
+        /// Its route.
+        route: &'w Arc<Route>,
+        /// The path that it was asked for.
+        path: &'w [u8],
+        /// Whether it is known which variant the request asks for.
+        is_variant: bool,
+        /// The response.
+        stored: Stored,
+    },
+    /// The response to an equal request is of no use to this one, which needs its own.
+    Unshared {
+        /// Its route.
+        route: &'w Arc<Route>,
+        /// The path that its program is asked for.
+        path: &'w [u8],
+    },
+    /// A helper has looked on the disk.
+    Disk {
+        /// The route of the program that is asked if there is nothing.
+        route: &'w Arc<Route>,
+        /// The path that its program is asked for.
+        path: &'w [u8],
+        /// The look that comes after it.
+        next: Turn,
+    },
+    /// The password of a rule was verified.
+    Password {
+        /// The request's body.
+        body: Option<Receiver>,
+        /// The number of the rule.
+        rule: usize,
+        /// What came of it.
+        checked: Checked,
+    },
+    /// A purge was written to the disk.
+    Purge {
+        /// Whether it outlives the process.
+        are_kept: bool,
+    },
+    /// The body was read and dropped.
+    Body,
+}
+
+impl WaitsFor {
+    /// The end of this wait by an outcome; without one, a body has ended. `None`: the outcome is of another kind than what
+    /// was waited for.
+    pub fn end(&mut self, outcome: Option<Outcome>) -> Option<WaitEnd<'_>> {
+        Some(match (self, outcome) {
+            (WaitsFor::File { body }, Some(Outcome::Loaded(loaded))) => WaitEnd::File {
+                body: body.take(),
+                loaded,
+            },
+            (WaitsFor::Program { route, .. }, Some(Outcome::Reply(reply))) => {
+                WaitEnd::Reply { route, reply }
+            }
+            (
+                WaitsFor::Program {
+                    route,
+                    path,
+                    is_variant,
+                    ..
+                },
+                Some(Outcome::Stored(stored)),
+            ) => WaitEnd::Stored {
+                route,
+                path,
+                is_variant: *is_variant,
+                stored,
+            },
+            (WaitsFor::Program { route, path, .. }, Some(Outcome::Alone)) => {
+                WaitEnd::Unshared { route, path }
+            }
+            (WaitsFor::Disk { route, path, turn }, Some(Outcome::Recalled(recalled))) => {
+                WaitEnd::Disk {
+                    route,
+                    path,
+                    next: turn.next(recalled),
+                }
+            }
+            (WaitsFor::Password { body, rule }, Some(Outcome::Checked(checked))) => {
+                WaitEnd::Password {
+                    body: body.take(),
+                    rule: *rule,
+                    checked,
+                }
+            }
+            (WaitsFor::Purge, Some(Outcome::Purged { are_kept })) => WaitEnd::Purge { are_kept },
+            (WaitsFor::Body, None) => WaitEnd::Body,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_outcome_ends_a_wait() {
+        let purged = || Some(Outcome::Purged { are_kept: true });
+        let mut password = WaitsFor::Password {
+            body: None,
+            rule: 1,
+        };
+        for other in [None, Some(Outcome::Alone), purged()] {
+            assert!(password.end(other).is_none());
+        }
+        let checked = Some(Outcome::Checked(Checked::Right));
+        assert!(matches!(
+            password.end(checked),
+            Some(WaitEnd::Password {
+                rule: 1,
+                checked: Checked::Right,
+                ..
+            })
+        ));
+        assert!(WaitsFor::Body.end(purged()).is_none());
+        assert!(matches!(WaitsFor::Body.end(None), Some(WaitEnd::Body)));
+        assert!(matches!(
+            WaitsFor::Purge.end(purged()),
+            Some(WaitEnd::Purge { are_kept: true })
+        ));
+    }
+}
