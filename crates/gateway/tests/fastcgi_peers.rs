@@ -287,6 +287,57 @@ fn a_server_that_dies_in_the_middle_leaves_a_cut_response() {
     });
 }
 
+/// The end of the output completes a response; END_REQUEST says only how the request ended (FastCGI 1.0 §5.1).
+#[test]
+fn a_response_is_complete_with_the_end_of_its_output() {
+    let head = b"Content-Type: text/plain\r\n\r\n";
+    let long = "x".repeat(60_000);
+    for (parts, is_whole) in [
+        (&["all", ""][..], true),
+        (&["a", "ll", ""], true),
+        (&["", "all", ""], true),
+        (&[&long, &long, ""], true),
+        (&["half"], false),
+        (&["", "half"], false),
+        (&[&long, &long], false),
+    ] {
+        for keeps_connections in [true, false] {
+            runtime().block_on(async {
+                let mut bytes = record(STDOUT, 1, head);
+                for part in parts {
+                    bytes.extend(record(STDOUT, 1, part.as_bytes()));
+                }
+                let responder = Responder::start(move |mut peer: Peer| {
+                    let bytes = bytes.clone();
+                    async move {
+                        if peer.request().await.is_some() {
+                            peer.send(&bytes).await;
+                        }
+                    }
+                })
+                .await;
+                let change = |_: &mut Route, fastcgi: &mut FastCgi| {
+                    fastcgi.keeps_connections = keeps_connections;
+                };
+                let handler = handler_with(&responder, &Notices::default(), change);
+                // Again, since a connection that the server has closed may not be used again.
+                for _ in 0..3 {
+                    match ask(&handler, request()).await {
+                        Ok(response) => {
+                            let got = whole(response).await;
+                            assert_eq!(got.cut, !is_whole, "{}", parts.len());
+                            if is_whole {
+                                assert_eq!(got.body, parts.concat());
+                            }
+                        }
+                        Err(failure) => assert!(!is_whole, "{failure:?}"),
+                    }
+                }
+            });
+        }
+    }
+}
+
 #[test]
 fn requests_beyond_the_limits_wait_or_are_refused() {
     runtime().block_on(async {

@@ -37,6 +37,8 @@ pub struct Lone {
     deaf: bool,
     wrote: bool,
     heard: bool,
+    /// The response is complete, even if the connection is lost now.
+    output_ended: bool,
     ended: Option<Ended>,
     _permit: Arc<Permit>,
 }
@@ -73,6 +75,7 @@ impl Lone {
             deaf: false,
             wrote: false,
             heard: false,
+            output_ended: false,
             ended: None,
             _permit: permit,
         }
@@ -115,8 +118,10 @@ impl Lone {
             match event {
                 Event::Output(ID, range) => {
                     output.extend_from_slice(&bytes[range]);
+                    self.output_ended = false;
                     part = Some(Part::Output);
                 }
+                Event::OutputEnd(ID) => self.output_ended = true,
                 Event::Complaint(ID, range) => {
                     self.complaints.take(&bytes[range]);
                     part = part.or(Some(Part::Other));
@@ -186,11 +191,19 @@ impl Program for Lone {
             return Poll::Ready(end(ended, self.server.name()));
         }
         let _ = self.poll_write(context, &[]);
-        let part = ready!(self.read(context, output));
-        Poll::Ready(part.map_err(|broken| {
-            let detail = format!("{} {broken}", self.server.name());
-            Failure::new(Status::BAD_GATEWAY, detail)
-        }))
+        Poll::Ready(match ready!(self.read(context, output)) {
+            Err(_) if self.output_ended => {
+                self.keeps_connection = false;
+                self.ended = Some(Ended::Complete);
+                // Output may have been appended before the fault was found.
+                Ok(Part::Output)
+            }
+            Err(broken) => {
+                let detail = format!("{} {broken}", self.server.name());
+                Err(Failure::new(Status::BAD_GATEWAY, detail))
+            }
+            Ok(part) => Ok(part),
+        })
     }
 
     fn executor(&self) -> Executor {

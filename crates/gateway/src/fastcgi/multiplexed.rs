@@ -65,6 +65,8 @@ struct Slot {
     begun: bool,
     /// Where output goes; `None` when nobody wants it any more.
     output: Option<Sender>,
+    /// The response is complete, even if the connection is lost now.
+    output_ended: bool,
     ended: Arc<Mutex<Option<Ended>>>,
     complaints: Complaints,
 }
@@ -98,6 +100,17 @@ impl Drop for Ticket {
         if self.ended().is_none() {
             state.given_up.push(self.id);
             state.driver.wake_by_ref();
+        }
+    }
+}
+
+impl Slot {
+    /// Tells the owner how the request ended.
+    fn end(mut self, ended: Ended) {
+        self.complaints.end_line();
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+        if let Some(output) = self.output {
+            output.end();
         }
     }
 }
@@ -149,6 +162,7 @@ impl Multiplexed {
             input: Some(taken),
             begun: false,
             output: Some(given),
+            output_ended: false,
             ended: ended.clone(),
             complaints,
         };
@@ -254,10 +268,7 @@ struct Over;
 
 impl Drop for Pump {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.over = true;
-        // Who waits for output finds it cut.
-        state.slots.clear();
+        self.shared.lock().lose();
     }
 }
 
@@ -362,6 +373,16 @@ impl Pump {
 }
 
 impl Requests {
+    /// Ends all requests with the connection: output that has not ended is cut.
+    fn lose(&mut self) {
+        self.over = true;
+        for slot in std::mem::take(&mut self.slots).into_values() {
+            if slot.output_ended {
+                slot.end(Ended::Complete);
+            }
+        }
+    }
+
     fn is_idle(&self) -> bool {
         self.slots.values().all(|slot| slot.output.is_none())
     }
@@ -437,6 +458,7 @@ impl Requests {
         match event {
             Event::Output(id, range) => {
                 let slot = self.slots.get_mut(&id).ok_or(Over)?;
+                slot.output_ended = false;
                 let Some(output) = &slot.output else {
                     return Ok(());
                 };
@@ -446,22 +468,21 @@ impl Requests {
                     Err(_) => slot.output = None,
                 }
             }
+            Event::OutputEnd(id) => {
+                self.slots.get_mut(&id).ok_or(Over)?.output_ended = true;
+            }
             Event::Complaint(id, range) => {
                 let slot = self.slots.get_mut(&id).ok_or(Over)?;
                 slot.complaints.take(&bytes[range]);
             }
             Event::End(id, ended) => {
-                let mut slot = self.slots.remove(&id).ok_or(Over)?;
+                let slot = self.slots.remove(&id).ok_or(Over)?;
                 // Given up, but over before that was sent: the number's next user is not meant.
                 self.given_up.retain(|given_up| *given_up != id);
                 if slot.begun && slot.input.is_some() {
                     self.unread.push(id);
                 }
-                slot.complaints.end_line();
-                *slot.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
-                if let Some(output) = slot.output {
-                    output.end();
-                }
+                slot.end(ended);
             }
             Event::Multiplexes(_) => return Err(Over),
         }
@@ -480,6 +501,7 @@ mod tests {
             input: None,
             begun: true,
             output: None,
+            output_ended: false,
             ended: Arc::default(),
             complaints: Complaints::new(
                 Arc::from(Path::new("a")),
@@ -508,6 +530,31 @@ mod tests {
         let end = Record::new(record::stdin(1, 0), Bytes::new());
         assert_eq!(requests.next_record(&mut 0, &mut context), Some(end));
         assert!(requests.unread.is_empty());
+    }
+
+    #[test]
+    fn a_lost_connection_cuts_only_output_that_has_not_ended() {
+        for (events, is_whole) in [
+            (&[Event::Output(1, 0..1), Event::OutputEnd(1)][..], true),
+            (&[Event::Output(1, 0..1)], false),
+            (&[Event::OutputEnd(1), Event::Output(1, 0..1)], false),
+        ] {
+            let mut requests = requests(1);
+            let slot = requests.slots.get_mut(&1).expect("it is there");
+            let ended = slot.ended.clone();
+            let (given, output) = stream(16);
+            slot.output = Some(given);
+            for event in events {
+                assert!(requests.deliver(event.clone(), b"x").is_ok());
+            }
+            requests.lose();
+            assert_eq!(ended.lock().expect("a lock").is_some(), is_whole);
+            let mut context = Context::from_waker(Waker::noop());
+            let bytes = Poll::Ready(Next::Bytes(Bytes::from_static(b"x")));
+            assert_eq!(output.poll_next(&mut context), bytes);
+            let end = if is_whole { Next::End } else { Next::Cut };
+            assert_eq!(output.poll_next(&mut context), Poll::Ready(end));
+        }
     }
 
     #[test]

@@ -137,6 +137,8 @@ fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 pub enum Event {
     /// Output of a request: where it lies in the bytes that were given, at least one.
     Output(u16, Range<usize>),
+    /// A request's output is complete (an empty STDOUT record).
+    OutputEnd(u16),
     /// What a request's program complains of.
     Complaint(u16, Range<usize>),
     /// A request is over.
@@ -218,6 +220,9 @@ impl Decoder {
                 (self.kind, self.id, self.content_left) = (kind, id, len);
                 self.padding_left = usize::from(padding);
                 at += HEADER_LEN;
+                if kind == STDOUT && len == 0 {
+                    return Ok((Some(Event::OutputEnd(id)), at));
+                }
                 continue;
             }
             let start = at + HEADER_LEN;

@@ -14,6 +14,7 @@ fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
 struct Said {
     output: Vec<u8>,
     complaints: Vec<u8>,
+    output_ends: usize,
     ended: Vec<(u16, Ended)>,
     multiplexes: Vec<bool>,
 }
@@ -32,6 +33,7 @@ fn decode<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Result<Said, BadRec
                 Some(Event::Complaint(7, range)) => {
                     said.complaints.extend_from_slice(&bytes[range]);
                 }
+                Some(Event::OutputEnd(7)) => said.output_ends += 1,
                 Some(Event::End(id, ended)) => said.ended.push((id, ended)),
                 Some(Event::Multiplexes(does)) => said.multiplexes.push(does),
                 Some(other) => panic!("{other:?}"),
@@ -65,6 +67,7 @@ fn records_split_at_every_byte() {
     let whole = decode([&bytes[..]]).expect("good records");
     assert_eq!(whole.output.len(), 15 + 300);
     assert_eq!(whole.complaints, b"oh");
+    assert_eq!(whole.output_ends, 1);
     assert_eq!(whole.ended, [(7, Ended::Complete)]);
     assert_eq!(whole.multiplexes, [true]);
     for at in 0..bytes.len() {
