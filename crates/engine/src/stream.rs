@@ -58,6 +58,8 @@ struct State {
     len_max: usize,
     end: Option<Next>,
     trailers: Option<Box<Fields>>,
+    /// The names of trailers that the receiver does not want.
+    omitted_trailers: Box<[Box<str>]>,
     closed: bool,
     sender: Option<Waker>,
     receiver: Option<Waker>,
@@ -175,9 +177,22 @@ impl Receiver {
         lock(&self.0).trailers.is_some()
     }
 
+    /// Leaves the fields of these names out of those that follow the bytes.
+    pub fn omit_trailers<'n>(&self, names: impl Iterator<Item = &'n str>) {
+        lock(&self.0).omitted_trailers = names.map(Box::from).collect();
+    }
+
     /// Takes the fields that followed the bytes: known once their [end](Next::End) has come.
     pub fn take_trailers(&self) -> Option<Box<Fields>> {
-        lock(&self.0).trailers.take()
+        let mut state = lock(&self.0);
+        let trailers = state.trailers.take()?;
+        let omitted = &state.omitted_trailers;
+        if omitted.is_empty() {
+            return Some(trailers);
+        }
+        let is_kept = |name: &str| !omitted.iter().any(|it| it.eq_ignore_ascii_case(name));
+        let kept: Fields = trailers.iter().filter(|(name, _)| is_kept(name)).collect();
+        (!kept.is_empty()).then(|| Box::new(kept))
     }
 
     /// Waits for what is next.

@@ -129,6 +129,12 @@ impl<'a> SiteFields<'a> {
         lines.into_iter()
     }
 
+    /// The names that a response has from the rules alone, or not at all: its trailers of these names are left out.
+    pub fn omitted_trailers(&self) -> impl Iterator<Item = &'a str> {
+        let set = self.set.iter().map(|(name, _)| *name);
+        self.removed.iter().copied().chain(set)
+    }
+
     /// Whether the lifetime that clients are given is another than the response's own.
     pub fn change_lifetime(&self) -> bool {
         !self.keeps("Cache-Control", b"") || !self.keeps("Expires", b"")
@@ -216,6 +222,28 @@ mod tests {
         let once = apply(vec!["own".into()]);
         assert_eq!(apply(once.clone()), once, "{kinds:?} again");
         once
+    }
+
+    #[test]
+    fn removed_and_replaced_fields_are_no_trailers() {
+        for (kinds, is_omitted) in [
+            (&[][..], false),
+            (&["append"], false),
+            (&["default"], false),
+            (&["append", "default"], false),
+            (&["set"], true),
+            (&["remove"], true),
+            (&["remove", "append"], true),
+            (&["set", "append"], true),
+            (&["set", "remove"], true),
+            (&["append", "remove"], true),
+        ] {
+            let mut site = config::site_for_folder("/".into());
+            site.headers = kinds.iter().map(|kind| rule(kind, "X", kind)).collect();
+            let (fields, _) = SiteFields::of_file(&site, &HeaderPatterns::new(&site), b"/");
+            let is_x = |name: &str| name.eq_ignore_ascii_case("X");
+            assert_eq!(fields.omitted_trailers().any(is_x), is_omitted, "{kinds:?}");
+        }
     }
 
     #[test]

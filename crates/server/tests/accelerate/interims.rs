@@ -77,6 +77,29 @@ fn fields_behind_a_response_are_passed_on_but_for_those_of_heads() {
     assert_eq!((asked.field("te"), asked.field("connection")), (None, None));
 }
 
+#[test]
+fn header_rules_take_trailers_out() {
+    let origin = Origin::saying(|_| {
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\
+         X-Rem: 1\r\nX-SET: 2\r\nX-App: 3\r\nX-Def: 4\r\nx-rem: 5\r\nX-Sum: 6\r\n\r\n"
+            .into()
+    });
+    let rules = "[[site.header]]\nset = { X-Set = \"own\" }\nappend = { X-App = \"own\" }\n\
+                 default = { X-Def = \"own\" }\nremove = \"X-Rem\"\n\
+                 [[site.header]]\npattern = \"/none\"\nremove = [\"X-App\", \"X-Def\", \"X-Sum\"]\n";
+    let front = Front::routing(origin, rules);
+    for (path, trailers) in [("/", "X-App: 3\r\nX-Def: 4\r\nX-Sum: 6\r\n"), ("/none", "")] {
+        let mut client = front.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        while !client.received.ends_with(b"\r\n\r\n") || !has(&client.received, "\r\n0\r\n") {
+            assert!(client.more());
+        }
+        let end = format!("\r\n0\r\n{trailers}\r\n");
+        let received = client.received.escape_ascii().to_string();
+        assert!(client.received.ends_with(end.as_bytes()), "{received}");
+    }
+}
+
 /// What is stored has no trailers, and so announces none (RFC 9110 §6.6.2).
 #[test]
 fn a_stored_response_announces_no_trailers() {

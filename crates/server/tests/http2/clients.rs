@@ -79,6 +79,7 @@ fn curl_sends_bodies_to_programs_and_origins() {
     let trailers = curl(&["-i", &place.url("/origin/trailers")]);
     assert!(trailers.contains("\n\nabc"), "{trailers}");
     assert!(trailers.ends_with("x-sum: 7\n"), "{trailers}");
+    assert!(!trailers.contains("x-rem"), "{trailers}");
 }
 
 #[test]

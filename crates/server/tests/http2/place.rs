@@ -48,7 +48,7 @@ impl Place {
         let origin = Origin::saying(|asked| {
             let body = format!("{} {}", asked.body.len(), asked.trailers.trim());
             match asked.target.as_str() {
-                "/origin/trailers" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n"
+                "/origin/trailers" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\nX-Rem: 8\r\n\r\n"
                     .to_owned(),
                 _ => format!(
                     "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
@@ -60,7 +60,8 @@ impl Place {
             "[server]\nworkers = 1\nadmin = \"admin.sock\"\n[log]\naccess = \"access\"\nformat = \"combined\"\n\
              [limits]\n{limits}\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"site\"\n\
              [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"{dir}/cgi\"\n\
-             [[site.route]]\npattern = \"/origin/**\"\norigin = \"{}\"\n",
+             [[site.route]]\npattern = \"/origin/**\"\norigin = \"{}\"\n\
+             [[site.header]]\npattern = \"/origin/trailers\"\nremove = \"x-rem\"\n",
             origin.url()
         );
         let server = Server::run(PROGRAM, &folder, &config);

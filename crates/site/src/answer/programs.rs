@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_engine::growing::Reader;
+use lowroad_engine::stream::Receiver;
 use lowroad_handler::{Content, Failure, Fields, Upgrade};
 use lowroad_http::conditional::{self, Precondition, Validators};
 use lowroad_http::h1::{BodyLen, upgrade_asked};
@@ -30,6 +31,8 @@ struct Head<'a> {
     status: Status,
     fields: &'a Fields,
     body: BodyLen,
+    /// The body, if trailers may follow it.
+    stream: Option<&'a Receiver>,
 }
 
 impl Responder<'_, '_> {
@@ -46,6 +49,10 @@ impl Responder<'_, '_> {
             status,
             fields: &reply.response.fields,
             body: reply.len(),
+            stream: match &reply.response.content {
+                Content::Stream { stream, .. } => Some(stream),
+                _ => None,
+            },
         };
         if self.head(at, route, &head) {
             self.body(reply);
@@ -165,6 +172,9 @@ impl Responder<'_, '_> {
             }
             for (name, value) in rules.added(|name| head.fields.values(name).next().is_some()) {
                 out.field(name, value.as_bytes());
+            }
+            if let Some(stream) = head.stream {
+                stream.omit_trailers(rules.omitted_trailers());
             }
         }
         // The level below keeps for a while what says nothing, since it is told when files change. Of
