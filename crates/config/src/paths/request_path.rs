@@ -2,7 +2,9 @@
 //! everyone. So a path that has some is matched in two forms: with the slashes decoded, and with them kept as `%2F` within
 //! their segment.
 
-use super::{CAPTURES_MAX, Captured, Paths};
+use std::ops::Range;
+
+use super::{CAPTURES_MAX, Captured, Captures, Paths};
 
 /// A valid path as the client sent it and as it is matched.
 #[derive(Clone, Copy, Debug)]
@@ -34,13 +36,13 @@ impl<'p> RequestPath<'p> {
             return Some(ranges.map(|range| self.raw.get(range).unwrap_or_default()));
         }
         let kept = PathForm::new(self.raw, EncodedSlash::Kept);
-        if let Some(captured) = kept.capture(paths, self.raw) {
+        if let Some(captured) = kept.capture(paths) {
             return Some(captured);
         }
         // Without encoded slashes both forms are one.
         match kept.bytes == self.decoded {
             true => None,
-            false => PathForm::new(self.raw, EncodedSlash::Decoded).capture(paths, self.raw),
+            false => PathForm::new(self.raw, EncodedSlash::Decoded).capture(paths),
         }
     }
 }
@@ -70,17 +72,33 @@ enum EncodedSlash {
 }
 
 /// A decoded path, and where its bytes come from.
-struct PathForm {
+struct PathForm<'p> {
+    raw: &'p [u8],
+    encoded_slash: EncodedSlash,
     bytes: Vec<u8>,
     /// For each byte, and for the end: the position in the path as it was sent.
     raw_starts: Vec<usize>,
+    /// Slashes of the sent path were merged.
+    is_merged: bool,
 }
 
-impl PathForm {
-    fn new(raw: &[u8], encoded_slash: EncodedSlash) -> PathForm {
+impl<'p> PathForm<'p> {
+    fn new(raw: &'p [u8], encoded_slash: EncodedSlash) -> PathForm<'p> {
+        PathForm::restoring(raw, encoded_slash, &[])
+    }
+
+    /// The form in which the slashes at these positions of the sent path are not merged.
+    fn restoring(
+        raw: &'p [u8],
+        encoded_slash: EncodedSlash,
+        restored: &[Range<usize>],
+    ) -> PathForm<'p> {
         let mut form = PathForm {
+            raw,
+            encoded_slash,
             bytes: Vec::with_capacity(raw.len()),
             raw_starts: Vec::with_capacity(raw.len() + 1),
+            is_merged: false,
         };
         let mut at = 0;
         while let Some(byte) = raw.get(at) {
@@ -93,8 +111,10 @@ impl PathForm {
                 (Some(b'/'), EncodedSlash::Kept) => b"%2F",
                 _ => &single,
             };
-            let is_merged = text == b"/" && form.bytes.last() == Some(&b'/');
-            if !is_merged {
+            let follows_slash = text == b"/" && form.bytes.last() == Some(&b'/');
+            if follows_slash && !restored.iter().any(|range| range.contains(&at)) {
+                form.is_merged = true;
+            } else {
                 form.raw_starts.extend(text.iter().map(|_| at));
                 form.bytes.extend_from_slice(text);
             }
@@ -104,18 +124,89 @@ impl PathForm {
         form
     }
 
-    fn capture<'p>(&self, paths: &Paths, raw: &'p [u8]) -> Option<Captured<'p>> {
+    fn capture(&self, paths: &Paths) -> Option<Captured<'p>> {
         let ranges = paths.capture(&self.bytes)?;
-        let start_of = |at: usize| self.raw_starts.get(at).copied().unwrap_or(raw.len());
-        let mut captured = [&[][..]; CAPTURES_MAX];
-        for (slice, range) in captured.iter_mut().zip(ranges) {
-            if !range.is_empty() {
-                *slice = raw
-                    .get(start_of(range.start)..start_of(range.end))
-                    .unwrap_or_default();
+        let raw = self.raw;
+        let mut spans = self.spans(&ranges);
+        if self.is_merged {
+            spans = self.widen(paths, ranges, spans);
+        }
+        Some(spans.map(|span| raw.get(span).unwrap_or_default()))
+    }
+
+    /// Merged slashes beside a capture belong to it if it can match them: a pattern decides on the merged path, and a
+    /// capture carries all that was sent. Only the borders of captures are tried, so the cost is bounded.
+    fn widen(&self, paths: &Paths, mut ranges: Captures, mut spans: Captures) -> Captures {
+        let (mut longest, mut restored) = (None, Vec::new());
+        for border in 0..2 * CAPTURES_MAX {
+            let range = &ranges[border / 2];
+            if *range == (0..0) {
+                continue; // no such group, or not part of the match
+            }
+            // The slash behind a capture is that of the next literal; merged ones follow it.
+            let at = match border % 2 {
+                0 => range.start,
+                _ => range.end + 1,
+            };
+            let form = longest.as_ref().unwrap_or(self);
+            let Some(run) = form.merged_before(at) else {
+                continue;
+            };
+            restored.push(run);
+            let longer = PathForm::restoring(form.raw, form.encoded_slash, &restored);
+            let found = paths.capture(&longer.bytes);
+            let found = found.map(|found| (longer.spans(&found), found));
+            match found.filter(|(wider, _)| gain_slashes(form.raw, &spans, wider)) {
+                Some(found) => ((spans, ranges), longest) = (found, Some(longer)),
+                None => drop(restored.pop()),
             }
         }
-        Some(captured)
+        spans
+    }
+
+    /// Where in the sent path the slashes are that were merged before a byte.
+    fn merged_before(&self, at: usize) -> Option<Range<usize>> {
+        let before = *self.raw_starts.get(at.checked_sub(1)?)?;
+        let end = before + raw_len(self.raw, before);
+        let start = *self.raw_starts.get(at)?;
+        (end < start).then_some(end..start)
+    }
+
+    /// The same ranges of the sent path.
+    fn spans(&self, ranges: &Captures) -> Captures {
+        let start_of = |at: usize| *self.raw_starts.get(at).unwrap_or(&self.raw.len());
+        ranges
+            .each_ref()
+            .map(|range| start_of(range.start)..start_of(range.end))
+    }
+}
+
+/// Whether the second spans of a path are the first, but for slashes beside those.
+fn gain_slashes(raw: &[u8], spans: &Captures, wider: &Captures) -> bool {
+    let are_slashes = |range: Range<usize>| {
+        let mut at = range.start;
+        while at < range.end && matches!(raw.get(at..).and_then(first_byte), Some(b'/')) {
+            at += raw_len(raw, at);
+        }
+        at == range.end
+    };
+    let mut pairs = spans.iter().zip(wider);
+    pairs.all(|(span, wider)| {
+        are_slashes(wider.start..span.start) && are_slashes(span.end..wider.end)
+    })
+}
+
+/// The first byte of a sent path, decoded.
+fn first_byte(raw: &[u8]) -> Option<u8> {
+    let escaped = raw.get(..3).and_then(unescape);
+    escaped.or(raw.first().copied())
+}
+
+/// How many bytes of a sent path the one at this position takes.
+fn raw_len(raw: &[u8], at: usize) -> usize {
+    match raw.get(at..at + 3).and_then(unescape) {
+        Some(_) => 3,
+        None => 1,
     }
 }
 

@@ -303,3 +303,82 @@ fn an_encoded_slash_is_first_within_its_segment() {
     assert_eq!(forms("/a%2fb//%63"), ["/a%2Fb/c"]);
     assert_eq!(forms("/a%5Cb\\/%2f/c"), ["/a\\b\\/%2F/c", "/a/b/c"]);
 }
+
+/// All paths of up to five units behind the first slash.
+fn short_paths() -> Vec<String> {
+    let (mut all, mut last) = (Vec::new(), vec!["/".to_string()]);
+    for _ in 0..6 {
+        all.extend(last.iter().cloned());
+        let longer = |path: &String| ["/", "a", "b", "%61"].map(|unit| format!("{path}{unit}"));
+        last = last.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+/// The positions of a path between its units.
+fn unit_borders(path: &str) -> impl Iterator<Item = usize> {
+    let is_border = |at: usize| {
+        let inside = |back: usize| at >= back && path.as_bytes()[at - back] == b'%';
+        !inside(1) && !inside(2)
+    };
+    (1..=path.len()).filter(move |at| is_border(*at))
+}
+
+/// What the wildcard behind `prefix` captures: all behind the shortest front of the path that `prefix` matches.
+fn raw_rest<'p>(prefix: &Pattern, path: &'p str) -> Option<&'p str> {
+    let matches = |at: &usize| prefix.matches(&decoded(&path.as_bytes()[..*at]));
+    let at = unit_borders(path).find(matches)?;
+    Some(&path[at..])
+}
+
+#[test]
+fn a_wildcard_at_the_end_captures_the_raw_rest() {
+    for text in [
+        "/", "/a", "/a/", "/a/b/", "/*/", "/*/b/", "/a*/", "/**/", "/**/b/", "/**b",
+    ] {
+        let prefix = Pattern::parse(text).expect("a pattern");
+        for path in short_paths() {
+            let pattern = Pattern::parse(&format!("{text}**")).expect("a pattern");
+            let target = leads(Paths::Pattern(pattern), "/x$1", path.as_bytes(), None);
+            let rest = raw_rest(&prefix, &path).map(|rest| format!("/x{rest}"));
+            assert_eq!(target, rest, "{text}** {path}");
+        }
+    }
+}
+
+#[test]
+fn a_wildcard_within_a_segment_captures_no_slash() {
+    for (pattern, expression) in [("/*", "^/([^/]*)$"), ("/a/*", "^/a/([^/]*)$")] {
+        for path in short_paths() {
+            let glob = Pattern::parse(pattern).expect("a pattern");
+            let merged = decoded(path.as_bytes());
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let expected = glob.matches(&merged).then(|| format!("/x{name}"));
+            for from in [Paths::Pattern(glob), regex(expression)] {
+                let target = leads(from, "/x$1", path.as_bytes(), None);
+                assert_eq!(target, expected, "{pattern} {path}");
+            }
+        }
+    }
+}
+
+#[test]
+fn groups_capture_the_slashes_that_they_match() {
+    for (from, path, expected) in [
+        (r"^/red/(.*)$", "/red//a", "/x[/a][]"),
+        (r"^/red/(.*)$", "//red///a//", "/x[//a//][]"),
+        (r"^/red/(.*)$", "/red//", "/x[/][]"),
+        (r"^/red(/.*)$", "/red//a", "/x[//a][]"),
+        (r"^/red/([^/]+)/(.*)$", "/red//a//b", "/x[a][/b]"),
+        (r"^/red/(.*)/([^/]*)$", "/red/a//b", "/x[a/][b]"),
+        (r"^/red/(.*/)([^/]*)$", "/red//a//b", "/x[/a//][b]"),
+        (r"^/red/((.*)/)b$", "/red//a//b", "/x[/a//][/a/]"),
+        (r"^/red/([^/]*)(.*)$", "/red//a", "/x[a][]"),
+        (r"^/red/(b)?(.*)$", "/red//a", "/x[][/a]"),
+        (r"^/red/(.*)$", "/red/%2F/a", "/x[%2F/a][]"),
+        (r"^/red/a/(.*)$", "/red%2Fa%2F%2Fb", "/x[%2Fb][]"),
+    ] {
+        let target = leads(regex(from), "/x[$1][$2]", path.as_bytes(), None);
+        assert_eq!(target.as_deref(), Some(expected), "{from} {path}");
+    }
+}

@@ -239,8 +239,9 @@ fn redirects_capture_too() {
         (
             "/2024/05//evil.example",
             308,
-            "/archive/evil.example?year=2024&month=05",
+            "/archive//evil.example?year=2024&month=05",
         ),
+        ("/moved//x?y", 301, "https://a.example//x?y"),
         ("/moved/x?y", 301, "https://a.example/x?y"),
         ("/moved/x", 301, "https://a.example/x"),
     ] {
