@@ -2,7 +2,8 @@
 //! is stored or published.
 //!
 //! Where it is in doubt, a pattern takes in more rather than less: a response purged for nothing
-//! costs a fetch, one that is forgotten is a stale answer. So percent escapes are compared decoded,
+//! costs a fetch, one that is forgotten is a stale answer. So targets are compared with percent escapes decoded and the
+//! slashes of the path merged, as many origins read them, although each form is stored for itself;
 //! and a Host that says no port stands for both the default one and the one that was asked.
 
 use alloc::vec::Vec;
@@ -26,7 +27,7 @@ pub enum Pattern {
         host: Vec<u8>,
         /// The port.
         port: u16,
-        /// Path and query, percent escapes decoded.
+        /// Path and query, as [`decode_target`] gives them.
         target: Vec<u8>,
         /// What begins with `target` is meant as well.
         is_prefix: bool,
@@ -141,7 +142,7 @@ impl Pattern {
         Ok(Pattern::Url {
             host,
             port: port.unwrap_or(PORT_DEFAULT),
-            target: decode_escapes(target),
+            target: decode_target(target),
             is_prefix,
         })
     }
@@ -158,7 +159,7 @@ impl Pattern {
                 target,
                 is_prefix,
             } => {
-                let asked = decode_escapes(asked);
+                let asked = decode_target(asked);
                 let same_target = asked == *target || (*is_prefix && asked.starts_with(target));
                 same_target && is_authority(asked_host, at_port, host, *port)
             }
@@ -209,11 +210,22 @@ fn read_target(target: &str) -> Result<(Vec<u8>, bool), PatternError> {
         Some(prefix) => (prefix, true),
         None => (target, false),
     };
-    let mut decoded = decode_escapes(target.as_bytes());
-    if !decoded.starts_with(b"/") {
-        decoded.insert(0, b'/');
-    }
-    Ok((decoded, is_prefix))
+    let target = match target.starts_with('/') {
+        true => decode_target(target.as_bytes()),
+        false => decode_target(&[b"/", target.as_bytes()].concat()),
+    };
+    Ok((target, is_prefix))
+}
+
+/// A target in the form in which purges compare it: percent escapes decoded, and the slashes of the path merged. Those of
+/// the query are no separators.
+pub fn decode_target(target: &[u8]) -> Vec<u8> {
+    let path_len = target.iter().position(|byte| *byte == b'?');
+    let (path, query) = target.split_at(path_len.unwrap_or(target.len()));
+    let mut decoded = decode_escapes(path);
+    decoded.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
+    decoded.extend(decode_escapes(query));
+    decoded
 }
 
 /// Each `%XX` as the byte that it means; what is no escape stays.
@@ -276,6 +288,35 @@ mod tests {
         assert!(matches("http://a/x*", "a", 80, "/xyz?q"));
         assert!(!matches("http://a/x*", "a", 80, "/y"));
         assert!(matches("http://a/*", "a", 80, "/"));
+    }
+
+    #[test]
+    fn paths_are_compared_with_slashes_merged() {
+        let forms = [
+            "/x/p/q",
+            "/x//p/q",
+            "//x/p//q",
+            "/x/p%2Fq",
+            "/x/%2fp/q",
+            "/%78/p/q",
+        ];
+        for written in forms {
+            for asked in forms {
+                let exact = alloc::format!("http://a{written}");
+                assert!(matches(&exact, "a", 80, asked), "{exact} {asked}");
+            }
+        }
+        for prefix in ["/x/p/*", "/x//p/*", "/x/p//*", "/x%2Fp/*"] {
+            let prefix = alloc::format!("http://a{prefix}");
+            for asked in forms {
+                assert!(matches(&prefix, "a", 80, asked), "{prefix} {asked}");
+            }
+            for asked in ["/x/p", "/x//p", "/x/pq", "/p/x/p/q"] {
+                assert!(!matches(&prefix, "a", 80, asked), "{prefix} {asked}");
+            }
+        }
+        assert!(!matches("http://a/x?u=http://b", "a", 80, "/x?u=http:/b"));
+        assert!(matches("http://a//x?u=http://b", "a", 80, "/x?u=http://b"));
     }
 
     #[test]

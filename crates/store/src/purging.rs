@@ -14,7 +14,7 @@ use std::sync::atomic::{
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lowroad_cache::bans::Bans;
-use lowroad_cache::pattern::{Pattern, decode_escapes};
+use lowroad_cache::pattern::{Pattern, decode_target};
 use lowroad_http::host;
 use lowroad_log::Logger;
 
@@ -248,7 +248,7 @@ impl Purging {
         let mut out = [0; 256];
         let host = host::normalize(authority, &mut out);
         let port = host.and_then(|_| host::port(authority));
-        let decoded = decode_escapes(target);
+        let decoded = decode_target(target);
         let mut names = vec![self.url(host, port, &decoded), self.host(host)];
         let prefixes = prefix_lengths.range(..=decoded.len());
         names.extend(prefixes.map(|&len| self.prefix(host, port, &decoded[..len])));

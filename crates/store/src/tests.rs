@@ -116,6 +116,25 @@ fn a_purge_takes_what_it_means_and_what_is_being_made() {
     assert!(store_one(&store, store.purges(0), gone) && there(gone));
 }
 
+/// Each form of a path is stored for itself, since origins may tell them apart; a purge takes all of them.
+#[test]
+fn a_purge_takes_a_path_in_all_forms_of_its_slashes() {
+    let store = SharedStore::new(1 << 20).expect("memory");
+    let forms = ["/x/p/q", "/x//p/q", "//x/p///q", "/x/p%2Fq", "/x/%2Fp/q"];
+    let other = "/x/pq";
+    let keys = forms.map(|target| key_of("a", target));
+    for what in ["a/x/p/*", "a/x//p/*", "a/x/p/q", "a//x/p%2fq", "a//x*"] {
+        for key in keys.iter().chain([&key_of("a", other)]) {
+            assert!(store_one(&store, store.purges(0), key), "{what}");
+        }
+        let is_there = |key: &[u8]| store.find_kept(store.hash(key), key).is_some();
+        assert!(keys.iter().all(|key| is_there(key)), "{what}");
+        purge(&store, what, Kind::Hard);
+        assert!(!keys.iter().any(|key| is_there(key)), "{what}");
+        assert_eq!(is_there(&key_of("a", other)), what != "a//x*", "{what}");
+    }
+}
+
 #[test]
 fn a_purge_takes_by_url_host_tag_and_group() {
     let store = SharedStore::new(1 << 20).expect("memory");
