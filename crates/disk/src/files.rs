@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
+use rustix::io::Errno;
 
 const LOCK_NAME: &str = "lock";
 /// A name that leads elsewhere is none of ours: the folder may be another user's than who opens it, who may be root.
@@ -132,6 +133,37 @@ impl Folder {
             _lock: lock,
         })
     }
+
+    /// Whether the system would let a folder be taken. Makes nothing, and does not look whether another process has it.
+    ///
+    /// # Errors
+    /// The system would refuse.
+    pub fn check(path: &Path) -> Result<(), FolderError> {
+        check_access(path).map_err(|error| FolderError::System(path.to_owned(), error))
+    }
+}
+
+fn check_access(path: &Path) -> io::Result<()> {
+    let access = |path: &Path, how| Ok(accessat(CWD, path, how, AtFlags::EACCESS)?);
+    for existing in path.ancestors() {
+        let existing = match existing.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => existing,
+        };
+        match existing.metadata() {
+            // It would be made.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+            Ok(found) if !found.is_dir() => return Err(Errno::NOTDIR.into()),
+            Ok(_) => access(existing, Access::WRITE_OK | Access::EXEC_OK)?,
+        }
+        let lock = path.join(LOCK_NAME);
+        return match existing == path && lock.symlink_metadata().is_ok() {
+            true => access(&lock, Access::READ_OK | Access::WRITE_OK),
+            false => Ok(()),
+        };
+    }
+    Ok(())
 }
 
 /// Others have no business with what clients were told.

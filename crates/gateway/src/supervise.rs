@@ -7,6 +7,7 @@
 mod left;
 mod life;
 mod output;
+mod program;
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -41,6 +42,22 @@ pub struct Application {
     pub user: Option<(u32, u32)>,
     /// How long it may take to end once it was told to.
     pub stop_timeout: Duration,
+}
+
+/// Whether an application could be started with the rights of this process. Starts nothing.
+///
+/// # Errors
+/// What its start would log.
+pub fn check(application: &Application) -> Result<(), String> {
+    program::find(application).map_err(|error| start_failure(&application.command[0], &error))
+}
+
+fn start_failure(program: &str, error: &io::Error) -> String {
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied => "; may the server's user run it?",
+        _ => "",
+    };
+    format!("{program} can't be started: {error}{hint}")
 }
 
 /// An application that is kept alive. Dropped, it is stopped, in order.
@@ -192,12 +209,9 @@ impl Supervising {
                 let name = &self.application.command[0];
                 let pause = self.life.failed(now);
                 self.begins.0.store(is_hopeless(&error), Relaxed);
-                let hint = match error.kind() {
-                    io::ErrorKind::PermissionDenied => "; may the server's user run it?",
-                    _ => "",
-                };
+                let failure = start_failure(name, &error);
                 (self.notice)(&format!(
-                    "{name} can't be started: {error}{hint}; tried again in {} ms",
+                    "{failure}; tried again in {} ms",
                     pause.as_millis()
                 ));
             }

@@ -28,6 +28,18 @@ pub struct Changed {
     gone: Vec<(Application, Supervisor)>,
 }
 
+/// Looks whether applications could be started: a warning for each that could not, without which a server goes on.
+///
+/// # Errors
+/// A server refuses to start with them.
+pub fn check(wanted: &[Application]) -> Result<Vec<String>, String> {
+    let failure = |application: &Application| {
+        let failed = supervise::check(&supervised(application)).err()?;
+        Some(format!("application {}: {failed}", application.name))
+    };
+    Ok(wanted.iter().filter_map(failure).collect())
+}
+
 impl Applications {
     /// Has these kept alive: those that are the same go on. What is no longer wanted goes on until the result is dropped,
     /// unless another is to listen where it does: then it has ended before that begins. Blocks meanwhile.
@@ -129,14 +141,17 @@ fn is_in_the_way(old: &Application, new: &Application) -> bool {
 fn start(application: &Application, logger: &Logger) -> std::io::Result<Supervisor> {
     let (logger, name) = (logger.clone(), application.name.clone());
     let notice: Notice = Arc::new(move |line| logger.info(format_args!("{name}: {line}")));
-    let application = supervise::Application {
+    Supervisor::start(supervised(application), notice)
+}
+
+fn supervised(application: &Application) -> supervise::Application {
+    supervise::Application {
         command: application.command.clone(),
         folder: application.folder.clone(),
         env: application.env.clone(),
         user: None,
         stop_timeout: Duration::from_millis(application.stop_timeout_ms),
-    };
-    Supervisor::start(application, notice)
+    }
 }
 
 fn accepts(url: &OriginUrl) -> bool {

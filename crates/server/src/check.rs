@@ -7,13 +7,15 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use lowroad_config::{Action, Config, LogTarget, ModuleCode, Prefix, Root, RouteTo};
+use lowroad_disk::{Folder, FolderError};
 use lowroad_handler::spool;
 use lowroad_privileges::account;
 use lowroad_privileges::helper;
-use lowroad_routes::{modules, scripts};
+use lowroad_routes::{applications, modules, scripts};
 use nix::unistd::{Group, User};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
+use crate::endpoint::Endpoint;
 use crate::{cli, say};
 
 /// The result of a check of a configuration with which `run` would start.
@@ -44,6 +46,8 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
         log_files(&config).partition(|path| helper::is_roots(path));
     logs(&as_root, &mut problems);
     variables(&config, &mut problems);
+    admin_socket(&config, &mut warnings);
+    disk_cache(&config, &mut warnings);
     // A server opens certificates and keys before it gives up root.
     let (refused, doubts) = lowroad_tls_listener::check(&config);
     warnings.extend(doubts);
@@ -62,6 +66,11 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
     problems.extend(spool::check_folder(&config.buffering).err());
     logs(&as_user, &mut problems);
     roots(&config, &mut problems);
+    reach_disk_cache(&config, &mut warnings);
+    match applications::check(&config.applications) {
+        Ok(failures) => warnings.extend(failures),
+        Err(refusal) => problems.push(refusal),
+    }
     libraries(&config, &mut problems);
     problems.extend(modules::check(&config).err());
     let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -199,6 +208,39 @@ fn ticket_keys(config: &Config, problems: &mut Vec<String>) {
     if let Err(error) = able.and_then(|()| lowroad_tls_listener::check_ticket_keys(path)) {
         problems.push(format!("ticket_keys: {}: {error}", path.display()));
     }
+}
+
+/// The admin socket, which a server opens before it gives up root, and runs without. The default place depends on how a
+/// server is started.
+fn admin_socket(config: &Config, warnings: &mut Vec<String>) {
+    let path = config.server.admin.as_deref();
+    warnings.extend(path.and_then(|path| Endpoint::check(path).err()));
+}
+
+/// The folder of the store on the disk, which a server takes before it gives up root, and goes on without. One that is in
+/// use may be a running server's.
+fn disk_cache(config: &Config, warnings: &mut Vec<String>) {
+    let path = config.server.disk_cache.as_deref();
+    let failure = path.and_then(|path| Folder::check(path).err());
+    warnings.extend(failure.map(|error| without_disk_cache(&error)));
+}
+
+/// The user of the server opens files in that folder, and so must get to it.
+fn reach_disk_cache(config: &Config, warnings: &mut Vec<String>) {
+    let Some(path) = &config.server.disk_cache else {
+        return;
+    };
+    let found = path.symlink_metadata();
+    let denied = found
+        .err()
+        .filter(|it| it.kind() == io::ErrorKind::PermissionDenied);
+    let warning = denied.map(|error| without_disk_cache(&FolderError::System(path.clone(), error)));
+    // Without a change of the user it has been told already.
+    warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
+}
+
+fn without_disk_cache(why: &FolderError) -> String {
+    format!("goes on without disk_cache: {why}")
 }
 
 /// The files that origins are spoken to with over TLS. Those of root alone are opened by its helper.

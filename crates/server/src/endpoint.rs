@@ -1,7 +1,8 @@
 //! The server's end of the admin socket: a Unix socket that only its user (and root) may open; one question a connection,
 //! answered as text. Who asks is `admin`.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
@@ -12,7 +13,8 @@ use lowroad_engine::background;
 use lowroad_response_cache::purge::{self, Meant, Purged};
 use lowroad_site::explain;
 use lowroad_site::explain::View;
-use rustix::fs::Mode;
+use rustix::fs::{Access, AtFlags, CWD, Mode, accessat};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
@@ -46,16 +48,18 @@ impl Endpoint {
             || own_folder().join(format!("{}.sock", std::process::id())),
             Path::to_path_buf,
         );
-        Endpoint::open_at(&path).map_err(|error| {
-            format!(
-                "no admin socket, so status, explain, purge, reload and stop don't reach this server: {}: {error}; \
-                 set server.admin to a path in a folder that can be written (in a container, a tmpfs or a volume)",
-                path.display()
-            )
-        })
+        Endpoint::open_at(&path).map_err(|error| no_socket(&path, &error))
     }
 
-    fn open_at(path: &Path) -> std::io::Result<Endpoint> {
+    /// Whether the socket at `path` could be opened. Makes nothing; a socket that is there may be a running server's.
+    ///
+    /// # Errors
+    /// The warning with which a server would run without.
+    pub fn check(path: &Path) -> Result<(), String> {
+        check_place(path).map_err(|error| no_socket(path, &error))
+    }
+
+    fn open_at(path: &Path) -> io::Result<Endpoint> {
         let path = path.to_path_buf();
         let own = own_folder();
         if path.parent() == Some(&own) {
@@ -71,7 +75,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// When there is no thread or descriptor for it.
-    pub fn serve(&self, running: Arc<Mutex<Running>>, news: Sender<News>) -> std::io::Result<()> {
+    pub fn serve(&self, running: Arc<Mutex<Running>>, news: Sender<News>) -> io::Result<()> {
         let listener = self.listener.try_clone()?;
         background::start("admin", move || {
             for stream in listener.incoming() {
@@ -86,9 +90,36 @@ impl Endpoint {
     }
 }
 
+fn no_socket(path: &Path, error: &io::Error) -> String {
+    format!(
+        "no admin socket, so status, explain, purge, reload and stop don't reach this server: {}: {error}; \
+         set server.admin to a path in a folder that can be written (in a container, a tmpfs or a volume)",
+        path.display()
+    )
+}
+
+fn check_place(path: &Path) -> io::Result<()> {
+    SocketAddrUnix::new(path)?;
+    match path.symlink_metadata() {
+        Ok(found) if !found.file_type().is_socket() => return Err(Errno::ADDRINUSE.into()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(_) | Err(_) => {}
+    }
+    let folder = path.parent().unwrap_or(path);
+    if folder == own_folder() && !folder.exists() {
+        return Ok(()); // a server makes it
+    }
+    let folder = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    let how = Access::WRITE_OK | Access::EXEC_OK;
+    Ok(accessat(CWD, folder, how, AtFlags::EACCESS)?)
+}
+
 /// Binds a socket that only its owner may connect to. Its name has that mode from the start: a chmod behind it would leave a
 /// moment for others, and could be led to another file by a link.
-fn bind_for_owner(path: &Path) -> std::io::Result<UnixListener> {
+fn bind_for_owner(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // bind gives the name the mode of the socket (net/unix/af_unix.c, unix_bind_bsd).
@@ -105,11 +136,7 @@ impl Drop for Endpoint {
     }
 }
 
-fn answer(
-    mut stream: UnixStream,
-    running: &Mutex<Running>,
-    news: &Sender<News>,
-) -> std::io::Result<()> {
+fn answer(mut stream: UnixStream, running: &Mutex<Running>, news: &Sender<News>) -> io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut lines = BufReader::new(stream.try_clone()?.take(QUESTION_LEN_MAX)).lines();
@@ -158,7 +185,7 @@ fn reload(news: &Sender<News>) -> String {
 }
 
 /// Tells this process to end as SIGTERM does. The connection closes when it has.
-fn stop(mut stream: UnixStream) -> std::io::Result<()> {
+fn stop(mut stream: UnixStream) -> io::Result<()> {
     let text = format!("{DONE}\n{}\n", std::process::id());
     stream.write_all(text.as_bytes())?;
     // Open until the process is gone: that is what whoever asked waits for.

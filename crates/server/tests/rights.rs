@@ -4,7 +4,7 @@
 use std::fs::{self, Permissions};
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lowroad_testkit::{Client, Folder, Response, Server, skip, wait_until};
@@ -526,6 +526,48 @@ fn check_tests_as_the_configured_user() {
         code == 1 && said.contains("www can't be served: Permission denied"),
         "{code} {said}"
     );
+}
+
+/// The store on the disk and applications are used by the user that the server becomes.
+#[test]
+fn check_warns_of_what_the_configured_user_goes_on_without() {
+    if !can_run("check_warns_of_what_the_configured_user_goes_on_without") {
+        return;
+    }
+    let mode = |path: &Path, mode| {
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
+    };
+    let folder = Folder::new();
+    mode(folder.path(), 0o755);
+    let program = folder.file("program", "#!/bin/sh\n");
+    mode(&program, 0o700);
+    fs::create_dir(folder.path().join("secret")).expect("a folder");
+    mode(&folder.path().join("secret"), 0o700);
+    let at = folder.path().display();
+    let site = format!("[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{at}\"\n");
+    for (config, wanted) in [
+        (
+            format!("[server]\nuser = \"nobody\"\ndisk_cache = \"{at}/secret/cache\"\n{site}"),
+            "secret/cache can't be opened: Permission denied",
+        ),
+        (
+            format!(
+                "[server]\nuser = \"nobody\"\n{site}\
+                 [[application]]\nname = \"app\"\ncommand = [\"{at}/program\"]\n"
+            ),
+            "program can't be started: Permission denied (os error 13); may the server's user run it?",
+        ),
+    ] {
+        let file = folder.file("lowroad.toml", &config);
+        let mut command = Command::new(PROGRAM);
+        let output = command.args(["check", "-c"]).arg(file).output();
+        let output = output.expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains(wanted), "{said}");
+        let server = Server::run(PROGRAM, &folder, &config);
+        server.wait_for_error_line(wanted);
+    }
 }
 
 /// The keys of tickets are read and written, so a link of the user's would make root write into any file.

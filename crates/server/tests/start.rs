@@ -410,6 +410,82 @@ fn other_things_that_are_wrong() {
     }
 }
 
+/// What `check` says of a configuration, with its exit code.
+fn check(file: &Path) -> (Option<i32>, String) {
+    let mut command = Command::new(PROGRAM);
+    let output = command.args(["check", "-c"]).arg(file).output();
+    let output = output.expect("the program");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
+#[test]
+fn check_warns_of_what_a_server_goes_on_without() {
+    let folder = site();
+    let file = folder.file("file", "no folder, and no program");
+    let root = folder.path().display();
+    let site = format!("[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{root}\"\n");
+    let admin = |path: &str| format!("[server]\nadmin = \"{path}\"\n{site}");
+    let disk_cache = |path: &str| format!("[server]\ndisk_cache = \"{path}\"\n{site}");
+    let application = |program: &str, more: &str| {
+        format!("{site}[[application]]\nname = \"app\"\ncommand = [\"{program}\"]\n{more}\n")
+    };
+    for (config, wanted) in [
+        (admin("missing/a"), "/missing/a: No such file"),
+        (admin("file/a"), "/file/a: Not a directory"),
+        (admin("file"), "/file: Address already in use"),
+        (admin(&"x".repeat(120)), "xx: File name too long"),
+        (
+            disk_cache("file"),
+            "goes on without disk_cache: the store in",
+        ),
+        (
+            disk_cache("file/a/b"),
+            "goes on without disk_cache: the store in",
+        ),
+        (
+            application("/missing/program", ""),
+            "/missing/program can't be started: No such file",
+        ),
+        (
+            application("no-such-program", "env = { PATH = \"/usr/bin:/bin\" }"),
+            "no-such-program can't be started: No such file",
+        ),
+        (
+            application(&file.display().to_string(), ""),
+            "/file can't be started: Permission denied",
+        ),
+        (
+            application("true", "folder = \"missing\""),
+            "true can't be started: No such file",
+        ),
+        (
+            application("true", "env = { PATH = \"/missing\" }"),
+            "true can't be started: No such file",
+        ),
+    ] {
+        let file = folder.file("lowroad.toml", &config);
+        let (code, said) = check(&file);
+        assert_eq!(code, Some(3), "{wanted}: {said}");
+        assert!(said.contains(wanted), "{wanted}: {said}");
+        let server = Server::run(PROGRAM, &folder, &config);
+        server.wait_for_error_line(wanted);
+    }
+    let names = || fs::read_dir(folder.path()).expect("a folder").count();
+    let before = names();
+    for config in [
+        admin("a"),
+        disk_cache("new/cache"),
+        application("true", ""),
+        application("./true", "folder = \"/bin\""),
+        application("true", "env = { PATH = \"/missing:/bin\" }"),
+    ] {
+        let file = folder.file("lowroad.toml", &config);
+        assert_eq!(check(&file), (Some(0), String::new()), "{config}");
+    }
+    assert_eq!(names(), before, "a check makes nothing");
+}
+
 #[test]
 fn several_addresses() {
     let folder = site();

@@ -9,13 +9,18 @@ use crate::lacks;
 #[derive(Default)]
 pub struct Applications;
 
+/// Refuses all.
+pub fn check(wanted: &[Application]) -> Result<Vec<String>, String> {
+    match wanted {
+        [] => Ok(Vec::new()),
+        [..] => lacks(Feature::Programs, "application"),
+    }
+}
+
 impl Applications {
     /// Refuses all.
     pub fn keep(&mut self, wanted: &[Application], _: &Logger) -> Result<Changed, String> {
-        match wanted {
-            [] => Ok(Changed),
-            [..] => lacks(Feature::Programs, "application"),
-        }
+        check(wanted).map(|_| Changed)
     }
 
     /// Nothing.

@@ -1,0 +1,56 @@
+//! Looks for the program of an application as execvp(3) does, without starting it.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+
+use super::Application;
+
+/// Where programs are looked for without `PATH`: glibc's default.
+const PATH_DEFAULT: &str = "/bin:/usr/bin";
+
+/// Looks for the program from the application's folder, in its `PATH`.
+///
+/// # Errors
+/// What the start would fail with.
+pub fn find(application: &Application) -> io::Result<()> {
+    let folder = application.folder.as_deref().unwrap_or(Path::new("."));
+    if !folder.metadata()?.is_dir() {
+        return Err(Errno::NOTDIR.into());
+    }
+    may_execute(folder)?;
+    let program = &application.command[0];
+    if program.contains('/') {
+        return check_file(&folder.join(program));
+    }
+    let mut failure = io::Error::from(Errno::NOENT);
+    for place in std::env::split_paths(&search_path(application)) {
+        match check_file(&folder.join(place).join(program)) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => failure = error,
+            Err(_) => {}
+        }
+    }
+    Err(failure)
+}
+
+fn search_path(application: &Application) -> OsString {
+    let own = application.env.iter().rfind(|(name, _)| name == "PATH");
+    let own = own.map(|(_, value)| value.into());
+    own.or_else(|| std::env::var_os("PATH"))
+        .unwrap_or_else(|| PATH_DEFAULT.into())
+}
+
+fn check_file(path: &Path) -> io::Result<()> {
+    match path.metadata()?.is_file() {
+        true => may_execute(path),
+        false => Err(Errno::ACCESS.into()),
+    }
+}
+
+fn may_execute(path: &Path) -> io::Result<()> {
+    Ok(accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS)?)
+}
