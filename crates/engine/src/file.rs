@@ -5,14 +5,15 @@
 //! back until the client has acknowledged all others and the promised bytes are found unchanged. If they may
 //! have changed, the connection is cut: the client sees a short answer, never a mixed one.
 //!
-//! A new name, other permissions or attributes change only the inode's time, so the transfer goes on. An append
-//! and a rewrite in place both change the modification time; digests of the promised bytes tell them apart,
-//! which are taken before the first of them is sent (`digests`). Those cost a copy and a hash, so they are taken
-//! only of files that changed lately.
+//! A new name, other permissions or attributes change only the inode's time, so the transfer goes on. A `touch`, an
+//! append and a rewrite in place all change the modification time. The kernel's reports tell a `touch` from the others
+//! (`write_watch`); digests of the promised bytes, taken before the first of them is sent, tell appends from rewrites
+//! (`digests`). Digests cost a copy and a hash, so they are taken only of files that changed lately.
 //!
 //! Of a file whose owner vouches that what lies in it never changes ([`OpenFile::is_immutable`]), nothing is held back.
 
 mod digests;
+mod write_watch;
 
 use std::fs::File;
 use std::io;
@@ -20,13 +21,15 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use self::digests::{BlockDigests, BlockRead, DIGESTED_LEN_MAX};
 pub use self::digests::{digest, digest_bytes};
+use self::write_watch::WriteWatch;
+pub use self::write_watch::{FileWatchCounters, counters as watch_counters};
 
 /// What is held back at the end of a range.
 pub const TAIL_LEN: u64 = 16 * 1024;
@@ -34,6 +37,8 @@ pub const TAIL_LEN: u64 = 16 * 1024;
 const QUANTUM_LEN: u64 = 4 << 20;
 /// What one read brings at most.
 const READ_LEN: u64 = 256 << 10;
+/// Files of at least this length are watched while they are sent: shorter ones are rarely under way for long.
+const WATCHED_LEN_MIN: u64 = 1 << 20;
 /// Digests are taken of files that changed within this time: logs, recordings, uploads.
 const LATELY_NS: i64 = 3600 * 1_000_000_000;
 
@@ -111,6 +116,8 @@ pub struct OpenFile {
     pub is_immutable: bool,
     /// Of its bytes, if it changed lately.
     digests: Option<BlockDigests>,
+    /// Begun with the first transfer; `None` if it can't be had.
+    write_watch: OnceLock<Option<Box<WriteWatch>>>,
 }
 
 impl OpenFile {
@@ -128,6 +135,7 @@ impl OpenFile {
             stamp,
             is_immutable: false,
             digests: has_digests.then(BlockDigests::default),
+            write_watch: OnceLock::new(),
         }
     }
 
@@ -138,6 +146,7 @@ impl OpenFile {
             stamp: stamp.unsettled(),
             is_immutable: false,
             digests: (stamp.len <= DIGESTED_LEN_MAX).then(BlockDigests::default),
+            write_watch: OnceLock::new(),
         }
     }
 
@@ -151,6 +160,7 @@ impl OpenFile {
             file,
             is_immutable: true,
             digests: None,
+            write_watch: OnceLock::new(),
         })
     }
 
@@ -160,8 +170,19 @@ impl OpenFile {
         self.is_immutable || self.stamp_now().is_some_and(is_same)
     }
 
-    /// Whether the stamp leaves no doubt about the promised bytes.
+    /// Watches the file from the first call on, if it is long: before the first of its bytes is sent.
+    fn watch_writes(&self) {
+        if self.stamp.len >= WATCHED_LEN_MIN {
+            let begin = || WriteWatch::begin(&self.file, self.stamp).map(Box::new);
+            self.write_watch.get_or_init(begin);
+        }
+    }
+
+    /// Whether the stamp, or the watch, leaves no doubt about the promised bytes.
     fn has_sure_content(&self) -> bool {
+        if let Some(Some(watch)) = self.write_watch.get() {
+            return watch.is_unwritten(&self.file);
+        }
         self.is_immutable
             || self.stamp_now().is_some_and(|now| {
                 let is_appended = !self.stamp.is_settled() && now.len >= self.stamp.len;
@@ -241,6 +262,7 @@ pub fn send(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
     if rest <= TAIL_LEN {
         return read_all(file, range);
     }
+    file.watch_writes();
     let Some(prepared) = file.prepare(&range) else {
         return FileSent::Changed;
     };
@@ -258,6 +280,9 @@ pub fn send(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
 
 /// Reads a start of `range`, which is not empty. Blocks on the disk: for helper threads.
 pub fn read(file: &OpenFile, range: Range<u64>) -> FileSent {
+    if !file.is_immutable {
+        file.watch_writes();
+    }
     if file.prepare(&range).is_none() {
         return FileSent::Changed;
     }
@@ -429,9 +454,10 @@ mod tests {
 
     /// Blocks with a digest are compared when they are sent, so a touch in the meantime cuts only before the others.
     #[test]
-    fn a_touched_file_is_sent_as_far_as_it_has_digests() {
+    fn a_touched_file_that_is_not_watched_is_sent_as_far_as_it_has_digests() {
         let block = 256 << 10;
         let (path, file) = open("touched", &vec![b'x'; 12 * block as usize]);
+        assert!(file.write_watch.set(None).is_ok());
         let all = FileSent::Read(vec![b'x'; block as usize]);
         assert_eq!(read(&file, 0..12 * block), all);
         let writer = File::options().write(true).open(&path).expect("open");
@@ -446,6 +472,38 @@ mod tests {
             read_all(&file, 4 * block - 10..4 * block + 10),
             FileSent::Changed
         );
+        std::fs::remove_file(path).expect("remove");
+    }
+
+    #[test]
+    fn a_watched_file_is_sent_until_it_is_written() {
+        let (path, file) = open("watched", &vec![b'x'; 2 << 20]);
+        let file = OpenFile {
+            digests: None,
+            ..file
+        };
+        let piece = || read(&file, 0..1000);
+        let all = FileSent::Read(vec![b'x'; 1000]);
+        assert_eq!(piece(), all);
+        if !matches!(file.write_watch.get(), Some(Some(_))) {
+            return lowroad_testkit::skip("a watched file", "its file system is not trusted");
+        }
+        let writer = File::options().write(true).open(&path).expect("open");
+        let now = std::time::SystemTime::now();
+        let touch = |time| {
+            let times = std::fs::FileTimes::new();
+            let times = times.set_modified(time).set_accessed(time);
+            writer.set_times(times).expect("touched");
+        };
+        for time in [now, std::time::SystemTime::UNIX_EPOCH, now] {
+            touch(time);
+            assert_eq!(piece(), all, "{time:?}");
+        }
+        // The modification time is kept, as copying programs do.
+        writer.write_all_at(b"x", 2000).expect("written");
+        touch(now);
+        assert_eq!(piece(), FileSent::Changed);
+        assert_eq!(piece(), FileSent::Changed, "for good");
         std::fs::remove_file(path).expect("remove");
     }
 

@@ -64,6 +64,13 @@ pub fn status(running: &Running) -> String {
         "folders_watched",
         &running.fetcher.loader().folders_watched().to_string(),
     );
+    let watches = lowroad_engine::file::watch_counters();
+    line(&mut out, "files_watched", &watches.watched.to_string());
+    line(
+        &mut out,
+        "file_watches_refused",
+        &watches.refused.to_string(),
+    );
     programs(running, &mut out);
     out
 }

@@ -1,0 +1,277 @@
+//! Tells whether a file was written since a transfer of it began, where its times leave that open: inotify(7) reports
+//! writes and changes of metadata as different events.
+//!
+//! A write is reported when it is over; while it lasts, only the modification time shows it. Hence a new modification
+//! time counts as a `touch` only if
+//!
+//! - a change of metadata was reported since the last look, which shared mappings and `io_submit` never cause,
+//! - no write was reported, at this look and at one [`SETTLE_TIME`] later,
+//! - no write is in progress. File systems hold the inode's lock for as long as one lasts, and so do they when they set
+//!   times: the looks wait for that lock ([`wait_for_writers`]).
+//!
+//! A call that sets the modification time alone (`touch -m`) is reported as a write, and counts as one.
+//!
+//! Nothing is read from the kernel before the stamp of a file has changed. From then on each look reads the events, as a
+//! write may share its time with the touch before it.
+
+mod inodes;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::SeekFrom;
+
+use self::inodes::{EventCounts, INODES};
+pub use self::inodes::{FileWatchCounters, counters};
+use super::Stamp;
+
+/// The time between the two looks that a touch takes. A write reports itself right after it has given back the lock.
+const SETTLE_TIME: Duration = Duration::from_millis(20);
+/// How often a file is looked at that is touched all the time, each time the transfer goes on.
+const LOOKS_MAX: usize = 3;
+
+/// The watch on the inode of an open file. Ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct WriteWatch {
+    id: i32,
+    progress: Mutex<WatchProgress>,
+}
+
+impl WriteWatch {
+    /// Begins to watch a file that was as `stamp` says when it was opened. `None` if it can't be watched, or has changed.
+    pub(super) fn begin(file: &File, stamp: Stamp) -> Option<WriteWatch> {
+        if !stamp.is_settled() || !reports_writes(file) {
+            return None;
+        }
+        let inodes = INODES.as_ref()?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let (id, events) = inodes.add(&path)?;
+        let watch = WriteWatch {
+            id,
+            progress: Mutex::new(WatchProgress::new(stamp, events)),
+        };
+        // What changed it before shows in the stamp.
+        let is_same = stamp_now(file).is_some_and(|now| now.has_content_of(&stamp));
+        is_same.then_some(watch)
+    }
+
+    /// Whether the file still has the bytes that it had at the beginning. Blocks while it is written.
+    pub(super) fn is_unwritten(&self, file: &File) -> bool {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        for number in 0..LOOKS_MAX {
+            let Some(before) = stamp_now(file) else {
+                return false;
+            };
+            if number == 0 && progress.needs_no_events(&before) {
+                return true;
+            }
+            wait_for_writers(file);
+            let events = INODES.as_ref().and_then(|inodes| inodes.events(self.id));
+            let (Some(events), Some(after)) = (events, stamp_now(file)) else {
+                return false;
+            };
+            match progress.advance(&FileLook {
+                before,
+                events,
+                after,
+            }) {
+                Verdict::Unwritten => return true,
+                Verdict::Touched => std::thread::sleep(SETTLE_TIME),
+                Verdict::Written => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Drop for WriteWatch {
+    fn drop(&mut self) {
+        if let Some(inodes) = INODES.as_ref() {
+            inodes.remove(self.id);
+        }
+    }
+}
+
+/// A look at a watched file: its stamp, then what was reported of it, then its stamp again.
+struct FileLook {
+    before: Stamp,
+    events: EventCounts,
+    after: Stamp,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Unwritten,
+    /// At most its times changed; a write may be about to be reported.
+    Touched,
+    /// It was written, or that can't be excluded.
+    Written,
+}
+
+/// The state in which a watched file was last found with its bytes unchanged.
+#[derive(Debug)]
+struct WatchProgress {
+    stamp: Stamp,
+    events: EventCounts,
+    /// Times changed during the last look, so the change may be among the events that it counted already.
+    has_early_event: bool,
+    is_doubted: bool,
+    is_written: bool,
+}
+
+impl WatchProgress {
+    fn new(stamp: Stamp, events: EventCounts) -> WatchProgress {
+        WatchProgress {
+            stamp,
+            events,
+            has_early_event: false,
+            is_doubted: false,
+            is_written: false,
+        }
+    }
+
+    fn needs_no_events(&self, now: &Stamp) -> bool {
+        !self.is_doubted && *now == self.stamp
+    }
+
+    fn advance(&mut self, look: &FileLook) -> Verdict {
+        self.is_doubted = true;
+        let has_same_size = |now: &Stamp| (now.id, now.len) == (self.stamp.id, self.stamp.len);
+        let is_touched = look.before.modified_ns != self.stamp.modified_ns;
+        let is_explained = look.events.attributes != self.events.attributes || self.has_early_event;
+        self.is_written |= look.events.writes != self.events.writes
+            || !has_same_size(&look.before)
+            || !has_same_size(&look.after)
+            || is_touched && !is_explained;
+        if self.is_written {
+            return Verdict::Written;
+        }
+        self.has_early_event = look.after.modified_ns != look.before.modified_ns;
+        self.stamp = look.before;
+        self.events = look.events;
+        match is_touched || self.has_early_event {
+            true => Verdict::Touched,
+            false => Verdict::Unwritten,
+        }
+    }
+}
+
+/// Returns when the writes in progress are over. `SEEK_DATA` shares the inode's lock with readers on ext4, Btrfs and
+/// tmpfs, a read does on XFS; neither needs a right to the file.
+fn wait_for_writers(file: &File) {
+    // Only the wait counts. The offset that the seek moves has no use: files are read at given places.
+    let _ = rustix::fs::seek(file, SeekFrom::Data(0));
+    let _ = file.read_at(&mut [0], 0);
+}
+
+/// Whether each write to a file is reported, and can be waited for: by the file system that has it.
+fn reports_writes(file: &File) -> bool {
+    const EXT4: u32 = 0xef53;
+    const XFS: u32 = 0x5846_5342;
+    const BTRFS: u32 = 0x9123_683e;
+    const TMPFS: u32 = 0x0102_1994;
+    let kind = rustix::fs::fstatfs(file).map(|stat| stat.f_type as u32);
+    kind.is_ok_and(|kind| [EXT4, XFS, BTRFS, TMPFS].contains(&kind))
+}
+
+fn stamp_now(file: &File) -> Option<Stamp> {
+    Some(Stamp::of(&file.metadata().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp = Stamp {
+        id: (1, 2),
+        len: 3,
+        modified_ns: 4,
+        changed_ns: 5,
+        links: 1,
+    };
+
+    fn touched_at(modified_ns: i64) -> Stamp {
+        Stamp {
+            modified_ns,
+            changed_ns: modified_ns,
+            ..STAMP
+        }
+    }
+
+    fn look(before: Stamp, (attributes, writes): (u64, u64), after: Stamp) -> FileLook {
+        let events = EventCounts { attributes, writes };
+        FileLook {
+            before,
+            events,
+            after,
+        }
+    }
+
+    #[test]
+    fn a_new_time_needs_a_report_of_changed_metadata() {
+        let mut progress = WatchProgress::new(STAMP, EventCounts::default());
+        assert!(progress.needs_no_events(&STAMP));
+        let (one, two) = (touched_at(10), touched_at(20));
+        assert_eq!(progress.advance(&look(one, (1, 0), one)), Verdict::Touched);
+        assert_eq!(
+            progress.advance(&look(one, (1, 0), one)),
+            Verdict::Unwritten
+        );
+        assert!(
+            !progress.needs_no_events(&one),
+            "a write may have the same time"
+        );
+        // Another time without another report: a shared mapping, or a write in progress.
+        assert_eq!(progress.advance(&look(two, (1, 0), two)), Verdict::Written);
+        // That is final.
+        assert_eq!(progress.advance(&look(one, (9, 0), one)), Verdict::Written);
+    }
+
+    #[test]
+    fn a_touch_during_a_look_may_be_reported_in_it() {
+        let mut progress = WatchProgress::new(STAMP, EventCounts::default());
+        let (one, two) = (touched_at(10), touched_at(20));
+        assert_eq!(progress.advance(&look(one, (2, 0), two)), Verdict::Touched);
+        assert_eq!(progress.advance(&look(two, (2, 0), two)), Verdict::Touched);
+        assert_eq!(
+            progress.advance(&look(two, (2, 0), two)),
+            Verdict::Unwritten
+        );
+    }
+
+    #[test]
+    fn a_reported_write_and_another_length_are_final() {
+        let longer = Stamp { len: 4, ..STAMP };
+        let other = Stamp {
+            id: (1, 3),
+            ..STAMP
+        };
+        for written in [
+            look(STAMP, (0, 1), STAMP),
+            look(touched_at(9), (1, 1), touched_at(9)),
+            look(longer, (1, 0), longer),
+            look(STAMP, (1, 0), longer),
+            look(other, (1, 0), other),
+        ] {
+            let mut progress = WatchProgress::new(STAMP, EventCounts::default());
+            assert_eq!(progress.advance(&written), Verdict::Written);
+        }
+    }
+
+    #[test]
+    fn other_metadata_takes_one_look() {
+        let mut progress = WatchProgress::new(STAMP, EventCounts::default());
+        let linked = Stamp {
+            links: 2,
+            changed_ns: 9,
+            ..STAMP
+        };
+        assert_eq!(
+            progress.advance(&look(linked, (0, 0), linked)),
+            Verdict::Unwritten
+        );
+    }
+}

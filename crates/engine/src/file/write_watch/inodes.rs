@@ -1,0 +1,187 @@
+//! The inodes that the process watches, with one inotify(7) instance, and the number of events of each.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+
+/// Inodes watched at most: about 1 KiB of kernel memory each. They count against `fs.inotify.max_user_watches`, as the
+/// folders of sites do.
+const INODES_MAX: usize = 4096;
+
+/// The instance of the process; none where the kernel gives none.
+pub(super) static INODES: LazyLock<Option<WatchedInodes>> = LazyLock::new(|| {
+    let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
+    Some(WatchedInodes {
+        inotify,
+        table: Mutex::default(),
+    })
+});
+
+/// Transfers of long files for which no watch could be had.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// The watches of files that are being sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileWatchCounters {
+    /// Inodes watched now.
+    pub watched: u64,
+    /// Transfers of long files for which no watch could be had.
+    pub refused: u64,
+}
+
+/// The counters of the process.
+pub fn counters() -> FileWatchCounters {
+    let watched = INODES.as_ref().map_or(0, |inodes| inodes.table().0.len());
+    FileWatchCounters {
+        watched: watched as u64,
+        refused: REFUSED.load(Relaxed),
+    }
+}
+
+/// Events reported of an inode since it is watched. Several in a row may count as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct EventCounts {
+    /// Writes, and truncations; and losses of events, which may have been such.
+    pub writes: u64,
+    /// Changes of metadata.
+    pub attributes: u64,
+}
+
+/// See [`INODES`].
+pub(super) struct WatchedInodes {
+    inotify: OwnedFd,
+    table: Mutex<InodeTable>,
+}
+
+impl WatchedInodes {
+    /// Watches the inode at a path for one more transfer, and says what was reported of it so far.
+    pub(super) fn add(&self, path: &str) -> Option<(i32, EventCounts)> {
+        // The lock is held until the watch is in the table: two transfers of one inode share one watch.
+        let mut table = self.table();
+        let flags = WatchFlags::MODIFY | WatchFlags::ATTRIB;
+        let watch = match table.0.len() < INODES_MAX {
+            true => inotify::add_watch(&self.inotify, path, flags).ok(),
+            false => None,
+        };
+        let Some(watch) = watch else {
+            REFUSED.fetch_add(1, Relaxed);
+            return None;
+        };
+        table.0.entry(watch).or_default().users += 1;
+        // Events of earlier transfers do not count.
+        self.drain(&mut table);
+        Some((watch, table.0.get(&watch)?.events))
+    }
+
+    /// What was reported of an inode so far.
+    pub(super) fn events(&self, watch: i32) -> Option<EventCounts> {
+        let mut table = self.table();
+        self.drain(&mut table);
+        Some(table.0.get(&watch)?.events)
+    }
+
+    /// Ends a transfer, and the watch with the last one.
+    pub(super) fn remove(&self, watch: i32) {
+        let mut table = self.table();
+        let Some(inode) = table.0.get_mut(&watch) else {
+            return;
+        };
+        inode.users -= 1;
+        if inode.users == 0 {
+            table.0.remove(&watch);
+            // The kernel may have ended it already.
+            let _ = inotify::remove_watch(&self.inotify, watch);
+        }
+    }
+
+    fn drain(&self, table: &mut InodeTable) {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        loop {
+            match reader.next() {
+                Ok(event) => table.record(event.wd(), event.events()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return,
+                // Events may be lost.
+                Err(_) => return table.record(-1, ReadFlags::QUEUE_OVERFLOW),
+            }
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, InodeTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Inodes by their watch descriptors, which the kernel does not use again soon.
+#[derive(Default)]
+struct InodeTable(HashMap<i32, WatchedInode>);
+
+#[derive(Default)]
+struct WatchedInode {
+    /// Open files that share the watch.
+    users: usize,
+    events: EventCounts,
+}
+
+impl InodeTable {
+    fn record(&mut self, watch: i32, flags: ReadFlags) {
+        if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+            self.0
+                .values_mut()
+                .for_each(|inode| inode.events.writes += 1);
+            return;
+        }
+        // Events of a watch may come after its end.
+        let Some(inode) = self.0.get_mut(&watch) else {
+            return;
+        };
+        let is_over = ReadFlags::IGNORED | ReadFlags::UNMOUNT;
+        inode.events.writes += u64::from(flags.intersects(ReadFlags::MODIFY | is_over));
+        inode.events.attributes += u64::from(flags.contains(ReadFlags::ATTRIB));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_events_count_as_writes_of_all() {
+        let mut table = InodeTable::default();
+        table.0.insert(1, WatchedInode::default());
+        table.0.insert(2, WatchedInode::default());
+        table.record(1, ReadFlags::ATTRIB);
+        table.record(2, ReadFlags::IGNORED);
+        table.record(3, ReadFlags::MODIFY);
+        table.record(-1, ReadFlags::QUEUE_OVERFLOW);
+        let counts = |watch| {
+            let events = table.0[&watch].events;
+            (events.attributes, events.writes)
+        };
+        assert_eq!((counts(1), counts(2)), ((1, 1), (0, 2)));
+    }
+
+    #[test]
+    fn transfers_of_one_inode_share_a_watch() {
+        let path = std::env::temp_dir().join(format!("lowroad-inode-{}", std::process::id()));
+        std::fs::write(&path, "1").expect("written");
+        let name = path.to_str().expect("text");
+        let inodes = INODES.as_ref().expect("inotify");
+        let (first, none) = inodes.add(name).expect("watched");
+        assert_eq!(none, EventCounts::default());
+        std::fs::write(&path, "2").expect("written");
+        let (second, events) = inodes.add(name).expect("watched");
+        assert_eq!(first, second);
+        assert!(events.writes > 0);
+        inodes.remove(first);
+        assert_eq!(inodes.events(second), Some(events));
+        inodes.remove(second);
+        assert_eq!(inodes.events(second), None);
+        std::fs::remove_file(path).expect("removed");
+    }
+}
