@@ -205,7 +205,7 @@ impl Purging {
         let is_meant = |pattern: &Pattern| pattern.takes(authority, None, target);
         let ban = bans.check(lifetime.generation.load(Acquire), names, is_meant);
         if let Ban::Soft { at_ms } = ban {
-            lifetime.until_ms.fetch_min(at_ms, Relaxed);
+            lifetime.end_softly(at_ms);
             self.stale.fetch_add(1, Relaxed);
         }
         match ban {

@@ -191,7 +191,8 @@ fn a_soft_purge_leaves_what_is_stale() {
     };
     assert!(holds(999) && !holds(1000));
     purge(&store, "host:a", Kind::Soft { at_ms: 500 });
-    assert!(holds(499) && !holds(500));
+    // A worker may have the time of a wait that ended before the purge.
+    assert!(!holds(499) && !holds(500));
     // So is what was being made.
     assert!(store_one(&store, before, &key) && !holds(500));
     assert!(store_one(&store, store.purges(0), &key) && holds(500));

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU64,
+    AtomicU8, AtomicU64,
     Ordering::{Acquire, Relaxed},
 };
 
@@ -51,7 +51,7 @@ pub struct Lifetime {
     more: Option<Box<More>>,
     /// How often its key had been forgotten when its program was asked.
     pub forgotten: u32,
-    flags: u8,
+    flags: AtomicU8,
     /// What gave it.
     pub source: Source,
 }
@@ -64,6 +64,9 @@ const MUST_REVALIDATE: u8 = 1 << 1;
 const WAS_USEFUL: u8 = 1 << 2;
 /// It is for requests with Authorization, too (RFC 9111 §3.5).
 const IS_FOR_ALL: u8 = 1 << 3;
+/// A soft purge has made it stale, whatever the time is: a worker that looks has the time of its last wait, which may be
+/// before the purge.
+const SOFTLY_PURGED: u8 = 1 << 4;
 
 /// What few lifetimes have.
 #[derive(Clone, Default)]
@@ -223,6 +226,7 @@ impl Clone for Lifetime {
             generation: AtomicU64::new(self.generation.load(Acquire)),
             until_ms: AtomicU64::new(self.until_ms.load(Relaxed)),
             more: self.more.clone(),
+            flags: AtomicU8::new(self.flags.load(Relaxed)),
             ..*self
         }
     }
@@ -260,17 +264,26 @@ impl Lifetime {
             born_ms: times.born_ms,
             more: (more.swr_ms > 0 || more.sie_ms > 0).then(|| Box::new(more)),
             forgotten: 0,
-            flags: flag(times.no_cache, NO_CACHE)
-                | flag(times.must_revalidate, MUST_REVALIDATE)
-                | flag(times.was_useful, WAS_USEFUL),
+            flags: AtomicU8::new(
+                flag(times.no_cache, NO_CACHE)
+                    | flag(times.must_revalidate, MUST_REVALIDATE)
+                    | flag(times.was_useful, WAS_USEFUL),
+            ),
             source,
         }
     }
 
     /// The same for requests with Authorization, too, or not.
-    pub fn for_all(self, is_for_all: bool) -> Lifetime {
-        let flags = self.flags & !IS_FOR_ALL | if is_for_all { IS_FOR_ALL } else { 0 };
-        Lifetime { flags, ..self }
+    pub fn for_all(mut self, is_for_all: bool) -> Lifetime {
+        let flags = self.flags.get_mut();
+        *flags = *flags & !IS_FOR_ALL | if is_for_all { IS_FOR_ALL } else { 0 };
+        self
+    }
+
+    /// A soft purge makes it stale from this time on.
+    pub(super) fn end_softly(&self, at_ms: u64) {
+        self.until_ms.fetch_min(at_ms, Relaxed);
+        self.flags.fetch_or(SOFTLY_PURGED, Relaxed);
     }
 
     /// The same with the purges that are known to be before it.
@@ -304,7 +317,7 @@ impl Lifetime {
     }
 
     fn is(&self, flag: u8) -> bool {
-        self.flags & flag != 0
+        self.flags.load(Relaxed) & flag != 0
     }
 
     /// Its age in seconds, for the field of that name.
@@ -348,7 +361,7 @@ impl Lifetime {
     /// Whether it may be used for a request that asks for nothing else: [`Use::Fresh`] for [`Asked::GET`].
     #[inline]
     fn is_fresh(&self, now_ms: u64) -> bool {
-        !self.is(NO_CACHE) && now_ms < self.until_ms()
+        !self.is(NO_CACHE | SOFTLY_PURGED) && now_ms < self.until_ms()
     }
 
     /// Whether it is time to have it anew while it is used stale. Of several who ask at a time one does.
@@ -359,10 +372,15 @@ impl Lifetime {
     }
 
     fn use_for(&self, asked: &Asked, now_ms: u64) -> Use {
-        match self.is_for(asked) {
-            true => self.times().use_for(asked, now_ms),
-            false => Use::Validate,
+        if !self.is_for(asked) {
+            return Use::Validate;
         }
+        let times = self.times();
+        let now_ms = match self.is(SOFTLY_PURGED) {
+            true => now_ms.max(times.until_ms),
+            false => now_ms,
+        };
+        times.use_for(asked, now_ms)
     }
 
     /// Whether a request may be answered with it that its origin has not seen.
