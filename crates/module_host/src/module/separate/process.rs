@@ -249,12 +249,16 @@ pub async fn run(shared: Arc<Shared>, mut process: Process) -> Process {
                 timeout(REST_MAX, reading).await.ok()
             }
         };
-        let is_eof = |end: io::Result<()>| {
-            end.is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
-        };
-        connection.state().is_read = end.is_some_and(is_eof);
+        connection.state().is_read = end.is_some_and(|end| end.is_err_and(|it| is_end(&it)));
     }
     process
+}
+
+/// Whether a read failed because the process is gone and all that it wrote was read. A Unix socket whose other end closed
+/// with messages that it had not read reports a reset, once nothing is left to read (unix(7)).
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset)
 }
 
 async fn read(
