@@ -165,7 +165,7 @@ pub(crate) fn file_name(item: &Item<'_>) -> Option<String> {
     Some(text.to_string())
 }
 
-/// A count for which the range says that it fits.
+/// A count with a range that fits `usize`.
 pub(crate) fn count(
     section: &Section<'_>,
     key: &'static str,

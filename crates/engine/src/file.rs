@@ -205,7 +205,7 @@ impl OpenFile {
         if taken.is_empty() || self.has_sure_content() || is_appended() {
             return digests.add(&taken).then_some(end);
         }
-        // What has digests is compared when it is sent, whatever the stamp says.
+        // Blocks with digests are compared when they are sent, whatever the stamp is.
         digests.known_end(range)
     }
 

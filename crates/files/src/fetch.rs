@@ -14,13 +14,13 @@ use lowroad_store::{Object, ObjectArc};
 
 use crate::load::{Loaded, Loader, Want};
 
-/// Waits for what a helper finds.
+/// Waits for the result of a helper.
 pub trait FetchWaiter: Send + 'static {
-    /// Takes what was found. Called once, on a helper thread.
+    /// Takes the result. Called once, on a helper thread.
     fn receive(self, fetched: Fetched);
 }
 
-/// What a helper found.
+/// The result of a helper.
 pub enum Fetched {
     /// What there is at a path.
     Loaded(Loaded),

@@ -1,4 +1,4 @@
-//! What answers requests with content made for each: a [`Handler`] gets a [`Request`] whose body streams in, and gives a
+//! Handlers make content for each request: a [`Handler`] gets a [`Request`] whose body streams in, and gives a
 //! [`Response`] whose body may stream out. A client that is slow at either is decoupled by [`spool`]s. Handlers that compute or
 //! need tokio's I/O run beside the workers, those that only wait for sockets on them ([`executor`]). Knows no sites,
 //! connections or caches; kinds of handlers are in the crates `gateway`, `module_host` and `sql_pages`.

@@ -43,7 +43,7 @@ pub(crate) struct Chunked {
     trailers_len_max: u32,
     /// Digits of the size read so far, `0 <= digits <= SIZE_DIGITS_MAX`.
     digits: u8,
-    /// Whitespace may stand between a size and its CRLF, and irregular trailers are told apart from malformed ones.
+    /// Whitespace may stand between a size and its CRLF, and irregular trailers are not malformed ones.
     is_response: bool,
     state: State,
 }

@@ -372,7 +372,7 @@ impl<P> Group<P> {
         Err(none)
     }
 
-    /// Whom requests of `clients` are given to now.
+    /// The members that get requests of `clients` now.
     fn tier(&self, clients: ClientSet, now_ms: u64) -> Tier {
         let (mut primaries, mut well, mut backups_well) = (0_u32, 0_u32, 0_u32);
         for (_, member) in self.all().filter(|(_, member)| !member.draining) {

@@ -1,7 +1,7 @@
 //! The cache of responses around handlers (RFC 9111): `calls` puts a request to its handler, once for equal requests;
 //! `reuse` says which stored responses answer which requests; `storing` stores responses, with `heads` and `validating`;
-//! `purge` and `invalidating` say what is forgotten; `objects` gives handlers what their site has stored. What a request
-//! waited for comes back as an [`outcome::Outcome`]. Knows nothing of how a request came to its route.
+//! `purge` and `invalidating` choose the responses to forget; `objects` gives handlers the stored objects of their site. A
+//! deferred request continues with an [`outcome::Outcome`]. Knows nothing of how a request came to its route.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! Routes of sites: which requests belong to which handler (`routes`, `route_index`, `conditions`), and the handlers of a
 //! configuration (`build`): modules, scripts and pages, any of which a build may lack. `compressing` stands in front of a
-//! route's handler, and `lanes` are the threads on which handlers are waited for that block. How handlers work is told in
+//! route's handler, and `lanes` are threads for handlers that block. The handlers are in
 //! the crates `handler`, `gateway`, `module_host` and `sql_pages`. Knows nothing of stored responses.
 
 #![forbid(unsafe_code)]

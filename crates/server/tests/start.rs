@@ -410,7 +410,7 @@ fn other_things_that_are_wrong() {
     }
 }
 
-/// What `check` says of a configuration, with its exit code.
+/// The output of `check` for a configuration, with its exit code.
 fn check(file: &Path) -> (Option<i32>, String) {
     let mut command = Command::new(PROGRAM);
     let output = command.args(["check", "-c"]).arg(file).output();

@@ -19,7 +19,7 @@ pub struct Base {
 /// All folders of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bases {
-    /// Contains everything but what is in aliases.
+    /// The root. Aliases have their own folders.
     pub(crate) root: Base,
     /// Of the aliases, in their order.
     pub(crate) aliases: Vec<Base>,

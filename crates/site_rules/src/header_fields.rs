@@ -77,7 +77,7 @@ impl<'a> SiteFields<'a> {
     }
 
     /// The fields of a program's response with the rules applied. To an interim response, rules add only fields of names
-    /// that it has: what a `set` or `default` says of the response itself is for the final one.
+    /// that it has: `set` and `default` describe the final response.
     pub fn apply(&self, own: &Fields, status: Status) -> Fields {
         let is_interim = status.code() < 200 && status != Status::SWITCHING_PROTOCOLS;
         let has = |name: &str| own.values(name).next().is_some();

@@ -1,4 +1,4 @@
-//! Which keys were forgotten lately, so that nothing is stored that was asked for before: it may be older. Knows keys by their
+//! Keys that were forgotten lately. A response to an earlier request may be older, and is not stored. Knows keys by their
 //! hashes only.
 //!
 //! A fetch reads the count of its key's place when it begins. If the place counts the same when it ends, its key was not
@@ -89,7 +89,7 @@ mod tests {
             (&[ONE, TWO, ONE], true),
         ] {
             let keys = ForgottenKeys::new();
-            // What was before a fetch began does not count.
+            // Earlier events do not count.
             [OWN, ONE].into_iter().for_each(|hash| keys.add(hash));
             let since = keys.count(OWN);
             forgotten.iter().for_each(|hash| keys.add(*hash));

@@ -1,4 +1,4 @@
-//! TLS of the server's listeners: certificates from files, the local authority or ACME, and what is offered at each address.
+//! TLS of the server's listeners: certificates from files, the local authority or ACME, and the offer of each address.
 //! Without the feature `tls` the same names stand for nothing.
 
 #![forbid(unsafe_code)]

@@ -95,7 +95,7 @@ impl Drop for WriteWatch {
     }
 }
 
-/// A look at a watched file: its stamp, then what was reported of it, then its stamp again.
+/// A look at a watched file: its stamp, then the reported events, then its stamp again.
 struct FileLook {
     before: Stamp,
     events: EventCounts,

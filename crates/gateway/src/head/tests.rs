@@ -110,7 +110,7 @@ fn bad_heads_are_refused_with_words() {
     }
 }
 
-/// What has one meaning only is read so, as in responses of origins.
+/// Heads with one meaning only are read, as in responses of origins.
 #[test]
 fn irregular_lines_with_one_meaning_are_read() {
     let head = cgi("Content-Type \t: a/b\nX-A : b\nContent-Length: 2, 2\n\nok");
@@ -124,7 +124,7 @@ fn irregular_lines_with_one_meaning_are_read() {
     assert_eq!(head.status, Status::NOT_FOUND);
 }
 
-/// What is named has a type.
+/// A named file has a type.
 #[test]
 fn a_program_that_names_a_path_or_a_file_may_leave_out_the_type() {
     for name in ["X-Accel-Redirect", "X-Sendfile"] {

@@ -335,7 +335,7 @@ fn retry(origin: &Origin) -> Retry {
 /// Reads the files that the servers of an origin are spoken to with. Blocks.
 ///
 /// # Errors
-/// What is wrong with them, as [`Origins`] would say it.
+/// The fault, in the words of [`Origins`].
 pub fn check_tls(origin: &Origin) -> Result<(), String> {
     let mut names = (origin.servers.iter()).filter_map(|server| tls_name(origin, server));
     match names.next() {

@@ -913,7 +913,7 @@ fn mended_trailers_are_regular() {
     assert_eq!(mend_trailers(b"A: b\n"), None);
 }
 
-/// As the fields of the head (RFC 9112 §2.2, §5.1, §5.2). What is no field stays a fault.
+/// As the fields of the head (RFC 9112 §2.2, §5.1, §5.2). Lines that are no fields stay a fault.
 #[test]
 fn irregular_trailers_of_a_response_are_mended_whole_and_in_pieces() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: , chunked,\r\n\r\n2\r\nok\r\n0\r\n";

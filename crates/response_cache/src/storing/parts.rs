@@ -2,7 +2,7 @@
 //! that are there already; and what is missing to a whole is put between what is there. Knows neither how parts are found
 //! nor how they are sent. Read RFC 9111 §3.3, §3.4 and RFC 9110 §15.3.7.
 //!
-//! A part without a strong validator is stored alone, in the place of what was there: it is reused for ranges within it, and
+//! A part without a strong validator is stored alone and replaces other parts: it is reused for ranges within it, and
 //! never combined.
 //!
 //! An origin may lie. What it says of a part is believed if it is what was asked for, of the length that came. Where two parts

@@ -100,7 +100,7 @@ fn header_rules_take_trailers_out() {
     }
 }
 
-/// What is stored has no trailers, and so announces none (RFC 9110 §6.6.2).
+/// Stored responses have no trailers, so they announce none (RFC 9110 §6.6.2).
 #[test]
 fn a_stored_response_announces_no_trailers() {
     let front = Front::saying(|_| {

@@ -322,7 +322,7 @@ fn only_what_may_be_stored_and_told_apart_is_stored() {
     assert_eq!(asked_twice(good, "If-Range: \"a\"\r\n"), 2);
 }
 
-/// Fields by which parts cannot be told to be of one version.
+/// Fields that do not prove that parts are of one version.
 const WITHOUT_STRONG_TAG: [&str; 4] = [
     "",
     "ETag: W/\"a\"\r\n",
@@ -330,7 +330,7 @@ const WITHOUT_STRONG_TAG: [&str; 4] = [
     "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
 ];
 
-/// A front whose origin answers ranges so, and everything else with the whole.
+/// A front whose origin answers ranges with these fields, and other requests with the whole.
 fn front_without_strong_tag(fields: &'static str) -> Front {
     Front::saying(move |asked| {
         let fields = format!("{fields}{MINUTE}");

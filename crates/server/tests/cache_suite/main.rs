@@ -10,7 +10,7 @@
 //! A test counts as in the published tables: it is passed if it is and all are on which it depends, and it is required,
 //! optional (`optimal`) or a question (`check`) as its edition says. npm has edition 0.4.5 only, with 157 required and 86
 //! optional tests for caches that are no browsers. The published tables are made with later editions, from
-//! <https://github.com/http-tests/cache-tests>: they made optional or required what was a question (`Expires`), asked the
+//! <https://github.com/http-tests/cache-tests>: they made some questions optional or required tests (`Expires`), asked the
 //! opposite of some tests (`Age`, `Content-MD5`), mended others (`stale-close-…`), and have new ones (interim responses,
 //! `CDN-Cache-Control`, `stale-while-revalidate`): 160 required and 105 optional. `LOWROAD_CACHE_SUITE=FOLDER` runs the edition
 //! that was checked out there. Then none may fail but those in the list; that others pass is no fault.
@@ -71,7 +71,7 @@ fn tested(tests: Tests<'_>, options: &[&str]) -> Vec<Tested> {
 }
 
 /// Runs those once more that are not as expected and may be so since the machine was slow (an `Age` then counts the delay),
-/// or since a response was not stored: a store may refuse what came while other keys were forgotten
+/// or since a response was not stored: a store may refuse responses that came while other keys were forgotten
 /// (`SharedStore::may_be_forgotten`). Both are rare enough not to come twice.
 fn again(results: &mut [Tested], expected: &Expected, options: &[&str]) {
     let is_unexpected = |test: &&Tested| match expected.has(&test.id) {

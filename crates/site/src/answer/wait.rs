@@ -1,4 +1,4 @@
-//! What a deferred request waits for, and what wakes it: each kind of wait ends with its own kind of outcome.
+//! Waits of deferred requests. Each kind of wait ends with one kind of outcome.
 
 use std::sync::Arc;
 
@@ -73,27 +73,27 @@ impl Turn {
     }
 }
 
-/// A wait that has ended: what was waited for, with what came of it.
+/// The end of a wait, with its outcome.
 pub enum WaitEnd<'w> {
     /// A helper has loaded what there is.
     File {
         /// The request's body.
         body: Option<Receiver>,
-        /// What there is.
+        /// The file, or its absence.
         loaded: Loaded,
     },
     /// A program has answered, or has failed.
     Reply {
         /// Its route.
         route: &'w Arc<Route>,
-        /// What it answered.
+        /// Its response.
         reply: Result<Box<Reply>, Failure>,
     },
     /// A program's response is stored.
     Stored {
         /// Its route.
         route: &'w Arc<Route>,
-        /// The path that it was asked for.
+        /// The path of the call.
         path: &'w [u8],
         /// Whether it is known which variant the request asks for.
         is_variant: bool,
@@ -104,14 +104,14 @@ pub enum WaitEnd<'w> {
     Unshared {
         /// Its route.
         route: &'w Arc<Route>,
-        /// The path that its program is asked for.
+        /// The path of the call.
         path: &'w [u8],
     },
     /// A helper has looked on the disk.
     Disk {
-        /// The route of the program that is asked if there is nothing.
+        /// The route to call if the disk has nothing.
         route: &'w Arc<Route>,
-        /// The path that its program is asked for.
+        /// The path of the call.
         path: &'w [u8],
         /// The look that comes after it.
         next: Turn,
@@ -122,7 +122,7 @@ pub enum WaitEnd<'w> {
         body: Option<Receiver>,
         /// The number of the rule.
         rule: usize,
-        /// What came of it.
+        /// The result.
         checked: Checked,
     },
     /// A purge was written to the disk.
@@ -135,8 +135,7 @@ pub enum WaitEnd<'w> {
 }
 
 impl WaitsFor {
-    /// The end of this wait by an outcome; without one, a body has ended. `None`: the outcome is of another kind than what
-    /// was waited for.
+    /// The end of this wait by an outcome; without one, a body has ended. `None`: the outcome is of another kind.
     pub fn end(&mut self, outcome: Option<Outcome>) -> Option<WaitEnd<'_>> {
         Some(match (self, outcome) {
             (WaitsFor::File { body }, Some(Outcome::Loaded(loaded))) => WaitEnd::File {

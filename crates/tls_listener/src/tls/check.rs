@@ -39,7 +39,7 @@ pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     (problems, warnings)
 }
 
-/// What is wrong with the keys of tickets (`ticket_keys`), if there are any.
+/// Faults of the keys of tickets (`ticket_keys`), if there are any.
 pub fn check_ticket_keys(path: &Path) -> Result<(), String> {
     match path.try_exists() {
         Ok(false) => Ok(()),

@@ -58,7 +58,7 @@ pub(super) struct WatchedInodes {
 }
 
 impl WatchedInodes {
-    /// Watches the inode at a path for one more transfer, and says what was reported of it so far.
+    /// Watches the inode at a path for one more transfer, and gives the events reported so far.
     pub(super) fn add(&self, path: &str) -> Option<(i32, EventCounts)> {
         // The lock is held until the watch is in the table: two transfers of one inode share one watch.
         let mut table = self.table();
@@ -77,7 +77,7 @@ impl WatchedInodes {
         Some((watch, table.0.get(&watch)?.events))
     }
 
-    /// What was reported of an inode so far.
+    /// The events reported for an inode so far.
     pub(super) fn events(&self, watch: i32) -> Option<EventCounts> {
         let mut table = self.table();
         self.drain(&mut table);

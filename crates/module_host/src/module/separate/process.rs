@@ -100,7 +100,7 @@ pub struct Connection {
     kill: Notify,
 }
 
-/// What comes of a message to a process.
+/// The outcome of a message to a process.
 pub enum ModuleReply {
     /// The module has handled it.
     Handled(Box<Handled>),

@@ -139,7 +139,7 @@ fn authorization() {
     }
 }
 
-/// A response to a request with credentials is stored only if it says that it is for all. So their conditions go to the origin
+/// A response to a request with credentials is stored only if its Cache-Control allows that. So their conditions go to the origin
 /// while nothing is stored: otherwise a client of a private registry or an API would get all bytes each time.
 #[test]
 fn conditions_of_requests_with_credentials_reach_the_origin() {
