@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use rustix::fs::SeekFrom;
 
-use self::inodes::{EventCounts, INODES};
+use self::inodes::{EventCounts, watched_inodes};
 pub use self::inodes::{FileWatchCounters, counters};
 use super::Stamp;
 
@@ -46,7 +46,7 @@ impl WriteWatch {
         if !stamp.is_settled() || !reports_writes(file) {
             return None;
         }
-        let inodes = INODES.as_ref()?;
+        let inodes = watched_inodes()?;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let (id, events) = inodes.add(&path)?;
         let watch = WriteWatch {
@@ -69,7 +69,7 @@ impl WriteWatch {
                 return true;
             }
             wait_for_writers(file);
-            let events = INODES.as_ref().and_then(|inodes| inodes.events(self.id));
+            let events = watched_inodes().and_then(|inodes| inodes.events(self.id));
             let (Some(events), Some(after)) = (events, stamp_now(file)) else {
                 return false;
             };
@@ -89,7 +89,7 @@ impl WriteWatch {
 
 impl Drop for WriteWatch {
     fn drop(&mut self) {
-        if let Some(inodes) = INODES.as_ref() {
+        if let Some(inodes) = watched_inodes() {
             inodes.remove(self.id);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
@@ -12,14 +12,20 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 /// folders of sites do.
 const INODES_MAX: usize = 4096;
 
-/// The instance of the process; none where the kernel gives none.
-pub(super) static INODES: LazyLock<Option<WatchedInodes>> = LazyLock::new(|| {
-    let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
-    Some(WatchedInodes {
-        inotify,
-        table: Mutex::default(),
-    })
-});
+/// The instance of the process from the first long file on; none where the kernel gives none.
+static INODES: OnceLock<Option<WatchedInodes>> = OnceLock::new();
+
+/// The watched inodes of the process.
+pub(super) fn watched_inodes() -> Option<&'static WatchedInodes> {
+    let start = || {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
+        Some(WatchedInodes {
+            inotify,
+            table: Mutex::default(),
+        })
+    };
+    INODES.get_or_init(start).as_ref()
+}
 
 /// Transfers of long files for which no watch could be had.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
@@ -35,7 +41,9 @@ pub struct FileWatchCounters {
 
 /// The counters of the process.
 pub fn counters() -> FileWatchCounters {
-    let watched = INODES.as_ref().map_or(0, |inodes| inodes.table().0.len());
+    // A server that sends no long file has no instance.
+    let inodes = INODES.get().and_then(Option::as_ref);
+    let watched = inodes.map_or(0, |inodes| inodes.table().0.len());
     FileWatchCounters {
         watched: watched as u64,
         refused: REFUSED.load(Relaxed),
@@ -51,7 +59,7 @@ pub(super) struct EventCounts {
     pub attributes: u64,
 }
 
-/// See [`INODES`].
+/// See [`watched_inodes`].
 pub(super) struct WatchedInodes {
     inotify: OwnedFd,
     table: Mutex<InodeTable>,
@@ -171,7 +179,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("lowroad-inode-{}", std::process::id()));
         std::fs::write(&path, "1").expect("written");
         let name = path.to_str().expect("text");
-        let inodes = INODES.as_ref().expect("inotify");
+        let inodes = watched_inodes().expect("inotify");
         let (first, none) = inodes.add(name).expect("watched");
         assert_eq!(none, EventCounts::default());
         std::fs::write(&path, "2").expect("written");
