@@ -83,11 +83,11 @@ static __always_inline __u32 parts_for(const struct control *control, const stru
 	__u32 limit = segment->is_v6 ? RESPONSE_MAX_V6 : RESPONSE_MAX;
 	__u32 mss = connection->mss - segment->reply_options_len;
 	__u32 room = control->mtu - (segment->is_v6 ? 60 : 40) - segment->reply_options_len;
-	__u32 cut, parts;
+	__u32 cut = cut_for(control, segment, connection), parts;
 
+	choice->cut = cut;
 	if (choice->len <= limit && choice->len <= room && choice->len <= mss)
 		return 1;
-	choice->cut = cut = cut_for(control, segment, connection);
 	if (is_head || cut > mss || cut > room)
 		return 0;
 	/* They are written over in the first. */
@@ -151,49 +151,22 @@ static __always_inline int is_recorded(const struct control *control)
 	return control->settings & SETTING_LOG;
 }
 
-/* Chooses a response that is stored: whether it can be sent to this client; else `choice` has the reason. */
-static __always_inline int choose_stored(const struct control *control, const struct segment *segment,
-					 const struct connection *connection, const struct response *response,
-					 const struct reading *reading, struct choice *choice)
-{
-	choice->len = reading->is_head ? response->head_len : response->len;
-	choice->closes = reading->closes;
-	choice->parts = parts_for(control, segment, connection, response, choice, reading->is_head);
-	if (!choice->parts) {
-		choice->reason = reason_up_large;
-		return 0;
-	}
-	if (!has_window(segment, connection, choice->len)) {
-		choice->reason = reason_up_window;
-		return 0;
-	}
-	choice->reason = reason_count;
-	choice->number = reading->number;
-	return 1;
-}
-
-/* The response for a request that is as one before it. */
-static __always_inline struct response *recall(context *ctx, const struct control *control, struct segment *segment,
-					       struct reading *reading)
-{
-	if (!segment->payload_hash)
-		walk(ctx, control, segment);
-	return segment->payload_hash ? recall_reading(ctx, control, segment, reading) : 0;
-}
-
 /* The stored response for the request in the segment. */
 SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct connection *connection ARG,
 		    struct choice *choice ARG)
 {
 	struct control *control = steering();
-	struct response *response;
+	struct response *response = 0;
 	struct reading reading = {};
 
 	choice->number = NO_RESPONSE;
 	choice->reason = reason_up_miss;
 	if (!control)
 		return 0;
-	response = recall(ctx, control, segment, &reading);
+	if (!segment->payload_hash)
+		walk(ctx, control, segment);
+	if (segment->payload_hash)
+		response = recall_reading(ctx, control, segment, &reading);
 	if (!response) {
 		choice->reason = read_and_find(ctx, segment, &reading);
 		if (choice->reason != reason_count)
@@ -205,31 +178,24 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 	} else if (is_recorded(control)) {
 		load_request(ctx, segment);
 	}
-	if (!choose_stored(control, segment, connection, response, &reading, choice))
+	choice->len = reading.is_head ? response->head_len : response->len;
+	choice->closes = reading.closes;
+	choice->parts = parts_for(control, segment, connection, response, choice, reading.is_head);
+	if (!choice->parts) {
+		choice->reason = reason_up_large;
 		return 0;
+	}
+	if (!has_window(segment, connection, choice->len)) {
+		choice->reason = reason_up_window;
+		return 0;
+	}
+	choice->reason = reason_count;
+	choice->number = reading.number;
 	choice->answer = answer_of(reading.number, response);
 	return 1;
 }
 
 /* Makes the frame the chosen response, from `seq` on: 0, or negative with the frame as it was. */
-static __always_inline int write_chosen(context *ctx, const struct control *control, const struct segment *segment,
-					const struct connection *connection, const struct response *response,
-					const struct choice *choice, __u32 seq)
-{
-	if (put_stored_bytes(ctx, segment, response, 0, choice->len))
-		return -1;
-	/* Only now, so that none of it must be kept over the calls. */
-	struct answer answer = {
-		.seq = seq,
-		.ack = segment->seq + segment->payload_len,
-		.sum = choice->len == response->head_len ? response->head_sum : response->sums[0][0],
-		.window = window_for(connection->options),
-		.flags = FLAG_ACK | FLAG_PSH | (choice->closes ? FLAG_FIN : 0),
-	};
-	return write_around_stored(ctx, control, segment, response, &answer, 0, choice->len);
-}
-
-/* The same, for who has nothing but the choice. */
 SEPARATE int write_answer(context *ctx, const struct segment *segment ARG,
 			  const struct connection *connection ARG, const struct choice *choice ARG, __u32 seq)
 {
@@ -237,7 +203,16 @@ SEPARATE int write_answer(context *ctx, const struct segment *segment ARG,
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
 	struct control *control = steering();
 
-	return response && control ? write_chosen(ctx, control, segment, connection, response, choice, seq) : -1;
+	if (!response || !control)
+		return -1;
+	struct answer answer = {
+		.seq = seq,
+		.ack = segment->seq + segment->payload_len,
+		.sum = choice->len == response->head_len ? response->head_sum : response->sums[0][0],
+		.window = window_for(connection->options),
+		.flags = FLAG_ACK | FLAG_PSH | (choice->closes ? FLAG_FIN : 0),
+	};
+	return write_response(ctx, control, segment, response, &answer, 0, choice->len);
 }
 
 /* Counts and records what was answered. */
@@ -254,26 +229,4 @@ static __always_inline void account(const struct control *control, const struct 
 	struct scratch *scratch = scratch_memory();
 	if (response && scratch)
 		tell_answered(scratch, segment, response, choice->len - response->head_len);
-}
-
-/* Makes the frame the answer to its request, if that is as one before it, and its response a segment: 1. Else 0, with the
- * frame as it was. Most answers are such: they look each thing up once. */
-SEPARATE int answer_known(context *ctx, struct segment *segment ARG, struct connection *connection ARG)
-{
-	struct control *control = steering();
-	struct reading reading = {};
-	struct choice choice;
-	struct response *response;
-
-	if (!control || is_recorded(control))
-		return 0;
-	response = recall(ctx, control, segment, &reading);
-	if (!response || !choose_stored(control, segment, connection, response, &reading, &choice) || choice.parts > 1 ||
-	    write_chosen(ctx, control, segment, connection, response, &choice, connection->snd_nxt))
-		return 0;
-	choice.answer = answer_of(reading.number, response);
-	set_under_way(connection, segment, &choice, segment->payload_len);
-	count_with(reason_answer_hit, choice.len);
-	count_hit(reading.number);
-	return 1;
 }

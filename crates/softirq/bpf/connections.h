@@ -104,14 +104,9 @@ static __always_inline int needs_place(const struct connection *connection)
  * by the time they idle. Those that live are worth 0x10000 at least, those that need their place more. */
 static __always_inline __u32 worth(const struct connection *connection, __u16 now, __u32 idle)
 {
-	__u16 age;
-
+	__u16 age = units_since(now, connection->seen);
 	if (!connection->tag)
 		return 0;
-	age = units_since(now, connection->seen);
-	/* First, since most are: what is over neither needs its place nor is shifted. */
-	if (connection->state == STATE_DONE || connection->state == STATE_OVER)
-		return age <= LINGER && age <= idle;
 	if (needs_place(connection))
 		return age > idle ? 0x10000 : 0x20000 + 0x7fff - age;
 	/* The server has closed, and the end of its response may be under way yet. */
@@ -119,6 +114,8 @@ static __always_inline __u32 worth(const struct connection *connection, __u16 no
 		return 0x20000;
 	if (age > idle)
 		return 0;
+	if (connection->state == STATE_DONE || connection->state == STATE_OVER)
+		return age <= LINGER;
 	/* Nothing idles for longer than 0x7fff. */
 	return (is_kernels(connection) ? 2 : 0x10000) + 0x7fff - age;
 }
@@ -134,14 +131,10 @@ SEPARATE __u64 survey(const struct connection_bucket *bucket ARG, __u32 now, __u
 	__u64 zero = now - same;
 	OPAQUE(zero);
 
-#pragma unroll
 	for (__u32 i = 0; i < CONNECTION_WAYS; i++) {
 		__u64 value = ((__u64)worth(&bucket->way[i], now, idle) << 8 | i) + zero;
-
-		if (value < 1 << 8)
-			vacant++;
-		if (value < least)
-			least = value;
+		vacant += value < 1 << 8;
+		least = value < least ? value : least;
 	}
 	return vacant << 32 | least;
 }

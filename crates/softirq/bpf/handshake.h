@@ -205,11 +205,11 @@ SEPARATE int on_asked(context *ctx, const struct segment *segment ARG, __u32 rul
 /* More than any verdict; below are the client's abilities. */
 #define SYN_TAKEN 0x1000000
 
-/* What becomes of a SYN, or that answer_syn shall answer it: apart, so that each has the stack alone. `old`: the connection
- * of its tuple, if one is known. */
-SEPARATE int on_syn(context *ctx, const struct segment *syn ARG, struct connection *old)
+/* What becomes of a SYN, or that answer_syn shall answer it: apart, so that each has the stack alone. */
+SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 {
 	struct control *control = steering();
+	struct connection *old = find(syn);
 	struct handshake known;
 	struct abilities can;
 	int listener, is_strange;

@@ -95,20 +95,16 @@ static __always_inline long frame_pull(context *ctx, __u32 len)
 
 struct walking {
 	__u64 hash;
-	/* Of the words, without carries, and of their upper halves: together they give the sum of all halves. */
 	__u64 sum;
-	__u64 upper_sum;
 };
 
-/* NH (hash.h) with fewer instructions: one addition for both halves of a word, and of both products with the upper half. Two
- * words still have a given difference under one key in 2^31 at most: if their lower halves are the same, for at most two
- * lower halves of the key, else for at most two upper ones. */
-static __always_inline void walk_over(struct walking *walking, __u64 word, __u64 key)
+static __always_inline void walk_over(struct walking *walking, __u64 word, const __u32 *key)
 {
-	key += word;
-	walking->hash += key * (key >> 32);
 	walking->sum += word;
-	walking->upper_sum += word >> 32;
+	/* The carry comes round. */
+	if (walking->sum < word)
+		walking->sum++;
+	walking->hash += nh_of_word(word, key);
 	/* One word after the other: of four at a time the compiler would keep half on the stack. */
 	OPAQUE(walking->hash);
 }
@@ -118,83 +114,67 @@ SEPARATE __s64 walk(context *ctx, const struct control *control ARG, struct segm
 {
 	__u32 left = segment->payload_len;
 	struct walking walking;
-	const __u64 *key;
+	const __u32 *key;
 	__u64 word;
 
 	if (left > MEMO_MAX || frame_pull(ctx, segment->payload_at + left))
 		return -1;
-	const __u64 *at = frame_begin(ctx) + (segment->payload_at & 0x7f);
-	void *end = frame_end(ctx);
-	/* Each address has memos of its own; its sum does not count. */
-	key = (const __u64 *)(control->hash_key.words + 2 * HASHED_WORDS_MAX);
-	walking.hash = 0;
-	walk_over(&walking, local_word(segment, 0), key[0]);
-	walk_over(&walking, local_word(segment, 1), key[1]);
-	walking.sum = walking.upper_sum = 0;
-	key = (const __u64 *)control->hash_key.words;
-	while (left >= 8 * STRIDE) {
-		/* Pointers that go on are cheaper than one offset, which the compiler would add to each. */
-		OPAQUE(at);
-		OPAQUE(key);
-		if ((void *)(at + STRIDE) > end)
+	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
+	/* Each address has memos of its own. */
+	key = control->hash_key.words + 2 * HASHED_WORDS_MAX;
+	walking.hash = nh_of_word(local_word(segment, 0), key) + nh_of_word(local_word(segment, 1), key + 2);
+	walking.sum = 0;
+	key = control->hash_key.words;
+	for (int i = 0; i < MEMO_MAX / 8 / STRIDE && left >= 8 * STRIDE; i++) {
+		OPAQUE(end);
+		if (at + 8 * STRIDE > end)
 			return -1;
 #pragma unroll
 		for (int j = 0; j < STRIDE; j++)
-			walk_over(&walking, at[j], key[j]);
-		at += STRIDE;
-		key += STRIDE;
+			walk_over(&walking, ((__u64 *)at)[j], key + 2 * j);
+		at += 8 * STRIDE;
+		key += 2 * STRIDE;
 		left -= 8 * STRIDE;
 	}
-	while (left >= 8) {
-		OPAQUE(at);
-		OPAQUE(key);
-		if ((void *)(at + 1) > end)
+	for (int i = 1; i < STRIDE && left >= 8; i++, at += 8, key += 2, left -= 8) {
+		OPAQUE(end);
+		if (at + 8 > end)
 			return -1;
-		walk_over(&walking, *at, *key);
-		at++;
-		key++;
-		left -= 8;
+		walk_over(&walking, *(__u64 *)at, key);
 	}
 	if (left) {
 		if (last_word(ctx, segment, left, &word))
 			return -1;
-		walk_over(&walking, word, *key);
+		walk_over(&walking, word, key);
 	}
 	segment->payload_hash = mixed(walking.hash, &control->hash_key);
-	return walking.sum - (walking.upper_sum << 32) + walking.upper_sum;
+	return (walking.sum & 0xffffffff) + (walking.sum >> 32);
 }
 
 /* Whether the memo is of these very bytes. */
 static __always_inline int is_memo_of(context *ctx, const struct memo *memo, const struct segment *segment)
 {
-	const __u64 *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *words = memo->words;
-	void *end = frame_end(ctx);
+	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
+	const __u64 *words = memo->words;
 	__u32 left = segment->payload_len;
 	__u64 word = 0;
 
-	if (left > MEMO_MAX)
-		return 0;
-	while (left >= 8 * STRIDE) {
-		OPAQUE(at);
-		OPAQUE(words);
-		if ((void *)(at + STRIDE) > end)
+	for (int i = 0; i < MEMO_MAX / 8 / STRIDE && left >= 8 * STRIDE; i++) {
+		OPAQUE(end);
+		if (at + 8 * STRIDE > end)
 			return 0;
 #pragma unroll
 		for (int j = 0; j < STRIDE; j++)
-			if (at[j] != words[j])
+			if (((__u64 *)at)[j] != words[j])
 				return 0;
-		at += STRIDE;
+		at += 8 * STRIDE;
 		words += STRIDE;
 		left -= 8 * STRIDE;
 	}
-	while (left >= 8) {
-		OPAQUE(at);
-		OPAQUE(words);
-		if ((void *)(at + 1) > end || *at != *words)
+	for (int i = 1; i < STRIDE && left >= 8; i++, at += 8, words++, left -= 8) {
+		OPAQUE(end);
+		if (at + 8 > end || *(__u64 *)at != *words)
 			return 0;
-		at++;
-		words++;
-		left -= 8;
 	}
 	return !left || (!last_word(ctx, segment, left, &word) && word == *words);
 }

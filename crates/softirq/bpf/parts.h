@@ -32,17 +32,14 @@ SEPARATE int write_part(context *ctx, const struct control *control ARG, const s
 	__u32 number = parts->number, cut = parts->cut, from = index * cut, left = parts->len - from;
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
 	int is_last = left <= cut;
-
-	if (!response || from >= parts->len || index >= PARTS_MAX)
-		return -1;
-	if (put_stored_bytes(ctx, segment, response, from, is_last ? left : cut))
-		return -1;
-	/* Only now, so that none of it must be kept over the calls. */
 	struct answer answer = {
 		.seq = parts->seq + from, .ack = parts->ack, .window = parts->window,
 		.flags = FLAG_ACK | (is_last ? FLAG_PSH : 0) | (is_last && parts->closes ? FLAG_FIN : 0),
 		.is_turned = index != parts->first,
 	};
+
+	if (!response || from >= parts->len)
+		return -1;
 #ifdef TIER_XDP
 	/* Each is made of a frame of its own. */
 	answer.is_turned = 0;
@@ -51,7 +48,7 @@ SEPARATE int write_part(context *ctx, const struct control *control ARG, const s
 	if (index >= PARTS_MAX)
 		return -1;
 	answer.sum = response->sums[cut != RESPONSE_MAX][index];
-	return write_around_stored(ctx, control, segment, response, &answer, from, is_last ? left : cut);
+	return write_response(ctx, control, segment, response, &answer, from, is_last ? left : cut);
 }
 
 #ifdef TIER_XDP

@@ -55,34 +55,27 @@ static __always_inline __u32 number_for(struct scratch *scratch, __u32 key_len, 
 	return response && has_key(response, scratch, key_len) ? number : NO_RESPONSE;
 }
 
-/* A sum of words that stand at that offset, perhaps an odd one (RFC 1071 §2). */
+/* A sum of words that stand at an odd offset (RFC 1071 §2). */
 static __always_inline __u32 at_offset(__u32 sum, __u32 offset)
 {
-	__u16 folded;
-
-	if (!(offset & 1))
-		return sum;
-	folded = fold(sum);
-	return (__u16)(folded << 8 | folded >> 8);
+	__u16 folded = fold(sum);
+	return offset & 1 ? (__u16)(folded << 8 | folded >> 8) : folded;
 }
 
 static __always_inline void write_date(context *ctx, __u32 at, const struct date *date)
 {
 	OPAQUE(at);
 	void *to = frame_begin(ctx) + (at & 0x7ff);
-	const __u8 *text = date->text;
 
 	if (to + DATE_LEN > frame_end(ctx)) {
-		frame_store(ctx, at, text, DATE_LEN);
+		frame_store(ctx, at, date->text, DATE_LEN);
 		return;
 	}
-	/* The compiler would put each word together of two, since all it knows is an alignment of four. */
-	OPAQUE(text);
 	/* The last word overlaps: 29 bytes. */
-	((__u64 *)to)[0] = ((const __u64 *)text)[0];
-	((__u64 *)to)[1] = ((const __u64 *)text)[1];
-	((__u64 *)to)[2] = ((const __u64 *)text)[2];
-	*(__u64 *)(to + DATE_LEN - 8) = *(const __u64 *)(text + DATE_LEN - 8);
+	((__u64 *)to)[0] = ((const __u64 *)date->text)[0];
+	((__u64 *)to)[1] = ((const __u64 *)date->text)[1];
+	((__u64 *)to)[2] = ((const __u64 *)date->text)[2];
+	*(__u64 *)(to + DATE_LEN - 8) = *(const __u64 *)(date->text + DATE_LEN - 8);
 }
 
 /* Writes the age in seconds over the field's value; gives the sum of it. */
@@ -111,12 +104,14 @@ static __always_inline const void *stored_bytes(const struct response *response,
 	return bytes + at;
 }
 
-/* Makes room in the frame for a segment with `len` bytes of the response, from `from` on, and puts them there. On an error
- * it is still what it was. */
-static __always_inline int put_stored_bytes(context *ctx, const struct segment *segment, const struct response *response,
-					    __u32 from, __u32 len)
+/* Makes the frame a segment with `len` bytes of the response, from `from` on. On an error it is still
+ * what it was. */
+static __always_inline int write_response(context *ctx, const struct control *control,
+					  const struct segment *segment, const struct response *response,
+					  struct answer *answer, __u32 from, __u32 len)
 {
 	__u32 at = segment->tcp_at + TCP_LEN + segment->reply_options_len;
+	__u32 date_at = from ? 0 : response->date_at, age_at = from ? 0 : response->age_at;
 	const void *bytes = stored_bytes(response, from);
 
 	OPAQUE(len);
@@ -125,17 +120,6 @@ static __always_inline int put_stored_bytes(context *ctx, const struct segment *
 	if (frame_resize(ctx, segment->frame_len, at + len))
 		return -1;
 	frame_store(ctx, at, bytes, len);
-	return 0;
-}
-
-/* Writes what is around the stored bytes, and over them: headers, and the values of Date and Age if they are in this
- * segment. */
-static __always_inline int write_around_stored(context *ctx, const struct control *control, const struct segment *segment,
-					       const struct response *response, struct answer *answer, __u32 from, __u32 len)
-{
-	__u32 at = segment->tcp_at + TCP_LEN + segment->reply_options_len;
-	__u32 date_at = from ? 0 : response->date_at, age_at = from ? 0 : response->age_at;
-
 	if (date_at) {
 		const struct date *date = &control->dates[control->date_now & 1];
 		write_date(ctx, at + date_at, date);

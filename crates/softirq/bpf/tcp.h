@@ -77,38 +77,25 @@ static __always_inline int on_long_answer(context *ctx, const struct control *co
 	return verdict;
 }
 
-/* Why a request goes up before anybody looks at it; reason_count: it does not. */
-static __always_inline enum reason reason_before_reading(context *ctx, const struct control *control,
-							 const struct segment *segment)
-{
-	/* Should the answer be lost, such a client might send only the first piece again, for ever. */
-	if (segment->is_pieced)
-		return reason_up_cut;
-	if (is_draining(control, segment))
-		return reason_up_drain;
-	if (!is_alive(control, segment))
-		return reason_up_daemon;
-	if (segment->flags & (FLAG_FIN | FLAG_URG))
-		return reason_up_flags;
-	/* One look for both, since nearly all levels have neither. */
-	if (!(control->settings & (SETTING_DENY | SETTING_ADMIT)))
-		return reason_count;
-	if (is_denied(control, segment))
-		return reason_up_denied;
-	return is_stranger(ctx, control, segment, EVER_NS) ? reason_up_unadmitted : reason_count;
-}
-
 /* A request at rcv_nxt, with everything of ours acknowledged. */
 static __always_inline int on_request(context *ctx, const struct control *control,
 				      struct segment *segment, struct connection *connection)
 {
 	struct choice choice;
-	enum reason reason = reason_before_reading(ctx, control, segment);
 
-	if (reason != reason_count)
-		return up(ctx, segment, connection, reason);
-	if (answer_known(ctx, segment, connection))
-		return frame_reply(ctx);
+	/* Should the answer be lost, such a client might send only the first piece again, for ever. */
+	if (segment->is_pieced)
+		return up(ctx, segment, connection, reason_up_cut);
+	if (is_draining(control, segment))
+		return up(ctx, segment, connection, reason_up_drain);
+	if (!is_alive(control, segment))
+		return up(ctx, segment, connection, reason_up_daemon);
+	if (segment->flags & (FLAG_FIN | FLAG_URG))
+		return up(ctx, segment, connection, reason_up_flags);
+	if (is_denied(control, segment))
+		return up(ctx, segment, connection, reason_up_denied);
+	if (is_stranger(ctx, control, segment, EVER_NS))
+		return up(ctx, segment, connection, reason_up_unadmitted);
 	if (!choose(ctx, segment, connection, &choice))
 		return up(ctx, segment, connection, choice.reason);
 	if (choice.parts > 1)
@@ -289,20 +276,15 @@ static __always_inline enum ahead on_ahead(context *ctx, struct segment *segment
 	return has_more ? AHEAD_HELD : AHEAD_NOT_OURS;
 }
 
-/* Of an open connection what nearly all its segments are: the next one, which acknowledges everything of ours, and
- * neither begins nor ends anything (header prediction, Van Jacobson 1990). */
-static __always_inline int is_expected(const struct segment *segment, const struct connection *connection)
+/* A segment of a connection of ours. */
+static __always_inline int on_ours(context *ctx, const struct control *control,
+				   struct segment *segment, struct connection *connection)
 {
-	return connection->state == STATE_OPEN && segment->seq == connection->rcv_nxt &&
-	       segment->ack == connection->snd_nxt && (segment->flags & ~FLAG_PSH) == FLAG_ACK;
-}
-
-/* A verdict that is none: the segment is at rcv_nxt. */
-#define IS_NEXT (-1001)
-
-/* What comes otherwise than expected. */
-static __always_inline int on_unexpected(context *ctx, struct segment *segment, struct connection *connection)
-{
+	if (segment->flags & FLAG_RST)
+		return on_reset(ctx, segment, connection);
+	/* What brings an answer, or more of it. */
+	if ((segment->payload_len || connection->answer) && frame_is_owned(ctx))
+		return frame_disown(ctx);
 	/* RFC 9293 §3.10.7.4, fourth and fifth */
 	if (segment->flags & FLAG_SYN)
 		return acknowledge(ctx, segment, connection, reason_tcp_challenge);
@@ -327,32 +309,13 @@ static __always_inline int on_unexpected(context *ctx, struct segment *segment, 
 			break;
 		}
 	}
-	if (!segment->payload_len)
-		return IS_NEXT;
-	if (connection->state != STATE_OPEN)
-		return reset(ctx, segment, connection, reason_tcp_closed);
-	if (segment->ack != connection->snd_nxt)
-		return keep(ctx, segment, connection, reason_drop_pipelined);
-	return IS_NEXT;
-}
-
-/* A segment of a connection of ours. */
-static __always_inline int on_ours(context *ctx, const struct control *control,
-				   struct segment *segment, struct connection *connection, int is_usual)
-{
-	if (!is_usual && segment->flags & FLAG_RST)
-		return on_reset(ctx, segment, connection);
-	/* What brings an answer, or more of it. */
-	if ((segment->payload_len || connection->answer) && frame_is_owned(ctx))
-		return frame_disown(ctx);
-	if (!is_usual) {
-		int verdict = on_unexpected(ctx, segment, connection);
-
-		if (verdict != IS_NEXT)
-			return verdict;
-	}
-	if (segment->payload_len)
+	if (segment->payload_len) {
+		if (connection->state != STATE_OPEN)
+			return reset(ctx, segment, connection, reason_tcp_closed);
+		if (segment->ack != connection->snd_nxt)
+			return keep(ctx, segment, connection, reason_drop_pipelined);
 		return on_request(ctx, control, segment, connection);
+	}
 	if (segment->flags & FLAG_FIN)
 		return connection->state == STATE_DONE ? drop(reason_tcp_fin)
 						       : on_fin(ctx, segment, connection);
@@ -433,62 +396,31 @@ static __always_inline int may_begin_anew(const struct segment *segment, const s
 	return !is_live(connection) && !is_of_handshake(segment, connection);
 }
 
-/* Whether the checksum is right, or need not be looked at. */
-static __always_inline int is_intact(context *ctx, const struct control *control, struct segment *segment)
-{
-	segment->summed = frame_summed(ctx);
-	return segment->summed == CHECKSUM_UNNECESSARY || segment->summed == CHECKSUM_PARTIAL ||
-	       has_right_sum(ctx, control, segment);
-}
-
-static __always_inline void see(struct connection *connection, __u64 now_ns)
-{
-	__u16 now = seen_at(now_ns);
-
-	/* All processors read the line: it is not written without need. */
-	if (connection->seen != now)
-		connection->seen = now;
-}
-
-/* A segment on a connection whose segment at rcv_nxt is on its way to a listener. */
-static __always_inline int on_handed_up(context *ctx, const struct segment *segment, struct connection *connection)
-{
-	if (!(segment->flags & FLAG_RST))
-		return hand_over(ctx, segment, connection);
-	/* If it is the kernel's by now, the kernel knows what to do; else it is over. */
-	if (segment->seq == connection->rcv_nxt)
-		connection->state = STATE_OVER;
-	return pass(reason_tcp_reset);
-}
-
 static __always_inline int on_segment(context *ctx, const struct control *control,
 				      struct segment *segment)
 {
 	struct connection *connection = find(segment);
+	__u16 now = seen_at(segment->now_ns);
 	int is_syn = (segment->flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN, verdict;
 
-	if (connection && is_expected(segment, connection)) {
-		set_reply_options(segment, connection);
-		if (!is_intact(ctx, control, segment))
-			return drop(reason_drop_sum);
-		see(connection, segment->now_ns);
-		return on_ours(ctx, control, segment, connection, 1);
-	}
 	if (connection && connection->state == STATE_OVER)
 		connection = 0;
 	if (connection && is_kernels(connection) && !is_syn) {
 		if (connection->state == STATE_ASKED && on_asked(ctx, segment, connection->rcv_nxt))
 			connection->state = STATE_KERNEL;
-		see(connection, segment->now_ns);
+		if (connection->seen != now)
+			connection->seen = now;
 		if (!is_next_request(segment, connection))
 			return pass_to_socket(ctx, segment, connection);
 	}
 	if (connection)
 		set_reply_options(segment, connection);
-	if (!is_intact(ctx, control, segment))
+	segment->summed = frame_summed(ctx);
+	if (segment->summed != CHECKSUM_UNNECESSARY && segment->summed != CHECKSUM_PARTIAL &&
+	    !has_right_sum(ctx, control, segment))
 		return connection ? drop(reason_drop_sum) : pass(reason_drop_sum);
 	if (is_syn) {
-		verdict = on_syn(ctx, segment, connection);
+		verdict = on_syn(ctx, segment);
 		return verdict > 0xff ? answer_syn(ctx, segment, verdict) : verdict;
 	}
 	if (connection && is_kernels(connection)) {
@@ -510,14 +442,21 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		return VERDICT_DROP;
 	/* By now the place may hold another connection. */
 	set_reply_options(segment, connection);
-	see(connection, segment->now_ns);
-	if (connection->state == STATE_HANDED)
-		return on_handed_up(ctx, segment, connection);
+	if (connection->seen != now)
+		connection->seen = now;
+	if (connection->state == STATE_HANDED) {
+		if (!(segment->flags & FLAG_RST))
+			return hand_over(ctx, segment, connection);
+		/* If it is the kernel's by now, the kernel knows what to do; else it is over. */
+		if (segment->seq == connection->rcv_nxt)
+			connection->state = STATE_OVER;
+		return pass(reason_tcp_reset);
+	}
 	if (connection->socket == SOCKET_KEPT && segment->flags & (FLAG_FIN | FLAG_RST) &&
 	    segment->seq - acknowledged_to(connection) <= connection->rcv_nxt - acknowledged_to(connection)) {
 		if (frame_again(ctx))
 			return VERDICT_PASS;
 		end_kept(ctx, segment, connection, segment->flags & FLAG_RST ? FLAG_RST : FLAG_FIN | FLAG_ACK);
 	}
-	return on_ours(ctx, control, segment, connection, 0);
+	return on_ours(ctx, control, segment, connection);
 }
