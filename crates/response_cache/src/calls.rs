@@ -47,7 +47,7 @@ use crate::reuse::{Key, Wants, is_plain_range};
 use crate::storing::{Stored, Storing, Way};
 use crate::validating::{self, Stale};
 use request::{Conditions, request_of};
-use task::{Due, Running, Shared, Task, forget_changed, store};
+use task::{DueOutcome, Running, Shared, Task, forget_changed, store};
 
 /// One worker's way to the programs.
 pub struct Calls {
@@ -121,6 +121,11 @@ pub enum Called {
 }
 
 impl Calls {
+    /// A request of this worker that waits for an outcome.
+    pub fn waiter(&self, id: ExchangeId) -> Waiter {
+        Waiter::new(self.post.clone(), id)
+    }
+
     /// Puts a request to its route's program, or has it wait for the response to an equal one.
     pub fn start(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
         let route = call.route;
@@ -137,7 +142,7 @@ impl Calls {
                 if let Some(stored) = self.stored_meanwhile(call, exchange.now_ms) {
                     shared.over(Some(&stored));
                     // In its own time: this request's is from before it was stored.
-                    (self.post)(exchange.id, Outcome::Stored(stored));
+                    self.waiter(exchange.id).wake(Outcome::Stored(stored));
                     return Called::Runs(Box::new(()));
                 }
                 (Some(shared), Some(work))
@@ -359,7 +364,7 @@ impl Calls {
         }
         let makings = self.fetcher.makings();
         // What began before a purge is not for who came after it.
-        Some(makings.join(&key.job(purges), Waiter::new(self.post.clone(), id)))
+        Some(makings.join(&key.job(purges), self.waiter(id)))
     }
 
     /// Whether others may wait for what comes of a request.
@@ -434,15 +439,10 @@ impl Calls {
     /// Lets an answer be made beside the worker, or by it, which gets it by its mailbox.
     fn run(&self, task: Box<Task>, id: ExchangeId) -> Box<dyn Send> {
         let here = matches!(task.executor, Executor::Worker(_));
-        let mut due = Due {
-            post: self.post.clone(),
-            id,
-            is: true,
-        };
+        let due = DueOutcome::new(self.waiter(id));
         let work = async move {
             let outcome = task.run().await;
-            due.is = false;
-            (due.post)(due.id, outcome);
+            due.send(outcome);
         };
         if here {
             // Others may wait for it when this one's connection is gone.

@@ -212,11 +212,6 @@ impl Routes {
         self.all.is_empty()
     }
 
-    /// A route for a path, regardless of files and of the route's other conditions.
-    pub fn of(&self, matches: &PathMatches<'_>) -> Option<&Arc<Route>> {
-        self.all.get(self.index.first(matches, false)?)
-    }
-
     /// The route for a request with a path, regardless of files.
     ///
     /// # Errors

@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_engine::ExchangeId;
 use lowroad_handler::executor::Executor;
 use lowroad_handler::{Answering, Failure};
 use lowroad_http::status::Status;
@@ -16,7 +15,7 @@ use tokio::task::AbortHandle;
 
 use crate::invalidating::Changed;
 use crate::objects::SiteObjects;
-use crate::outcome::{Outcome, Post, Waiter};
+use crate::outcome::{Outcome, Waiter};
 use crate::reply::Reply;
 use crate::storing::{Stored, Storing};
 use crate::validating::Stale;
@@ -152,7 +151,7 @@ pub struct Shared {
     pub makings: Arc<Makings<Waiter>>,
     /// Until they were told.
     pub ticket: Option<Ticket>,
-    /// Under what is remembered whether that was of use: see [`Key::sharing_mark`](crate::reuse::Key::sharing_mark).
+    /// The key under which the store remembers whether waiting helped: see [`Key::sharing_mark`](crate::reuse::Key::sharing_mark).
     pub mark: u64,
 }
 
@@ -196,21 +195,32 @@ pub fn forget_changed(changed: Option<&Changed>, reply: &Reply, store: &SharedSt
     }
 }
 
-/// An answer that somebody waits for, and gets even if making it panics.
-pub struct Due {
-    /// How it gets there.
-    pub post: Post,
-    /// Who waits.
-    pub id: ExchangeId,
-    /// Whether it has yet to come.
-    pub is: bool,
+/// The outcome that a request waits for, which it gets even if the work panics.
+pub struct DueOutcome(Option<Waiter>);
+
+impl DueOutcome {
+    /// An outcome for this request.
+    pub fn new(waiter: Waiter) -> DueOutcome {
+        DueOutcome(Some(waiter))
+    }
+
+    /// Sends the outcome.
+    pub fn send(mut self, outcome: Outcome) {
+        self.wake(outcome);
+    }
+
+    fn wake(&mut self, outcome: Outcome) {
+        if let Some(waiter) = self.0.take() {
+            waiter.wake(outcome);
+        }
+    }
 }
 
-impl Drop for Due {
+impl Drop for DueOutcome {
     fn drop(&mut self) {
-        if self.is {
+        if self.0.is_some() {
             let failure = Failure::new(Status::INTERNAL_ERROR, "its task ended without an answer");
-            (self.post)(self.id, Outcome::Reply(Err(failure)));
+            self.wake(Outcome::Reply(Err(failure)));
         }
     }
 }

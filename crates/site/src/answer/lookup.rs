@@ -52,10 +52,7 @@ impl<W: World> Lookup<'_, W> {
         let routes = &asked.site.routes;
         let leads_to_one = || {
             let fallback = asked.fallback(to);
-            fallback.is_some_and(|(_, path)| {
-                let matches = asked.site.rules.match_path(path.as_bytes());
-                routes.of(&matches).is_some()
-            })
+            fallback.is_some_and(|(_, path)| asked.site.rules.has_route(path.as_bytes()))
         };
         let is_rewritten = || asked.rewrite(true, to.request.method).is_some();
         !routes.is_empty()

@@ -14,7 +14,6 @@ use lowroad_files::load::{Loaded, Want};
 use lowroad_http::request::Request;
 use lowroad_response_cache::calls::{Call, Called, Calls};
 use lowroad_response_cache::outcome::Outcome;
-use lowroad_response_cache::outcome::Waiter;
 use lowroad_response_cache::purge::Meant;
 use lowroad_response_cache::reuse::Key;
 use lowroad_response_cache::storing::Stored;
@@ -174,7 +173,7 @@ impl World for Calls {
     }
 
     fn fetch(&self, want: Want, id: ExchangeId) -> Fetched {
-        match self.fetcher.fetch(want, Waiter::new(self.post.clone(), id)) {
+        match self.fetcher.fetch(want, self.waiter(id)) {
             Ok(()) => Fetched::Later,
             Err(_) => Fetched::Refused,
         }
@@ -201,7 +200,7 @@ impl World for Calls {
             lines: request.lines().into(),
             is_for_lines: recalling.is_for_lines,
         };
-        let waiter = Waiter::new(self.post.clone(), id);
+        let waiter = self.waiter(id);
         self.fetcher.recall(recall, waiter).is_ok()
     }
 
@@ -225,7 +224,7 @@ impl World for Calls {
         let Some(tier) = self.store.tier() else {
             return false;
         };
-        let waiter = Waiter::new(self.post.clone(), id);
+        let waiter = self.waiter(id);
         tier.when_purges_are_kept(Box::new(move |are_kept| {
             waiter.wake(Outcome::Purged { are_kept });
         }));
@@ -236,7 +235,7 @@ impl World for Calls {
     fn wait(&self, stored: Stored, id: ExchangeId) -> Option<Stored> {
         match stored.body {
             None => Some(stored),
-            Some(_) => stored.unless_quiet(|| Waiter::new(self.post.clone(), id)),
+            Some(_) => stored.unless_quiet(|| self.waiter(id)),
         }
     }
 
@@ -261,7 +260,7 @@ impl World for Calls {
         if passwords.is_known(&credentials, clock::now_ms()) {
             return Some(Checked::Right);
         }
-        let waiter = Waiter::new(self.post.clone(), id);
+        let waiter = self.waiter(id);
         let done = move |checked| waiter.wake(Outcome::Checked(checked));
         passwords.verify(credentials, client, done).err()
     }
