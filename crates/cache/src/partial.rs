@@ -31,8 +31,8 @@ pub struct Part<'f> {
 
 impl<'f> Part<'f> {
     /// The part in a 206 with these fields, if it may be stored: a range by itself that lies within what was `asked` by Range,
-    /// of a whole whose length is known, with one entity tag at most. An origin that sends what nobody asked for is not
-    /// believed.
+    /// of a whole whose length is known, with one entity tag at most. Parts of another range are not
+    /// trusted.
     #[must_use]
     pub fn of(asked: &[u8], fields: impl Iterator<Item = Line<'f>> + Clone) -> Option<Part<'f>> {
         let named = |name: &'static [u8]| {

@@ -37,7 +37,7 @@ pub type Listener = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The templates of a site.
 pub struct Site {
-    /// Names what is made of them, see [`Response::made_from`](lowroad_handler::Response::made_from).
+    /// The tag of responses made of them, see [`Response::made_from`](lowroad_handler::Response::made_from).
     pub name: Arc<str>,
     root: Arc<Path>,
     current: Mutex<(Arc<Templates>, Instant)>,

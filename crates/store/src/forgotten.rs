@@ -2,7 +2,7 @@
 //! hashes only.
 //!
 //! A fetch reads the count of its key's place when it begins. If the place counts the same when it ends, its key was not
-//! forgotten. Other keys share the place: the last two that were forgotten are told apart by part of their hashes. If three or more
+//! forgotten. Other keys share the place: parts of their hashes distinguish the last two forgotten keys. If three or more
 //! of one place were forgotten during a fetch, its response is not stored, whichever they were. With `n` keys forgotten
 //! during a fetch that has a probability of `(n / 16,384)³ / 6`.
 

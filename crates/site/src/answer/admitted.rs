@@ -73,7 +73,7 @@ pub fn admitted<W: World>(
             Err(NoRoute) => return made(to.refuse(Some(asked.at()), Status::NOT_FOUND)),
         }
     }
-    // A path without a file may still belong to a program. Else nobody wants the body.
+    // A path without a file may still belong to a program. Otherwise the body is not used.
     if to.exchange.body.is_some() && !lookup.may_be_for_program(asked, to) {
         match reads {
             true if to.exchange.is_body_coming => return asked.wait(to, WaitsFor::Body),

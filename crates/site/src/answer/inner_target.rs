@@ -6,7 +6,7 @@ use lowroad_handler::Fields;
 use lowroad_http::method::Method;
 use lowroad_response_cache::calls::InternalTarget;
 
-/// A target in place of the one that was asked for.
+/// A target in place of the requested one.
 pub struct Inner {
     /// Path and query, percent-encoded.
     pub(super) target: Vec<u8>,
@@ -29,7 +29,7 @@ pub(super) struct First {
     pub(super) path: Box<[u8]>,
 }
 
-/// What may count for a target yet.
+/// The rules that may still apply to a target.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// What counts for a client's; internal aliases are not for it.

@@ -14,23 +14,23 @@ use lowroad_store::disk_cache::Recalled;
 
 /// What a request waits for.
 pub enum WaitsFor {
-    /// A helper, that loads what is not in memory. The body may be for a program, if there is no file.
+    /// A helper that loads a file. Without a file the body may be for a program.
     File {
         /// The request's.
         body: Option<Receiver>,
     },
     /// A program.
     Program {
-        /// Tells it by a drop that nobody waits any more.
+        /// Its drop ends the call, if no other request waits for it.
         _work: Box<dyn Send>,
         /// It is known which variant it asks for.
         is_variant: bool,
         /// Its route.
         route: Arc<Route>,
-        /// What it is asked for, decoded: the path, or that of its folder's index file.
+        /// The decoded path of the call: the requested one, or its folder's index file.
         path: Box<[u8]>,
     },
-    /// Somebody who verifies the password that it shows.
+    /// The verification of its password.
     Password {
         /// The request's; for a program, perhaps.
         body: Option<Receiver>,
@@ -39,25 +39,25 @@ pub enum WaitsFor {
     },
     /// Word that a purge outlives the process.
     Purge,
-    /// A helper, that looks on the disk for what is not in memory.
+    /// A helper that looks into the disk cache.
     Disk {
-        /// The route of the program that is asked if there is nothing.
+        /// The route to call if the disk has nothing.
         route: Arc<Route>,
         /// As for a program.
         path: Box<[u8]>,
         /// Which look it is.
         turn: Turn,
     },
-    /// The end of a body that nobody wants.
+    /// The end of a body that is not used.
     Body,
 }
 
-/// How often the disk was asked.
+/// The number of looks into the disk cache so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Never: equal requests wait for one look together.
     First,
-    /// Once, and what is there varies: what came may be for another's fields.
+    /// Once, and the response varies: the one that came may be for other request fields.
     ForFields,
     /// Often enough.
     Over,

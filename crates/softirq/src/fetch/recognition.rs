@@ -11,9 +11,8 @@ pub fn is_from_daemon(agent: Option<&[u8]>, peer: IpAddr) -> bool {
     agent == Some(USER_AGENT) && may_ask_from(peer)
 }
 
-/// Whether a connection from this address may be one of the daemon's: it asks as an outsider, whose address
-/// is nobody's, or from the server's own address, which nobody else on the network can have, as the kernel
-/// takes no packets from outside that say so. Costs a few system calls.
+/// Whether a connection from this address may be one of the daemon's. It connects from an unused address (`outsider`), or
+/// from the server's own address, which no other host can use, as the kernel drops such packets from outside. Costs a few system calls.
 fn may_ask_from(peer: IpAddr) -> bool {
     if outsider::is_outsider(peer) {
         return true;

@@ -254,7 +254,7 @@ pub async fn run(shared: Arc<Shared>, mut process: Process) -> Process {
     process
 }
 
-/// Whether a read failed because the process is gone and all that it wrote was read. A Unix socket whose other end closed
+/// Whether a read failed because the process is gone and all its output was read. A Unix socket whose other end closed
 /// with messages that it had not read reports a reset, once nothing is left to read (unix(7)).
 fn is_end(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionReset, UnexpectedEof};

@@ -59,7 +59,7 @@ mod tests {
                 queues[worker].push_back(call);
                 let worker = dice(3) as usize;
                 match dice(3) {
-                    // It takes a message, and answers what it has taken.
+                    // The worker takes a message, and answers it later.
                     0 => _ = queues[worker].front().map(|call| begun.insert(*call)),
                     1 if queues[worker]
                         .front()
