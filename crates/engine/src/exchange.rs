@@ -258,7 +258,18 @@ impl<D: Driver, V: Service> Worker<D, V> {
         used
     }
 
-    /// What a service is told of a request.
+    /// The facts about a deferred request, as they are now.
+    pub(crate) fn resumed(&mut self, id: usize, mut exchange: Exchange) -> Exchange {
+        let stream = exchange.id.stream;
+        exchange.now_ms = self.driver.now_ms();
+        exchange.unix_s = self.unix_s;
+        exchange.is_body_coming = self.connections[id].exchanges.incoming(stream).is_some();
+        exchange.is_refused = false;
+        exchange.is_body_undecided = false;
+        exchange
+    }
+
+    /// The facts about a new request.
     pub(crate) fn exchange(&self, id: usize, stream: StreamId, started_us: u64) -> Exchange {
         let connection = &self.connections[id];
         Exchange {
@@ -296,7 +307,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let mut response = Response::new(&mut connection.http, &mut self.out, &self.date);
         let service = &mut self.service;
         let answer = service.request(&head.request, &mut exchange, &mut response);
-        if exchange.body.is_some()
+        if exchange.body.take().is_some()
             && let Some(incoming) = connection.exchanges.incoming(exchange.id.stream)
         {
             incoming.drop_rest();
@@ -304,7 +315,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if exchange.is_refused {
             self.counters.refused.bump();
         }
-        self.answered(id, answer, &exchange, wants_more);
+        self.answered(id, answer, exchange, wants_more);
     }
 
     /// A response was written, or will be.
@@ -312,7 +323,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         &mut self,
         id: usize,
         answer: Answer<V::Pending, V::Record>,
-        exchange: &Exchange,
+        exchange: Exchange,
         wants_more: bool,
     ) {
         let now_ms = self.driver.now_ms();
@@ -329,16 +340,30 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 (pending, Come::Body { is_over }, false)
             }
         };
-        connection.exchanges.of(exchange.id.stream).waiting = Some(Waiting {
+        self.defer(id, exchange, (pending, come, gives_up));
+    }
+
+    /// Keeps a request that the service has deferred.
+    pub(crate) fn defer(
+        &mut self,
+        id: usize,
+        mut exchange: Exchange,
+        (pending, come, gives_up): (V::Pending, Come<V::Outcome>, bool),
+    ) {
+        // The service has taken the body, or does not want it.
+        exchange.body = None;
+        let stream = exchange.id.stream;
+        let reads_body = exchange.is_body_coming && !exchange.is_body_undecided;
+        self.connections[id].exchanges.of(stream).waiting = Some(Waiting {
             pending,
-            since_us: exchange.started_us,
+            exchange,
             come,
             gives_up,
             interims: Vec::new(),
         });
         self.counters.deferred.bump();
-        if exchange.is_body_coming && !exchange.is_body_undecided {
-            self.send_continue(id, exchange.id.stream);
+        if reads_body {
+            self.send_continue(id, stream);
         }
     }
 
@@ -399,21 +424,20 @@ impl<D: Driver, V: Service> Worker<D, V> {
             if connection.sending.is_some() {
                 return;
             }
-            let Some((stream, waiting)) = connection.exchanges.take_due() else {
+            let Some(waiting) = connection.exchanges.take_due() else {
                 return;
             };
-            self.answer_due(id, stream, waiting);
+            self.answer_due(id, waiting);
         }
     }
 
-    fn answer_due(&mut self, id: usize, stream: StreamId, waiting: Waiting<V>) {
-        let mut exchange = self.exchange(id, stream, waiting.since_us);
+    fn answer_due(&mut self, id: usize, waiting: Waiting<V>) {
+        let mut exchange = self.resumed(id, waiting.exchange);
         let connection = &mut self.connections[id];
         if self.drain_until_ms.is_some() {
             connection.http.close();
         }
         let wants_more = !connection.http.is_closing();
-        exchange.is_body_coming = connection.exchanges.incoming(stream).is_some();
         let mut response = Response::new(&mut connection.http, &mut self.out, &self.date);
         let (service, pending) = (&mut self.service, waiting.pending);
         let answer = match waiting.come {
@@ -422,7 +446,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             }
             _ => service.body_dropped(pending, &mut exchange, &mut response),
         };
-        self.answered(id, answer, &exchange, wants_more);
+        self.answered(id, answer, exchange, wants_more);
         if let Some(connection) = self.connections.get_mut(id) {
             connection.exchanges.tidy();
         }
@@ -440,10 +464,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let now_ms = self.driver.now_ms();
         let stream = self.connections[id].stream();
         let waiting = self.connections[id].exchanges.take_waiting(stream);
-        let since_us = waiting
-            .as_ref()
-            .map_or(now_ms * 1000, |waiting| waiting.since_us);
-        let mut exchange = self.exchange(id, stream, since_us);
+        let (pending, mut exchange) = match waiting {
+            Some(waiting) => (Some(waiting.pending), self.resumed(id, waiting.exchange)),
+            None => (None, self.exchange(id, stream, now_ms * 1000)),
+        };
         let connection = &mut self.connections[id];
         connection.exchanges.clear();
         connection.begun = false;
@@ -452,8 +476,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         connection.http.give_up();
         let mut response = Response::new(&mut connection.http, &mut self.out, &self.date);
         let (service, exchange) = (&mut self.service, &mut exchange);
-        let record = match waiting {
-            Some(waiting) => service.refuse_pending(why, waiting.pending, exchange, &mut response),
+        let record = match pending {
+            Some(pending) => service.refuse_pending(why, pending, exchange, &mut response),
             None => {
                 let partial = PartialRequest::from_head(input);
                 service.refuse(why, &partial, exchange, &mut response)

@@ -18,7 +18,8 @@ use crate::response::Response;
 use crate::stream::Receiver;
 use crate::underway::ExchangeId;
 
-/// What is known about one request besides its own bytes.
+/// What is known about one request besides its own bytes. Created once: while the request is deferred the engine keeps
+/// it with what the service has set, and brings the times up to date.
 pub struct Exchange {
     /// Its name, for the outcome of a deferred request.
     pub id: ExchangeId,
@@ -39,15 +40,14 @@ pub struct Exchange {
     /// Monotonic ms.
     pub now_ms: u64,
     /// When the request's head was complete, monotonic us, as precise as `now_ms`. A service that reads a finer clock sets
-    /// it anew when the request comes, and gets it back after a deferral.
+    /// it anew when the request comes.
     pub started_us: u64,
     /// Seconds since 1970.
     pub unix_s: u64,
     /// The request's body, if it has one: to be taken by who wants it, when the request comes. What nobody takes is
     /// dropped.
     pub body: Option<Receiver>,
-    /// How many bytes it has, 0 if there is none; `None` if the client did not say. A service that goes on with a request
-    /// knows it already, and is not told again.
+    /// How many bytes it has, 0 if there is none; `None` if the client did not say.
     pub body_len: Option<u64>,
     /// The longest body, in bytes, that the connection's protocol takes.
     pub body_len_max: u64,

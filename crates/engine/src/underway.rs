@@ -5,7 +5,7 @@ use crate::driver::Token;
 use crate::h2::Body;
 use crate::incoming::Incoming;
 use crate::pace::Pace;
-use crate::service::Service;
+use crate::service::{Exchange, Service};
 use crate::tunnel::Watch;
 
 /// Names an exchange on its connection: with HTTP/1 the number of the request, from 1.
@@ -46,8 +46,8 @@ pub(crate) struct Underway<V: Service> {
 /// A request that the service has deferred.
 pub(crate) struct Waiting<V: Service> {
     pub pending: V::Pending,
-    /// See [`crate::Exchange::started_us`].
-    pub since_us: u64,
+    /// The facts that the service was given, and gets back.
+    pub exchange: Exchange,
     /// What it waits for.
     pub come: Come<V::Outcome>,
     /// Somebody works for it alone.
@@ -155,11 +155,11 @@ impl<V: Service> Exchanges<V> {
     }
 
     /// Takes what any of them waits for.
-    pub fn take_any_waiting(&mut self) -> Option<(StreamId, Waiting<V>)> {
+    pub fn take_any_waiting(&mut self) -> Option<Waiting<V>> {
         let mut at = self.0.as_deref_mut();
         while let Some(it) = at {
             if let Some(waiting) = it.waiting.take() {
-                return Some((it.stream, waiting));
+                return Some(waiting);
             }
             at = it.next.0.as_deref_mut();
         }
@@ -190,11 +190,11 @@ impl<V: Service> Exchanges<V> {
     }
 
     /// Takes a request of which has come what it waited for.
-    pub fn take_due(&mut self) -> Option<(StreamId, Waiting<V>)> {
+    pub fn take_due(&mut self) -> Option<Waiting<V>> {
         let mut at = self.0.as_deref_mut();
         while let Some(it) = at {
             if let Some(waiting) = it.waiting.take_if(|waiting| waiting.is_over()) {
-                return Some((it.stream, waiting));
+                return Some(waiting);
             }
             at = it.next.0.as_deref_mut();
         }

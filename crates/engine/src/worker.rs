@@ -21,7 +21,7 @@ use crate::mailbox::Mailbox;
 use crate::sending::Leaving;
 use crate::service::Service;
 use crate::settings::Settings;
-use crate::underway::{ExchangeId, StreamId, Waiting};
+use crate::underway::{ExchangeId, Waiting};
 use crate::wheel::Wheel;
 
 pub use crate::sys::pin_to_cpu;
@@ -360,14 +360,14 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Tells the service of the requests that will not be answered.
     pub(crate) fn abandon_waiting(&mut self, id: usize) {
-        while let Some((stream, waiting)) = self.connections[id].exchanges.take_any_waiting() {
-            self.abandon(id, stream, waiting);
+        while let Some(waiting) = self.connections[id].exchanges.take_any_waiting() {
+            self.abandon(id, waiting);
         }
     }
 
     /// Tells the service of a request that will not be answered.
-    pub(crate) fn abandon(&mut self, id: usize, stream: StreamId, waiting: Waiting<V>) {
-        let mut exchange = self.exchange(id, stream, waiting.since_us);
+    pub(crate) fn abandon(&mut self, id: usize, waiting: Waiting<V>) {
+        let mut exchange = self.resumed(id, waiting.exchange);
         self.service.abandoned(waiting.pending, &mut exchange);
     }
 

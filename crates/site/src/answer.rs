@@ -254,51 +254,36 @@ impl<W: World> Decider<'_, W> {
             self.world.note(Step::Redirect(&location));
             return made(to.redirect_to_tls(&location));
         }
-        let matches = site
-            .rules
-            .match_request_path(RequestPath::new(raw_path, path), is_for_files);
-        if !may_have(&matches, to.exchange) {
-            self.world.note(Step::NoClientCertificate);
-            return made(to.refuse(Some(At { site, path }), Status::FORBIDDEN));
-        }
-        if request.method == Method::Purge
-            && (!site.rules.config.purge_from.is_empty() || site.routes.is_empty())
-        {
-            let asked = Asked {
-                site,
-                host: &[],
-                path,
-                raw_path,
-                matches,
-                query,
-                is_for_files,
-                is_fallback: false,
-                inner: None,
-                is_user: false,
-            };
-            return purge::answer(self.world, &asked, to);
-        }
-        if let Some(classes) = &self.sites.classes
-            && let Err(status) = in_class(classes, self.world, At { site, path }, to)
-        {
-            return made(status);
-        }
-        let host = if site.rules.per_host() { host } else { &[] };
-        let mut asked = Asked {
+        let asked = Asked {
             site,
-            host,
+            host: if site.rules.per_host() { host } else { &[] },
             path,
             raw_path,
-            matches,
+            matches: site
+                .rules
+                .match_request_path(RequestPath::new(raw_path, path), is_for_files),
             query,
             is_for_files,
             is_fallback: false,
             inner: None,
-            is_user: false,
         };
+        if !may_have(&asked.matches, to.exchange) {
+            self.world.note(Step::NoClientCertificate);
+            return made(to.refuse(Some(asked.at()), Status::FORBIDDEN));
+        }
+        if request.method == Method::Purge
+            && (!site.rules.config.purge_from.is_empty() || site.routes.is_empty())
+        {
+            return purge::answer(self.world, &asked, to);
+        }
+        if let Some(classes) = &self.sites.classes
+            && let Err(status) = in_class(classes, self.world, asked.at(), to)
+        {
+            return made(status);
+        }
         if let Some(guard) = &site.guard {
             match guarded::pass(guard, 0, self.world, asked.passing(), to) {
-                Ok(passed) => asked.is_user = passed.is_user,
+                Ok(()) => {}
                 Err(Stopped::Answered(status)) => return made(status),
                 Err(Stopped::Waits(rule)) => return asked.wait_for_password(to, rule),
             }
@@ -319,16 +304,13 @@ impl<W: World> Decider<'_, W> {
         outcome: Option<Outcome>,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
-        to.exchange.body_len = pending.body_len;
-        pending.client.restore(to.exchange);
-        to.exchange.is_user = pending.is_user;
         let (raw_path, query) = match (&pending.inner, to.request.target) {
             (Some(inner), _) => (inner.path(), inner.query()),
             (None, Target::Origin { path, query, .. }) => (path, query),
             (None, _) => (&*pending.path, None),
         };
         let path = RequestPath::new(raw_path, &pending.path);
-        let mut asked = Asked {
+        let asked = Asked {
             site: &pending.site,
             host: &pending.host,
             path: &pending.path,
@@ -341,7 +323,6 @@ impl<W: World> Decider<'_, W> {
             is_for_files: pending.is_for_files,
             is_fallback: pending.is_fallback,
             inner: pending.inner.as_ref(),
-            is_user: pending.is_user,
         };
         let mut lookup = Lookup {
             sites: self.sites,
@@ -386,10 +367,7 @@ impl<W: World> Decider<'_, W> {
                 };
                 let world = lookup.world;
                 match guarded::go_on(guard, (rule, checked), world, asked.passing(), to) {
-                    Ok(passed) => {
-                        asked.is_user = passed.is_user;
-                        admitted(lookup, &asked, to)
-                    }
+                    Ok(()) => admitted(lookup, &asked, to),
                     Err(Stopped::Answered(status)) => made(status),
                     Err(Stopped::Waits(rule)) => asked.wait_for_password(to, rule),
                 }
@@ -577,8 +555,6 @@ impl Service for Web {
         };
         let status = crate::respond::refused(why, Some(at), response);
         self.cache_counters.count(crate::access::Outcome::Made);
-        pending.waiting.client.restore(exchange);
-        exchange.is_user = pending.waiting.is_user;
         let log = self.log.as_mut();
         log.map(|log| {
             log.record(
@@ -596,8 +572,6 @@ impl Service for Web {
         let Some(log) = &mut self.log else {
             return;
         };
-        pending.waiting.client.restore(exchange);
-        exchange.is_user = pending.waiting.is_user;
         let request = pending.request.get();
         let record = log.record(
             &request,

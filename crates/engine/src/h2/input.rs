@@ -130,7 +130,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             .service
             .request(&head.request, &mut exchange, &mut response);
         let connection = &mut self.connections[id];
-        if exchange.body.is_some()
+        if exchange.body.take().is_some()
             && let Some(incoming) = connection.exchanges.incoming(stream)
         {
             incoming.drop_rest();
@@ -138,7 +138,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if exchange.is_refused {
             self.counters.refused.bump();
         }
-        self.stream_answered(id, answer, &exchange);
+        self.stream_answered(id, answer, exchange);
     }
 
     /// A response was written, or will be.
@@ -146,7 +146,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         &mut self,
         id: usize,
         answer: Answer<V::Pending, V::Record>,
-        exchange: &Exchange,
+        exchange: Exchange,
     ) {
         let stream = exchange.id.stream;
         let (pending, come, gives_up) = match answer {
@@ -157,18 +157,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 (pending, Come::Body { is_over }, false)
             }
         };
-        let connection = &mut self.connections[id];
-        connection.exchanges.of(stream).waiting = Some(Waiting {
-            pending,
-            since_us: exchange.started_us,
-            come,
-            gives_up,
-            interims: Vec::new(),
-        });
-        self.counters.deferred.bump();
-        if exchange.is_body_coming && !exchange.is_body_undecided {
-            self.send_continue(id, stream);
-        }
+        self.defer(id, exchange, (pending, come, gives_up));
     }
 
     /// Answers a stream that is no request.
@@ -201,10 +190,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
     ) {
         let now_ms = self.driver.now_ms();
         let waiting = self.connections[id].exchanges.take_waiting(stream);
-        let since_us = waiting
-            .as_ref()
-            .map_or(now_ms * 1000, |waiting| waiting.since_us);
-        let mut exchange = self.exchange(id, stream, since_us);
+        let (pending, mut exchange) = match waiting {
+            Some(waiting) => (Some(waiting.pending), self.resumed(id, waiting.exchange)),
+            None => (None, self.exchange(id, stream, now_ms * 1000)),
+        };
         let connection = &mut self.connections[id];
         connection.exchanges.remove(stream);
         let Some(two) = &mut connection.two else {
@@ -213,8 +202,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let http = &mut two.http;
         let mut response = Response::of_stream(http, number(stream), &mut self.out, &self.date);
         let (service, exchange) = (&mut self.service, &mut exchange);
-        let record = match waiting {
-            Some(waiting) => service.refuse_pending(why, waiting.pending, exchange, &mut response),
+        let record = match pending {
+            Some(pending) => service.refuse_pending(why, pending, exchange, &mut response),
             None => service.refuse(why, partial, exchange, &mut response),
         };
         self.stream_written(id, stream, record);
@@ -290,24 +279,24 @@ impl<D: Driver, V: Service> Worker<D, V> {
         connection.exchanges.remove(stream);
         two.http.done(number(stream), &mut self.out.bytes);
         if let Some(waiting) = waiting {
-            self.abandon(id, stream, waiting);
+            self.abandon(id, waiting);
         }
     }
 
     /// Answers the requests of which has come what they waited for.
     pub(crate) fn answer_due_streams(&mut self, id: usize) {
         while let Some(connection) = self.connections.get_mut(id) {
-            let Some((stream, waiting)) = connection.exchanges.take_due() else {
+            let Some(waiting) = connection.exchanges.take_due() else {
                 return;
             };
-            self.answer_due_stream(id, stream, waiting);
+            self.answer_due_stream(id, waiting);
         }
     }
 
-    fn answer_due_stream(&mut self, id: usize, stream: StreamId, waiting: Waiting<V>) {
-        let mut exchange = self.exchange(id, stream, waiting.since_us);
+    fn answer_due_stream(&mut self, id: usize, waiting: Waiting<V>) {
+        let mut exchange = self.resumed(id, waiting.exchange);
+        let stream = exchange.id.stream;
         let connection = &mut self.connections[id];
-        exchange.is_body_coming = connection.exchanges.incoming(stream).is_some();
         let Some(two) = &mut connection.two else {
             return;
         };
@@ -320,7 +309,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             }
             _ => service.body_dropped(pending, &mut exchange, &mut response),
         };
-        self.stream_answered(id, answer, &exchange);
+        self.stream_answered(id, answer, exchange);
         if let Some(connection) = self.connections.get_mut(id) {
             connection.exchanges.tidy();
         }
@@ -339,7 +328,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 two.http.done(number(stream), &mut self.out.bytes);
             }
             if let Some(waiting) = waiting {
-                self.abandon(id, stream, waiting);
+                self.abandon(id, waiting);
             }
         } else {
             waiting.come = Come::Outcome(outcome);

@@ -1,7 +1,11 @@
+use std::net::Ipv4Addr;
+
 use super::*;
+use crate::driver::ListenerId;
 use crate::response::Response;
-use crate::service::{Answer, Exchange, Refused};
+use crate::service::{Answer, Refused};
 use lowroad_http::request::{PartialRequest, Request};
+use lowroad_http::version::Version;
 
 pub(crate) struct Nothing;
 
@@ -49,12 +53,19 @@ impl Service for Nothing {
     fn turn_ended(&mut self, _: u64) {}
 }
 
+fn facts_of(stream: StreamId) -> Exchange {
+    let from = (ListenerId(0), Ipv4Addr::LOCALHOST.into());
+    let mut exchange = Exchange::of_nobody(from, Version::Http11, 0, 0);
+    exchange.id.stream = stream;
+    exchange
+}
+
 fn three() -> Exchanges<Nothing> {
     let mut exchanges = Exchanges::default();
     for stream in 1..=3 {
         exchanges.of(StreamId(stream)).waiting = Some(Waiting {
             pending: stream * 10,
-            since_us: 0,
+            exchange: facts_of(StreamId(stream)),
             come: Come::Nothing,
             gives_up: stream == 2,
             interims: Vec::new(),
@@ -77,7 +88,7 @@ fn each_has_its_own_outcome() {
     }
     assert!(exchanges.waiting(StreamId(4)).is_none());
     let mut due = std::iter::from_fn(|| exchanges.take_due());
-    let mut next = || due.next().map(|(stream, it)| (stream.0, it.pending));
+    let mut next = || due.next().map(|it| (it.exchange.id.stream.0, it.pending));
     assert_eq!(next(), Some((1, 10)), "the oldest first");
     assert_eq!(next(), Some((3, 30)));
     assert_eq!(next(), None);
@@ -116,6 +127,7 @@ fn the_end_of_a_body_is_what_its_own_request_waits_for() {
     );
     assert_eq!(exchanges.next_incoming(Some(StreamId(3))), None);
     exchanges.end_incoming(StreamId(3));
-    assert_eq!(exchanges.take_due().map(|(stream, _)| stream.0), Some(3));
+    let due = exchanges.take_due().map(|it| it.exchange.id.stream.0);
+    assert_eq!(due, Some(3));
     assert!(exchanges.take_due().is_none() && exchanges.has_incoming());
 }

@@ -179,7 +179,7 @@ impl<W: World> Lookup<'_, W> {
             route,
             key,
             asked: route.asked(to.request),
-            is_user: asked.is_user,
+            is_user: to.exchange.is_user,
             stale,
             class: self
                 .sites

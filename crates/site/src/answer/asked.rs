@@ -1,12 +1,9 @@
 //! A request whose site is known, what was decided about it, and what it waits for. Looks nothing up.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use lowroad_access_control::{Rule, RuleInput};
 use lowroad_config::RequestPath;
-use lowroad_engine::Exchange;
-use lowroad_http::forwarding::ForwardedRequest;
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::Status;
 use lowroad_routes::routes::Route;
@@ -36,10 +33,6 @@ pub struct Pending {
 
 /// What was decided about a request that waits.
 pub struct Waiting {
-    /// See [`lowroad_engine::Exchange`].
-    pub body_len: Option<u64>,
-    /// See [`Exchange`].
-    pub client: ClientIdentity,
     /// The site.
     pub site: Arc<Site>,
     /// See [`Asked`].
@@ -52,34 +45,8 @@ pub struct Waiting {
     pub is_fallback: bool,
     /// The same.
     pub inner: Option<Arc<Inner>>,
-    /// The same.
-    pub is_user: bool,
     /// What for.
     pub waits_for: WaitsFor,
-}
-
-/// The client of a request, as its connection and trusted proxies identify it.
-pub struct ClientIdentity {
-    peer: IpAddr,
-    peer_port: u16,
-    forwarded: Option<Arc<ForwardedRequest>>,
-}
-
-impl ClientIdentity {
-    fn of(exchange: &Exchange) -> ClientIdentity {
-        ClientIdentity {
-            peer: exchange.peer,
-            peer_port: exchange.peer_port,
-            forwarded: exchange.forwarded.clone(),
-        }
-    }
-
-    /// Sets it again: a resumed exchange knows the connection only.
-    pub fn restore(&self, exchange: &mut Exchange) {
-        exchange.peer = self.peer;
-        exchange.peer_port = self.peer_port;
-        exchange.forwarded.clone_from(&self.forwarded);
-    }
 }
 
 /// What a request is for, once its site is known.
@@ -102,8 +69,6 @@ pub struct Asked<'a> {
     pub is_fallback: bool,
     /// How it was come to, if it is not the target that the client sent.
     pub inner: Option<&'a Arc<Inner>>,
-    /// A rule of the site has found the password right that the request shows.
-    pub is_user: bool,
 }
 
 /// What the rules of a site decide about.
@@ -155,15 +120,12 @@ impl Asked<'_> {
     /// Keeps what was decided until it can be gone on with.
     pub fn wait(&self, to: &Responder<'_, '_>, waits_for: WaitsFor) -> Decision {
         let waiting = Waiting {
-            body_len: to.exchange.body_len,
-            client: ClientIdentity::of(to.exchange),
             site: self.site.clone(),
             host: self.host.into(),
             path: self.path.into(),
             is_for_files: self.is_for_files,
             is_fallback: self.is_fallback,
             inner: self.inner.cloned(),
-            is_user: self.is_user,
             waits_for,
         };
         Decision::Deferred(Box::new(Pending {

@@ -58,12 +58,6 @@ pub enum Stopped {
     Waits(usize),
 }
 
-/// What is known of a request that passes.
-pub struct Passed {
-    /// The password that it shows was found right.
-    pub is_user: bool,
-}
-
 /// Goes by the rules of a site, from that number on. For each form of the path the first rule that allows or refuses it
 /// decides; the request is refused if one of the forms is.
 ///
@@ -76,7 +70,7 @@ pub fn pass(
     world: &impl World,
     passing: Passing<'_>,
     to: &mut Responder<'_, '_>,
-) -> Result<Passed, Stopped> {
+) -> Result<(), Stopped> {
     let Passing {
         at,
         matches,
@@ -98,7 +92,7 @@ pub fn pass(
         method: to.request.method,
         peer: to.exchange.peer,
     };
-    let (mut allowed, mut is_user) = (FormSet::default(), false);
+    let mut allowed = FormSet::default();
     for (number, rule) in guard.rules_for(matches, input) {
         let forms = guard.matched_forms(number, matches);
         let refusable = forms.without(allowed);
@@ -133,14 +127,13 @@ pub fn pass(
             Action::Auth(_) => match shown(rule, world, to) {
                 Some(checked) => {
                     judge(rule, checked, world, at, to)?;
-                    is_user = true;
                     to.exchange.is_user = true;
                 }
                 None => return Err(Stopped::Waits(number)),
             },
         }
     }
-    Ok(Passed { is_user })
+    Ok(())
 }
 
 /// Goes on behind a rule that wanted a password.
@@ -153,7 +146,7 @@ pub fn go_on(
     world: &impl World,
     passing: Passing<'_>,
     to: &mut Responder<'_, '_>,
-) -> Result<Passed, Stopped> {
+) -> Result<(), Stopped> {
     let at = passing.at;
     // Rules do not change under a request: it has the site that it came with.
     let Some(rule) = guard.rule(number) else {
@@ -162,8 +155,7 @@ pub fn go_on(
     };
     judge(rule, checked, world, at, to)?;
     to.exchange.is_user = true;
-    pass(guard, number + 1, world, passing, to)?;
-    Ok(Passed { is_user: true })
+    pass(guard, number + 1, world, passing, to)
 }
 
 fn within(

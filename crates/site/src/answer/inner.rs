@@ -219,7 +219,7 @@ fn lead<W: World>(
             return made(to.refuse_target(asked.at(), refusal));
         }
     };
-    let mut asked = Asked {
+    let asked = Asked {
         site,
         host: asked.host,
         path,
@@ -231,7 +231,6 @@ fn lead<W: World>(
         is_for_files,
         is_fallback: false,
         inner: Some(&inner),
-        is_user: asked.is_user,
     };
     if !may_have(&asked.matches, to.exchange) {
         world.note(Step::NoClientCertificate);
@@ -239,7 +238,7 @@ fn lead<W: World>(
     }
     if let Some(guard) = &site.guard {
         match guarded::pass(guard, 0, world, asked.passing(), to) {
-            Ok(passed) => asked.is_user |= passed.is_user,
+            Ok(()) => {}
             Err(Stopped::Answered(status)) => return made(status),
             Err(Stopped::Waits(rule)) => return asked.wait_for_password(to, rule),
         }

@@ -230,7 +230,6 @@ impl<W: World> Lookup<'_, W> {
             is_for_files: true,
             is_fallback: true,
             inner: asked.inner,
-            is_user: asked.is_user,
         };
         let routes = &asked.site.routes;
         if let Ok(Some(route)) = routes.of_request(&asked.matches, to.request)
