@@ -6,7 +6,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use lowroad_http::fields::Lines;
 use lowroad_http::h1::{self, BodyLen, Client, ClientEvent, Event, Server, Step};
+use lowroad_http::protocol::{ServerProtocol, StreamId};
 use lowroad_http::{Limits, Method, Status};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
@@ -204,7 +206,7 @@ fn talk(input: &[u8]) {
             server.close();
         }
         if response_kind & 16 != 0 {
-            server.interim(Status::CONTINUE, b"", &mut wire);
+            server.interim(StreamId(1), Status::CONTINUE, Lines::NONE, &mut wire);
         }
         let status = [
             Status::OK,

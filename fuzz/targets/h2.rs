@@ -16,6 +16,7 @@ use lowroad_http::h2::{
     Ask, Client, ClientEvent, Code, Counters, Event, PREFACE, Priority, Rate, Server, Settings,
     StreamId, Turn,
 };
+use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::{Method, Status, host};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";

@@ -4,6 +4,7 @@
 //! "accept()able strategies", USENIX 2004): one favours work under way, all favours newcomers.
 
 use lowroad_http::h1::Server;
+use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::request::PartialRequest;
 
 use crate::admission::Overload;

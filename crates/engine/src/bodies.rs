@@ -6,10 +6,10 @@ use std::task::Context;
 use lowroad_http::fields::Lines;
 use lowroad_http::h1::{Event, Server};
 use lowroad_http::limits::Limits;
+use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::status::Status;
 
 use crate::driver::{Driver, Received};
-use crate::h2::number;
 use crate::incoming::Incoming;
 use crate::pace::Pace;
 use crate::service::{Refused, Service};
@@ -62,16 +62,17 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         let out = &mut self.out.bytes;
         if let Some(two) = &mut connection.two {
-            if !two.http.expects_continue(number(stream)) {
+            if !two.http.expects_continue(stream) {
                 return;
             }
-            two.http
-                .interim(number(stream), Status::CONTINUE, Lines::NONE, out);
+            two.http.interim(stream, Status::CONTINUE, Lines::NONE, out);
         } else {
-            if !connection.http.expects_continue() {
+            if !connection.http.expects_continue(stream) {
                 return;
             }
-            connection.http.interim(Status::CONTINUE, b"", out);
+            connection
+                .http
+                .interim(stream, Status::CONTINUE, Lines::NONE, out);
         }
         incoming.pace = Pace::new(now_ms);
     }
@@ -111,7 +112,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return self.break_stream(id, stream, why);
         }
         let connection = &mut self.connections[id];
-        let is_answered = connection.http.is_answered();
+        let is_answered = connection.http.is_answered(stream);
         connection.leave_body_unread(stream);
         match (connection.sending.is_some(), is_answered) {
             (true, _) => {}

@@ -10,6 +10,7 @@
 //! waited for. Holds data only; `exchange` and `transmit` move it.
 
 use lowroad_http::h1::Server;
+use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::version::Version;
 
 use crate::driver::{ListenerId, Token};
@@ -66,7 +67,7 @@ impl<S, V: Service> Connection<S, V> {
 
     /// Nobody will read the rest of a request's body: the connection ends with the response.
     pub fn leave_body_unread(&mut self, stream: StreamId) {
-        self.http.leave_body();
+        self.http.leave_body(stream, &mut Vec::new());
         self.leftover = true;
         self.exchanges.end_incoming(stream);
     }

@@ -7,6 +7,7 @@ use crate::pace::Verdict;
 use crate::sending::Transfer;
 use crate::service::{Refused, Service};
 use crate::worker::Worker;
+use lowroad_http::protocol::ServerProtocol;
 
 impl<D: Driver, V: Service> Worker<D, V> {
     /// How long the next wait may last.

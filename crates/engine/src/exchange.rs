@@ -336,7 +336,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Answer::Ready(record) => return self.written(id, record, wants_more),
             Answer::Deferred { pending, gives_up } => (pending, Come::Nothing, gives_up),
             Answer::AfterBody(pending) => {
-                let is_over = connection.http.has_whole_request();
+                let is_over = connection.http.is_request_whole();
                 (pending, Come::Body { is_over }, false)
             }
         };

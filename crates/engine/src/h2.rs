@@ -17,6 +17,7 @@ mod output;
 mod tunnels;
 
 use lowroad_http::h2;
+use lowroad_http::protocol::ServerProtocol;
 
 use crate::connection::Connection;
 use crate::driver::Driver;
@@ -68,16 +69,6 @@ impl<R> Default for Shared<R> {
             next_fresh: 0,
         }
     }
-}
-
-/// An engine's name of a stream.
-pub(crate) fn name(stream: h2::StreamId) -> StreamId {
-    StreamId(stream.0)
-}
-
-/// A protocol's name of a stream.
-pub(crate) fn number(stream: StreamId) -> h2::StreamId {
-    h2::StreamId(stream.0)
 }
 
 impl<S, V: Service> Connection<S, V> {

@@ -1,8 +1,9 @@
 //! Responses before the one that counts (1xx, but for 100 and 101): sent to the client at once, while its request goes on
 //! waiting. Knows not who makes them, nor how many there may be.
 
-use lowroad_http::fields::Fields;
+use lowroad_http::fields::{Fields, Lines};
 use lowroad_http::h1::put_fields;
+use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::status::Status;
 
 use crate::driver::Driver;
@@ -45,7 +46,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let mut lines = Vec::new();
         put_fields(&interim.fields, &mut lines);
         let out = &mut waiting.interims;
-        connection.http.interim(interim.status, &lines, out);
+        connection
+            .http
+            .interim(stream, interim.status, Lines::of(&lines), out);
         self.send_interims(id);
     }
 

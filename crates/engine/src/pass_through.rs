@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_http::h1::Head;
+use lowroad_http::protocol::ServerProtocol;
 use tokio::io::AsyncWrite;
 
 use crate::body::{Part, Streamed};

@@ -9,6 +9,7 @@ use lowroad_http::h1::{Event, Server, put_fields};
 use lowroad_http::h2;
 use lowroad_http::head::{HeadWriter, date_offset};
 use lowroad_http::limits::Limits;
+use lowroad_http::protocol::{ServerProtocol, StreamId};
 use lowroad_http::request::Request;
 use lowroad_http::status::Status;
 use lowroad_http::version::Version;
@@ -33,7 +34,7 @@ enum Wire<'r> {
     /// HTTP/1: its connection. Head and copied body lie in `Out::bytes`.
     One(&'r mut Server),
     /// HTTP/2: its connection, and the stream. The head is in `Out::bytes` as frames, the copied body in `Out::body`.
-    Two(&'r mut h2::Server, h2::StreamId),
+    Two(&'r mut h2::Server, StreamId),
 }
 
 /// A response that lies ready in memory: a head for HTTP/1 as [`HeadWriter`] makes it, with Content-Length and without
@@ -64,7 +65,7 @@ impl<'r> Response<'r> {
 
     pub(crate) fn of_stream(
         http: &'r mut h2::Server,
-        stream: h2::StreamId,
+        stream: StreamId,
         out: &'r mut Out,
         date: &'r [u8; 29],
     ) -> Response<'r> {
@@ -77,7 +78,7 @@ impl<'r> Response<'r> {
     #[inline]
     fn close_over_body(&mut self) {
         if let Wire::One(http) = &mut self.wire
-            && !http.has_whole_request()
+            && !http.is_request_whole()
             && !http.drains_body()
         {
             http.close();
@@ -251,7 +252,7 @@ impl Unsent {
     pub fn request<'b>(&mut self, head: &'b [u8], limits: &Limits) -> Option<Request<'b>> {
         let mut place = None;
         match self.http.next(head, limits, &mut place).ok()?.event? {
-            Event::Request(_) if self.http.has_whole_request() => Some(place?.request),
+            Event::Request(_) if self.http.is_request_whole() => Some(place?.request),
             _ => None,
         }
     }

@@ -6,6 +6,7 @@ use crate::layer::{Inside, LayerFault};
 use crate::service::{Refused, Service};
 use crate::transport::Moved;
 use crate::worker::Worker;
+use lowroad_http::protocol::ServerProtocol;
 
 impl<D: Driver, V: Service> Worker<D, V> {
     /// The layer of a connection took what came. Whether there is something in it for the connection to go on with.

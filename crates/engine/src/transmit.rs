@@ -1,6 +1,7 @@
 //! From answers to sent bytes: at once where the socket takes them, bit by bit where it does not. Files are sent by
 //! helpers, see `transmit_file`.
 
+use lowroad_http::protocol::ServerProtocol;
 use std::collections::VecDeque;
 use std::task::Context;
 

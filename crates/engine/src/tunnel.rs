@@ -11,6 +11,7 @@
 use std::task::Context;
 
 use lowroad_http::fields::Lines;
+use lowroad_http::protocol::ServerProtocol;
 
 use crate::driver::Driver;
 use crate::incoming::Incoming;

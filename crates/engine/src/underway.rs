@@ -1,16 +1,14 @@
 //! What a connection has under way: its exchanges, each a request and its response, of which something is waited for.
 //! Holds data only. Knows no protocol, and not how many exchanges it allows at a time.
 
+pub use lowroad_http::protocol::StreamId;
+
 use crate::driver::Token;
 use crate::h2::Body;
 use crate::incoming::Incoming;
 use crate::pace::Pace;
 use crate::service::{Exchange, Service};
 use crate::tunnel::Watch;
-
-/// Names an exchange on its connection: with HTTP/1 the number of the request, from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct StreamId(pub u32);
 
 /// Names an exchange of a worker for as long as the worker runs. What comes for one that is over reaches no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -54,7 +54,7 @@ fn take(server: &mut Server, input: &[u8], limits: &Limits, built: &[u8], out: &
 #[inline(never)]
 fn answer(server: &mut Server, request: &Request<'_>, built: &[u8], out: &mut Vec<u8>) {
     black_box(request.target);
-    if !server.has_whole_request() {
+    if !server.is_request_whole() {
         server.close();
     }
     let start = out.len();

@@ -15,6 +15,7 @@ use std::time::Instant;
 use lowroad_http::fields::Lines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::{Counters, Event, Server, Settings, StreamId, Turn};
+use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::{Limits, Status};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";

@@ -38,6 +38,7 @@ pub mod head;
 pub mod host;
 pub mod limits;
 pub mod method;
+pub mod protocol;
 pub mod proxy_protocol;
 pub mod range;
 pub mod refusal;

@@ -10,6 +10,7 @@ use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::{
     Ask, Client, ClientEvent, Code, Counters, Event, Server, Settings, StreamId, Turn,
 };
+use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::{Limits, Method, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 

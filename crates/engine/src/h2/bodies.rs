@@ -8,7 +8,6 @@ use lowroad_http::fields::Lines;
 use lowroad_http::h1::put_fields;
 use lowroad_http::h2::Code;
 
-use super::number;
 use crate::body::Part;
 use crate::driver::Driver;
 use crate::service::Service;
@@ -139,7 +138,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         match body.rest.front_mut() {
             None => {
                 body.is_told = true;
-                match http.end(number(stream), Lines::NONE) {
+                match http.end(stream, Lines::NONE) {
                     Ok(()) => Step::Wait,
                     Err(_) => Step::Broken,
                 }
@@ -180,7 +179,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                             put_fields(&trailers, &mut lines);
                         }
                         body.is_told = true;
-                        match http.end(number(stream), Lines::of(&lines)) {
+                        match http.end(stream, Lines::of(&lines)) {
                             Ok(()) => Step::Wait,
                             Err(_) => Step::Broken,
                         }
@@ -192,7 +191,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                     return Step::Wait;
                 };
                 let len = part.len_in_memory();
-                match http.body(number(stream), len) {
+                match http.body(stream, len) {
                     Ok(true) => {
                         body.ready.push_back(part);
                         body.ready_len += len;
@@ -231,7 +230,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         connection.exchanges.remove(stream);
         if let Some(two) = &mut connection.two {
             let out = &mut self.out.bytes;
-            two.http.reset(number(stream), code, out);
+            two.http.reset(stream, code, out);
         }
     }
 

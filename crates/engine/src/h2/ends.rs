@@ -4,9 +4,9 @@ use std::task::Context;
 
 use lowroad_http::fields::Lines;
 use lowroad_http::h2::Code;
+use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::request::PartialRequest;
 
-use super::number;
 use crate::driver::Driver;
 use crate::interim::Interim;
 use crate::pace::{Pace, Verdict};
@@ -139,9 +139,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
             });
             if let Some(two) = &mut connection.two
                 && is_unread
-                && two.http.is_response_complete(number(stream))
+                && two.http.is_response_complete(stream)
             {
-                two.http.leave_body(number(stream), &mut self.out.bytes);
+                two.http.leave_body(stream, &mut self.out.bytes);
                 connection.exchanges.end_incoming(stream);
             }
         }
@@ -209,7 +209,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if let Some(two) = &mut self.connections[id].two {
             let out = &mut self.out.bytes;
             two.http
-                .interim(number(stream), interim.status, Lines::of(&lines), out);
+                .interim(stream, interim.status, Lines::of(&lines), out);
         }
         self.flush(id);
     }
@@ -220,9 +220,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(two) = &mut connection.two else {
             return;
         };
-        two.http.leave_body(number(stream), &mut self.out.bytes);
+        two.http.leave_body(stream, &mut self.out.bytes);
         connection.exchanges.end_incoming(stream);
-        if !two.http.is_answered(number(stream)) {
+        if !two.http.is_answered(stream) {
             self.write_refusal(id, stream, why, &PartialRequest::default());
             self.emit(id);
         }

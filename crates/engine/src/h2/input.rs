@@ -2,10 +2,10 @@
 
 use lowroad_http::fields::Lines;
 use lowroad_http::h2::{self, Event, Head};
+use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::refusal::Refusal;
 use lowroad_http::request::PartialRequest;
 
-use super::{name, number};
 use crate::driver::Driver;
 use crate::incoming::{Incoming, WAITING_LEN_MAX};
 use crate::response::Response;
@@ -81,14 +81,14 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Some(Event::Request(head)) => self.stream_request(id, head),
             Some(Event::Data { stream, data }) => self.stream_data(id, stream, data),
             Some(Event::End { stream, trailers }) => {
-                self.stream_ended(id, name(stream), &trailers);
+                self.stream_ended(id, stream, &trailers);
             }
             Some(Event::Refused {
                 stream,
                 refusal,
                 request,
             }) => self.refuse_stream(id, stream, refusal, &request.unwrap_or_default()),
-            Some(Event::Reset { stream, .. }) => self.stream_reset(id, name(stream)),
+            Some(Event::Reset { stream, .. }) => self.stream_reset(id, stream),
         }
         Did::Something
     }
@@ -108,7 +108,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 two.http.drain(&mut self.out.bytes);
             }
         }
-        let stream = name(head.stream);
+        let stream = head.stream;
         let mut exchange = self.exchange(id, stream, now_ms * 1000);
         // The bytes of a tunnel are nobody's before it was answered.
         let has_body = head.has_body && head.protocol.is_none();
@@ -164,7 +164,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     fn refuse_stream(
         &mut self,
         id: usize,
-        stream: h2::StreamId,
+        stream: StreamId,
         refusal: Refusal,
         partial: &PartialRequest<'_>,
     ) {
@@ -175,9 +175,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         };
         if two.http.is_answered(stream) {
             // Its body has become too long meanwhile: who reads it finds it cut.
-            return connection.exchanges.end_incoming(name(stream));
+            return connection.exchanges.end_incoming(stream);
         }
-        self.write_refusal(id, name(stream), Refused::Request(refusal), partial);
+        self.write_refusal(id, stream, Refused::Request(refusal), partial);
     }
 
     /// Answers a stream with a refusal, and forgets what was under way for it.
@@ -200,7 +200,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return;
         };
         let http = &mut two.http;
-        let mut response = Response::of_stream(http, number(stream), &mut self.out, &self.date);
+        let mut response = Response::of_stream(http, stream, &mut self.out, &self.date);
         let (service, exchange) = (&mut self.service, &mut exchange);
         let record = match pending {
             Some(pending) => service.refuse_pending(why, pending, exchange, &mut response),
@@ -210,19 +210,19 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// Some of a request's body has come.
-    fn stream_data(&mut self, id: usize, stream: h2::StreamId, data: &[u8]) {
-        self.body_came(id, name(stream), data);
+    fn stream_data(&mut self, id: usize, stream: StreamId, data: &[u8]) {
+        self.body_came(id, stream, data);
         let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
         let Some(two) = &mut connection.two else {
             return;
         };
-        match connection.exchanges.incoming(name(stream)) {
+        match connection.exchanges.incoming(stream) {
             None => two.http.taken(stream, data.len(), &mut self.out.bytes),
             Some(incoming) => {
                 incoming.untaken += data.len();
-                self.take_stream(id, name(stream));
+                self.take_stream(id, stream);
             }
         }
     }
@@ -250,7 +250,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             && !incoming.full
         {
             let len = std::mem::take(&mut incoming.untaken);
-            two.http.taken(number(stream), len, &mut self.out.bytes);
+            two.http.taken(stream, len, &mut self.out.bytes);
         }
     }
 
@@ -277,7 +277,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         let waiting = connection.exchanges.take_waiting(stream);
         connection.exchanges.remove(stream);
-        two.http.done(number(stream), &mut self.out.bytes);
+        two.http.done(stream, &mut self.out.bytes);
         if let Some(waiting) = waiting {
             self.abandon(id, waiting);
         }
@@ -302,7 +302,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         };
         let (service, pending) = (&mut self.service, waiting.pending);
         let http = &mut two.http;
-        let mut response = Response::of_stream(http, number(stream), &mut self.out, &self.date);
+        let mut response = Response::of_stream(http, stream, &mut self.out, &self.date);
         let answer = match waiting.come {
             Come::Outcome(outcome) => {
                 service.resume(pending, outcome, &mut exchange, &mut response)
@@ -325,7 +325,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             let waiting = connection.exchanges.take_waiting(stream);
             connection.exchanges.remove(stream);
             if let Some(two) = &mut connection.two {
-                two.http.done(number(stream), &mut self.out.bytes);
+                two.http.done(stream, &mut self.out.bytes);
             }
             if let Some(waiting) = waiting {
                 self.abandon(id, waiting);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use lowroad_http::fields::Lines;
 use lowroad_http::h2::{Code, Piece};
 
-use super::{Body, OUT_LEN_MAX, PIECE_LEN_MAX, Shared, name, number};
+use super::{Body, OUT_LEN_MAX, PIECE_LEN_MAX, Shared};
 use crate::body::Part;
 use crate::driver::Driver;
 use crate::sending::Leaving;
@@ -49,8 +49,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         let len = (end - at) as u64;
         let wanted = match len {
-            0 => two.http.end(number(stream), Lines::NONE).map(|()| false),
-            _ => two.http.whole_body(number(stream), len),
+            0 => two.http.end(stream, Lines::NONE).map(|()| false),
+            _ => two.http.whole_body(stream, len),
         };
         match wanted {
             Ok(true) => self.h2.fresh.push(Fresh {
@@ -67,7 +67,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Err(_) => {
                 self.out.body.truncate(at);
                 let out = &mut self.out.bytes;
-                two.http.reset(number(stream), Code::INTERNAL_ERROR, out);
+                two.http.reset(stream, Code::INTERNAL_ERROR, out);
                 if let Some(record) = record {
                     self.service.sent(record, 0, false, self.driver.now_ms());
                 }
@@ -108,7 +108,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Copies what is to follow a frame's head.
     fn put_piece(&mut self, id: usize, piece: Piece) {
-        let (stream, len) = (name(piece.stream), piece.len as usize);
+        let (stream, len) = (piece.stream, piece.len as usize);
         if let Some(at) = self.h2.find_fresh(stream) {
             let fresh = &mut self.h2.fresh[at];
             let bytes = &self.out.body[fresh.at..fresh.at + len];

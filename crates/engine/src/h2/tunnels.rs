@@ -5,8 +5,8 @@ use std::task::Context;
 
 use lowroad_http::fields::Lines;
 use lowroad_http::h2::Code;
+use lowroad_http::protocol::ServerProtocol;
 
-use super::number;
 use crate::driver::Driver;
 use crate::service::Service;
 use crate::tunnel::Back;
@@ -21,7 +21,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(two) = &mut connection.two else {
             return;
         };
-        if two.http.has_whole_request(number(stream)) {
+        if two.http.has_whole_request(stream) {
             // The client will say nothing.
             if let Some(incoming) = connection.exchanges.incoming(stream) {
                 incoming.end(&Lines::NONE);
@@ -48,7 +48,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if incoming.is_none_or(|incoming| incoming.is_unwanted(&mut context)) {
             connection.exchanges.remove(stream);
             if let Some(two) = &mut connection.two {
-                two.http.leave_body(number(stream), &mut self.out.bytes);
+                two.http.leave_body(stream, &mut self.out.bytes);
             }
         }
     }

@@ -5,6 +5,7 @@ use lowroad_http::fields::{Fields, Known, Name};
 use lowroad_http::h1::{self, BodyLen};
 use lowroad_http::h2::{self, hpack};
 use lowroad_http::head::{HeadWriter, put_content_range};
+use lowroad_http::protocol::StreamId;
 use lowroad_http::status::Status;
 
 /// A head being written: fields in their order, but those that are the connection's.
@@ -39,7 +40,7 @@ impl<'r> Head<'r> {
 
     pub(super) fn of_stream(
         http: &'r mut h2::Server,
-        stream: h2::StreamId,
+        stream: StreamId,
         status: Status,
         date: &[u8; 29],
         out: &'r mut Vec<u8>,

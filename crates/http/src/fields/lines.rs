@@ -19,6 +19,12 @@ impl<'b> Lines<'b> {
         Lines(lines)
     }
 
+    /// The lines, each with its CRLF.
+    #[must_use]
+    pub fn as_bytes(&self) -> &'b [u8] {
+        self.0
+    }
+
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -12,6 +12,7 @@ use crate::fields::Lines;
 use crate::head::HeadWriter;
 use crate::limits::Limits;
 use crate::method::Method;
+use crate::protocol::{ServerProtocol, StreamId};
 use crate::refusal::Refusal;
 use crate::status::Status;
 use crate::version::Version;
@@ -228,42 +229,6 @@ impl Server {
         };
     }
 
-    /// The version that the client speaks, by its last request.
-    #[must_use]
-    pub fn version(&self) -> Version {
-        match self.flags.has(Flags::HTTP_10) {
-            true => Version::Http10,
-            false => Version::Http11,
-        }
-    }
-
-    /// Whether the client waits to be told that it may send the body. Over once some of it has come, or the response
-    /// has begun.
-    #[must_use]
-    pub fn expects_continue(&self) -> bool {
-        self.flags.has(Flags::EXPECTS) && self.output == Outgoing::Head && self.input == Input::Body
-    }
-
-    /// Writes an interim response (1xx but 101); `lines` are field lines. Clients of HTTP/1.0 get none.
-    pub fn interim(&mut self, status: Status, lines: &[u8], out: &mut Vec<u8>) {
-        if self.output != Outgoing::Head || self.flags.has(Flags::HTTP_10) {
-            return;
-        }
-        if status == Status::CONTINUE {
-            self.flags.set(Flags::EXPECTS, false);
-        }
-        HeadWriter::interim(out, status).lines(lines);
-        out.extend_from_slice(b"\r\n");
-    }
-
-    /// Nobody will read the rest of the request's body: the connection closes after the response.
-    pub fn leave_body(&mut self) {
-        if !matches!(self.input, Input::NoBody | Input::Done) {
-            self.go_on(Input::Closed);
-            self.close();
-        }
-    }
-
     /// The response under way is the last, or the next one is.
     pub fn close(&mut self) {
         self.flags.set(Flags::CLOSES, true);
@@ -405,7 +370,7 @@ impl Server {
     #[must_use]
     pub fn can_upgrade(&self) -> bool {
         self.output == Outgoing::Head
-            && self.has_whole_request()
+            && self.is_request_whole()
             && !self.flags.has(Flags::HTTP_10 | Flags::HEAD)
     }
 
@@ -438,12 +403,6 @@ impl Server {
         matches!(self.output, Outgoing::UntilClose)
     }
 
-    /// Whether the protocol was switched, or the connection is passed through.
-    #[must_use]
-    pub fn is_tunnel(&self) -> bool {
-        self.flags.has(Flags::TUNNEL)
-    }
-
     /// The client has sent its last byte of a changed protocol.
     pub fn client_ended(&mut self) {
         self.go_on(Input::Closed);
@@ -454,7 +413,7 @@ impl Server {
     pub fn ends_within(&self, input: &[u8]) -> bool {
         let mut reader = match &self.reader {
             Some(reader) => BodyReader::clone(reader),
-            None => return self.has_whole_request(),
+            None => return self.is_request_whole(),
         };
         let mut used = 0;
         while let Ok(fed) = reader.feed(input.get(used..).unwrap_or_default()) {
@@ -468,7 +427,7 @@ impl Server {
 
     /// Whether the request has come whole.
     #[must_use]
-    pub fn has_whole_request(&self) -> bool {
+    pub fn is_request_whole(&self) -> bool {
         matches!(self.input, Input::NoBody | Input::Done)
     }
 
@@ -480,34 +439,74 @@ impl Server {
         !self.flags.has(Flags::EXPECTS) && left.is_some_and(|left| left <= DRAINED_LEN_MAX)
     }
 
-    /// Whether no response is due; the head of a request may have begun, or the body of one answered be still to come.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.output == Outgoing::Idle
-    }
-
-    /// Whether the response to the request under way has begun, or is over.
-    #[must_use]
-    pub fn is_answered(&self) -> bool {
-        self.output != Outgoing::Head
-    }
-
     /// Whether no other request will follow.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.flags.has(Flags::CLOSES)
     }
 
-    /// Whether all has been said: the connection ends once what was written has left.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.is_idle() && matches!(self.input, Input::Closed)
-    }
-
     /// Whether a request has begun that is not whole.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.seen_len > 0 || self.input == Input::Body
+    }
+}
+
+impl ServerProtocol for Server {
+    fn version(&self) -> Version {
+        match self.flags.has(Flags::HTTP_10) {
+            true => Version::Http10,
+            false => Version::Http11,
+        }
+    }
+
+    /// The head of a request may have begun, or the body of one answered be still to come.
+    fn is_idle(&self) -> bool {
+        self.output == Outgoing::Idle
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_idle() && matches!(self.input, Input::Closed)
+    }
+
+    fn is_tunnel(&self) -> bool {
+        self.flags.has(Flags::TUNNEL)
+    }
+
+    fn has_whole_request(&mut self, _: StreamId) -> bool {
+        self.is_request_whole()
+    }
+
+    fn is_answered(&mut self, _: StreamId) -> bool {
+        self.output != Outgoing::Head
+    }
+
+    /// No longer once some of the body has come, or the response has begun.
+    fn expects_continue(&mut self, _: StreamId) -> bool {
+        self.flags.has(Flags::EXPECTS) && self.output == Outgoing::Head && self.input == Input::Body
+    }
+
+    /// Clients of HTTP/1.0 get none.
+    fn interim(&mut self, _: StreamId, status: Status, lines: Lines<'_>, out: &mut Vec<u8>) {
+        if self.output != Outgoing::Head || self.flags.has(Flags::HTTP_10) {
+            return;
+        }
+        if status == Status::CONTINUE {
+            self.flags.set(Flags::EXPECTS, false);
+        }
+        HeadWriter::interim(out, status).lines(lines.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+
+    fn leave_body(&mut self, _: StreamId, _: &mut Vec<u8>) {
+        if !matches!(self.input, Input::NoBody | Input::Done) {
+            self.go_on(Input::Closed);
+            self.close();
+        }
+    }
+
+    fn drain(&mut self, _: &mut Vec<u8>) {
+        self.close();
     }
 }
 

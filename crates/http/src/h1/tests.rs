@@ -6,12 +6,17 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::date;
+use crate::fields::Lines;
 use crate::head::HeadWriter;
 use crate::limits::Limits;
 use crate::method::Method;
+use crate::protocol::{ServerProtocol, StreamId};
 use crate::refusal::Refusal;
 use crate::status::Status;
 use alloc::format;
+
+/// A stream's name does not matter here.
+const ONE: StreamId = StreamId(1);
 
 /// A server's end with what was received and not used, and what it sends.
 #[derive(Default)]
@@ -147,30 +152,35 @@ fn who_asks_for_leave_to_send_a_body_gets_it_once() {
     let head = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n";
     let mut host = Host::default();
     host.gets(head);
-    assert!(host.server.expects_continue());
-    host.server.interim(Status::CONTINUE, b"", &mut host.sent);
+    assert!(host.server.expects_continue(ONE));
+    host.server
+        .interim(ONE, Status::CONTINUE, Lines::NONE, &mut host.sent);
     assert_eq!(host.says(), "HTTP/1.1 100 Continue\r\n\r\n");
-    assert!(!host.server.expects_continue());
+    assert!(!host.server.expects_continue(ONE));
     assert_eq!(host.gets("x"), ["data x", "end"]);
     // Who sends some of it does not wait.
     let mut host = Host::default();
     host.gets(&format!("{head}x"));
-    assert!(!host.server.expects_continue());
+    assert!(!host.server.expects_continue(ONE));
     // Nor does who has its answer.
     let mut host = Host::default();
     host.gets(head);
-    host.server.leave_body();
+    host.server.leave_body(ONE, &mut host.sent);
     let said = host.answers(Status::CONTENT_TOO_LARGE, "");
     assert!(said.ends_with("\r\nConnection: close\r\n\r\n"), "{said}");
-    assert!(host.server.is_over() && !host.server.expects_continue());
+    assert!(host.server.is_over() && !host.server.expects_continue(ONE));
 }
 
 #[test]
 fn interim_responses_are_not_for_http_1_0() {
     let mut host = Host::default();
     host.gets("GET / HTTP/1.0\r\n\r\n");
-    host.server
-        .interim(Status::CONTINUE, b"Link: </a>\r\n", &mut host.sent);
+    host.server.interim(
+        ONE,
+        Status::CONTINUE,
+        Lines::of(b"Link: </a>\r\n"),
+        &mut host.sent,
+    );
     assert_eq!(host.says(), "");
 }
 
@@ -281,7 +291,7 @@ fn what_is_no_request_gets_one_response() {
 fn a_body_that_nobody_reads_ends_the_connection() {
     let mut host = Host::default();
     host.gets("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nab");
-    host.server.leave_body();
+    host.server.leave_body(ONE, &mut host.sent);
     let said = host.answers(Status::FORBIDDEN, "");
     assert!(said.contains("Connection: close"), "{said}");
     assert_eq!(host.gets("cdef"), [""; 0]);
@@ -354,7 +364,7 @@ fn a_body_may_come_after_the_response() {
     host.gets("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab");
     let said = host.answers(Status::OK, "");
     assert_eq!(said, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-    assert!(host.server.is_idle() && !host.server.has_whole_request());
+    assert!(host.server.is_idle() && !host.server.is_request_whole());
     let words = host.gets("cdGET /b HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(words, ["data cd", "end", "request GET /b HTTP/1.1", "end"]);
 }

@@ -48,6 +48,7 @@
 
 mod budget;
 mod client;
+mod common;
 mod connection;
 mod control;
 mod error;
@@ -81,10 +82,7 @@ pub use self::respond::{Begun, Block, LazyBlock, put_encoded, put_fields, put_li
 pub use self::sending::Piece;
 pub use self::server::{Event, Server};
 pub use self::settings::{Rate, Settings, id};
-
-/// Names an exchange on its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(pub u32);
+pub use crate::protocol::StreamId;
 
 /// What a connection is given each time it is asked something.
 #[derive(Debug)]

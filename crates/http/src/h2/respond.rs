@@ -105,30 +105,6 @@ pub fn put_lines(lines: Lines<'_>, out: &mut Vec<u8>) {
 }
 
 impl Server {
-    /// Writes an interim response (1xx but 101); `lines` are its field lines.
-    pub fn interim(
-        &mut self,
-        stream: StreamId,
-        status: Status,
-        lines: Lines<'_>,
-        out: &mut Vec<u8>,
-    ) {
-        let Some(it) = self.http.streams.by_id(stream.0) else {
-            return;
-        };
-        if it.output != Output::Head {
-            return;
-        }
-        if status == Status::CONTINUE {
-            it.expects = false;
-        }
-        let at = self.http.open_block(out);
-        hpack::put_status(status, out);
-        put_lines(lines, out);
-        let frame_len_max = self.http.peer.frame_len_max as usize;
-        frame::close_block(stream.0, false, at, frame_len_max, out);
-    }
-
     /// Begins the head of a response at the end of `out`: status and date. Fields follow there, as [`hpack::put_field`],
     /// [`put_fields`] and [`put_encoded`] write them, and then [`Server::finish_head`]. `None`: nobody waits for it any more,
     /// and nothing may be written.
@@ -308,27 +284,6 @@ impl Server {
             self.http.settle(id, out);
         }
         has_body
-    }
-
-    /// Whether a client waits to be told that it may send the body.
-    #[must_use]
-    pub fn expects_continue(&mut self, stream: StreamId) -> bool {
-        let stream = self.http.streams.by_id(stream.0);
-        stream.is_some_and(|it| it.expects && it.output == Output::Head && it.came == 0)
-    }
-
-    /// Whether a request has come whole.
-    #[must_use]
-    pub fn has_whole_request(&mut self, stream: StreamId) -> bool {
-        let stream = self.http.streams.by_id(stream.0);
-        stream.is_none_or(|it| it.input == Input::Ended)
-    }
-
-    /// Whether the response to a request has begun, or nobody waits for it any more.
-    #[must_use]
-    pub fn is_answered(&mut self, stream: StreamId) -> bool {
-        let stream = self.http.streams.by_id(stream.0);
-        stream.is_none_or(|it| it.output != Output::Head)
     }
 
     /// Whether all of the response to a request was written, with END_STREAM.

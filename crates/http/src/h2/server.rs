@@ -246,23 +246,6 @@ impl Server {
         self.http.give_back(stream.0, len, out);
     }
 
-    /// Drops the rest of a request's body as it comes; the stream is reset some time after the response has
-    /// ended ([`Server::reset_lingering`]).
-    pub fn leave_body(&mut self, stream: StreamId, out: &mut Vec<u8>) {
-        let Some(it) = self.http.streams.by_id(stream.0) else {
-            return;
-        };
-        if it.input == Input::Open {
-            it.input = Input::Unwanted;
-            let untaken = core::mem::take(&mut it.untaken);
-            if let Some(increment) = it.window.give(untaken) {
-                super::frame::put_window_update(stream.0, increment, out);
-            }
-            self.http.give_connection(untaken, out);
-            self.http.settle(stream.0, out);
-        }
-    }
-
     /// Resets streams whose clients still send an unwanted body 5 s after the response. To be called about once a second
     /// while the connection is not idle.
     pub fn reset_lingering(&mut self, now_ms: u64, out: &mut Vec<u8>) {
@@ -330,12 +313,6 @@ impl Server {
         self.http.is_blocked()
     }
 
-    /// Announces the end: what is on its way still counts. After a round trip, or with [`Server::leave`], no stream begins
-    /// any more.
-    pub fn drain(&mut self, out: &mut Vec<u8>) {
-        self.http.drain(out);
-    }
-
     /// No stream begins any more; those under way go on.
     pub fn leave(&mut self, out: &mut Vec<u8>) {
         self.http.leave(out);
@@ -346,24 +323,10 @@ impl Server {
         self.http.end(code, why, out);
     }
 
-    /// Whether nothing is under way.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.http.streams.is_empty()
-    }
-
     /// Streams under way.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.http.streams.len()
-    }
-
-    /// Whether all has been said: the connection ends once what was written has left.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        let http = &self.http;
-        let is_leaving = http.going == Going::Gone || http.peer_last_id.is_some();
-        http.phase == Phase::Ended || is_leaving && http.streams.is_empty()
     }
 
     /// Whether the preface or the settings that begin a connection are due.

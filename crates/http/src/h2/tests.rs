@@ -17,6 +17,7 @@ use super::hpack::{put_pseudo, put_unindexed};
 use super::*;
 use crate::fields::Lines;
 use crate::h1::BodyLen;
+use crate::protocol::ServerProtocol;
 use crate::status::Status;
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";

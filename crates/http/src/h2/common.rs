@@ -1,0 +1,88 @@
+//! What HTTP/2 has in common with the other versions.
+
+use alloc::vec::Vec;
+
+use super::connection::{Going, Phase};
+use super::respond::put_lines;
+use super::server::Server;
+use super::streams::{Input, Output, Stream};
+use super::{frame, hpack};
+use crate::fields::Lines;
+use crate::protocol::{ServerProtocol, StreamId};
+use crate::status::Status;
+use crate::version::Version;
+
+impl ServerProtocol for Server {
+    fn version(&self) -> Version {
+        Version::Http2
+    }
+
+    fn is_idle(&self) -> bool {
+        self.http.streams.is_empty()
+    }
+
+    fn is_over(&self) -> bool {
+        let http = &self.http;
+        let is_leaving = http.going == Going::Gone || http.peer_last_id.is_some();
+        http.phase == Phase::Ended || is_leaving && http.streams.is_empty()
+    }
+
+    fn has_whole_request(&mut self, stream: StreamId) -> bool {
+        self.is_gone_or(stream, |it| it.input == Input::Ended)
+    }
+
+    fn is_answered(&mut self, stream: StreamId) -> bool {
+        self.is_gone_or(stream, |it| it.output != Output::Head)
+    }
+
+    fn expects_continue(&mut self, stream: StreamId) -> bool {
+        let stream = self.http.streams.by_id(stream.0);
+        stream.is_some_and(|it| it.expects && it.output == Output::Head && it.came == 0)
+    }
+
+    fn interim(&mut self, stream: StreamId, status: Status, lines: Lines<'_>, out: &mut Vec<u8>) {
+        let Some(it) = self.http.streams.by_id(stream.0) else {
+            return;
+        };
+        if it.output != Output::Head {
+            return;
+        }
+        if status == Status::CONTINUE {
+            it.expects = false;
+        }
+        let at = self.http.open_block(out);
+        hpack::put_status(status, out);
+        put_lines(lines, out);
+        let frame_len_max = self.http.peer.frame_len_max as usize;
+        frame::close_block(stream.0, false, at, frame_len_max, out);
+    }
+
+    /// Drops the rest of a request's body as it comes; the stream is reset some time after the response has
+    /// ended ([`Server::reset_lingering`]).
+    fn leave_body(&mut self, stream: StreamId, out: &mut Vec<u8>) {
+        let Some(it) = self.http.streams.by_id(stream.0) else {
+            return;
+        };
+        if it.input == Input::Open {
+            it.input = Input::Unwanted;
+            let untaken = core::mem::take(&mut it.untaken);
+            if let Some(increment) = it.window.give(untaken) {
+                frame::put_window_update(stream.0, increment, out);
+            }
+            self.http.give_connection(untaken, out);
+            self.http.settle(stream.0, out);
+        }
+    }
+
+    /// What is on its way still counts. After a round trip, or with [`Server::leave`], no stream begins any more.
+    fn drain(&mut self, out: &mut Vec<u8>) {
+        self.http.drain(out);
+    }
+}
+
+impl Server {
+    /// Whether there is no such stream, or one like that.
+    fn is_gone_or(&mut self, stream: StreamId, is_so: impl FnOnce(&mut Stream) -> bool) -> bool {
+        self.http.streams.by_id(stream.0).is_none_or(is_so)
+    }
+}
