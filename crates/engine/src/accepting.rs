@@ -11,8 +11,10 @@ use crate::admission::Overload;
 use crate::body::Out;
 use crate::buffer::Buffer;
 use crate::connection::Connection;
+use crate::context::{DRAIN_IDLE_MS, WorkerContext};
 use crate::driver::{AcceptFailure, Accepted, Driver, GENERATION_MAX, ListenerId, Received, Token};
 use crate::input::Input;
+use crate::protocol::Protocol;
 use crate::response::Response;
 use crate::service::{Exchange, Refused, Service};
 use crate::transport::{Moved, Transport};
@@ -21,15 +23,13 @@ use crate::worker::Worker;
 
 /// How long accepting pauses when descriptors or memory ran out.
 const ACCEPT_PAUSE_MS: u64 = 100;
-/// How long connections may stay idle once the worker drains.
-const DRAIN_IDLE_MS: u64 = 500;
 /// How long a handshake that had begun may take to finish once its listener is to close.
 const LAST_ACCEPT_MS: u64 = 200;
 
 impl<D: Driver, V: Service> Worker<D, V> {
     pub(crate) fn accept(&mut self, listener: ListenerId) {
-        for _ in 0..self.settings.accept_max {
-            match self.driver.accept(listener) {
+        for _ in 0..self.context.settings.accept_max {
+            match self.context.driver.accept(listener) {
                 Ok(accepted) => self.welcome(accepted, listener),
                 Err(AcceptFailure::Empty) => return,
                 Err(AcceptFailure::Gone) => {}
@@ -40,13 +40,14 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     pub(crate) fn welcome(&mut self, accepted: Accepted<D::Socket>, listener: ListenerId) {
         let peer = accepted.peer;
-        self.counters.connections.bump();
-        let settings = &self.settings;
+        self.context.counters.connections.bump();
+        let settings = &self.context.settings;
         let max = settings.connections_max;
         let is_introduced = settings.is_introduced(listener, peer);
         let entered = match is_introduced {
-            true => self.admission.enter_for_another(peer, max),
+            true => self.context.admission.enter_for_another(peer, max),
             false => self
+                .context
                 .admission
                 .enter(peer, max, settings.connections_per_address_max),
         };
@@ -56,49 +57,51 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 return self.turn_away(Transport::new(accepted, None), listener, overload);
             }
         }
-        let layer = self.service.layer(listener);
+        let layer = self.context.service.layer(listener);
         let has_layer = layer.is_some();
         let timeout_ms = match is_introduced || has_layer {
-            true => self.settings.header_timeout_ms,
-            false => self.idle_timeout_ms(),
+            true => self.context.settings.header_timeout_ms,
+            false => self.context.idle_timeout_ms(),
         };
         let mut transport = Transport::new(accepted, layer);
         transport.is_introduced = !is_introduced;
-        let now_ms = self.driver.now_ms();
+        let now_ms = self.context.driver.now_ms();
         self.generation = (self.generation.wrapping_add(1) & GENERATION_MAX).max(1);
-        let id = self.connections.insert(Connection {
+        let entry = self.connections.vacant_entry();
+        let token = Token {
+            slot: entry.key() as u32,
+            generation: self.generation,
+        };
+        entry.insert(Connection {
             begun: has_layer,
             transport,
-            http: Server::default(),
-            two: None,
+            protocol: Protocol::default(),
             input: Input::default(),
             deadline_ms: now_ms + timeout_ms,
             noted_ms: u64::MAX,
             requests: 0,
-            generation: self.generation,
+            token,
             listener,
             unread: false,
             leftover: false,
             lingering: false,
+            is_closed: false,
             sending: None,
             exchanges: Exchanges::default(),
         });
-        // Most connections have said something already; many are over after one answer and are
-        // never registered at all.
-        self.receive(id, false);
-        let Some(connection) = self.connections.get(id) else {
-            return;
-        };
-        let token = connection.token(id);
-        if connection
-            .transport
-            .register(&mut self.driver, token)
-            .is_err()
-        {
-            self.close(id);
-            return self.pause_accepting();
+        let mut is_registered = true;
+        self.visit(token, |connection, context| {
+            // Most connections have said something already; many are over after one answer and are
+            // never registered at all.
+            connection.receive(context, false);
+            if connection.is_closed() {
+                return;
+            }
+            is_registered = connection.register(context);
+        });
+        if !is_registered {
+            self.pause_accepting();
         }
-        self.note(id);
     }
 
     pub(crate) fn turn_away(
@@ -108,21 +111,21 @@ impl<D: Driver, V: Service> Worker<D, V> {
         overload: Overload,
     ) {
         match overload {
-            Overload::Connections => self.counters.over_connections_max.bump(),
-            Overload::Address => self.counters.over_address_max.bump(),
+            Overload::Connections => self.context.counters.over_connections_max.bump(),
+            Overload::Address => self.context.counters.over_address_max.bump(),
         }
-        if self.service.has_layer(listener) {
+        if self.context.service.has_layer(listener) {
             // A handshake is what it has too many of already.
-            return transport.close(&mut self.driver);
+            return transport.close(&mut self.context.driver);
         }
         let mut http = Server::default();
         http.give_up();
         let from = (listener, transport.peer);
-        let now_ms = self.driver.now_ms();
-        let mut exchange = Exchange::of_nobody(from, http.version(), now_ms, self.unix_s);
+        let now_ms = self.context.driver.now_ms();
+        let mut exchange = Exchange::of_nobody(from, http.version(), now_ms, self.context.unix_s);
         let mut out = Out::default();
-        let mut response = Response::new(&mut http, &mut out, &self.date);
-        let record = self.service.refuse(
+        let mut response = Response::new(&mut http, &mut out, &self.context.date);
+        let record = self.context.service.refuse(
             Refused::Overload,
             &PartialRequest::default(),
             &mut exchange,
@@ -131,49 +134,54 @@ impl<D: Driver, V: Service> Worker<D, V> {
         // One try: whoever has too many connections is not worth a buffer.
         let len = out.bytes.len();
         let mut buffer = Buffer::Vec(out.bytes);
-        let sent = transport.send(&mut self.driver, Token::NOBODY, &mut buffer, false);
+        let sent = transport.send(&mut self.context.driver, Token::NOBODY, &mut buffer, false);
         let whole = matches!(sent, Moved::Bytes { len: sent, .. } if sent == len);
-        transport.finish(&mut self.driver);
+        transport.finish(&mut self.context.driver);
         // Read what it had sent, as closing over unread bytes would reset the answer away.
-        let unread = transport.receive(&mut self.driver, Token::NOBODY, &mut self.plain);
+        let unread = transport.receive(
+            &mut self.context.driver,
+            Token::NOBODY,
+            &mut self.context.plain,
+        );
         if let Received::Bytes { lent, .. } = unread {
-            self.give_back(lent);
+            self.context.give_back(lent);
         }
-        transport.close(&mut self.driver);
+        transport.close(&mut self.context.driver);
         if let Some(record) = record {
             let body_len = if whole { out.body_in_bytes } else { 0 };
-            self.service
-                .sent(record, body_len, whole, self.driver.now_ms());
+            self.context
+                .service
+                .sent(record, body_len, whole, self.context.driver.now_ms());
         }
     }
 
     pub(crate) fn pause_accepting(&mut self) {
-        if self.paused_until_ms.is_none() && self.drain_until_ms.is_none() {
-            self.counters.accept_pauses.bump();
-            self.paused_until_ms = Some(self.driver.now_ms() + ACCEPT_PAUSE_MS);
+        if self.paused_until_ms.is_none() && self.context.drain_until_ms.is_none() {
+            self.context.counters.accept_pauses.bump();
+            self.paused_until_ms = Some(self.context.driver.now_ms() + ACCEPT_PAUSE_MS);
             self.listeners
                 .iter()
-                .for_each(|id| self.driver.listen(*id, false));
+                .for_each(|id| self.context.driver.listen(*id, false));
         }
     }
 
     pub(crate) fn start_listening(&mut self, id: ListenerId, listener: D::Listener) {
-        if self.drain_until_ms.is_some() {
+        if self.context.drain_until_ms.is_some() {
             return;
         }
-        match self.driver.open_listener(id, listener) {
+        match self.context.driver.open_listener(id, listener) {
             Ok(()) => self.listeners.push(id),
             // Half open it would be given clients that nobody ever accepts.
-            Err(_) => self.driver.close_listener(id),
+            Err(_) => self.context.driver.close_listener(id),
         }
     }
 
     /// Lets nobody new begin a handshake at a listener; whoever is in the middle of one has
     /// [`LAST_ACCEPT_MS`] to finish it.
     pub(crate) fn stop_listening(&mut self, listener: ListenerId) {
-        self.driver.refuse_new(listener);
+        self.context.driver.refuse_new(listener);
         self.closing
-            .push((listener, self.driver.now_ms() + LAST_ACCEPT_MS));
+            .push((listener, self.context.driver.now_ms() + LAST_ACCEPT_MS));
         self.listeners.retain(|id| *id != listener);
     }
 
@@ -184,52 +192,61 @@ impl<D: Driver, V: Service> Worker<D, V> {
             }
             self.closing.remove(0);
             loop {
-                match self.driver.accept(listener) {
+                match self.context.driver.accept(listener) {
                     Ok(accepted) => self.welcome(accepted, listener),
                     Err(AcceptFailure::Gone) => {}
                     Err(_) => break,
                 }
             }
-            self.driver.close_listener(listener);
+            self.context.driver.close_listener(listener);
         }
     }
 
     /// Starts the end: no new connections after those that the kernel has promised already, and
     /// idle ones stay for a moment in which a request on its way can still arrive.
     pub(crate) fn drain(&mut self, timeout_ms: u64) {
-        let now_ms = self.driver.now_ms();
-        self.drain_until_ms = Some(now_ms + timeout_ms);
-        self.local.tasks.drain();
+        let now_ms = self.context.driver.now_ms();
+        self.context.drain_until_ms = Some(now_ms + timeout_ms);
+        self.context.local.tasks.drain();
         for id in self.listeners.clone() {
             self.stop_listening(id);
         }
-        let ids: Vec<usize> = self.connections.iter().map(|(id, _)| id).collect();
-        for id in ids {
-            if self.connections[id].two.is_some() {
-                self.drain_frames(id);
-            }
-            let Some(connection) = self.connections.get_mut(id) else {
-                continue;
-            };
-            if connection.is_idle() || connection.two.is_some() {
-                connection.deadline_ms = connection.deadline_ms.min(now_ms + DRAIN_IDLE_MS);
-                self.note(id);
-            }
-        }
+        self.visit_all(|connection, context| {
+            connection.drain(context);
+        });
     }
 
     pub(crate) fn end_drain(&mut self) {
-        let ids: Vec<usize> = self.connections.iter().map(|(id, _)| id).collect();
-        for id in ids {
-            self.close(id);
-        }
+        self.visit_all(|connection, _| connection.close());
     }
 
-    /// How long a connection may wait for its next request.
-    pub(crate) fn idle_timeout_ms(&self) -> u64 {
-        match self.drain_until_ms {
-            None => self.settings.idle_timeout_ms,
-            Some(_) => self.settings.idle_timeout_ms.min(DRAIN_IDLE_MS),
+    /// Lets all connections act.
+    fn visit_all(&mut self, act: impl Fn(&mut Connection<D, V>, &mut WorkerContext<D, V>)) {
+        let tokens: Vec<Token> = self.connections.iter().map(|(_, it)| it.token).collect();
+        for token in tokens {
+            self.visit(token, &act);
+        }
+    }
+}
+
+impl<D: Driver, V: Service> Connection<D, V> {
+    /// Has the driver tell what happens at the socket. Whether it will; else the connection is closed.
+    fn register(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
+        let registered = self.transport.register(&mut worker.driver, self.token);
+        match registered {
+            Ok(()) => self.note(worker),
+            Err(_) => self.close(),
+        }
+        registered.is_ok()
+    }
+
+    /// The worker drains: the end is announced, and an idle connection waits only for a request on its way.
+    fn drain(&mut self, worker: &mut WorkerContext<D, V>) {
+        self.announce_end(worker);
+        if !self.is_closed() && (self.is_idle() || self.protocol.is_multiplexed()) {
+            let until_ms = worker.driver.now_ms() + DRAIN_IDLE_MS;
+            self.deadline_ms = self.deadline_ms.min(until_ms);
+            self.note(worker);
         }
     }
 }

@@ -9,25 +9,19 @@
 //! request and its response, in [`Underway`](crate::underway::Underway), which there is only while something of it is
 //! waited for. Holds data only; `exchange` and `transmit` move it.
 
-use lowroad_http::h1::Server;
-use lowroad_http::protocol::ServerProtocol;
-use lowroad_http::version::Version;
-
-use crate::driver::{ListenerId, Token};
-use crate::h2::Two;
+use crate::driver::{Driver, ListenerId, Token};
 use crate::input::Input;
+use crate::protocol::Protocol;
 use crate::sending::Sending;
 use crate::service::Service;
 use crate::transport::Transport;
 use crate::underway::{Exchanges, StreamId};
 
 /// A connection of a worker. Idle ones are kept by the ten thousand: what is not always needed lives in boxes.
-pub(crate) struct Connection<S, V: Service> {
-    pub transport: Transport<S>,
-    /// Whose turn it is to speak, and where the bytes received belong.
-    pub http: Server,
-    /// What is spoken instead, once that is known.
-    pub two: Option<Box<Two>>,
+pub(crate) struct Connection<D: Driver, V: Service> {
+    pub transport: Transport<D::Socket>,
+    /// The protocol: where the bytes received belong, and what may be sent.
+    pub protocol: Protocol,
     /// Bytes received and not used yet.
     pub input: Input,
     /// When to give up or to look again, monotonic ms.
@@ -35,7 +29,8 @@ pub(crate) struct Connection<S, V: Service> {
     /// When the timing wheel's earliest note on this connection comes due.
     pub noted_ms: u64,
     pub requests: u32,
-    pub generation: u32,
+    /// Its name in the worker's table.
+    pub token: Token,
     pub listener: ListenerId,
     /// Bytes, or the end of them, came while nobody would read them.
     pub unread: bool,
@@ -45,19 +40,19 @@ pub(crate) struct Connection<S, V: Service> {
     pub begun: bool,
     /// All is said; what the peer still sends is thrown away, so that our last bytes arrive (RFC 9112 §9.6).
     pub lingering: bool,
+    /// Nothing may be done with it any more: its worker removes it.
+    pub is_closed: bool,
     /// What the socket has not taken yet.
     pub sending: Option<Box<Sending<V::Record>>>,
     /// The exchanges of which something is waited for.
     pub exchanges: Exchanges<V>,
 }
 
-impl<S, V: Service> Connection<S, V> {
-    /// This connection's name, given its slot.
-    pub fn token(&self, slot: usize) -> Token {
-        Token {
-            slot: slot as u32,
-            generation: self.generation,
-        }
+impl<D: Driver, V: Service> Connection<D, V> {
+    /// Whether it was closed, and only waits to be removed.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// The exchange that the protocol speaks of: with HTTP/1, where there is one at a time, the last that has begun.
@@ -65,9 +60,9 @@ impl<S, V: Service> Connection<S, V> {
         StreamId(self.requests)
     }
 
-    /// Nobody will read the rest of a request's body: the connection ends with the response.
+    /// Leaves the rest of a request's body unread: the connection ends with the response.
     pub fn leave_body_unread(&mut self, stream: StreamId) {
-        self.http.leave_body(stream, &mut Vec::new());
+        self.protocol.leave_body(stream, &mut Vec::new());
         self.leftover = true;
         self.exchanges.end_incoming(stream);
     }
@@ -78,7 +73,7 @@ impl<S, V: Service> Connection<S, V> {
         if self.lingering {
             return true;
         }
-        if self.two.is_some() {
+        if self.protocol.is_multiplexed() {
             return self.reads_frames();
         }
         match self.exchanges.iter().next() {
@@ -89,23 +84,13 @@ impl<S, V: Service> Connection<S, V> {
 
     /// Whether it ends once what was written has left.
     pub fn is_over(&self) -> bool {
-        match &self.two {
-            None => self.http.is_over() || self.transport.is_worn() && self.http.is_idle(),
-            Some(two) => two.http.is_over(),
-        }
-    }
-
-    /// The version of HTTP that is spoken.
-    pub fn version(&self) -> Version {
-        match self.two {
-            None => self.http.version(),
-            Some(_) => Version::Http2,
-        }
+        let is_worn = !self.protocol.is_multiplexed() && self.transport.is_worn();
+        self.protocol.is_over() || is_worn && self.protocol.is_idle()
     }
 
     /// Whether nothing is under way, and no request has begun.
     pub fn is_idle(&self) -> bool {
-        let is_quiet = self.two.as_ref().is_none_or(|two| two.http.is_idle());
+        let is_quiet = !self.protocol.is_multiplexed() || self.protocol.is_idle();
         self.sending.is_none() && self.exchanges.is_empty() && !self.begun && is_quiet
     }
 }

@@ -20,11 +20,12 @@ use lowroad_http::h2;
 use lowroad_http::protocol::ServerProtocol;
 
 use crate::connection::Connection;
+use crate::context::WorkerContext;
 use crate::driver::Driver;
 use crate::pace::Pace;
+use crate::protocol::Protocol;
 use crate::service::Service;
 use crate::underway::StreamId;
-use crate::worker::Worker;
 
 pub(crate) use self::bodies::Body;
 pub(crate) use self::output::Fresh;
@@ -37,7 +38,7 @@ const PIECE_LEN_MAX: usize = 16_375;
 const UNSENT_LEN_MAX: u64 = 2 * OUT_LEN_MAX as u64;
 
 /// What a connection has instead of HTTP/1.
-pub(crate) struct Two {
+pub(crate) struct Http2 {
     pub http: h2::Server,
     /// Of which stream a helper reads a file.
     pub reading: Option<StreamId>,
@@ -71,7 +72,7 @@ impl<R> Default for Shared<R> {
     }
 }
 
-impl<S, V: Service> Connection<S, V> {
+impl<D: Driver, V: Service> Connection<D, V> {
     /// Whether more may be received over HTTP/2: not while much waits that the client does not take.
     pub fn reads_frames(&self) -> bool {
         let sending = self.sending.as_ref();
@@ -79,70 +80,56 @@ impl<S, V: Service> Connection<S, V> {
     }
 }
 
-impl<D: Driver, V: Service> Worker<D, V> {
+impl<D: Driver, V: Service> Connection<D, V> {
     /// Whether the connection speaks HTTP/2: it did before, or `input` is its first and begins so.
     #[inline]
-    pub(crate) fn speaks_h2(&mut self, id: usize, input: &[u8]) -> bool {
-        let Some(connection) = self.connections.get(id) else {
+    pub(crate) fn speaks_h2(&mut self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> bool {
+        if self.is_closed() {
             return false;
-        };
-        if connection.two.is_some() {
+        }
+        if self.protocol.is_multiplexed() {
             return true;
         }
         // The first comparison is all that a connection with HTTP/1 costs from its second request on.
-        if connection.requests != 0 || !input.starts_with(b"PRI * HTTP/2.0\r\n") {
+        if self.requests != 0 || !input.starts_with(b"PRI * HTTP/2.0\r\n") {
             return false;
         }
-        let listener = connection.listener;
-        if self.service.pass_through(listener, None).is_some() {
+        let listener = self.listener;
+        if worker.service.pass_through(listener, None).is_some() {
             return false; // as HTTP/1 it is no request
         }
-        self.begin_h2(id);
+        self.begin_h2(worker);
         // It may be closed by now.
-        self.connections
-            .get(id)
-            .is_some_and(|connection| connection.two.is_some())
+        !self.is_closed() && self.protocol.is_multiplexed()
     }
 
     /// A connection speaks HTTP/2 from now on.
-    pub(crate) fn begin_h2(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
+    pub(crate) fn begin_h2(&mut self, worker: &mut WorkerContext<D, V>) {
+        let now_ms = worker.driver.now_ms();
         let mut turn = h2::Turn {
             now_ms,
-            settings: &self.settings.h2,
-            out: &mut self.out.bytes,
-            counters: &mut self.h2.counters,
+            settings: &worker.settings.h2,
+            out: &mut worker.out.bytes,
+            counters: &mut worker.h2.counters,
         };
         let mut http = h2::Server::new(&mut turn);
-        self.counters.h2_connections.bump();
-        let is_draining = self.drain_until_ms.is_some();
+        worker.counters.h2_connections.bump();
+        let is_draining = worker.drain_until_ms.is_some();
         if is_draining {
-            http.drain(&mut self.out.bytes);
+            http.drain(&mut worker.out.bytes);
         }
-        let connection = &mut self.connections[id];
-        connection.two = Some(Box::new(Two {
+        self.protocol = Protocol::Http2(Box::new(Http2 {
             http,
             reading: None,
             pace: Pace::new(now_ms),
             used_ms: now_ms,
             is_draining,
         }));
-        connection.begun = false;
-        connection.deadline_ms = now_ms + self.settings.header_timeout_ms;
-        self.flush(id);
-        if self.connections.contains(id) {
-            self.note(id);
+        self.begun = false;
+        self.deadline_ms = now_ms + worker.settings.header_timeout_ms;
+        self.flush(worker);
+        if !self.is_closed() {
+            self.note(worker);
         }
-    }
-
-    /// What was counted is for everybody to see.
-    pub(crate) fn tell_h2(&self) {
-        let (from, to) = (&self.h2.counters, &self.counters);
-        to.h2_resets.set(from.resets);
-        to.h2_faults.set(from.faults + from.malformed);
-        to.h2_refused.set(from.refused);
-        to.h2_glitches.set(from.glitches);
-        to.h2_ended.set(from.ended);
-        to.h2_floods.set(from.floods);
     }
 }

@@ -3,13 +3,13 @@
 
 use lowroad_http::fields::{Fields, Lines};
 use lowroad_http::h1::put_fields;
-use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::status::Status;
 
+use crate::connection::Connection;
+use crate::context::WorkerContext;
 use crate::driver::Driver;
 use crate::service::Service;
 use crate::underway::StreamId;
-use crate::worker::Worker;
 
 /// A response before the one that counts.
 #[derive(Clone, Debug)]
@@ -28,41 +28,47 @@ impl Interim {
     }
 }
 
-impl<D: Driver, V: Service> Worker<D, V> {
+impl<D: Driver, V: Service> Connection<D, V> {
     /// A deferred request has an interim response. It leaves behind earlier responses, and not at all if its own has
     /// been written.
-    pub(crate) fn interim(&mut self, id: usize, stream: StreamId, interim: &Interim) {
-        let connection = &mut self.connections[id];
-        let is_two = connection.two.is_some();
-        let Some(waiting) = connection.exchanges.waiting(stream) else {
+    pub(crate) fn interim(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+        interim: &Interim,
+    ) {
+        let is_multiplexed = self.protocol.is_multiplexed();
+        let Some(waiting) = self.exchanges.waiting(stream) else {
             return;
         };
         if !Interim::is_one(interim.status) {
             return;
         }
-        if is_two {
-            return self.stream_interim(id, stream, interim);
-        }
         let mut lines = Vec::new();
         put_fields(&interim.fields, &mut lines);
-        let out = &mut waiting.interims;
-        connection
-            .http
+        let out = match is_multiplexed {
+            true => &mut worker.out.bytes,
+            false => &mut waiting.interims,
+        };
+        self.protocol
             .interim(stream, interim.status, Lines::of(&lines), out);
-        self.send_interims(id);
+        match is_multiplexed {
+            true => self.flush(worker),
+            false => self.send_interims(worker),
+        }
     }
 
     /// Sends the interim responses that are due, unless earlier responses are on their way.
-    pub(crate) fn send_interims(&mut self, id: usize) {
-        let Some(connection) = self.connections.get_mut(id) else {
-            return;
-        };
-        if connection.sending.is_some() {
+    pub(crate) fn send_interims(&mut self, worker: &mut WorkerContext<D, V>) {
+        if self.is_closed() {
             return;
         }
-        if let Some(bytes) = connection.exchanges.take_interims() {
-            self.out.bytes.extend_from_slice(&bytes);
-            self.flush(id);
+        if self.sending.is_some() {
+            return;
+        }
+        if let Some(bytes) = self.exchanges.take_interims() {
+            worker.out.bytes.extend_from_slice(&bytes);
+            self.flush(worker);
         }
     }
 }

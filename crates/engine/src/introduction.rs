@@ -9,10 +9,11 @@ use std::ops::RangeInclusive;
 
 use lowroad_http::proxy_protocol::{Ends, Parsed, parse};
 
+use crate::connection::Connection;
+use crate::context::WorkerContext;
 use crate::driver::{Driver, ListenerId};
 use crate::service::{Refused, Service};
 use crate::settings::Settings;
-use crate::worker::Worker;
 
 /// A listener at which some connections begin with a PROXY header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +41,14 @@ impl Settings {
     }
 }
 
-impl<D: Driver, V: Service> Worker<D, V> {
+impl<D: Driver, V: Service> Connection<D, V> {
     /// Takes the header that a connection has to begin with. Gives what of the bytes follows it, once it is there.
-    pub(crate) fn introduction<'b>(&mut self, id: usize, bytes: &'b [u8]) -> Option<&'b [u8]> {
-        let connection = &mut self.connections[id];
-        let mut came = connection.input.take();
+    pub(crate) fn introduction<'b>(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        bytes: &'b [u8],
+    ) -> Option<&'b [u8]> {
+        let mut came = self.input.take();
         let had = came.len();
         let parsed = match had {
             0 => parse(bytes),
@@ -57,70 +61,73 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Parsed::Header(header) => {
                 // It was not whole without these bytes.
                 let rest = &bytes[header.len - had..];
-                self.introduced(id, header.ends).then_some(rest)
+                self.introduced(worker, header.ends).then_some(rest)
             }
             Parsed::Incomplete => {
                 // A header is short, so what waits is.
-                connection.input.add(if had == 0 { bytes } else { &came });
+                self.input.add(if had == 0 { bytes } else { &came });
                 None
             }
             Parsed::Refused(refused) => {
-                self.misintroduced(id, refused.reason());
+                self.misintroduced(worker, refused.reason());
                 None
             }
         }
     }
 
     /// Whose connection it is, is known. Whether it may go on.
-    fn introduced(&mut self, id: usize, ends: Ends) -> bool {
-        let timeout_ms = match self.connections[id].transport.is_handshaking() {
-            true => self.settings.header_timeout_ms,
-            false => self.idle_timeout_ms(),
+    fn introduced(&mut self, worker: &mut WorkerContext<D, V>, ends: Ends) -> bool {
+        let timeout_ms = match self.transport.is_handshaking() {
+            true => worker.settings.header_timeout_ms,
+            false => worker.idle_timeout_ms(),
         };
-        let deadline_ms = self.driver.now_ms() + timeout_ms;
-        let connection = &mut self.connections[id];
-        connection.transport.is_introduced = true;
-        connection.deadline_ms = deadline_ms;
-        self.note(id);
+        let deadline_ms = worker.driver.now_ms() + timeout_ms;
+        self.transport.is_introduced = true;
+        self.deadline_ms = deadline_ms;
+        self.note(worker);
         // Of whom it says nothing is the proxy itself.
         let Ends::Tcp { source, .. } = ends else {
             return true;
         };
-        let transport = &mut self.connections[id].transport;
+        let transport = &mut self.transport;
         let proxy = std::mem::replace(&mut transport.peer, source.ip().to_canonical());
         transport.peer_port = source.port();
         transport.proxy = Some(Box::new(proxy.to_canonical()));
-        let settings = &self.settings;
+        let settings = &worker.settings;
         let moved =
-            self.admission
+            worker
+                .admission
                 .pass_on(proxy, transport.peer, settings.connections_per_address_max);
         if moved.is_err() {
-            self.counters.over_address_max.bump();
-            self.refuse(id, Refused::Overload, &[]);
+            worker.counters.over_address_max.bump();
+            self.refuse(worker, Refused::Overload, &[]);
         }
         moved.is_ok()
     }
 
     /// The end of a connection's bytes, or of the time for its header. Whether it is closed by that.
-    pub(crate) fn ended_unintroduced(&mut self, id: usize, is_late: bool) -> bool {
-        let connection = &self.connections[id];
-        if connection.transport.is_introduced {
+    pub(crate) fn ended_unintroduced(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        is_late: bool,
+    ) -> bool {
+        if self.transport.is_introduced {
             return false;
         }
         // A connection without a word is how some look whether we are there.
-        let (is_silent, drains) = (connection.input.is_empty(), self.drain_until_ms.is_some());
+        let (is_silent, drains) = (self.input.is_empty(), worker.drain_until_ms.is_some());
         match is_late {
-            _ if is_silent && (!is_late || drains) => self.close(id),
-            true => self.misintroduced(id, LATE),
-            false => self.misintroduced(id, CUT),
+            _ if is_silent && (!is_late || drains) => self.close(),
+            true => self.misintroduced(worker, LATE),
+            false => self.misintroduced(worker, CUT),
         }
         true
     }
 
-    fn misintroduced(&mut self, id: usize, why: &'static str) {
-        self.counters.proxy_headers_refused.bump();
-        let proxy = self.connections[id].transport.peer;
-        self.service.misintroduced(proxy, why);
-        self.close(id);
+    fn misintroduced(&mut self, worker: &mut WorkerContext<D, V>, why: &'static str) {
+        worker.counters.proxy_headers_refused.bump();
+        let proxy = self.transport.peer;
+        worker.service.misintroduced(proxy, why);
+        self.close();
     }
 }

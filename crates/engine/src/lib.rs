@@ -1,10 +1,11 @@
 //! Workers: each a thread with an event loop, its connections and its timers.
 //!
-//! The way of a request from top to bottom: [`worker`] waits, `accepting` accepts, `exchange` turns received
-//! bytes into requests and asks the [`Service`] for answers, `transmit` brings the answers out.
-//! Below them a [`Driver`] does the input and output: [`epoll`] on a real machine, the
-//! crate `engine_sim` in virtual time with faults. Nothing here knows sites, files' names or HTTP semantics beyond where
-//! a request begins and ends.
+//! A request from top to bottom: [`worker`] waits, and lets the connection act to which something happened; `accepting`
+//! made it. `exchange` receives bytes and gives them to the connection's protocol through the doors in `protocol`; the
+//! rooms `h1` and `h2` read requests from them; `exchange` asks the [`Service`] for responses; the rooms frame these, and
+//! `transmit` sends them. What connections share (driver, service, output buffers, timers) is the worker's `context`.
+//! Below them a [`Driver`] does the input and output: [`epoll`] on a real machine, the crate `engine_sim` in virtual time
+//! with faults. Nothing here knows sites, files' names or HTTP semantics beyond where a request begins and ends.
 
 #![deny(unsafe_code)]
 
@@ -17,8 +18,10 @@ pub mod bell;
 mod bodies;
 mod body;
 pub mod buffer;
+mod closing;
 pub mod concurrency;
 mod connection;
+mod context;
 pub mod counters;
 mod deadlines;
 pub mod driver;
@@ -27,6 +30,7 @@ mod exchange;
 pub mod file;
 pub mod file_watch;
 pub mod growing;
+mod h1;
 mod h2;
 pub mod helpers;
 mod incoming;
@@ -43,6 +47,7 @@ pub mod offload;
 pub mod outgoing;
 mod pace;
 pub mod pass_through;
+mod protocol;
 pub mod response;
 mod secure;
 mod sending;

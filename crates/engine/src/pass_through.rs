@@ -16,20 +16,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_http::h1::Head;
-use lowroad_http::protocol::ServerProtocol;
 use tokio::io::AsyncWrite;
 
 use crate::body::{Part, Streamed};
 use crate::buffer::Buffer;
+use crate::connection::Connection;
+use crate::context::WorkerContext;
 use crate::driver::Driver;
 use crate::local::Local;
 use crate::network::Remote;
 use crate::outgoing::Outgoing;
+use crate::protocol::Protocol;
 use crate::service::Service;
 use crate::stream::{Next, Receiver, Sender};
 use crate::tunnel::{Far, Tunnel};
 use crate::underway::StreamId;
-use crate::worker::Worker;
 
 /// Buffer size for each direction.
 const WAITING_LEN_MAX: usize = 64 << 10;
@@ -51,76 +52,76 @@ pub struct PassThrough {
     pub idle_timeout_ms: u64,
 }
 
-impl<D: Driver, V: Service> Worker<D, V> {
+impl<D: Driver, V: Service> Connection<D, V> {
     /// Passes a connection through if the service wants it for this request or, without a head, for bytes that are no
     /// request. `input` begins with its first byte. Returns whether the connection is passed through.
     pub(crate) fn passes_through(
         &mut self,
-        id: usize,
+        worker: &mut WorkerContext<D, V>,
         head: Option<&Head<'_>>,
         input: &[u8],
     ) -> bool {
-        let connection = &self.connections[id];
-        let is_free = connection.two.is_none() && connection.exchanges.is_empty();
-        let listener = connection.listener;
-        let way = is_free.then(|| self.service.pass_through(listener, head));
+        let is_free = !self.protocol.is_multiplexed() && self.exchanges.is_empty();
+        let listener = self.listener;
+        let way = is_free.then(|| worker.service.pass_through(listener, head));
         let Some(way) = way.flatten() else {
             return false;
         };
-        let stream = StreamId(self.connections[id].requests + 1);
-        let exchange = self.exchange(id, stream, self.driver.now_ms() * 1000);
-        let record = self.service.passed_through(head, input, &exchange);
-        self.begin_passing(id, way, input, record);
+        let stream = StreamId(self.requests + 1);
+        let exchange = self.exchange(worker, stream, worker.driver.now_ms() * 1000);
+        let record = worker.service.passed_through(head, input, &exchange);
+        self.begin_passing(worker, way, input, record);
         true
     }
 
     /// Passes an incomplete request head through: no more of it comes, or not in time.
-    pub(crate) fn pass_rest_through(&mut self, id: usize) {
-        let connection = &mut self.connections[id];
-        if connection.lingering || connection.http.is_tunnel() || !connection.begun {
+    pub(crate) fn pass_rest_through(&mut self, worker: &mut WorkerContext<D, V>) {
+        if self.lingering || self.protocol.is_tunnel() || !self.begun {
             return;
         }
-        let input = connection.input.take();
-        if !self.passes_through(id, None, &input)
-            && let Some(connection) = self.connections.get_mut(id)
-        {
-            connection.input.put_back(input, 0);
+        let input = self.input.take();
+        if !self.passes_through(worker, None, &input) && !self.is_closed() {
+            self.input.put_back(input, 0);
         }
     }
 
     fn begin_passing(
         &mut self,
-        id: usize,
+        worker: &mut WorkerContext<D, V>,
         way: PassThrough,
         input: &[u8],
         record: Option<V::Record>,
     ) {
-        self.counters.passed_through.bump();
+        worker.counters.passed_through.bump();
         let (tunnel, far) = Tunnel::new(WAITING_LEN_MAX);
         let (to_client, back) = tunnel.with_idle_timeout(way.idle_timeout_ms).split();
-        let connection = &mut self.connections[id];
-        connection.begun = false;
-        connection.requests += 1;
-        connection.http.pass_through();
-        let stream = connection.stream();
-        self.begin_tunnel(id, stream, back);
-        if let Some(incoming) = self.connections[id].exchanges.incoming(stream) {
+        self.begun = false;
+        self.requests += 1;
+        if let Protocol::Http1(http) = &mut self.protocol {
+            http.pass_through();
+        }
+        let stream = self.stream();
+        self.begin_tunnel(worker, stream, back);
+        if let Some(incoming) = self.exchanges.incoming(stream) {
             incoming.data(input);
         }
-        let local = self.local.clone();
-        self.local.tasks.spawn(carry(far, way, local)).detach();
-        self.out.parts.push(Part::Stream(Streamed::new(to_client)));
-        self.out.body_in_bytes = 0;
+        let local = worker.local.clone();
+        worker.local.tasks.spawn(carry(far, way, local)).detach();
+        worker
+            .out
+            .parts
+            .push(Part::Stream(Streamed::new(to_client)));
+        worker.out.body_in_bytes = 0;
         if let Some(record) = record {
-            self.note_record(record);
+            worker.note_record(record);
         }
         // Responses to earlier requests are sent first.
-        match self.out.bytes.is_empty() {
-            true => self.start_sending(id, Some((0, 0)), 0),
-            false => self.flush(id),
+        match worker.out.bytes.is_empty() {
+            true => self.start_sending(worker, Some((0, 0)), 0),
+            false => self.flush(worker),
         }
-        if self.connections.contains(id) {
-            self.watch_incoming(id, stream);
+        if !self.is_closed() {
+            self.watch_incoming(worker, stream);
         }
     }
 }

@@ -1,18 +1,20 @@
 //! From answers to sent bytes: at once where the socket takes them, bit by bit where it does not. Files are sent by
 //! helpers, see `transmit_file`.
 
-use lowroad_http::protocol::ServerProtocol;
 use std::collections::VecDeque;
 use std::task::Context;
 
 use bytes::Bytes;
 
 use crate::body::{Filled, Part};
+use crate::connection::Connection;
+use crate::context::WorkerContext;
 use crate::driver::{Completion, Driver};
+use crate::protocol::Protocol;
 use crate::sending::{Sending, Transfer};
 use crate::service::Service;
 use crate::transport::{Ended, Moved};
-use crate::worker::{LINGER_MS, Worker};
+use crate::worker::LINGER_MS;
 
 /// What one try at the front part did.
 enum Try {
@@ -23,144 +25,135 @@ enum Try {
     Broken,
 }
 
-impl<D: Driver, V: Service> Worker<D, V> {
+impl<D: Driver, V: Service> Connection<D, V> {
     /// Sends what was put out for a connection. What the socket does not take now becomes the
     /// connection's [`Sending`]. If the connection was to close after it, it does.
-    pub(crate) fn flush(&mut self, id: usize) {
-        if self.out.is_empty() {
+    pub(crate) fn flush(&mut self, worker: &mut WorkerContext<D, V>) {
+        if worker.out.is_empty() {
             return;
         }
-        let Some(connection) = self.connections.get_mut(id) else {
-            return self.discard_out();
-        };
-        if let Some(sending) = &mut connection.sending {
-            // Frames may follow what is still being sent.
-            sending.add(Bytes::copy_from_slice(&self.out.bytes), &mut self.records);
-            return self.out.bytes.clear();
+        if self.is_closed() {
+            return worker.discard_out();
         }
-        let token = connection.token(id);
-        let given = self.out.bytes.len() as u64;
-        let (transport, driver) = (&mut connection.transport, &mut self.driver);
-        let (mut buffer, more) = self.out.lend();
+        if let Some(sending) = &mut self.sending {
+            // Frames may follow what is still being sent.
+            sending.add(
+                Bytes::copy_from_slice(&worker.out.bytes),
+                &mut worker.records,
+            );
+            return worker.out.bytes.clear();
+        }
+        let token = self.token;
+        let given = worker.out.bytes.len() as u64;
+        let (transport, driver) = (&mut self.transport, &mut worker.driver);
+        let (mut buffer, more) = worker.out.lend();
         let (sent, wire_len) = match transport.send(driver, token, &mut buffer, more) {
             Moved::Bytes { len, wire_len } => (len, wire_len),
             Moved::Filled(len) => (len, len),
             Moved::Full => (0, 0),
-            Moved::Underway => return self.start_sending(id, None, given),
+            Moved::Underway => return self.start_sending(worker, None, given),
             Moved::Broken => {
-                self.out.give_back(buffer, 0);
-                self.discard_out();
-                return self.close_broken(id);
+                worker.out.give_back(buffer, 0);
+                worker.discard_out();
+                return self.close_broken(worker);
             }
         };
         let is_left = transport.has_sealed();
-        self.counters.sent_bytes.add(wire_len as u64);
-        self.out.give_back(buffer, sent);
-        if is_left || !self.out.is_empty() {
-            return self.start_sending(id, Some((sent, wire_len)), given);
+        worker.counters.sent_bytes.add(wire_len as u64);
+        worker.out.give_back(buffer, sent);
+        if is_left || !worker.out.is_empty() {
+            return self.start_sending(worker, Some((sent, wire_len)), given);
         }
-        let is_over = connection.is_over();
-        if !self.records.is_empty() {
-            self.tell_sent(sent as u64);
+        let is_over = self.is_over();
+        if !worker.records.is_empty() {
+            worker.tell_sent(sent as u64);
         }
         if is_over {
-            self.finish(id);
-        }
-    }
-
-    /// All answers in the output, of so many bytes, have left, for their service to know.
-    fn tell_sent(&mut self, len: u64) {
-        let now_ms = self.driver.now_ms();
-        for leaving in self.records.drain(..) {
-            let left = leaving.after(len);
-            self.service.sent(left.record, left.body_len, true, now_ms);
-        }
-    }
-
-    fn discard_out(&mut self) {
-        let now_ms = self.driver.now_ms();
-        self.out.bytes.clear();
-        self.out.parts.clear();
-        for leaving in self.records.drain(..) {
-            self.service.sent(leaving.record, 0, false, now_ms);
+            self.finish(worker);
         }
     }
 
     /// Makes what is left of the output the connection's business: after bytes that were sent, as they were given and
     /// on the wire, or while the driver has them.
-    pub(crate) fn start_sending(&mut self, id: usize, sent: Option<(usize, usize)>, given: u64) {
-        let now_ms = self.driver.now_ms();
-        let mut parts = VecDeque::with_capacity(1 + self.out.parts.len());
+    pub(crate) fn start_sending(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        sent: Option<(usize, usize)>,
+        given: u64,
+    ) {
+        let now_ms = worker.driver.now_ms();
+        let mut parts = VecDeque::with_capacity(1 + worker.out.parts.len());
         // What the driver has is put back in front, see `put_back`.
-        if sent.is_none() || !self.out.bytes.is_empty() {
-            parts.push_back(Part::Bytes(Bytes::copy_from_slice(&self.out.bytes)));
+        if sent.is_none() || !worker.out.bytes.is_empty() {
+            parts.push_back(Part::Bytes(Bytes::copy_from_slice(&worker.out.bytes)));
         }
-        parts.extend(self.out.parts.drain(..));
-        self.out.bytes.clear();
-        let mut sending = Box::new(Sending::new(parts, &mut self.records, given, now_ms));
+        parts.extend(worker.out.parts.drain(..));
+        worker.out.bytes.clear();
+        let mut sending = Box::new(Sending::new(parts, &mut worker.records, given, now_ms));
         match sent {
             None => sending.transfer = Transfer::Lent,
             Some((len, wire_len)) => sending.moved(len as u64, wire_len as u64, now_ms),
         }
-        self.connections[id].sending = Some(sending);
-        self.tell_left(id);
-        self.transmit(id);
-        if self.connections.contains(id) {
-            self.sending_expired(id);
+        self.sending = Some(sending);
+        self.tell_left(worker);
+        self.transmit(worker);
+        if !self.is_closed() {
+            self.sending_expired(worker);
         }
-        if self.connections.contains(id) {
-            self.note(id);
+        if !self.is_closed() {
+            self.note(worker);
         }
     }
 
     /// Responses that have left while others follow, for their service to know.
-    fn tell_left(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
-        let Some(sending) = &mut self.connections[id].sending else {
+    fn tell_left(&mut self, worker: &mut WorkerContext<D, V>) {
+        let now_ms = worker.driver.now_ms();
+        let Some(sending) = &mut self.sending else {
             return;
         };
         while let Some(left) = sending.take_left() {
-            self.service.sent(left.record, left.body_len, true, now_ms);
+            worker
+                .service
+                .sent(left.record, left.body_len, true, now_ms);
         }
     }
 
     /// A send that was under way is over.
-    pub(crate) fn send_ended(&mut self, id: usize, completion: Completion) {
-        let connection = &mut self.connections[id];
-        match connection.transport.sent(completion) {
-            Ended::Broken => return self.close_broken(id),
-            Ended::Sealed { wire_len } => self.moved(id, 0, wire_len),
+    pub(crate) fn send_ended(&mut self, worker: &mut WorkerContext<D, V>, completion: Completion) {
+        match self.transport.sent(completion) {
+            Ended::Broken => return self.close_broken(worker),
+            Ended::Sealed { wire_len } => self.moved(worker, 0, wire_len),
             Ended::Buffer { buffer, len } => {
-                let Some(sending) = &mut connection.sending else {
+                let Some(sending) = &mut self.sending else {
                     return;
                 };
                 sending.transfer = Transfer::Idle;
                 if let Some(bytes) = sending.put_back(buffer, len)
-                    && self.out.bytes.capacity() == 0
+                    && worker.out.bytes.capacity() == 0
                 {
-                    self.out.bytes = bytes;
+                    worker.out.bytes = bytes;
                 }
-                self.moved(id, len, len);
+                self.moved(worker, len, len);
             }
         }
-        self.push_sealed(id);
-        self.transmit(id);
-        self.resume(id);
+        self.push_sealed(worker);
+        self.transmit(worker);
+        self.resume(worker);
     }
 
     /// So many bytes have left, as they were given and on the wire.
-    fn moved(&mut self, id: usize, len: usize, wire_len: usize) {
-        let now_ms = self.driver.now_ms();
-        self.counters.sent_bytes.add(wire_len as u64);
-        if let Some(sending) = &mut self.connections[id].sending {
+    fn moved(&mut self, worker: &mut WorkerContext<D, V>, len: usize, wire_len: usize) {
+        let now_ms = worker.driver.now_ms();
+        worker.counters.sent_bytes.add(wire_len as u64);
+        if let Some(sending) = &mut self.sending {
             sending.moved(len as u64, wire_len as u64, now_ms);
         }
-        self.tell_left(id);
+        self.tell_left(worker);
     }
 
     /// The socket may have room again.
-    pub(crate) fn writable(&mut self, id: usize) {
-        let Some(sending) = &mut self.connections[id].sending else {
+    pub(crate) fn writable(&mut self, worker: &mut WorkerContext<D, V>) {
+        let Some(sending) = &mut self.sending else {
             return;
         };
         match &mut sending.transfer {
@@ -168,67 +161,66 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Transfer::Lent => return,
             _ => {}
         }
-        self.transmit(id);
-        self.resume(id);
+        self.transmit(worker);
+        self.resume(worker);
     }
 
     /// The connection is broken. A helper that sends just now says first how far it got, for the
     /// log, and finds out by itself.
-    pub(crate) fn broken(&mut self, id: usize) {
-        match &self.connections[id].sending {
+    pub(crate) fn broken(&mut self, worker: &mut WorkerContext<D, V>) {
+        match &self.sending {
             Some(sending) if matches!(sending.transfer, Transfer::Underway { .. }) => {
-                self.writable(id);
+                self.writable(worker);
             }
-            _ => self.close_broken(id),
+            _ => self.close_broken(worker),
         }
     }
 
     /// Sends parts until the socket is full, a helper is needed, or none is left.
-    pub(crate) fn transmit(&mut self, id: usize) {
+    pub(crate) fn transmit(&mut self, worker: &mut WorkerContext<D, V>) {
         loop {
-            let Some(connection) = self.connections.get_mut(id) else {
+            if self.is_closed() {
                 return;
-            };
-            let Some(sending) = &mut connection.sending else {
+            }
+            let Some(sending) = &mut self.sending else {
                 return;
             };
             if let Transfer::Lent = sending.transfer {
                 return;
             }
-            if connection.transport.has_sealed() {
-                match self.push_front(id) {
+            if self.transport.has_sealed() {
+                match self.push_front(worker) {
                     Try::Moved => continue,
                     Try::Blocked => return,
-                    Try::Broken => return self.close_broken(id),
+                    Try::Broken => return self.close_broken(worker),
                 }
             }
             match sending.parts.front() {
-                None => return self.all_sent(id),
+                None => return self.all_sent(worker),
                 Some(part) if part.is_empty() => {
                     sending.parts.pop_front();
                     continue;
                 }
                 Some(_) => {}
             }
-            match self.send_front(id) {
+            match self.send_front(worker) {
                 Try::Moved => {}
                 Try::Blocked => return,
-                Try::Broken => return self.close_broken(id),
+                Try::Broken => return self.close_broken(worker),
             }
         }
     }
 
     /// Sends of what was sealed before.
-    fn push_front(&mut self, id: usize) -> Try {
-        let connection = &mut self.connections[id];
-        let token = connection.token(id);
-        match connection.transport.push(&mut self.driver, token) {
+    fn push_front(&mut self, worker: &mut WorkerContext<D, V>) -> Try {
+        let token = self.token;
+        match self.transport.push(&mut worker.driver, token) {
             Moved::Bytes { len, wire_len } => {
-                self.moved(id, len, wire_len);
+                self.moved(worker, len, wire_len);
                 Try::Moved
             }
             Moved::Filled(len) => {
-                self.moved(id, 0, len);
+                self.moved(worker, 0, len);
                 Try::Blocked
             }
             Moved::Full | Moved::Underway => Try::Blocked,
@@ -236,13 +228,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    fn send_front(&mut self, id: usize) -> Try {
-        if let Some(done) = self.fill_stream(id) {
+    fn send_front(&mut self, worker: &mut WorkerContext<D, V>) -> Try {
+        if let Some(done) = self.fill_stream(worker) {
             return done;
         }
-        let connection = &mut self.connections[id];
-        let token = connection.token(id);
-        let Some(sending) = &mut connection.sending else {
+        let token = self.token;
+        let Some(sending) = &mut self.sending else {
             return Try::Blocked;
         };
         let more = sending.parts.get(1).is_some_and(Part::needs_no_wait);
@@ -250,19 +241,19 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return Try::Blocked;
         };
         let Some(mut buffer) = front.lend() else {
-            self.start_file(id);
+            self.start_file(worker);
             return Try::Blocked;
         };
-        let transport = &mut connection.transport;
-        match transport.send(&mut self.driver, token, &mut buffer, more) {
+        let transport = &mut self.transport;
+        match transport.send(&mut worker.driver, token, &mut buffer, more) {
             Moved::Bytes { len, wire_len } => {
                 front.give_back(buffer, len);
-                self.moved(id, len, wire_len);
+                self.moved(worker, len, wire_len);
                 Try::Moved
             }
             Moved::Filled(len) => {
                 front.give_back(buffer, len);
-                self.moved(id, len, len);
+                self.moved(worker, len, len);
                 Try::Blocked
             }
             Moved::Full => {
@@ -278,16 +269,19 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// Sees to it that a stream at the front has bytes to send; else says what comes of it.
-    fn fill_stream(&mut self, id: usize) -> Option<Try> {
-        let now_ms = self.driver.now_ms();
-        let connection = &mut self.connections[id];
-        let token = connection.token(id);
-        let sending = connection.sending.as_mut()?;
+    fn fill_stream(&mut self, worker: &mut WorkerContext<D, V>) -> Option<Try> {
+        let now_ms = worker.driver.now_ms();
+        let token = self.token;
+        let sending = self.sending.as_mut()?;
         let Some(Part::Stream(streamed)) = sending.parts.front_mut() else {
             return None;
         };
-        let waker = self.wakers.of(&self.mailbox, token);
-        let filled = streamed.fill(&mut connection.http, &mut Context::from_waker(waker));
+        // Other protocols put the bytes of a stream into frames before they are sent.
+        let Protocol::Http1(http) = &mut self.protocol else {
+            return None;
+        };
+        let waker = worker.wakers.of(&worker.mailbox, token);
+        let filled = streamed.fill(http, &mut Context::from_waker(waker));
         // The time until now was ours, not the client's.
         let awaited = sending.transfer.is_awaiting();
         sending.transfer = match filled {
@@ -307,63 +301,40 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 Some(Try::Moved)
             }
             Filled::Cut => {
-                self.counters.streams_cut.bump();
-                self.close(id);
+                worker.counters.streams_cut.bump();
+                self.close();
                 Some(Try::Blocked)
             }
         }
     }
 
-    fn all_sent(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
-        let idle_timeout_ms = self.idle_timeout_ms();
-        let connection = &mut self.connections[id];
-        if let Some(sending) = connection.sending.take() {
+    /// All that was to be sent has left, for the service to know.
+    pub(crate) fn log_all_sent(&mut self, worker: &mut WorkerContext<D, V>) {
+        let now_ms = worker.driver.now_ms();
+        if let Some(sending) = self.sending.take() {
             for left in sending.responses() {
-                self.service.sent(left.record, left.body_len, true, now_ms);
+                worker
+                    .service
+                    .sent(left.record, left.body_len, true, now_ms);
             }
-        }
-        let connection = &mut self.connections[id];
-        if connection.http.is_tunnel() {
-            return self.tunnel_said_all(id);
-        }
-        if connection.two.is_some() {
-            self.emit(id);
-            return self.rest_frames(id);
-        }
-        // What comes next has its full time, whatever the client took for this response.
-        let is_over = connection.is_over();
-        let begun = connection.begun;
-        connection.exchanges.renew_pace(now_ms);
-        let timeout_ms = match connection.exchanges.has_incoming() {
-            true => self.settings.body_timeout_ms,
-            false if begun => self.settings.header_timeout_ms,
-            false => idle_timeout_ms,
-        };
-        connection.deadline_ms = now_ms + timeout_ms;
-        if is_over {
-            self.finish(id);
-        } else {
-            self.note(id);
         }
     }
 
     /// Everything is said. Bytes of the peer that nobody will read would turn a plain close into a
     /// reset, which could destroy our last answer on its way: then the close waits for the peer's.
-    pub(crate) fn finish(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
-        if !self.end_layer(id) {
+    pub(crate) fn finish(&mut self, worker: &mut WorkerContext<D, V>) {
+        let now_ms = worker.driver.now_ms();
+        if !self.end_layer(worker) {
             return;
         }
-        let connection = &mut self.connections[id];
-        if !connection.leftover && !connection.unread {
-            return self.close(id);
+        if !self.leftover && !self.unread {
+            return self.close();
         }
-        connection.transport.finish(&mut self.driver);
-        connection.lingering = true;
-        connection.input.clear();
-        connection.deadline_ms = now_ms + LINGER_MS;
-        self.drop_bodies(id);
-        self.note(id);
+        self.transport.finish(&mut worker.driver);
+        self.lingering = true;
+        self.input.clear();
+        self.deadline_ms = now_ms + LINGER_MS;
+        self.drop_bodies(worker);
+        self.note(worker);
     }
 }

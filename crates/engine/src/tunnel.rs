@@ -8,17 +8,13 @@
 //! The end of one way is passed on and leaves the other way open. A way that is cut cuts the connection. Tunnels in streams of
 //! HTTP/2 are in `h2/tunnels`.
 
-use std::task::Context;
-
-use lowroad_http::fields::Lines;
-use lowroad_http::protocol::ServerProtocol;
-
+use crate::connection::Connection;
+use crate::context::WorkerContext;
 use crate::driver::Driver;
 use crate::incoming::Incoming;
 use crate::service::Service;
 use crate::stream::{self, Receiver, Sender};
 use crate::underway::StreamId;
-use crate::worker::Worker;
 
 /// Idle timeout once the server has sent its last byte: the client mostly has nothing more to send.
 const HALF_CLOSED_MS: u64 = 10_000;
@@ -93,7 +89,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// The server has sent its last byte. When to look next.
-    fn half_close(&mut self, now_ms: u64) -> u64 {
+    pub(crate) fn half_close(&mut self, now_ms: u64) -> u64 {
         self.idle_timeout_ms = self.idle_timeout_ms.min(HALF_CLOSED_MS);
         self.since_ms = now_ms;
         now_ms + self.idle_timeout_ms
@@ -111,106 +107,24 @@ impl Watch {
     }
 }
 
-impl<D: Driver, V: Service> Worker<D, V> {
+impl<D: Driver, V: Service> Connection<D, V> {
     /// The protocol of a connection, or of one of its streams, was changed by the response that was just written.
-    pub(crate) fn begin_tunnel(&mut self, id: usize, stream: StreamId, back: Back) {
-        let now_ms = self.driver.now_ms();
-        self.counters.tunnels.bump();
+    pub(crate) fn begin_tunnel(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+        back: Back,
+    ) {
+        let now_ms = worker.driver.now_ms();
+        worker.counters.tunnels.bump();
         let idle_timeout_ms = back.idle_timeout_ms;
         let watch = Watch {
-            idle_timeout_ms: idle_timeout_ms.unwrap_or(self.settings.idle_timeout_ms),
+            idle_timeout_ms: idle_timeout_ms.unwrap_or(worker.settings.idle_timeout_ms),
             moved: 0,
             since_ms: now_ms,
         };
-        let connection = &mut self.connections[id];
-        let underway = connection.exchanges.of(stream);
+        let underway = self.exchanges.of(stream);
         underway.incoming = Some(Incoming::new(back.to, now_ms));
         underway.tunnel = Some(watch);
-    }
-
-    /// The client has sent its last byte.
-    pub(crate) fn client_ended(&mut self, id: usize) {
-        self.pass_rest_through(id);
-        let Some(connection) = self.connections.get_mut(id) else {
-            return;
-        };
-        if !connection.http.is_tunnel() || connection.lingering {
-            return self.close(id);
-        }
-        connection.http.client_ended();
-        let stream = connection.stream();
-        if let Some(incoming) = connection.exchanges.incoming(stream) {
-            incoming.end(&Lines::NONE);
-        }
-        connection.exchanges.end_incoming(stream);
-        if connection.http.is_over() && connection.sending.is_none() {
-            self.close(id);
-        }
-    }
-
-    /// All that the client is to be told has left.
-    pub(crate) fn tunnel_said_all(&mut self, id: usize) {
-        if !self.say_end(id) {
-            return; // and comes here again
-        }
-        let connection = &mut self.connections[id];
-        if connection.http.is_over() {
-            return self.close(id);
-        }
-        connection.transport.finish(&mut self.driver);
-        let (now_ms, stream) = (self.driver.now_ms(), connection.stream());
-        let underway = connection.exchanges.get(stream);
-        if let Some(watch) = underway.and_then(|underway| underway.tunnel.as_mut()) {
-            connection.deadline_ms = watch.half_close(now_ms);
-            self.note(id);
-        }
-        self.look_for_reader(id);
-    }
-
-    /// Ends a tunnel that has nothing more to say, and whose client nobody listens to any more.
-    pub(crate) fn look_for_reader(&mut self, id: usize) {
-        let Some(connection) = self.connections.get_mut(id) else {
-            return;
-        };
-        if !connection.http.is_tunnel() || connection.sending.is_some() || connection.lingering {
-            return;
-        }
-        let (token, stream) = (connection.token(id), connection.stream());
-        let Some(incoming) = connection.exchanges.incoming(stream) else {
-            return;
-        };
-        let waker = self.wakers.of(&self.mailbox, token);
-        if incoming.is_unwanted(&mut Context::from_waker(waker)) {
-            connection.leftover = true;
-            self.finish(id);
-        }
-    }
-
-    /// It is time to look whether anything moves in a tunnel.
-    pub(crate) fn tunnel_expired(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
-        let connection = &mut self.connections[id];
-        let stream = connection.stream();
-        let sending = connection.sending.as_ref();
-        let sent = sending.map_or(0, |sending| sending.pace.bytes);
-        // What the client takes of what waits for it is the sending's affair, too.
-        let is_held = sending.is_some_and(|sending| !sending.transfer.is_awaiting());
-        let look_ms = connection.exchanges.get(stream).and_then(|underway| {
-            let received = underway.incoming.as_ref();
-            let received = received.map_or(0, |incoming| incoming.pace.bytes);
-            let watch = underway.tunnel.as_mut()?;
-            watch.look(sent.wrapping_add(received), now_ms)
-        });
-        let Some(look_ms) = look_ms else {
-            self.counters.tunnel_timeouts.bump();
-            return self.close(id);
-        };
-        connection.deadline_ms = look_ms;
-        if is_held {
-            self.sending_expired(id);
-        }
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.deadline_ms = connection.deadline_ms.min(look_ms);
-        }
     }
 }

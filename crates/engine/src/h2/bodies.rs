@@ -9,11 +9,13 @@ use lowroad_http::h1::put_fields;
 use lowroad_http::h2::Code;
 
 use crate::body::Part;
+use crate::connection::Connection;
+use crate::context::WorkerContext;
 use crate::driver::Driver;
+use crate::protocol::Protocol;
 use crate::service::Service;
 use crate::stream::Next;
 use crate::underway::StreamId;
-use crate::worker::Worker;
 
 /// Bytes of a body that are made ready before some have left.
 const READY_LEN_MAX: u64 = 64 * 1024;
@@ -108,27 +110,27 @@ enum Step {
     Broken,
 }
 
-impl<D: Driver, V: Service> Worker<D, V> {
+impl<D: Driver, V: Service> Connection<D, V> {
     /// Makes some more of a body ready.
-    pub(crate) fn advance(&mut self, id: usize, stream: StreamId) {
+    pub(crate) fn advance(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         loop {
-            match self.advance_once(id, stream) {
+            match self.advance_once(worker, stream) {
                 Step::More => {}
                 Step::Wait => return,
-                Step::Unwanted => return self.drop_body(id, stream),
-                Step::Broken => return self.break_body(id, stream),
+                Step::Unwanted => return self.drop_body(worker, stream),
+                Step::Broken => return self.break_body(worker, stream),
             }
         }
     }
 
-    fn advance_once(&mut self, id: usize, stream: StreamId) -> Step {
-        let Some(connection) = self.connections.get_mut(id) else {
+    fn advance_once(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) -> Step {
+        if self.is_closed() {
             return Step::Wait;
-        };
-        let token = connection.token(id);
-        let it = connection.exchanges.get(stream);
+        }
+        let token = self.token;
+        let it = self.exchanges.get(stream);
         let body = it.and_then(|it| it.body.as_deref_mut());
-        let (Some(two), Some(body)) = (&mut connection.two, body) else {
+        let (Protocol::Http2(two), Some(body)) = (&mut self.protocol, body) else {
             return Step::Wait;
         };
         if body.ready_len >= READY_LEN_MAX || body.is_told {
@@ -150,23 +152,23 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Some(Part::File { file, range }) => {
                 if two.reading.is_none() {
                     let end = range.end.min(range.start + READY_LEN_MAX);
-                    match self.driver.start_read(token, file, range.start..end) {
+                    match worker.driver.start_read(token, file, range.start..end) {
                         Ok(()) => two.reading = Some(stream),
                         Err(_) => {
-                            let again_ms = self.driver.now_ms() + POSTPONED_MS;
-                            connection.deadline_ms = connection.deadline_ms.min(again_ms);
-                            self.note(id);
+                            let again_ms = worker.driver.now_ms() + POSTPONED_MS;
+                            self.deadline_ms = self.deadline_ms.min(again_ms);
+                            self.note(worker);
                         }
                     }
                 }
                 Step::Wait
             }
             Some(Part::Stream(streamed)) => {
-                let waker = self.wakers.of(&self.mailbox, token);
+                let waker = worker.wakers.of(&worker.mailbox, token);
                 match streamed.poll_next(&mut Context::from_waker(waker)) {
                     Poll::Pending => Step::Wait,
                     Poll::Ready(Next::Cut) => {
-                        self.counters.streams_cut.bump();
+                        worker.counters.streams_cut.bump();
                         Step::Broken
                     }
                     Poll::Ready(Next::Bytes(bytes)) => {
@@ -205,59 +207,61 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// What is left of a response is of no use.
-    fn drop_body(&mut self, id: usize, stream: StreamId) {
-        let now_ms = self.driver.now_ms();
-        let connection = &mut self.connections[id];
-        let it = connection.exchanges.get(stream);
+    fn drop_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
+        let now_ms = worker.driver.now_ms();
+        let it = self.exchanges.get(stream);
         if let Some((record, len)) = it
             .and_then(|it| it.body.take())
             .and_then(|body| body.left())
         {
-            self.service.sent(record, len, false, now_ms);
+            worker.service.sent(record, len, false, now_ms);
         }
-        connection.exchanges.tidy();
+        self.exchanges.tidy();
     }
 
     /// A response can't be completed: its stream is cut.
-    pub(crate) fn break_body(&mut self, id: usize, stream: StreamId) {
-        self.cut_stream(id, stream, Code::INTERNAL_ERROR);
+    pub(crate) fn break_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
+        self.cut_stream(worker, stream, Code::INTERNAL_ERROR);
     }
 
     /// Ends a stream and what is under way on it.
-    pub(super) fn cut_stream(&mut self, id: usize, stream: StreamId, code: Code) {
-        self.drop_body(id, stream);
-        let connection = &mut self.connections[id];
-        connection.exchanges.remove(stream);
-        if let Some(two) = &mut connection.two {
-            let out = &mut self.out.bytes;
+    pub(super) fn cut_stream(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+        code: Code,
+    ) {
+        self.drop_body(worker, stream);
+        self.exchanges.remove(stream);
+        if let Protocol::Http2(two) = &mut self.protocol {
+            let out = &mut worker.out.bytes;
             two.http.reset(stream, code, out);
         }
     }
 
     /// Makes more ready of all bodies that wait for something.
-    pub(crate) fn advance_all(&mut self, id: usize) {
+    pub(crate) fn advance_all(&mut self, worker: &mut WorkerContext<D, V>) {
         let mut stream = None;
-        while let Some(connection) = self.connections.get(id) {
-            stream = connection.exchanges.next_body(stream);
+        while !self.is_closed() {
+            stream = self.exchanges.next_body(stream);
             let Some(stream) = stream else { return };
-            self.advance(id, stream);
+            self.advance(worker, stream);
         }
     }
 
     /// A helper has read some of a file, or could not.
-    pub(crate) fn stream_read(&mut self, id: usize, read: Option<Vec<u8>>) {
-        let connection = &mut self.connections[id];
-        let Some(two) = &mut connection.two else {
+    pub(crate) fn stream_read(&mut self, worker: &mut WorkerContext<D, V>, read: Option<Vec<u8>>) {
+        let Protocol::Http2(two) = &mut self.protocol else {
             return;
         };
         let Some(stream) = two.reading.take() else {
             return;
         };
-        let it = connection.exchanges.get(stream);
+        let it = self.exchanges.get(stream);
         let body = it.and_then(|it| it.body.as_deref_mut());
         match (body, read) {
             (None, _) => {}
-            (Some(_), None) => self.break_body(id, stream),
+            (Some(_), None) => self.break_body(worker, stream),
             (Some(body), Some(bytes)) => {
                 if let Some(Part::File { range, .. }) = body.rest.front_mut() {
                     range.start += bytes.len() as u64;
@@ -265,8 +269,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 }
             }
         }
-        self.advance_all(id);
-        self.emit(id);
-        self.rest_frames(id);
+        self.advance_all(worker);
+        self.emit(worker);
+        self.rest_frames(worker);
     }
 }

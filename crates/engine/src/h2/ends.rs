@@ -2,95 +2,101 @@
 
 use std::task::Context;
 
-use lowroad_http::fields::Lines;
 use lowroad_http::h2::Code;
 use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::request::PartialRequest;
 
+use crate::connection::Connection;
+use crate::context::WorkerContext;
 use crate::driver::Driver;
-use crate::interim::Interim;
 use crate::pace::{Pace, Verdict};
+use crate::protocol::Protocol;
 use crate::service::{Refused, Service};
 use crate::underway::StreamId;
-use crate::worker::Worker;
 
 /// How often a connection on which something is under way is looked at.
 const LOOK_MS: u64 = 1000;
 
-impl<D: Driver, V: Service> Worker<D, V> {
+impl<D: Driver, V: Service> Connection<D, V> {
+    /// Sends what is ready; then nothing can be done now.
+    pub(crate) fn rest_frames_after_output(&mut self, worker: &mut WorkerContext<D, V>) {
+        self.emit(worker);
+        self.rest_frames(worker);
+    }
+
     /// All that could be done is done: ends the connection if it is over, or notes when to look again.
-    pub(crate) fn rest_frames(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
-        let idle_timeout_ms = self.idle_timeout_ms();
-        let Some(connection) = self.connections.get_mut(id) else {
+    pub(crate) fn rest_frames(&mut self, worker: &mut WorkerContext<D, V>) {
+        let now_ms = worker.driver.now_ms();
+        let idle_timeout_ms = worker.idle_timeout_ms();
+        if self.is_closed() {
+            return;
+        }
+        let Protocol::Http2(two) = &mut self.protocol else {
             return;
         };
-        let Some(two) = &mut connection.two else {
-            return;
-        };
-        if connection.lingering {
+        if self.lingering {
             return;
         }
         if two.http.is_over() {
-            if connection.sending.is_none() {
+            if self.sending.is_none() {
                 // What the client still sends is of no use, and must not destroy our last word.
-                connection.leftover = true;
-                self.finish(id);
+                self.leftover = true;
+                self.finish(worker);
             }
             return;
         }
         if two.http.is_new() {
             return;
         }
-        let is_idle = two.http.is_idle() && connection.sending.is_none();
+        let is_idle = two.http.is_idle() && self.sending.is_none();
         let look_ms = now_ms + LOOK_MS;
         if !is_idle {
             two.used_ms = now_ms;
         }
-        connection.deadline_ms = match is_idle {
-            true if two.is_draining => connection.deadline_ms.min(look_ms),
+        self.deadline_ms = match is_idle {
+            true if two.is_draining => self.deadline_ms.min(look_ms),
             // Only what is asked counts: a PING keeps nobody here.
             true => {
                 two.http.trim();
                 two.used_ms + idle_timeout_ms
             }
             // Nor does input put off the next look, not even one that is due: `frames_expired` sets the next.
-            false => connection.deadline_ms.min(look_ms),
+            false => self.deadline_ms.min(look_ms),
         };
-        self.note(id);
+        self.note(worker);
     }
 
     /// It is time to look at a connection.
-    pub(crate) fn frames_expired(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
-        let idle_timeout_ms = self.idle_timeout_ms();
-        self.connections[id].deadline_ms = now_ms + LOOK_MS;
-        if self.cut_silent_tunnels(id) {
-            self.emit(id);
-            return self.rest_frames(id);
+    pub(crate) fn frames_expired(&mut self, worker: &mut WorkerContext<D, V>) {
+        let now_ms = worker.driver.now_ms();
+        let idle_timeout_ms = worker.idle_timeout_ms();
+        self.deadline_ms = now_ms + LOOK_MS;
+        if self.cut_silent_tunnels(worker) {
+            self.emit(worker);
+            return self.rest_frames(worker);
         }
-        self.leave_unread_bodies(id);
-        if self.connections[id].sending.is_some() {
-            self.sending_expired(id);
-        } else if self.connections[id].exchanges.has_incoming() {
-            self.incoming_expired(id);
+        self.leave_unread_bodies(worker);
+        if self.sending.is_some() {
+            self.sending_expired(worker);
+        } else if self.exchanges.has_incoming() {
+            self.incoming_expired(worker);
         }
-        let Some(connection) = self.connections.get_mut(id) else {
+        if self.is_closed() {
             return;
-        };
-        let is_sending = connection.sending.is_some();
-        let Some(two) = &mut connection.two else {
+        }
+        let is_sending = self.sending.is_some();
+        let Protocol::Http2(two) = &mut self.protocol else {
             return;
         };
         if !two.http.is_idle() {
             // The next lines may end the last stream: the connection is idle from now on, not for `idle_timeout`.
             two.used_ms = now_ms;
         }
-        two.http.reset_lingering(now_ms, &mut self.out.bytes);
+        two.http.reset_lingering(now_ms, &mut worker.out.bytes);
         if two.http.is_new() {
-            self.counters.header_timeouts.bump();
+            worker.counters.header_timeouts.bump();
             return self.end_frames(
-                id,
+                worker,
                 Code::SETTINGS_TIMEOUT,
                 "the connection did not begin in time",
             );
@@ -99,132 +105,121 @@ impl<D: Driver, V: Service> Worker<D, V> {
             two.pace = Pace::new(now_ms);
         }
         if two.http.is_blocked() && !is_sending {
-            let timeout_ms = self.settings.send_timeout_ms;
-            match two.pace.judge(&self.settings, timeout_ms, now_ms) {
+            let timeout_ms = worker.settings.send_timeout_ms;
+            match two.pace.judge(&worker.settings, timeout_ms, now_ms) {
                 Verdict::Fine { .. } => {}
                 Verdict::Stalled => {
-                    self.counters.send_timeouts.bump();
-                    return self.end_frames(id, Code::CANCEL, "no window was opened in time");
+                    worker.counters.send_timeouts.bump();
+                    return self.end_frames(worker, Code::CANCEL, "no window was opened in time");
                 }
                 Verdict::TooSlow => {
-                    self.counters.rate_too_low.bump();
-                    return self.end_frames(id, Code::CANCEL, "windows were opened too slowly");
+                    worker.counters.rate_too_low.bump();
+                    return self.end_frames(worker, Code::CANCEL, "windows were opened too slowly");
                 }
             }
         } else if two.is_draining {
-            two.http.leave(&mut self.out.bytes);
+            two.http.leave(&mut worker.out.bytes);
         } else if two.http.is_idle() && !is_sending && now_ms >= two.used_ms + idle_timeout_ms {
-            self.counters.idle_timeouts.bump();
-            return self.end_frames(id, Code::NO_ERROR, "nothing was asked for long");
+            worker.counters.idle_timeouts.bump();
+            return self.end_frames(worker, Code::NO_ERROR, "nothing was asked for long");
         }
-        self.advance_all(id);
-        self.emit(id);
-        self.rest_frames(id);
+        self.advance_all(worker);
+        self.emit(worker);
+        self.rest_frames(worker);
     }
 
     /// Leaves the bodies that the service does not read, of streams with a complete response. From then on their time is
     /// limited, and no longer their pace.
-    fn leave_unread_bodies(&mut self, id: usize) {
+    fn leave_unread_bodies(&mut self, worker: &mut WorkerContext<D, V>) {
         let mut last = None;
-        while let Some(connection) = self.connections.get_mut(id) {
-            last = connection.exchanges.next_incoming(last);
+        while !self.is_closed() {
+            last = self.exchanges.next_incoming(last);
             let Some(stream) = last else { return };
-            let token = connection.token(id);
-            let waker = self.wakers.of(&self.mailbox, token);
+            let token = self.token;
+            let waker = worker.wakers.of(&worker.mailbox, token);
             let mut context = Context::from_waker(waker);
-            let it = connection.exchanges.get(stream);
+            let it = self.exchanges.get(stream);
             let is_unread = it.is_some_and(|it| {
                 let incoming = it.incoming.as_ref();
                 it.tunnel.is_none() && incoming.is_some_and(|it| it.is_unwanted(&mut context))
             });
-            if let Some(two) = &mut connection.two
+            if let Protocol::Http2(two) = &mut self.protocol
                 && is_unread
                 && two.http.is_response_complete(stream)
             {
-                two.http.leave_body(stream, &mut self.out.bytes);
-                connection.exchanges.end_incoming(stream);
+                two.http.leave_body(stream, &mut worker.out.bytes);
+                self.exchanges.end_incoming(stream);
             }
         }
     }
 
     /// Ends a connection with what is under way.
-    pub(crate) fn end_frames(&mut self, id: usize, code: Code, why: &str) {
-        let connection = &mut self.connections[id];
-        connection.leftover = true;
-        if let Some(two) = &mut connection.two {
-            two.http.give_up(code, why, &mut self.out.bytes);
+    pub(crate) fn end_frames(&mut self, worker: &mut WorkerContext<D, V>, code: Code, why: &str) {
+        self.leftover = true;
+        if let Protocol::Http2(two) = &mut self.protocol {
+            two.http.give_up(code, why, &mut worker.out.bytes);
         }
-        self.drop_bodies(id);
-        self.flush(id);
-        self.rest_frames(id);
+        self.drop_bodies(worker);
+        self.flush(worker);
+        self.rest_frames(worker);
     }
 
     /// Tells the service of responses that will not be completed, and forgets all that is under way.
-    pub(crate) fn drop_bodies(&mut self, id: usize) {
-        self.abandon_waiting(id);
-        let now_ms = self.driver.now_ms();
-        let connection = &mut self.connections[id];
-        for (record, len) in connection.exchanges.take_records() {
-            self.service.sent(record, len, false, now_ms);
+    pub(crate) fn drop_bodies(&mut self, worker: &mut WorkerContext<D, V>) {
+        self.abandon_waiting(worker);
+        let now_ms = worker.driver.now_ms();
+        for (record, len) in self.exchanges.take_records() {
+            worker.service.sent(record, len, false, now_ms);
         }
-        connection.exchanges.clear();
+        self.exchanges.clear();
     }
 
     /// Announces the end of a connection.
-    pub(crate) fn drain_frames(&mut self, id: usize) {
-        let connection = &mut self.connections[id];
-        if let Some(two) = &mut connection.two {
+    pub(crate) fn drain_frames(&mut self, worker: &mut WorkerContext<D, V>) {
+        if let Protocol::Http2(two) = &mut self.protocol {
             two.is_draining = true;
-            two.http.drain(&mut self.out.bytes);
+            two.http.drain(&mut worker.out.bytes);
         }
-        self.flush(id);
+        self.flush(worker);
     }
 
     /// A body of this connection's has bytes, or room for some.
-    pub(crate) fn streams_moved(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
+    pub(crate) fn streams_moved(&mut self, worker: &mut WorkerContext<D, V>) {
+        let now_ms = worker.driver.now_ms();
         let mut stream = None;
-        while let Some(connection) = self.connections.get_mut(id) {
-            stream = connection.exchanges.next_incoming(stream);
+        while !self.is_closed() {
+            stream = self.exchanges.next_incoming(stream);
             let Some(stream) = stream else { break };
-            let token = connection.token(id);
-            if let Some(incoming) = connection.exchanges.incoming(stream)
+            let token = self.token;
+            if let Some(incoming) = self.exchanges.incoming(stream)
                 && incoming.full
             {
-                let waker = self.wakers.of(&self.mailbox, token);
+                let waker = worker.wakers.of(&worker.mailbox, token);
                 incoming.look_for_room(&mut Context::from_waker(waker), now_ms);
             }
-            self.take_stream(id, stream);
-            self.settle_tunnel(id, stream);
+            self.take_stream(worker, stream);
+            self.settle_tunnel(worker, stream);
         }
-        self.advance_all(id);
-        self.emit(id);
-        self.rest_frames(id);
-    }
-
-    /// A deferred request has an interim response.
-    pub(crate) fn stream_interim(&mut self, id: usize, stream: StreamId, interim: &Interim) {
-        let mut lines = Vec::new();
-        lowroad_http::h1::put_fields(&interim.fields, &mut lines);
-        if let Some(two) = &mut self.connections[id].two {
-            let out = &mut self.out.bytes;
-            two.http
-                .interim(stream, interim.status, Lines::of(&lines), out);
-        }
-        self.flush(id);
+        self.advance_all(worker);
+        self.emit(worker);
+        self.rest_frames(worker);
     }
 
     /// The rest of a request's body will not come, or not as it should: it is answered so, if it was not.
-    pub(crate) fn break_stream(&mut self, id: usize, stream: StreamId, why: Refused) {
-        let connection = &mut self.connections[id];
-        let Some(two) = &mut connection.two else {
+    pub(crate) fn break_stream(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+        why: Refused,
+    ) {
+        let Protocol::Http2(two) = &mut self.protocol else {
             return;
         };
-        two.http.leave_body(stream, &mut self.out.bytes);
-        connection.exchanges.end_incoming(stream);
+        two.http.leave_body(stream, &mut worker.out.bytes);
+        self.exchanges.end_incoming(stream);
         if !two.http.is_answered(stream) {
-            self.write_refusal(id, stream, why, &PartialRequest::default());
-            self.emit(id);
+            self.refuse_with(worker, stream, why, &PartialRequest::default());
+            self.emit(worker);
         }
     }
 }

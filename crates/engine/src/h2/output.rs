@@ -6,11 +6,12 @@ use lowroad_http::h2::{Code, Piece};
 
 use super::{Body, OUT_LEN_MAX, PIECE_LEN_MAX, Shared};
 use crate::body::Part;
+use crate::connection::Connection;
+use crate::context::WorkerContext;
 use crate::driver::Driver;
-use crate::sending::Leaving;
+use crate::protocol::Protocol;
 use crate::service::Service;
 use crate::underway::StreamId;
-use crate::worker::Worker;
 
 /// A response whose body was copied, and has not been cut into frames.
 pub(crate) struct Fresh<R> {
@@ -23,29 +24,29 @@ pub(crate) struct Fresh<R> {
     record: Option<R>,
 }
 
-impl<D: Driver, V: Service> Worker<D, V> {
+impl<D: Driver, V: Service> Connection<D, V> {
     /// A response was written: its head is in the output, its body is to be given to its stream.
     pub(crate) fn stream_written(
         &mut self,
-        id: usize,
+        worker: &mut WorkerContext<D, V>,
         stream: StreamId,
         record: Option<V::Record>,
     ) {
-        let at = self.h2.fresh.last().map_or(0, |fresh| fresh.end);
-        let end = self.out.body.len();
-        let Some(two) = &mut self.connections[id].two else {
+        let at = worker.h2.fresh.last().map_or(0, |fresh| fresh.end);
+        let end = worker.out.body.len();
+        let Protocol::Http2(two) = &mut self.protocol else {
             return;
         };
-        if !self.out.parts.is_empty() {
-            let copied = Bytes::copy_from_slice(&self.out.body[at..]);
-            self.out.body.truncate(at);
-            let parts = std::iter::once(Part::Bytes(copied)).chain(self.out.parts.drain(..));
+        if !worker.out.parts.is_empty() {
+            let copied = Bytes::copy_from_slice(&worker.out.body[at..]);
+            worker.out.body.truncate(at);
+            let parts = std::iter::once(Part::Bytes(copied)).chain(worker.out.parts.drain(..));
             let body = Body::new(parts, record);
-            self.connections[id].exchanges.of(stream).body = Some(Box::new(body));
-            if let Some(back) = self.out.back.take() {
-                self.begin_stream_tunnel(id, stream, *back);
+            self.exchanges.of(stream).body = Some(Box::new(body));
+            if let Some(back) = worker.out.back.take() {
+                self.begin_stream_tunnel(worker, stream, *back);
             }
-            return self.advance(id, stream);
+            return self.advance(worker, stream);
         }
         let len = (end - at) as u64;
         let wanted = match len {
@@ -53,7 +54,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             _ => two.http.whole_body(stream, len),
         };
         match wanted {
-            Ok(true) => self.h2.fresh.push(Fresh {
+            Ok(true) => worker.h2.fresh.push(Fresh {
                 stream,
                 at,
                 end,
@@ -61,109 +62,99 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 record,
             }),
             Ok(false) => {
-                self.out.body.truncate(at);
-                self.note_sent(record, 0);
+                worker.out.body.truncate(at);
+                worker.note_sent(record, 0);
             }
             Err(_) => {
-                self.out.body.truncate(at);
-                let out = &mut self.out.bytes;
+                worker.out.body.truncate(at);
+                let out = &mut worker.out.bytes;
                 two.http.reset(stream, Code::INTERNAL_ERROR, out);
                 if let Some(record) = record {
-                    self.service.sent(record, 0, false, self.driver.now_ms());
+                    worker
+                        .service
+                        .sent(record, 0, false, worker.driver.now_ms());
                 }
             }
-        }
-    }
-
-    /// The response whose last bytes are in the output is logged by this, once they have left.
-    fn note_sent(&mut self, record: Option<V::Record>, body_len: u64) {
-        if let Some(record) = record {
-            let end = self.out.bytes.len() as u64;
-            self.records.push(Leaving::of_frames(record, end, body_len));
         }
     }
 
     /// Writes and sends frames until nothing is ready, no window is open, or the socket is full.
-    pub(crate) fn emit(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
-        while let Some(connection) = self.connections.get_mut(id) {
-            if connection.sending.is_some() {
+    pub(crate) fn emit(&mut self, worker: &mut WorkerContext<D, V>) {
+        let now_ms = worker.driver.now_ms();
+        while !self.is_closed() {
+            if self.sending.is_some() {
                 break;
             }
-            let Some(two) = &mut connection.two else {
+            let Protocol::Http2(two) = &mut self.protocol else {
                 break;
             };
-            let Some(piece) = two.http.send(PIECE_LEN_MAX, &mut self.out.bytes) else {
+            let Some(piece) = two.http.send(PIECE_LEN_MAX, &mut worker.out.bytes) else {
                 break;
             };
             two.pace.moved(u64::from(piece.len), now_ms);
-            self.put_piece(id, piece);
-            if self.out.bytes.len() >= OUT_LEN_MAX {
-                self.flush(id);
+            self.put_piece(worker, piece);
+            if worker.out.bytes.len() >= OUT_LEN_MAX {
+                self.flush(worker);
             }
         }
-        self.keep_fresh(id);
-        self.flush(id);
+        self.keep_fresh(worker);
+        self.flush(worker);
     }
 
     /// Copies what is to follow a frame's head.
-    fn put_piece(&mut self, id: usize, piece: Piece) {
+    fn put_piece(&mut self, worker: &mut WorkerContext<D, V>, piece: Piece) {
         let (stream, len) = (piece.stream, piece.len as usize);
-        if let Some(at) = self.h2.find_fresh(stream) {
-            let fresh = &mut self.h2.fresh[at];
-            let bytes = &self.out.body[fresh.at..fresh.at + len];
-            self.out.bytes.extend_from_slice(bytes);
+        if let Some(at) = worker.h2.find_fresh(stream) {
+            let fresh = &mut worker.h2.fresh[at];
+            let bytes = &worker.out.body[fresh.at..fresh.at + len];
+            worker.out.bytes.extend_from_slice(bytes);
             fresh.at += len;
             fresh.sent += len as u64;
             if piece.is_last {
                 let (record, sent) = (fresh.record.take(), fresh.sent);
-                self.h2.next_fresh = at + 1;
-                self.note_sent(record, sent);
+                worker.h2.next_fresh = at + 1;
+                worker.note_sent(record, sent);
             }
             return;
         }
-        let connection = &mut self.connections[id];
-        let it = connection.exchanges.get(stream);
+        let it = self.exchanges.get(stream);
         let Some(body) = it.and_then(|it| it.body.as_deref_mut()) else {
             return debug_assert!(len == 0, "a body that is nowhere");
         };
-        body.take(len, &mut self.out.bytes);
+        body.take(len, &mut worker.out.bytes);
         if piece.is_last {
             let (record, sent) = body.take_record();
-            if let Some(it) = connection.exchanges.get(stream) {
+            if let Some(it) = self.exchanges.get(stream) {
                 it.body = None;
             }
-            connection.exchanges.tidy();
-            self.note_sent(record, sent);
-            self.settle_tunnel(id, stream);
+            self.exchanges.tidy();
+            worker.note_sent(record, sent);
+            self.settle_tunnel(worker, stream);
         } else if body.is_waiting() {
-            self.advance(id, stream);
+            self.advance(worker, stream);
         }
     }
 
     /// Puts what did not leave of copied bodies into their streams' lines.
-    fn keep_fresh(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
-        for fresh in self.h2.fresh.drain(..) {
-            let rest = &self.out.body[fresh.at..fresh.end];
+    fn keep_fresh(&mut self, worker: &mut WorkerContext<D, V>) {
+        let now_ms = worker.driver.now_ms();
+        for fresh in worker.h2.fresh.drain(..) {
+            let rest = &worker.out.body[fresh.at..fresh.end];
             if rest.is_empty() {
                 continue;
             }
-            match self.connections.get_mut(id) {
-                Some(connection) => {
-                    let (len, part) = (rest.len() as u64, Bytes::copy_from_slice(rest));
-                    let body = Body::of_rest(Part::Bytes(part), len, fresh.sent, fresh.record);
-                    connection.exchanges.of(fresh.stream).body = Some(Box::new(body));
+            if self.is_closed() {
+                if let Some(record) = fresh.record {
+                    worker.service.sent(record, fresh.sent, false, now_ms);
                 }
-                None => {
-                    if let Some(record) = fresh.record {
-                        self.service.sent(record, fresh.sent, false, now_ms);
-                    }
-                }
+                continue;
             }
+            let (len, part) = (rest.len() as u64, Bytes::copy_from_slice(rest));
+            let body = Body::of_rest(Part::Bytes(part), len, fresh.sent, fresh.record);
+            self.exchanges.of(fresh.stream).body = Some(Box::new(body));
         }
-        self.h2.next_fresh = 0;
-        self.out.body.clear();
+        worker.h2.next_fresh = 0;
+        worker.out.body.clear();
     }
 }
 

@@ -7,61 +7,67 @@ use lowroad_http::fields::Lines;
 use lowroad_http::h2::Code;
 use lowroad_http::protocol::ServerProtocol;
 
+use crate::connection::Connection;
+use crate::context::WorkerContext;
 use crate::driver::Driver;
+use crate::protocol::Protocol;
 use crate::service::Service;
 use crate::tunnel::Back;
 use crate::underway::StreamId;
-use crate::worker::Worker;
 
-impl<D: Driver, V: Service> Worker<D, V> {
+impl<D: Driver, V: Service> Connection<D, V> {
     /// The protocol of a stream was changed by the response that was just written.
-    pub(crate) fn begin_stream_tunnel(&mut self, id: usize, stream: StreamId, back: Back) {
-        self.begin_tunnel(id, stream, back);
-        let connection = &mut self.connections[id];
-        let Some(two) = &mut connection.two else {
+    pub(crate) fn begin_stream_tunnel(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+        back: Back,
+    ) {
+        self.begin_tunnel(worker, stream, back);
+        let Protocol::Http2(two) = &mut self.protocol else {
             return;
         };
         if two.http.has_whole_request(stream) {
             // The client will say nothing.
-            if let Some(incoming) = connection.exchanges.incoming(stream) {
+            if let Some(incoming) = self.exchanges.incoming(stream) {
                 incoming.end(&Lines::NONE);
             }
-            connection.exchanges.end_incoming(stream);
+            self.exchanges.end_incoming(stream);
         }
     }
 
     /// One way of a tunnel has ended, or who listens at its other end has gone: what ended both ways is forgotten.
-    pub(crate) fn settle_tunnel(&mut self, id: usize, stream: StreamId) {
-        let Some(connection) = self.connections.get_mut(id) else {
+    pub(crate) fn settle_tunnel(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
+        if self.is_closed() {
             return;
-        };
-        let token = connection.token(id);
-        let Some(it) = connection.exchanges.get(stream) else {
+        }
+        let token = self.token;
+        let Some(it) = self.exchanges.get(stream) else {
             return;
         };
         if it.tunnel.is_none() || it.body.is_some() {
             return;
         }
-        let waker = self.wakers.of(&self.mailbox, token);
+        let waker = worker.wakers.of(&worker.mailbox, token);
         let mut context = Context::from_waker(waker);
         let incoming = it.incoming.as_ref();
         if incoming.is_none_or(|incoming| incoming.is_unwanted(&mut context)) {
-            connection.exchanges.remove(stream);
-            if let Some(two) = &mut connection.two {
-                two.http.leave_body(stream, &mut self.out.bytes);
+            self.exchanges.remove(stream);
+            if let Protocol::Http2(two) = &mut self.protocol {
+                two.http.leave_body(stream, &mut worker.out.bytes);
             }
         }
     }
 
     /// Ends the tunnels of a connection in which nothing has moved for too long. Whether there were any.
-    pub(crate) fn cut_silent_tunnels(&mut self, id: usize) -> bool {
-        let now_ms = self.driver.now_ms();
-        let all = self.connections[id].exchanges.iter();
+    pub(crate) fn cut_silent_tunnels(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
+        let now_ms = worker.driver.now_ms();
+        let all = self.exchanges.iter();
         let tunnels = all.filter(|it| it.tunnel.is_some());
         let streams: Vec<StreamId> = tunnels.map(|it| it.stream).collect();
         let mut is_cut = false;
         for stream in streams {
-            let Some(it) = self.connections[id].exchanges.get(stream) else {
+            let Some(it) = self.exchanges.get(stream) else {
                 continue;
             };
             let received = it.incoming.as_ref();
@@ -70,8 +76,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
             let watch = it.tunnel.as_mut();
             if watch.is_some_and(|watch| watch.look(sent.wrapping_add(received), now_ms).is_none())
             {
-                self.counters.tunnel_timeouts.bump();
-                self.cut_stream(id, stream, Code::CANCEL);
+                worker.counters.tunnel_timeouts.bump();
+                self.cut_stream(worker, stream, Code::CANCEL);
                 is_cut = true;
             }
         }

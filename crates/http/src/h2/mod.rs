@@ -13,9 +13,8 @@
 //! ```
 //!
 //! # What the engine has to do
-//! - **Name exchanges** by (connection, stream): `ExchangeId` does already; the stream is the event's, and not the number of
-//!   the request. `Connection::http` becomes an enum of [`crate::h1::Server`] and a boxed [`Server`] (an idle one is about 600
-//!   bytes, and a client's table of fields). Which one is said by ALPN, or by the first bytes: [`PREFACE`].
+//! - **Name exchanges** by connection and [`StreamId`]. That HTTP/2 is spoken is said by ALPN, or by the first bytes:
+//!   [`PREFACE`].
 //! - **Read on** while responses are sent: windows, resets and new requests come then. `Connection::reads` is true unless more
 //!   than some 64 KB of what was written here has not left; that is the peer's fault, and it waits.
 //! - **Output**: everything written to the one buffer leaves in its order, whole. While something is being sent it becomes a

@@ -1,0 +1,196 @@
+//! What the connections of a worker share: its driver and service, the buffers in which responses are written, clocks and
+//! counters. Knows no connection.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::admission::Admission;
+use crate::body::Out;
+use crate::counters::Counters;
+use crate::driver::{Driver, Token};
+use crate::h2;
+use crate::local::Local;
+use crate::mailbox::Mailbox;
+use crate::sending::Leaving;
+use crate::service::Service;
+use crate::settings::Settings;
+use crate::transport::Came;
+use crate::wheel::Wheel;
+use crate::worker::{Message, WorkerMessage};
+
+/// How many wakers of streams are kept.
+const WAKERS: usize = 64;
+/// How long connections may stay idle once the worker drains.
+pub(crate) const DRAIN_IDLE_MS: u64 = 500;
+
+/// The parts of a worker that its connections use.
+pub(crate) struct WorkerContext<D: Driver, V: Service> {
+    pub driver: D,
+    pub service: V,
+    pub settings: Arc<Settings>,
+    pub counters: Arc<Counters>,
+    pub wheel: Wheel<Token>,
+    pub out: Out,
+    /// Memory for what a layer opens.
+    pub plain: Vec<u8>,
+    /// Records of the answers in `out`.
+    pub records: Vec<Leaving<V::Record>>,
+    /// Connections whose sockets had more than they may say in one turn.
+    pub unfinished: Vec<Token>,
+    /// Seconds since 1970, and the same as a `Date` value.
+    pub unix_s: u64,
+    pub date: [u8; 29],
+    /// When the draining ends, if it has begun.
+    pub drain_until_ms: Option<u64>,
+    pub admission: Arc<Admission>,
+    pub mailbox: Mailbox<WorkerMessage<D, V>>,
+    pub local: Local,
+    pub wakers: Wakers,
+    pub h2: h2::Shared<V::Record>,
+    date_until_ms: u64,
+}
+
+struct StreamWake<O, C, L> {
+    mailbox: Mailbox<Message<O, C, L>>,
+    token: Token,
+}
+
+impl<O: Send, C: Send, L: Send> std::task::Wake for StreamWake<O, C, L> {
+    fn wake(self: Arc<Self>) {
+        self.mailbox.post(Message::Moved(self.token));
+    }
+}
+
+/// What tells a worker that a stream of a connection's has bytes, or room for some: those that were made lately, so that
+/// none is made for each poll; each in the place of its connection's slot, modulo their number.
+pub(crate) struct Wakers([Option<(Token, Waker)>; WAKERS]);
+
+impl Wakers {
+    /// That of a connection.
+    pub fn of<O, C, L>(&mut self, mailbox: &Mailbox<Message<O, C, L>>, token: Token) -> &Waker
+    where
+        O: Send + 'static,
+        C: Send + 'static,
+        L: Send + 'static,
+    {
+        let place = &mut self.0[token.slot as usize % WAKERS];
+        if place.as_ref().is_none_or(|(known, _)| *known != token) {
+            *place = None;
+        }
+        let (_, waker) = place.get_or_insert_with(|| {
+            let mailbox = mailbox.clone();
+            (token, Waker::from(Arc::new(StreamWake { mailbox, token })))
+        });
+        waker
+    }
+}
+
+impl<D: Driver, V: Service> WorkerContext<D, V> {
+    /// That of a new worker.
+    pub fn new(
+        driver: D,
+        service: V,
+        mailbox: Mailbox<WorkerMessage<D, V>>,
+        settings: Arc<Settings>,
+        admission: Arc<Admission>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let now_ms = driver.now_ms();
+        let local = driver.local().clone();
+        WorkerContext {
+            driver,
+            service,
+            settings,
+            counters,
+            wheel: Wheel::new(now_ms),
+            out: Out::default(),
+            plain: Vec::new(),
+            records: Vec::new(),
+            unfinished: Vec::new(),
+            unix_s: 0,
+            date: [b' '; 29],
+            drain_until_ms: None,
+            admission,
+            mailbox,
+            local,
+            wakers: Wakers([const { None }; WAKERS]),
+            h2: h2::Shared::default(),
+            date_until_ms: 0,
+        }
+    }
+
+    /// Brings the date up to date.
+    pub fn keep_date(&mut self) {
+        let now_ms = self.driver.now_ms();
+        if now_ms >= self.date_until_ms {
+            let unix_ms = self.driver.unix_ms();
+            self.unix_s = unix_ms / 1000;
+            self.date = lowroad_http::date::format(self.unix_s);
+            self.date_until_ms = now_ms + 1000 - unix_ms % 1000;
+        }
+    }
+
+    /// How long a connection may wait for its next request.
+    pub fn idle_timeout_ms(&self) -> u64 {
+        match self.drain_until_ms {
+            None => self.settings.idle_timeout_ms,
+            Some(_) => self.settings.idle_timeout_ms.min(DRAIN_IDLE_MS),
+        }
+    }
+
+    /// Takes back the memory of what a receive brought.
+    pub fn give_back(&mut self, came: Came<D::Lent>) {
+        match came {
+            Came::Lent(lent) => self.driver.give_back(lent),
+            Came::Plain(plain) => self.plain = plain,
+        }
+    }
+
+    /// The response at the end of the output is logged by this once it has left.
+    pub fn note_record(&mut self, record: V::Record) {
+        let len = self.out.bytes.len() as u64;
+        self.records.push(Leaving {
+            record,
+            body_at: len - self.out.body_in_bytes,
+            end: self.out.parts.is_empty().then_some(len),
+            framed_len: None,
+        });
+    }
+
+    /// The response whose last bytes are in the output is logged by this, once they have left.
+    pub fn note_sent(&mut self, record: Option<V::Record>, body_len: u64) {
+        if let Some(record) = record {
+            let end = self.out.bytes.len() as u64;
+            self.records.push(Leaving::of_frames(record, end, body_len));
+        }
+    }
+
+    /// All answers in the output, of so many bytes, have left, for their service to know.
+    pub fn tell_sent(&mut self, len: u64) {
+        let now_ms = self.driver.now_ms();
+        for leaving in self.records.drain(..) {
+            let left = leaving.after(len);
+            self.service.sent(left.record, left.body_len, true, now_ms);
+        }
+    }
+
+    pub fn discard_out(&mut self) {
+        let now_ms = self.driver.now_ms();
+        self.out.bytes.clear();
+        self.out.parts.clear();
+        for leaving in self.records.drain(..) {
+            self.service.sent(leaving.record, 0, false, now_ms);
+        }
+    }
+
+    /// What was counted is for everybody to see.
+    pub fn tell_h2(&self) {
+        let (from, to) = (&self.h2.counters, &self.counters);
+        to.h2_resets.set(from.resets);
+        to.h2_faults.set(from.faults + from.malformed);
+        to.h2_refused.set(from.refused);
+        to.h2_glitches.set(from.glitches);
+        to.h2_ended.set(from.ended);
+        to.h2_floods.set(from.floods);
+    }
+}

@@ -1,0 +1,186 @@
+//! From bytes to requests and their bodies, one after the other.
+//!
+//! Every complete request in what came is answered into one output, in order, which leaves in as few system calls as it
+//! fits (see `transmit`).
+
+use lowroad_http::fields::Lines;
+use lowroad_http::h1::{Event, Head, Server};
+use lowroad_http::limits::Limits;
+
+use crate::connection::Connection;
+use crate::context::WorkerContext;
+use crate::driver::Driver;
+use crate::incoming::{Incoming, WAITING_LEN_MAX};
+use crate::protocol::Protocol;
+use crate::service::{Refused, Service};
+use crate::stream;
+
+/// Output that is sent before more pipelined requests are looked at.
+const OUT_LEN_MAX: usize = 16 * 1024;
+
+impl<D: Driver, V: Service> Connection<D, V> {
+    /// Takes what `input` holds until it ends or something has to be waited for. Returns how much was used.
+    pub(crate) fn consume_requests(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        input: &[u8],
+    ) -> usize {
+        let mut used = 0;
+        while !self.is_closed() {
+            let rest = &input[used..];
+            // The end of a body is told after its last bytes.
+            if rest.is_empty() && !self.exchanges.has_incoming() {
+                break;
+            }
+            if self.lingering {
+                used = input.len();
+                break;
+            }
+            if !self.reads() {
+                break;
+            }
+            let mut place = None;
+            let Protocol::Http1(http) = &mut self.protocol else {
+                break;
+            };
+            let step = match http.next(rest, &worker.settings.http, &mut place) {
+                Ok(step) => step,
+                Err(_) if self.passes_through(worker, None, rest) => {
+                    used = input.len();
+                    break;
+                }
+                Err(refusal) => {
+                    worker.counters.refused.bump();
+                    let why = Refused::Request(refusal);
+                    let stream = self.stream();
+                    match self.exchanges.incoming(stream).is_some() {
+                        true => self.break_incoming(worker, stream, why),
+                        false => self.refuse(worker, why, rest),
+                    }
+                    used = input.len();
+                    break;
+                }
+            };
+            used += step.used;
+            match step.event {
+                Some(Event::Request(head)) => used += self.request(worker, head, rest),
+                Some(Event::Data(data)) => {
+                    let stream = self.stream();
+                    self.body_came(worker, stream, data);
+                }
+                Some(Event::End { trailers }) => {
+                    self.body_ended(worker, &trailers);
+                    self.answer_waiting(worker);
+                }
+                None if step.used > 0 => {}
+                None => {
+                    self.await_more(worker);
+                    break;
+                }
+            }
+            if worker.out.bytes.len() >= OUT_LEN_MAX {
+                self.flush(worker);
+            }
+        }
+        self.flush(worker);
+        used
+    }
+
+    /// What has come is not enough.
+    fn await_more(&mut self, worker: &mut WorkerContext<D, V>) {
+        let deadline_ms = worker.driver.now_ms() + worker.settings.header_timeout_ms;
+        let stream = self.stream();
+        if self.exchanges.incoming(stream).is_some() {
+            self.watch_incoming(worker, stream);
+        } else if !self.begun && self.is_partial() {
+            self.begun = true;
+            self.deadline_ms = deadline_ms;
+            self.note(worker);
+        }
+    }
+
+    /// A request has come, with whose head `input` begins. A body that is all here is read first: then the connection
+    /// can stay open whatever the response. Returns how many bytes of the body were used.
+    fn request(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        head: &Head<'_>,
+        input: &[u8],
+    ) -> usize {
+        if self.passes_through(worker, Some(head), input) {
+            return input.len() - head.len;
+        }
+        let now_ms = worker.driver.now_ms();
+        worker.counters.requests.bump();
+        let requests_max = worker.settings.requests_max;
+        self.begun = false;
+        self.requests += 1;
+        let is_last = requests_max > 0 && self.requests >= requests_max;
+        let Protocol::Http1(http) = &mut self.protocol else {
+            return 0;
+        };
+        if is_last || worker.drain_until_ms.is_some() {
+            http.close();
+        }
+        let stream = self.stream();
+        let mut exchange = self.exchange(worker, stream, now_ms * 1000);
+        let is_followed = |used: usize| head.keep_alive || head.len + used < input.len();
+        if !head.framing.has_body() {
+            self.ask(worker, &head.request, exchange, is_followed(0));
+            return 0;
+        }
+        let (to, from) = stream::stream(WAITING_LEN_MAX);
+        let mut incoming = Incoming::new(to, now_ms);
+        let body = &input[head.len..];
+        let Protocol::Http1(http) = &mut self.protocol else {
+            return 0;
+        };
+        exchange.body = Some(from);
+        exchange.body_len = head.framing.body_len();
+        exchange.is_body_coming = !http.ends_within(body);
+        let mut used = 0;
+        let is_coming = exchange.is_body_coming;
+        if is_coming {
+            self.leftover = true;
+            self.exchanges.of(stream).incoming = Some(incoming);
+        } else {
+            used = read_whole(http, &mut incoming, body, &worker.settings.http);
+        }
+        self.ask(worker, &head.request, exchange, is_followed(used));
+        if is_coming && !self.is_closed() {
+            self.await_body(worker, stream);
+        }
+        used
+    }
+
+    /// A body has come whole.
+    fn body_ended(&mut self, worker: &mut WorkerContext<D, V>, trailers: &Lines<'_>) {
+        let stream = self.stream();
+        if let Some(incoming) = self.exchanges.incoming(stream) {
+            incoming.end(trailers);
+        }
+        self.exchanges.end_incoming(stream);
+        self.leftover &= self.is_closing();
+        let is_idle = self.sending.is_none() && self.exchanges.is_empty();
+        if is_idle {
+            self.deadline_ms = worker.driver.now_ms() + worker.idle_timeout_ms();
+        }
+    }
+}
+
+/// Reads a body of which all is at the start of `input`. Gives how many bytes it takes.
+fn read_whole(http: &mut Server, incoming: &mut Incoming, input: &[u8], limits: &Limits) -> usize {
+    let mut used = 0;
+    while let Ok(step) = http.next(&input[used..], limits, &mut None) {
+        used += step.used;
+        match step.event {
+            Some(Event::Data(data)) => incoming.data(data),
+            Some(Event::End { trailers }) => {
+                incoming.end(&trailers);
+                break;
+            }
+            _ => break,
+        }
+    }
+    used
+}

@@ -1,0 +1,100 @@
+//! Connections whose protocol was changed by 101, or that are passed through: the tunnel is all that they carry.
+
+use std::task::Context;
+
+use lowroad_http::fields::Lines;
+
+use crate::connection::Connection;
+use crate::context::WorkerContext;
+use crate::driver::Driver;
+use crate::protocol::Protocol;
+use crate::service::Service;
+
+impl<D: Driver, V: Service> Connection<D, V> {
+    /// The client has sent its last byte.
+    pub(crate) fn client_ended(&mut self, worker: &mut WorkerContext<D, V>) {
+        self.pass_rest_through(worker);
+        if self.is_closed() {
+            return;
+        }
+        if !self.protocol.is_tunnel() || self.lingering {
+            return self.close();
+        }
+        let stream = self.stream();
+        let Protocol::Http1(http) = &mut self.protocol else {
+            return;
+        };
+        http.client_ended();
+        if let Some(incoming) = self.exchanges.incoming(stream) {
+            incoming.end(&Lines::NONE);
+        }
+        self.exchanges.end_incoming(stream);
+        if self.protocol.is_over() && self.sending.is_none() {
+            self.close();
+        }
+    }
+
+    /// All that the client is to be told has left.
+    pub(crate) fn tunnel_said_all(&mut self, worker: &mut WorkerContext<D, V>) {
+        if !self.say_end(worker) {
+            return; // and comes here again
+        }
+        if self.protocol.is_over() {
+            return self.close();
+        }
+        self.transport.finish(&mut worker.driver);
+        let (now_ms, stream) = (worker.driver.now_ms(), self.stream());
+        let underway = self.exchanges.get(stream);
+        if let Some(watch) = underway.and_then(|underway| underway.tunnel.as_mut()) {
+            self.deadline_ms = watch.half_close(now_ms);
+            self.note(worker);
+        }
+        self.look_for_reader(worker);
+    }
+
+    /// Ends a tunnel that has nothing more to say, and whose client nobody listens to any more.
+    pub(crate) fn look_for_reader(&mut self, worker: &mut WorkerContext<D, V>) {
+        if self.is_closed() {
+            return;
+        }
+        if !self.protocol.is_tunnel() || self.sending.is_some() || self.lingering {
+            return;
+        }
+        let (token, stream) = (self.token, self.stream());
+        let Some(incoming) = self.exchanges.incoming(stream) else {
+            return;
+        };
+        let waker = worker.wakers.of(&worker.mailbox, token);
+        if incoming.is_unwanted(&mut Context::from_waker(waker)) {
+            self.leftover = true;
+            self.finish(worker);
+        }
+    }
+
+    /// It is time to look whether anything moves in a tunnel.
+    pub(crate) fn tunnel_expired(&mut self, worker: &mut WorkerContext<D, V>) {
+        let now_ms = worker.driver.now_ms();
+        let stream = self.stream();
+        let sending = self.sending.as_ref();
+        let sent = sending.map_or(0, |sending| sending.pace.bytes);
+        // What the client takes of what waits for it is the sending's affair, too.
+        let is_held = sending.is_some_and(|sending| !sending.transfer.is_awaiting());
+        let look_ms = self.exchanges.get(stream).and_then(|underway| {
+            let received = underway.incoming.as_ref();
+            let received = received.map_or(0, |incoming| incoming.pace.bytes);
+            let watch = underway.tunnel.as_mut()?;
+            watch.look(sent.wrapping_add(received), now_ms)
+        });
+        let Some(look_ms) = look_ms else {
+            worker.counters.tunnel_timeouts.bump();
+            return self.close();
+        };
+        self.deadline_ms = look_ms;
+        if is_held {
+            self.sending_expired(worker);
+        }
+        if !self.is_closed() {
+            self.deadline_ms = self.deadline_ms.min(look_ms);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The protocol of a connection: a state machine of [`lowroad_http`], and the doors to its room in this crate.
+//!
+//! All protocols share streams (`underway`), the questions to the service (`exchange`), request bodies (`bodies`) and the
+//! output (`transmit`). What differs is in the rooms `h1` and `h2`. A connection enters them here, and only here; a
+//! further protocol is a variant, an arm in each door, and a room.
+
+use std::ops::{Deref, DerefMut};
+
+use lowroad_http::h1;
+use lowroad_http::h2::Code;
+use lowroad_http::protocol::ServerProtocol;
+
+use crate::body::Out;
+use crate::connection::Connection;
+use crate::context::WorkerContext;
+use crate::driver::Driver;
+use crate::h2::Http2;
+use crate::response::Response;
+use crate::service::{Refused, Service};
+use crate::settings::Settings;
+use crate::underway::StreamId;
+
+/// The protocol that a connection speaks.
+pub(crate) enum Protocol {
+    /// HTTP/1, or the first bytes have not come.
+    Http1(h1::Server),
+    /// HTTP/2.
+    Http2(Box<Http2>),
+}
+
+impl Default for Protocol {
+    fn default() -> Protocol {
+        Protocol::Http1(h1::Server::default())
+    }
+}
+
+impl Deref for Protocol {
+    type Target = dyn ServerProtocol;
+
+    #[inline]
+    fn deref(&self) -> &(dyn ServerProtocol + 'static) {
+        match self {
+            Protocol::Http1(http) => http,
+            Protocol::Http2(two) => &two.http,
+        }
+    }
+}
+
+impl DerefMut for Protocol {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut (dyn ServerProtocol + 'static) {
+        match self {
+            Protocol::Http1(http) => http,
+            Protocol::Http2(two) => &mut two.http,
+        }
+    }
+}
+
+impl Protocol {
+    /// Whether several requests may be under way at a time. Their responses leave by turns; else each is complete before the
+    /// next request is read.
+    #[inline]
+    pub fn is_multiplexed(&self) -> bool {
+        !matches!(self, Protocol::Http1(_))
+    }
+
+    /// The longest request body, in bytes.
+    pub fn body_len_max(&self, settings: &Settings) -> u64 {
+        match self {
+            Protocol::Http1(_) => settings.http.body_len_max,
+            Protocol::Http2(_) => settings.h2.limits.body_len_max,
+        }
+    }
+
+    /// Where the response to a request is written.
+    #[inline]
+    pub fn response<'r>(
+        &'r mut self,
+        stream: StreamId,
+        out: &'r mut Out,
+        date: &'r [u8; 29],
+    ) -> Response<'r> {
+        match self {
+            Protocol::Http1(http) => Response::new(http, out, date),
+            Protocol::Http2(two) => Response::of_stream(&mut two.http, stream, out, date),
+        }
+    }
+}
+
+/// The doors.
+impl<D: Driver, V: Service> Connection<D, V> {
+    /// Takes what `input` holds until it ends or something has to be waited for. Returns how much was used.
+    pub(crate) fn consume(&mut self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> usize {
+        match self.speaks_h2(worker, input) {
+            true => self.consume_frames(worker, input),
+            false => self.consume_requests(worker, input),
+        }
+    }
+
+    /// A response was written, but for a stream at its end. `wants_more`: the client may send another request.
+    pub(crate) fn written(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+        record: Option<V::Record>,
+        wants_more: bool,
+    ) {
+        match self.protocol {
+            Protocol::Http1(_) => self.response_written(worker, record, wants_more),
+            Protocol::Http2(_) => self.stream_written(worker, stream, record),
+        }
+    }
+
+    /// Sends what can be sent now, and answers the requests that can be answered.
+    pub(crate) fn proceed(&mut self, worker: &mut WorkerContext<D, V>) {
+        match self.protocol {
+            Protocol::Http1(_) => self.answer_waiting(worker),
+            Protocol::Http2(_) => self.emit(worker),
+        }
+    }
+
+    /// What requests waited for may have come.
+    pub(crate) fn outcome_came(&mut self, worker: &mut WorkerContext<D, V>) {
+        match self.protocol {
+            // Earlier responses may not be sent yet.
+            Protocol::Http1(_) if self.sending.is_some() => {}
+            Protocol::Http1(_) => self.resume(worker),
+            Protocol::Http2(_) => {
+                self.answer_due_streams(worker);
+                self.rest_frames_after_output(worker);
+            }
+        }
+    }
+
+    /// The socket has taken all that was to be sent.
+    pub(crate) fn all_sent(&mut self, worker: &mut WorkerContext<D, V>) {
+        self.log_all_sent(worker);
+        match self.protocol {
+            Protocol::Http1(_) => self.responses_sent(worker),
+            Protocol::Http2(_) => self.rest_frames_after_output(worker),
+        }
+    }
+
+    /// The deadline has come.
+    pub(crate) fn protocol_expired(&mut self, worker: &mut WorkerContext<D, V>) {
+        match self.protocol {
+            Protocol::Http1(_) => self.requests_expired(worker),
+            Protocol::Http2(_) => self.frames_expired(worker),
+        }
+    }
+
+    /// A body of this connection's has bytes, or room for some.
+    pub(crate) fn stream_moved(&mut self, worker: &mut WorkerContext<D, V>) {
+        match self.protocol {
+            Protocol::Http1(_) => self.bodies_moved(worker),
+            Protocol::Http2(_) => self.streams_moved(worker),
+        }
+    }
+
+    /// The rest of a body will not come, or not as it should.
+    pub(crate) fn break_incoming(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+        why: Refused,
+    ) {
+        match self.protocol {
+            Protocol::Http1(_) => self.break_body_of_request(worker, stream, why),
+            Protocol::Http2(_) => self.break_stream(worker, stream, why),
+        }
+    }
+
+    /// Refuses `input`, which is no valid request, and ends the connection.
+    pub(crate) fn refuse(&mut self, worker: &mut WorkerContext<D, V>, why: Refused, input: &[u8]) {
+        if self.transport.is_handshaking() {
+            return self.close();
+        }
+        match self.protocol {
+            Protocol::Http1(_) => self.refuse_request(worker, why, input),
+            Protocol::Http2(_) => self.end_frames(worker, Code::ENHANCE_YOUR_CALM, "refused"),
+        }
+    }
+
+    /// A file can't be sent to its end.
+    pub(crate) fn cut_file(&mut self, worker: &mut WorkerContext<D, V>) {
+        match self.protocol {
+            Protocol::Http1(_) => self.close(),
+            Protocol::Http2(_) => self.stream_read(worker, None),
+        }
+    }
+
+    /// A helper has read some of a file.
+    pub(crate) fn file_read(&mut self, worker: &mut WorkerContext<D, V>, bytes: Vec<u8>) {
+        match self.protocol {
+            Protocol::Http1(_) => self.put_file_bytes(worker, bytes),
+            Protocol::Http2(_) => self.stream_read(worker, Some(bytes)),
+        }
+    }
+
+    /// Announces the end of the connection, where the protocol can before its last response.
+    pub(crate) fn announce_end(&mut self, worker: &mut WorkerContext<D, V>) {
+        match self.protocol {
+            Protocol::Http1(_) => {}
+            Protocol::Http2(_) => self.drain_frames(worker),
+        }
+    }
+}
