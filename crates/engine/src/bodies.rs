@@ -4,14 +4,17 @@
 use std::task::Context;
 
 use lowroad_http::fields::Lines;
+use lowroad_http::protocol::StreamId;
 use lowroad_http::status::Status;
 
 use crate::connection::Connection;
 use crate::context::WorkerContext;
 use crate::driver::Driver;
+use crate::incoming::Incoming;
 use crate::pace::Pace;
 use crate::service::Service;
-use crate::underway::{Come, StreamId};
+use crate::tunnel::{Back, Watch};
+use crate::underway::Come;
 
 impl<D: Driver, V: Service> Connection<D, V> {
     /// Some of a body has come.
@@ -80,5 +83,22 @@ impl<D: Driver, V: Service> Connection<D, V> {
             self.incoming_expired(worker); // not yet: finds out when to look at its pace
             self.note(worker);
         }
+    }
+
+    /// The protocol of a connection, or of one of its streams, was changed by the response that was just written.
+    pub(crate) fn begin_tunnel(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+        back: Back,
+    ) {
+        let now_ms = worker.driver.now_ms();
+        worker.counters.tunnels.bump();
+        let idle_timeout_ms = back.idle_timeout_ms;
+        let idle_timeout_ms = idle_timeout_ms.unwrap_or(worker.settings.idle_timeout_ms);
+        let watch = Watch::new(idle_timeout_ms, now_ms);
+        let underway = self.exchanges.of(stream);
+        underway.incoming = Some(Incoming::new(back.to, now_ms));
+        underway.tunnel = Some(watch);
     }
 }

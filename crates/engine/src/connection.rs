@@ -9,13 +9,15 @@
 //! request and its response, in [`Underway`](crate::underway::Underway), which there is only while something of it is
 //! waited for. Holds data only; `exchange` and `transmit` move it.
 
+use lowroad_http::protocol::StreamId;
+
 use crate::driver::{Driver, ListenerId, Token};
 use crate::input::Input;
 use crate::protocol::Protocol;
 use crate::sending::Sending;
 use crate::service::Service;
 use crate::transport::Transport;
-use crate::underway::{Exchanges, StreamId};
+use crate::underway::Exchanges;
 
 /// A connection of a worker. Idle ones are kept by the ten thousand: what is not always needed lives in boxes.
 pub(crate) struct Connection<D: Driver, V: Service> {

@@ -8,15 +8,15 @@ use crate::admission::Admission;
 use crate::body::Out;
 use crate::counters::Counters;
 use crate::driver::{Driver, Token};
-use crate::h2;
+use crate::h2::state::SharedHttp2;
 use crate::local::Local;
 use crate::mailbox::Mailbox;
+use crate::message::{Message, WorkerMessage};
 use crate::sending::Leaving;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::transport::Came;
 use crate::wheel::Wheel;
-use crate::worker::{Message, WorkerMessage};
 
 /// How many wakers of streams are kept.
 const WAKERS: usize = 64;
@@ -46,7 +46,7 @@ pub(crate) struct WorkerContext<D: Driver, V: Service> {
     pub mailbox: Mailbox<WorkerMessage<D, V>>,
     pub local: Local,
     pub wakers: Wakers,
-    pub h2: h2::Shared<V::Record>,
+    pub h2: SharedHttp2<V::Record>,
     date_until_ms: u64,
 }
 
@@ -114,7 +114,7 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
             mailbox,
             local,
             wakers: Wakers([const { None }; WAKERS]),
-            h2: h2::Shared::default(),
+            h2: SharedHttp2::default(),
             date_until_ms: 0,
         }
     }

@@ -1,14 +1,18 @@
 //! From received bytes to responses, as all protocols do it: reads go to the protocol until the socket is empty; a
 //! request goes to the service, which answers at once or defers; a deferred request is resumed.
 
+use lowroad_http::fields::Lines;
+use lowroad_http::h1::put_fields;
+use lowroad_http::protocol::StreamId;
 use lowroad_http::request::{PartialRequest, Request};
 
 use crate::connection::Connection;
 use crate::context::WorkerContext;
 use crate::driver::{Driver, Received};
-use crate::service::{Answer, Exchange, Refused, Service};
+use crate::interim::Interim;
+use crate::service::{Answer, Exchange, ExchangeId, Refused, Service};
 use crate::transport::Came;
-use crate::underway::{Come, ExchangeId, StreamId, Waiting};
+use crate::underway::{Come, Waiting};
 
 /// Full reads of one connection in one turn of the loop; then it is the others' turn.
 const READS_MAX: usize = 4;
@@ -255,6 +259,49 @@ impl<D: Driver, V: Service> Connection<D, V> {
             _ => waiting.come = Come::Outcome(outcome),
         }
         self.outcome_came(worker);
+    }
+
+    /// A deferred request has an interim response. It leaves behind earlier responses, and not at all if its own has
+    /// been written.
+    pub(crate) fn interim(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+        interim: &Interim,
+    ) {
+        let is_multiplexed = self.protocol.is_multiplexed();
+        let Some(waiting) = self.exchanges.waiting(stream) else {
+            return;
+        };
+        if !Interim::is_one(interim.status) {
+            return;
+        }
+        let mut lines = Vec::new();
+        put_fields(&interim.fields, &mut lines);
+        let out = match is_multiplexed {
+            true => &mut worker.out.bytes,
+            false => &mut waiting.interims,
+        };
+        self.protocol
+            .interim(stream, interim.status, Lines::of(&lines), out);
+        match is_multiplexed {
+            true => self.flush(worker),
+            false => self.send_interims(worker),
+        }
+    }
+
+    /// Sends the interim responses that are due, unless earlier responses are on their way.
+    pub(crate) fn send_interims(&mut self, worker: &mut WorkerContext<D, V>) {
+        if self.is_closed() {
+            return;
+        }
+        if self.sending.is_some() {
+            return;
+        }
+        if let Some(bytes) = self.exchanges.take_interims() {
+            worker.out.bytes.extend_from_slice(&bytes);
+            self.flush(worker);
+        }
     }
 
     /// Answers a request of which has come what it waited for.

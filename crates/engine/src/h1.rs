@@ -4,4 +4,5 @@
 mod ends;
 mod input;
 mod output;
+mod pass_through;
 mod tunnels;

@@ -14,6 +14,7 @@ mod bodies;
 mod ends;
 mod input;
 mod output;
+pub(crate) mod state;
 mod tunnels;
 
 use lowroad_http::h2;
@@ -22,13 +23,10 @@ use lowroad_http::protocol::ServerProtocol;
 use crate::connection::Connection;
 use crate::context::WorkerContext;
 use crate::driver::Driver;
+use crate::h2::state::Http2;
 use crate::pace::Pace;
 use crate::protocol::Protocol;
 use crate::service::Service;
-use crate::underway::StreamId;
-
-pub(crate) use self::bodies::Body;
-pub(crate) use self::output::Fresh;
 
 /// Output that is sent before more is written.
 const OUT_LEN_MAX: usize = 64 * 1024;
@@ -36,41 +34,6 @@ const OUT_LEN_MAX: usize = 64 * 1024;
 const PIECE_LEN_MAX: usize = 16_375;
 /// Bytes that wait for the socket, beyond which nothing more is received.
 const UNSENT_LEN_MAX: u64 = 2 * OUT_LEN_MAX as u64;
-
-/// What a connection has instead of HTTP/1.
-pub(crate) struct Http2 {
-    pub http: h2::Server,
-    /// Of which stream a helper reads a file.
-    pub reading: Option<StreamId>,
-    /// How the client takes bodies, while its windows hold some of them back.
-    pub pace: Pace,
-    /// When a request last came or was under way, monotonic ms.
-    pub used_ms: u64,
-    /// The end was announced.
-    pub is_draining: bool,
-}
-
-/// What all connections of a worker share for it.
-pub(crate) struct Shared<R> {
-    /// Fields of a request are decoded here.
-    pub text: Vec<u8>,
-    pub counters: h2::Counters,
-    /// Responses that were written and have not been given to the connection's streams.
-    pub fresh: Vec<Fresh<R>>,
-    /// Which of them is probably sent next.
-    pub next_fresh: usize,
-}
-
-impl<R> Default for Shared<R> {
-    fn default() -> Shared<R> {
-        Shared {
-            text: Vec::new(),
-            counters: h2::Counters::default(),
-            fresh: Vec::new(),
-            next_fresh: 0,
-        }
-    }
-}
 
 impl<D: Driver, V: Service> Connection<D, V> {
     /// Whether more may be received over HTTP/2: not while much waits that the client does not take.

@@ -4,42 +4,17 @@
 //!
 //! Until it is there the connection is the proxy's and counts for no limit by address; then it is the client's.
 
-use std::net::IpAddr;
-use std::ops::RangeInclusive;
-
 use lowroad_http::proxy_protocol::{Ends, Parsed, parse};
 
 use crate::connection::Connection;
 use crate::context::WorkerContext;
-use crate::driver::{Driver, ListenerId};
+use crate::driver::Driver;
 use crate::service::{Refused, Service};
-use crate::settings::Settings;
-
-/// A listener at which some connections begin with a PROXY header.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Introduced {
-    /// It.
-    pub listener: ListenerId,
-    /// Who has to send a header; nobody else may. IPv4 addresses as such.
-    pub from: Vec<RangeInclusive<IpAddr>>,
-}
 
 /// No header came in time.
 const LATE: &str = "no whole PROXY header came in time";
 /// The connection ended within a header.
 const CUT: &str = "the connection ended within its PROXY header";
-
-impl Settings {
-    /// Whether a connection from there begins with a PROXY header.
-    #[inline]
-    pub(crate) fn is_introduced(&self, listener: ListenerId, peer: IpAddr) -> bool {
-        let mut all = self.introduced.iter();
-        all.any(|it| {
-            let peer = peer.to_canonical();
-            it.listener == listener && it.from.iter().any(|range| range.contains(&peer))
-        })
-    }
-}
 
 impl<D: Driver, V: Service> Connection<D, V> {
     /// Takes the header that a connection has to begin with. Gives what of the bytes follows it, once it is there.

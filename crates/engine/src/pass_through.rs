@@ -15,25 +15,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lowroad_http::h1::Head;
 use tokio::io::AsyncWrite;
 
-use crate::body::{Part, Streamed};
 use crate::buffer::Buffer;
-use crate::connection::Connection;
-use crate::context::WorkerContext;
-use crate::driver::Driver;
 use crate::local::Local;
 use crate::network::Remote;
 use crate::outgoing::Outgoing;
-use crate::protocol::Protocol;
-use crate::service::Service;
 use crate::stream::{Next, Receiver, Sender};
-use crate::tunnel::{Far, Tunnel};
-use crate::underway::StreamId;
+use crate::tunnel::Far;
 
 /// Buffer size for each direction.
-const WAITING_LEN_MAX: usize = 64 << 10;
+pub(crate) const WAITING_LEN_MAX: usize = 64 << 10;
 /// Maximum length of one read from the server.
 const PIECE_LEN: usize = 16 << 10;
 /// Maximum polls of each direction before other connections get their turn.
@@ -52,82 +44,8 @@ pub struct PassThrough {
     pub idle_timeout_ms: u64,
 }
 
-impl<D: Driver, V: Service> Connection<D, V> {
-    /// Passes a connection through if the service wants it for this request or, without a head, for bytes that are no
-    /// request. `input` begins with its first byte. Returns whether the connection is passed through.
-    pub(crate) fn passes_through(
-        &mut self,
-        worker: &mut WorkerContext<D, V>,
-        head: Option<&Head<'_>>,
-        input: &[u8],
-    ) -> bool {
-        let is_free = !self.protocol.is_multiplexed() && self.exchanges.is_empty();
-        let listener = self.listener;
-        let way = is_free.then(|| worker.service.pass_through(listener, head));
-        let Some(way) = way.flatten() else {
-            return false;
-        };
-        let stream = StreamId(self.requests + 1);
-        let exchange = self.exchange(worker, stream, worker.driver.now_ms() * 1000);
-        let record = worker.service.passed_through(head, input, &exchange);
-        self.begin_passing(worker, way, input, record);
-        true
-    }
-
-    /// Passes an incomplete request head through: no more of it comes, or not in time.
-    pub(crate) fn pass_rest_through(&mut self, worker: &mut WorkerContext<D, V>) {
-        if self.lingering || self.protocol.is_tunnel() || !self.begun {
-            return;
-        }
-        let input = self.input.take();
-        if !self.passes_through(worker, None, &input) && !self.is_closed() {
-            self.input.put_back(input, 0);
-        }
-    }
-
-    fn begin_passing(
-        &mut self,
-        worker: &mut WorkerContext<D, V>,
-        way: PassThrough,
-        input: &[u8],
-        record: Option<V::Record>,
-    ) {
-        worker.counters.passed_through.bump();
-        let (tunnel, far) = Tunnel::new(WAITING_LEN_MAX);
-        let (to_client, back) = tunnel.with_idle_timeout(way.idle_timeout_ms).split();
-        self.begun = false;
-        self.requests += 1;
-        if let Protocol::Http1(http) = &mut self.protocol {
-            http.pass_through();
-        }
-        let stream = self.stream();
-        self.begin_tunnel(worker, stream, back);
-        if let Some(incoming) = self.exchanges.incoming(stream) {
-            incoming.data(input);
-        }
-        let local = worker.local.clone();
-        worker.local.tasks.spawn(carry(far, way, local)).detach();
-        worker
-            .out
-            .parts
-            .push(Part::Stream(Streamed::new(to_client)));
-        worker.out.body_in_bytes = 0;
-        if let Some(record) = record {
-            worker.note_record(record);
-        }
-        // Responses to earlier requests are sent first.
-        match worker.out.bytes.is_empty() {
-            true => self.start_sending(worker, Some((0, 0)), 0),
-            false => self.flush(worker),
-        }
-        if !self.is_closed() {
-            self.watch_incoming(worker, stream);
-        }
-    }
-}
-
 /// Forwards bytes in both directions until both have ended or one has failed.
-async fn carry(far: Far, way: PassThrough, local: Local) {
+pub(crate) async fn carry(far: Far, way: PassThrough, local: Local) {
     let remote = match way.from {
         Some(from) => Remote::TcpFrom { to: way.to, from },
         None => Remote::Tcp(way.to),

@@ -8,17 +8,16 @@ use std::ops::{Deref, DerefMut};
 
 use lowroad_http::h1;
 use lowroad_http::h2::Code;
-use lowroad_http::protocol::ServerProtocol;
+use lowroad_http::protocol::{ServerProtocol, StreamId};
 
 use crate::body::Out;
 use crate::connection::Connection;
 use crate::context::WorkerContext;
 use crate::driver::Driver;
-use crate::h2::Http2;
+use crate::h2::state::Http2;
 use crate::response::Response;
 use crate::service::{Refused, Service};
 use crate::settings::Settings;
-use crate::underway::StreamId;
 
 /// The protocol that a connection speaks.
 pub(crate) enum Protocol {

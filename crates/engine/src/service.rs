@@ -7,16 +7,33 @@ use std::sync::Arc;
 
 use lowroad_http::forwarding::{self, ForwardedRequest};
 use lowroad_http::h1::Head;
+use lowroad_http::protocol::StreamId;
 use lowroad_http::refusal::Refusal;
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::version::Version;
 
-use crate::driver::ListenerId;
+use crate::driver::{ListenerId, Token};
 use crate::layer::{Layer, Secured};
 use crate::pass_through::PassThrough;
 use crate::response::Response;
 use crate::stream::Receiver;
-use crate::underway::ExchangeId;
+
+/// Names an exchange of a worker for as long as the worker runs. What comes for one that is over reaches no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ExchangeId {
+    /// The connection.
+    pub connection: Token,
+    /// Which of its exchanges.
+    pub stream: StreamId,
+}
+
+impl ExchangeId {
+    /// That of nobody: what comes for it is dropped.
+    pub const NOBODY: ExchangeId = ExchangeId {
+        connection: Token::NOBODY,
+        stream: StreamId(0),
+    };
+}
 
 /// What is known about one request besides its own bytes. Created once: while the request is deferred the engine keeps
 /// it with what the service has set, and brings the times up to date.

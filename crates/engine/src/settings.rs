@@ -1,6 +1,9 @@
 //! What an operator sets of a worker: limits and waits.
 
-use crate::introduction::Introduced;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use crate::driver::ListenerId;
 
 /// Limits and waits; times in ms.
 #[derive(Clone, Debug)]
@@ -31,4 +34,25 @@ pub struct Settings {
     pub h2: lowroad_http::h2::Settings,
     /// Limits on the parts of a request.
     pub http: lowroad_http::limits::Limits,
+}
+
+/// A listener at which some connections begin with a PROXY header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduced {
+    /// It.
+    pub listener: ListenerId,
+    /// Who has to send a header; nobody else may. IPv4 addresses as such.
+    pub from: Vec<RangeInclusive<IpAddr>>,
+}
+
+impl Settings {
+    /// Whether a connection from there begins with a PROXY header.
+    #[inline]
+    pub(crate) fn is_introduced(&self, listener: ListenerId, peer: IpAddr) -> bool {
+        let mut all = self.introduced.iter();
+        all.any(|it| {
+            let peer = peer.to_canonical();
+            it.listener == listener && it.from.iter().any(|range| range.contains(&peer))
+        })
+    }
 }

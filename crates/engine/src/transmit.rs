@@ -14,7 +14,9 @@ use crate::protocol::Protocol;
 use crate::sending::{Sending, Transfer};
 use crate::service::Service;
 use crate::transport::{Ended, Moved};
-use crate::worker::LINGER_MS;
+
+/// How long the end of a connection may take once our last byte is sent.
+const LINGER_MS: u64 = 2_000;
 
 /// What one try at the front part did.
 enum Try {

@@ -8,13 +8,7 @@
 //! The end of one way is passed on and leaves the other way open. A way that is cut cuts the connection. Tunnels in streams of
 //! HTTP/2 are in `h2/tunnels`.
 
-use crate::connection::Connection;
-use crate::context::WorkerContext;
-use crate::driver::Driver;
-use crate::incoming::Incoming;
-use crate::service::Service;
 use crate::stream::{self, Receiver, Sender};
-use crate::underway::StreamId;
 
 /// Idle timeout once the server has sent its last byte: the client mostly has nothing more to send.
 const HALF_CLOSED_MS: u64 = 10_000;
@@ -74,8 +68,8 @@ impl Tunnel {
 
 /// The way back from the client, before it has begun.
 pub(crate) struct Back {
-    to: Sender,
-    idle_timeout_ms: Option<u64>,
+    pub to: Sender,
+    pub idle_timeout_ms: Option<u64>,
 }
 
 /// Whether anything moves in a tunnel.
@@ -88,6 +82,15 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// A tunnel that begins now.
+    pub(crate) fn new(idle_timeout_ms: u64, now_ms: u64) -> Watch {
+        Watch {
+            idle_timeout_ms,
+            moved: 0,
+            since_ms: now_ms,
+        }
+    }
+
     /// The server has sent its last byte. When to look next.
     pub(crate) fn half_close(&mut self, now_ms: u64) -> u64 {
         self.idle_timeout_ms = self.idle_timeout_ms.min(HALF_CLOSED_MS);
@@ -104,27 +107,5 @@ impl Watch {
         // What moves between two looks counts from the second: a quarter more at most.
         let soon_ms = now_ms + (self.idle_timeout_ms / 4).max(1);
         (now_ms < until_ms).then_some(until_ms.min(soon_ms))
-    }
-}
-
-impl<D: Driver, V: Service> Connection<D, V> {
-    /// The protocol of a connection, or of one of its streams, was changed by the response that was just written.
-    pub(crate) fn begin_tunnel(
-        &mut self,
-        worker: &mut WorkerContext<D, V>,
-        stream: StreamId,
-        back: Back,
-    ) {
-        let now_ms = worker.driver.now_ms();
-        worker.counters.tunnels.bump();
-        let idle_timeout_ms = back.idle_timeout_ms;
-        let watch = Watch {
-            idle_timeout_ms: idle_timeout_ms.unwrap_or(worker.settings.idle_timeout_ms),
-            moved: 0,
-            since_ms: now_ms,
-        };
-        let underway = self.exchanges.of(stream);
-        underway.incoming = Some(Incoming::new(back.to, now_ms));
-        underway.tunnel = Some(watch);
     }
 }

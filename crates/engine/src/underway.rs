@@ -1,31 +1,13 @@
 //! What a connection has under way: its exchanges, each a request and its response, of which something is waited for.
 //! Holds data only. Knows no protocol, and not how many exchanges it allows at a time.
 
-pub use lowroad_http::protocol::StreamId;
+use lowroad_http::protocol::StreamId;
 
-use crate::driver::Token;
-use crate::h2::Body;
 use crate::incoming::Incoming;
 use crate::pace::Pace;
 use crate::service::{Exchange, Service};
+use crate::stream_body::StreamBody;
 use crate::tunnel::Watch;
-
-/// Names an exchange of a worker for as long as the worker runs. What comes for one that is over reaches no other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ExchangeId {
-    /// The connection.
-    pub connection: Token,
-    /// Which of its exchanges.
-    pub stream: StreamId,
-}
-
-impl ExchangeId {
-    /// That of nobody: what comes for it is dropped.
-    pub const NOBODY: ExchangeId = ExchangeId {
-        connection: Token::NOBODY,
-        stream: StreamId(0),
-    };
-}
 
 /// What is waited for of one exchange.
 pub(crate) struct Underway<V: Service> {
@@ -35,7 +17,7 @@ pub(crate) struct Underway<V: Service> {
     /// Its response, while the service waits for something.
     pub waiting: Option<Waiting<V>>,
     /// What has not left of its response, where several leave by turns.
-    pub body: Option<Box<Body<V::Record>>>,
+    pub body: Option<Box<StreamBody<V::Record>>>,
     /// Whether anything moves, if the protocol was changed.
     pub tunnel: Option<Watch>,
     next: Exchanges<V>,

@@ -12,48 +12,16 @@ use crate::connection::Connection;
 use crate::context::WorkerContext;
 use crate::counters::Counters;
 use crate::driver::{Driver, Event, ListenerId, Token};
-use crate::interim::Interim;
 use crate::local::ROUNDS_MAX;
 use crate::mailbox::Mailbox;
-use crate::service::Service;
+use crate::service::{ExchangeId, Service};
 use crate::settings::Settings;
-use crate::underway::ExchangeId;
 
+pub use crate::message::{Message, WorkerMessage};
 pub use crate::sys::pin_to_cpu;
 
 /// So many messages are enough before sockets have their turn again.
 const MESSAGES_ENOUGH: usize = 256;
-/// How long the end of a connection may take once our last byte is sent.
-pub(crate) const LINGER_MS: u64 = 2_000;
-
-/// What a worker is told from outside.
-pub enum Message<O, C, L> {
-    /// What a deferred request waited for.
-    Outcome(ExchangeId, O),
-    /// A response to a deferred request before the one that counts. Posted before the outcome.
-    /// In a box: there are few, and ten thousand outcomes may wait at a time.
-    Interim(ExchangeId, Box<Interim>),
-    /// A body of this connection's has bytes, or room for some. Whose it is, is found by asking: so one waker does for
-    /// all requests of a connection.
-    Moved(Token),
-    /// New settings, for what begins from now on.
-    Settings(Arc<Settings>),
-    /// An operator's change for the service.
-    Command(C),
-    /// Accept here too.
-    Listen(ListenerId, L),
-    /// Accept here no more; connections stay.
-    StopListening(ListenerId),
-    /// Take no new connections, answer what is under way, be done by then at the latest.
-    Drain {
-        /// How long connections may last from now on.
-        timeout_ms: u64,
-    },
-}
-
-/// What a worker with this driver and service is told.
-pub type WorkerMessage<D, V> =
-    Message<<V as Service>::Outcome, <V as Service>::Command, <D as Driver>::Listener>;
 
 /// One event loop.
 pub struct Worker<D: Driver, V: Service> {

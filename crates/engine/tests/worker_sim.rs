@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use lowroad_engine::admission::Admission;
 use lowroad_engine::driver::ListenerId;
-use lowroad_engine::introduction::Introduced;
+use lowroad_engine::settings::Introduced;
 use lowroad_engine::settings::Settings;
 use lowroad_engine::worker::Message;
 use lowroad_engine_sim::{Faults, Shared, Veil};

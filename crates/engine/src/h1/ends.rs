@@ -1,5 +1,6 @@
 //! What a connection with one request at a time waits for, and how it ends.
 
+use lowroad_http::protocol::StreamId;
 use lowroad_http::request::PartialRequest;
 
 use crate::connection::Connection;
@@ -8,7 +9,6 @@ use crate::driver::{Driver, Received};
 use crate::pace::Verdict;
 use crate::protocol::Protocol;
 use crate::service::{Refused, Service};
-use crate::underway::StreamId;
 
 impl<D: Driver, V: Service> Connection<D, V> {
     /// Whether no other request follows on an HTTP/1 connection.

@@ -1,12 +1,12 @@
 //! The line of one stream: what of a response's body has not left. Bytes in memory are told to the protocol, which says when
 //! they are due; files are read by helpers, and streams polled, while little is ready.
 
-use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
 use lowroad_http::fields::Lines;
 use lowroad_http::h1::put_fields;
 use lowroad_http::h2::Code;
+use lowroad_http::protocol::StreamId;
 
 use crate::body::Part;
 use crate::connection::Connection;
@@ -15,88 +15,11 @@ use crate::driver::Driver;
 use crate::protocol::Protocol;
 use crate::service::Service;
 use crate::stream::Next;
-use crate::underway::StreamId;
 
 /// Bytes of a body that are made ready before some have left.
 const READY_LEN_MAX: u64 = 64 * 1024;
 /// When a file is tried again for which there was no helper.
 pub(super) const POSTPONED_MS: u64 = 100;
-
-/// What is left of a response's body.
-pub(crate) struct Body<R> {
-    /// Told to the protocol: bytes and blocks.
-    ready: VecDeque<Part>,
-    ready_len: u64,
-    /// What follows.
-    rest: VecDeque<Part>,
-    record: Option<R>,
-    /// Bytes that were put into frames.
-    sent: u64,
-    /// The protocol knows that what is ready is all.
-    is_told: bool,
-}
-
-impl<R> Body<R> {
-    /// Of these parts, none of which the protocol knows.
-    pub fn new(parts: impl Iterator<Item = Part>, record: Option<R>) -> Body<R> {
-        Body {
-            ready: VecDeque::new(),
-            ready_len: 0,
-            rest: parts.collect(),
-            record,
-            sent: 0,
-            is_told: false,
-        }
-    }
-
-    /// The end of a body, all of which the protocol knows.
-    pub fn of_rest(part: Part, len: u64, sent: u64, record: Option<R>) -> Body<R> {
-        Body {
-            ready: VecDeque::from([part]),
-            ready_len: len,
-            rest: VecDeque::new(),
-            record,
-            sent,
-            is_told: true,
-        }
-    }
-
-    /// The record, and how many bytes have left, if there is something to be told.
-    pub fn left(self) -> Option<(R, u64)> {
-        Some((self.record?, self.sent))
-    }
-
-    /// Bytes that were put into frames.
-    pub fn sent(&self) -> u64 {
-        self.sent
-    }
-
-    /// Whether more could be made ready.
-    pub fn is_waiting(&self) -> bool {
-        !self.is_told
-    }
-
-    /// Copies the next bytes into a frame.
-    pub fn take(&mut self, mut len: usize, out: &mut Vec<u8>) {
-        self.sent += len as u64;
-        self.ready_len -= len as u64;
-        while len > 0 {
-            let Some(front) = self.ready.front_mut() else {
-                return debug_assert!(false, "more than was ready");
-            };
-            let taken = front.copy_start(len, out);
-            len -= taken;
-            if front.is_empty() {
-                self.ready.pop_front();
-            }
-        }
-    }
-
-    /// Takes the record with how many bytes were put into frames.
-    pub fn take_record(&mut self) -> (Option<R>, u64) {
-        (self.record.take(), self.sent)
-    }
-}
 
 /// What making a body ready came to.
 enum Step {

@@ -4,6 +4,7 @@ use std::task::Context;
 
 use lowroad_http::h2::Code;
 use lowroad_http::protocol::ServerProtocol;
+use lowroad_http::protocol::StreamId;
 use lowroad_http::request::PartialRequest;
 
 use crate::connection::Connection;
@@ -12,7 +13,6 @@ use crate::driver::Driver;
 use crate::pace::{Pace, Verdict};
 use crate::protocol::Protocol;
 use crate::service::{Refused, Service};
-use crate::underway::StreamId;
 
 /// How often a connection on which something is under way is looked at.
 const LOOK_MS: u64 = 1000;

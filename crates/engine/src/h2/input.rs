@@ -3,6 +3,7 @@
 use lowroad_http::fields::Lines;
 use lowroad_http::h2::{self, Event, Head};
 use lowroad_http::protocol::ServerProtocol;
+use lowroad_http::protocol::StreamId;
 use lowroad_http::refusal::Refusal;
 use lowroad_http::request::PartialRequest;
 
@@ -13,7 +14,7 @@ use crate::incoming::{Incoming, WAITING_LEN_MAX};
 use crate::protocol::Protocol;
 use crate::service::{Refused, Service};
 use crate::stream;
-use crate::underway::{Come, StreamId};
+use crate::underway::Come;
 
 /// What one look at the input gave, with what is borrowed of it copied or used.
 enum Did {

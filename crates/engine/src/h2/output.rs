@@ -3,26 +3,17 @@
 use bytes::Bytes;
 use lowroad_http::fields::Lines;
 use lowroad_http::h2::{Code, Piece};
+use lowroad_http::protocol::StreamId;
 
-use super::{Body, OUT_LEN_MAX, PIECE_LEN_MAX, Shared};
+use super::state::Fresh;
+use super::{OUT_LEN_MAX, PIECE_LEN_MAX};
 use crate::body::Part;
 use crate::connection::Connection;
 use crate::context::WorkerContext;
 use crate::driver::Driver;
 use crate::protocol::Protocol;
 use crate::service::Service;
-use crate::underway::StreamId;
-
-/// A response whose body was copied, and has not been cut into frames.
-pub(crate) struct Fresh<R> {
-    stream: StreamId,
-    /// Where the rest of it lies in `Out::body`.
-    at: usize,
-    end: usize,
-    /// Bytes that were put into frames.
-    sent: u64,
-    record: Option<R>,
-}
+use crate::stream_body::StreamBody;
 
 impl<D: Driver, V: Service> Connection<D, V> {
     /// A response was written: its head is in the output, its body is to be given to its stream.
@@ -41,7 +32,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
             let copied = Bytes::copy_from_slice(&worker.out.body[at..]);
             worker.out.body.truncate(at);
             let parts = std::iter::once(Part::Bytes(copied)).chain(worker.out.parts.drain(..));
-            let body = Body::new(parts, record);
+            let body = StreamBody::new(parts, record);
             self.exchanges.of(stream).body = Some(Box::new(body));
             if let Some(back) = worker.out.back.take() {
                 self.begin_stream_tunnel(worker, stream, *back);
@@ -150,20 +141,10 @@ impl<D: Driver, V: Service> Connection<D, V> {
                 continue;
             }
             let (len, part) = (rest.len() as u64, Bytes::copy_from_slice(rest));
-            let body = Body::of_rest(Part::Bytes(part), len, fresh.sent, fresh.record);
+            let body = StreamBody::of_rest(Part::Bytes(part), len, fresh.sent, fresh.record);
             self.exchanges.of(fresh.stream).body = Some(Box::new(body));
         }
         worker.h2.next_fresh = 0;
         worker.out.body.clear();
-    }
-}
-
-impl<R> Shared<R> {
-    /// Where the response of a stream lies, if it has just been written. Mostly they leave in their order.
-    fn find_fresh(&self, stream: StreamId) -> Option<usize> {
-        match self.fresh.get(self.next_fresh) {
-            Some(fresh) if fresh.stream == stream => Some(self.next_fresh),
-            _ => self.fresh.iter().position(|fresh| fresh.stream == stream),
-        }
     }
 }

@@ -6,6 +6,7 @@ use std::task::Context;
 use lowroad_http::fields::Lines;
 use lowroad_http::h2::Code;
 use lowroad_http::protocol::ServerProtocol;
+use lowroad_http::protocol::StreamId;
 
 use crate::connection::Connection;
 use crate::context::WorkerContext;
@@ -13,7 +14,6 @@ use crate::driver::Driver;
 use crate::protocol::Protocol;
 use crate::service::Service;
 use crate::tunnel::Back;
-use crate::underway::StreamId;
 
 impl<D: Driver, V: Service> Connection<D, V> {
     /// The protocol of a stream was changed by the response that was just written.

@@ -1,0 +1,82 @@
+//! What is left of the body of a response whose stream shares its connection: parts that the protocol knows of, and parts that
+//! follow. Knows no protocol.
+
+use std::collections::VecDeque;
+
+use crate::body::Part;
+
+/// What is left of a response's body.
+pub(crate) struct StreamBody<R> {
+    /// Told to the protocol: bytes and blocks.
+    pub ready: VecDeque<Part>,
+    pub ready_len: u64,
+    /// What follows.
+    pub rest: VecDeque<Part>,
+    record: Option<R>,
+    /// Bytes that were put into frames.
+    sent: u64,
+    /// The protocol knows that what is ready is all.
+    pub is_told: bool,
+}
+
+impl<R> StreamBody<R> {
+    /// Of these parts, none of which the protocol knows.
+    pub fn new(parts: impl Iterator<Item = Part>, record: Option<R>) -> StreamBody<R> {
+        StreamBody {
+            ready: VecDeque::new(),
+            ready_len: 0,
+            rest: parts.collect(),
+            record,
+            sent: 0,
+            is_told: false,
+        }
+    }
+
+    /// The end of a body, all of which the protocol knows.
+    pub fn of_rest(part: Part, len: u64, sent: u64, record: Option<R>) -> StreamBody<R> {
+        StreamBody {
+            ready: VecDeque::from([part]),
+            ready_len: len,
+            rest: VecDeque::new(),
+            record,
+            sent,
+            is_told: true,
+        }
+    }
+
+    /// The record, and how many bytes have left, if there is something to be told.
+    pub fn left(self) -> Option<(R, u64)> {
+        Some((self.record?, self.sent))
+    }
+
+    /// Bytes that were put into frames.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether more could be made ready.
+    pub fn is_waiting(&self) -> bool {
+        !self.is_told
+    }
+
+    /// Copies the next bytes into a frame.
+    pub fn take(&mut self, mut len: usize, out: &mut Vec<u8>) {
+        self.sent += len as u64;
+        self.ready_len -= len as u64;
+        while len > 0 {
+            let Some(front) = self.ready.front_mut() else {
+                return debug_assert!(false, "more than was ready");
+            };
+            let taken = front.copy_start(len, out);
+            len -= taken;
+            if front.is_empty() {
+                self.ready.pop_front();
+            }
+        }
+    }
+
+    /// Takes the record with how many bytes were put into frames.
+    pub fn take_record(&mut self) -> (Option<R>, u64) {
+        (self.record.take(), self.sent)
+    }
+}
