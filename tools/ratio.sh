@@ -13,7 +13,7 @@ head -c 64 /dev/zero | tr '\0' x >"$work/srv/64.html"
 head -c 1024 /dev/zero | tr '\0' x >"$work/srv/1k.html"
 head -c 102400 /dev/zero | tr '\0' x >"$work/srv/100k.bin"
 sed -e "s|listen 80|listen 127.0.0.1:18081|; s|root /srv|root $work/srv|; s|/tmp/nginx|$work/nginx|" \
-    -e "s|worker_processes 1|worker_processes 2|" crates/lab/icount/nginx.conf >"$work/nginx.conf"
+    -e "s|worker_processes 1|worker_processes 2|" lab/icount/nginx.conf >"$work/nginx.conf"
 nginx -c "$work/nginx.conf"
 ./target/release/lowroad serve "$work/srv" --listen 127.0.0.1:18082 --workers 2 >"$work/out" 2>&1 &
 lowroad=$!

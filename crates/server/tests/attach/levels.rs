@@ -1,6 +1,6 @@
 //! Several levels on one interface, each with a port, attached and detached in any order under load: each answers the
 //! clients of its port, and none touches the frames of another. At TC, the hook of veth; levels beside one in native
-//! XDP are tested in a guest (`crates/lab/tests/levels.rs`).
+//! XDP are tested in a guest (`lab/tests/levels.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -10,7 +10,7 @@ pub const STATIC_PATH: &str = "/page.html";
 pub const PROGRAMS: [(&str, &str); 2] = [
     (
         "/bare.lrp",
-        include_str!("../../../../../examples/pages/www/bare.lrp"),
+        include_str!("../../../../examples/pages/www/bare.lrp"),
     ),
     ("/rows.php", include_str!("../../../peers/php/rows.php")),
 ];
@@ -22,7 +22,7 @@ pub fn schema() -> String {
     [
         include_str!("../../../peers/php/schema.sql"),
         account,
-        include_str!("../../../../../examples/pages/bare.sql"),
+        include_str!("../../../../examples/pages/bare.sql"),
     ]
     .concat()
 }

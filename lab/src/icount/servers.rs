@@ -1,6 +1,6 @@
 //! The servers of the standard table: what of them goes into the guest and how they start there.
 //! Knows their packages and configurations; knows neither QEMU nor traffic. The configurations are
-//! those of their makers for static files (crates/lab/icount): one worker, no log.
+//! those of their makers for static files (lab/icount): one worker, no log.
 
 use std::env;
 use std::fs;

@@ -8,7 +8,7 @@ macro_rules! source {
     ($name:literal) => {
         (
             $name,
-            include_str!(concat!("../../../../examples/specweb99/", $name)),
+            include_str!(concat!("../../../examples/specweb99/", $name)),
         )
     };
 }
@@ -35,7 +35,7 @@ const SOURCES: &[(&str, &str)] = &[
     source!("text.h"),
     (
         "lowroad.h",
-        include_str!("../../../module/include/lowroad.h"),
+        include_str!("../../../crates/module/include/lowroad.h"),
     ),
 ];
 

@@ -207,7 +207,7 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 fn shipped() -> Vec<Experiment> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments");
     let paths = lowroad_lab::experiment::cli::all_in(&folder).expect("shipped experiments");
     paths
         .iter()

@@ -184,7 +184,7 @@ fn ctrl_c_ends_it_with_the_figures_so_far() {
 /// Two experiments, computed, as counted ones are: several servers at a time.
 fn rehearse(folder: &Folder, results: &str) -> Output {
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let experiments = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
+    let experiments = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments");
     lab(&[
         "run",
         "002-figure-4",
@@ -243,7 +243,7 @@ fn two_runs_are_compared_point_by_point() {
         assert!(rehearse(&folder, results).status.success());
     }
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let experiments = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
+    let experiments = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments");
     let compare = |other: &str| {
         let results = path("one");
         let other = path(other);

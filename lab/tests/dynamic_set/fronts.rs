@@ -220,7 +220,7 @@ fn run_gateway(command: &mut Command, data: &Data, ask: &Ask) -> Answer {
 }
 
 fn build() -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/specweb99");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/specweb99");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("specweb99");
     Command::new("cc").arg("--version").output().ok()?;
     let run = |command: &mut Command| {

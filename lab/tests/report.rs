@@ -286,7 +286,7 @@ impl Progress for Quiet {
 fn rehearsed(test: &str) -> Vec<Study> {
     let results_folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     let _ = std::fs::remove_dir_all(&results_folder);
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments");
     let stop = AtomicBool::new(false);
     let paths = lowroad_lab::experiment::cli::all_in(&folder).expect("experiments");
     let read = |path: &std::path::PathBuf| {
