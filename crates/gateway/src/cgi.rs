@@ -1,7 +1,7 @@
 //! CGI programs (RFC 3875): one process for each request.
 //!
 //! A program runs in the folder it is in, in a process group of its own under limits
-//! ([`limits`]), with exactly the environment that [`environment`] makes, and nothing of the server's. A process beside the
+//! ([`lowroad_children::limits`]), with exactly the environment that [`environment`] makes, and nothing of the server's. A process beside the
 //! server starts it ([`spawner`]).
 //! What it writes to stderr goes to the log, line by line. Its response ends with its output. If its request is given up, its
 //! group is ended; children of one that ended by itself live on.
@@ -9,7 +9,6 @@
 //! It knows nothing of sites, nor how a path is found to be this handler's.
 
 pub mod environment;
-pub mod limits;
 mod process;
 pub mod spawner;
 pub mod stderr;
@@ -18,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lowroad_children::descriptors;
+use lowroad_children::limits::Limits;
 use lowroad_config::{Cgi, Route, Symlinks};
 use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_handler::collect::Gathered;
@@ -167,12 +168,12 @@ impl CgiHandler {
             Some(name) if name.as_encoded_bytes().starts_with(b"nph-") => Form::Http,
             _ => Form::Cgi,
         };
-        let limits = limits::Limits {
+        let limits = Limits {
             memory_len_max: self.cgi.memory_len_max,
             cpu_s_max: self.cgi.cpu_s_max,
             processes_max: self.cgi.processes_max,
             user: self.user,
-            descriptors: lowroad_handler::descriptors::of_programs(),
+            descriptors: descriptors::of_programs(),
             ends_with_parent: true,
         };
         let keep = process::Keep {

@@ -1,5 +1,7 @@
 //! Handlers that pass requests on to other processes and servers: CGI programs, FastCGI servers, and origins over HTTP
-//! (reverse proxy). `supervise` keeps applications running.
+//! (reverse proxy).
+
+#![forbid(unsafe_code)]
 
 mod address;
 pub mod cgi;
@@ -7,4 +9,3 @@ pub mod fastcgi;
 mod head;
 pub mod proxy;
 pub mod script;
-pub mod supervise;

@@ -5,7 +5,6 @@
 
 pub mod allocator;
 pub mod collect;
-pub mod descriptors;
 pub mod executor;
 pub mod fields;
 pub mod handler;

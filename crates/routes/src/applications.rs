@@ -1,5 +1,5 @@
 //! Keeps the applications of a configuration alive, as they are from one configuration to the next. What that takes is
-//! told in `lowroad_gateway::supervise`.
+//! told in `lowroad_children::supervisor`.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lowroad_children::supervisor::{self, Begins, Supervisor};
 use lowroad_config::{Application, OriginUrl};
-use lowroad_gateway::supervise::{self, Begins, Supervisor};
 use lowroad_handler::notice::Notice;
 use lowroad_log::Logger;
 
@@ -34,7 +34,7 @@ pub struct Changed {
 /// A server refuses to start with them.
 pub fn check(wanted: &[Application]) -> Result<Vec<String>, String> {
     let failure = |application: &Application| {
-        let failed = supervise::check(&supervised(application)).err()?;
+        let failed = supervisor::check(&supervised(application)).err()?;
         Some(format!("application {}: {failed}", application.name))
     };
     Ok(wanted.iter().filter_map(failure).collect())
@@ -144,8 +144,8 @@ fn start(application: &Application, logger: &Logger) -> std::io::Result<Supervis
     Supervisor::start(supervised(application), notice)
 }
 
-fn supervised(application: &Application) -> supervise::Application {
-    supervise::Application {
+fn supervised(application: &Application) -> supervisor::Application {
+    supervisor::Application {
         command: application.command.clone(),
         folder: application.folder.clone(),
         env: application.env.clone(),

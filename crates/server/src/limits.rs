@@ -1,9 +1,9 @@
 //! From the configuration's limits to the engine's, within what the machine gives.
 
+use lowroad_children::descriptors;
 use lowroad_config::{Accept, Config, Prefix};
 use lowroad_engine::settings::Introduced;
 use lowroad_engine::settings::Settings;
-use lowroad_handler::descriptors;
 use lowroad_site::listeners::Listeners;
 use rustix::process::{Resource, Rlimit, setrlimit};
 

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use lowroad_children::limits::Limits;
 use lowroad_engine::concurrency::Permit;
 use lowroad_handler::Failure;
 use lowroad_handler::notice::Notice;
@@ -21,7 +22,6 @@ use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
 use super::environment::Environment;
-use super::limits::Limits;
 use super::spawner::{self, Order, Outcome, Running, Spawner};
 use super::stderr::Complaints;
 use crate::script::talk::{Fed, Part, Program};

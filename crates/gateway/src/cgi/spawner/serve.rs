@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lowroad_children::limits::limit;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{
@@ -15,7 +16,6 @@ use rustix::process::{
 };
 
 use super::wire::{self, Heard, News, Order, ToServer, ToSpawner};
-use crate::cgi::limits::limit;
 
 /// How often, and after what pause, a file that is being written is tried again.
 const BUSY_TRIES_MAX: usize = 10;

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use lowroad_children::limits::Limits;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{
@@ -15,8 +16,6 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use rustix::process::{Rlimit, Signal};
-
-use crate::cgi::limits::Limits;
 
 /// How much of a message may wait. The system may allow less; longer environments are refused.
 const ROOM_LEN: usize = 1 << 20;

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lowroad_gateway::supervise::{Application, Supervisor};
-use lowroad_handler::notice::Notice;
+use lowroad_children::Notice;
+use lowroad_children::supervisor::{Application, Supervisor};
 use lowroad_testkit::wait_until;
 
 /// How many daemons are looked at of each kind.

@@ -1,5 +1,5 @@
 //! What a program may use: set between fork and exec, the only place where that holds for all that
-//! it starts. One of the two files of this part with
+//! it starts. The only file of this crate with
 //! unsafe code.
 
 use std::os::unix::process::CommandExt;

@@ -19,15 +19,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use lowroad_handler::descriptors;
-use lowroad_handler::notice::Notice;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use self::left::Mark;
 use self::life::{Life, Step};
 use self::output::Listening;
-use crate::cgi::limits::{Limits, limit};
+use crate::limits::{Limits, limit};
+use crate::{Notice, descriptors};
 
 /// What is started.
 #[derive(Clone, Debug)]

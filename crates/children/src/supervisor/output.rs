@@ -5,8 +5,9 @@ use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::AsFd;
 use std::thread;
 
-use lowroad_handler::notice::Notice;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::Notice;
 
 /// Longer lines are cut into several.
 const LINE_LEN_MAX: usize = 4096;
