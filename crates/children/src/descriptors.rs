@@ -12,7 +12,7 @@ pub fn remember() -> Rlimit {
     *FIRST.get_or_init(|| getrlimit(Resource::Nofile))
 }
 
-/// What programs get; `None`: what this process has.
-pub fn of_programs() -> Option<Rlimit> {
-    FIRST.get().copied()
+/// The soft and the hard limit that programs get; `None`: what this process has.
+pub fn of_programs() -> Option<(Option<u64>, Option<u64>)> {
+    FIRST.get().map(|first| (first.current, first.maximum))
 }

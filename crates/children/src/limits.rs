@@ -11,6 +11,7 @@ use rustix::process::{
 
 /// What a program and each of its children may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "messages", derive(serde::Serialize, serde::Deserialize))]
 pub struct Limits {
     /// Bytes of address space; 0 = no limit.
     pub memory_len_max: u64,
@@ -21,8 +22,8 @@ pub struct Limits {
     pub processes_max: u64,
     /// User and group that it runs as, with no other groups; `None` = those of this process.
     pub user: Option<(u32, u32)>,
-    /// Descriptors; `None` = as many as this process.
-    pub descriptors: Option<Rlimit>,
+    /// The soft and the hard limit of descriptors; `None` = as many as this process.
+    pub descriptors: Option<(Option<u64>, Option<u64>)>,
     /// It is killed when the thread ends that starts it.
     pub ends_with_parent: bool,
 }
@@ -41,8 +42,8 @@ pub fn limit(command: &mut Command, limits: Limits) {
         if limits.processes_max > 0 {
             lower(Resource::Nproc, both(Some(limits.processes_max)))?;
         }
-        if let Some(descriptors) = limits.descriptors {
-            lower(Resource::Nofile, descriptors)?;
+        if let Some((current, maximum)) = limits.descriptors {
+            lower(Resource::Nofile, Rlimit { current, maximum })?;
         }
         if limits.ends_with_parent {
             set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -112,7 +113,7 @@ mod tests {
                 cpu_s_max: 0,
                 processes_max: 4096,
                 user: is_root.then_some((NOBODY, NOBODY)),
-                descriptors: Some(both(Some(1000))),
+                descriptors: Some((Some(1000), Some(1000))),
                 ends_with_parent: false,
             },
         );

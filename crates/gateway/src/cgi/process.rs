@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
 use super::environment::Environment;
-use super::spawner::{self, Order, Outcome, Running, Spawner};
+use super::spawner::{Order, Outcome, Running, Spawner, Variable};
 use super::stderr::Complaints;
 use crate::script::talk::{Fed, Part, Program};
 
@@ -85,13 +85,13 @@ impl Process {
         let (stdout, stderr) = (receiver(stdout)?, receiver(stderr)?);
         let stdin = pipe::Sender::from_owned_fd(stdin).map_err(failed)?;
         let order = Order {
-            file: file.to_path_buf(),
-            folder: file.parent().unwrap_or(Path::new("/")).to_path_buf(),
+            file: file.into(),
+            folder: file.parent().unwrap_or(Path::new("/")).into(),
             environment: variables(environment),
             limits,
-            ends: [input, output, errors],
         };
-        let running = spawner.start(order).map_err(failed)?;
+        let ends = [input, output, errors];
+        let running = spawner.start(order, &ends).map_err(failed)?;
         let file: Arc<Path> = Arc::from(file);
         let request = environment.request;
         Ok(Process {
@@ -259,11 +259,13 @@ impl Drop for Process {
 }
 
 /// All that the program gets, and nothing of the server's.
-fn variables(environment: &Environment<'_>) -> spawner::Environment {
-    let mut variables = spawner::Environment::default();
+fn variables(environment: &Environment<'_>) -> Vec<Variable> {
+    let mut variables = Vec::new();
+    let mut put =
+        |name: &[u8], value: &[u8]| variables.push((name.to_vec().into(), value.to_vec().into()));
     // What comes later counts.
-    variables.put(b"PATH", PATH.as_bytes());
-    environment.each(|name, value| variables.put(name, value));
+    put(b"PATH", PATH.as_bytes());
+    environment.each(put);
     variables
 }
 

@@ -11,36 +11,36 @@ mod wire;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use lowroad_children::message::{Channel, MessageError, Room, decode, encode};
 use lowroad_handler::notice::Notice;
-pub use running::{Outcome, Running};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+pub use running::Running;
 pub use serve::serve;
 use tokio::sync::oneshot;
-pub use wire::{Environment, Order};
-use wire::{News, ToServer, ToSpawner};
+pub use wire::{Order, Outcome, Variable};
+use wire::{ToServer, ToSpawner};
 
 /// Starts programs, by a process that is started with the first of them.
 pub struct Spawner {
     command: Box<dyn Fn() -> Command + Send + Sync>,
     notice: Notice,
+    /// The number of the next program.
+    next: AtomicU64,
     link: Mutex<Option<Arc<Link>>>,
 }
 
 /// One process that starts programs, and who waits for news of them.
 struct Link {
-    socket: OwnedFd,
-    next: AtomicU64,
+    channel: Channel,
     /// `None` once the process is gone.
-    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<News>>>>,
+    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Outcome>>>>,
     /// Closed when the process was reaped.
     reaped: Mutex<Receiver<()>>,
 }
@@ -57,19 +57,23 @@ impl Spawner {
         Arc::new(Spawner {
             command: Box::new(command),
             notice,
+            next: AtomicU64::new(0),
             link: Mutex::new(None),
         })
     }
 
-    /// Has a program started. Whether that succeeds is told later. Blocks for as long as the process has too much to do.
+    /// Has a program started, with this standard input, output and error. Whether that succeeds is told later. Blocks while the
+    /// process has too much to do.
     ///
     /// # Errors
-    /// There is nobody to start it, or what is to be told is too long.
-    pub fn start(&self, order: Order) -> io::Result<Running> {
+    /// The process can't be started, or the order is too long.
+    pub fn start(&self, order: Order, ends: &[OwnedFd; 3]) -> io::Result<Running> {
+        let id = self.next.fetch_add(1, Relaxed);
+        let message = encode(&ToSpawner::Start(id, Box::new(order)))?;
         let (link, is_new) = self.link()?;
-        match link.start(&order) {
+        match link.start(id, &message, ends) {
             // It died just now.
-            Err(_) if !is_new && link.is_gone() => self.link()?.0.start(&order),
+            Err(_) if !is_new && link.is_gone() => self.link()?.0.start(id, &message, ends),
             started => started,
         }
         .map_err(io::Error::from)
@@ -94,17 +98,15 @@ impl Spawner {
     }
 
     fn connect(&self) -> io::Result<Arc<Link>> {
-        let flags = SocketFlags::CLOEXEC;
-        let (ours, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        wire::make_room(&ours)?;
+        let (channel, other) = Channel::pair()?;
+        channel.make_room(wire::ROOM_LEN)?;
         let mut command = (self.command)();
         command.stdin(Stdio::from(other)).stdout(Stdio::null());
         let process = command.spawn()?;
         drop(command);
-        let (sender, reaped) = channel();
+        let (sender, reaped) = mpsc::channel();
         let link = Arc::new(Link {
-            socket: ours,
-            next: AtomicU64::new(0),
+            channel,
             waiting: Mutex::new(Some(HashMap::new())),
             reaped: Mutex::new(reaped),
         });
@@ -131,21 +133,26 @@ impl Drop for Spawner {
 impl Link {
     /// Ends the process, and with it the thread here that reads from it.
     fn end(&self) {
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        self.channel.close();
     }
 
     fn is_gone(&self) -> bool {
         lock(&self.waiting).is_none()
     }
 
-    fn start(self: &Arc<Link>, order: &Order) -> rustix::io::Result<Running> {
-        let id = self.next.fetch_add(1, Relaxed);
+    fn start(
+        self: &Arc<Link>,
+        id: u64,
+        message: &[u8],
+        ends: &[OwnedFd; 3],
+    ) -> Result<Running, MessageError> {
         let (sender, receiver) = oneshot::channel();
         match &mut *lock(&self.waiting) {
             Some(waiting) => waiting.insert(id, sender),
-            None => return Err(Errno::PIPE),
+            None => return Err(MessageError::Closed),
         };
-        let sent = wire::send_order(&self.socket, id, order);
+        let ends = ends.each_ref().map(|end| end.as_fd());
+        let sent = self.channel.send(message, &ends, Room::Await);
         if sent.is_err() {
             self.forget(id);
         }
@@ -159,19 +166,25 @@ impl Link {
     }
 
     /// Never waits long: what does not fit is sent by a thread of its own.
-    fn tell(self: &Arc<Link>, message: ToSpawner) {
-        if wire::send(&self.socket, message, false) == Err(Errno::AGAIN) {
+    fn tell(self: &Arc<Link>, message: &ToSpawner) {
+        let Ok(message) = encode(message) else { return };
+        if self.channel.send(&message, &[], Room::Demand) == Err(MessageError::NotReady) {
             let link = self.clone();
-            thread::spawn(move || wire::send(&link.socket, message, true));
+            thread::spawn(move || link.channel.send(&message, &[], Room::Await));
         }
     }
 
     /// Hears what becomes of programs, until the process is gone.
     fn listen(&self, mut process: Child, notice: &Notice) {
-        while let Some(ToServer { id, news }) = wire::receive(&self.socket) {
+        let mut buffer = Vec::new();
+        while let Ok(ToServer { id, outcome }) = self
+            .channel
+            .receive(&mut buffer)
+            .and_then(|_| decode(&buffer))
+        {
             let waiting = lock(&self.waiting).as_mut().and_then(|all| all.remove(&id));
-            // Who gave it up has nobody who listens.
-            waiting.map(|waiting| waiting.send(news));
+            // A request that was given up does not wait.
+            waiting.map(|waiting| waiting.send(outcome));
         }
         let lost = lock(&self.waiting).take();
         let ended = process.wait();

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::process::Signal;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::Link;
-use super::wire::{News, ToSpawner};
+use super::wire::{Outcome, ToSpawner};
 
 /// How long a group is given after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
@@ -18,26 +17,13 @@ const GRACE: Duration = Duration::from_secs(2);
 pub struct Running {
     link: Arc<Link>,
     id: u64,
-    news: oneshot::Receiver<News>,
+    news: oneshot::Receiver<Outcome>,
     outcome: Option<Outcome>,
     is_released: bool,
 }
 
-/// What became of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was not started: an error of the system, by its number.
-    NotStarted(i32),
-    /// It ended by itself with this status.
-    Exited(i32),
-    /// This signal ended it.
-    Signaled(i32),
-    /// Who had started it died, so nobody knows.
-    Lost,
-}
-
 impl Running {
-    pub(super) fn new(link: Arc<Link>, id: u64, news: oneshot::Receiver<News>) -> Running {
+    pub(super) fn new(link: Arc<Link>, id: u64, news: oneshot::Receiver<Outcome>) -> Running {
         Running {
             link,
             id,
@@ -54,12 +40,7 @@ impl Running {
             return Poll::Ready(outcome);
         }
         let news = std::task::ready!(std::pin::Pin::new(&mut self.news).poll(context));
-        let outcome = match news {
-            Ok(News::NotStarted(error)) => Outcome::NotStarted(error),
-            Ok(News::Exited(status)) => Outcome::Exited(status),
-            Ok(News::Signaled(signal)) => Outcome::Signaled(signal),
-            Err(_) => Outcome::Lost,
-        };
+        let outcome = news.unwrap_or(Outcome::Lost);
         self.outcome = Some(outcome);
         Poll::Ready(outcome)
     }
@@ -84,7 +65,7 @@ impl Running {
     /// Ends the group: politely, then surely.
     pub async fn end(mut self) {
         if self.wait(Duration::ZERO).await.is_none() {
-            self.link.tell(ToSpawner::Signal(self.id, Signal::TERM));
+            self.link.tell(&ToSpawner::Terminate(self.id));
             self.wait(GRACE).await;
         }
         self.release(true);
@@ -96,7 +77,7 @@ impl Running {
         self.is_released = true;
         let is_known = !matches!(self.outcome, Some(Outcome::NotStarted(_) | Outcome::Lost));
         if is_known {
-            self.link.tell(ToSpawner::Release(self.id, kill));
+            self.link.tell(&ToSpawner::Release(self.id, kill));
         }
     }
 }

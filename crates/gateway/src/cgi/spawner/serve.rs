@@ -2,20 +2,23 @@
 //! with it: till then its number is no other group's, so that no signal hits a stranger.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lowroad_children::limits::limit;
+use lowroad_children::message::{Channel, MessageError, Room, decode, encode};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
 };
 
-use super::wire::{self, Heard, News, Order, ToServer, ToSpawner};
+use super::wire::{Order, Outcome, ToServer, ToSpawner};
 
 /// How often, and after what pause, a file that is being written is tried again.
 const BUSY_TRIES_MAX: usize = 10;
@@ -33,12 +36,12 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
     let server = epoll::EventData::new_u64(SERVER);
     epoll::add(&poll, &socket, server, epoll::EventFlags::IN)?;
     let mut spawning = Spawning {
-        socket,
+        channel: socket.into(),
         poll,
         programs: HashMap::new(),
         late: Vec::new(),
     };
-    let mut buffer = vec![0; wire::MESSAGE_LEN_MAX];
+    let mut buffer = Vec::new();
     let mut events = Vec::with_capacity(64);
     loop {
         let pause = (!spawning.late.is_empty()).then_some(Timespec {
@@ -62,15 +65,14 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
             }
         }
         if is_asked {
-            match wire::hear(&spawning.socket, &mut buffer) {
-                Some(Heard::Start(id, order)) => spawning.start(id, order, 0)?,
-                Some(Heard::Incomplete(id)) => {
-                    let news = News::NotStarted(Errno::MFILE.raw_os_error());
-                    spawning.tell(id, news)?;
-                }
-                Some(Heard::Of(ToSpawner::Signal(id, signal))) => spawning.signal(id, signal),
-                Some(Heard::Of(ToSpawner::Release(id, kill))) => spawning.release(id, kill)?,
-                None => return Ok(()),
+            let Ok(ends) = spawning.channel.receive(&mut buffer) else {
+                return Ok(());
+            };
+            match decode(&buffer) {
+                Ok(ToSpawner::Start(id, order)) => spawning.take_order(id, order, ends)?,
+                Ok(ToSpawner::Terminate(id)) => spawning.terminate(id),
+                Ok(ToSpawner::Release(id, kill)) => spawning.release(id, kill)?,
+                Err(_) => return Ok(()),
             }
         }
         spawning.start_late()?;
@@ -78,11 +80,19 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
 }
 
 struct Spawning {
-    socket: OwnedFd,
+    channel: Channel,
     poll: OwnedFd,
     programs: HashMap<u64, Program>,
-    /// Those whose files are being written, and when and for the how-manyth time they are tried.
-    late: Vec<(Instant, usize, u64, Order)>,
+    /// Those whose files are being written, and when they are tried again.
+    late: Vec<(Instant, Start)>,
+}
+
+/// A program that is to be started.
+struct Start {
+    id: u64,
+    order: Box<Order>,
+    ends: [OwnedFd; 3],
+    tries: usize,
 }
 
 /// A program that was started and is not reaped.
@@ -95,19 +105,33 @@ struct Program {
 }
 
 impl Spawning {
-    fn start(&mut self, id: u64, order: Order, tries: usize) -> io::Result<()> {
-        match spawn(&order).and_then(|leader| self.watch(id, leader)) {
-            Ok(program) => drop(self.programs.insert(id, program)),
-            // By whoever puts it there.
+    fn take_order(&mut self, id: u64, order: Box<Order>, ends: Vec<OwnedFd>) -> io::Result<()> {
+        match ends.try_into() {
+            Ok(ends) => self.start(Start {
+                id,
+                order,
+                ends,
+                tries: 0,
+            }),
+            // This process has no descriptors left.
+            Err(_) => self.tell(id, not_started(Errno::MFILE)),
+        }
+    }
+
+    fn start(&mut self, mut start: Start) -> io::Result<()> {
+        match spawn(&start).and_then(|leader| self.watch(start.id, leader)) {
+            Ok(program) => drop(self.programs.insert(start.id, program)),
+            // Another process writes the file.
             Err(error)
-                if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES_MAX =>
+                if error.kind() == io::ErrorKind::ExecutableFileBusy
+                    && start.tries < BUSY_TRIES_MAX =>
             {
-                let at = Instant::now() + BUSY_PAUSE;
-                self.late.push((at, tries + 1, id, order));
+                start.tries += 1;
+                self.late.push((Instant::now() + BUSY_PAUSE, start));
             }
             Err(error) => {
-                let number = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
-                self.tell(id, News::NotStarted(number))?;
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::INVAL);
+                self.tell(start.id, not_started(errno))?;
             }
         }
         Ok(())
@@ -139,8 +163,8 @@ impl Spawning {
     fn start_late(&mut self) -> io::Result<()> {
         let now = Instant::now();
         let due: Vec<_> = self.late.extract_if(.., |late| late.0 <= now).collect();
-        for (_, tries, id, order) in due {
-            self.start(id, order, tries)?;
+        for (_, start) in due {
+            self.start(start)?;
         }
         Ok(())
     }
@@ -154,26 +178,26 @@ impl Spawning {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::PidFd(program.pidfd.as_fd()), how)?;
         let signal = status.as_ref().and_then(|it| it.terminating_signal());
-        let news = match signal {
-            Some(signal) => News::Signaled(signal),
-            None => News::Exited(status.and_then(|it| it.exit_status()).unwrap_or_default()),
+        let outcome = match signal {
+            Some(signal) => Outcome::Signaled(signal),
+            None => Outcome::Exited(status.and_then(|it| it.exit_status()).unwrap_or_default()),
         };
         if program.is_released {
             self.reap(id);
         }
-        self.tell(id, news)
+        self.tell(id, outcome)
     }
 
-    fn signal(&mut self, id: u64, which: Signal) {
+    fn terminate(&mut self, id: u64) {
         if let Some(program) = self.programs.get(&id) {
-            signal(program.pid, which);
+            signal(program.pid, Signal::TERM);
         }
     }
 
     fn release(&mut self, id: u64, kill: bool) -> io::Result<()> {
-        if let Some(at) = self.late.iter().position(|late| late.2 == id) {
+        if let Some(at) = self.late.iter().position(|late| late.1.id == id) {
             self.late.swap_remove(at);
-            return self.tell(id, News::NotStarted(Errno::CANCELED.raw_os_error()));
+            return self.tell(id, not_started(Errno::CANCELED));
         }
         let Some(program) = self.programs.get_mut(&id) else {
             return Ok(());
@@ -194,11 +218,13 @@ impl Spawning {
         }
     }
 
-    fn tell(&self, id: u64, news: News) -> io::Result<()> {
-        match wire::send_news(&self.socket, ToServer { id, news }) {
+    /// Waits for room.
+    fn tell(&self, id: u64, outcome: Outcome) -> io::Result<()> {
+        let message = encode(&ToServer { id, outcome })?;
+        match self.channel.send(&message, &[], Room::Await) {
             // It is gone, which is noticed next.
-            Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
-            sent => sent.map_err(io::Error::from),
+            Err(MessageError::Closed) => Ok(()),
+            sent => Ok(sent?),
         }
     }
 }
@@ -212,13 +238,18 @@ impl Drop for Spawning {
     }
 }
 
-fn spawn(order: &Order) -> io::Result<Child> {
-    let [input, output, errors] = &order.ends;
+fn not_started(error: Errno) -> Outcome {
+    Outcome::NotStarted(error.raw_os_error())
+}
+
+fn spawn(Start { order, ends, .. }: &Start) -> io::Result<Child> {
+    let [input, output, errors] = ends;
+    let variables = order.environment.iter();
     let mut command = Command::new(&order.file);
     command
         .current_dir(&order.folder)
         .env_clear()
-        .envs(order.variables())
+        .envs(variables.map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value))))
         .stdin(Stdio::from(input.try_clone()?))
         .stdout(Stdio::from(output.try_clone()?))
         .stderr(Stdio::from(errors.try_clone()?))

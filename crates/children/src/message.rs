@@ -1,0 +1,275 @@
+//! Messages between the server and its children, over two kinds of sockets, with one limit and one error.
+//!
+//! A [`Channel`] is a packet socket: it keeps the bounds of messages, passes descriptors with them, and takes a message whole or
+//! not at all, so that threads share it without a lock. It takes no more than the socket's buffer. A [`stream`] carries longer
+//! messages, each after its length. Both ends are the same program, so messages have no version.
+
+#[cfg(feature = "messages")]
+mod content;
+#[cfg(feature = "messages")]
+pub mod stream;
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{
+    Timeout, set_socket_recv_buffer_size, set_socket_send_buffer_size, set_socket_timeout,
+};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recv, recvmsg, sendmsg,
+    shutdown, socketpair,
+};
+
+#[cfg(feature = "messages")]
+pub use self::content::{decode, encode};
+
+/// Bytes of a message: more than a module's response that is held, and what belongs to it.
+pub const MESSAGE_LEN_MAX: usize = 64 << 20;
+/// Descriptors that come with a message; more are closed.
+const DESCRIPTORS_MAX: usize = 3;
+
+/// Why a message was not sent or received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageError {
+    /// The other process is gone.
+    Closed,
+    /// The message is longer than the socket takes, or than [`MESSAGE_LEN_MAX`].
+    TooLong,
+    /// The socket has no room, or nothing arrived in time.
+    NotReady,
+    /// The bytes are no message of this program.
+    Malformed,
+    /// Another error of the system.
+    System(Errno),
+}
+
+impl From<Errno> for MessageError {
+    fn from(error: Errno) -> MessageError {
+        match error {
+            Errno::PIPE | Errno::CONNRESET => MessageError::Closed,
+            Errno::MSGSIZE => MessageError::TooLong,
+            Errno::AGAIN => MessageError::NotReady,
+            error => MessageError::System(error),
+        }
+    }
+}
+
+impl From<MessageError> for io::Error {
+    fn from(error: MessageError) -> io::Error {
+        match error {
+            MessageError::Closed => Errno::PIPE.into(),
+            MessageError::TooLong => Errno::MSGSIZE.into(),
+            MessageError::NotReady => Errno::AGAIN.into(),
+            MessageError::Malformed => io::Error::new(io::ErrorKind::InvalidData, "malformed"),
+            MessageError::System(error) => error.into(),
+        }
+    }
+}
+
+/// Whether a sender waits while the socket is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// The sender waits.
+    Await,
+    /// The sender gets [`MessageError::NotReady`].
+    Demand,
+}
+
+/// One end of a packet socket.
+#[derive(Debug)]
+pub struct Channel(OwnedFd);
+
+impl From<OwnedFd> for Channel {
+    fn from(socket: OwnedFd) -> Channel {
+        Channel(socket)
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Channel {
+    /// A channel, and the socket at its other end. Other children inherit neither.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn pair() -> io::Result<(Channel, OwnedFd)> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, other) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+        Ok((Channel(ours), other))
+    }
+
+    /// The channel to the parent process, in a child whose standard input it is.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn to_parent() -> io::Result<Channel> {
+        Ok(Channel(io::stdin().as_fd().try_clone_to_owned()?))
+    }
+
+    /// Lets messages of so many bytes wait in the socket. The system may allow less.
+    ///
+    /// # Errors
+    /// As of setsockopt(2).
+    pub fn make_room(&self, len: usize) -> io::Result<()> {
+        set_socket_send_buffer_size(&self.0, len)?;
+        Ok(set_socket_recv_buffer_size(&self.0, len)?)
+    }
+
+    /// Bounds the time that [`Channel::receive`] waits.
+    ///
+    /// # Errors
+    /// As of setsockopt(2).
+    pub fn set_receive_timeout(&self, timeout: Duration) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.0, Timeout::Recv, Some(timeout))?)
+    }
+
+    /// Ends the exchange for all that hold either end.
+    pub fn close(&self) {
+        // Fails where the other process has closed its end.
+        let _ = shutdown(&self.0, Shutdown::Both);
+    }
+
+    /// Sends a message with descriptors.
+    ///
+    /// # Errors
+    /// [`MessageError`]: nothing was sent.
+    pub fn send(
+        &self,
+        content: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        room: Room,
+    ) -> Result<(), MessageError> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        let mut flags = SendFlags::NOSIGNAL;
+        flags.set(SendFlags::DONTWAIT, room == Room::Demand);
+        loop {
+            match sendmsg(&self.0, &[IoSlice::new(content)], &mut control, flags) {
+                Err(Errno::INTR) => {}
+                sent => return Ok(sent.map(drop)?),
+            }
+        }
+    }
+
+    /// Waits for a message, whose content fills `buffer`, and returns its descriptors. Some are missing if this process may
+    /// have no more.
+    ///
+    /// # Errors
+    /// [`MessageError`].
+    pub fn receive(&self, buffer: &mut Vec<u8>) -> Result<Vec<OwnedFd>, MessageError> {
+        buffer.clear();
+        buffer.resize(self.next_len()?, 0);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(buffer)];
+        // The message is there, so that no signal interrupts this.
+        recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                descriptors.extend(received);
+            }
+        }
+        Ok(descriptors)
+    }
+
+    /// Waits for a message and returns its length.
+    fn next_len(&self) -> Result<usize, MessageError> {
+        let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
+        let len = loop {
+            match recv(&self.0, &mut [0_u8; 0][..], flags) {
+                Err(Errno::INTR) => {}
+                received => break received?.1,
+            }
+        };
+        match len {
+            0 => Err(MessageError::Closed),
+            1..=MESSAGE_LEN_MAX => Ok(len),
+            _ => Err(MessageError::TooLong),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::{Read, Write};
+
+    fn pair() -> (Channel, Channel) {
+        let (ours, other) = Channel::pair().expect("sockets");
+        (ours, other.into())
+    }
+
+    #[test]
+    fn messages_arrive_whole_with_their_descriptors() {
+        let (ours, other) = pair();
+        let (mut read, write) = io::pipe().expect("a pipe");
+        let long = vec![7; 100_000];
+        ours.send(b"a", &[write.as_fd()], Room::Await)
+            .expect("room");
+        ours.send(&long, &[], Room::Await).expect("room");
+        drop(write);
+        let mut buffer = Vec::new();
+        let descriptors = other.receive(&mut buffer).expect("a message");
+        assert_eq!((&buffer[..], descriptors.len()), (&b"a"[..], 1));
+        for descriptor in descriptors {
+            let flags = rustix::io::fcntl_getfd(&descriptor).expect("open");
+            assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+            File::from(descriptor)
+                .write_all(b"through")
+                .expect("a pipe");
+        }
+        let mut passed = String::new();
+        read.read_to_string(&mut passed).expect("its end");
+        assert_eq!(passed, "through");
+        assert_eq!(other.receive(&mut buffer).expect("a message").len(), 0);
+        assert_eq!(buffer, long);
+    }
+
+    #[test]
+    fn errors_tell_the_end_from_lack_of_room() {
+        let (ours, other) = pair();
+        let mut count = 0;
+        while ours.send(b"c", &[], Room::Demand) == Ok(()) {
+            count += 1;
+        }
+        assert!(count > 10, "{count}");
+        assert_eq!(
+            ours.send(b"c", &[], Room::Demand),
+            Err(MessageError::NotReady)
+        );
+        let mut buffer = Vec::new();
+        assert!(other.receive(&mut buffer).is_ok());
+        drop(other);
+        assert_eq!(
+            ours.send(b"c", &[], Room::Demand),
+            Err(MessageError::Closed)
+        );
+        let (ours, other) = pair();
+        other
+            .set_receive_timeout(Duration::from_millis(1))
+            .expect("a timeout");
+        let nothing = other.receive(&mut buffer).map(drop);
+        assert_eq!(nothing, Err(MessageError::NotReady));
+        let long = vec![0; 8 << 20];
+        assert_eq!(
+            ours.send(&long, &[], Room::Await),
+            Err(MessageError::TooLong)
+        );
+        ours.close();
+        let closed = other.receive(&mut buffer).map(drop);
+        assert_eq!(closed, Err(MessageError::Closed));
+    }
+}
