@@ -11,18 +11,17 @@ mod wire;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use lowroad_children::message::Channel;
 use rustix::fs::OFlags;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 pub use serve::serve;
 pub use walk::{Untrusted, is_roots, open_log, open_secret};
@@ -30,6 +29,9 @@ use wire::Purpose;
 
 /// Why nothing is opened by the helper any more.
 const GONE: &str = "the helper with root's rights is gone until the next start";
+
+/// An answer takes a look at a few files. One that takes longer is given up, and the helper with it.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The helper ends at the end of its socket. One that is still busy then is left behind.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,7 +41,7 @@ static HELPER: OnceLock<HelperProcess> = OnceLock::new();
 
 struct HelperProcess {
     /// `None` once the helper is gone.
-    socket: Mutex<Option<OwnedFd>>,
+    channel: Mutex<Option<Channel>>,
     /// Closed when the helper was reaped.
     reaped: Mutex<Receiver<()>>,
 }
@@ -51,8 +53,8 @@ struct HelperProcess {
 /// There is no process or descriptor for it, or it does not answer.
 pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
     let config = std::path::absolute(config)?;
-    let kind = SocketType::SEQPACKET;
-    let (ours, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    let (channel, other) = Channel::pair()?;
+    channel.set_receive_timeout(ANSWER_TIMEOUT)?;
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("lowroad")
@@ -68,7 +70,7 @@ pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
     let mut process = command.spawn()?;
     // With it the other end of the socket: the end of the helper is seen at this one.
     drop(command);
-    let (sender, reaped) = channel();
+    let (sender, reaped) = mpsc::channel();
     thread::Builder::new()
         .name("rights".into())
         // Reaped when it ends; requests find the socket closed.
@@ -78,10 +80,10 @@ pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
         })?;
     // For this question the helper reads the configuration. If a mistake is made in that later, the names of this one stay.
     // That it may refuse to open the file itself is no error.
-    let _ = wire::ask(&ours, Purpose::Read, &config)?;
+    let _ = wire::ask(&channel, Purpose::Read, &config)?;
     // One server is started in a process.
     let _ = HELPER.set(HelperProcess {
-        socket: Mutex::new(Some(ours)),
+        channel: Mutex::new(Some(channel)),
         reaped: Mutex::new(reaped),
     });
     Ok(())
@@ -91,10 +93,10 @@ pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
 pub fn end() {
     let Some(helper) = HELPER.get() else { return };
     // A question that is under way may take long.
-    let Ok(mut socket) = helper.socket.try_lock() else {
+    let Ok(mut channel) = helper.channel.try_lock() else {
         return;
     };
-    *socket = None;
+    *channel = None;
     let reaped = helper.reaped.lock();
     let _ = reaped
         .unwrap_or_else(PoisonError::into_inner)
@@ -148,12 +150,15 @@ fn ask(purpose: Purpose, path: &Path, error: io::Error) -> io::Result<File> {
     let Some(helper) = HELPER.get() else {
         return Err(error);
     };
-    let mut helper = helper.socket.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut helper = helper
+        .channel
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let because = |reason: &str| io::Error::new(error.kind(), format!("{error}; {reason}"));
-    let Some(socket) = helper.as_ref() else {
+    let Some(channel) = helper.as_ref() else {
         return Err(because(GONE));
     };
-    let answer = std::path::absolute(path).and_then(|path| Ok(wire::ask(socket, purpose, &path)?));
+    let answer = std::path::absolute(path).and_then(|path| Ok(wire::ask(channel, purpose, &path)?));
     match answer {
         Ok(Ok(file)) => Ok(file),
         Ok(Err(reason)) => Err(because(&reason)),

@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
+use lowroad_children::message::Channel;
 use rustix::thread::CapabilitySet;
 
 use super::named::NamedFiles;
@@ -40,19 +40,16 @@ type Stamp = (u64, u64, u64, i64, i64);
 pub fn serve(config: PathBuf, owner: (u32, u32)) -> Result<(), String> {
     capabilities::reduce(KEPT)?;
     hide_process()?;
-    let socket: OwnedFd = std::io::stdin()
-        .as_fd()
-        .try_clone_to_owned()
-        .map_err(|error| format!("the server's socket: {error}"))?;
+    let channel = Channel::to_parent().map_err(|error| format!("the server's socket: {error}"))?;
     let mut helper = Helper {
         config,
         owner,
         named: NamedFiles::default(),
         seen: None,
     };
-    while let Some((purpose, path)) = wire::next_question(&socket) {
+    while let Some((purpose, path)) = wire::next_question(&channel) {
         let opened = helper.open(purpose, &path);
-        let sent = wire::answer(&socket, opened.as_ref().map_err(String::as_str));
+        let sent = wire::answer(&channel, opened.as_ref().map_err(String::as_str));
         if sent.is_none() {
             break;
         }

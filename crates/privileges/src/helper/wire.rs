@@ -1,120 +1,82 @@
-//! What the server and the helper with root's rights say to each other: a question and an answer, each one packet. A question
-//! is a purpose and a path. An answer is a descriptor, or the reason why there is none.
+//! Messages between the server and the helper with root's rights: a question and an answer. A question is a purpose and a
+//! path. An answer is a descriptor, or the reason for refusing it.
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use lowroad_children::message::{Channel, MessageError, Room};
 
-/// The longest packet: a path has 4,096 bytes at most (PATH_MAX).
-const PACKET_LEN_MAX: usize = 4096 + 512;
-/// An answer takes a look at a few files. One that takes longer is given up, and the helper with it.
-const ANSWER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+/// The longest reason that is told.
+const REASON_LEN_MAX: usize = 4096;
+const OPENED: u8 = b'o';
+const REFUSED: u8 = b'e';
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Purpose {
     /// To be read.
-    Read,
+    Read = b'r',
     /// To be appended to, and created where it is missing.
-    Append,
+    Append = b'a',
 }
 
-/// Asks for a descriptor, and waits for the answer: a file, or the reason why there is none.
+/// Asks for a descriptor, and waits for the answer: a file, or the reason for refusing it.
 ///
 /// # Errors
 /// The helper is gone, or does not answer.
 pub fn ask(
-    socket: &OwnedFd,
+    channel: &Channel,
     purpose: Purpose,
     path: &Path,
-) -> rustix::io::Result<Result<File, String>> {
-    set_socket_timeout(socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
-    let kind = match purpose {
-        Purpose::Read => b'r',
-        Purpose::Append => b'a',
-    };
-    send(socket, kind, path.as_os_str().as_bytes(), None)?;
-    let (kind, text, file) = receive(socket)?.ok_or(Errno::PIPE)?;
-    match (kind, file) {
-        (b'o', Some(file)) => Ok(Ok(File::from(file))),
-        (b'e', None) => Ok(Err(String::from_utf8_lossy(&text).into_owned())),
-        _ => Err(Errno::PROTO),
+) -> Result<Result<File, String>, MessageError> {
+    send(channel, purpose as u8, path.as_os_str().as_bytes(), None)?;
+    let mut answer = Vec::new();
+    let descriptor = channel.receive(&mut answer)?.pop();
+    match (&answer[..], descriptor) {
+        ([OPENED], Some(file)) => Ok(Ok(file.into())),
+        ([REFUSED, reason @ ..], None) => Ok(Err(String::from_utf8_lossy(reason).into_owned())),
+        _ => Err(MessageError::Malformed),
     }
 }
 
 /// Waits for a question. `None` once the server is gone.
-pub fn next_question(socket: &OwnedFd) -> Option<(Purpose, PathBuf)> {
-    let (kind, path, _) = receive(socket).ok()??;
-    let purpose = match kind {
-        b'r' => Purpose::Read,
-        b'a' => Purpose::Append,
+pub fn next_question(channel: &Channel) -> Option<(Purpose, PathBuf)> {
+    let mut question = Vec::new();
+    channel.receive(&mut question).ok()?;
+    let (purpose, path) = match &question[..] {
+        [b'r', path @ ..] => (Purpose::Read, path),
+        [b'a', path @ ..] => (Purpose::Append, path),
         _ => return None,
     };
-    Some((purpose, PathBuf::from(OsStr::from_bytes(&path))))
+    Some((purpose, PathBuf::from(OsStr::from_bytes(path))))
 }
 
 /// Answers a question. `None` once the server is gone.
-pub fn answer(socket: &OwnedFd, answer: Result<&File, &str>) -> Option<()> {
-    match answer {
-        Ok(file) => send(socket, b'o', b"", Some(file)).ok(),
+pub fn answer(channel: &Channel, answer: Result<&File, &str>) -> Option<()> {
+    let sent = match answer {
+        Ok(file) => send(channel, OPENED, b"", Some(file)),
         Err(reason) => {
-            let len = reason.len().min(PACKET_LEN_MAX - 1);
-            send(socket, b'e', &reason.as_bytes()[..len], None).ok()
-        }
-    }
-}
-
-fn send(socket: &OwnedFd, kind: u8, bytes: &[u8], file: Option<&File>) -> rustix::io::Result<()> {
-    let files = file.map(|file| [file.as_fd()]);
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if let Some(files) = &files {
-        control.push(SendAncillaryMessage::ScmRights(files));
-    }
-    let kind = [kind];
-    let parts = [IoSlice::new(&kind), IoSlice::new(bytes)];
-    loop {
-        match sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL) {
-            Err(Errno::INTR) => {}
-            sent => return sent.map(|_| ()),
-        }
-    }
-}
-
-/// A packet: its kind, its content, and the descriptor that came with it. `None` at the end.
-type Packet = Option<(u8, Vec<u8>, Option<OwnedFd>)>;
-
-fn receive(socket: &OwnedFd) -> rustix::io::Result<Packet> {
-    let mut buffer = [0; PACKET_LEN_MAX];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = loop {
-        let mut parts = [IoSliceMut::new(&mut buffer)];
-        match recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            received => break received?,
+            let len = reason.len().min(REASON_LEN_MAX);
+            send(channel, REFUSED, &reason.as_bytes()[..len], None)
         }
     };
-    let mut file = None;
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            file = descriptors.last();
-        }
-    }
-    if received.flags.contains(ReturnFlags::TRUNC) {
-        return Err(Errno::MSGSIZE);
-    }
-    let content = buffer.get(1..received.bytes).unwrap_or_default().to_vec();
-    Ok((received.bytes > 0).then(|| (buffer[0], content, file)))
+    sent.ok()
+}
+
+fn send(
+    channel: &Channel,
+    kind: u8,
+    bytes: &[u8],
+    file: Option<&File>,
+) -> Result<(), MessageError> {
+    let descriptors = file.map(AsFd::as_fd);
+    channel.send(
+        &[&[kind], bytes].concat(),
+        descriptors.as_slice(),
+        Room::Await,
+    )
 }
