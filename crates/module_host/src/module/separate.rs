@@ -6,12 +6,12 @@
 //! sends what the module said, which is said again to the call here. Nothing is asked back and
 //! forth, so that an event costs one message each way.
 
-mod frame;
 mod process;
 mod restart;
 mod serve;
 mod supervise;
 mod unanswered;
+mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,9 +29,9 @@ use super::call::Call;
 use super::identity::Identity;
 use super::run::Limits;
 use super::{Code, Instance};
-use frame::{Handled, Head, ToModule};
 use process::{Connection, ModuleReply, Process, Spawn};
 pub use serve::serve;
+use wire::{Handled, Head, ToModule};
 
 /// A library in a process of its own.
 pub struct SeparateCode(Arc<Shared>);

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lowroad_children::message::{decode, stream};
 use lowroad_module::Level;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::OwnedReadHalf;
@@ -16,8 +17,8 @@ use tokio::time::timeout;
 
 use super::super::tickets;
 use super::Shared;
-use super::frame::{self, Handled, ToModule, ToServer};
 use super::unanswered::UnansweredCalls;
+use super::wire::{Handled, ToModule, ToServer};
 
 /// How long a process may take to start, in milliseconds.
 const START_MS_MAX: u64 = 10_000;
@@ -66,7 +67,7 @@ impl Process {
     fn greet(&mut self, shared: &Shared) -> io::Result<Result<(), String>> {
         let limit = Some(Duration::from_millis(START_MS_MAX));
         self.socket.set_read_timeout(limit)?;
-        frame::write(
+        stream::write(
             &mut self.socket,
             &ToModule::Start {
                 name: shared.identity.name.clone(),
@@ -77,7 +78,7 @@ impl Process {
             },
         )?;
         loop {
-            match frame::read(&mut self.socket)? {
+            match stream::read(&mut self.socket)? {
                 ToServer::Started(started) => return Ok(started),
                 message => log(shared, message),
             }
@@ -125,7 +126,7 @@ impl Connection {
     /// Sends something about a call, of which an answer is to come. The number of messages that
     /// wait is bound by that of calls.
     pub fn ask(&self, call: u64, message: &ToModule) -> Option<oneshot::Receiver<ModuleReply>> {
-        let frame = frame::encode(message)?;
+        let frame = stream::frame(message).ok()?;
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         if state.closed {
@@ -158,7 +159,7 @@ impl Connection {
         state.replies.remove(&call);
         state.tickets.remove(&call);
         drop(state);
-        if let Some(frame) = tell.and_then(frame::encode) {
+        if let Some(Ok(frame)) = tell.map(stream::frame) {
             // Who is dead need not be told.
             let _ = self.out.send(frame);
         }
@@ -226,7 +227,7 @@ impl Connection {
 /// Exchanges messages with a process until it dies or must end, then returns it.
 pub async fn run(shared: Arc<Shared>, mut process: Process) -> Process {
     let connection = process.connection.clone();
-    if let (Ok(socket), Some(mut frames)) = (stream(&process), process.frames.take()) {
+    if let (Ok(socket), Some(mut frames)) = (socket(&process), process.frames.take()) {
         let (mut from, mut to) = socket.into_split();
         let write = async {
             while let Some(frame) = frames.recv().await {
@@ -267,16 +268,16 @@ async fn read(
     from: &mut OwnedReadHalf,
 ) -> io::Result<()> {
     loop {
-        let mut len = [0; 4];
-        from.read_exact(&mut len).await?;
-        let mut bytes = vec![0; frame::len_of(len)?];
-        from.read_exact(&mut bytes).await?;
-        connection.take(shared, frame::decode(&bytes)?);
+        let mut prefix = [0; stream::PREFIX_LEN];
+        from.read_exact(&mut prefix).await?;
+        let mut content = vec![0; stream::announced_len(prefix)?];
+        from.read_exact(&mut content).await?;
+        connection.take(shared, decode(&content)?);
     }
 }
 
 /// The way to the process, for the runtime.
-fn stream(process: &Process) -> io::Result<tokio::net::UnixStream> {
+fn socket(process: &Process) -> io::Result<tokio::net::UnixStream> {
     let socket = process.socket.try_clone()?;
     socket.set_read_timeout(None)?;
     socket.set_nonblocking(true)?;

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use bytes::{Bytes, BytesMut};
+use lowroad_children::message::stream;
 use lowroad_handler::{Body, Loading, Objects, Request};
 use lowroad_http::method::Method;
 use lowroad_http::version::Version;
@@ -19,7 +20,7 @@ use super::super::call::{Call, Fetch};
 use super::super::identity::Identity;
 use super::super::library::LibraryCode;
 use super::super::{Code, Instance};
-use super::frame::{self, Handled, Head, ToModule, ToServer};
+use super::wire::{Handled, Head, ToModule, ToServer};
 
 type Calling = <LibraryCode as Code>::Instance;
 
@@ -35,7 +36,7 @@ pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
         settings,
         workers,
         response_len_max,
-    } = frame::read(&mut socket)?
+    } = stream::read(&mut socket)?
     else {
         return Err(std::io::Error::other("the first message must be the start"));
     };
@@ -75,7 +76,7 @@ pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
 /// seeing the end.
 fn distribute(socket: &mut UnixStream, threads: &[Sender<ToModule>]) -> std::io::Result<()> {
     loop {
-        let message: ToModule = match frame::read(socket) {
+        let message: ToModule = match stream::read(socket) {
             Ok(message) => message,
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
@@ -93,7 +94,7 @@ struct Out(Arc<Mutex<UnixStream>>);
 impl Out {
     fn send(&self, message: &ToServer) {
         let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if frame::write(&mut *socket, message).is_err() {
+        if stream::write(&mut *socket, message).is_err() {
             // The reader sees it, and the process ends.
             let _ = socket.shutdown(Shutdown::Both);
         }
