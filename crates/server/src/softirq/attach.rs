@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use lowroad_children::message::Channel;
 use lowroad_log::{Target, Writer};
 use lowroad_privileges::capabilities;
 use lowroad_site::access::WRITE_DELAY;
@@ -93,6 +94,8 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     drop(mounting);
     let news = Arc::new(News::default());
     hear_signals(args.own, &news.stop).map_err(|error| format!("signals: {error}"))?;
+    let parent = args.own.then(Channel::to_parent).transpose();
+    let parent = parent.map_err(|error| format!("the server's socket: {error}"))?;
     let placed = place::load(args, &folder).inspect_err(|_| {
         // Half a level is worse than none, but one that was there works on. What can't be removed is
         // said by the error that follows.
@@ -103,7 +106,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     let level = Level::open(&folder).map_err(|error| error.to_string())?;
     let level = Arc::new(level);
     let server = Server {
-        offered: args.own.then(|| own::follow(level.clone(), news.clone())),
+        offered: parent.map(|parent| own::follow(level.clone(), news.clone(), parent)),
         news: &news,
         held: &held,
     };

@@ -9,13 +9,13 @@ mod offers;
 pub mod words;
 
 use std::io::BufReader;
-use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use lowroad_children::message::{Channel, MessageError};
 use lowroad_config::{Config, Format, Softirq};
 use lowroad_engine::background;
 use lowroad_log::{Logger, Sink};
@@ -25,11 +25,11 @@ use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::level::publish::{self, Published};
 use lowroad_softirq::pattern::{self, Pattern};
-use rustix::net::Shutdown;
+use rustix::io::Errno;
 
 use self::health::Health;
 use self::heard::Hearing;
-use self::offers::{Questions, Told, Word};
+use self::offers::{Questions, Word};
 use crate::running::Running;
 use crate::say;
 use lowroad_store::changes::{self, Changes};
@@ -53,10 +53,10 @@ pub struct Own {
     pub note: Option<String>,
 }
 
-/// The processes that keep the level, the socket whose end they wait for, and who hears them.
+/// The processes that keep the level, the channel whose end they wait for, and the thread that reads their output.
 pub struct Keeper {
     process: Child,
-    socket: Arc<OwnedFd>,
+    channel: Arc<Channel>,
     health: Arc<Health>,
     hearing: JoinHandle<()>,
 }
@@ -120,7 +120,7 @@ fn launch(
     (health, changes): (&Arc<Health>, &Arc<Changes>),
 ) -> Result<Keeper, String> {
     let format = access.as_ref().map(|(_, format)| *format);
-    let (socket, its) = offers::pair().map_err(|error| format!("a socket: {error}"))?;
+    let (channel, its) = Channel::pair().map_err(|error| format!("a socket: {error}"))?;
     let mut process = command(interface, ports, format)?
         .stdin(its)
         .spawn()
@@ -135,19 +135,19 @@ fn launch(
     };
     // It says so when it is ready, or ends and has said why to standard error.
     if !hearing.until_attached() {
-        drop(socket);
+        drop(channel);
         // It has ended: this only collects it.
         let _ = process.wait();
         return Err("the process ended; its reason stands above".into());
     }
-    let socket = Arc::new(socket);
-    let (teller, changes) = (socket.clone(), changes.clone());
+    let channel = Arc::new(channel);
+    let (teller, changes) = (channel.clone(), changes.clone());
     background::start("softirq", move || tell_changes(&teller, &changes))
         .map_err(|error| format!("starting a thread: {error}"))?;
     let hearing = start_thread("softirq-said", move || hearing.until_the_end())?;
     Ok(Keeper {
         process,
-        socket,
+        channel,
         health: health.clone(),
         hearing,
     })
@@ -182,7 +182,7 @@ fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinH
 
 /// Passes changes on, each a second time too: what was answered just before it was known everywhere
 /// may have been fetched after the first.
-fn tell_changes(socket: &OwnedFd, changes: &Changes) {
+fn tell_changes(channel: &Channel, changes: &Changes) {
     changes.listen();
     loop {
         changes.wait();
@@ -194,11 +194,13 @@ fn tell_changes(socket: &OwnedFd, changes: &Changes) {
         };
         let mut left = 2;
         while left > 0 {
-            match offers::tell(socket, &word) {
-                Told::Yes => left -= 1,
-                Told::NotYet => {}
-                // Whoever hears the processes says that they are gone.
-                Told::Never => return,
+            match offers::send(channel, &word) {
+                Ok(()) => left -= 1,
+                Err(
+                    MessageError::NotReady | MessageError::System(Errno::NOBUFS | Errno::NOMEM),
+                ) => {}
+                // The thread that reads their output says that they are gone.
+                Err(_) => return,
             }
             thread::sleep(SETTLE_TIME);
         }
@@ -211,16 +213,16 @@ impl Keeper {
     /// # Errors
     /// When the machine gives no thread.
     pub fn answer(&self, running: Arc<Mutex<Running>>) -> std::io::Result<()> {
-        let socket = self.socket.clone();
-        background::start("softirq-asks", move || offers::answer(&socket, &running))
+        let channel = self.channel.clone();
+        background::start("softirq-asks", move || offers::answer(&channel, &running))
     }
 
     /// Ends the level: live connections come up with their next request, so the server must still
     /// accept them.
     pub fn end(mut self) {
         self.health.is_to_end();
-        // Others hold the socket too. It fails where the processes have closed theirs.
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        // Other threads hold the channel too.
+        self.channel.close();
         // Until both processes have closed it: the daemon may be alone by now. A panic of the thread
         // has been reported already, and what the processes could not do they have said.
         let _ = self.hearing.join();
@@ -251,9 +253,9 @@ pub struct News {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Does what the server says on standard input. By what is returned, the server is asked for its answers.
-pub fn follow(level: Arc<Level>, news: Arc<News>) -> Offered {
-    let questions = Arc::new(Questions::new());
+/// Does what the server says. By what is returned, the server is asked for its answers.
+pub fn follow(level: Arc<Level>, news: Arc<News>, server: Channel) -> Offered {
+    let questions = Arc::new(Questions::new(server));
     let hears = questions.clone();
     thread::spawn(move || {
         let mut buffer = Vec::new();
