@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lowroad_config as config;
-use lowroad_qos::{Buckets, Rate};
+use lowroad_limits::{Buckets, Rate};
 
 /// Clients that a limit knows at a time; 16 bytes each.
 const CLIENTS_MAX: usize = 65_536;

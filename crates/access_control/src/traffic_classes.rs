@@ -1,5 +1,5 @@
 //! Classes of requests: which one a request is in (`index`), what happened to those of each, and how their calls of
-//! programs and origins wait for their turn (`turn`). Whose turn it is, `lowroad_qos` says.
+//! programs and origins wait for their turn (`turn`). Whose turn it is, `lowroad_limits` says.
 
 mod conditions;
 mod index;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_config as config;
 use lowroad_http::request::Request;
-use lowroad_qos::{Bounds, Bucket, Rate, Rules, Scheduler};
+use lowroad_limits::{Bounds, Bucket, Rate, Rules, Scheduler};
 
 use index::ClassIndex;
 use turn::Place;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lowroad_limits::sliding_window::Rate;
 use lowroad_tls::certificates::{Certificates, Pair};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -26,7 +27,7 @@ use history::OrderHistory;
 use crate::folder::Folder;
 use crate::http::Http;
 use crate::name;
-use crate::plan::{Jitter, LifetimeStage, Rate};
+use crate::plan::{Jitter, LifetimeStage};
 use crate::settings::{Problem, Settings};
 use crate::severity::Severity;
 use crate::state::State;

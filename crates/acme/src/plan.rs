@@ -6,13 +6,11 @@
 use serde::{Deserialize, Serialize};
 
 mod backoff;
-mod rate;
 mod renewal;
 #[cfg(test)]
 mod tests;
 
 pub use backoff::{Kind, Trouble};
-pub use rate::Rate;
 pub use renewal::{LifetimeStage, Validity, Window};
 
 /// From a certificate to the next order.

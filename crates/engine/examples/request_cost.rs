@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use lowroad_engine::admission::Admission;
 use lowroad_engine::arena::{Arena, Block};
 use lowroad_engine::counters::Counters;
 use lowroad_engine::driver::{Driver, ListenerId};
@@ -21,6 +20,7 @@ use lowroad_engine::{Part, Response};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
+use lowroad_limits::connections::Admission;
 
 const BODY_LEN_MAX: usize = 1 << 20;
 /// Shorter bodies are copied behind the head, as stored responses are.

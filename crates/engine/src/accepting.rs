@@ -7,7 +7,6 @@ use lowroad_http::h1::Server;
 use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::request::PartialRequest;
 
-use crate::admission::Overload;
 use crate::body::Out;
 use crate::buffer::Buffer;
 use crate::connection::Connection;
@@ -20,6 +19,7 @@ use crate::service::{Exchange, Refused, Service};
 use crate::transport::{Moved, Transport};
 use crate::underway::Exchanges;
 use crate::worker::Worker;
+use lowroad_limits::connections::Overload;
 
 /// How long accepting pauses when descriptors or memory ran out.
 const ACCEPT_PAUSE_MS: u64 = 100;

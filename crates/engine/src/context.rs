@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::admission::Admission;
+use lowroad_limits::connections::Admission;
 use crate::body::Out;
 use crate::counters::Counters;
 use crate::driver::{Driver, Token};

@@ -10,7 +10,6 @@
 #![deny(unsafe_code)]
 
 mod accepting;
-pub mod admission;
 #[allow(unsafe_code)] // hands out slices of one mapping; the extents prove them disjoint
 pub mod arena;
 pub mod background;
@@ -19,7 +18,6 @@ mod bodies;
 mod body;
 pub mod buffer;
 mod closing;
-pub mod concurrency;
 mod connection;
 mod context;
 pub mod counters;

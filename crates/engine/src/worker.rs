@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
+use lowroad_limits::connections::Admission;
 use slab::Slab;
 
-use crate::admission::Admission;
 use crate::connection::Connection;
 use crate::context::WorkerContext;
 use crate::counters::Counters;

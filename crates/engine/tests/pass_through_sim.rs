@@ -8,7 +8,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lowroad_engine::Response;
-use lowroad_engine::admission::Admission;
 use lowroad_engine::counters::Counters;
 use lowroad_engine::driver::{Driver, ListenerId};
 use lowroad_engine::mailbox::Mailbox;
@@ -21,6 +20,7 @@ use lowroad_http::h1::{BodyLen, Head};
 use lowroad_http::limits::Limits;
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::Status;
+use lowroad_limits::connections::Admission;
 
 /// Answers requests for `/own`, and passes all other connections through.
 #[derive(Default)]

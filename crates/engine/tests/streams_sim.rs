@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
-use lowroad_engine::admission::Admission;
 use lowroad_engine::counters::Counters;
 use lowroad_engine::driver::{Driver, ListenerId};
 use lowroad_engine::mailbox::Mailbox;
@@ -22,6 +21,7 @@ use lowroad_http::limits::Limits;
 use lowroad_http::method::Method;
 use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
+use lowroad_limits::connections::Admission;
 
 type Box_ = Mailbox<Message<u64, (), ()>>;
 

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
-use lowroad_engine::admission::Admission;
 use lowroad_engine::counters::Counters;
 use lowroad_engine::driver::{Driver, ListenerId};
 use lowroad_engine::mailbox::Mailbox;
@@ -23,6 +22,7 @@ use lowroad_http::h1::BodyLen;
 use lowroad_http::limits::Limits;
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::Status;
+use lowroad_limits::connections::Admission;
 
 type Box_ = Mailbox<Message<u64, (), ()>>;
 

@@ -7,12 +7,12 @@ mod echo;
 
 use std::net::IpAddr;
 
-use lowroad_engine::admission::Admission;
 use lowroad_engine::driver::ListenerId;
 use lowroad_engine::settings::Introduced;
 use lowroad_engine::settings::Settings;
 use lowroad_engine::worker::Message;
 use lowroad_engine_sim::{Faults, Shared, Veil};
+use lowroad_limits::connections::Admission;
 
 use echo::{BLOCK_LEN, Case, HINTS, calm, pattern_of, settings};
 

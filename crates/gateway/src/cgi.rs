@@ -20,12 +20,12 @@ use std::time::Duration;
 use lowroad_children::descriptors;
 use lowroad_children::limits::Limits;
 use lowroad_config::{Cgi, Route, Symlinks};
-use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_handler::collect::Gathered;
 use lowroad_handler::notice::Notice;
 use lowroad_handler::spool::Spools;
 use lowroad_handler::{Begun, Failure, Handler, Request};
 use lowroad_http::status::Status;
+use lowroad_limits::permits::{Concurrency, Permit};
 
 use self::environment::Environment;
 use self::process::Process;

@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_config::{FastCgi, Route, Symlinks};
-use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_handler::collect::Gathered;
 use lowroad_handler::notice::Notice;
 use lowroad_handler::spool::Spools;
 use lowroad_handler::{Begun, Content, Failure, Handler, Outline, Request, Response};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
+use lowroad_limits::permits::{Concurrency, Permit};
 use lowroad_origin::Counts;
 use lowroad_origin::group::Outcome;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_http::status::Status;
+use lowroad_limits::permits::{Concurrency, Permit};
 
 use crate::{Answering, Begun, Failure, Handler, Request};
 

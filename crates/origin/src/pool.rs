@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lowroad_engine::Local;
-use lowroad_engine::concurrency::{Concurrency, Permit};
+use lowroad_limits::permits::{Concurrency, Permit};
 
 use crate::Address;
 use crate::idle::{Idle, Use};

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_engine::Local;
-use lowroad_engine::concurrency::{Concurrency, Permit};
+use lowroad_limits::permits::{Concurrency, Permit};
 
 use crate::open::{Open, Unavailable};
 use crate::pool::{Patience, Pool};

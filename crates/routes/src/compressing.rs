@@ -14,7 +14,6 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use lowroad_config as config;
-use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_engine::stream::{Next, Receiver, stream};
 use lowroad_files::compress::flowing::Encoder;
 use lowroad_handler::{Begun, Content, Failure, Handler, Request, Response};
@@ -22,6 +21,7 @@ use lowroad_http::encoding::{self, Encoding, EncodingSet};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 use lowroad_http::values::Values;
+use lowroad_limits::permits::{Concurrency, Permit};
 use lowroad_site_rules::content_codings;
 
 use crate::counts::one;

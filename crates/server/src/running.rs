@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lowroad_config::{Application, Config};
-use lowroad_engine::admission::Admission;
 use lowroad_engine::counters::Counters;
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::mailbox::Mailbox;
 use lowroad_engine::worker::{Worker, WorkerMessage};
 use lowroad_files::fetch::Fetcher;
+use lowroad_limits::connections::Admission;
 use lowroad_log::{Logger, Sink};
 use lowroad_response_cache::outcome::Waiter;
 use lowroad_routes::applications::{Applications, Changed};

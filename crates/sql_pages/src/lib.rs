@@ -25,10 +25,10 @@ mod visit;
 use std::io::Write;
 use std::sync::Arc;
 
-use lowroad_engine::concurrency::Concurrency;
 use lowroad_handler::request::Unread;
 use lowroad_handler::{Begun, Failure, Handler, Request, Response};
 use lowroad_http::status::Status;
+use lowroad_limits::permits::Concurrency;
 use minijinja::{ErrorKind, Value, context};
 
 use self::attempt::{Attempt, Stop};

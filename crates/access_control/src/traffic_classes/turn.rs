@@ -11,7 +11,7 @@ use std::time::Duration;
 use lowroad_engine::Local;
 use lowroad_handler::{Begun, Failure, Handler, Request};
 use lowroad_http::status::Status;
-use lowroad_qos::{Arrival, Next, Scheduler};
+use lowroad_limits::{Arrival, Next, Scheduler};
 use lowroad_store::clock;
 
 use super::{Chosen, Classes};

@@ -221,17 +221,6 @@ fn a_plan_outlives_its_process() {
 }
 
 #[test]
-fn a_rate_slides() {
-    let mut rate = Rate::new(2, 3600);
-    assert_eq!(rate.take(NOW_S), Ok(()));
-    assert_eq!(rate.take(NOW_S + 100), Ok(()));
-    assert_eq!(rate.take(NOW_S + 200), Err(NOW_S + 3600));
-    assert_eq!(rate.take(NOW_S + 3600), Ok(()));
-    assert_eq!(rate.take(NOW_S + 3601), Err(NOW_S + 3700));
-    assert_eq!(Rate::new(0, 60).take(NOW_S), Err(u64::MAX));
-}
-
-#[test]
 fn a_certificate_that_is_lost_is_ordered_at_once() {
     let mut plan = plan();
     plan.got(NOW_S, "first", of_days(90), NONE);

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lowroad_engine::admission::Admission;
 use lowroad_engine::arena::{Arena, Block};
 use lowroad_engine::counters::Counters;
 use lowroad_engine::driver::{Driver, ListenerId};
@@ -22,6 +21,7 @@ use lowroad_http::fields::Fields;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
+use lowroad_limits::connections::Admission;
 
 pub type Box_ = Mailbox<Message<u64, (), ()>>;
 

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use lowroad_children::limits::Limits;
-use lowroad_engine::concurrency::Permit;
 use lowroad_handler::Failure;
 use lowroad_handler::notice::Notice;
 use lowroad_http::status::Status;
+use lowroad_limits::permits::Permit;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

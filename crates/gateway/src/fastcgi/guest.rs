@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use lowroad_engine::concurrency::Permit;
 use lowroad_engine::stream::Next;
 use lowroad_handler::Failure;
 use lowroad_handler::executor::Executor;
 use lowroad_http::status::Status;
+use lowroad_limits::permits::Permit;
 
 use super::lone::end;
 use super::multiplexed::Ticket;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use lowroad_engine::concurrency::Permit;
 use lowroad_handler::Failure;
 use lowroad_handler::executor::Executor;
 use lowroad_http::status::Status;
+use lowroad_limits::permits::Permit;
 
 use super::link::Broken;
 use super::record::{self, CONTENT_LEN_MAX, Ended, Event};

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use lowroad_engine::Local;
-use lowroad_engine::concurrency::Permit;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_engine::tasks::{Hold, Tasks};
 use lowroad_engine::timers::Sleep;
+use lowroad_limits::permits::Permit;
 use lowroad_origin::Carrier;
 
 use super::link::Link;

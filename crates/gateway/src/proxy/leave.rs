@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use lowroad_config::Route;
-use lowroad_engine::concurrency::shares::{ClientPermit, NoLeave, Shares};
 use lowroad_handler::Failure;
 use lowroad_http::status::Status;
+use lowroad_limits::shares::{ClientPermit, NoLeave, Shares};
 
 /// What may be under way at a route.
 pub struct Bounds {

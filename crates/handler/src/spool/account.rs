@@ -4,8 +4,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lowroad_engine::concurrency::Concurrency;
 use lowroad_engine::helpers::{Helpers, QUEUE_LEN_MAX};
+use lowroad_limits::permits::Concurrency;
 
 /// Threads that wait for the disk: their own, so that a slow one takes none from files and programs.
 const DISK_THREADS: usize = 4;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_handler::spool::Spools;
 use lowroad_handler::{Answering, Begun, Failure, Handler, Request, Response};
 use lowroad_http::status::Status;
+use lowroad_limits::permits::{Concurrency, Permit};
 use lowroad_module::{Event, Next};
 
 use super::call::{Call, Happened};

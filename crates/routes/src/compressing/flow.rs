@@ -5,9 +5,9 @@ use std::io;
 use std::task::Poll;
 use std::time::Duration;
 
-use lowroad_engine::concurrency::Permit;
 use lowroad_engine::stream::{Next, Receiver, Sender};
 use lowroad_files::compress::flowing::Encoder;
+use lowroad_limits::permits::Permit;
 
 /// How much waits on the way to the reader.
 pub const WAITING_LEN_MAX: usize = 64 << 10;

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lowroad_config::Config;
-use lowroad_engine::admission::Admission;
 use lowroad_engine::counters::Counters;
 use lowroad_engine::helpers::Helpers;
 use lowroad_engine::mailbox::Mailbox;
@@ -16,6 +15,7 @@ use lowroad_engine::{Driver, ListenerId, Local};
 use lowroad_engine_sim::{Faults, Shared, SimDriver};
 use lowroad_files::fetch::Fetcher;
 use lowroad_files::load::Loader;
+use lowroad_limits::connections::Admission;
 use lowroad_log::{Level, Logger, Target, Writer};
 use lowroad_response_cache::calls::Calls;
 use lowroad_response_cache::outcome::Waiter;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lowroad_engine::concurrency::{Concurrency, Permit};
+use lowroad_limits::permits::{Concurrency, Permit};
 
 use super::Trouble;
 use super::address::{DatabaseAddress, Link};

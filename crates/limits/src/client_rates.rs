@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::Rate;
-use crate::bucket::{MS_NS, Pace};
+use crate::rate::{MS_NS, Pace};
 
 /// Places of a set.
 const WAYS: usize = 8;

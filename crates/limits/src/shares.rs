@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::{Concurrency, Permit};
+use crate::permits::{Concurrency, Permit};
 
 /// Counts of clients in a row; a power of two.
 const ROW_LEN: usize = 1024;

@@ -6,7 +6,6 @@
 //! so one of both sees the other.
 
 mod lines;
-pub mod shares;
 
 use std::future::Future;
 use std::pin::Pin;

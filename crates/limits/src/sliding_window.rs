@@ -1,6 +1,6 @@
 //! So many of something in so long, as with orders in an hour.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 /// A limit over a sliding period.
 #[derive(Clone, Debug)]
@@ -39,5 +39,23 @@ impl Rate {
         }
         let oldest_s = self.times_s.front().copied();
         Err(oldest_s.map_or(u64::MAX, |oldest_s| oldest_s + self.period_s))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_S: u64 = 1_700_000_000;
+
+    #[test]
+    fn a_rate_slides() {
+        let mut rate = Rate::new(2, 3600);
+        assert_eq!(rate.take(NOW_S), Ok(()));
+        assert_eq!(rate.take(NOW_S + 100), Ok(()));
+        assert_eq!(rate.take(NOW_S + 200), Err(NOW_S + 3600));
+        assert_eq!(rate.take(NOW_S + 3600), Ok(()));
+        assert_eq!(rate.take(NOW_S + 3601), Err(NOW_S + 3700));
+        assert_eq!(Rate::new(0, 60).take(NOW_S), Err(u64::MAX));
     }
 }
