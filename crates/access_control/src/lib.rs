@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod forwarded;
-mod limit;
 pub mod passwords;
 mod rule_index;
 pub mod traffic_classes;
@@ -22,11 +21,11 @@ use lowroad_config as config;
 use lowroad_config::{Action, ClientField, PrefixSet};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
+use lowroad_limits::ClientRates;
 use lowroad_site_rules::{FormSet, PathMatches};
 
 use forwarded::Unreadable;
 pub use forwarded::{ForwardedClient, Sender};
-pub use limit::Limit;
 use passwords::Passwords;
 use rule_index::RuleIndex;
 
@@ -44,7 +43,7 @@ pub struct Rule {
     addresses: PrefixSet,
     except: PrefixSet,
     /// If it is a limit.
-    limit: Option<Limit>,
+    limit: Option<ClientRates>,
     /// If it wants a password.
     passwords: Option<Arc<Passwords>>,
     /// Requests that it refused.
@@ -162,7 +161,7 @@ impl Rule {
     ) -> io::Result<Rule> {
         let (mut limit, mut passwords) = (None, None);
         match &config.action {
-            Action::Limit(rate) => limit = Some(Limit::new(rate)),
+            Action::Limit(rate) => limit = Some(ClientRates::new(*rate)),
             Action::Auth(auth) => {
                 let before = users(&auth.file);
                 let opened = Passwords::open(&auth.file, &auth.realm, before.as_deref())?;
@@ -186,7 +185,7 @@ impl Rule {
     }
 
     /// How often one may ask, if it says that.
-    pub fn limit(&self) -> Option<&Limit> {
+    pub fn limit(&self) -> Option<&ClientRates> {
         self.limit.as_ref()
     }
 

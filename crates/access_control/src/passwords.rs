@@ -13,14 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use lowroad_config as config;
 use lowroad_config::passwords::{self, PASSWORD_FILE_LEN_MAX, Users};
 use lowroad_engine::file::Stamp;
 use lowroad_engine::helpers::Helpers;
+use lowroad_limits::{ClientRates, Rate, retry_after_s};
 use lowroad_privileges::helper;
 use lowroad_store::clock;
-
-use super::Limit;
 
 pub use basic::Credentials;
 
@@ -41,7 +39,7 @@ pub struct Passwords {
     file: PathBuf,
     /// How browsers call what is behind it.
     pub realm: String,
-    tries: Limit,
+    tries: ClientRates,
     state: Mutex<State>,
     /// Who waits for each verification.
     waiting: Mutex<HashMap<Shown, Vec<Done>>>,
@@ -99,7 +97,7 @@ impl Passwords {
         Ok(Passwords {
             file: file.into(),
             realm: realm.into(),
-            tries: Limit::new(&config::Rate {
+            tries: ClientRates::new(Rate {
                 requests: TRIES,
                 period_ms: 60_000,
                 burst: TRIES,
@@ -177,8 +175,8 @@ impl Passwords {
             return Checked::Right;
         }
         // Taken before, so that no number of tries at the same time is more.
-        if let Err(wait_s) = self.tries.take(client, now_ms) {
-            return Checked::TooOften(wait_s);
+        if let Err(wait_ms) = self.tries.take(client, now_ms) {
+            return Checked::TooOften(retry_after_s(wait_ms));
         }
         if !self.is_right(&users, credentials) {
             self.wrong.fetch_add(1, Relaxed);

@@ -1,5 +1,5 @@
 //! Classes of requests: which one a request is in (`index`), what happened to those of each, and how their calls of
-//! programs and origins wait for their turn (`turn`). Whose turn it is, `lowroad_limits` says.
+//! programs and origins wait for their turn (`turn`), which `lowroad_limits` decides.
 
 mod conditions;
 mod index;
@@ -11,24 +11,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_config as config;
 use lowroad_http::request::Request;
-use lowroad_limits::{Bounds, Bucket, Rate, Rules, Scheduler};
+use lowroad_limits::{
+    CallBounds, ClassRules, ClassScheduler, TokenBucket, WaitCell, retry_after_s,
+};
 
 use index::ClassIndex;
-use turn::Place;
 
 /// The classes of one configuration, of which there is at least one.
 pub struct Classes {
     /// In the order in which they are tried; everything belongs to the last.
     all: Vec<Class>,
     index: ClassIndex,
-    bounds: Bounds,
-    scheduler: Mutex<Scheduler<Arc<Place>>>,
+    bounds: CallBounds,
+    scheduler: Mutex<ClassScheduler<Arc<WaitCell>>>,
 }
 
 /// One class.
 pub struct Class {
     rules: config::Class,
-    bucket: Option<Bucket>,
+    bucket: Option<TokenBucket>,
     /// What happened to its requests.
     pub counts: Counts,
 }
@@ -68,7 +69,7 @@ impl Classes {
             _ => Some(config::Class::new(config::Class::OTHERS.into())),
         };
         let rules: Vec<&config::Class> = config.classes.iter().chain(&others).collect();
-        let bounds = Bounds {
+        let bounds = CallBounds {
             calls_max: config.limits.calls_max,
             waiting_max: config.limits.calls_waiting_max,
         };
@@ -79,10 +80,10 @@ impl Classes {
         })
     }
 
-    fn new(rules: &[&config::Class], bounds: Bounds) -> Classes {
-        let of_scheduler: Vec<Rules> = rules
+    fn new(rules: &[&config::Class], bounds: CallBounds) -> Classes {
+        let of_scheduler: Vec<ClassRules> = rules
             .iter()
-            .map(|class| Rules {
+            .map(|class| ClassRules {
                 weight: class.weight,
                 calls_max: class.concurrency_max.unwrap_or(bounds.calls_max),
                 waiting_max: class.queue_len_max,
@@ -91,24 +92,18 @@ impl Classes {
             .collect();
         let class = |rules: &&config::Class| Class {
             rules: (*rules).clone(),
-            bucket: rules.rate.map(|rate| {
-                Bucket::new(Rate {
-                    requests: rate.requests,
-                    period_ms: rate.period_ms,
-                    burst: rate.burst,
-                })
-            }),
+            bucket: rules.rate.map(TokenBucket::new),
             counts: Counts::default(),
         };
         Classes {
             all: rules.iter().map(class).collect(),
             index: ClassIndex::new(rules),
             bounds,
-            scheduler: Mutex::new(Scheduler::new(bounds, &of_scheduler)),
+            scheduler: Mutex::new(ClassScheduler::new(bounds, &of_scheduler)),
         }
     }
 
-    fn are(&self, rules: &[&config::Class], bounds: Bounds) -> bool {
+    fn are(&self, rules: &[&config::Class], bounds: CallBounds) -> bool {
         self.bounds == bounds
             && self
                 .all
@@ -140,7 +135,7 @@ impl Classes {
         list
     }
 
-    fn lock(&self) -> MutexGuard<'_, Scheduler<Arc<Place>>> {
+    fn lock(&self) -> MutexGuard<'_, ClassScheduler<Arc<WaitCell>>> {
         self.scheduler
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -187,8 +182,6 @@ impl Class {
         let Some(bucket) = &self.bucket else {
             return Ok(());
         };
-        bucket
-            .take(now_ms)
-            .map_err(|wait_ms| wait_ms.div_ceil(1000).max(1))
+        bucket.take(now_ms).map_err(retry_after_s)
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lowroad_limits::sliding_window::Rate;
+use lowroad_limits::SlidingWindow;
 use lowroad_tls::certificates::{Certificates, Pair};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -84,9 +84,9 @@ struct Inner {
     busy: HashMap<String, Busy>,
     /// Certificates for `tls-alpn-01`, by name.
     challenges: HashMap<String, Pair>,
-    orders: Rate,
+    orders: SlidingWindow,
     /// Names that were asked for on demand.
-    asked: Rate,
+    asked: SlidingWindow,
     /// Names that are not asked for again before a second, and why.
     denied: HashMap<String, (u64, Denied)>,
 }
@@ -150,8 +150,8 @@ impl Manager {
                 entries: BTreeMap::new(),
                 busy: HashMap::new(),
                 challenges: HashMap::new(),
-                orders: Rate::new(settings.orders_per_hour_max, HOUR_S),
-                asked: Rate::new(per_minute_max, MINUTE_S),
+                orders: SlidingWindow::new(settings.orders_per_hour_max, HOUR_S),
+                asked: SlidingWindow::new(per_minute_max, MINUTE_S),
                 denied: HashMap::new(),
             }),
             clients: Mutex::new(vec![None; settings.authorities.len()]),

@@ -2,12 +2,14 @@
 //!
 //! What the keys mean and their defaults are in [`crate::schema`].
 
+use lowroad_limits::Rate;
+
 use crate::named::count;
 use crate::named::{self, HOUR_MS};
 use crate::reader::{At, Item, Section, Source};
 use crate::rules::is_literal_name;
 use crate::value::{self, Refused};
-use crate::{Class, FieldLine, Members, Name, Prefix, Rate};
+use crate::{Class, FieldLine, Members, Name, Prefix};
 
 pub(crate) fn class(section: Section<'_>) -> Option<(Class, At)> {
     let name_item = section.required("name");

@@ -22,7 +22,7 @@ mod tls;
 pub use acme::{Acme, AcmeAuthority, AcmeChallenge, OnDemand};
 pub use alias::Alias;
 pub use caching::{CacheBypass, Caching, Cookies};
-pub use class::{Class, FieldLine, Members, Rate};
+pub use class::{Class, FieldLine, Members};
 pub use limits::{Buffering, Limits};
 pub use log::{AccessLog, Format, Level, Log, LogTarget};
 pub use origin::{

@@ -20,7 +20,7 @@ use lowroad_engine::{Part, Response};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
-use lowroad_limits::connections::Admission;
+use lowroad_limits::ConnectionLimit;
 
 const BODY_LEN_MAX: usize = 1 << 20;
 /// Shorter bodies are copied behind the head, as stored responses are.
@@ -131,7 +131,10 @@ fn main() {
     let mailbox = Mailbox::new(driver.waker());
     let listener = Listener::open(address).expect("a free port");
     mailbox.post(Message::Listen(ListenerId(0), listener));
-    let (admission, counters) = (Arc::<Admission>::default(), Arc::<Counters>::default());
+    let (admission, counters) = (
+        Arc::<ConnectionLimit>::default(),
+        Arc::<Counters>::default(),
+    );
     let service = Bodies {
         arena,
         blocks: HashMap::new(),

@@ -19,7 +19,7 @@ use crate::service::{Exchange, Refused, Service};
 use crate::transport::{Moved, Transport};
 use crate::underway::Exchanges;
 use crate::worker::Worker;
-use lowroad_limits::connections::Overload;
+use lowroad_limits::ConnectionOverload;
 
 /// How long accepting pauses when descriptors or memory ran out.
 const ACCEPT_PAUSE_MS: u64 = 100;
@@ -108,11 +108,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
         &mut self,
         mut transport: Transport<D::Socket>,
         listener: ListenerId,
-        overload: Overload,
+        overload: ConnectionOverload,
     ) {
         match overload {
-            Overload::Connections => self.context.counters.over_connections_max.bump(),
-            Overload::Address => self.context.counters.over_address_max.bump(),
+            ConnectionOverload::Connections => self.context.counters.over_connections_max.bump(),
+            ConnectionOverload::Address => self.context.counters.over_address_max.bump(),
         }
         if self.context.service.has_layer(listener) {
             // A handshake is what it has too many of already.

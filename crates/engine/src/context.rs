@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use lowroad_limits::connections::Admission;
 use crate::body::Out;
 use crate::counters::Counters;
 use crate::driver::{Driver, Token};
@@ -17,6 +16,7 @@ use crate::service::Service;
 use crate::settings::Settings;
 use crate::transport::Came;
 use crate::wheel::Wheel;
+use lowroad_limits::ConnectionLimit;
 
 /// How many wakers of streams are kept.
 const WAKERS: usize = 64;
@@ -42,7 +42,7 @@ pub(crate) struct WorkerContext<D: Driver, V: Service> {
     pub date: [u8; 29],
     /// When the draining ends, if it has begun.
     pub drain_until_ms: Option<u64>,
-    pub admission: Arc<Admission>,
+    pub admission: Arc<ConnectionLimit>,
     pub mailbox: Mailbox<WorkerMessage<D, V>>,
     pub local: Local,
     pub wakers: Wakers,
@@ -92,7 +92,7 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
         service: V,
         mailbox: Mailbox<WorkerMessage<D, V>>,
         settings: Arc<Settings>,
-        admission: Arc<Admission>,
+        admission: Arc<ConnectionLimit>,
         counters: Arc<Counters>,
     ) -> Self {
         let now_ms = driver.now_ms();

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lowroad_limits::connections::Admission;
+use lowroad_limits::ConnectionLimit;
 use slab::Slab;
 
 use crate::connection::Connection;
@@ -47,7 +47,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         service: V,
         mailbox: Mailbox<WorkerMessage<D, V>>,
         settings: Arc<Settings>,
-        admission: Arc<Admission>,
+        admission: Arc<ConnectionLimit>,
         counters: Arc<Counters>,
     ) -> Self {
         Worker {

@@ -20,7 +20,7 @@ use lowroad_http::h1::{BodyLen, Head};
 use lowroad_http::limits::Limits;
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::Status;
-use lowroad_limits::connections::Admission;
+use lowroad_limits::ConnectionLimit;
 
 /// Answers requests for `/own`, and passes all other connections through.
 #[derive(Default)]
@@ -92,7 +92,7 @@ struct TransferCase {
     world: Shared,
     worker: Worker<SimDriver, PassThroughHandler>,
     counters: Arc<Counters>,
-    admission: Arc<Admission>,
+    admission: Arc<ConnectionLimit>,
     passed: Rc<RefCell<Vec<(u64, bool)>>>,
     client: usize,
 }
@@ -142,7 +142,7 @@ impl TransferCase {
             http: Limits::default(),
         };
         let counters = Arc::new(Counters::default());
-        let admission = Arc::new(Admission::default());
+        let admission = Arc::new(ConnectionLimit::default());
         let service = PassThroughHandler::default();
         let passed = service.passed.clone();
         let worker = Worker::new(

@@ -21,7 +21,7 @@ use lowroad_http::limits::Limits;
 use lowroad_http::method::Method;
 use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
-use lowroad_limits::connections::Admission;
+use lowroad_limits::ConnectionLimit;
 
 type Box_ = Mailbox<Message<u64, (), ()>>;
 
@@ -215,7 +215,7 @@ struct Case {
     world: Shared,
     worker: Worker<SimDriver, Echo>,
     counters: Arc<Counters>,
-    admission: Arc<Admission>,
+    admission: Arc<ConnectionLimit>,
     quiet: Arc<Mutex<Vec<Sender>>>,
 }
 
@@ -265,7 +265,7 @@ impl Case {
             whole: Vec::new(),
         };
         let counters = Arc::new(Counters::default());
-        let admission = Arc::new(Admission::default());
+        let admission = Arc::new(ConnectionLimit::default());
         let worker = Worker::new(
             driver,
             service,

@@ -22,7 +22,7 @@ use lowroad_http::h1::BodyLen;
 use lowroad_http::limits::Limits;
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::Status;
-use lowroad_limits::connections::Admission;
+use lowroad_limits::ConnectionLimit;
 
 type Box_ = Mailbox<Message<u64, (), ()>>;
 
@@ -247,7 +247,7 @@ struct Case {
     worker: Worker<SimDriver, Upgrading>,
     mailbox: Box_,
     counters: Arc<Counters>,
-    admission: Arc<Admission>,
+    admission: Arc<ConnectionLimit>,
     client: usize,
     programs: Programs,
 }
@@ -305,7 +305,7 @@ impl Case {
             sent: Vec::new(),
         };
         let counters = Arc::new(Counters::default());
-        let admission = Arc::new(Admission::default());
+        let admission = Arc::new(ConnectionLimit::default());
         let worker = Worker::new(
             driver,
             service,

@@ -12,7 +12,7 @@ use lowroad_engine::settings::Introduced;
 use lowroad_engine::settings::Settings;
 use lowroad_engine::worker::Message;
 use lowroad_engine_sim::{Faults, Shared, Veil};
-use lowroad_limits::connections::Admission;
+use lowroad_limits::ConnectionLimit;
 
 use echo::{BLOCK_LEN, Case, HINTS, calm, pattern_of, settings};
 
@@ -492,7 +492,7 @@ fn too_many_connections_are_turned_away_and_places_come_back() {
     clients.iter().for_each(|id| case.world.end(*id));
     case.turn_for(2000);
     assert_eq!(case.admission.open(), 0);
-    let admission = Admission::default();
+    let admission = ConnectionLimit::default();
     assert!(admission.enter(IpAddr::from([10, 0, 0, 1]), 1, 1).is_ok());
 }
 

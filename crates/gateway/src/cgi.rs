@@ -25,7 +25,7 @@ use lowroad_handler::notice::Notice;
 use lowroad_handler::spool::Spools;
 use lowroad_handler::{Begun, Failure, Handler, Request};
 use lowroad_http::status::Status;
-use lowroad_limits::permits::{Concurrency, Permit};
+use lowroad_limits::{ConcurrencyLimit, Permit};
 
 use self::environment::Environment;
 use self::process::Process;
@@ -44,7 +44,7 @@ pub struct CgiHandler {
     symlinks: Symlinks,
     head_limits: HeadLimits,
     cgi: Cgi,
-    running: Arc<Concurrency>,
+    running: Arc<ConcurrencyLimit>,
     spawner: Arc<Spawner>,
     terms: Terms,
     user: Option<(u32, u32)>,
@@ -79,7 +79,7 @@ impl CgiHandler {
             symlinks,
             head_limits: HeadLimits::new(route),
             cgi: cgi.clone(),
-            running: Concurrency::new(route.concurrency_max),
+            running: ConcurrencyLimit::new(route.concurrency_max),
             spawner,
             terms: Terms {
                 silence: Duration::from_millis(route.timeout_ms),

@@ -26,7 +26,7 @@ use lowroad_handler::spool::Spools;
 use lowroad_handler::{Begun, Content, Failure, Handler, Outline, Request, Response};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
-use lowroad_limits::permits::{Concurrency, Permit};
+use lowroad_limits::{ConcurrencyLimit, Permit};
 use lowroad_origin::Counts;
 use lowroad_origin::group::Outcome;
 
@@ -53,7 +53,7 @@ pub struct FastCgiHandler {
     fastcgi: FastCgi,
     symlinks: Symlinks,
     lately: Lately,
-    concurrency: Arc<Concurrency>,
+    concurrency: Arc<ConcurrencyLimit>,
     backends: Backends,
     terms: Terms,
 }
@@ -83,7 +83,7 @@ impl FastCgiHandler {
             fastcgi: fastcgi.clone(),
             symlinks,
             lately: Lately::default(),
-            concurrency: Concurrency::new(route.concurrency_max),
+            concurrency: ConcurrencyLimit::new(route.concurrency_max),
             backends: Backends::new(fastcgi, servers, &notice),
             terms: Terms {
                 silence: Duration::from_millis(route.timeout_ms),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_http::status::Status;
-use lowroad_limits::permits::{Concurrency, Permit};
+use lowroad_limits::{ConcurrencyLimit, Permit};
 
 use crate::{Answering, Begun, Failure, Handler, Request};
 
@@ -12,7 +12,7 @@ use crate::{Answering, Begun, Failure, Handler, Request};
 pub struct Limited<H> {
     inner: Arc<H>,
     timeout: Duration,
-    concurrency: Arc<Concurrency>,
+    concurrency: Arc<ConcurrencyLimit>,
 }
 
 impl<H: Handler> Limited<H> {
@@ -21,7 +21,7 @@ impl<H: Handler> Limited<H> {
         Limited {
             inner: Arc::new(inner),
             timeout: Duration::from_millis(timeout_ms),
-            concurrency: Concurrency::new(concurrency_max),
+            concurrency: ConcurrencyLimit::new(concurrency_max),
         }
     }
 }

@@ -1,93 +1,124 @@
 //! A token bucket for each of many clients, in a table of bounded size: places for the hash of a client, in sets of a few.
-//! Who was heard of least is forgotten first, and begins anew with a full bucket. Knows no clients, only hashes; who computes
-//! them with a secret decides that nobody can choose whose place he takes.
+//! The fullest bucket of a set is forgotten first; its client begins anew with a full one.
 
-use alloc::vec;
-use alloc::vec::Vec;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::Rate;
-use crate::rate::{MS_NS, Pace};
+use crate::rate::{BucketState, CellRate, Rate};
+use crate::shares::client_network;
 
+/// Clients with a bucket at a time; 16 bytes each.
+const CLIENTS_MAX: usize = 65_536;
 /// Places of a set.
 const WAYS: usize = 8;
 
-/// The buckets of many clients.
+/// A bucket for each client.
 #[derive(Debug)]
-pub struct Buckets {
-    pace: Pace,
+pub struct ClientRates {
+    buckets: Mutex<BucketTable>,
+    /// Keyed, so that nobody can choose addresses that share a place.
+    hasher: RandomState,
+}
+
+#[derive(Debug)]
+struct BucketTable {
+    rate: CellRate,
     /// Sets of [`WAYS`] places; a power of two of them.
-    places: Vec<Place>,
+    places: Vec<ClientBucket>,
     /// Buckets that were forgotten before they were full again.
     forgotten: u64,
 }
 
-/// The bucket of a client; one that is full says nothing, and so may be another's.
+/// The bucket of a client. A full one is as good as none, so its place may be another's.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct ClientBucket {
     hash: u64,
-    /// When it is full again, in ns.
-    full_ns: u64,
+    state: BucketState,
 }
 
-impl Buckets {
-    /// Buckets of this rate for at least so many clients.
-    #[must_use]
-    pub fn new(rate: Rate, clients_max: usize) -> Buckets {
+impl ClientRates {
+    /// Full buckets of this rate.
+    pub fn new(rate: Rate) -> ClientRates {
+        ClientRates {
+            buckets: Mutex::new(BucketTable::new(rate, CLIENTS_MAX)),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Takes a token of a client.
+    ///
+    /// # Errors
+    /// There is none; the ms after which there is one.
+    pub fn take(&self, client: IpAddr, now_ms: u64) -> Result<(), u64> {
+        let hash = self.hash(client);
+        self.lock().take(hash, now_ms)
+    }
+
+    /// Gives a token back.
+    pub fn give_back(&self, client: IpAddr, now_ms: u64) {
+        let hash = self.hash(client);
+        self.lock().give_back(hash, now_ms);
+    }
+
+    /// How many buckets were forgotten before they were full again: the table was too small for its clients.
+    pub fn forgotten(&self) -> u64 {
+        self.lock().forgotten
+    }
+
+    fn hash(&self, client: IpAddr) -> u64 {
+        self.hasher.hash_one(client_network(client))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BucketTable> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BucketTable {
+    /// For at least so many clients.
+    fn new(rate: Rate, clients_max: usize) -> BucketTable {
         let sets = clients_max.div_ceil(WAYS).next_power_of_two();
-        Buckets {
-            pace: Pace::of(rate),
-            places: vec![Place::default(); sets * WAYS],
+        BucketTable {
+            rate: CellRate::new(rate),
+            places: vec![ClientBucket::default(); sets * WAYS],
             forgotten: 0,
         }
     }
 
-    /// Takes a token of the client with this hash.
-    ///
-    /// # Errors
-    /// There is none; the ms after which there is one.
-    pub fn take(&mut self, hash: u64, now_ms: u64) -> Result<(), u64> {
-        let now_ns = now_ms.saturating_mul(MS_NS);
-        let pace = self.pace;
-        let Some(place) = self.place(hash, now_ns) else {
-            return Ok(());
-        };
-        place.full_ns = pace.take(place.full_ns, now_ns)?;
-        Ok(())
+    fn take(&mut self, hash: u64, now_ms: u64) -> Result<(), u64> {
+        let rate = self.rate;
+        let bucket = self.bucket(hash, now_ms);
+        bucket.map_or(Ok(()), |bucket| bucket.take(rate, now_ms))
     }
 
-    /// Gives a token back.
-    pub fn give_back(&mut self, hash: u64, now_ms: u64) {
-        let token_ns = self.pace.token_ns;
-        if let Some(place) = self.place(hash, now_ms.saturating_mul(MS_NS)) {
-            place.full_ns = place.full_ns.saturating_sub(token_ns);
+    fn give_back(&mut self, hash: u64, now_ms: u64) {
+        let rate = self.rate;
+        if let Some(bucket) = self.bucket(hash, now_ms) {
+            bucket.give_back(1, rate);
         }
     }
 
-    /// How many buckets were forgotten before they were full again: the table was too small for its clients.
-    #[must_use]
-    pub fn forgotten(&self) -> u64 {
-        self.forgotten
-    }
-
-    /// The place of a client, which may have been another's. There always is one.
-    fn place(&mut self, hash: u64, now_ns: u64) -> Option<&mut Place> {
+    /// The bucket of a client, in a place that may have been another's. There always is one.
+    fn bucket(&mut self, hash: u64, now_ms: u64) -> Option<&mut BucketState> {
         let sets = self.places.len() / WAYS;
         let first = (hash as usize & (sets - 1)) * WAYS;
         let set = self.places.get_mut(first..first + WAYS)?;
         let own = set.iter().position(|place| place.hash == hash);
-        let oldest = || {
+        let fullest = || {
             let places = set.iter().enumerate();
-            places
-                .min_by_key(|(_, place)| place.full_ns)
-                .map(|(at, _)| at)
+            let fullest = places.min_by_key(|(_, place)| place.state.full_ns);
+            fullest.map(|(at, _)| at)
         };
-        let at = own.or_else(oldest)?;
-        let place = set.get_mut(at)?;
+        let place = set.get_mut(own.or_else(fullest)?)?;
         if own.is_none() {
-            self.forgotten += u64::from(place.full_ns > now_ns);
-            *place = Place { hash, full_ns: 0 };
+            self.forgotten += u64::from(!place.state.is_full(now_ms));
+            *place = ClientBucket {
+                hash,
+                state: BucketState::default(),
+            };
         }
-        Some(place)
+        Some(&mut place.state)
     }
 }
 
@@ -95,18 +126,18 @@ impl Buckets {
 mod tests {
     use super::*;
 
-    fn buckets(burst: u64, clients_max: usize) -> Buckets {
+    fn table(burst: u64, clients_max: usize) -> BucketTable {
         let rate = Rate {
             requests: 10,
             period_ms: 1000,
             burst,
         };
-        Buckets::new(rate, clients_max)
+        BucketTable::new(rate, clients_max)
     }
 
     #[test]
-    fn each_client_has_its_own() {
-        let mut buckets = buckets(2, 64);
+    fn each_client_has_a_bucket() {
+        let mut buckets = table(2, 64);
         for client in [7, 1 << 40] {
             assert_eq!(buckets.take(client, 50), Ok(()));
             assert_eq!(buckets.take(client, 50), Ok(()));
@@ -116,24 +147,40 @@ mod tests {
         buckets.give_back(7, 150);
         assert_eq!(buckets.take(7, 150), Ok(()));
         assert_eq!(buckets.take(7, 150), Err(100));
-        assert_eq!(buckets.forgotten(), 0);
+        assert_eq!(buckets.forgotten, 0);
     }
 
     #[test]
     fn the_table_is_bounded_and_forgets_who_is_nearest_to_a_full_bucket() {
-        let mut buckets = buckets(2, 8);
+        let mut buckets = table(2, 8);
         assert_eq!(buckets.places.len(), 8);
         for client in 1..=8 {
             assert_eq!(buckets.take(client, client), Ok(()));
         }
         assert_eq!(buckets.take(2, 8), Ok(()));
         assert_eq!(buckets.take(9, 8), Ok(()));
-        assert_eq!(buckets.forgotten(), 1, "the first");
+        assert_eq!(buckets.forgotten, 1, "the first");
         assert_eq!(buckets.take(2, 9), Err(93), "it is still known");
         // Long after, all of them are full, and nobody is wronged.
         for client in 20..28 {
             assert_eq!(buckets.take(client, 10_000), Ok(()));
         }
-        assert_eq!(buckets.forgotten(), 1);
+        assert_eq!(buckets.forgotten, 1);
+    }
+
+    #[test]
+    fn a_client_of_ipv6_is_a_network() {
+        let rates = ClientRates::new(Rate {
+            requests: 1,
+            period_ms: 60_000,
+            burst: 1,
+        });
+        let take = |address: &str| rates.take(address.parse().expect("an address"), 5);
+        assert_eq!(take("2001:db8::1"), Ok(()));
+        assert_eq!(take("2001:db8::ffff:1"), Err(60_000));
+        assert_eq!(take("2001:db8:0:1::1"), Ok(()));
+        assert_eq!(take("192.0.2.1"), Ok(()));
+        assert_eq!(take("::ffff:192.0.2.1"), Err(60_000));
+        assert_eq!(take("192.0.2.2"), Ok(()));
     }
 }

@@ -10,46 +10,51 @@ const SHARDS: usize = 16;
 
 /// Counts open connections.
 #[derive(Default)]
-pub struct Admission {
+pub struct ConnectionLimit {
     open: AtomicUsize,
     by_address: [Mutex<HashMap<IpAddr, u32>>; SHARDS],
 }
 
 /// Why a connection is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overload {
+pub enum ConnectionOverload {
     /// All connections together are too many.
     Connections,
     /// Those of this address are too many.
     Address,
 }
 
-impl Admission {
+impl ConnectionLimit {
     /// Counts a connection in, unless that would pass a limit.
     ///
     /// # Errors
     /// The limit that is reached; nothing is counted then.
-    pub fn enter(&self, peer: IpAddr, max: usize, address_max: u32) -> Result<(), Overload> {
+    pub fn enter(
+        &self,
+        peer: IpAddr,
+        max: usize,
+        address_max: u32,
+    ) -> Result<(), ConnectionOverload> {
         if self.open.fetch_add(1, Relaxed) >= max {
             self.open.fetch_sub(1, Relaxed);
-            return Err(Overload::Connections);
+            return Err(ConnectionOverload::Connections);
         }
         let mut map = self.shard(peer);
         let count = map.entry(peer).or_insert(0);
         if *count >= address_max {
             drop(map);
             self.open.fetch_sub(1, Relaxed);
-            return Err(Overload::Address);
+            return Err(ConnectionOverload::Address);
         }
         *count += 1;
         Ok(())
     }
 
-    /// Counts a connection in that turns out to be another address's, by [`Admission::pass_on`]: nobody's limit counts.
+    /// Counts a connection in that turns out to be another address's, by [`ConnectionLimit::pass_on`]: nobody's limit counts.
     ///
     /// # Errors
-    /// As [`Admission::enter`].
-    pub fn enter_for_another(&self, proxy: IpAddr, max: usize) -> Result<(), Overload> {
+    /// As [`ConnectionLimit::enter`].
+    pub fn enter_for_another(&self, proxy: IpAddr, max: usize) -> Result<(), ConnectionOverload> {
         self.enter(proxy, max, u32::MAX)
     }
 
@@ -57,7 +62,12 @@ impl Admission {
     ///
     /// # Errors
     /// There are too many of that. It is counted as its all the same, until it leaves.
-    pub fn pass_on(&self, from: IpAddr, to: IpAddr, address_max: u32) -> Result<(), Overload> {
+    pub fn pass_on(
+        &self,
+        from: IpAddr,
+        to: IpAddr,
+        address_max: u32,
+    ) -> Result<(), ConnectionOverload> {
         self.leave(from);
         self.open.fetch_add(1, Relaxed);
         let mut map = self.shard(to);
@@ -65,11 +75,11 @@ impl Admission {
         *count += 1;
         match *count <= address_max {
             true => Ok(()),
-            false => Err(Overload::Address),
+            false => Err(ConnectionOverload::Address),
         }
     }
 
-    /// Counts a connection out that [`Admission::enter`] counted in.
+    /// Counts a connection out that [`ConnectionLimit::enter`] counted in.
     pub fn leave(&self, peer: IpAddr) {
         self.open.fetch_sub(1, Relaxed);
         let mut map = self.shard(peer);
@@ -103,13 +113,16 @@ mod tests {
 
     #[test]
     fn limits_hold_and_places_come_back() {
-        let admission = Admission::default();
+        let admission = ConnectionLimit::default();
         let (a, b) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
         assert_eq!(admission.enter(a, 3, 2), Ok(()));
         assert_eq!(admission.enter(a, 3, 2), Ok(()));
-        assert_eq!(admission.enter(a, 3, 2), Err(Overload::Address));
+        assert_eq!(admission.enter(a, 3, 2), Err(ConnectionOverload::Address));
         assert_eq!(admission.enter(b, 3, 2), Ok(()));
-        assert_eq!(admission.enter(b, 3, 2), Err(Overload::Connections));
+        assert_eq!(
+            admission.enter(b, 3, 2),
+            Err(ConnectionOverload::Connections)
+        );
         admission.leave(a);
         assert_eq!(admission.enter(b, 3, 2), Ok(()));
         assert_eq!(admission.open(), 3);
@@ -117,9 +130,9 @@ mod tests {
 
     #[test]
     fn what_is_passed_on_counts_for_another() {
-        let admission = Admission::default();
+        let admission = ConnectionLimit::default();
         let (proxy, client) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
-        for passed in [Ok(()), Ok(()), Err(Overload::Address)] {
+        for passed in [Ok(()), Ok(()), Err(ConnectionOverload::Address)] {
             assert_eq!(admission.enter_for_another(proxy, 9), Ok(()));
             assert_eq!(admission.pass_on(proxy, client, 2), passed);
         }

@@ -2,12 +2,13 @@
 //!
 //! | module | is |
 //! |---|---|
-//! | `permits` | a bounded number of permits, and queues for them |
+//! | `permits` | so many at a time; others are refused or queue |
 //! | `shares` | the same, of which no client takes all |
-//! | `connections` | connections in all and by address |
-//! | `scheduler` | classes that share a bounded number of calls: which call begins, waits or is shed |
-//! | `rate`, `client_rates` | token buckets, one or one for each of many clients |
-//! | `sliding_window` | so many in so long, exactly |
+//! | `connections` | so many connections at a time, in all and of each address |
+//! | `scheduler` | classes that share a number of calls: which call begins, waits or is shed |
+//! | `rate`, `client_rates` | token buckets: one, or one for each of many clients |
+//! | `sliding_window` | so many in any period, exactly |
+//! | `queue`, `wait_cell` | waiters in order, and how a future learns its outcome |
 //!
 //! The time is an argument. Nothing here knows clocks, sockets, or what is limited.
 
@@ -16,17 +17,31 @@
 
 extern crate alloc;
 
+#[cfg(feature = "std")]
 mod client_rates;
 #[cfg(feature = "std")]
-pub mod connections;
+mod connections;
 #[cfg(feature = "std")]
-pub mod permits;
+mod permits;
+mod queue;
 mod rate;
 mod scheduler;
 #[cfg(feature = "std")]
-pub mod shares;
-pub mod sliding_window;
+mod shares;
+mod sliding_window;
+#[cfg(feature = "std")]
+mod wait_cell;
 
-pub use client_rates::Buckets;
-pub use rate::{Bucket, Rate};
-pub use scheduler::{Arrival, Bounds, Next, Rules, Scheduler};
+#[cfg(feature = "std")]
+pub use client_rates::ClientRates;
+#[cfg(feature = "std")]
+pub use connections::{ConnectionLimit, ConnectionOverload};
+#[cfg(feature = "std")]
+pub use permits::{Acquire, ConcurrencyLimit, Permit, TooManyWaiters};
+pub use rate::{BucketState, CellRate, Rate, TokenBucket, retry_after_s};
+pub use scheduler::{CallArrival, CallBounds, CallOutcome, ClassRules, ClassScheduler};
+#[cfg(feature = "std")]
+pub use shares::{ClientPermit, ClientShares, ShareRefusal};
+pub use sliding_window::SlidingWindow;
+#[cfg(feature = "std")]
+pub use wait_cell::WaitCell;

@@ -1,11 +1,10 @@
-//! How much of one kind may be under way at a time. What is beyond that is refused at once, or waits
-//! in lines (`lines`). It knows neither who asks nor for what.
+//! A semaphore: how much of one kind may be under way at a time. What is beyond that is refused at once, or waits in a
+//! queue of its worker (`worker_queues`).
 //!
-//! Who finds room takes no lock, nor who gives it back while nobody waits. Who comes to wait says so
-//! first and then looks for room; who gives back counts down first and then looks for those who wait:
-//! so one of both sees the other.
+//! Acquiring and releasing are lock-free while there are no waiters. A waiter enters its queue first and then looks for
+//! room; a release counts down first and then looks for waiters: so one of both sees the other.
 
-mod lines;
+mod worker_queues;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,54 +12,55 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use self::lines::Lines;
+use self::worker_queues::WorkerQueues;
+use crate::WaitCell;
 
-/// A bound, and how near it is.
+/// A limit, and how near it is.
 #[derive(Debug)]
-pub struct Concurrency {
+pub struct ConcurrencyLimit {
     /// 0 <= under_way <= max
     under_way: AtomicUsize,
     max: AtomicUsize,
-    /// How many wait; written with the lines locked.
+    /// How many wait; written with the queues locked.
     waiting: AtomicUsize,
     waiting_max: usize,
-    lines: Mutex<Lines>,
+    queues: Mutex<WorkerQueues>,
 }
 
-/// Leave for one; given back when it is dropped.
+/// A permit for one; given back when it is dropped.
 #[derive(Debug)]
 pub struct Permit {
-    of: Arc<Concurrency>,
+    of: Arc<ConcurrencyLimit>,
     worker: usize,
 }
 
-/// There may not wait more than wait already.
+/// The queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooManyWait;
+pub struct TooManyWaiters;
 
-impl Concurrency {
+impl ConcurrencyLimit {
     /// As many as `max` at a time; nobody waits.
-    pub fn new(max: usize) -> Arc<Concurrency> {
-        Concurrency::queued(max, 1, 0)
+    pub fn new(max: usize) -> Arc<ConcurrencyLimit> {
+        ConcurrencyLimit::queued(max, 1, 0)
     }
 
-    /// As many as `max` at a time; the others wait in one line, that of worker 0, however many they are.
-    pub fn in_line(max: usize) -> Arc<Concurrency> {
-        Concurrency::queued(max, 1, usize::MAX)
+    /// As many as `max` at a time; the others wait in one queue, that of worker 0, however many they are.
+    pub fn in_line(max: usize) -> Arc<ConcurrencyLimit> {
+        ConcurrencyLimit::queued(max, 1, usize::MAX)
     }
 
     /// As many as `max` at a time, over all of so many workers; up to `waiting_max` more wait.
-    pub fn queued(max: usize, workers: usize, waiting_max: usize) -> Arc<Concurrency> {
-        Arc::new(Concurrency {
+    pub fn queued(max: usize, workers: usize, waiting_max: usize) -> Arc<ConcurrencyLimit> {
+        Arc::new(ConcurrencyLimit {
             under_way: AtomicUsize::new(0),
             max: AtomicUsize::new(max),
             waiting: AtomicUsize::new(0),
             waiting_max,
-            lines: Mutex::new(Lines::new(workers)),
+            queues: Mutex::new(WorkerQueues::new(workers)),
         })
     }
 
-    /// Leave for one more, unless there are as many as there may be, or others wait for it.
+    /// A permit, unless there are as many as there may be, or others wait for it.
     pub fn try_acquire(self: &Arc<Self>) -> Option<Permit> {
         self.try_acquire_on(0)
     }
@@ -71,13 +71,13 @@ impl Concurrency {
         is_free.then(|| self.permit(worker))
     }
 
-    /// Waits for leave on a worker, one of those that there are, since `now_ms` of monotonic time.
+    /// Waits for a permit on a worker, one of those that there are, since `now_ms` of monotonic time.
     pub fn acquire(self: &Arc<Self>, worker: usize, now_ms: u64) -> Acquire {
         Acquire {
             of: self.clone(),
             worker,
             since_ms: now_ms,
-            number: None,
+            place: None,
         }
     }
 
@@ -120,24 +120,24 @@ impl Concurrency {
         self.let_in(worker);
     }
 
-    /// Gives leave to those who wait, as far as there is room; it was given back on this worker.
+    /// Admits waiters as far as there is room, which was given back on this worker.
     fn let_in(&self, worker: usize) {
         while self.waiting() > 0 {
-            let mut lines = self.lock();
-            if lines.len() == 0 || !self.count_in() {
+            let mut queues = self.lock();
+            if queues.len() == 0 || !self.count_in() {
                 return;
             }
-            let waker = lines.call(worker);
-            self.waiting.store(lines.len(), SeqCst);
-            drop(lines);
+            let waker = queues.take_next(worker).and_then(|cell| cell.settle(true));
+            self.waiting.store(queues.len(), SeqCst);
+            drop(queues);
             if let Some(waker) = waker {
                 waker.wake();
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, WorkerQueues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,68 +147,71 @@ impl Drop for Permit {
     }
 }
 
-/// Waits for leave. Dropped, it waits no more.
+/// Waits for a permit. Dropped, it waits no more.
 pub struct Acquire {
-    of: Arc<Concurrency>,
+    of: Arc<ConcurrencyLimit>,
     worker: usize,
     since_ms: u64,
-    /// Its number in the line.
-    number: Option<u64>,
+    place: Option<QueuePlace>,
+}
+
+/// A place in a worker's queue.
+struct QueuePlace {
+    ticket: u64,
+    cell: Arc<WaitCell>,
 }
 
 impl Acquire {
-    /// At once, or gets in line. Whether the latter.
-    fn begin(&mut self, context: &mut Context<'_>) -> Result<Option<Permit>, TooManyWait> {
+    /// Takes a permit at once, or a place in the queue.
+    fn begin(&mut self) -> Result<Option<Permit>, TooManyWaiters> {
         if let Some(permit) = self.of.try_acquire_on(self.worker) {
             return Ok(Some(permit));
         }
-        let mut lines = self.of.lock();
-        if lines.len() >= self.of.waiting_max {
-            return Err(TooManyWait);
+        let mut queues = self.of.lock();
+        if queues.len() >= self.of.waiting_max {
+            return Err(TooManyWaiters);
         }
-        let waker = context.waker().clone();
-        self.number = Some(lines.push(self.worker, self.since_ms, waker));
-        self.of.waiting.store(lines.len(), SeqCst);
-        drop(lines);
-        // Who gave back before that may have seen nobody.
+        let cell = WaitCell::pending();
+        let ticket = queues.push(self.worker, self.since_ms, cell.clone());
+        self.of.waiting.store(queues.len(), SeqCst);
+        drop(queues);
+        self.place = Some(QueuePlace { ticket, cell });
+        // A release before that may have seen no waiter.
         self.of.let_in(self.worker);
         Ok(None)
     }
 }
 
 impl Future for Acquire {
-    type Output = Result<Permit, TooManyWait>;
+    type Output = Result<Permit, TooManyWaiters>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.number.is_none()
-            && let Some(permit) = self.begin(context)?
+        if self.place.is_none()
+            && let Some(permit) = self.begin()?
         {
             return Poll::Ready(Ok(permit));
         }
-        let Some(number) = self.number else {
-            return Poll::Pending;
-        };
-        let mut lines = self.of.lock();
-        if !lines.was_called(number) {
-            lines.wait_on(self.worker, number, context.waker());
+        let settled = self.place.as_ref().map(|place| place.cell.poll(context));
+        if settled.is_none_or(|settled| settled.is_pending()) {
             return Poll::Pending;
         }
-        drop(lines);
-        self.number = None;
+        self.place = None;
         Poll::Ready(Ok(self.of.permit(self.worker)))
     }
 }
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        let Some(number) = self.number else { return };
-        let mut lines = self.of.lock();
-        if lines.was_called(number) {
-            drop(lines);
-            return self.of.give_back(self.worker);
+        let Some(place) = self.place.take() else {
+            return;
+        };
+        let mut queues = self.of.lock();
+        if queues.remove(self.worker, place.ticket) {
+            self.of.waiting.store(queues.len(), SeqCst);
+            return;
         }
-        lines.remove(self.worker, number);
-        self.of.waiting.store(lines.len(), SeqCst);
+        drop(queues);
+        self.of.give_back(self.worker);
     }
 }
 

@@ -1,5 +1,5 @@
-//! How many requests there may be in a time: a token bucket, kept as the time at which it will be full again (the generic
-//! cell rate algorithm of ITU-T I.371). One number, so that it takes no lock.
+//! Token buckets, each kept as the time at which it will be full again (the generic cell rate algorithm of ITU-T I.371):
+//! one number, so that threads share a bucket without a lock.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,56 +8,107 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Rate {
     /// At least 1.
     pub requests: u64,
-    /// At least 1.
+    /// At least 1; in the configuration a second, a minute or an hour.
     pub period_ms: u64,
-    /// How many may come at a time; at least 1.
+    /// How many may come at a time; in the configuration 1 to 1 000 000. Default there: as many as in a second of the rate,
+    /// but at least 1.
     pub burst: u64,
 }
 
-/// The bucket of one class: full when it is new.
-#[derive(Debug)]
-pub struct Bucket {
-    pace: Pace,
-    /// When it is full again, in ns.
-    full_ns: AtomicU64,
-}
-
-/// How fast a bucket fills, and how much it can hold.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+/// A rate, computed: how fast a bucket fills, and how much it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellRate {
     /// The time of one token.
-    pub(crate) token_ns: u64,
-    /// The time of all tokens that it can hold.
+    token_ns: u64,
+    /// The time of all tokens that a bucket holds.
     burst_ns: u64,
 }
 
-pub(crate) const MS_NS: u64 = 1_000_000;
+/// A bucket of which the rate is kept elsewhere. It begins full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BucketState {
+    /// When it is full again.
+    pub(crate) full_ns: u64,
+}
 
-impl Pace {
-    pub(crate) fn of(rate: Rate) -> Pace {
-        let period_ns = rate.period_ms.saturating_mul(MS_NS);
-        let token_ns = (period_ns / rate.requests.max(1)).max(1);
-        Pace {
-            token_ns,
-            burst_ns: token_ns.saturating_mul(rate.burst.max(1)),
+/// A bucket that threads share. It begins full.
+#[derive(Debug)]
+pub struct TokenBucket {
+    rate: CellRate,
+    /// When it is full again.
+    full_ns: AtomicU64,
+}
+
+const MS_NS: u64 = 1_000_000;
+
+impl CellRate {
+    /// The rate, computed.
+    pub const fn new(rate: Rate) -> CellRate {
+        const fn at_least_1(count: u64) -> u64 {
+            if count == 0 { 1 } else { count }
         }
-    }
-
-    /// When a bucket that is full at `full_ns` will be if a token is taken now; if it has none, the ms after which it has.
-    pub(crate) fn take(self, full_ns: u64, now_ns: u64) -> Result<u64, u64> {
-        let full_ns = full_ns.max(now_ns).saturating_add(self.token_ns);
-        match (full_ns - now_ns).checked_sub(self.burst_ns) {
-            None | Some(0) => Ok(full_ns),
-            Some(wait_ns) => Err(wait_ns.div_ceil(MS_NS)),
+        let period_ns = rate.period_ms.saturating_mul(MS_NS);
+        let token_ns = at_least_1(period_ns / at_least_1(rate.requests));
+        CellRate {
+            token_ns,
+            burst_ns: token_ns.saturating_mul(at_least_1(rate.burst)),
         }
     }
 }
 
-impl Bucket {
-    /// One that is full.
-    pub fn new(rate: Rate) -> Bucket {
-        Bucket {
-            pace: Pace::of(rate),
+impl BucketState {
+    /// A bucket that has so many tokens now.
+    pub fn with_tokens(count: u64, rate: CellRate, now_ms: u64) -> BucketState {
+        let missing_ns = rate
+            .burst_ns
+            .saturating_sub(rate.token_ns.saturating_mul(count));
+        BucketState {
+            full_ns: ns(now_ms).saturating_add(missing_ns),
+        }
+    }
+
+    /// Takes a token.
+    ///
+    /// # Errors
+    /// There is none; the ms after which there is one.
+    pub fn take(&mut self, rate: CellRate, now_ms: u64) -> Result<(), u64> {
+        let mut charged = *self;
+        match charged.charge(1, rate, now_ms) {
+            true => *self = charged,
+            false => return Err((charged.missing_ns(now_ms) - rate.burst_ns).div_ceil(MS_NS)),
+        }
+        Ok(())
+    }
+
+    /// Takes tokens, whether it has them or not. False if it has not: the next ones come later.
+    pub fn charge(&mut self, count: u64, rate: CellRate, now_ms: u64) -> bool {
+        let tokens_ns = rate.token_ns.saturating_mul(count);
+        self.full_ns = self.full_ns.max(ns(now_ms)).saturating_add(tokens_ns);
+        self.missing_ns(now_ms) <= rate.burst_ns
+    }
+
+    /// Gives tokens back.
+    pub fn give_back(&mut self, count: u64, rate: CellRate) {
+        let tokens_ns = rate.token_ns.saturating_mul(count);
+        self.full_ns = self.full_ns.saturating_sub(tokens_ns);
+    }
+
+    /// Whether it is full.
+    pub fn is_full(self, now_ms: u64) -> bool {
+        self.missing_ns(now_ms) == 0
+    }
+
+    /// The time of the tokens that are missing.
+    fn missing_ns(self, now_ms: u64) -> u64 {
+        self.full_ns.saturating_sub(ns(now_ms))
+    }
+}
+
+impl TokenBucket {
+    /// A full bucket.
+    pub fn new(rate: Rate) -> TokenBucket {
+        TokenBucket {
+            rate: CellRate::new(rate),
             full_ns: AtomicU64::new(0),
         }
     }
@@ -67,28 +118,40 @@ impl Bucket {
     /// # Errors
     /// There is none; the ms after which there is one.
     pub fn take(&self, now_ms: u64) -> Result<(), u64> {
-        let now_ns = now_ms.saturating_mul(MS_NS);
-        let emptier = |full_ns: u64| self.pace.take(full_ns, now_ns).ok();
-        match self.full_ns.fetch_update(Relaxed, Relaxed, emptier) {
+        let taken = |full_ns: u64| {
+            let mut state = BucketState { full_ns };
+            state.take(self.rate, now_ms).map(|()| state.full_ns)
+        };
+        let updated = |full_ns: u64| taken(full_ns).ok();
+        match self.full_ns.fetch_update(Relaxed, Relaxed, updated) {
             Ok(_) => Ok(()),
-            Err(full_ns) => self.pace.take(full_ns, now_ns).map(|_| ()),
+            Err(full_ns) => taken(full_ns).map(|_| ()),
         }
     }
+}
+
+/// A wait as the field Retry-After has it: in seconds, at least one.
+pub fn retry_after_s(wait_ms: u64) -> u64 {
+    wait_ms.div_ceil(1000).max(1)
+}
+
+fn ns(ms: u64) -> u64 {
+    ms.saturating_mul(MS_NS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn bucket(requests: u64, period_ms: u64, burst: u64) -> Bucket {
-        Bucket::new(Rate {
+    fn bucket(requests: u64, period_ms: u64, burst: u64) -> TokenBucket {
+        TokenBucket::new(Rate {
             requests,
             period_ms,
             burst,
         })
     }
 
-    fn taken(bucket: &Bucket, now_ms: u64) -> usize {
+    fn taken(bucket: &TokenBucket, now_ms: u64) -> usize {
         (0..1000)
             .take_while(|_| bucket.take(now_ms).is_ok())
             .count()
@@ -125,5 +188,46 @@ mod tests {
         // Another worker's time may be older.
         assert_eq!(bucket.take(4990), Err(1010));
         assert_eq!(bucket.take(u64::MAX), Ok(()));
+    }
+
+    #[test]
+    fn a_charge_beyond_the_burst_is_owed() {
+        let rate = CellRate::new(Rate {
+            requests: 10,
+            period_ms: 1000,
+            burst: 3,
+        });
+        let mut bucket = BucketState::default();
+        for _ in 0..3 {
+            assert!(bucket.charge(1, rate, 1000));
+        }
+        assert!(!bucket.charge(1, rate, 1050));
+        assert!(bucket.charge(1, rate, 1200), "two more since");
+        assert!(!bucket.charge(1, rate, 1200));
+        assert!(bucket.charge(3, rate, 1_000_000));
+        assert!(!bucket.charge(1, rate, 1_000_000));
+        bucket.give_back(2, rate);
+        assert!(bucket.charge(1, rate, 1_000_000));
+        // No more than all are given back.
+        bucket.give_back(100, rate);
+        assert!(bucket.charge(3, rate, 1_000_000));
+        assert!(!bucket.charge(1, rate, 1_000_000));
+    }
+
+    #[test]
+    fn a_bucket_begins_with_some_of_its_tokens() {
+        let rate = CellRate::new(Rate {
+            requests: 5,
+            period_ms: 1000,
+            burst: 50,
+        });
+        let taken = |bucket: &mut BucketState, now_ms| {
+            let one = |_: &u32| bucket.take(rate, now_ms).is_ok();
+            (0..1000).take_while(one).count()
+        };
+        let mut bucket = BucketState::with_tokens(5, rate, 7);
+        assert_eq!(taken(&mut bucket, 7), 5);
+        assert_eq!(taken(&mut bucket, 1007), 5);
+        assert_eq!(taken(&mut bucket, 1_000_000), 50);
     }
 }

@@ -9,25 +9,23 @@
 //!          └─► Shed
 //! ```
 //!
-//! After whatever may make room ([`Scheduler::ended`], [`Scheduler::gave_up`]) the caller asks [`Scheduler::next`] until there is
+//! After whatever may make room ([`ClassScheduler::ended`], [`ClassScheduler::gave_up`]) the caller asks [`ClassScheduler::next`] until there is
 //! nothing; then nobody waits who could begin.
 //!
 //! Which class is next is said by start-time fair queueing (Goyal, Vin, Cheng: SIGCOMM '96), each call counting as one: a
 //! class that begins a call moves on by the inverse of its weight in a virtual time, and who is least far is next. A class
 //! that had nothing to do, or was at its own bound, begins at the present: nothing is saved up.
 
-mod line;
-
 use alloc::vec::Vec;
 
-use line::{Line, Waiter};
+use crate::queue::WaitQueue;
 
 /// What one call of weight 1 takes of the virtual time. A `u64` of it lasts for 2^44 of them.
 const CALL: u64 = 1 << 20;
 
-/// Bounds of all classes together.
+/// CallBounds of all classes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct CallBounds {
     /// Calls under way at a time; at least 1.
     pub calls_max: usize,
     /// Calls that wait.
@@ -36,7 +34,7 @@ pub struct Bounds {
 
 /// What is said of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct ClassRules {
     /// Its share beside those of others; 1 to 2^20.
     pub weight: u32,
     /// Calls under way at a time.
@@ -49,12 +47,12 @@ pub struct Rules {
 
 /// Says whose turn it is. `W` is how who waits is told.
 #[derive(Debug)]
-pub struct Scheduler<W> {
-    bounds: Bounds,
+pub struct ClassScheduler<W> {
+    bounds: CallBounds,
     classes: Vec<Class<W>>,
     /// 0 <= under_way <= bounds.calls_max
     under_way: usize,
-    /// The length of all lines.
+    /// The length of all queues.
     waiting: usize,
     /// The virtual time at which the last call began.
     present: u64,
@@ -63,22 +61,22 @@ pub struct Scheduler<W> {
 
 #[derive(Debug)]
 struct Class<W> {
-    rules: Rules,
+    rules: ClassRules,
     /// How many may wait for sure, whatever other classes do.
     kept: usize,
     /// 0 <= under_way <= rules.calls_max
     under_way: usize,
     /// The virtual time at which its next call may begin.
     start: u64,
-    line: Line<W>,
+    queue: WaitQueue<W>,
 }
 
 /// What comes of a call at once.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Arrival<W> {
+pub enum CallArrival<W> {
     /// It begins.
     Begins,
-    /// It waits, and [gives up](Scheduler::gave_up) by this ticket. Who was in line last of a lower class may have lost its
+    /// It waits, and [gives up](ClassScheduler::gave_up) by this ticket. Who was last in the queue of a lower class may have lost its
     /// place to it.
     Waits {
         /// The ticket.
@@ -92,31 +90,31 @@ pub enum Arrival<W> {
 
 /// What has become of a call that waited.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next<W> {
+pub enum CallOutcome<W> {
     /// It begins.
     Begins(W),
     /// It has waited longer than its class may; the class.
     TooLate(usize, W),
 }
 
-impl<W> Scheduler<W> {
+impl<W> ClassScheduler<W> {
     /// Nobody, within these bounds. Classes are numbered in their order.
-    pub fn new(bounds: Bounds, rules: &[Rules]) -> Scheduler<W> {
+    pub fn new(bounds: CallBounds, rules: &[ClassRules]) -> ClassScheduler<W> {
         let weights: u64 = rules
             .iter()
             .map(|rules| u64::from(rules.weight.max(1)))
             .sum();
-        let class = |rules: &Rules| {
+        let class = |rules: &ClassRules| {
             let part = bounds.waiting_max as u128 * u128::from(rules.weight.max(1));
             Class {
                 rules: *rules,
                 kept: (part / u128::from(weights.max(1))) as usize,
                 under_way: 0,
                 start: 0,
-                line: Line::default(),
+                queue: WaitQueue::default(),
             }
         };
-        Scheduler {
+        ClassScheduler {
             bounds,
             classes: rules.iter().map(class).collect(),
             under_way: 0,
@@ -127,24 +125,21 @@ impl<W> Scheduler<W> {
     }
 
     /// A call of a class comes.
-    pub fn arrive(&mut self, class: usize, waiter: W, now_ms: u64) -> Arrival<W> {
+    pub fn arrive(&mut self, class: usize, waiter: W, now_ms: u64) -> CallArrival<W> {
         if self.has_room(class) {
             self.begin(class);
-            return Arrival::Begins;
+            return CallArrival::Begins;
         }
         let Some(displaced) = self.make_place(class) else {
-            return Arrival::Shed;
+            return CallArrival::Shed;
         };
         let ticket = self.ticket_next;
         self.ticket_next += 1;
         let at = &mut self.classes[class];
-        at.line.push(Waiter {
-            ticket,
-            deadline_ms: now_ms.saturating_add(at.rules.deadline_ms),
-            waiter,
-        });
+        let deadline_ms = now_ms.saturating_add(at.rules.deadline_ms);
+        at.queue.push(ticket, deadline_ms, waiter);
         self.waiting += 1;
-        Arrival::Waits { ticket, displaced }
+        CallArrival::Waits { ticket, displaced }
     }
 
     /// A call of a class is over.
@@ -155,30 +150,35 @@ impl<W> Scheduler<W> {
 
     /// Nobody waits by this ticket any more. False if it was told already what became of it.
     pub fn gave_up(&mut self, class: usize, ticket: u64) -> bool {
-        let is_gone = self.classes[class].line.remove(ticket);
+        let is_gone = self.classes[class].queue.remove(ticket);
         self.waiting -= usize::from(is_gone);
         is_gone
     }
 
     /// What becomes of those who wait, until it is nothing.
-    pub fn next(&mut self, now_ms: u64) -> Option<Next<W>> {
+    pub fn next(&mut self, now_ms: u64) -> Option<CallOutcome<W>> {
         for (number, class) in self.classes.iter_mut().enumerate() {
-            if let Some(waiter) = class.line.take_late(now_ms) {
+            // All of a class may wait equally long, so the first is late first.
+            let is_late = class
+                .queue
+                .first_ms()
+                .is_some_and(|due_ms| due_ms <= now_ms);
+            if is_late && let Some(waiter) = class.queue.take_first() {
                 self.waiting -= 1;
-                return Some(Next::TooLate(number, waiter));
+                return Some(CallOutcome::TooLate(number, waiter));
             }
         }
         let class = self.turn()?;
-        let waiter = self.classes[class].line.take_first()?;
+        let waiter = self.classes[class].queue.take_first()?;
         self.waiting -= 1;
         self.begin(class);
-        Some(Next::Begins(waiter))
+        Some(CallOutcome::Begins(waiter))
     }
 
     /// Calls under way of a class, and how many wait.
     pub fn numbers(&self, class: usize) -> (usize, usize) {
         let class = &self.classes[class];
-        (class.under_way, class.line.len())
+        (class.under_way, class.queue.len())
     }
 
     /// Whether a call of a class may begin.
@@ -189,7 +189,7 @@ impl<W> Scheduler<W> {
 
     /// The class of those who wait for room that is there.
     fn turn(&self) -> Option<usize> {
-        let waits = |class: &usize| !self.classes[*class].line.is_empty() && self.has_room(*class);
+        let waits = |class: &usize| self.classes[*class].queue.len() > 0 && self.has_room(*class);
         let classes = (0..self.classes.len()).filter(waits);
         classes.min_by_key(|class| self.classes[*class].start.max(self.present))
     }
@@ -202,27 +202,27 @@ impl<W> Scheduler<W> {
         class.start = self.present + CALL / u64::from(class.rules.weight.max(1));
     }
 
-    /// A place in line for a call of a class, and who loses it; `None` if there is none.
+    /// A place in the queue for a call of a class, and who loses it; `None` if there is none.
     fn make_place(&mut self, class: usize) -> Option<Option<(usize, W)>> {
         let at = &self.classes[class];
-        if at.line.len() >= at.rules.waiting_max {
+        if at.queue.len() >= at.rules.waiting_max {
             return None;
         }
         if self.waiting < self.bounds.waiting_max {
             return Some(None);
         }
-        let is_kept = at.line.len() < at.kept;
+        let is_kept = at.queue.len() < at.kept;
         let rank = self.rank(class);
         // Beyond what is kept for them, classes have places that nobody needed until now.
         let gives = |other: &usize| {
-            let line_len = self.classes[*other].line.len();
-            line_len > self.classes[*other].kept && (is_kept || self.rank(*other) < rank)
+            let queue_len = self.classes[*other].queue.len();
+            queue_len > self.classes[*other].kept && (is_kept || self.rank(*other) < rank)
         };
         let classes = (0..self.classes.len()).filter(|other| *other != class);
         let lowest = classes
             .filter(gives)
             .min_by_key(|other| self.rank(*other))?;
-        let waiter = self.classes[lowest].line.take_last()?;
+        let waiter = self.classes[lowest].queue.take_last()?;
         self.waiting -= 1;
         Some(Some((lowest, waiter)))
     }

@@ -1,20 +1,20 @@
-//! So many of something in so long, as with orders in an hour.
+//! A rate that is kept exactly over any period of its length, by the times of all that were taken: for few.
 
 use alloc::collections::VecDeque;
 
-/// A limit over a sliding period.
+/// At most so many in a sliding period.
 #[derive(Clone, Debug)]
-pub struct Rate {
+pub struct SlidingWindow {
     max: usize,
     period_s: u64,
     /// Of the last `max`, the oldest first.
     times_s: VecDeque<u64>,
 }
 
-impl Rate {
+impl SlidingWindow {
     /// At most `max` in `period_s`.
-    pub fn new(max: usize, period_s: u64) -> Rate {
-        Rate {
+    pub fn new(max: usize, period_s: u64) -> SlidingWindow {
+        SlidingWindow {
             max,
             period_s,
             times_s: VecDeque::new(),
@@ -50,12 +50,12 @@ mod tests {
 
     #[test]
     fn a_rate_slides() {
-        let mut rate = Rate::new(2, 3600);
+        let mut rate = SlidingWindow::new(2, 3600);
         assert_eq!(rate.take(NOW_S), Ok(()));
         assert_eq!(rate.take(NOW_S + 100), Ok(()));
         assert_eq!(rate.take(NOW_S + 200), Err(NOW_S + 3600));
         assert_eq!(rate.take(NOW_S + 3600), Ok(()));
         assert_eq!(rate.take(NOW_S + 3601), Err(NOW_S + 3700));
-        assert_eq!(Rate::new(0, 60).take(NOW_S), Err(u64::MAX));
+        assert_eq!(SlidingWindow::new(0, 60).take(NOW_S), Err(u64::MAX));
     }
 }

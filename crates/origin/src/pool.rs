@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lowroad_engine::Local;
-use lowroad_limits::permits::{Concurrency, Permit};
+use lowroad_limits::{ConcurrencyLimit, Permit};
 
 use crate::Address;
 use crate::idle::{Idle, Use};
@@ -75,7 +75,7 @@ pub struct Pool<O: Open> {
     age_ms_max: u64,
     idle_max: Duration,
     workers: Arc<[Local]>,
-    bound: Arc<Concurrency>,
+    bound: Arc<ConcurrencyLimit>,
     state: Mutex<State<O::Connection>>,
 }
 
@@ -166,7 +166,7 @@ impl<O: Open> Pool<O> {
             opener,
             age_ms_max: ms_of(limits.age_max),
             idle_max: limits.idle_max,
-            bound: Concurrency::queued(limits.connections_max, count, limits.waiting_max),
+            bound: ConcurrencyLimit::queued(limits.connections_max, count, limits.waiting_max),
             workers,
             state: Mutex::new(state),
         }
@@ -213,7 +213,7 @@ impl<O: Open> Pool<O> {
     }
 
     /// The bound over all workers.
-    pub(crate) fn bound(&self) -> &Arc<Concurrency> {
+    pub(crate) fn bound(&self) -> &Arc<ConcurrencyLimit> {
         &self.bound
     }
 

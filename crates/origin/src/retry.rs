@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use lowroad_limits::{BucketState, CellRate, Rate};
+
 /// What bounds retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
@@ -129,8 +131,8 @@ pub fn may_retry(
     }
 }
 
-/// A retry costs so much.
-const RETRY: u64 = 100_000;
+/// A retry costs so much of what requests bring, in percent.
+const RETRY: u64 = 100;
 /// Of how many seconds the retries may be saved up.
 const SAVED_S_MAX: u64 = 10;
 /// Of how many requests.
@@ -139,37 +141,34 @@ const SAVED_REQUESTS_MAX: u64 = 1_000;
 /// How many retries there may be still. Requests and time fill it, retries empty it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Budget {
-    /// In parts of a retry.
+    /// In hundredths of a retry.
     by_requests: u64,
-    by_time: u64,
-    filled_ms: Option<u64>,
+    by_time: Option<BucketState>,
 }
 
 impl Budget {
     /// A request came, for the first time.
     pub fn requested(&mut self, retry: &Retry) {
         let percent = u64::from(retry.budget_percent);
-        let max = SAVED_REQUESTS_MAX * percent * (RETRY / 100);
-        self.by_requests = (self.by_requests + percent * (RETRY / 100)).min(max);
+        let max = SAVED_REQUESTS_MAX * percent;
+        self.by_requests = (self.by_requests + percent).min(max);
     }
 
     fn take(&mut self, retry: &Retry, now_ms: u64) -> bool {
-        let passed_ms = match self.filled_ms {
-            Some(filled_ms) => now_ms.saturating_sub(filled_ms).min(SAVED_S_MAX * 1_000),
-            // The first second's are there from the start.
-            None => 1_000,
-        };
-        self.filled_ms = self.filled_ms.max(Some(now_ms));
         let per_s = u64::from(retry.budget_per_s);
-        let filled = self.by_time + passed_ms * per_s * (RETRY / 1_000);
-        self.by_time = filled.min(SAVED_S_MAX * per_s * RETRY);
-        for left in [&mut self.by_requests, &mut self.by_time] {
-            if *left >= RETRY {
-                *left -= RETRY;
-                return true;
-            }
+        let rate = CellRate::new(Rate {
+            requests: per_s,
+            period_ms: 1_000,
+            burst: SAVED_S_MAX * per_s,
+        });
+        // The first second's are there from the start.
+        let first = || BucketState::with_tokens(per_s, rate, now_ms);
+        let by_time = self.by_time.get_or_insert_with(first);
+        if self.by_requests >= RETRY {
+            self.by_requests -= RETRY;
+            return true;
         }
-        false
+        per_s > 0 && by_time.take(rate, now_ms).is_ok()
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_engine::Local;
-use lowroad_limits::permits::{Concurrency, Permit};
+use lowroad_limits::{ConcurrencyLimit, Permit};
 
 use crate::open::{Open, Unavailable};
 use crate::pool::{Patience, Pool};
@@ -24,7 +24,7 @@ pub trait Carrier: Send + Sync {
 /// Those to one server. They count as connections of its pool.
 pub struct Shared<S> {
     /// Held while one is opened: the others wait for it and share it.
-    opening: Arc<Concurrency>,
+    opening: Arc<ConcurrencyLimit>,
     carriers: Mutex<Vec<Arc<S>>>,
 }
 
@@ -32,7 +32,7 @@ impl<S: Carrier> Shared<S> {
     /// None, for so many workers.
     pub fn new(workers: usize) -> Shared<S> {
         Shared {
-            opening: Concurrency::queued(1, workers, usize::MAX),
+            opening: ConcurrencyLimit::queued(1, workers, usize::MAX),
             carriers: Mutex::default(),
         }
     }

@@ -21,7 +21,7 @@ use lowroad_http::encoding::{self, Encoding, EncodingSet};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 use lowroad_http::values::Values;
-use lowroad_limits::permits::{Concurrency, Permit};
+use lowroad_limits::{ConcurrencyLimit, Permit};
 use lowroad_site_rules::content_codings;
 
 use crate::counts::one;
@@ -32,7 +32,7 @@ const AT_ONCE_LEN_MAX: usize = 64 << 10;
 
 /// How many responses are compressed at a time in one configuration, and what happened in all.
 pub struct Compressors {
-    turns: Arc<Concurrency>,
+    turns: Arc<ConcurrencyLimit>,
     counts: Arc<Counts>,
 }
 
@@ -57,7 +57,7 @@ impl Compressors {
     /// So many at a time.
     pub fn new(max: usize, counts: Arc<Counts>) -> Compressors {
         Compressors {
-            turns: Concurrency::new(max),
+            turns: ConcurrencyLimit::new(max),
             counts,
         }
     }

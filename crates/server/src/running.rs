@@ -9,7 +9,7 @@ use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::mailbox::Mailbox;
 use lowroad_engine::worker::{Worker, WorkerMessage};
 use lowroad_files::fetch::Fetcher;
-use lowroad_limits::connections::Admission;
+use lowroad_limits::ConnectionLimit;
 use lowroad_log::{Logger, Sink};
 use lowroad_response_cache::outcome::Waiter;
 use lowroad_routes::applications::{Applications, Changed};
@@ -61,7 +61,7 @@ pub struct Running {
     /// How the cache served the workers' requests.
     pub cache_counters: Vec<Arc<CacheCounters>>,
     /// Open connections.
-    pub admission: Arc<Admission>,
+    pub admission: Arc<ConnectionLimit>,
     /// The limit of descriptors.
     pub fd_limit: u64,
     /// The error log.

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use lowroad_handler::request::Unread;
 use lowroad_handler::{Begun, Failure, Handler, Request, Response};
 use lowroad_http::status::Status;
-use lowroad_limits::permits::Concurrency;
+use lowroad_limits::ConcurrencyLimit;
 use minijinja::{ErrorKind, Value, context};
 
 use self::attempt::{Attempt, Stop};
@@ -63,7 +63,7 @@ pub struct Pages {
     database: Option<Arc<Database>>,
     key: Key,
     sites: Arc<Sites>,
-    heavy: Arc<Concurrency>,
+    heavy: Arc<ConcurrencyLimit>,
     /// Bytes that a page may take.
     memory_len_max: usize,
 }
@@ -95,7 +95,7 @@ impl Pages {
             database,
             key,
             sites,
-            heavy: Concurrency::in_line(HEAVY_MAX),
+            heavy: ConcurrencyLimit::in_line(HEAVY_MAX),
             memory_len_max: configured.memory_len_max,
         })
     }

@@ -4,28 +4,17 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lowroad_engine::Local;
 use lowroad_handler::{Begun, Failure, Handler, Request};
 use lowroad_http::status::Status;
-use lowroad_limits::{Arrival, Next, Scheduler};
+use lowroad_limits::{CallArrival, CallOutcome, ClassScheduler, WaitCell};
 use lowroad_store::clock;
 
 use super::{Chosen, Classes};
-
-/// Where one waits, and is told.
-#[derive(Debug)]
-pub struct Place(Mutex<Told>);
-
-#[derive(Debug)]
-enum Told {
-    Nothing(Option<Waker>),
-    /// Whether it begins; else it is over.
-    Begins(bool),
-}
 
 /// Leave for one call; given back when it is dropped.
 struct Permit(Chosen);
@@ -34,8 +23,8 @@ struct Permit(Chosen);
 struct Turn {
     chosen: Chosen,
     ticket: u64,
-    place: Arc<Place>,
-    /// It was told, and has told it on.
+    cell: Arc<WaitCell>,
+    /// Its outcome was taken.
     is_over: bool,
 }
 
@@ -76,30 +65,30 @@ impl Chosen {
     }
 
     fn arrive(self) -> Stand {
-        let place = Arc::new(Place(Mutex::new(Told::Nothing(None))));
+        let cell = WaitCell::pending();
         let mut scheduler = self.classes.lock();
-        let (ticket, displaced) =
-            match scheduler.arrive(self.number, place.clone(), clock::now_ms()) {
-                Arrival::Begins => {
-                    drop(scheduler);
-                    return Stand::Begins(Permit::of(self));
-                }
-                Arrival::Shed => {
-                    self.class().counts.shed.fetch_add(1, Relaxed);
-                    return Stand::Shed;
-                }
-                Arrival::Waits { ticket, displaced } => (ticket, displaced),
-            };
-        let waker = displaced.and_then(|(class, place)| {
+        let (ticket, displaced) = match scheduler.arrive(self.number, cell.clone(), clock::now_ms())
+        {
+            CallArrival::Begins => {
+                drop(scheduler);
+                return Stand::Begins(Permit::of(self));
+            }
+            CallArrival::Shed => {
+                self.class().counts.shed.fetch_add(1, Relaxed);
+                return Stand::Shed;
+            }
+            CallArrival::Waits { ticket, displaced } => (ticket, displaced),
+        };
+        let waker = displaced.and_then(|(class, cell)| {
             self.classes.all[class].counts.shed.fetch_add(1, Relaxed);
-            place.tell(false)
+            cell.settle(false)
         });
         drop(scheduler);
         waker.into_iter().for_each(Waker::wake);
         Stand::Waits(Turn {
             chosen: self,
             ticket,
-            place,
+            cell,
             is_over: false,
         })
     }
@@ -107,34 +96,20 @@ impl Chosen {
 
 impl Classes {
     /// Tells those who wait what has become of them.
-    fn settle(&self, mut scheduler: MutexGuard<'_, Scheduler<Arc<Place>>>) {
+    fn settle(&self, mut scheduler: MutexGuard<'_, ClassScheduler<Arc<WaitCell>>>) {
         let now_ms = clock::now_ms();
         let mut wakers = Vec::new();
         while let Some(next) = scheduler.next(now_ms) {
             wakers.extend(match next {
-                Next::Begins(place) => place.tell(true),
-                Next::TooLate(class, place) => {
+                CallOutcome::Begins(cell) => cell.settle(true),
+                CallOutcome::TooLate(class, cell) => {
                     self.all[class].counts.late.fetch_add(1, Relaxed);
-                    place.tell(false)
+                    cell.settle(false)
                 }
             });
         }
         drop(scheduler);
         wakers.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl Place {
-    /// With the scheduler locked. Gives who is to be woken.
-    fn tell(&self, begins: bool) -> Option<Waker> {
-        match std::mem::replace(&mut *self.lock(), Told::Begins(begins)) {
-            Told::Nothing(waker) => waker,
-            Told::Begins(_) => None,
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Told> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -158,15 +133,9 @@ impl Future for Turn {
     type Output = Option<Permit>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Permit>> {
-        let begins = match &mut *self.place.lock() {
-            Told::Nothing(waker) => {
-                *waker = Some(context.waker().clone());
-                return Poll::Pending;
-            }
-            Told::Begins(begins) => *begins,
-        };
-        self.is_over = true;
-        Poll::Ready(begins.then(|| Permit::of(self.chosen.clone())))
+        let settled = self.cell.poll(context);
+        self.is_over = settled.is_ready();
+        settled.map(|begins| begins.then(|| Permit::of(self.chosen.clone())))
     }
 }
 
@@ -179,8 +148,8 @@ impl Drop for Turn {
         if scheduler.gave_up(self.chosen.number, self.ticket) {
             return;
         }
-        // It was told already, and has not heard it.
-        if matches!(&*self.place.lock(), Told::Begins(true)) {
+        // Its outcome is settled, and was not taken.
+        if self.cell.is_admitted() {
             scheduler.ended(self.chosen.number);
             self.chosen.classes.settle(scheduler);
         }

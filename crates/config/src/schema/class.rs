@@ -1,5 +1,7 @@
 //! Classes of requests.
 
+use lowroad_limits::Rate;
+
 use crate::{Name, Pattern, Prefix};
 
 /// Requests that share what may be asked of programs and origins with those of other classes. `[[class]]`
@@ -41,17 +43,6 @@ pub struct FieldLine {
     pub name: String,
     /// Its value to the letter; `None`: any.
     pub value: Option<String>,
-}
-
-/// So many requests in a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// At least 1.
-    pub requests: u64,
-    /// A second, a minute or an hour.
-    pub period_ms: u64,
-    /// How many may come at a time, 1 to 1 000 000. Default: as many as in a second of the rate, but at least 1.
-    pub burst: u64,
 }
 
 impl Class {

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::{Pattern, Prefix, Rate};
+use lowroad_limits::Rate;
+
+use crate::{Pattern, Prefix};
 
 /// What holds for some requests of a site. `[[site.rule]]`
 #[derive(Clone, Debug, PartialEq, Eq)]

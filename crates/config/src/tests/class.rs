@@ -1,5 +1,7 @@
 //! Classes: what comes out of good ones, and what is said of each mistake.
 
+use lowroad_limits::Rate;
+
 use super::*;
 
 /// A text with a site behind it, so that nothing else is wrong.

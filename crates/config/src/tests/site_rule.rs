@@ -1,7 +1,9 @@
 //! `[[site.rule]]` and trusted proxies.
 
 use super::*;
-use crate::{ClientField, Rate};
+use lowroad_limits::Rate;
+
+use crate::ClientField;
 
 fn site(lines: &str) -> String {
     format!("[[site]]\nroot = \"/srv\"\n{lines}")

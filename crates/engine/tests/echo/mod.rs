@@ -21,7 +21,7 @@ use lowroad_http::fields::Fields;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
-use lowroad_limits::connections::Admission;
+use lowroad_limits::ConnectionLimit;
 
 pub type Box_ = Mailbox<Message<u64, (), ()>>;
 
@@ -247,7 +247,7 @@ pub struct Case {
     pub local: Local,
     pub mailbox: Box_,
     pub counters: Arc<Counters>,
-    pub admission: Arc<Admission>,
+    pub admission: Arc<ConnectionLimit>,
 }
 
 pub fn settings() -> Settings {
@@ -322,7 +322,7 @@ impl Case {
         };
         let (counters, admission) = (
             Arc::new(Counters::default()),
-            Arc::new(Admission::default()),
+            Arc::new(ConnectionLimit::default()),
         );
         let worker = Worker::new(
             driver,

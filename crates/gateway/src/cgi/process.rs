@@ -13,7 +13,7 @@ use lowroad_children::limits::Limits;
 use lowroad_handler::Failure;
 use lowroad_handler::notice::Notice;
 use lowroad_http::status::Status;
-use lowroad_limits::permits::Permit;
+use lowroad_limits::Permit;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

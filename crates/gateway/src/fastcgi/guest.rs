@@ -9,7 +9,7 @@ use lowroad_engine::stream::Next;
 use lowroad_handler::Failure;
 use lowroad_handler::executor::Executor;
 use lowroad_http::status::Status;
-use lowroad_limits::permits::Permit;
+use lowroad_limits::Permit;
 
 use super::lone::end;
 use super::multiplexed::Ticket;

@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 use lowroad_handler::Failure;
 use lowroad_handler::executor::Executor;
 use lowroad_http::status::Status;
-use lowroad_limits::permits::Permit;
+use lowroad_limits::Permit;
 
 use super::link::Broken;
 use super::record::{self, CONTENT_LEN_MAX, Ended, Event};

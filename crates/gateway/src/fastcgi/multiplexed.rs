@@ -17,7 +17,7 @@ use lowroad_engine::Local;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_engine::tasks::{Hold, Tasks};
 use lowroad_engine::timers::Sleep;
-use lowroad_limits::permits::Permit;
+use lowroad_limits::Permit;
 use lowroad_origin::Carrier;
 
 use super::link::Link;

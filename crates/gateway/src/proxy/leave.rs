@@ -7,12 +7,12 @@ use std::sync::Arc;
 use lowroad_config::Route;
 use lowroad_handler::Failure;
 use lowroad_http::status::Status;
-use lowroad_limits::shares::{ClientPermit, NoLeave, Shares};
+use lowroad_limits::{ClientPermit, ClientShares, ShareRefusal};
 
 /// What may be under way at a route.
 pub struct Bounds {
-    requests: Arc<Shares>,
-    tunnels: Arc<Shares>,
+    requests: Arc<ClientShares>,
+    tunnels: Arc<ClientShares>,
 }
 
 /// Leave for one request.
@@ -39,8 +39,8 @@ impl Bounds {
     pub fn new(route: &Route) -> Bounds {
         let percent = route.client_share_percent;
         Bounds {
-            requests: Shares::new(route.concurrency_max, percent),
-            tunnels: Shares::new(route.tunnels_max, percent),
+            requests: ClientShares::new(route.concurrency_max, percent),
+            tunnels: ClientShares::new(route.tunnels_max, percent),
         }
     }
 
@@ -54,7 +54,7 @@ impl Bounds {
         asks_for_tunnel: bool,
         whom: &str,
     ) -> Result<Leave, Failure> {
-        let enter = |bound: &Arc<Shares>, what: &str, key: &str| {
+        let enter = |bound: &Arc<ClientShares>, what: &str, key: &str| {
             let refused = |why| {
                 Failure::new(
                     Status::SERVICE_UNAVAILABLE,
@@ -86,15 +86,15 @@ impl Bounds {
     }
 }
 
-fn text(why: NoLeave, bound: &Shares, what: &str, key: &str, whom: &str) -> String {
+fn text(why: ShareRefusal, bound: &ClientShares, what: &str, key: &str, whom: &str) -> String {
     let max = bound.max();
     match why {
-        NoLeave::Full => {
+        ShareRefusal::Full => {
             format!(
                 "{max} {what} to {whom} are under way already; the route's {key} allows no more"
             )
         }
-        NoLeave::Share => format!(
+        ShareRefusal::Share => format!(
             "the client has its share of the {max} {what} to {whom} that may be under way; client_share says how much that is"
         ),
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lowroad_engine::helpers::{Helpers, QUEUE_LEN_MAX};
-use lowroad_limits::permits::Concurrency;
+use lowroad_limits::ConcurrencyLimit;
 
 /// Threads that wait for the disk: their own, so that a slow one takes none from files and programs.
 const DISK_THREADS: usize = 4;
@@ -18,8 +18,7 @@ pub struct Account {
     /// Bytes in files now.
     bytes: AtomicU64,
     /// Files now.
-    files: AtomicU64,
-    files_max: u64,
+    pub(super) files: Arc<ConcurrencyLimit>,
     /// Request bodies that went through a file.
     pub(super) requests: AtomicU64,
     /// Responses that waited for a slow client so that their program need not.
@@ -30,8 +29,8 @@ pub struct Account {
     pub(super) held_back: AtomicU64,
     /// Times that the file system failed.
     pub(super) failed: AtomicU64,
-    /// Leave to give the threads a job.
-    pub(super) turns: Arc<Concurrency>,
+    /// Permits to give the threads a job.
+    pub(super) turns: Arc<ConcurrencyLimit>,
     /// They are started with the first file.
     threads: Mutex<Option<Helpers>>,
 }
@@ -41,33 +40,29 @@ impl Account {
     pub fn new(files_max: u64) -> Account {
         Account {
             bytes: AtomicU64::new(0),
-            files: AtomicU64::new(0),
-            files_max,
+            files: ConcurrencyLimit::new(usize::try_from(files_max).unwrap_or(usize::MAX)),
             requests: AtomicU64::new(0),
             responses: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             held_back: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            turns: Concurrency::in_line(DISK_JOBS_MAX),
+            turns: ConcurrencyLimit::in_line(DISK_JOBS_MAX),
             threads: Mutex::default(),
         }
     }
 
     /// Every number with its name.
     pub fn list(&self) -> Vec<(&'static str, u64)> {
-        let numbers = [
-            ("spool_bytes", &self.bytes),
-            ("spool_files", &self.files),
-            ("spool_requests", &self.requests),
-            ("spool_responses", &self.responses),
-            ("spool_refused", &self.refused),
-            ("spool_held_back", &self.held_back),
-            ("spool_failed", &self.failed),
-        ];
-        let values = numbers.into_iter();
-        values
-            .map(|(name, number)| (name, number.load(Relaxed)))
-            .collect()
+        let value = |number: &AtomicU64| number.load(Relaxed);
+        vec![
+            ("spool_bytes", value(&self.bytes)),
+            ("spool_files", self.files.under_way() as u64),
+            ("spool_requests", value(&self.requests)),
+            ("spool_responses", value(&self.responses)),
+            ("spool_refused", value(&self.refused)),
+            ("spool_held_back", value(&self.held_back)),
+            ("spool_failed", value(&self.failed)),
+        ]
     }
 
     /// The threads that wait for the disk.
@@ -80,24 +75,10 @@ impl Account {
         Ok(threads.insert(started).clone())
     }
 
-    /// How many files there may be.
-    pub(super) fn files_max(&self) -> u64 {
-        self.files_max
-    }
-
-    /// Takes a file, if there may be one more.
-    pub(super) fn take_file(&self) -> bool {
-        take(&self.files, 1, self.files_max)
-    }
-
     /// Takes bytes, if there may be so many more.
     pub(super) fn take_bytes(&self, len: u64, len_max: u64) -> bool {
-        take(&self.bytes, len, len_max)
-    }
-
-    /// Gives back a file.
-    pub(super) fn give_back_file(&self) {
-        self.files.fetch_sub(1, Relaxed);
+        let within = |used: u64| used.checked_add(len).filter(|sum| *sum <= len_max);
+        self.bytes.fetch_update(Relaxed, Relaxed, within).is_ok()
     }
 
     /// Gives back bytes.
@@ -111,11 +92,6 @@ pub(super) fn one(count: &AtomicU64) {
     count.fetch_add(1, Relaxed);
 }
 
-fn take(of: &AtomicU64, more: u64, max: u64) -> bool {
-    let within = |used: u64| used.checked_add(more).filter(|sum| *sum <= max);
-    of.fetch_update(Relaxed, Relaxed, within).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,14 +99,15 @@ mod tests {
     #[test]
     fn what_is_used_stays_within_its_limits() {
         let account = Account::new(1);
-        assert!(account.take_file() && !account.take_file());
+        let file = account.files.try_acquire();
+        assert!(file.is_some() && account.files.try_acquire().is_none());
         assert!(account.take_bytes(60, 100) && !account.take_bytes(41, 100));
         assert!(account.take_bytes(40, 100) && !account.take_bytes(1, 90));
         assert!(!account.take_bytes(u64::MAX, u64::MAX));
         account.give_back_bytes(100);
-        account.give_back_file();
+        drop(file);
         let list = account.list();
         assert!(list.contains(&("spool_bytes", 0)) && list.contains(&("spool_files", 0)));
-        assert!(account.take_file());
+        assert!(account.files.try_acquire().is_some());
     }
 }

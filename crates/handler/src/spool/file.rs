@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use lowroad_engine::helpers::Helpers;
+use lowroad_limits::Permit;
 use tokio::sync::oneshot;
 
 use super::account::one;
@@ -21,21 +22,13 @@ const PIECE_LEN: u64 = 64 << 10;
 
 /// A file; only its owner can open it, and it is gone with it.
 pub struct TempFile {
-    place: Counted,
+    spools: Arc<Spools>,
+    _permit: Permit,
     /// `None` only while it is dropped.
     file: Option<Arc<File>>,
     threads: Helpers,
     /// Bytes written, all of which are in the account.
     len: u64,
-}
-
-/// A file's place in the account.
-struct Counted(Arc<Spools>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.account.give_back_file();
-    }
 }
 
 impl TempFile {
@@ -44,10 +37,7 @@ impl TempFile {
     /// # Errors
     /// [`Trouble`]
     pub async fn open(spools: &Arc<Spools>) -> Result<TempFile, Trouble> {
-        if !spools.account.take_file() {
-            return Err(Trouble::Files);
-        }
-        let place = Counted(spools.clone());
+        let permit = spools.account.files.try_acquire().ok_or(Trouble::Files)?;
         let failed = |error| {
             one(&spools.account.failed);
             Trouble::Failed(error)
@@ -56,7 +46,8 @@ impl TempFile {
         let folder = spools.folder.clone();
         let made = on_disk(spools, &threads, move || make(&folder)).await;
         Ok(TempFile {
-            place,
+            spools: spools.clone(),
+            _permit: permit,
             file: Some(Arc::new(made.map_err(failed)?)),
             threads,
             len: 0,
@@ -73,7 +64,7 @@ impl TempFile {
     /// # Errors
     /// [`Trouble`]
     pub async fn append(&mut self, bytes: &mut Vec<u8>) -> Result<(), Trouble> {
-        let spools = &self.place.0;
+        let spools = &self.spools;
         let more = bytes.len() as u64;
         if !spools
             .account
@@ -106,7 +97,7 @@ impl TempFile {
     /// # Errors
     /// The file system fails.
     pub async fn read(&self, at: u64) -> io::Result<Bytes> {
-        let spools = &self.place.0;
+        let spools = &self.spools;
         let len = (self.len - at).min(PIECE_LEN) as usize;
         let file = self.file();
         // Made here: memory that the disk's threads have had they keep for a while.
@@ -128,7 +119,7 @@ impl TempFile {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        let spools = &self.place.0;
+        let spools = &self.spools;
         spools.account.give_back_bytes(self.len);
         spools.told.store(false, Relaxed);
         // To free the blocks of a long one takes the file system a while.

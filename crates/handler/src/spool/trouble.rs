@@ -44,7 +44,7 @@ impl Trouble {
             ),
             Trouble::Files => format!(
                 "{} bodies wait in files, which is a quarter of the file descriptors; raise fd_limit",
-                spools.account.files_max()
+                spools.account.files.max()
             ),
             Trouble::Failed(error) => format!("can't use a file in {folder}: {error}"),
         }

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::task::Waker;
 
-use super::lines::MARKEDLY_MS;
+use super::worker_queues::MARKEDLY_MS;
 use super::*;
 
 fn context() -> Context<'static> {
@@ -12,7 +12,7 @@ fn context() -> Context<'static> {
 
 #[test]
 fn there_are_never_more_than_may_be() {
-    let bound = Concurrency::new(2);
+    let bound = ConcurrencyLimit::new(2);
     let (first, second) = (bound.try_acquire(), bound.try_acquire());
     assert!(first.is_some() && second.is_some());
     // Refusals count for nothing.
@@ -21,12 +21,12 @@ fn there_are_never_more_than_may_be() {
     drop(first);
     let third = bound.try_acquire();
     assert!(third.is_some() && bound.try_acquire().is_none());
-    assert!(Concurrency::new(0).try_acquire().is_none());
+    assert!(ConcurrencyLimit::new(0).try_acquire().is_none());
 }
 
 /// One is under way on worker 0; then one each waits on 1 and 0, which has come so much later.
-fn two_who_wait(later_ms: u64) -> (Arc<Concurrency>, Permit, Acquire, Acquire) {
-    let bound = Concurrency::queued(1, 2, 2);
+fn two_who_wait(later_ms: u64) -> (Arc<ConcurrencyLimit>, Permit, Acquire, Acquire) {
+    let bound = ConcurrencyLimit::queued(1, 2, 2);
     let first = bound.try_acquire().expect("it is free");
     assert!(bound.try_acquire_on(1).is_none());
     let (mut other, mut own) = (bound.acquire(1, 0), bound.acquire(0, later_ms));
@@ -64,7 +64,7 @@ fn who_has_waited_markedly_longer_elsewhere_is_next() {
 
 #[test]
 fn who_goes_away_passes_it_on() {
-    let bound = Concurrency::queued(1, 1, 9);
+    let bound = ConcurrencyLimit::queued(1, 1, 9);
     let first = bound.try_acquire().expect("it is free");
     let mut gone = Box::pin(bound.acquire(0, 0));
     let mut called = Box::pin(bound.acquire(0, 0));
@@ -81,12 +81,12 @@ fn who_goes_away_passes_it_on() {
 
 #[test]
 fn a_line_has_an_end_and_a_bound_may_be_raised() {
-    let bound = Concurrency::queued(0, 1, 1);
+    let bound = ConcurrencyLimit::queued(0, 1, 1);
     let mut first = pin!(bound.acquire(0, 0));
     let mut second = pin!(bound.acquire(0, 0));
     assert!(first.as_mut().poll(&mut context()).is_pending());
     let refused = second.as_mut().poll(&mut context());
-    assert!(matches!(refused, Poll::Ready(Err(TooManyWait))));
+    assert!(matches!(refused, Poll::Ready(Err(TooManyWaiters))));
     bound.raise(2);
     let permit = first.as_mut().poll(&mut context());
     assert!(matches!(permit, Poll::Ready(Ok(_))));
@@ -113,7 +113,7 @@ fn nobody_passes_those_who_wait() {
 #[test]
 fn nobody_is_forgotten_between_threads() {
     const ROUNDS: usize = 20_000;
-    let bound = Concurrency::queued(2, 4, usize::MAX);
+    let bound = ConcurrencyLimit::queued(2, 4, usize::MAX);
     let inside = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for worker in 0..4 {

@@ -6,27 +6,27 @@ use std::vec::Vec;
 
 use super::*;
 
-const RULES: Rules = Rules {
+const RULES: ClassRules = ClassRules {
     weight: 1,
     calls_max: usize::MAX,
     waiting_max: usize::MAX,
     deadline_ms: 1000,
 };
 
-fn weighing(weight: u32) -> Rules {
-    Rules { weight, ..RULES }
+fn weighing(weight: u32) -> ClassRules {
+    ClassRules { weight, ..RULES }
 }
 
-fn scheduler(calls_max: usize, waiting_max: usize, rules: &[Rules]) -> Scheduler<u32> {
-    let bounds = Bounds {
+fn scheduler(calls_max: usize, waiting_max: usize, rules: &[ClassRules]) -> ClassScheduler<u32> {
+    let bounds = CallBounds {
         calls_max,
         waiting_max,
     };
-    Scheduler::new(bounds, rules)
+    ClassScheduler::new(bounds, rules)
 }
 
-fn waits(ticket: u64) -> Arrival<u32> {
-    Arrival::Waits {
+fn waits(ticket: u64) -> CallArrival<u32> {
+    CallArrival::Waits {
         ticket,
         displaced: None,
     }
@@ -35,33 +35,33 @@ fn waits(ticket: u64) -> Arrival<u32> {
 #[test]
 fn calls_begin_while_there_is_room_and_then_in_their_order() {
     let mut all = scheduler(2, 9, &[RULES]);
-    assert_eq!(all.arrive(0, 0, 0), Arrival::Begins);
-    assert_eq!(all.arrive(0, 1, 0), Arrival::Begins);
+    assert_eq!(all.arrive(0, 0, 0), CallArrival::Begins);
+    assert_eq!(all.arrive(0, 1, 0), CallArrival::Begins);
     assert_eq!(all.arrive(0, 2, 0), waits(0));
     assert_eq!(all.arrive(0, 3, 0), waits(1));
     assert_eq!((all.next(0), all.numbers(0)), (None, (2, 2)));
     all.ended(0);
-    assert_eq!(all.next(0), Some(Next::Begins(2)));
+    assert_eq!(all.next(0), Some(CallOutcome::Begins(2)));
     assert_eq!(all.next(0), None);
     all.ended(0);
     all.ended(0);
-    assert_eq!(all.next(0), Some(Next::Begins(3)));
+    assert_eq!(all.next(0), Some(CallOutcome::Begins(3)));
     assert_eq!((all.next(0), all.numbers(0)), (None, (1, 0)));
 }
 
 /// A call after another, while somebody of each class always waits; how many of them are each's.
-fn shares(all: &mut Scheduler<u32>, under_way: &mut usize, calls: usize) -> [usize; 3] {
+fn shares(all: &mut ClassScheduler<u32>, under_way: &mut usize, calls: usize) -> [usize; 3] {
     let mut counts = [0; 3];
     for _ in 0..calls {
         all.ended(*under_way);
-        let Some(Next::Begins(class)) = all.next(0) else {
+        let Some(CallOutcome::Begins(class)) = all.next(0) else {
             panic!("somebody waits, and there is room");
         };
         *under_way = class as usize;
         counts[*under_way] += 1;
         assert!(matches!(
             all.arrive(*under_way, class, 0),
-            Arrival::Waits { .. }
+            CallArrival::Waits { .. }
         ));
     }
     counts
@@ -70,7 +70,7 @@ fn shares(all: &mut Scheduler<u32>, under_way: &mut usize, calls: usize) -> [usi
 #[test]
 fn shares_are_as_the_weights() {
     let mut all = scheduler(1, 1000, &[weighing(6), weighing(3), weighing(1)]);
-    assert_eq!(all.arrive(0, 9, 0), Arrival::Begins);
+    assert_eq!(all.arrive(0, 9, 0), CallArrival::Begins);
     for class in 0..3 {
         all.arrive(class, class as u32, 0);
     }
@@ -94,38 +94,41 @@ fn who_was_away_has_saved_nothing_up() {
 
 #[test]
 fn a_class_at_its_own_bound_lets_others_pass() {
-    let one = Rules {
+    let one = ClassRules {
         calls_max: 1,
         ..weighing(100)
     };
     let mut all = scheduler(3, 9, &[one, RULES]);
-    assert_eq!(all.arrive(0, 0, 0), Arrival::Begins);
+    assert_eq!(all.arrive(0, 0, 0), CallArrival::Begins);
     assert_eq!(all.arrive(0, 1, 0), waits(0));
-    assert_eq!(all.arrive(1, 2, 0), Arrival::Begins);
-    assert_eq!(all.arrive(1, 3, 0), Arrival::Begins);
+    assert_eq!(all.arrive(1, 2, 0), CallArrival::Begins);
+    assert_eq!(all.arrive(1, 3, 0), CallArrival::Begins);
     assert_eq!(all.arrive(1, 4, 0), waits(1));
     all.ended(1);
-    assert_eq!(all.next(0), Some(Next::Begins(4)));
+    assert_eq!(all.next(0), Some(CallOutcome::Begins(4)));
     assert_eq!(all.next(0), None);
     all.ended(0);
-    assert_eq!(all.next(0), Some(Next::Begins(1)));
+    assert_eq!(all.next(0), Some(CallOutcome::Begins(1)));
     assert_eq!((all.numbers(0), all.numbers(1)), ((1, 0), (2, 0)));
 }
 
 #[test]
 fn the_lowest_class_is_shed_first_and_the_youngest_of_it() {
     let mut all = scheduler(1, 4, &[weighing(3), weighing(1)]);
-    assert_eq!(all.arrive(1, 10, 0), Arrival::Begins);
+    assert_eq!(all.arrive(1, 10, 0), CallArrival::Begins);
     for (ticket, waiter) in (11..15).enumerate() {
         assert_eq!(all.arrive(1, waiter, 0), waits(ticket as u64));
     }
-    assert_eq!(all.arrive(1, 15, 0), Arrival::Shed);
+    assert_eq!(all.arrive(1, 15, 0), CallArrival::Shed);
     for (ticket, displaced) in [(4, 14), (5, 13), (6, 12)] {
         let displaced = Some((1, displaced));
-        assert_eq!(all.arrive(0, 1, 0), Arrival::Waits { ticket, displaced });
+        assert_eq!(
+            all.arrive(0, 1, 0),
+            CallArrival::Waits { ticket, displaced }
+        );
     }
     // One place of four is kept for the lower class.
-    assert_eq!(all.arrive(0, 2, 0), Arrival::Shed);
+    assert_eq!(all.arrive(0, 2, 0), CallArrival::Shed);
     assert_eq!((all.numbers(0), all.numbers(1)), ((0, 3), (1, 1)));
 }
 
@@ -137,27 +140,30 @@ fn a_lower_class_gets_its_places_back() {
     }
     let displaced = Some((0, 4));
     let ticket = 4;
-    assert_eq!(all.arrive(1, 9, 0), Arrival::Waits { ticket, displaced });
-    assert_eq!(all.arrive(1, 9, 0), Arrival::Shed);
+    assert_eq!(
+        all.arrive(1, 9, 0),
+        CallArrival::Waits { ticket, displaced }
+    );
+    assert_eq!(all.arrive(1, 9, 0), CallArrival::Shed);
 }
 
 #[test]
 fn a_line_has_an_end_of_its_own() {
-    let short = Rules {
+    let short = ClassRules {
         waiting_max: 1,
         ..RULES
     };
     let mut all = scheduler(1, 9, &[short]);
-    assert_eq!(all.arrive(0, 0, 0), Arrival::Begins);
+    assert_eq!(all.arrive(0, 0, 0), CallArrival::Begins);
     assert_eq!(all.arrive(0, 1, 0), waits(0));
-    assert_eq!(all.arrive(0, 2, 0), Arrival::Shed);
-    let none = Rules {
+    assert_eq!(all.arrive(0, 2, 0), CallArrival::Shed);
+    let none = ClassRules {
         waiting_max: 0,
         ..RULES
     };
     let mut all = scheduler(1, 9, &[none]);
-    assert_eq!(all.arrive(0, 0, 0), Arrival::Begins);
-    assert_eq!(all.arrive(0, 1, 0), Arrival::Shed);
+    assert_eq!(all.arrive(0, 0, 0), CallArrival::Begins);
+    assert_eq!(all.arrive(0, 1, 0), CallArrival::Shed);
 }
 
 #[test]
@@ -167,10 +173,10 @@ fn nobody_waits_longer_than_the_class_may() {
     all.arrive(0, 1, 10);
     all.arrive(0, 2, 20);
     assert_eq!(all.next(1009), None);
-    assert_eq!(all.next(1010), Some(Next::TooLate(0, 1)));
+    assert_eq!(all.next(1010), Some(CallOutcome::TooLate(0, 1)));
     assert_eq!(all.next(1010), None);
     all.ended(0);
-    assert_eq!(all.next(1019), Some(Next::Begins(2)));
+    assert_eq!(all.next(1019), Some(CallOutcome::Begins(2)));
 }
 
 #[test]
@@ -182,7 +188,7 @@ fn who_gives_up_was_never_there() {
     assert!(all.gave_up(0, 0) && !all.gave_up(0, 0));
     assert_eq!(all.arrive(0, 3, 0), waits(2));
     all.ended(0);
-    assert_eq!(all.next(0), Some(Next::Begins(2)));
+    assert_eq!(all.next(0), Some(CallOutcome::Begins(2)));
     assert!(!all.gave_up(0, 1));
 }
 
@@ -213,19 +219,25 @@ impl History {
     }
 
     /// One step by chance.
-    fn step(&mut self, all: &mut Scheduler<u32>, random: &mut Random, waiter: u32, now_ms: u64) {
+    fn step(
+        &mut self,
+        all: &mut ClassScheduler<u32>,
+        random: &mut Random,
+        waiter: u32,
+        now_ms: u64,
+    ) {
         match random.below(10) {
             0..5 => {
                 let class = random.below(all.classes.len());
                 match all.arrive(class, waiter, now_ms) {
-                    Arrival::Begins => self.begun.push(class),
-                    Arrival::Shed => self.counts[0] += 1,
-                    Arrival::Waits { ticket, displaced } => {
+                    CallArrival::Begins => self.begun.push(class),
+                    CallArrival::Shed => self.counts[0] += 1,
+                    CallArrival::Waits { ticket, displaced } => {
                         self.waiting.push((ticket, class, waiter));
                         if let Some((of, other)) = displaced {
                             self.counts[1] += 1;
                             assert_eq!(self.leaves(other), of);
-                            assert!(all.classes[of].line.len() >= all.classes[of].kept);
+                            assert!(all.classes[of].queue.len() >= all.classes[of].kept);
                         }
                     }
                 }
@@ -244,12 +256,12 @@ impl History {
         }
         while let Some(next) = all.next(now_ms) {
             match next {
-                Next::Begins(waiter) => {
+                CallOutcome::Begins(waiter) => {
                     let class = self.leaves(waiter);
                     self.begun.push(class);
                     self.counts[3] += 1;
                 }
-                Next::TooLate(class, waiter) => {
+                CallOutcome::TooLate(class, waiter) => {
                     assert_eq!(self.leaves(waiter), class);
                     self.counts[4] += 1;
                 }
@@ -257,7 +269,7 @@ impl History {
         }
     }
 
-    fn check(&self, all: &Scheduler<u32>) {
+    fn check(&self, all: &ClassScheduler<u32>) {
         assert!(all.under_way <= all.bounds.calls_max);
         assert!(all.waiting <= all.bounds.waiting_max);
         assert_eq!(
@@ -286,13 +298,13 @@ fn bounds_are_kept_and_nobody_waits_for_nothing() {
     let mut sums = [0; 5];
     for seed in 1..=300 {
         let mut random = Random(seed * 0x9e37_79b9);
-        let mut rules = || Rules {
+        let mut rules = || ClassRules {
             weight: 1 + random.below(9) as u32,
             calls_max: 1 + random.below(4),
             waiting_max: random.below(8),
             deadline_ms: random.below(100) as u64,
         };
-        let rules: Vec<Rules> = (0..4).map(|_| rules()).collect();
+        let rules: Vec<ClassRules> = (0..4).map(|_| rules()).collect();
         let (calls_max, waiting_max) = (1 + random.below(8), random.below(12));
         let mut all = scheduler(calls_max, waiting_max, &rules);
         let mut history = History::default();
@@ -313,12 +325,12 @@ fn shares_are_held_at_any_moment() {
     for seed in 1..=100 {
         let mut random = Random(seed * 0x9e37_79b9);
         let weights: Vec<u32> = (0..4).map(|_| 1 + random.below(50) as u32).collect();
-        let rules: Vec<Rules> = weights.iter().map(|weight| weighing(*weight)).collect();
+        let rules: Vec<ClassRules> = weights.iter().map(|weight| weighing(*weight)).collect();
         let calls_max = 1 + random.below(6);
         let mut all = scheduler(calls_max, 1000, &rules);
         let mut under_way = Vec::new();
         for _ in 0..calls_max {
-            assert_eq!(all.arrive(0, 0, 0), Arrival::Begins);
+            assert_eq!(all.arrive(0, 0, 0), CallArrival::Begins);
             under_way.push(0);
         }
         for class in 0..4 {
@@ -328,7 +340,7 @@ fn shares_are_held_at_any_moment() {
         for _ in 0..2000 {
             let place = random.below(under_way.len());
             all.ended(under_way.swap_remove(place));
-            let Some(Next::Begins(class)) = all.next(0) else {
+            let Some(CallOutcome::Begins(class)) = all.next(0) else {
                 panic!("somebody waits, and there is room");
             };
             let class = class as usize;

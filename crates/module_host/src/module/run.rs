@@ -10,7 +10,7 @@ use std::time::Duration;
 use lowroad_handler::spool::Spools;
 use lowroad_handler::{Answering, Begun, Failure, Handler, Request, Response};
 use lowroad_http::status::Status;
-use lowroad_limits::permits::{Concurrency, Permit};
+use lowroad_limits::{ConcurrencyLimit, Permit};
 use lowroad_module::{Event, Next};
 
 use super::call::{Call, Happened};
@@ -50,7 +50,7 @@ pub struct Running<C> {
     identity: Arc<Identity>,
     limits: Limits,
     spools: Option<Arc<Spools>>,
-    concurrency: Arc<Concurrency>,
+    concurrency: Arc<ConcurrencyLimit>,
 }
 
 impl<C: Code> Running<C> {
@@ -61,7 +61,7 @@ impl<C: Code> Running<C> {
             identity,
             limits,
             spools: None,
-            concurrency: Concurrency::new(limits.concurrency_max),
+            concurrency: ConcurrencyLimit::new(limits.concurrency_max),
         }
     }
 

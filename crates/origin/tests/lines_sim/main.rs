@@ -16,7 +16,7 @@ use case::{Case, Outcome, Plan, Setting};
 use line::Line;
 use lowroad_engine::Local;
 use lowroad_engine_sim::{Elsewhere, Faults, Shared as World, for_each_seed};
-use lowroad_limits::permits::Permit;
+use lowroad_limits::Permit;
 use lowroad_origin::{Carrier, Limits, Patience, Shared};
 use peer::Manners;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lowroad_engine::stream::{Next, Receiver, Sender};
 use lowroad_files::compress::flowing::Encoder;
-use lowroad_limits::permits::Permit;
+use lowroad_limits::Permit;
 
 /// How much waits on the way to the reader.
 pub const WAITING_LEN_MAX: usize = 64 << 10;

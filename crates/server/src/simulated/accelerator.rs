@@ -15,7 +15,7 @@ use lowroad_engine::{Driver, ListenerId, Local};
 use lowroad_engine_sim::{Faults, Shared, SimDriver};
 use lowroad_files::fetch::Fetcher;
 use lowroad_files::load::Loader;
-use lowroad_limits::connections::Admission;
+use lowroad_limits::ConnectionLimit;
 use lowroad_log::{Level, Logger, Target, Writer};
 use lowroad_response_cache::calls::Calls;
 use lowroad_response_cache::outcome::Waiter;
@@ -227,7 +227,10 @@ impl Parts {
         let web = Web::new(self.sites.clone(), calls, self.logger.clone(), None);
         mailbox.post(Message::Listen(ListenerId(0), ()));
         let settings = Arc::new(limits::settings(config, &Listeners::default(), 1 << 16));
-        let (admission, counters) = (Arc::<Admission>::default(), Arc::<Counters>::default());
+        let (admission, counters) = (
+            Arc::<ConnectionLimit>::default(),
+            Arc::<Counters>::default(),
+        );
         let cache_counters = web.cache_counters();
         let worker = Worker::new(driver, web, mailbox, settings, admission, counters);
         (worker, cache_counters)

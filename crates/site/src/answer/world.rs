@@ -5,13 +5,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use lowroad_access_control::Rule;
 use lowroad_access_control::passwords::{Checked, Credentials, Passwords};
 use lowroad_access_control::traffic_classes::{Chosen, Class};
-use lowroad_access_control::{Limit, Rule};
 use lowroad_config::{Alias, Rewrite};
 use lowroad_engine::{Exchange, ExchangeId};
 use lowroad_files::load::{Loaded, Want};
 use lowroad_http::request::Request;
+use lowroad_limits::{ClientRates, retry_after_s};
 use lowroad_response_cache::calls::{Call, Called, Calls};
 use lowroad_response_cache::outcome::Outcome;
 use lowroad_response_cache::purge::Meant;
@@ -69,7 +70,7 @@ pub trait World {
     fn take(&self, class: &Class, now_ms: u64) -> Result<(), u64>;
 
     /// Takes a request of a client within the limit of a rule; else, after how many seconds one may come.
-    fn take_within(&self, _: &Limit, _: IpAddr, _now_ms: u64) -> Result<(), u64> {
+    fn take_within(&self, _: &ClientRates, _: IpAddr, _now_ms: u64) -> Result<(), u64> {
         Ok(())
     }
 
@@ -246,8 +247,8 @@ impl World for Calls {
             .inspect_err(|_| one(&class.counts.limited))
     }
 
-    fn take_within(&self, limit: &Limit, client: IpAddr, now_ms: u64) -> Result<(), u64> {
-        limit.take(client, now_ms)
+    fn take_within(&self, limit: &ClientRates, client: IpAddr, now_ms: u64) -> Result<(), u64> {
+        limit.take(client, now_ms).map_err(retry_after_s)
     }
 
     fn check(

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lowroad_limits::permits::{Concurrency, Permit};
+use lowroad_limits::{ConcurrencyLimit, Permit};
 
 use super::Trouble;
 use super::address::{DatabaseAddress, Link};
@@ -10,7 +10,7 @@ use super::address::{DatabaseAddress, Link};
 /// The connections to one database.
 pub struct Pool {
     address: DatabaseAddress,
-    concurrency: Arc<Concurrency>,
+    concurrency: Arc<ConcurrencyLimit>,
     /// Connections that nobody uses; the last used is the first to be used again.
     idle: Mutex<Vec<Link>>,
 }
@@ -29,7 +29,7 @@ impl Pool {
     pub fn new(address: DatabaseAddress, connections_max: usize) -> Pool {
         Pool {
             address,
-            concurrency: Concurrency::in_line(connections_max),
+            concurrency: ConcurrencyLimit::in_line(connections_max),
             idle: Mutex::default(),
         }
     }

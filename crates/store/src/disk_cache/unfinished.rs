@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{
-    AtomicU64, AtomicUsize,
+    AtomicU64,
     Ordering::{Relaxed, Release},
 };
 use std::sync::{Arc, Mutex};
@@ -18,6 +18,7 @@ use lowroad_disk::Body;
 use lowroad_engine::growing::{Growing, Reader, Seat, Tail};
 use lowroad_engine::helpers::Helpers;
 use lowroad_engine::stream::{Sender, stream};
+use lowroad_limits::{ConcurrencyLimit, Permit};
 
 use super::lock;
 use super::pump::{Pump, Stepped, WORKS_MAX, Work};
@@ -32,7 +33,7 @@ const WAITING_LEN_MAX: usize = 1;
 /// Who reads what is unfinished.
 pub struct LateReaders {
     helpers: Helpers,
-    under_way: AtomicUsize,
+    limit: Arc<ConcurrencyLimit>,
     /// How many there have been.
     pub begun: AtomicU64,
     /// How many were too many.
@@ -72,7 +73,7 @@ impl LateReaders {
     pub fn start() -> io::Result<Arc<LateReaders>> {
         Ok(Arc::new(LateReaders {
             helpers: Helpers::start_as("disk-reader", 2)?,
-            under_way: AtomicUsize::new(0),
+            limit: ConcurrencyLimit::new(WORKS_MAX),
             begun: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }))
@@ -120,16 +121,15 @@ impl Unfinished {
             state.is_read = true;
         }
         let LateReaders {
-            under_way,
+            limit,
             begun,
             refused,
             helpers,
         } = &*self.readers;
-        if under_way.fetch_add(1, Relaxed) >= WORKS_MAX {
-            under_way.fetch_sub(1, Relaxed);
+        let Some(permit) = limit.try_acquire() else {
             refused.fetch_add(1, Relaxed);
             return None;
-        }
+        };
         begun.fetch_add(1, Relaxed);
         let (to, own) = stream(WAITING_LEN_MAX);
         let seat = Seat::default();
@@ -139,6 +139,7 @@ impl Unfinished {
             to,
             tail: growing.tail(),
             seat: seat.clone(),
+            _permit: permit,
         };
         Pump::start(late, helpers.clone());
         Some(growing.late_reader(own, seat))
@@ -157,6 +158,7 @@ struct Late {
     to: Sender,
     tail: Tail,
     seat: Seat,
+    _permit: Permit,
 }
 
 impl Work for Late {
@@ -200,11 +202,5 @@ impl Late {
         let is_found = found.is_some();
         *lock(&self.seat) = found;
         is_found
-    }
-}
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        self.of.readers.under_way.fetch_sub(1, Relaxed);
     }
 }

@@ -14,7 +14,7 @@ fn classes(calls_max: usize) -> Arc<Classes> {
         ..config::Class::new(name.into())
     };
     let rules = [class("gold", 3), class("bronze", 1)];
-    let bounds = lowroad_limits::Bounds {
+    let bounds = lowroad_limits::CallBounds {
         calls_max,
         waiting_max: 100,
     };

@@ -1,0 +1,62 @@
+//! Queues for permits, one for each worker. They know nothing of how many permits there are.
+//!
+//! A permit goes to a waiter on the worker where it was given back, with the resource that became free there. A waiter
+//! on another worker gets it only if it has waited markedly longer: strict order would move connections between
+//! workers, and wake one for each request.
+
+use std::sync::Arc;
+
+use crate::WaitCell;
+use crate::queue::WaitQueue;
+
+/// How much longer another worker's waiter must have waited, in ms of the workers' clocks, which may tick every 4 ms
+/// only.
+pub const MARKEDLY_MS: u64 = 1;
+
+/// The queues.
+#[derive(Debug)]
+pub struct WorkerQueues {
+    /// By worker.
+    queues: Vec<WaitQueue<Arc<WaitCell>>>,
+    ticket_next: u64,
+}
+
+impl WorkerQueues {
+    /// Empty ones of so many workers.
+    pub fn new(workers: usize) -> WorkerQueues {
+        WorkerQueues {
+            queues: (0..workers).map(|_| WaitQueue::default()).collect(),
+            ticket_next: 0,
+        }
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.queues.iter().map(WaitQueue::len).sum()
+    }
+
+    /// Adds a waiter and gives its ticket.
+    pub fn push(&mut self, worker: usize, since_ms: u64, cell: Arc<WaitCell>) -> u64 {
+        let ticket = self.ticket_next;
+        self.ticket_next += 1;
+        self.queues[worker].push(ticket, since_ms, cell);
+        ticket
+    }
+
+    /// Takes the waiter that is next if a permit was given back on this worker.
+    pub fn take_next(&mut self, worker: usize) -> Option<Arc<WaitCell>> {
+        let firsts = self.queues.iter().map(WaitQueue::first_ms).enumerate();
+        let oldest = firsts.filter_map(|(worker, since_ms)| Some((since_ms?, worker)));
+        let (since_ms, oldest) = oldest.min()?;
+        let chosen = match self.queues[worker].first_ms() {
+            Some(own_ms) if own_ms <= since_ms + MARKEDLY_MS => worker,
+            _ => oldest,
+        };
+        self.queues[chosen].take_first()
+    }
+
+    /// Removes a waiter. False if it was taken before.
+    pub fn remove(&mut self, worker: usize, ticket: u64) -> bool {
+        self.queues[worker].remove(ticket)
+    }
+}

@@ -1,0 +1,55 @@
+//! How a future learns what became of its place in a queue: a cell that it polls, and that is settled once.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// A waiter's outcome.
+#[derive(Debug)]
+pub struct WaitCell(Mutex<WaitOutcome>);
+
+#[derive(Debug)]
+enum WaitOutcome {
+    Pending(Option<Waker>),
+    /// Whether it was admitted.
+    Settled(bool),
+}
+
+impl WaitCell {
+    /// The cell of a waiter.
+    pub fn pending() -> Arc<WaitCell> {
+        Arc::new(WaitCell(Mutex::new(WaitOutcome::Pending(None))))
+    }
+
+    /// Admits the waiter or turns it away, with its queue locked. Gives the waker to wake once it is not.
+    #[must_use]
+    pub fn settle(&self, is_admitted: bool) -> Option<Waker> {
+        match std::mem::replace(&mut *self.lock(), WaitOutcome::Settled(is_admitted)) {
+            WaitOutcome::Pending(waker) => waker,
+            WaitOutcome::Settled(_) => None,
+        }
+    }
+
+    /// Whether the waiter is admitted, once that is settled.
+    pub fn poll(&self, context: &Context<'_>) -> Poll<bool> {
+        match &mut *self.lock() {
+            WaitOutcome::Settled(is_admitted) => Poll::Ready(*is_admitted),
+            WaitOutcome::Pending(Some(waker)) => {
+                waker.clone_from(context.waker());
+                Poll::Pending
+            }
+            WaitOutcome::Pending(none) => {
+                *none = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Whether it is settled that the waiter is admitted.
+    pub fn is_admitted(&self) -> bool {
+        matches!(&*self.lock(), WaitOutcome::Settled(true))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WaitOutcome> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
