@@ -4,7 +4,8 @@
 
 use alloc::vec::Vec;
 
-use super::budget::Budget;
+use lowroad_limits::BucketState;
+
 use super::error::{Code, Fault};
 use super::forgotten::Forgotten;
 use super::frame::{self, FrameHead, HEAD_LEN, flag, kind};
@@ -53,8 +54,10 @@ pub(super) struct Connection {
     pub(super) unacknowledged: u8,
     /// The peer has made its table for what we send smaller, and is to be told that we know.
     pub(super) owes_table_len: bool,
-    pub(super) resets: Budget,
-    pub(super) glitches: Budget,
+    pub(super) resets: BucketState,
+    pub(super) glitches: BucketState,
+    /// Glitches that sent data makes good, until the next.
+    pub(super) glitch_credit: u32,
     pub(super) forgotten: Forgotten,
     /// Priorities of streams that have not begun.
     pub(super) early: Vec<(u32, Priority)>,
@@ -164,8 +167,9 @@ impl Connection {
             peer_last_id: None,
             unacknowledged: 0,
             owes_table_len: false,
-            resets: Budget::default(),
-            glitches: Budget::default(),
+            resets: BucketState::default(),
+            glitches: BucketState::default(),
+            glitch_credit: 0,
             forgotten: Forgotten::default(),
             early: Vec::new(),
             has_lingering: false,

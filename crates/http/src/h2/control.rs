@@ -21,10 +21,10 @@ impl Connection {
     /// Something came that is of little use.
     pub(super) fn glitch(&mut self, count: u32, turn: &mut Turn<'_>) -> Result<(), Fault> {
         turn.counters.glitches += 1;
-        match self
-            .glitches
-            .spend(count, turn.settings.glitches, turn.now_ms)
-        {
+        let rate = turn.settings.glitches;
+        let credit = core::mem::take(&mut self.glitch_credit);
+        self.glitches.give_back(u64::from(credit), rate);
+        match self.glitches.charge(u64::from(count), rate, turn.now_ms) {
             true => Ok(()),
             false => Err(Fault::calm("too many frames of little use")),
         }
@@ -32,7 +32,7 @@ impl Connection {
 
     /// A stream ended before its time, by the peer or for its fault.
     pub(super) fn count_reset(&mut self, turn: &mut Turn<'_>) -> Result<(), Fault> {
-        match self.resets.spend(1, turn.settings.resets, turn.now_ms) {
+        match self.resets.charge(1, turn.settings.resets, turn.now_ms) {
             true => Ok(()),
             false => Err(Fault::calm("too many streams were reset")),
         }

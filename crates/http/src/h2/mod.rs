@@ -45,11 +45,11 @@
 //!
 //! Read RFC 9113, RFC 7541 (HPACK), RFC 9218 (priorities), RFC 8441 (extended CONNECT).
 
-mod budget;
 mod client;
 mod common;
 mod connection;
 mod control;
+mod counters;
 mod error;
 mod forgotten;
 mod head;
@@ -71,16 +71,16 @@ mod tests;
 
 use alloc::vec::Vec;
 
-pub use self::budget::Counters;
 pub use self::client::{Ask, Client, ClientEvent, ResponseHead};
 pub use self::connection::PREFACE;
+pub use self::counters::Counters;
 pub use self::error::{Code, Fault};
 pub use self::head::Head;
 pub use self::priority::Priority;
 pub use self::respond::{Begun, Block, LazyBlock, put_encoded, put_fields, put_lines};
 pub use self::sending::Piece;
 pub use self::server::{Event, Server};
-pub use self::settings::{Rate, Settings, id};
+pub use self::settings::{Settings, id};
 pub use crate::protocol::StreamId;
 
 /// What a connection is given each time it is asked something.

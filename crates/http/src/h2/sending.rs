@@ -134,7 +134,7 @@ impl Connection {
         stream.send_window -= len as i32;
         self.send_window -= len as i32;
         if len >= WORTHWHILE_LEN {
-            self.glitches.earn(UPDATES_OF_DATA);
+            self.glitch_credit = self.glitch_credit.saturating_add(UPDATES_OF_DATA);
         }
         Some(self.sent(slot, len, is_last))
     }

@@ -1,6 +1,8 @@
 //! Settings: ours, with every limit of a connection, and the peer's as they come. Read RFC 9113 §6.5, RFC 8441 §3 and RFC
 //! 9218 §2.1.
 
+use lowroad_limits::{CellRate, Rate};
+
 use super::error::{Code, Fault};
 use super::frame::PAYLOAD_LEN_MAX;
 use crate::limits::Limits;
@@ -23,15 +25,6 @@ pub(super) const WINDOW_LEN: u32 = 65_535;
 pub(super) const TABLE_LEN: usize = 4096;
 pub(super) const WINDOW_LEN_MAX: u32 = 0x7fff_ffff;
 
-/// What a bucket of [`super::budget::Budget`] holds, and how fast it is filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// As many at once.
-    pub burst: u32,
-    /// So many more each second.
-    pub per_s: u32,
-}
-
 /// How a connection is to be. One for all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -49,10 +42,10 @@ pub struct Settings {
     /// Extended CONNECT (RFC 8441). Default false: who switches it on has to answer it.
     pub takes_connect_protocol: bool,
     /// Streams that end before their time, by the client's RST_STREAM or by ours for its faults. Default 1,000 and 33.
-    pub resets: Rate,
+    pub resets: CellRate,
     /// Frames that are of little use: PING, SETTINGS, PRIORITY, empty DATA, small WINDOW_UPDATE, unknown ones. Default
     /// 10,000 and 330.
-    pub glitches: Rate,
+    pub glitches: CellRate,
 }
 
 impl Default for Settings {
@@ -64,14 +57,16 @@ impl Default for Settings {
             streams_max: 128,
             window_len_max: 1 << 20,
             takes_connect_protocol: false,
-            resets: Rate {
+            resets: CellRate::new(Rate {
+                requests: 33,
+                period_ms: 1000,
                 burst: 1000,
-                per_s: 33,
-            },
-            glitches: Rate {
+            }),
+            glitches: CellRate::new(Rate {
+                requests: 330,
+                period_ms: 1000,
                 burst: 10_000,
-                per_s: 330,
-            },
+            }),
         }
     }
 }

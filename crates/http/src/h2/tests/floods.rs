@@ -1,5 +1,7 @@
 //! What costs the server more than the client, and its end.
 
+use lowroad_limits::{CellRate, Rate};
+
 use super::*;
 
 /// What is said, by the number of times it was.
@@ -75,7 +77,7 @@ fn made_you_reset() {
 
 #[test]
 fn frames_of_little_use() {
-    let many = Settings::default().glitches.burst as usize;
+    let many = 10_000; // the default of `Settings::glitches`
     let ping = |_| frame_of(kind::PING, 0, 0, b"12345678");
     let settings = |_| {
         let mut out = Vec::new();
@@ -107,10 +109,11 @@ fn frames_of_little_use() {
 #[test]
 fn windows_that_are_used_are_no_flood() {
     let settings = Settings {
-        glitches: Rate {
+        glitches: CellRate::new(Rate {
+            requests: 1,
+            period_ms: 1000,
             burst: 20,
-            per_s: 1,
-        },
+        }),
         ..Settings::default()
     };
     let mut talk = Talk::open(settings);
