@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lowroad_config::passwords::{self, PASSWORD_FILE_LEN_MAX, Users};
-use lowroad_engine::file::Stamp;
 use lowroad_engine::helpers::Helpers;
+use lowroad_file_stamp::FileStamp;
 use lowroad_limits::{ClientRates, Rate, retry_after_s};
 use lowroad_privileges::helper;
 use lowroad_store::clock;
@@ -56,7 +56,7 @@ type Done = Box<dyn FnOnce(Checked) + Send>;
 struct State {
     users: Arc<Users>,
     /// Of the file that they are from.
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     looked_ms: u64,
     /// When they were verified, by a hash of what was shown.
     known: HashMap<[u64; 2], u64>,
@@ -202,7 +202,7 @@ impl Passwords {
             state.looked_ms = now_ms;
             state.stamp
         };
-        let stamp = stamp(&self.file);
+        let stamp = helper::stamp(&self.file);
         if stamp.is_some() && stamp == known {
             return;
         }
@@ -326,9 +326,9 @@ fn is_argon2(password: &[u8], hash: &str) -> bool {
 
 /// # Errors
 /// Of kind [`ErrorKind::InvalidData`] if the file was read and can't be used.
-fn read(file: &Path) -> io::Result<(Users, Option<Stamp>)> {
+fn read(file: &Path) -> io::Result<(Users, Option<FileStamp>)> {
     let invalid = |why: String| io::Error::new(ErrorKind::InvalidData, why);
-    let before = stamp(file);
+    let before = helper::stamp(file);
     let len = before.map_or(0, |stamp| stamp.len);
     if len > PASSWORD_FILE_LEN_MAX {
         return Err(invalid(format!(
@@ -337,11 +337,6 @@ fn read(file: &Path) -> io::Result<(Users, Option<Stamp>)> {
     }
     let text = helper::open(file).and_then(io::read_to_string)?;
     Ok((passwords::users(&text).map_err(invalid)?, before))
-}
-
-fn stamp(file: &Path) -> Option<Stamp> {
-    let meta = std::fs::metadata(file).or_else(|_| helper::open(file)?.metadata());
-    meta.ok().map(|meta| Stamp::of(&meta))
 }
 
 /// Started with the first file of users.

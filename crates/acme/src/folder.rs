@@ -11,9 +11,9 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use lowroad_file_stamp::FileStamp;
 use serde::{Deserialize, Serialize};
 
 mod write;
@@ -35,16 +35,6 @@ pub(crate) struct Saved {
     /// The directory of who has signed it.
     pub authority: Option<String>,
     pub plan: Plan,
-}
-
-/// Device, inode, length, and change time of a file: whatever is done to it changes one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileStamp {
-    device: u64,
-    inode: u64,
-    len: u64,
-    change_s: i64,
-    change_ns: i64,
 }
 
 /// Nobody else orders for a name, or makes an account, while this is there.
@@ -74,14 +64,7 @@ impl Folder {
 
     /// What the file of a name's certificate is like. `None`: it cannot be looked at, mostly because there is none.
     pub fn certificate_stamp(&self, name: &str) -> Option<FileStamp> {
-        let meta = fs::metadata(self.certificate_file(name)).ok()?;
-        Some(FileStamp {
-            device: meta.dev(),
-            inode: meta.ino(),
-            len: meta.len(),
-            change_s: meta.ctime(),
-            change_ns: meta.ctime_nsec(),
-        })
+        FileStamp::at(&self.certificate_file(name)).ok()
     }
 
     pub fn store_certificate(&self, name: &str, pem: &[u8]) -> Result<(), Trouble> {

@@ -19,10 +19,9 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use lowroad_file_stamp::FileStamp;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -42,76 +41,13 @@ const WATCHED_LEN_MIN: u64 = 1 << 20;
 /// Digests are taken of files that changed within this time: logs, recordings, uploads.
 const LATELY_NS: i64 = 3600 * 1_000_000_000;
 
-/// What of a file's metadata changes when its bytes do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Stamp {
-    /// Device and inode: which file it is.
-    pub id: (u64, u64),
-    /// Length in bytes.
-    pub len: u64,
-    /// Time of the last change of the bytes, ns since 1970.
-    pub modified_ns: i64,
-    /// Time of the last change of the inode, ns since 1970: catches a modification time set back.
-    pub changed_ns: i64,
-    /// How many names it has.
-    pub links: u64,
-}
-
-impl Stamp {
-    /// The stamp in a file's metadata.
-    pub fn of(meta: &std::fs::Metadata) -> Stamp {
-        let ns = |s: i64, ns: i64| s.saturating_mul(1_000_000_000).saturating_add(ns);
-        Stamp {
-            id: (meta.dev(), meta.ino()),
-            len: meta.len(),
-            modified_ns: ns(meta.mtime(), meta.mtime_nsec()),
-            changed_ns: ns(meta.ctime(), meta.ctime_nsec()),
-            links: meta.nlink(),
-        }
-    }
-
-    /// The stamp of the file at a path, now. Blocks on the disk.
-    ///
-    /// # Errors
-    /// When there is none that can be looked at.
-    pub fn at(path: &Path) -> io::Result<Stamp> {
-        std::fs::metadata(path).map(|meta| Stamp::of(&meta))
-    }
-
-    /// The stamp of a file that is written all the time: it equals none that the file will have, so it proves nothing.
-    #[must_use]
-    pub fn unsettled(self) -> Stamp {
-        Stamp {
-            changed_ns: i64::MIN,
-            ..self
-        }
-    }
-
-    /// Whether an equal stamp proves equal bytes.
-    pub fn is_settled(&self) -> bool {
-        self.changed_ns != i64::MIN
-    }
-
-    /// Whether at most the inode changed since `earlier`: names, permissions, attributes, but none of the bytes.
-    fn has_content_of(&self, earlier: &Stamp) -> bool {
-        let content = |stamp: &Stamp| (stamp.id, stamp.len, stamp.modified_ns);
-        content(self) == content(earlier)
-    }
-
-    /// Whether all that happened since `earlier` is that the file lost a name: it was removed, or
-    /// replaced by another.
-    fn only_lost_a_name(&self, earlier: &Stamp) -> bool {
-        self.links < earlier.links && self.has_content_of(earlier)
-    }
-}
-
 /// An open file and its stamp when it was opened.
 #[derive(Debug)]
 pub struct OpenFile {
     /// The file.
     pub file: Arc<File>,
     /// What it was then.
-    pub stamp: Stamp,
+    pub stamp: FileStamp,
     /// Whoever writes it writes behind what is sent and never over it: the stamp may change, the bytes do not.
     pub is_immutable: bool,
     /// Of its bytes, if it changed lately.
@@ -122,12 +58,12 @@ pub struct OpenFile {
 
 impl OpenFile {
     /// A file that was as `stamp` says when it was opened.
-    pub fn new(file: File, stamp: Stamp) -> OpenFile {
+    pub fn new(file: File, stamp: FileStamp) -> OpenFile {
         OpenFile::with_stamp(Arc::new(file), stamp)
     }
 
     /// The same of a file that others have, too.
-    pub fn with_stamp(file: Arc<File>, stamp: Stamp) -> OpenFile {
+    pub fn with_stamp(file: Arc<File>, stamp: FileStamp) -> OpenFile {
         let changed_lately = unix_ns() - stamp.changed_ns < LATELY_NS;
         let has_digests = changed_lately && stamp.len <= DIGESTED_LEN_MAX;
         OpenFile {
@@ -140,7 +76,7 @@ impl OpenFile {
     }
 
     /// A file that is written all the time, of which the bytes up to its present length are not.
-    pub fn unsettled(file: Arc<File>, stamp: Stamp) -> OpenFile {
+    pub fn unsettled(file: Arc<File>, stamp: FileStamp) -> OpenFile {
         OpenFile {
             file,
             stamp: stamp.unsettled(),
@@ -156,7 +92,7 @@ impl OpenFile {
     /// When the system does not tell what it is.
     pub fn immutable(file: Arc<File>) -> io::Result<OpenFile> {
         Ok(OpenFile {
-            stamp: Stamp::of(&file.metadata()?),
+            stamp: FileStamp::of(&file)?,
             file,
             is_immutable: true,
             digests: None,
@@ -166,7 +102,7 @@ impl OpenFile {
 
     /// Whether the stamp proves that the bytes are unchanged.
     pub fn unchanged(&self) -> bool {
-        let is_same = |now: Stamp| now == self.stamp || now.only_lost_a_name(&self.stamp);
+        let is_same = |now: FileStamp| now == self.stamp || now.only_lost_a_name(&self.stamp);
         self.is_immutable || self.stamp_now().is_some_and(is_same)
     }
 
@@ -218,8 +154,8 @@ impl OpenFile {
         digests.read(&self.file, range, self.stamp.len)
     }
 
-    fn stamp_now(&self) -> Option<Stamp> {
-        Some(Stamp::of(&self.file.metadata().ok()?))
+    fn stamp_now(&self) -> Option<FileStamp> {
+        FileStamp::of(&self.file).ok()
     }
 }
 
@@ -372,6 +308,8 @@ fn send_pages(socket: &OwnedFd, file: &OpenFile, start: u64, len: u64) -> FileSe
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use std::os::unix::fs::FileExt;
 
@@ -379,7 +317,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("lowroad-file-{name}-{}", std::process::id()));
         std::fs::write(&path, content).expect("write");
         let file = File::open(&path).expect("open");
-        let stamp = Stamp::of(&file.metadata().expect("stat"));
+        let stamp = FileStamp::of(&file).expect("stat");
         (path, OpenFile::new(file, stamp))
     }
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::background::contain;
-use crate::file::Stamp;
+use lowroad_file_stamp::FileStamp;
 
 /// The time between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -16,25 +16,25 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Which version of a file is in use, and whether there is a newer one.
 #[derive(Debug)]
 pub struct Version {
-    taken: Stamp,
+    taken: FileStamp,
     /// Of another, in the last look: it may still be being written.
-    new: Option<Stamp>,
+    new: Option<FileStamp>,
 }
 
 impl Version {
     /// This one is in use, or was refused: it is not tried again before it changes.
-    pub fn of(taken: Stamp) -> Version {
+    pub fn of(taken: FileStamp) -> Version {
         Version { taken, new: None }
     }
 
     /// Whether it is this one.
-    pub fn is(&self, found: Stamp) -> bool {
+    pub fn is(&self, found: FileStamp) -> bool {
         self.taken == found
     }
 
     /// Whether a look finds another version for the second time in a row. A file that is gone is none: it
     /// may be about to be replaced.
-    pub fn has_settled(&mut self, found: Option<Stamp>) -> bool {
+    pub fn has_settled(&mut self, found: Option<FileStamp>) -> bool {
         let other = found.filter(|found| !self.is(*found));
         let has_settled = other.is_some() && self.new == other;
         self.new = other;
@@ -69,8 +69,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    fn stamp(len: u64) -> Stamp {
-        Stamp {
+    fn stamp(len: u64) -> FileStamp {
+        FileStamp {
             id: (1, 2),
             len,
             modified_ns: 3,

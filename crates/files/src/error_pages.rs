@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use lowroad_config::{self as config, Symlinks};
-use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_engine::file::OpenFile;
+use lowroad_file_stamp::FileStamp;
 
 use crate::folder::{self, Folder, Place};
 use crate::mime;
@@ -24,7 +25,7 @@ pub struct ErrorPage {
     pub content_type: Arc<str>,
     /// Its bytes.
     pub body: bytes::Bytes,
-    stamp: Stamp,
+    stamp: FileStamp,
 }
 
 /// The pages of a site.

@@ -8,14 +8,15 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use lowroad_engine::file::{OpenFile, Stamp, digest, digest_bytes};
+use lowroad_engine::file::{OpenFile, digest, digest_bytes};
+use lowroad_file_stamp::FileStamp;
 use lowroad_http::encoding::Encoding;
 
 /// Digests of long files that are remembered. They are forgotten all at once.
 const DIGESTS_MAX: usize = 4096;
 
 /// The tag of the version of a file that a stamp names.
-pub fn from_stamp(stamp: &Stamp) -> String {
+pub fn from_stamp(stamp: &FileStamp) -> String {
     let mut facts = [0; 24];
     facts[..8].copy_from_slice(&stamp.id.1.to_le_bytes());
     facts[8..16].copy_from_slice(&stamp.modified_ns.to_le_bytes());
@@ -47,13 +48,13 @@ pub fn with_encoding(tag: &str, encoding: Encoding) -> String {
 
 /// Whether another version of the file has another stamp: not while it is written all the time, nor where times are
 /// whole seconds. File systems that are images have those; all their files may even have the same time.
-pub fn is_certain(stamp: &Stamp) -> bool {
+pub fn is_certain(stamp: &FileStamp) -> bool {
     stamp.is_settled() && stamp.changed_ns % 1_000_000_000 != 0
 }
 
 /// Digests of files' contents. They are remembered, since long files are not kept in memory.
 #[derive(Default)]
-pub struct ContentDigests(Mutex<HashMap<Stamp, u128>>);
+pub struct ContentDigests(Mutex<HashMap<FileStamp, u128>>);
 
 impl ContentDigests {
     /// The digest of a file up to the length in its stamp. Blocks on the disk.
@@ -62,7 +63,7 @@ impl ContentDigests {
     /// When it can't be read, is shorter, or changed meanwhile.
     pub fn digest(&self, file: &OpenFile) -> io::Result<u128> {
         let stamp = &file.stamp;
-        let known = |digests: &Mutex<HashMap<Stamp, u128>>| {
+        let known = |digests: &Mutex<HashMap<FileStamp, u128>>| {
             let digests = digests.lock().unwrap_or_else(PoisonError::into_inner);
             digests.get(stamp).copied()
         };
@@ -88,7 +89,7 @@ impl ContentDigests {
 mod tests {
     use super::*;
 
-    const STAMP: Stamp = Stamp {
+    const STAMP: FileStamp = FileStamp {
         id: (1, 2),
         len: 3,
         modified_ns: 4_000_000_000,
@@ -100,16 +101,16 @@ mod tests {
     fn another_version_has_another_tag() {
         let versions = [
             STAMP,
-            Stamp {
+            FileStamp {
                 id: (1, 3),
                 ..STAMP
             },
-            Stamp { len: 4, ..STAMP },
-            Stamp {
+            FileStamp { len: 4, ..STAMP },
+            FileStamp {
                 modified_ns: 4_000_000_001,
                 ..STAMP
             },
-            Stamp {
+            FileStamp {
                 changed_ns: 5_000_000_007,
                 ..STAMP
             },
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_tag_is_weak_where_the_stamp_proves_nothing() {
-        let coarse = Stamp {
+        let coarse = FileStamp {
             changed_ns: 5_000_000_000,
             ..STAMP
         };

@@ -11,7 +11,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use lowroad_config::Symlinks;
-use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_engine::file::OpenFile;
+use lowroad_file_stamp::FileStamp;
 use lowroad_http::status::Status;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
@@ -104,7 +105,7 @@ impl Folder {
 
     /// The stamp of the file at `path`, if there is a readable one, and whether it is linked (see
     /// [`Resolved`]).
-    pub fn stamp(&self, path: &Path) -> Option<(Stamp, bool)> {
+    pub fn stamp(&self, path: &Path) -> Option<(FileStamp, bool)> {
         let resolved = self.find(path).ok()?;
         match resolved.place {
             Place::File(file) => Some((file.stamp, resolved.linked)),
@@ -139,7 +140,7 @@ impl Folder {
         if !meta.is_file() {
             return Err(denied(Status::FORBIDDEN));
         }
-        Ok(OpenFile::new(file, Stamp::of(&meta)))
+        Ok(OpenFile::new(file, FileStamp::from(&meta)))
     }
 
     /// Opens without links first: then the folders on the way are known and can be watched.

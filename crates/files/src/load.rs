@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lowroad_config::EntityTags;
-use lowroad_engine::file::{OpenFile, Stamp, digest_bytes};
+use lowroad_engine::file::{OpenFile, digest_bytes};
+use lowroad_file_stamp::FileStamp;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 use lowroad_site_rules::{Below, SiteRules};
@@ -478,7 +479,7 @@ enum Taken {
 }
 
 /// Last-Modified. Archives and reproducible builds give all files one time, which says nothing of changes.
-fn seconds(stamp: &Stamp) -> Option<u64> {
+fn seconds(stamp: &FileStamp) -> Option<u64> {
     // Never later than the answer (RFC 9110 §8.8.2.1).
     let modified_ns = stamp.modified_ns.min(clock::unix_ns());
     let modified_s = u64::try_from(modified_ns / 1_000_000_000).ok();

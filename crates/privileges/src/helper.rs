@@ -21,6 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 use lowroad_children::message::Channel;
+use lowroad_file_stamp::FileStamp;
 use rustix::fs::OFlags;
 
 pub use serve::serve;
@@ -117,6 +118,17 @@ pub fn open(path: &Path) -> io::Result<File> {
         }
         opened => opened,
     }
+}
+
+/// The stamp of the file at a path, by the helper if this process may not look at it. `None`: there is none.
+pub fn stamp(path: &Path) -> Option<FileStamp> {
+    let stamp = match FileStamp::at(path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            open(path).and_then(|file| FileStamp::of(&file))
+        }
+        stamp => stamp,
+    };
+    stamp.ok()
 }
 
 /// Reads a file as [`open`] opens it.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use lowroad_engine::file::Stamp;
+use lowroad_file_stamp::FileStamp;
 use lowroad_page::Page;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, escape_formatter};
 
@@ -26,7 +26,7 @@ pub struct Templates {
     pub environment: Environment<'static>,
     /// The folder of the site.
     pub root: Arc<Path>,
-    files: Arc<Mutex<HashMap<PathBuf, Stamp>>>,
+    files: Arc<Mutex<HashMap<PathBuf, FileStamp>>>,
     /// Pages that once took long to render.
     heavy: Mutex<HashSet<String>>,
     /// Pages that need no engine, and none for those that do.
@@ -83,7 +83,7 @@ impl Templates {
 
     /// Whether a file of those that are loaded is not what it was.
     pub fn have_changed(&self) -> bool {
-        let now = |path: &Path| Stamp::at(path).ok();
+        let now = |path: &Path| FileStamp::at(path).ok();
         lock(&self.files)
             .iter()
             .any(|(path, stamp)| now(path) != Some(*stamp))
@@ -195,7 +195,7 @@ fn joined(name: &str, parent: &str) -> String {
     parts.join("/")
 }
 
-type Files = Mutex<HashMap<PathBuf, Stamp>>;
+type Files = Mutex<HashMap<PathBuf, FileStamp>>;
 
 fn load(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Error> {
     match source(root, name, files)? {
@@ -246,7 +246,7 @@ fn read(path: &Path, files: &Files) -> std::io::Result<Option<String>> {
     // It is read by the engine and without; what was first read must be what it is.
     lock(files)
         .entry(path.to_path_buf())
-        .or_insert(Stamp::of(&metadata));
+        .or_insert(FileStamp::from(&metadata));
     std::fs::read_to_string(path).map(Some)
 }
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use lowroad_cache::UNIT;
 use lowroad_cache::vary::Selecting;
 use lowroad_engine::arena::{self, Block};
-use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_engine::file::OpenFile;
+use lowroad_file_stamp::FileStamp;
 use lowroad_http::conditional::Validators;
 use lowroad_http::encoded::Encoded;
 use lowroad_http::encoding::{Encoding, EncodingSet};
@@ -119,9 +120,9 @@ impl Seconds {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Sources {
     /// The original's stamp; `None` for what is made of no file.
-    pub original: Option<Stamp>,
+    pub original: Option<FileStamp>,
     /// Precompressed siblings, in the order brotli, zstd, gzip.
-    pub siblings: [Option<Stamp>; 3],
+    pub siblings: [Option<FileStamp>; 3],
     /// The name of the index file, where the path is a folder's.
     pub index: Option<Box<str>>,
 }

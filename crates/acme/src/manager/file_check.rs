@@ -1,8 +1,9 @@
 //! Compares a certificate's file with the certificate in use. A file that is gone, cannot be read or is damaged gets the
 //! certificate in use again; a better one, from another process or an operator, is taken. Everything here may block.
 
+use lowroad_file_stamp::FileStamp;
+
 use super::Shared;
-use crate::folder::FileStamp;
 use crate::issued::Issued;
 use crate::plan::Trouble;
 

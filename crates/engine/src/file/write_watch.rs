@@ -22,11 +22,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use lowroad_file_stamp::FileStamp;
 use rustix::fs::SeekFrom;
 
 use self::inodes::{EventCounts, watched_inodes};
 pub use self::inodes::{FileWatchCounters, counters};
-use super::Stamp;
 
 /// The time between the two looks that a touch takes. A write reports itself right after it has given back the lock.
 const SETTLE_TIME: Duration = Duration::from_millis(20);
@@ -42,7 +42,7 @@ pub(super) struct WriteWatch {
 
 impl WriteWatch {
     /// Begins to watch a file that was as `stamp` says when it was opened. `None` if it can't be watched, or has changed.
-    pub(super) fn begin(file: &File, stamp: Stamp) -> Option<WriteWatch> {
+    pub(super) fn begin(file: &File, stamp: FileStamp) -> Option<WriteWatch> {
         if !stamp.is_settled() || !reports_writes(file) {
             return None;
         }
@@ -54,7 +54,7 @@ impl WriteWatch {
             progress: Mutex::new(WatchProgress::new(stamp, events)),
         };
         // What changed it before shows in the stamp.
-        let is_same = stamp_now(file).is_some_and(|now| now.has_content_of(&stamp));
+        let is_same = FileStamp::of(file).is_ok_and(|now| now.has_content_of(&stamp));
         is_same.then_some(watch)
     }
 
@@ -62,7 +62,7 @@ impl WriteWatch {
     pub(super) fn is_unwritten(&self, file: &File) -> bool {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         for number in 0..LOOKS_MAX {
-            let Some(before) = stamp_now(file) else {
+            let Ok(before) = FileStamp::of(file) else {
                 return false;
             };
             if number == 0 && progress.needs_no_events(&before) {
@@ -70,7 +70,7 @@ impl WriteWatch {
             }
             wait_for_writers(file);
             let events = watched_inodes().and_then(|inodes| inodes.events(self.id));
-            let (Some(events), Some(after)) = (events, stamp_now(file)) else {
+            let (Some(events), Ok(after)) = (events, FileStamp::of(file)) else {
                 return false;
             };
             match progress.advance(&FileLook {
@@ -97,9 +97,9 @@ impl Drop for WriteWatch {
 
 /// A look at a watched file: its stamp, then the reported events, then its stamp again.
 struct FileLook {
-    before: Stamp,
+    before: FileStamp,
     events: EventCounts,
-    after: Stamp,
+    after: FileStamp,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ enum Verdict {
 /// The state in which a watched file was last found with its bytes unchanged.
 #[derive(Debug)]
 struct WatchProgress {
-    stamp: Stamp,
+    stamp: FileStamp,
     events: EventCounts,
     /// Times changed during the last look, so the change may be among the events that it counted already.
     has_early_event: bool,
@@ -123,7 +123,7 @@ struct WatchProgress {
 }
 
 impl WatchProgress {
-    fn new(stamp: Stamp, events: EventCounts) -> WatchProgress {
+    fn new(stamp: FileStamp, events: EventCounts) -> WatchProgress {
         WatchProgress {
             stamp,
             events,
@@ -133,13 +133,13 @@ impl WatchProgress {
         }
     }
 
-    fn needs_no_events(&self, now: &Stamp) -> bool {
+    fn needs_no_events(&self, now: &FileStamp) -> bool {
         !self.is_doubted && *now == self.stamp
     }
 
     fn advance(&mut self, look: &FileLook) -> Verdict {
         self.is_doubted = true;
-        let has_same_size = |now: &Stamp| (now.id, now.len) == (self.stamp.id, self.stamp.len);
+        let has_same_size = |now: &FileStamp| (now.id, now.len) == (self.stamp.id, self.stamp.len);
         let is_touched = look.before.modified_ns != self.stamp.modified_ns;
         let is_explained = look.events.attributes != self.events.attributes || self.has_early_event;
         self.is_written |= look.events.writes != self.events.writes
@@ -177,15 +177,11 @@ fn reports_writes(file: &File) -> bool {
     kind.is_ok_and(|kind| [EXT4, XFS, BTRFS, TMPFS].contains(&kind))
 }
 
-fn stamp_now(file: &File) -> Option<Stamp> {
-    Some(Stamp::of(&file.metadata().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const STAMP: Stamp = Stamp {
+    const STAMP: FileStamp = FileStamp {
         id: (1, 2),
         len: 3,
         modified_ns: 4,
@@ -193,15 +189,15 @@ mod tests {
         links: 1,
     };
 
-    fn touched_at(modified_ns: i64) -> Stamp {
-        Stamp {
+    fn touched_at(modified_ns: i64) -> FileStamp {
+        FileStamp {
             modified_ns,
             changed_ns: modified_ns,
             ..STAMP
         }
     }
 
-    fn look(before: Stamp, (attributes, writes): (u64, u64), after: Stamp) -> FileLook {
+    fn look(before: FileStamp, (attributes, writes): (u64, u64), after: FileStamp) -> FileLook {
         let events = EventCounts { attributes, writes };
         FileLook {
             before,
@@ -244,8 +240,8 @@ mod tests {
 
     #[test]
     fn a_reported_write_and_another_length_are_final() {
-        let longer = Stamp { len: 4, ..STAMP };
-        let other = Stamp {
+        let longer = FileStamp { len: 4, ..STAMP };
+        let other = FileStamp {
             id: (1, 3),
             ..STAMP
         };
@@ -264,7 +260,7 @@ mod tests {
     #[test]
     fn other_metadata_takes_one_look() {
         let mut progress = WatchProgress::new(STAMP, EventCounts::default());
-        let linked = Stamp {
+        let linked = FileStamp {
             links: 2,
             changed_ns: 9,
             ..STAMP

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use lowroad_engine::arena::{Arena, Block};
 use lowroad_engine::counters::Counters;
 use lowroad_engine::driver::{Driver, ListenerId};
-use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_engine::file::OpenFile;
 use lowroad_engine::layer::Layer;
 use lowroad_engine::mailbox::Mailbox;
 use lowroad_engine::service::{Answer, Exchange, Refused, Service};
@@ -17,6 +17,7 @@ use lowroad_engine::stream::Receiver;
 use lowroad_engine::worker::{Message, Worker};
 use lowroad_engine::{ExchangeId, Interim, Local, Part, Response};
 use lowroad_engine_sim::{Faults, Shared, SimDriver, Veil};
+use lowroad_file_stamp::FileStamp;
 use lowroad_http::fields::Fields;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::request::{PartialRequest, Request, Target};
@@ -300,7 +301,7 @@ impl Case {
         std::fs::write(&path, pattern_of(BLOCK_LEN)).expect("write");
         let file = std::fs::File::open(&path).expect("open");
         std::fs::remove_file(&path).expect("remove");
-        let stamp = Stamp::of(&file.metadata().expect("stat"));
+        let stamp = FileStamp::of(&file).expect("stat");
         let bytes = [
             vec![b'-'; SEGMENT_AT],
             pattern_of(BLOCK_LEN),

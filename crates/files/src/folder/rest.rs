@@ -5,7 +5,8 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_engine::file::{OpenFile, Stamp, digest};
+use lowroad_engine::file::{OpenFile, digest};
+use lowroad_file_stamp::FileStamp;
 use lowroad_http::status::Status;
 use lowroad_store::clock;
 
@@ -35,14 +36,14 @@ pub fn at_rest(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, Status> {
         return Err(Status::INTERNAL_ERROR);
     };
     let mut known = None;
-    let is_kept = |now: &Stamp, last: &Stamp| {
+    let is_kept = |now: &FileStamp, last: &FileStamp| {
         let before = known.filter(|(len, _)| *len == last.len);
         let after = compared(&file.file, last.len);
         known = compared(&file.file, now.len).map(|digest| (now.len, digest));
         // At the first look there is nothing to compare with.
         after.is_some() && before.is_none_or(|(_, digest)| Some(digest) == after)
     };
-    match wait_for_rest(&file.file, Stamp::of(&meta), is_kept) {
+    match wait_for_rest(&file.file, FileStamp::from(&meta), is_kept) {
         Rest::Settled(stamp) if stamp == file.stamp => Ok(file),
         Rest::Settled(stamp) => Ok(Arc::new(OpenFile::with_stamp(file.file.clone(), stamp))),
         Rest::Appended(stamp) => Ok(Arc::new(OpenFile::unsettled(file.file.clone(), stamp))),
@@ -62,11 +63,11 @@ fn compared(file: &File, len: u64) -> Option<[u128; 2]> {
 /// 500 if the system does not tell.
 pub fn as_it_is(old: &OpenFile) -> Result<Arc<OpenFile>, Status> {
     let meta = old.file.metadata().map_err(|_| Status::INTERNAL_ERROR)?;
-    let file = OpenFile::with_stamp(old.file.clone(), Stamp::of(&meta));
+    let file = OpenFile::with_stamp(old.file.clone(), FileStamp::from(&meta));
     Ok(Arc::new(file))
 }
 
-fn changed_lately(stamp: &Stamp) -> bool {
+fn changed_lately(stamp: &FileStamp) -> bool {
     let age_ns = clock::unix_ns() - stamp.modified_ns.max(stamp.changed_ns);
     // A time in the future proves nothing.
     (0..RECENT_NS).contains(&age_ns)
@@ -76,9 +77,9 @@ fn changed_lately(stamp: &Stamp) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     /// Nothing: this is its stamp.
-    Settled(Stamp),
+    Settled(FileStamp),
     /// It is written or touched all the time, but none of the bytes up to the length of this stamp change.
-    Appended(Stamp),
+    Appended(FileStamp),
     /// It is rewritten all the time.
     Rewritten,
 }
@@ -87,8 +88,8 @@ enum Rest {
 /// which is now as the first stamp says, kept the bytes that it had at the second. Blocks.
 fn wait_for_rest(
     file: &File,
-    first: Stamp,
-    mut is_kept: impl FnMut(&Stamp, &Stamp) -> bool,
+    first: FileStamp,
+    mut is_kept: impl FnMut(&FileStamp, &FileStamp) -> bool,
 ) -> Rest {
     let (mut last, mut growths, mut kept) = (first, 0, 0);
     for _ in 0..LOOKS_MAX {
@@ -96,7 +97,7 @@ fn wait_for_rest(
         let Ok(meta) = file.metadata() else {
             return Rest::Rewritten;
         };
-        let now = Stamp::of(&meta);
+        let now = FileStamp::from(&meta);
         if now == last {
             return Rest::Settled(now);
         }

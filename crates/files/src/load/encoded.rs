@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_engine::file::OpenFile;
+use lowroad_file_stamp::FileStamp;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 use lowroad_store::ObjectArc;
@@ -40,7 +41,7 @@ impl Loader {
         &self,
         want: &Want,
         (identity, sources): (&Representation, &Arc<Sources>),
-        stamp: Stamp,
+        stamp: FileStamp,
     ) -> Result<Made, Status> {
         let file = self.open_sibling(want, sources)?;
         if file.stamp != stamp {

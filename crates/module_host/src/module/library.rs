@@ -8,8 +8,8 @@ mod loaded;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lowroad_engine::file::Stamp;
 use lowroad_engine::file_watch::{self, Version};
+use lowroad_file_stamp::FileStamp;
 use lowroad_handler::Failure;
 use lowroad_module::Level;
 
@@ -114,7 +114,7 @@ impl LibraryCode {
 
     fn look(&self) {
         self.close_old();
-        let found = Stamp::at(&self.path).ok();
+        let found = FileStamp::at(&self.path).ok();
         if !lock(&self.version).has_settled(found) {
             return;
         }
@@ -144,7 +144,7 @@ fn start(
     path: &Path,
     identity: &Arc<Identity>,
     workers: usize,
-) -> Result<(Stamp, Workers), String> {
+) -> Result<(FileStamp, Workers), String> {
     let stamp = stamp(path)?;
     let loaded = Loaded::open(path)
         .map_err(|problem| format!("module {}: {}: {problem}", identity.name, path.display()))?;
@@ -157,8 +157,8 @@ fn start(
     Ok((stamp, started))
 }
 
-fn stamp(path: &Path) -> Result<Stamp, String> {
-    Stamp::at(path).map_err(|error| format!("{}: {error}", path.display()))
+fn stamp(path: &Path) -> Result<FileStamp, String> {
+    FileStamp::at(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {

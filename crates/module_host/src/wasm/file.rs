@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread;
 
 use lowroad_engine::background::contain;
-use lowroad_engine::file::Stamp;
 use lowroad_engine::file_watch::{self, Version};
+use lowroad_file_stamp::FileStamp;
 use lowroad_module::Level;
 
 use super::code::Code;
@@ -81,7 +81,7 @@ impl File {
     /// once, and the one before it stays. A file that is gone changes nothing: it may be about to be
     /// replaced.
     pub(super) fn look(&self, runtime: &Arc<Runtime>) {
-        let found = Stamp::at(&self.path).ok();
+        let found = FileStamp::at(&self.path).ok();
         let mut version = lock(&self.version);
         if !version.has_settled(found) {
             return;
@@ -119,7 +119,7 @@ fn lock<T>(it: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Files {
-    fn find(&self, path: &Path, memory_len_max: u64, stamp: Stamp) -> Option<Arc<File>> {
+    fn find(&self, path: &Path, memory_len_max: u64, stamp: FileStamp) -> Option<Arc<File>> {
         let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         files.iter().filter_map(Weak::upgrade).find(|file| {
             file.path == path
@@ -159,7 +159,7 @@ fn look_at_all(runtime: &Arc<Runtime>) -> bool {
 
 /// The bytes of a file, and its stamp from before: what is written meanwhile differs from it, and is
 /// seen next time.
-fn read(path: &Path) -> Result<(Vec<u8>, Stamp), String> {
+fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
     let told = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let too_long = || told(&format_args!("longer than {FILE_LEN_MAX} bytes"));
     // A pipe without a writer is not waited for.
@@ -180,7 +180,7 @@ fn read(path: &Path) -> Result<(Vec<u8>, Stamp), String> {
     if bytes.len() as u64 > FILE_LEN_MAX {
         return Err(too_long());
     }
-    Ok((bytes, Stamp::of(&found)))
+    Ok((bytes, FileStamp::from(&found)))
 }
 
 /// Compiles on a thread of its own: if the compiler panics, that is one more reason to refuse a file.

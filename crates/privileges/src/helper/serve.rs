@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::fchown;
 use std::path::{Path, PathBuf};
 
 use lowroad_children::message::Channel;
+use lowroad_file_stamp::FileStamp;
 use rustix::thread::CapabilitySet;
 
 use super::named::NamedFiles;
@@ -27,11 +28,8 @@ struct Helper {
     /// Of the last configuration that could be understood.
     named: NamedFiles,
     /// The file that was read last.
-    seen: Option<Stamp>,
+    seen: Option<FileStamp>,
 }
-
-/// Device, inode, length, change time.
-type Stamp = (u64, u64, u64, i64, i64);
 
 /// Answers questions that come over standard input, until the server is gone.
 ///
@@ -84,14 +82,7 @@ impl Helper {
     /// server does.
     fn follow(&mut self) -> Result<(), Untrusted> {
         let mut file = walk::open_config(&self.config)?;
-        let meta = file.metadata().map_err(Untrusted::Io)?;
-        let stamp = (
-            meta.dev(),
-            meta.ino(),
-            meta.len(),
-            meta.ctime(),
-            meta.ctime_nsec(),
-        );
+        let stamp = FileStamp::of(&file).map_err(Untrusted::Io)?;
         if self.seen == Some(stamp) {
             return Ok(());
         }
@@ -109,6 +100,8 @@ impl Helper {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, chown, symlink};

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use lowroad_bare::archive::NewVariant;
 use lowroad_config as config;
 use lowroad_engine::file::digest_bytes;
+use lowroad_file_stamp::FileStamp;
 use lowroad_files::etag;
 use lowroad_files::heads::{self, HeadFacts};
 use lowroad_files::{compress, mime};
@@ -127,14 +127,13 @@ impl Said<'_> {
 
 fn read(from: &Path) -> io::Result<Read> {
     let body = fs::read(from)?;
-    let meta = fs::metadata(from)?;
-    if meta.len() != body.len() as u64 {
+    let stamp = FileStamp::at(from)?;
+    if stamp.len != body.len() as u64 {
         return Err(io::Error::other("it changes while it is read"));
     }
-    let modified_ns = meta.mtime().saturating_mul(1_000_000_000);
     Ok(Read {
         body,
-        modified_ns: modified_ns.saturating_add(meta.mtime_nsec()),
+        modified_ns: stamp.modified_ns,
     })
 }
 

@@ -1,12 +1,10 @@
 //! Certificates and keys of sites, as they were read, and what their files were like then. Knows nothing of addresses.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use lowroad_config::{self as config, CertificateFiles, Name};
+use lowroad_file_stamp::FileStamp;
 use lowroad_log::Logger;
 use lowroad_privileges::helper;
 use lowroad_store::watch::{PathWatch, Watcher};
@@ -40,10 +38,7 @@ struct OfFiles {
     is_hidden: bool,
 }
 
-type Stamps = Vec<Option<Stamp>>;
-
-/// Device, inode, length, and change time: whatever is done to a file changes one of them.
-type Stamp = (u64, u64, u64, i64, i64);
+type Stamps = Vec<Option<FileStamp>>;
 
 impl Pairs {
     /// Reads those of all sites. A certificate whose files can't be read, but that `before` has, stays in use. What is
@@ -267,24 +262,7 @@ fn is_hidden(files: &Files) -> bool {
 }
 
 fn stamps(files: &Files) -> Stamps {
-    paths(files).map(|path| stamp(&path)).collect()
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let meta = match fs::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            helper::open(path).and_then(|file| file.metadata())
-        }
-        meta => meta,
-    };
-    let meta = meta.ok()?;
-    Some((
-        meta.dev(),
-        meta.ino(),
-        meta.len(),
-        meta.ctime(),
-        meta.ctime_nsec(),
-    ))
+    paths(files).map(|path| helper::stamp(&path)).collect()
 }
 
 fn is_address(host: &str) -> bool {
