@@ -9,7 +9,16 @@ use std::process::Command;
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 const PACKAGE: &str = "lowroad-kernel";
 /// What the kernel is made of, besides `bare/`.
-const CRATES: [&str; 7] = ["bare", "http", "limits", "mysql", "net", "page", "wire"];
+const CRATES: [&str; 8] = [
+    "bare",
+    "http",
+    "limits",
+    "mysql",
+    "net",
+    "page",
+    "timer_wheel",
+    "wire",
+];
 /// What `bare/` is made of; not its target folder, if somebody builds there.
 const PARTS: [&str; 5] = [".cargo", "Cargo.lock", "Cargo.toml", "image", "kernel"];
 /// What cargo tells this script about another program's flags.

@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
+use lowroad_timer_wheel::Wheel;
+
 use crate::api::{Frame, Link, Offload};
 use crate::arp::Arp;
 use crate::counters::Counters;
@@ -13,7 +15,6 @@ use crate::steering::Share;
 use crate::tcp::half_open::HalfOpens;
 use crate::tcp::table::Table;
 use crate::tcp::time_wait::TimeWait;
-use crate::wheel::Wheel;
 
 /// Our place in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

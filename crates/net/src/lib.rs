@@ -4,7 +4,7 @@
 //!
 //! The way of a frame: `stack` tells what it is, `tcp::input` or `tcp::listen` takes the segment, `tcp::receive`
 //! gives its data to the service, and when the callbacks are over `calls::flush` has `tcp::output` send what may
-//! leave. `tcp::timers` looks at a connection when the `wheel` says so.
+//! leave. `tcp::timers` looks at a connection when the timing wheel says so.
 //!
 //! Timestamps (RFC 7323) are not agreed: they cost 12 bytes and the instructions to write and read them in each
 //! segment, and what they are for, sequence numbers that wrap within a segment's life, takes rates that one
@@ -31,7 +31,6 @@ mod steering;
 mod sums;
 mod tcp;
 mod udp;
-mod wheel;
 
 pub use api::{
     Address, Calls, End, Frame, Full, Id, LARGE, Link, Offload, Opened, Owner, Piece, Received,

@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
+use lowroad_timer_wheel::Wheel;
+
 use crate::api::{Address, Link, Owner, Received, Service, Settings};
 use crate::arp::{self, Arp};
 use crate::bytes::mac;
@@ -19,7 +21,6 @@ use crate::tcp::segment::Segment;
 use crate::tcp::table::Table;
 use crate::tcp::time_wait::TimeWait;
 use crate::tcp::{input, listen, timers};
-use crate::wheel::Wheel;
 
 const BROADCAST: [u8; 6] = [0xff; 6];
 const MTU_MIN: u16 = 576;

@@ -2,6 +2,11 @@
 //! earliest time that was asked for. Who needs it later leaves it where it is, is looked at once too early, and
 //! asks again: so what moves deadlines with each packet costs a comparison. It knows no deadlines.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -19,7 +24,7 @@ struct Place {
 }
 
 /// The wheel.
-pub(crate) struct Wheel {
+pub struct Wheel {
     heads: Vec<u32>,
     taken: [u64; WORDS],
     places: Vec<Place>,
@@ -29,7 +34,7 @@ pub(crate) struct Wheel {
 
 impl Wheel {
     /// For so many connections.
-    pub(crate) fn new(count: usize) -> Wheel {
+    pub fn new(count: usize) -> Wheel {
         let nowhere = Place {
             slot: u64::MAX,
             before: NONE,
@@ -44,7 +49,7 @@ impl Wheel {
     }
 
     /// Asks to look at it at that time, or before.
-    pub(crate) fn ask(&mut self, index: u32, at_us: u64) {
+    pub fn ask(&mut self, index: u32, at_us: u64) {
         if at_us >> SLOT_BITS >= self.places[index as usize].slot {
             return;
         }
@@ -74,7 +79,7 @@ impl Wheel {
     }
 
     /// It is not to be looked at any more.
-    pub(crate) fn leave(&mut self, index: u32) {
+    pub fn leave(&mut self, index: u32) {
         let place = self.places[index as usize];
         if place.slot == u64::MAX {
             return;
@@ -94,7 +99,7 @@ impl Wheel {
     }
 
     /// The next to look at; it is in no slot then.
-    pub(crate) fn pop(&mut self, now_us: u64) -> Option<u32> {
+    pub fn pop(&mut self, now_us: u64) -> Option<u32> {
         let now = now_us >> SLOT_BITS;
         loop {
             let head = self.heads[(self.cursor % SLOTS) as usize];
@@ -110,7 +115,7 @@ impl Wheel {
     }
 
     /// When the next is to be looked at.
-    pub(crate) fn next_us(&self) -> Option<u64> {
+    pub fn next_us(&self) -> Option<u64> {
         self.next_slot().map(|slot| slot << SLOT_BITS)
     }
 
