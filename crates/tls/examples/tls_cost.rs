@@ -71,7 +71,7 @@ impl Setting {
     }
 
     fn connector(&self, sessions_max: usize) -> Connector {
-        let trust = Trust::Pem(self.authority.pem().into());
+        let trust = Trust::from_pem(self.authority.pem().as_bytes()).expect("an authority");
         let clock = self.clock.clone();
         Connector::new(&trust, &["http/1.1"], None, sessions_max, clock).expect("a connector")
     }

@@ -1,57 +1,42 @@
-//! The client's side: whom to trust, and one connection to a server.
+//! The client's side: its settings, and one connection to a server.
 
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientConfig, Resumption, UnbufferedClientConnection};
-use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
-use rustls::{DigitallySignedStruct, Error, HandshakeKind, RootCertStore, SignatureScheme};
+use rustls::{Error, HandshakeKind};
 
 use crate::certificates::Pair;
 use crate::clock::Clock;
 use crate::failure::Failure;
 use crate::provider::provider;
 use crate::session::{Ended, Progress, Session};
-
-/// Whom a client believes that it is who it says.
-#[derive(Clone, Debug)]
-pub enum Trust {
-    /// Whoever is signed for by these authorities, in PEM.
-    Pem(Vec<u8>),
-    /// The same, in DER. Those that cannot be used are passed over, as one finds them on old systems.
-    Der(Vec<Vec<u8>>),
-    /// Anybody who holds the key of what is shown.
-    Anybody,
-}
+use crate::trust::Trust;
 
 /// Makes connections; all that it makes share their sessions.
 #[derive(Clone)]
 pub struct Connector(Arc<ClientConfig>);
 
 impl Connector {
-    /// Trusts these, offers these protocols, the preferred first, shows `identity` to who asks for it, and keeps so
-    /// many sessions for resumption.
+    /// Accepts these servers, offers these protocols, the preferred first, shows `identity` to servers that ask for it, and
+    /// keeps so many sessions for resumption. Without a `clock` the time is the system's.
     ///
     /// # Errors
-    /// Nobody would be trusted, or an authority is unusable; says which.
+    /// No server would be accepted.
     pub fn new(
         trust: &Trust,
         protocols: &[&str],
         identity: Option<&Pair>,
         sessions_max: usize,
-        clock: Clock,
+        clock: impl Into<Option<Clock>>,
     ) -> Result<Connector, Failure> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(Failure::of)?;
-        let builder = match roots(trust).map_err(Failure::of)? {
-            Some(roots) => builder.with_root_certificates(roots),
-            None => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Anybody)),
-        };
+        let builder = builder
+            .dangerous()
+            .with_custom_certificate_verifier(trust.verifier()?);
         let mut config = match identity {
             Some(pair) => {
                 let shown = SingleCertAndKey::from(pair.certified().clone());
@@ -67,7 +52,9 @@ impl Connector {
             0 => Resumption::disabled(),
             max => Resumption::in_memory_sessions(max),
         };
-        config.time_provider = Arc::new(clock);
+        if let Some(clock) = clock.into() {
+            config.time_provider = Arc::new(clock);
+        }
         Ok(Connector(Arc::new(config)))
     }
 
@@ -155,70 +142,5 @@ impl Client {
     pub fn key_exchange(&self) -> Option<&'static str> {
         let group = self.session.connection().negotiated_key_exchange_group()?;
         group.name().as_str()
-    }
-}
-
-/// `None`: anybody is trusted.
-fn roots(trust: &Trust) -> Result<Option<RootCertStore>, Error> {
-    let mut roots = RootCertStore::empty();
-    match trust {
-        Trust::Anybody => return Ok(None),
-        Trust::Der(authorities) => {
-            let authorities = authorities.iter().map(|der| CertificateDer::from(&der[..]));
-            roots.add_parsable_certificates(authorities);
-        }
-        Trust::Pem(text) => {
-            let found = crate::certificates::all(text);
-            for certificate in found.map_err(|reason| Error::General(reason.to_string()))? {
-                roots.add(certificate)?;
-            }
-        }
-    }
-    match roots.is_empty() {
-        true => Err(Error::General("there are no authorities to trust".into())),
-        false => Ok(Some(roots)),
-    }
-}
-
-/// Trusts anybody, but still checks that they hold the key of what they show.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &provider().signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &provider().signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider()
-            .signature_verification_algorithms
-            .supported_schemes()
     }
 }

@@ -7,7 +7,7 @@
 //! | | |
 //! |---|---|
 //! | [`Acceptor`], [`Server`] | what a listener offers; one connection to a client |
-//! | [`Connector`], [`Client`] | what is offered to servers; one connection to a server |
+//! | [`Connector`], [`Client`], [`Trust`] | what is offered to servers; one connection to a server; which are accepted |
 //! | [`Failure`], [`Fault`] | why a connection ends, and whose fault it is |
 //! | [`certificates`] | certificates by name, read from files and checked |
 //! | [`Tickets`] | resumption without memory, shared by processes |
@@ -38,9 +38,10 @@ mod settled;
 mod ticket_file;
 mod ticket_keys;
 mod tickets;
+mod trust;
 pub mod x509;
 
-pub use client::{Client, Connector, Trust};
+pub use client::{Client, Connector};
 pub use clock::Clock;
 pub use failure::{Failure, Fault};
 pub use identity::ClientCertificate;
@@ -53,3 +54,4 @@ pub use session::{Ended, Progress, RECORD_OVERHEAD_MAX};
 pub use ticket_file::TicketFile;
 pub use ticket_keys::{PERIOD_S_MAX, TicketKeys};
 pub use tickets::Tickets;
+pub use trust::Trust;

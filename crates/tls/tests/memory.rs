@@ -67,7 +67,7 @@ fn an_idle_connection_keeps_no_buffers() {
     let keys = TicketKeys::new(3600, NOW_S).unwrap();
     settings.tickets = Some(Tickets::new(keys, clock.clone()).unwrap());
     let acceptor = Acceptor::new(&settings).unwrap();
-    let trust = Trust::Pem(authority.pem().into());
+    let trust = Trust::from_pem(authority.pem().as_bytes()).unwrap();
     let connector = Connector::new(&trust, &["http/1.1"], None, 0, clock).unwrap();
 
     let connect = || {

@@ -426,7 +426,7 @@ fn we_talk_to_openssl_in_both_versions_and_resume() {
     for version in ["-tls1_2", "-tls1_3"] {
         let server = SServer::start(&files, &[version, "-alpn", "http/1.1"]);
         let connector = Connector::new(
-            &Trust::Pem(ca.clone()),
+            &Trust::from_pem(&ca).expect("an authority"),
             &["http/1.1"],
             None,
             16,

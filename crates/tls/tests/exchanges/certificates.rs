@@ -8,7 +8,8 @@ use crate::pair::{Exchange, Failed, clock, rsa_key, self_signed, signed};
 /// SHA-256 of what a client is shown that asks for `name`.
 fn shown(store: &Store, name: &str, protocol: &str) -> Result<String, Fault> {
     let acceptor = Acceptor::new(&Settings::new(store.clone(), clock())).unwrap();
-    let connector = Connector::new(&Trust::Anybody, &[protocol], None, 0, clock()).unwrap();
+    let connector =
+        Connector::new(&Trust::any_certificate(), &[protocol], None, 0, clock()).unwrap();
     let mut exchange = Exchange::new(&acceptor, &connector, name);
     match exchange.run() {
         Ok(()) => {

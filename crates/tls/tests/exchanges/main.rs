@@ -14,4 +14,5 @@ mod peers;
 mod raw;
 mod resumption;
 mod settled;
+mod trust;
 mod versions;

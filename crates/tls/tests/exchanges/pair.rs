@@ -105,7 +105,7 @@ pub fn tickets(clock: &Clock) -> Tickets {
 }
 
 pub fn trust() -> Trust {
-    Trust::Pem(AUTHORITY.pem().into())
+    Trust::from_pem(AUTHORITY.pem().as_bytes()).expect("an authority")
 }
 
 pub fn connector() -> Connector {

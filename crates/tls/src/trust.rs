@@ -1,0 +1,191 @@
+//! Which servers a client accepts: authorities, and the one verifier of certificates. Knows no connection.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+use crate::certificates::{self, Reason};
+use crate::failure::Failure;
+use crate::provider::provider;
+
+/// Which servers a client accepts. In all cases a server must hold the key of its certificate.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    /// `None`: each certificate is accepted.
+    authorities: Option<RootCertStore>,
+    /// Certificates that were added as PEM.
+    added: Vec<CertificateDer<'static>>,
+    accepts_added: bool,
+    ignores_name: bool,
+}
+
+impl Trust {
+    fn new(authorities: Option<RootCertStore>) -> Trust {
+        Trust {
+            authorities,
+            added: Vec::new(),
+            accepts_added: false,
+            ignores_name: false,
+        }
+    }
+
+    /// Accepts each certificate.
+    pub fn any_certificate() -> Trust {
+        Trust::new(None)
+    }
+
+    /// Accepts certificates of the system's authorities. Those that cannot be read or used are passed over, as old systems
+    /// have some. May block.
+    pub fn system() -> Trust {
+        let mut authorities = RootCertStore::empty();
+        let found = rustls_native_certs::load_native_certs();
+        authorities.add_parsable_certificates(found.certs);
+        Trust::new(Some(authorities))
+    }
+
+    /// Accepts certificates of these authorities, in PEM.
+    ///
+    /// # Errors
+    /// As for [`add_pem`](Trust::add_pem).
+    pub fn from_pem(text: &[u8]) -> Result<Trust, Reason> {
+        let mut trust = Trust::new(Some(RootCertStore::empty()));
+        trust.add_pem(text)?;
+        Ok(trust)
+    }
+
+    /// Also accepts certificates of these authorities, in PEM.
+    ///
+    /// # Errors
+    /// There are none, or one is unusable.
+    pub fn add_pem(&mut self, text: &[u8]) -> Result<(), Reason> {
+        let found = certificates::all(text)?;
+        let Some(authorities) = &mut self.authorities else {
+            return Ok(());
+        };
+        for certificate in found {
+            let added = authorities.add(certificate.clone());
+            added.map_err(|error| Reason::Malformed(error.to_string()))?;
+            self.added.push(certificate);
+        }
+        Ok(())
+    }
+
+    /// Accepts certificates for other names, too, if an authority has signed them.
+    #[must_use]
+    pub fn ignoring_names(mut self) -> Trust {
+        self.ignores_name = true;
+        self
+    }
+
+    /// Accepts the certificates that were added as PEM themselves, whatever they contain beside the name: a self-signed
+    /// one is mostly an authority's, too, and webpki accepts no authority as a server.
+    #[must_use]
+    pub fn accepting_added(mut self) -> Trust {
+        self.accepts_added = true;
+        self
+    }
+
+    /// Whether no server can be accepted, as there are no authorities.
+    pub fn is_empty(&self) -> bool {
+        self.authorities
+            .as_ref()
+            .is_some_and(RootCertStore::is_empty)
+    }
+
+    /// What `rustls` asks about a server's certificate.
+    ///
+    /// # Errors
+    /// There are no authorities.
+    pub fn verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, Failure> {
+        let chain = match &self.authorities {
+            None => None,
+            Some(authorities) if authorities.is_empty() => {
+                let reason = Error::General("there are no authorities to trust".into());
+                return Err(Failure::of(reason));
+            }
+            Some(authorities) => {
+                let authorities = Arc::new(authorities.clone());
+                let built =
+                    WebPkiServerVerifier::builder_with_provider(authorities, provider()).build();
+                Some(built.map_err(|error| Failure::of(Error::General(error.to_string())))?)
+            }
+        };
+        Ok(Arc::new(ServerVerifier {
+            chain,
+            listed: match self.accepts_added {
+                true => self.added.clone(),
+                false => Vec::new(),
+            },
+            ignores_name: self.ignores_name,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct ServerVerifier {
+    /// `None`: each certificate is accepted.
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    /// Certificates that are accepted without an authority.
+    listed: Vec<CertificateDer<'static>>,
+    ignores_name: bool,
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        staple: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        use CertificateError::{NotValidForName, NotValidForNameContext};
+        let Some(chain) = &self.chain else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        match chain.verify_server_cert(certificate, others, name, staple, now) {
+            // The name is looked at last: all else is right.
+            Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }))
+                if self.ignores_name =>
+            {
+                Ok(ServerCertVerified::assertion())
+            }
+            Err(_) if self.listed.contains(certificate) => {
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &provider().signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &provider().signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
