@@ -111,7 +111,7 @@ impl Database {
             read_only: true,
             statement_timeout_ms: STATEMENT_TIMEOUT_MS,
             trusts_key: false,
-            yields_to_tls: false,
+            ..Login::default()
         };
         let links_max = (LINKS_MAX / usize::from(cores)).max(1);
         Ok(Some(Database {

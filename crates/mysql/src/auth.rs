@@ -1,5 +1,5 @@
-//! How a password is shown to be known: `mysql_native_password` and `caching_sha2_password`, the latter also in
-//! full by RSA-OAEP. Knows no packets and no connection.
+//! Proofs of a password: `mysql_native_password`, `caching_sha2_password` and `sha256_password`. The last two also take
+//! the whole password, inside TLS or encrypted by RSA-OAEP. Knows no packets and no connection.
 
 use alloc::vec::Vec;
 
@@ -16,6 +16,8 @@ pub enum Plugin {
     Native,
     /// `caching_sha2_password`
     CachingSha2,
+    /// `sha256_password`, which always wants the whole password
+    Sha256,
     /// One that this client can't do; why.
     Unknown(&'static str),
 }
@@ -26,6 +28,7 @@ impl Plugin {
         match name {
             b"mysql_native_password" => Plugin::Native,
             b"caching_sha2_password" => Plugin::CachingSha2,
+            b"sha256_password" => Plugin::Sha256,
             b"client_ed25519" => Plugin::Unknown(
                 "the database's user has the plugin ed25519: give it mysql_native_password",
             ),
@@ -34,9 +37,6 @@ impl Plugin {
             ),
             b"mysql_clear_password" | b"dialog" => Plugin::Unknown(
                 "the database server wants the password in clear: give the user mysql_native_password",
-            ),
-            b"sha256_password" => Plugin::Unknown(
-                "the database's user has the plugin sha256_password: give it caching_sha2_password",
             ),
             b"auth_gssapi_client" => Plugin::Unknown(
                 "the database's user has the plugin gssapi: give it mysql_native_password",
@@ -54,6 +54,7 @@ impl Plugin {
     pub fn name(&self) -> &'static str {
         match self {
             Plugin::CachingSha2 => "caching_sha2_password",
+            Plugin::Sha256 => "sha256_password",
             Plugin::Native | Plugin::Unknown(_) => "mysql_native_password",
         }
     }
@@ -64,7 +65,7 @@ impl Plugin {
             _ if password.is_empty() => Vec::new(),
             Plugin::Native => native(password, salt).to_vec(),
             Plugin::CachingSha2 => caching_sha2(password, salt).to_vec(),
-            Plugin::Unknown(_) => Vec::new(),
+            Plugin::Sha256 | Plugin::Unknown(_) => Vec::new(),
         }
     }
 }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::auth::Plugin;
 use crate::error::{Error, Refused};
 use crate::event::{Event, Failure, Value};
-use crate::greeting::Dialect;
+use crate::greeting::{Dialect, Greeting};
 use crate::login::{Limits, Login};
 use crate::packet::{self, Packet};
 use crate::read::Reader;
@@ -28,6 +28,8 @@ const VALUES_DO_NOT_FIT: u16 = 2031;
 enum State {
     /// Its first packet.
     Greeting,
+    /// Nothing before TLS.
+    Tls,
     /// Whether the login is right, or more questions.
     Login,
     /// Its public key.
@@ -62,6 +64,9 @@ pub struct Client {
     limits: Limits,
     random: [u8; 32],
     state: State,
+    /// The greeting, until it is answered.
+    greeting: Option<Greeting>,
+    is_tls: bool,
     dialect: Dialect,
     plugin: Plugin,
     salt: [u8; 20],
@@ -91,6 +96,8 @@ impl Client {
             limits,
             random,
             state: State::Greeting,
+            greeting: None,
+            is_tls: false,
             dialect: Dialect::default(),
             plugin: Plugin::Native,
             salt: [0; 20],
@@ -138,12 +145,17 @@ impl Client {
         }
         let taken = self.take(bytes, events);
         if taken.is_err() {
-            self.state = State::Ended;
-            self.held = Vec::new();
-            self.out = Vec::new();
-            self.sent = 0;
+            self.close();
         }
         taken
+    }
+
+    /// Nothing is sent or understood any more.
+    fn close(&mut self) {
+        self.state = State::Ended;
+        self.held = Vec::new();
+        self.out = Vec::new();
+        self.sent = 0;
     }
 
     /// Executes a statement, which is prepared before if it was not yet; the values are for its `?`.
@@ -272,6 +284,10 @@ impl Client {
             State::Prepared => self.prepared(payload, events),
             State::Parameters { left, columns } => self.parameter(payload, left, columns, events),
             State::Greeting => self.greeting(payload, events),
+            // An attacker can put it before the handshake, as if it had come inside TLS.
+            State::Tls => Err(Error::Protocol(
+                "it sends a packet before the TLS handshake",
+            )),
             State::Login => self.login(payload, events),
             State::Key => self.key(payload, events),
             State::Setting => self.setting(payload, events),

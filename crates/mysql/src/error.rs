@@ -9,8 +9,8 @@ pub enum Error {
     Protocol(&'static str),
     /// The server wants what this client can't do; what to do instead.
     Unsupported(&'static str),
-    /// The server can do TLS, to which [`Login::yields_to_tls`](crate::Login) leaves it.
-    OffersTls,
+    /// The server offers no TLS, which [`TlsPolicy::Required`](crate::TlsPolicy) wants.
+    NoTls,
     /// The server refused the login or the session's settings; its reason came as an event.
     LoginRefused,
     /// A packet is longer than [`Limits::packet_len_max`](crate::Limits).
@@ -35,7 +35,7 @@ impl Error {
             | Error::TooManyRows
             | Error::Unsupported(_) => true,
             Error::Protocol(_)
-            | Error::OffersTls
+            | Error::NoTls
             | Error::LoginRefused
             | Error::Dismissed
             | Error::Ended => false,
@@ -51,7 +51,7 @@ impl fmt::Display for Error {
         to.write_str(match self {
             Error::Protocol(what) => what,
             Error::Unsupported(what) => what,
-            Error::OffersTls => "the database server can do TLS",
+            Error::NoTls => "the database server offers no TLS",
             Error::LoginRefused => "the database server refuses the login",
             Error::PacketTooLong => "the database server sends a row that is too long",
             Error::TooManyColumns => "the database server sends too many columns",

@@ -22,6 +22,9 @@ pub enum Value<'v> {
 /// What has happened. The values of a row come one by one, so that no row has to be held.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'e> {
+    /// The server goes on over TLS: send the output, do the handshake, and call
+    /// [`Client::tls_started`](crate::Client::tls_started). From then on all bytes of both sides are those inside TLS.
+    StartTls,
     /// The login is done: statements may be executed.
     Ready,
     /// A result begins. A procedure may give several before it is done.

@@ -97,7 +97,7 @@ pub fn read(payload: &[u8]) -> Result<Greeting, Error> {
 }
 
 impl Greeting {
-    /// Whether it would go on over TLS.
+    /// Whether it can go on over TLS.
     pub fn offers_tls(&self) -> bool {
         self.capabilities & TLS != 0
     }
@@ -110,8 +110,36 @@ impl Greeting {
         }
     }
 
-    /// The answer's payload; `proof` is the password as `plugin` wants it.
-    pub fn answer(&self, login: &Login, plugin: &Plugin, proof: &[u8], to: &mut Vec<u8>) {
+    /// The payload of the request for TLS; the answer's beginning is the same.
+    pub fn tls_request(&self, login: &Login, to: &mut Vec<u8>) {
+        self.head(login, true, to);
+    }
+
+    /// The answer's payload; `proof` is the password as `plugin` wants it, and `is_tls` whether TLS has begun.
+    pub fn answer(
+        &self,
+        login: &Login,
+        plugin: &Plugin,
+        proof: &[u8],
+        is_tls: bool,
+        to: &mut Vec<u8>,
+    ) {
+        let capabilities = self.head(login, is_tls, to);
+        put_zero_ended(to, &login.user);
+        if capabilities & PLUGIN_AUTH_LENENC != 0 {
+            packet::put_lenenc(to, proof.len());
+        } else {
+            to.push(proof.len() as u8);
+        }
+        to.extend_from_slice(proof);
+        if capabilities & CONNECT_WITH_DB != 0 {
+            put_zero_ended(to, &login.database);
+        }
+        put_zero_ended(to, plugin.name());
+    }
+
+    /// Capabilities, the longest packet and the collation. Gives the capabilities.
+    fn head(&self, login: &Login, is_tls: bool, to: &mut Vec<u8>) -> u32 {
         let mut wanted = PROTOCOL_41
             | TRANSACTIONS
             | SECURE_CONNECTION
@@ -121,6 +149,9 @@ impl Greeting {
             | PLUGIN_AUTH_LENENC
             | DEPRECATE_EOF
             | CONNECT_WITH_DB;
+        if is_tls {
+            wanted |= TLS;
+        }
         if login.database.is_empty() {
             wanted &= !CONNECT_WITH_DB;
         }
@@ -134,17 +165,7 @@ impl Greeting {
         to.push(COLLATION);
         to.extend_from_slice(&[0; 19]);
         to.extend_from_slice(&(self.extensions & CACHE_METADATA).to_le_bytes());
-        put_zero_ended(to, &login.user);
-        if capabilities & PLUGIN_AUTH_LENENC != 0 {
-            packet::put_lenenc(to, proof.len());
-        } else {
-            to.push(proof.len() as u8);
-        }
-        to.extend_from_slice(proof);
-        if capabilities & CONNECT_WITH_DB != 0 {
-            put_zero_ended(to, &login.database);
-        }
-        put_zero_ended(to, plugin.name());
+        capabilities
     }
 }
 
@@ -153,11 +174,31 @@ fn put_zero_ended(to: &mut Vec<u8>, text: &str) {
     to.push(0);
 }
 
-/// The statements that make the session what pages expect: the same as with the other server's driver.
+/// A setting, or its default where it is empty.
+fn or<'t>(text: &'t str, default: &'t str) -> &'t str {
+    if text.is_empty() { default } else { text }
+}
+
+/// `NAMES … COLLATE …`
+fn names(login: &Login) -> String {
+    let charset = or(&login.charset, "utf8mb4");
+    let default = match charset {
+        "utf8mb4" => "utf8mb4_unicode_ci",
+        // That of the server.
+        _ => "",
+    };
+    match or(&login.collation, default) {
+        "" => alloc::format!("NAMES {charset}"),
+        collation => alloc::format!("NAMES {charset} COLLATE {collation}"),
+    }
+}
+
+/// The statements that give the session the variables that pages expect, the same with all servers.
 pub fn settings(login: &Login, is_mariadb: bool) -> Vec<String> {
-    let mut all = alloc::vec![String::from(
-        "SET sql_mode=(SELECT CONCAT(@@sql_mode, ',PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION')),\
-         time_zone='+00:00',NAMES utf8mb4 COLLATE utf8mb4_unicode_ci"
+    let mut all = alloc::vec![alloc::format!(
+        "SET sql_mode=(SELECT CONCAT(@@sql_mode, ',PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION')),time_zone='{}',{}",
+        or(&login.time_zone, "+00:00"),
+        names(login),
     )];
     let timeout_ms = login.statement_timeout_ms;
     match (timeout_ms, is_mariadb) {

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! Client::new ──input: greeting──► output: login ──input: ok──► output: settings ──input: ok──► Event::Ready
+//!           └──Event::StartTls, TLS handshake, tls_started──► output: login …
 //! execute ──► output ──input──► Event::Columns, (Event::Value…, Event::RowEnd)…, Event::Done
 //!                          └──► Event::Failed: the connection stays usable
 //! ```
@@ -35,4 +36,4 @@ pub use column::{Column, Kind};
 pub use data_fault::DataFault;
 pub use error::{Error, Refused};
 pub use event::{Event, Failure, Value};
-pub use login::{Limits, Login};
+pub use login::{Limits, Login, TlsPolicy};

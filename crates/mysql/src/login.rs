@@ -1,8 +1,20 @@
-//! What a client is told about its server: who it is there, and how far it goes.
+//! The settings of a connection: the account, TLS, the session's variables and the limits.
 
 use alloc::string::String;
 
-/// Who asks, and where.
+/// When a client uses TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsPolicy {
+    /// Never.
+    #[default]
+    Never,
+    /// If the server offers it.
+    IfOffered,
+    /// Always: a server without TLS is an error.
+    Required,
+}
+
+/// The account, and the session that is wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Login {
     /// The user's name.
@@ -15,12 +27,19 @@ pub struct Login {
     pub read_only: bool,
     /// Milliseconds after which the server ends a statement by itself; 0: never.
     pub statement_timeout_ms: u32,
-    /// `caching_sha2_password` (MySQL 8) wants the whole password of a user it has not seen for a while. With
-    /// this it is sent, encrypted with the key that the server says is its own: somebody between the two can
-    /// then take the server's place and learn the password. Without it such a login is an error.
+    /// `caching_sha2_password` (MySQL 8) wants the whole password of a user it has not seen for a while, and
+    /// `sha256_password` always. TLS protects it. On a connection without TLS the password is sent with this setting only,
+    /// encrypted with the key that the server says is its own: an attacker between the two can then take the
+    /// server's place and learn the password. Without it such a login is an error.
     pub trusts_key: bool,
-    /// A server that can do TLS is told nothing: this ends with [`Error::OffersTls`](crate::Error).
-    pub yields_to_tls: bool,
+    /// Whether the connection goes on over TLS; see [`Event::StartTls`](crate::Event).
+    pub tls: TlsPolicy,
+    /// The session's character set; empty for utf8mb4.
+    pub charset: String,
+    /// The session's collation; empty for that of the character set.
+    pub collation: String,
+    /// The session's time zone; empty for UTC.
+    pub time_zone: String,
 }
 
 /// How much a server may make the client do. Each is counted by the [`Error`](crate::Error) that names it.

@@ -7,7 +7,6 @@
 mod address;
 mod moment;
 mod mysql;
-mod mysql_plain;
 mod pool;
 mod postgres;
 mod session;
@@ -226,9 +225,9 @@ impl<'c> Rows<'c> {
 enum Trouble {
     /// What sqlx says.
     Driver(sqlx::Error),
-    /// What a database says to our own client: its number, and its reason.
+    /// The answer of MariaDB or MySQL: its number, and its reason.
     Refused { code: u16, message: String },
-    /// What our own client says.
+    /// The failure of our client of theirs.
     Client(lowroad_mysql::Error),
     /// The connection is not there.
     Lost(String),
@@ -309,22 +308,19 @@ const SLOW: [u16; 2] = [1969, 3024];
 /// A message with which a database ends a connection: PostgreSQL's are of class 57P.
 fn is_goodbye(error: &dyn sqlx::error::DatabaseError) -> bool {
     let code = error.code().unwrap_or_default();
-    code.starts_with("57P") || number(error).is_some_and(|it| GOODBYES.contains(&it))
+    code.starts_with("57P")
 }
 
-/// A message that the statement took too long: of the others PostgreSQL's 57014, SQLite's SQLITE_INTERRUPT.
+/// A message that the statement took too long: PostgreSQL's 57014, SQLite's SQLITE_INTERRUPT.
 fn is_slow(error: &dyn sqlx::error::DatabaseError) -> bool {
-    error.code().as_deref() == Some("57014")
-        || number(error).is_some_and(|it| SLOW.contains(&it))
-        || sqlite::code(error) == Some(9)
+    error.code().as_deref() == Some("57014") || sqlite::code(error) == Some(9)
 }
 
 /// The status of a statement that the database refused: 400 and 409 if a visitor's data are at fault.
 fn refusal_status(error: &dyn sqlx::error::DatabaseError) -> Status {
-    let fault = match (number(error), sqlite::code(error)) {
-        (Some(number), _) => DataFault::from_number(number),
-        (_, Some(code)) => sqlite::data_fault(code),
-        _ => postgres::data_fault(&error.code().unwrap_or_default()),
+    let fault = match sqlite::code(error) {
+        Some(code) => sqlite::data_fault(code),
+        None => postgres::data_fault(&error.code().unwrap_or_default()),
     };
     fault.map_or(Status::INTERNAL_ERROR, data_status)
 }
@@ -339,12 +335,6 @@ fn data_status(fault: DataFault) -> Status {
 /// A message that another connection was in the way: SQLITE_BUSY.
 fn is_busy(error: &dyn sqlx::error::DatabaseError) -> bool {
     sqlite::code(error).is_some_and(|code| code & 255 == 5)
-}
-
-fn number(error: &dyn sqlx::error::DatabaseError) -> Option<u16> {
-    error
-        .try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()
-        .map(sqlx::mysql::MySqlDatabaseError::number)
 }
 
 impl Database {

@@ -277,7 +277,7 @@ impl Pages {
                     task.state = State::Fails(fault.map_or(Failure::Page, Failure::Data));
                     ready.push_back(asker);
                 }
-                Event::Ready => {}
+                Event::StartTls | Event::Ready => {}
             }
         });
         if let Err(lost) = taken {

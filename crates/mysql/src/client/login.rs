@@ -4,8 +4,10 @@ use super::{Client, State, failure};
 use crate::auth::{self, Plugin};
 use crate::error::Error;
 use crate::event::Event;
+use crate::greeting::{self, Greeting};
+use crate::login::TlsPolicy;
 use crate::read::Reader;
-use crate::{greeting, packet, request};
+use crate::{packet, request};
 
 const OK: u8 = 0x00;
 const MORE: u8 = 0x01;
@@ -16,6 +18,8 @@ const ERR: u8 = 0xff;
 const FAST_IS_ENOUGH: u8 = 3;
 const ALL_IS_WANTED: u8 = 4;
 const ASK_FOR_KEY: u8 = 2;
+/// The same with `sha256_password`.
+const SHA256_ASK_FOR_KEY: u8 = 1;
 
 impl Client {
     pub(super) fn greeting(
@@ -28,23 +32,59 @@ impl Client {
             return Err(Error::LoginRefused);
         }
         let greeting = greeting::read(payload)?;
-        if self.login.yields_to_tls && greeting.offers_tls() {
-            return Err(Error::OffersTls);
-        }
+        let starts_tls = match (self.login.tls, greeting.offers_tls()) {
+            (TlsPolicy::Never, _) | (TlsPolicy::IfOffered, false) => false,
+            (TlsPolicy::Required, false) => return Err(Error::NoTls),
+            (_, true) => true,
+        };
         self.dialect = greeting.dialect();
         self.salt = greeting.salt;
         // The default is not that of the user, who may have one that will do.
         self.plugin = match greeting.plugin {
-            Plugin::Unknown(_) => Plugin::Native,
+            Plugin::Unknown(_) | Plugin::Sha256 => Plugin::Native,
             known => known,
         };
         self.settings = greeting::settings(&self.login, greeting.is_mariadb);
         self.settings.reverse();
+        if starts_tls {
+            let start = packet::begin(&mut self.out, self.sequence);
+            greeting.tls_request(&self.login, &mut self.out);
+            packet::end(&mut self.out, start);
+            self.answered(State::Tls);
+            self.greeting = Some(greeting);
+            events(Event::StartTls);
+        } else {
+            self.answer_greeting(&greeting);
+        }
+        Ok(())
+    }
+
+    fn answer_greeting(&mut self, greeting: &Greeting) {
         let proof = self.plugin.proof(&self.login.password, &self.salt);
         let start = packet::begin(&mut self.out, self.sequence);
-        greeting.answer(&self.login, &self.plugin, &proof, &mut self.out);
+        greeting.answer(
+            &self.login,
+            &self.plugin,
+            &proof,
+            self.is_tls,
+            &mut self.out,
+        );
         packet::end(&mut self.out, start);
         self.answered(State::Login);
+    }
+
+    /// Goes on with the login over TLS, after [`Event::StartTls`].
+    ///
+    /// # Errors
+    /// Bytes came before the TLS handshake, or the client has not asked for it.
+    pub fn tls_started(&mut self) -> Result<(), Error> {
+        let greeting = self.greeting.take().filter(|_| self.state == State::Tls);
+        let Some(greeting) = greeting.filter(|_| self.held.is_empty()) else {
+            self.close();
+            return Err(Error::Protocol("it sends bytes before the TLS handshake"));
+        };
+        self.is_tls = true;
+        self.answer_greeting(&greeting);
         Ok(())
     }
 
@@ -67,14 +107,7 @@ impl Client {
             SWITCH => self.switch(from),
             MORE if self.plugin == Plugin::CachingSha2 => match from.u8()? {
                 FAST_IS_ENOUGH => Ok(()),
-                ALL_IS_WANTED if self.login.trusts_key => {
-                    self.answer(&[ASK_FOR_KEY], State::Key);
-                    Ok(())
-                }
-                ALL_IS_WANTED => Err(Error::Unsupported(
-                    "the database server wants the whole password, as after its start: log in once from elsewhere, \
-                     give the user mysql_native_password, or trust the server's key",
-                )),
+                ALL_IS_WANTED => self.whole_password(ASK_FOR_KEY),
                 _ => Err(Error::Protocol("it asks for what is unknown at the login")),
             },
             _ => Err(Error::Protocol("it asks for what is unknown at the login")),
@@ -88,8 +121,27 @@ impl Client {
             return Err(Error::Unsupported(reason));
         }
         self.salt = from.array()?;
+        if self.plugin == Plugin::Sha256 {
+            return self.whole_password(SHA256_ASK_FOR_KEY);
+        }
         let proof = self.plugin.proof(&self.login.password, &self.salt);
         self.answer(&proof, State::Login);
+        Ok(())
+    }
+
+    /// Sends the whole password inside TLS, or asks for the key to encrypt it with. An empty one is no secret.
+    fn whole_password(&mut self, ask_for_key: u8) -> Result<(), Error> {
+        if self.is_tls || self.login.password.is_empty() {
+            let ended = [self.login.password.as_bytes(), &[0]].concat();
+            self.answer(&ended, State::Login);
+        } else if self.login.trusts_key {
+            self.answer(&[ask_for_key], State::Key);
+        } else {
+            return Err(Error::Unsupported(
+                "the database server wants the whole password, as after its start: log in once from elsewhere, \
+                 give the user mysql_native_password, or trust the server's key",
+            ));
+        }
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Servers that send anything: recorded exchanges with random changes. Nothing panics, and what is told and
 //! kept stays within the limits.
 
-use lowroad_mysql::{Event, Limits, Login, Value};
+use lowroad_mysql::{Event, Limits, Login, TlsPolicy, Value};
 
 use crate::server::{Dialect, END, EOF, OK, Talk, UNKNOWN_COLUMN, column, greeting, packet};
 use crate::{ALL, answer, found, prepared};
@@ -108,6 +108,7 @@ fn exchange(seed: u64) -> u32 {
     let login = Login {
         password: "geheim".into(),
         trusts_key: random.below(2) == 0,
+        tls: [TlsPolicy::Never, TlsPolicy::IfOffered][random.below(2)],
         ..Login::default()
     };
     let mut client = Talk::new(login, LIMITS).client;
@@ -135,7 +136,7 @@ fn exchange(seed: u64) -> u32 {
                     assert!(rows <= LIMITS.row_count_max);
                 }
                 Event::Done { .. } => done += 1,
-                Event::Ready | Event::Failed(_) => {}
+                Event::StartTls | Event::Ready | Event::Failed(_) => {}
             });
             if taken.is_err() {
                 assert!(client.output().is_empty() && !client.is_idle());

@@ -1,6 +1,6 @@
 //! Logins: how the password is asked for.
 
-use lowroad_mysql::{Error, Limits, Login};
+use lowroad_mysql::{Error, Limits, Login, TlsPolicy};
 use rsa::pkcs8::{EncodePublicKey, LineEnding};
 use rsa::traits::PublicKeyParts;
 use rsa::{BigUint, RsaPublicKey};
@@ -123,21 +123,142 @@ fn servers_that_can_not_be_talked_to() {
     assert_eq!(talk.told(), ["Failed 1040 HY000 Too many connections"]);
 }
 
+/// Where the greeting has the second byte of the capabilities: behind version, thread, salt and a zero.
+const CAPABILITIES_AT: usize = 1 + b"8.0.40\0".len() + 4 + 8 + 1 + 1;
+/// TLS in that byte.
+const TLS: u8 = 1 << 3;
+
+/// A client that was greeted by a server with or without TLS.
+fn greeted(tls: TlsPolicy, offers_tls: bool, plugin: &str) -> (Result<(), Error>, Talk) {
+    let login = Login {
+        user: "me".into(),
+        password: "geheim".into(),
+        tls,
+        ..Login::default()
+    };
+    let mut talk = Talk::new(login, Limits::default());
+    let mut payload = greeting(Dialect::New, plugin);
+    payload[CAPABILITIES_AT] &= !TLS;
+    payload[CAPABILITIES_AT] |= if offers_tls { TLS } else { 0 };
+    (talk.hear(0, &payload), talk)
+}
+
 #[test]
-fn a_server_that_can_do_tls_is_left_to_others() {
-    let greeted = |yields_to_tls, offers_tls: bool| {
+fn tls_is_asked_for_where_it_is_wanted_and_offered() {
+    use TlsPolicy::{IfOffered, Never, Required};
+    for (tls, offers_tls) in [(Never, false), (Never, true), (IfOffered, false)] {
+        let (heard, mut talk) = greeted(tls, offers_tls, "mysql_native_password");
+        assert_eq!(heard, Ok(()));
+        let said = talk.said();
+        assert_eq!((said[3], said[5] & TLS), (1, 0), "{tls:?}");
+        assert!(said.ends_with(b"mysql_native_password\0"));
+        assert!(talk.told().is_empty() && talk.client.tls_started().is_err());
+    }
+    let (heard, mut talk) = greeted(Required, false, "mysql_native_password");
+    assert_eq!((heard, talk.said().len()), (Err(Error::NoTls), 0));
+    for tls in [IfOffered, Required] {
+        let (heard, mut talk) = greeted(tls, true, "mysql_native_password");
+        assert_eq!((heard, talk.told()), (Ok(()), vec!["StartTls".into()]));
+        let asked = talk.said();
+        assert_eq!((asked.len(), asked[0], asked[3]), (36, 32, 1));
+        assert_eq!(asked[5] & TLS, TLS);
+        talk.client.tls_started().expect("nothing came before");
+        let said = talk.said();
+        assert_eq!(
+            (said[3], &said[4..36]),
+            (2, &asked[4..]),
+            "it repeats the request"
+        );
+        assert_eq!(&said[36..39], b"me\0");
+        talk.hear(3, OK).expect("a login");
+        talk.hear(1, OK).expect("a setting");
+        assert!(talk.client.is_idle());
+    }
+}
+
+#[test]
+fn bytes_before_the_tls_handshake_end_the_connection() {
+    // A whole packet after the greeting, in one piece with it or not, and the beginning of one.
+    let (_, mut talk) = greeted(TlsPolicy::Required, true, "mysql_native_password");
+    assert!(matches!(talk.hear(2, OK), Err(Error::Protocol(_))));
+    let (_, mut talk) = greeted(TlsPolicy::Required, true, "mysql_native_password");
+    talk.input(&[7, 0]).expect("no packet yet");
+    assert!(talk.client.tls_started().is_err());
+    assert!(talk.said().is_empty());
+}
+
+#[test]
+fn the_whole_password_is_sent_inside_tls() {
+    for plugin in ["caching_sha2_password", "sha256_password"] {
+        let (_, mut talk) = greeted(TlsPolicy::Required, true, plugin);
+        talk.said();
+        talk.client.tls_started().expect("nothing came before");
+        assert!(!talk.said().windows(6).any(|part| part == b"geheim"));
+        let wanted = match plugin {
+            "caching_sha2_password" => vec![1, 4],
+            _ => b"\xfesha256_password\0abcdefghijabcdefghij\0".to_vec(),
+        };
+        talk.hear(3, &wanted).expect("the whole password");
+        assert_eq!(talk.said(), b"\x07\0\0\x04geheim\0");
+        talk.hear(5, OK).expect("a login");
+    }
+}
+
+#[test]
+fn sha256_password_without_tls_wants_a_key_that_is_trusted() {
+    let wanted = b"\xfesha256_password\0abcdefghijabcdefghij\0";
+    for trusts_key in [false, true] {
+        let mut talk = login(trusts_key);
+        talk.hear(0, &greeting(Dialect::New, "caching_sha2_password"))
+            .expect("a greeting");
+        talk.said();
+        let heard = talk.hear(2, wanted);
+        assert_eq!(heard.is_ok(), trusts_key);
+        let said = talk.said();
+        assert_eq!(
+            said,
+            if trusts_key {
+                &b"\x01\0\0\x03\x01"[..]
+            } else {
+                b""
+            }
+        );
+    }
+}
+
+#[test]
+fn the_session_has_the_settings_of_the_login() {
+    let set = |charset: &str, collation: &str, time_zone: &str| {
         let login = Login {
-            yields_to_tls,
+            charset: charset.into(),
+            collation: collation.into(),
+            time_zone: time_zone.into(),
             ..Login::default()
         };
         let mut talk = Talk::new(login, Limits::default());
-        let mut payload = greeting(Dialect::New, "mysql_native_password");
-        // The second byte of the capabilities, behind version, thread, salt and a zero.
-        payload[1 + b"8.0.40\0".len() + 4 + 8 + 1 + 1] &= !(1 << 3);
-        payload[1 + b"8.0.40\0".len() + 4 + 8 + 1 + 1] |= u8::from(offers_tls) << 3;
-        (talk.hear(0, &payload), talk.said().is_empty())
+        talk.hear(0, &greeting(Dialect::New, "mysql_native_password"))
+            .expect("a greeting");
+        talk.said();
+        talk.hear(2, OK).expect("a login");
+        String::from_utf8_lossy(&talk.said()).into_owned()
     };
-    assert_eq!(greeted(false, true), (Ok(()), false));
-    assert_eq!(greeted(true, false), (Ok(()), false));
-    assert_eq!(greeted(true, true), (Err(Error::OffersTls), true));
+    for (charset, collation, time_zone, end) in [
+        (
+            "",
+            "",
+            "",
+            "time_zone='+00:00',NAMES utf8mb4 COLLATE utf8mb4_unicode_ci",
+        ),
+        (
+            "utf8mb4",
+            "",
+            "",
+            "NAMES utf8mb4 COLLATE utf8mb4_unicode_ci",
+        ),
+        ("", "utf8mb4_bin", "", "NAMES utf8mb4 COLLATE utf8mb4_bin"),
+        ("latin1", "", "+02:00", "time_zone='+02:00',NAMES latin1"),
+    ] {
+        let text = set(charset, collation, time_zone);
+        assert!(text.ends_with(end), "{text}");
+    }
 }

@@ -100,6 +100,7 @@ impl Connection {
 impl Answer {
     pub fn note(&mut self, event: Event<'_>) {
         match event {
+            Event::StartTls => {}
             Event::Ready => self.is_ended = true,
             Event::Columns(columns) => {
                 self.names = columns.iter().map(|column| column.name.clone()).collect()

@@ -79,6 +79,7 @@ enum End {
 /// Gives an event to the run; its end, if it is that.
 fn note(run: &mut Run, event: mysql::Event<'_>) -> Option<End> {
     match event {
+        mysql::Event::StartTls => {}
         mysql::Event::Ready => return Some(End::Answered),
         mysql::Event::Columns(columns) => {
             run.columns(columns.iter().map(|column| column.name.as_str()))

@@ -6,27 +6,25 @@ use std::time::Duration;
 use futures_util::TryFutureExt;
 use futures_util::future::BoxFuture;
 use lowroad_handler::secrets;
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions, Connection, Executor};
 
-use super::mysql_plain::{PlainAddress, PlainLink};
+use super::mysql::{MySqlAddress, MySqlLink};
 use super::sqlite::SqliteLink;
-use super::{Answer, Call, STATEMENTS_MAX, Trouble, mysql, postgres};
+use super::{Answer, Call, STATEMENTS_MAX, Trouble, postgres};
 
 /// Where a database is.
 pub enum DatabaseAddress {
     Sqlite(SqliteConnectOptions),
-    MySql(Option<PlainAddress>, MySqlConnectOptions, Duration),
+    MySql(Box<MySqlAddress>, Duration),
     Postgres(PgConnectOptions),
 }
 
 /// A connection.
 pub enum Link {
     Sqlite(SqliteLink),
-    MySql(MySqlConnection),
-    MySqlPlain(Box<PlainLink>),
+    MySql(Box<MySqlLink>),
     Postgres(PgConnection),
 }
 
@@ -39,19 +37,10 @@ impl DatabaseAddress {
         let url = expand(url, secrets::variable)?;
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
-            "sqlite" => sqlite(&url, timeout),
-            "mysql" | "mariadb" => MySqlConnectOptions::from_str(&url).map(|options| {
-                let options = options.statement_cache_capacity(STATEMENTS_MAX);
-                let plain = PlainAddress::of(&url, &options);
-                DatabaseAddress::MySql(plain, options.disable_statement_logging(), timeout)
-            }),
-            "postgres" | "postgresql" => PgConnectOptions::from_str(&url).map(|options| {
-                let limit = [("statement_timeout", timeout.as_millis().to_string())];
-                let options = options
-                    .statement_cache_capacity(STATEMENTS_MAX)
-                    .options(limit);
-                DatabaseAddress::Postgres(options.disable_statement_logging())
-            }),
+            "sqlite" => sqlite(&url, timeout).map_err(|error| error.to_string()),
+            "mysql" | "mariadb" => MySqlAddress::parse(&url)
+                .map(|address| DatabaseAddress::MySql(Box::new(address), timeout)),
+            "postgres" | "postgresql" => postgres(&url, timeout).map_err(|error| error.to_string()),
             _ => {
                 return Err(
                     "its url must begin with sqlite:, mysql:, mariadb: or postgres:".into(),
@@ -68,13 +57,8 @@ impl DatabaseAddress {
     pub async fn connect(&self) -> Result<Link, Trouble> {
         Ok(match self {
             DatabaseAddress::Sqlite(options) => Link::Sqlite(SqliteLink::connect(options).await?),
-            DatabaseAddress::MySql(plain, options, timeout) => {
-                if let Some(plain) = plain
-                    && let Some(link) = plain.connect(*timeout).await?
-                {
-                    return Ok(Link::MySqlPlain(Box::new(link)));
-                }
-                Link::MySql(mysql::connect(options, *timeout).await?)
+            DatabaseAddress::MySql(address, timeout) => {
+                Link::MySql(Box::new(MySqlLink::connect(address, *timeout).await?))
             }
             DatabaseAddress::Postgres(options) => Link::Postgres(options.connect().await?),
         })
@@ -93,6 +77,16 @@ fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> 
             .journal_mode(SqliteJournalMode::Wal);
     }
     Ok(DatabaseAddress::Sqlite(options.disable_statement_logging()))
+}
+
+fn postgres(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> {
+    let limit = [("statement_timeout", timeout.as_millis().to_string())];
+    let options = PgConnectOptions::from_str(url)?
+        .statement_cache_capacity(STATEMENTS_MAX)
+        .options(limit);
+    Ok(DatabaseAddress::Postgres(
+        options.disable_statement_logging(),
+    ))
 }
 
 /// Puts variables in place of `${NAME}`, percent-encoded as an address needs it.
@@ -124,8 +118,7 @@ impl Link {
     pub async fn is_alive(&mut self) -> bool {
         match self {
             Link::Sqlite(_) => true,
-            Link::MySql(link) => link.ping().await.is_ok(),
-            Link::MySqlPlain(link) => link.run("DO 1").await.is_ok(),
+            Link::MySql(link) => link.run("DO 1").await.is_ok(),
             Link::Postgres(link) => link.ping().await.is_ok(),
         }
     }
@@ -137,8 +130,7 @@ impl Link {
     pub fn call<'a>(&'a mut self, call: &'a Call) -> BoxFuture<'a, Result<Answer, Trouble>> {
         match self {
             Link::Sqlite(link) => Box::pin(link.call(call)),
-            Link::MySql(link) => Box::pin(mysql::call(link, call)),
-            Link::MySqlPlain(link) => Box::pin(link.call(call)),
+            Link::MySql(link) => Box::pin(link.call(call)),
             Link::Postgres(link) => Box::pin(postgres::call(link, call)),
         }
     }
@@ -150,7 +142,7 @@ impl Link {
     pub async fn call_guarded(&mut self, call: &Call) -> Result<Answer, Trouble> {
         let (guard, end) = match self {
             Link::Sqlite(_) => ("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
-            Link::MySql(_) | Link::MySqlPlain(_) => ("START TRANSACTION READ ONLY", "ROLLBACK"),
+            Link::MySql(_) => ("START TRANSACTION READ ONLY", "ROLLBACK"),
             Link::Postgres(_) => ("BEGIN READ ONLY", "ROLLBACK"),
         };
         self.run(guard).await?;
@@ -167,7 +159,7 @@ impl Link {
         match self {
             // A writer that only finds out later that another was first would have to start anew.
             Link::Sqlite(_) => self.run("BEGIN IMMEDIATE"),
-            Link::MySql(_) | Link::MySqlPlain(_) | Link::Postgres(_) => self.run("BEGIN"),
+            Link::MySql(_) | Link::Postgres(_) => self.run("BEGIN"),
         }
     }
 
@@ -179,8 +171,7 @@ impl Link {
     fn run(&mut self, sql: &'static str) -> BoxFuture<'_, Result<(), Trouble>> {
         match self {
             Link::Sqlite(link) => Box::pin(link.run(sql).map_err(Trouble::from)),
-            Link::MySql(link) => Box::pin(link.execute(sql).map_ok(drop).map_err(Trouble::from)),
-            Link::MySqlPlain(link) => Box::pin(link.run(sql)),
+            Link::MySql(link) => Box::pin(link.run(sql)),
             Link::Postgres(link) => Box::pin(link.execute(sql).map_ok(drop).map_err(Trouble::from)),
         }
     }

@@ -1,23 +1,19 @@
-//! MariaDB and MySQL without TLS: our own client on a socket, which costs a fraction of sqlx's driver for each row. Knows
-//! which servers it can't be used with; those are left to `mysql`.
+//! MariaDB and MySQL: the connections of our own client. Knows how values of columns become a template's.
 
-use std::path::PathBuf;
+mod address;
+mod stream;
+
 use std::time::Duration;
 
-use lowroad_mysql::{Client, Error, Event, Kind, Limits, Login, Refused, Value};
+use lowroad_mysql::{Client, Error, Event, Kind, Limits, Refused, Value};
 use lowroad_page::Value as Cell;
-use sqlx::ConnectOptions;
-use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
 
+pub use self::address::MySqlAddress;
+use self::stream::MySqlStream;
 use super::moment;
 use super::{Answer, Call, Rows, STATEMENTS_MAX, Trouble, Want};
 use crate::table::Table;
 use crate::value::{Done, Param};
-
-/// What is read at once: a server writes 16 KiB at a time.
-const READ_LEN: usize = 16 << 10;
 
 /// What a statement, a row and a value may be at most: what fits into one packet.
 const LIMITS: Limits = Limits {
@@ -27,76 +23,33 @@ const LIMITS: Limits = Limits {
     statement_count_max: STATEMENTS_MAX,
 };
 
-/// A server, and who asks there.
-pub struct PlainAddress {
-    place: Place,
-    login: Login,
-}
-
-enum Place {
-    Socket(PathBuf),
-    Host(String, u16),
-}
-
 /// A connection.
-pub struct PlainLink {
-    stream: Box<dyn Stream>,
+pub struct MySqlLink {
+    stream: MySqlStream,
     client: Client,
-    buffer: Box<[u8]>,
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
-
-impl PlainAddress {
-    /// The address, if nothing in it needs the other driver: certificates, a character set.
-    pub fn of(url: &str, options: &MySqlConnectOptions) -> Option<PlainAddress> {
-        let (_, settings) = url.split_once('?').unwrap_or_default();
-        let names = settings
-            .split('&')
-            .map(|pair| pair.split('=').next().unwrap_or_default());
-        let mode = options.get_ssl_mode();
-        let is_plain = matches!(mode, MySqlSslMode::Disabled | MySqlSslMode::Preferred);
-        if !is_plain || !{ names }.all(|name| ["", "socket", "ssl-mode", "sslmode"].contains(&name))
-        {
-            return None;
-        }
-        let place = match options.get_socket() {
-            Some(path) => Place::Socket(path.clone()),
-            None => Place::Host(options.get_host().to_owned(), options.get_port()),
-        };
-        let url = options.to_url_lossy();
-        let password = percent_encoding::percent_decode_str(url.password().unwrap_or_default());
-        let login = Login {
-            user: options.get_username().to_owned(),
-            password: password.decode_utf8().ok()?.into_owned(),
-            database: options.get_database().unwrap_or_default().to_owned(),
-            // As sqlx does it.
-            trusts_key: true,
-            // What goes through a socket does not leave the machine.
-            yields_to_tls: matches!((mode, &place), (MySqlSslMode::Preferred, Place::Host(..))),
-            ..Login::default()
-        };
-        Some(PlainAddress { place, login })
-    }
-
-    /// Makes a connection on which statements end by themselves in time; none where the server wants TLS or a login
-    /// that only the other driver can do.
+impl MySqlLink {
+    /// Makes a connection on which statements end by themselves in time.
     ///
     /// # Errors
     /// The server is not there, or refuses.
-    pub async fn connect(&self, timeout: Duration) -> Result<Option<PlainLink>, Trouble> {
+    pub async fn connect(address: &MySqlAddress, timeout: Duration) -> Result<MySqlLink, Trouble> {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(Trouble::lost)?;
-        let mut link = PlainLink {
-            stream: self.stream().await.map_err(Trouble::lost)?,
-            client: Client::new(self.login.clone(), LIMITS, random),
-            buffer: vec![0; READ_LEN].into(),
+        let stream = MySqlStream::connect(address).await;
+        let mut link = MySqlLink {
+            stream: stream.map_err(Trouble::lost)?,
+            client: Client::new(address.login.clone(), LIMITS, random),
         };
-        match link.talk(&mut Heard::default()).await {
-            Ok(_) => {}
-            Err(Trouble::Client(Error::OffersTls | Error::Unsupported(_))) => return Ok(None),
-            Err(trouble) => return Err(trouble),
+        let mut heard = Heard::default();
+        link.finish(&mut heard).await?;
+        if heard.starts_tls {
+            link.send_output().await?;
+            let connector = address.connector()?;
+            link.stream.start_tls(&connector, &address.host).await?;
+            link.client.tls_started()?;
+            link.finish(&mut Heard::default()).await?;
         }
         let mariadb = format!("SET SESSION max_statement_time = {}", timeout.as_secs_f64());
         if link.run(&mariadb).await.is_err() {
@@ -104,23 +57,9 @@ impl PlainAddress {
             // One that knows neither is still held to the limit from our side.
             let _ = link.run(&mysql).await;
         }
-        Ok(Some(link))
+        Ok(link)
     }
 
-    async fn stream(&self) -> std::io::Result<Box<dyn Stream>> {
-        Ok(match &self.place {
-            Place::Socket(path) => Box::new(UnixStream::connect(path).await?),
-            Place::Host(host, port) => {
-                let host = host.trim_matches(['[', ']']);
-                let stream = TcpStream::connect((host, *port)).await?;
-                stream.set_nodelay(true)?;
-                Box::new(stream)
-            }
-        })
-    }
-}
-
-impl PlainLink {
     /// Makes a call.
     ///
     /// # Errors
@@ -132,7 +71,7 @@ impl PlainLink {
             rows: (call.want != Want::Done).then(|| Rows::of(call)),
             ..Heard::default()
         };
-        let done = self.talk(&mut heard).await?;
+        let done = self.finish(&mut heard).await?;
         Ok(heard.rows.map_or(Answer::Done(done), Rows::answer))
     }
 
@@ -142,26 +81,15 @@ impl PlainLink {
     /// It is not done.
     pub async fn run(&mut self, sql: &str) -> Result<(), Trouble> {
         self.client.command(sql)?;
-        self.talk(&mut Heard::default()).await.map(drop)
+        self.finish(&mut Heard::default()).await.map(drop)
     }
 
-    /// Sends what is to be sent and takes what comes, until nothing is under way any more.
-    async fn talk(&mut self, heard: &mut Heard<'_>) -> Result<Done, Trouble> {
+    /// Exchanges bytes until nothing is under way any more.
+    async fn finish(&mut self, heard: &mut Heard<'_>) -> Result<Done, Trouble> {
         loop {
-            while !self.client.output().is_empty() {
-                let len = self.stream.write(self.client.output()).await;
-                self.client.sent(len.map_err(Trouble::lost)?);
-            }
-            let len = self.stream.read(&mut self.buffer).await;
-            let len = len.map_err(Trouble::lost)?;
-            if len == 0 {
-                return Err(Trouble::lost(
-                    "the database server has closed the connection",
-                ));
-            }
-            let taken = self
-                .client
-                .input(&self.buffer[..len], &mut |event| heard.hear(event));
+            self.send_output().await?;
+            let bytes = self.stream.receive().await?;
+            let taken = self.client.input(bytes, &mut |event| heard.hear(event));
             if let Some(trouble) = heard.trouble.take() {
                 return Err(trouble);
             }
@@ -170,6 +98,16 @@ impl PlainLink {
                 return Ok(done);
             }
         }
+    }
+
+    async fn send_output(&mut self) -> Result<(), Trouble> {
+        let output = self.client.output();
+        let len = output.len();
+        if len > 0 {
+            self.stream.send(output).await?;
+            self.client.sent(len);
+        }
+        Ok(())
     }
 }
 
@@ -183,6 +121,8 @@ struct Heard<'c> {
     column: usize,
     /// A further result of a procedure, of which only the first counts.
     is_further: bool,
+    /// The connection goes on over TLS.
+    starts_tls: bool,
     done: Option<Done>,
     trouble: Option<Trouble>,
 }
@@ -212,6 +152,10 @@ impl Heard<'_> {
                 let id = i64::try_from(last_id).ok().filter(|id| *id != 0);
                 let count = affected;
                 self.done = Some(Done { count, id });
+            }
+            (Event::StartTls, _) => {
+                self.starts_tls = true;
+                self.done = Some(Done::default());
             }
             (Event::Ready, _) => self.done = Some(Done::default()),
             (Event::Failed(failure), _) => {

@@ -9,6 +9,7 @@ mod harness;
 mod limits;
 mod lists;
 mod mariadb;
+mod mariadb_tls;
 mod memory;
 mod postgres;
 mod servers;

@@ -17,6 +17,8 @@ pub struct Server {
     folder: Folder,
     /// Where MariaDB listens besides its socket: at all addresses of the network that it was started in.
     port: Option<u16>,
+    /// More arguments for MariaDB.
+    args: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,6 +55,7 @@ impl Server {
             process: None,
             folder,
             port,
+            args: Vec::new(),
         };
         server.install();
         server.launch();
@@ -72,6 +75,13 @@ impl Server {
         let id = process.id().to_string();
         let _ = Command::new("kill").args([signal, &id]).status();
         let _ = process.wait();
+    }
+
+    /// Starts a MariaDB again, with more arguments.
+    pub fn restart_with(&mut self, args: Vec<String>) {
+        self.kill();
+        self.args = args;
+        self.launch();
     }
 
     /// Starts it (again), and waits until it says that it takes connections.
@@ -96,7 +106,8 @@ impl Server {
                     })
                     .arg(format!("--datadir={data}"))
                     .arg(format!("--pid-file={}", at.join("pid").display()))
-                    .arg(format!("--socket={}", at.join("sock").display()));
+                    .arg(format!("--socket={}", at.join("sock").display()))
+                    .args(&self.args);
                 (command, "ready for connections")
             }
             Kind::Postgres => {

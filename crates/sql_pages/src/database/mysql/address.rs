@@ -1,0 +1,307 @@
+//! Addresses of MariaDB and MySQL: what their parameters mean. Knows no connection.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lowroad_mysql::{Login, TlsPolicy};
+use lowroad_tls::certificates::{Pair, Texts};
+use lowroad_tls::{Connector, Trust};
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use crate::database::Trouble;
+
+const PORT: u16 = 3306;
+
+/// A server, the account there, and TLS.
+pub struct MySqlAddress {
+    pub place: Place,
+    /// What a certificate must be for.
+    pub host: String,
+    pub login: Login,
+    mode: SslMode,
+    authorities: Option<PemSource>,
+    /// A client certificate, and its key.
+    identity: Option<(PemSource, PemSource)>,
+}
+
+/// Where a server listens.
+pub enum Place {
+    Socket(PathBuf),
+    Host(u16),
+}
+
+/// `ssl-mode`, with the names and meanings that MySQL's own clients give it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum SslMode {
+    Disabled,
+    #[default]
+    Preferred,
+    Required,
+    VerifyCa,
+    VerifyIdentity,
+}
+
+/// A file of PEM, or PEM itself. A file is read for each connection, so that a renewed one counts.
+#[derive(Debug, PartialEq, Eq)]
+enum PemSource {
+    File(PathBuf),
+    Text(String),
+}
+
+impl SslMode {
+    fn parse(text: &str) -> Result<SslMode, String> {
+        Ok(match &*text.to_ascii_lowercase() {
+            "disabled" => SslMode::Disabled,
+            "preferred" => SslMode::Preferred,
+            "required" => SslMode::Required,
+            "verify_ca" => SslMode::VerifyCa,
+            "verify_identity" => SslMode::VerifyIdentity,
+            _ => return Err(format!("unknown value {text:?} for ssl-mode")),
+        })
+    }
+}
+
+impl PemSource {
+    fn new(text: &str) -> PemSource {
+        match text.trim().starts_with("-----BEGIN") {
+            true => PemSource::Text(text.to_owned()),
+            false => PemSource::File(text.into()),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            PemSource::File(path) => path,
+            PemSource::Text(_) => Path::new("the address of the database"),
+        }
+    }
+
+    fn read(&self) -> Result<Vec<u8>, Trouble> {
+        match self {
+            PemSource::Text(text) => Ok(text.clone().into_bytes()),
+            PemSource::File(path) => fs::read(path).map_err(|error| self.trouble(error)),
+        }
+    }
+
+    fn trouble(&self, reason: impl std::fmt::Display) -> Trouble {
+        Trouble::lost(format_args!("{}: {reason}", self.path().display()))
+    }
+}
+
+impl MySqlAddress {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// With what is wrong. It does not repeat the address.
+    pub fn parse(url: &str) -> Result<MySqlAddress, String> {
+        let url = Url::parse(url).map_err(|error| error.to_string())?;
+        let host = url.host_str().filter(|host| !host.is_empty());
+        let host = host.unwrap_or("localhost").trim_matches(['[', ']']);
+        let mut address = MySqlAddress {
+            place: Place::Host(url.port().unwrap_or(PORT)),
+            host: host.to_owned(),
+            login: Login {
+                user: decoded(url.username())?,
+                password: decoded(url.password().unwrap_or_default())?,
+                database: decoded(url.path().trim_start_matches('/'))?,
+                trusts_key: true,
+                ..Login::default()
+            },
+            mode: SslMode::default(),
+            authorities: None,
+            identity: None,
+        };
+        if address.login.user.is_empty() {
+            address.login.user = "root".to_owned();
+        }
+        let (mut certificate, mut key) = (None, None);
+        for (name, value) in url.query_pairs() {
+            match &*name {
+                "socket" => address.place = Place::Socket(value.into_owned().into()),
+                "sslmode" | "ssl-mode" => address.mode = SslMode::parse(&value)?,
+                "sslca" | "ssl-ca" => address.authorities = Some(PemSource::new(&value)),
+                "sslcert" | "ssl-cert" => certificate = Some(PemSource::new(&value)),
+                "sslkey" | "ssl-key" => key = Some(PemSource::new(&value)),
+                "charset" => address.login.charset = word(&name, &value)?,
+                "collation" => address.login.collation = word(&name, &value)?,
+                "timezone" | "time-zone" => address.login.time_zone = word(&name, &value)?,
+                _ => {}
+            }
+        }
+        address.identity = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return Err("ssl-cert and ssl-key must be given together".to_owned()),
+        };
+        address.login.tls = address.tls_policy();
+        Ok(address)
+    }
+
+    fn tls_policy(&self) -> TlsPolicy {
+        match (self.mode, &self.place) {
+            // What goes through a socket does not leave the machine.
+            (SslMode::Disabled, _) | (SslMode::Preferred, Place::Socket(_)) => TlsPolicy::Never,
+            (SslMode::Preferred, Place::Host(_)) => TlsPolicy::IfOffered,
+            (SslMode::Required | SslMode::VerifyCa | SslMode::VerifyIdentity, _) => {
+                TlsPolicy::Required
+            }
+        }
+    }
+
+    /// TLS with the server. May block, as it reads files.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub fn connector(&self) -> Result<Connector, Trouble> {
+        let identity = match &self.identity {
+            Some((certificate, key)) => Some(pair(certificate, key)?),
+            None => None,
+        };
+        let connector = Connector::new(&self.trust()?, &[], identity.as_ref(), 0, None);
+        connector.map_err(Trouble::lost)
+    }
+
+    /// The system's authorities and those of the address; without verification each certificate.
+    fn trust(&self) -> Result<Trust, Trouble> {
+        if !matches!(self.mode, SslMode::VerifyCa | SslMode::VerifyIdentity) {
+            return Ok(Trust::any_certificate());
+        }
+        let mut trust = Trust::system();
+        if let Some(authorities) = &self.authorities {
+            let added = trust.add_pem(&authorities.read()?);
+            added.map_err(|reason| authorities.trouble(reason))?;
+        }
+        Ok(match self.mode {
+            SslMode::VerifyCa => trust.ignoring_names(),
+            _ => trust,
+        })
+    }
+}
+
+fn pair(certificate: &PemSource, key: &PemSource) -> Result<Pair, Trouble> {
+    let texts = Texts {
+        certificates_file: certificate.path(),
+        certificates: &certificate.read()?,
+        key_file: key.path(),
+        key: &key.read()?,
+        staple: None,
+    };
+    // The time is for doubts about a certificate, which are the server's to have.
+    let pair = Pair::load(&texts, 0).map_err(|problem| Trouble::lost(problem.to_string()))?;
+    Ok(pair.0)
+}
+
+fn decoded(text: &str) -> Result<String, String> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(String::from).map_err(|error| error.to_string())
+}
+
+/// A value that is put into a statement.
+fn word(name: &str, value: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-:/".contains(&byte);
+    match !value.is_empty() && value.bytes().all(is_plain) {
+        true => Ok(value.to_owned()),
+        false => Err(format!("{name} has a value that no server knows")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(url: &str) -> MySqlAddress {
+        MySqlAddress::parse(url).unwrap_or_else(|reason| panic!("{url}: {reason}"))
+    }
+
+    #[test]
+    fn parts_are_decoded_and_have_defaults() {
+        let address = parsed("mysql://m%40e:p%2Fw@db.example:3307/sh%20op");
+        let login = &address.login;
+        assert_eq!(
+            (&*login.user, &*login.password, &*login.database),
+            ("m@e", "p/w", "sh op")
+        );
+        assert_eq!(address.host, "db.example");
+        assert!(matches!(address.place, Place::Host(3307)));
+        let address = parsed("mariadb://[::1]/");
+        assert_eq!((&*address.host, &*address.login.user), ("::1", "root"));
+        assert!(matches!(address.place, Place::Host(3306)));
+        let address = parsed("mysql://u@localhost/n?socket=/run/my%20sql.sock&unknown=1");
+        assert!(
+            matches!(&address.place, Place::Socket(path) if path == Path::new("/run/my sql.sock"))
+        );
+    }
+
+    #[test]
+    fn tls_depends_on_the_mode_and_the_place() {
+        use TlsPolicy::{IfOffered, Never, Required};
+        for (mode, by_host, by_socket) in [
+            ("", IfOffered, Never),
+            ("&ssl-mode=disabled", Never, Never),
+            ("&sslmode=PREFERRED", IfOffered, Never),
+            ("&ssl-mode=REQUIRED", Required, Required),
+            ("&ssl-mode=verify_ca", Required, Required),
+            ("&ssl-mode=VERIFY_IDENTITY", Required, Required),
+        ] {
+            let host = parsed(&format!("mysql://u@h/n?x=y{mode}"));
+            let socket = parsed(&format!("mysql://u@h/n?socket=/s{mode}"));
+            assert_eq!(
+                (host.login.tls, socket.login.tls),
+                (by_host, by_socket),
+                "{mode}"
+            );
+        }
+    }
+
+    #[test]
+    fn parameters_of_the_session_are_words() {
+        let url = "mysql://u@h/n?charset=latin1&collation=latin1_bin&time-zone=%2B08:00";
+        let login = parsed(url).login;
+        assert_eq!(
+            (&*login.charset, &*login.collation, &*login.time_zone),
+            ("latin1", "latin1_bin", "+08:00")
+        );
+        assert_eq!(
+            parsed("mysql://u@h/n?timezone=Europe/Berlin")
+                .login
+                .time_zone,
+            "Europe/Berlin"
+        );
+    }
+
+    #[test]
+    fn wrong_addresses_have_a_reason_without_the_password() {
+        for (url, reason) in [
+            ("mysql://u:secret@h:port/", "port"),
+            ("mysql://u:secret@h/?ssl-mode=maybe", "maybe"),
+            ("mysql://u:secret@h/?ssl-cert=a.pem", "together"),
+            ("mysql://u:secret@h/?ssl-key=a.pem", "together"),
+            ("mysql://u:secret@h/?charset=", "charset"),
+            ("mysql://u:secret@h/?collation=a;b", "collation"),
+            ("mysql://u:secret@h/?time-zone='", "time-zone"),
+        ] {
+            let wrong = MySqlAddress::parse(url).err().expect(url);
+            assert!(
+                wrong.contains(reason) && !wrong.contains("secret"),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn authorities_are_a_file_or_a_text() {
+        assert_eq!(
+            PemSource::new("/etc/ca.pem"),
+            PemSource::File("/etc/ca.pem".into())
+        );
+        let text = "\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert_eq!(PemSource::new(text), PemSource::Text(text.into()));
+        let missing = parsed("mysql://u@h/?ssl-mode=verify_ca&ssl-ca=/nowhere/ca.pem");
+        let trouble = missing.connector().err().expect("no such file").to_string();
+        assert!(trouble.starts_with("/nowhere/ca.pem: "), "{trouble}");
+        // Without verification it is not needed.
+        let unverified = parsed("mysql://u@h/?ssl-mode=required&ssl-ca=/nowhere/ca.pem");
+        assert!(unverified.connector().is_ok());
+    }
+}

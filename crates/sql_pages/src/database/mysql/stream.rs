@@ -1,0 +1,148 @@
+//! Bytes to and from a database server: a socket, with TLS on it or without. Knows nothing of what they mean.
+
+use std::io;
+
+use lowroad_tls::{Client, Connector};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::address::{MySqlAddress, Place};
+use crate::database::Trouble;
+
+/// Bytes that are read at once: a server writes 16 KiB at a time.
+const READ_LEN: usize = 16 << 10;
+
+const CLOSED: &str = "the database server has closed the connection";
+
+trait AnySocket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> AnySocket for T {}
+
+/// A connection's bytes.
+pub struct MySqlStream {
+    wire: Wire,
+    tls: Option<Box<TlsState>>,
+}
+
+/// A socket, and what was read last.
+struct Wire {
+    socket: Box<dyn AnySocket>,
+    buffer: Box<[u8]>,
+}
+
+struct TlsState {
+    client: Client,
+    /// Bytes that came.
+    plain: Vec<u8>,
+    /// Records to send.
+    records: Vec<u8>,
+}
+
+impl MySqlStream {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub async fn connect(address: &MySqlAddress) -> io::Result<MySqlStream> {
+        let socket: Box<dyn AnySocket> = match &address.place {
+            Place::Socket(path) => Box::new(UnixStream::connect(path).await?),
+            Place::Host(port) => {
+                let stream = TcpStream::connect((&*address.host, *port)).await?;
+                stream.set_nodelay(true)?;
+                Box::new(stream)
+            }
+        };
+        let wire = Wire {
+            socket,
+            buffer: vec![0; READ_LEN].into(),
+        };
+        Ok(MySqlStream { wire, tls: None })
+    }
+
+    /// Does the TLS handshake; from now on all bytes are inside TLS.
+    ///
+    /// # Errors
+    /// One side refuses the other, or the connection is lost.
+    pub async fn start_tls(&mut self, connector: &Connector, host: &str) -> Result<(), Trouble> {
+        let mut records = Vec::new();
+        let client = connector.connect(host, &mut records);
+        let mut tls = Box::new(TlsState {
+            client: client.map_err(Trouble::lost)?,
+            plain: Vec::new(),
+            records,
+        });
+        tls.send_records(&mut self.wire).await?;
+        while !tls.client.is_established() {
+            tls.read(&mut self.wire).await?;
+        }
+        self.tls = Some(tls);
+        Ok(())
+    }
+
+    /// Sends bytes.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn send(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+        let Some(tls) = &mut self.tls else {
+            return self.wire.send(bytes).await;
+        };
+        // Small records after a pause are of no use here, as a server waits for the whole command: the time stands still.
+        let sealed = tls.client.seal(&[bytes], &mut tls.records, 0);
+        sealed.map_err(Trouble::lost)?;
+        tls.send_records(&mut self.wire).await
+    }
+
+    /// The bytes that came next, at least one.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn receive(&mut self) -> Result<&[u8], Trouble> {
+        let Some(tls) = &mut self.tls else {
+            return self.wire.read().await.map(|bytes| &*bytes);
+        };
+        tls.plain.clear();
+        while tls.plain.is_empty() {
+            tls.read(&mut self.wire).await?;
+        }
+        Ok(&tls.plain)
+    }
+}
+
+impl Wire {
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+        self.socket.write_all(bytes).await.map_err(Trouble::lost)
+    }
+
+    async fn read(&mut self) -> Result<&mut [u8], Trouble> {
+        match self.socket.read(&mut self.buffer).await {
+            Ok(0) => Err(Trouble::lost(CLOSED)),
+            Ok(len) => Ok(&mut self.buffer[..len]),
+            Err(error) => Err(Trouble::lost(error)),
+        }
+    }
+}
+
+impl TlsState {
+    /// Decrypts what comes next. After a failure the server is sent the reason.
+    async fn read(&mut self, wire: &mut Wire) -> Result<(), Trouble> {
+        let bytes = wire.read().await?;
+        let progress = self
+            .client
+            .receive(bytes, &mut self.plain, &mut self.records);
+        let sent = self.send_records(wire).await;
+        let progress = progress.map_err(Trouble::lost)?;
+        match progress.closed && self.plain.is_empty() {
+            true => Err(Trouble::lost(CLOSED)),
+            false => sent,
+        }
+    }
+
+    async fn send_records(&mut self, wire: &mut Wire) -> Result<(), Trouble> {
+        if self.records.is_empty() {
+            return Ok(());
+        }
+        let sent = wire.send(&self.records).await;
+        self.records.clear();
+        sent
+    }
+}

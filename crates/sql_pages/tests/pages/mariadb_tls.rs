@@ -1,0 +1,215 @@
+//! Pages with MariaDB over TLS, with an authority of the test.
+
+use lowroad_testkit::Folder;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+use crate::harness::{Site, database};
+use crate::servers::{Kind, Server};
+
+/// An authority and its files.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: Folder,
+}
+
+impl Authority {
+    pub fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "an authority of the test");
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
+        let folder = Folder::new();
+        folder.file("ca.pem", issuer.pem());
+        Authority { issuer, folder }
+    }
+
+    /// The path of one of its files.
+    pub fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// Signs a certificate, and keeps it in `NAME.pem` and its key in `NAME.key`.
+    fn sign(&self, name: &str, hosts: &[&str]) {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let mut params = CertificateParams::new(hosts).expect("names");
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a signature");
+        self.folder.file(format!("{name}.pem"), certificate.pem());
+        self.folder.file(format!("{name}.key"), key.serialize_pem());
+    }
+
+    /// Starts the server again, with a certificate for these hosts.
+    pub fn serve(&self, server: &mut Server, hosts: &[&str], more: &[String]) {
+        self.sign("server", hosts);
+        let mut args = vec![
+            format!("--ssl-ca={}", self.file("ca.pem")),
+            format!("--ssl-cert={}", self.file("server.pem")),
+            format!("--ssl-key={}", self.file("server.key")),
+        ];
+        args.extend_from_slice(more);
+        server.restart_with(args);
+    }
+}
+
+const FILES: [(&str, &str); 3] = [
+    ("form.lrp", "{{ csrf_field() }}"),
+    (
+        "version.lrp",
+        "{{ row(\"SELECT VARIABLE_VALUE AS v FROM information_schema.SESSION_STATUS \
+         WHERE VARIABLE_NAME = 'SSL_VERSION'\").v }};{{ row('SELECT CURRENT_USER() AS u').u }}",
+    ),
+    (
+        "long.lrp",
+        "{% set s = 'é' * 200000 %}{{ row('SELECT CONCAT(?, ?) AS s', s, s).s == s ~ s }};\
+         {{ query('SELECT REPEAT(seq, 1000) AS s FROM seq_1_to_99') | length }}",
+    ),
+];
+
+fn site(url: &str) -> Site {
+    Site::with(Folder::new(), &FILES, vec![database(url)])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_ssl_mode_checks_what_it_promises() {
+    let Some(mut server) = Server::start(Kind::MariaDb, "mariadb_tls::modes") else {
+        return;
+    };
+    let required = site(&format!("{}&ssl-mode=required", server.url));
+    required
+        .get("/version.lrp")
+        .fails(503, "can't be used: the database server offers no TLS")
+        .await;
+    let authority = Authority::new();
+    authority.serve(&mut server, &["localhost"], &[]);
+    let ca = format!("&ssl-ca={}", authority.file("ca.pem"));
+    let elsewhere = server.url.replace("@localhost", "@elsewhere.example");
+    for (url, settings, version) in [
+        // The server's socket is on this machine.
+        (&server.url, "", ""),
+        (&server.url, "&ssl-mode=disabled", ""),
+        (&server.url, "&ssl-mode=required", "TLSv1.3"),
+        (&elsewhere, "&sslmode=REQUIRED", "TLSv1.3"),
+        (&server.url, &*format!("&ssl-mode=verify_ca{ca}"), "TLSv1.3"),
+        (&elsewhere, &*format!("&ssl-mode=verify_ca{ca}"), "TLSv1.3"),
+        (
+            &server.url,
+            &*format!("&ssl-mode=verify_identity{ca}"),
+            "TLSv1.3",
+        ),
+    ] {
+        let site = site(&format!("{url}{settings}"));
+        let text = site.get("/version.lrp").ok().await.text;
+        assert_eq!(text, format!("{version};root@localhost"), "{settings}");
+    }
+    for (url, settings, reason) in [
+        (
+            &server.url,
+            "&ssl-mode=verify_ca",
+            "no trusted authority has signed",
+        ),
+        (
+            &server.url,
+            "&ssl-mode=verify_identity",
+            "no trusted authority has signed",
+        ),
+        (
+            &elsewhere,
+            &*format!("&ssl-mode=verify_identity{ca}"),
+            "is for other names",
+        ),
+        (
+            &server.url,
+            "&ssl-mode=verify_ca&ssl-ca=/nowhere.pem",
+            "/nowhere.pem: No such file",
+        ),
+    ] {
+        let site = site(&format!("{url}{settings}"));
+        let failing = site.get("/version.lrp");
+        failing.fails(503, reason).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_preferred_over_a_network() {
+    // An address that no other test uses, so that the port is free.
+    let [a, b] = (std::process::id() as u16).to_be_bytes();
+    let address = format!("127.{}.{a}.{b}", 64 + std::process::id() as u8 % 64);
+    let Some(mut server) = Server::start_at(Kind::MariaDb, "mariadb_tls::network", Some(13306))
+    else {
+        return;
+    };
+    let bind = [format!("--bind-address={address}")];
+    server.restart_with(bind.to_vec());
+    let url = format!("mysql://root@{address}:13306/test");
+    let tls_version = |url: String| async move {
+        let text = site(&url).get("/version.lrp").ok().await.text;
+        text.split(';').next().map(str::to_owned)
+    };
+    assert_eq!(tls_version(url.clone()).await.as_deref(), Some(""));
+    let authority = Authority::new();
+    authority.serve(&mut server, &[&address], &bind);
+    assert_eq!(tls_version(url.clone()).await.as_deref(), Some("TLSv1.3"));
+    let disabled = tls_version(format!("{url}?ssl-mode=disabled")).await;
+    assert_eq!(disabled.as_deref(), Some(""));
+    let ca = authority.file("ca.pem");
+    let verified = tls_version(format!("{url}?ssl-mode=verify_identity&ssl-ca={ca}")).await;
+    assert_eq!(
+        verified.as_deref(),
+        Some("TLSv1.3"),
+        "an address is a name, too"
+    );
+    let mut old = bind.to_vec();
+    old.push("--tls-version=TLSv1.2".to_owned());
+    authority.serve(&mut server, &[&address], &old);
+    assert_eq!(tls_version(url).await.as_deref(), Some("TLSv1.2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_values_pass_through_tls_and_connections_come_back() {
+    let Some(mut server) = Server::start(Kind::MariaDb, "mariadb_tls::long") else {
+        return;
+    };
+    let authority = Authority::new();
+    authority.serve(&mut server, &["localhost"], &[]);
+    let site = site(&format!("{}&ssl-mode=required", server.url));
+    for _ in 0..3 {
+        assert_eq!(site.get("/long.lrp").ok().await.text, "True;99");
+    }
+    // The connection was lost while it was idle.
+    server.kill();
+    site.get("/long.lrp").fails(503, "can't be used").await;
+    server.launch();
+    assert_eq!(site.get("/long.lrp").ok().await.text, "True;99");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_may_have_to_show_a_certificate() {
+    let Some(mut server) = Server::start(Kind::MariaDb, "mariadb_tls::users") else {
+        return;
+    };
+    let authority = Authority::new();
+    authority.serve(&mut server, &["localhost"], &[]);
+    authority.sign("shop", &[]);
+    let root = site(&server.url);
+    root.write(
+        "user.lrp",
+        "{% do execute(\"CREATE USER shop IDENTIFIED BY 'ge/heim' REQUIRE X509\") %}",
+    );
+    root.send_form("/form.lrp", "/user.lrp", "").await;
+    let url = server
+        .url
+        .replace("root@localhost/test", "shop:ge%2Fheim@localhost/");
+    let refused = site(&format!("{url}&ssl-mode=required"));
+    refused
+        .get("/version.lrp")
+        .fails(503, "Access denied")
+        .await;
+    let (certificate, key) = (authority.file("shop.pem"), authority.file("shop.key"));
+    let identity = format!("&ssl-cert={certificate}&ssl-key={key}");
+    let site = site(&format!("{url}&ssl-mode=required{identity}"));
+    assert_eq!(site.get("/version.lrp").ok().await.text, "TLSv1.3;shop@%");
+}
