@@ -9,24 +9,28 @@ mod life;
 mod output;
 mod program;
 
-use std::io;
+use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::Signal;
 
 use self::left::Mark;
 use self::life::{Life, Step};
-use self::output::Listening;
+use self::output::LineStream;
 use crate::limits::{Limits, limit};
+use crate::process::{ChildProcess, readable, ready};
 use crate::{Notice, descriptors};
+
+/// Reads of what an application has written when it ends: more than a pipe holds. A process that it leaves behind may write
+/// for ever.
+const READS_LAST: usize = 64;
 
 /// What is started.
 #[derive(Clone, Debug)]
@@ -61,7 +65,7 @@ fn start_failure(program: &str, error: &io::Error) -> String {
 
 /// An application that is kept alive. Dropped, it is stopped, in order.
 pub struct Supervisor {
-    news: Sender<News>,
+    stop: PipeWriter,
     thread: Option<JoinHandle<()>>,
     begins: Begins,
 }
@@ -78,31 +82,30 @@ impl Begins {
     }
 }
 
-enum News {
-    /// The one with this number has ended.
-    Ended(u64),
-    /// It is no longer wanted.
-    End,
-}
-
 impl Supervisor {
     /// Starts an application, and again whenever it ends. What it writes and how it ends goes to `notice`, a line each.
     ///
     /// # Errors
-    /// The machine gives no thread.
+    /// The machine gives no thread or no pipe.
     pub fn start(application: Application, notice: Notice) -> io::Result<Supervisor> {
-        let (news, told) = channel();
-        let own = news.clone();
+        let (stopped, stop) = io::pipe()?;
         let begins = Begins::default();
-        let told_of = begins.clone();
-        let supervising = move || {
-            Supervising::new(application, notice, (own, told_of)).run(&told);
+        let supervising = Supervising {
+            life: Life::new(application.stop_timeout),
+            application,
+            notice,
+            stopped: Some(stopped),
+            begins: begins.clone(),
+            began: Instant::now(),
+            child: None,
+            output: [None, None],
+            mark: Mark::new(),
         };
         let thread = thread::Builder::new()
             .name("supervise".into())
-            .spawn(supervising)?;
+            .spawn(move || supervising.run())?;
         Ok(Supervisor {
-            news,
+            stop,
             thread: Some(thread),
             begins,
         })
@@ -115,7 +118,8 @@ impl Supervisor {
 
     /// Tells it to end; the drop waits for that.
     pub fn end(&self) {
-        let _ = self.news.send(News::End);
+        // Fails where it has ended.
+        let _ = (&self.stop).write(&[0]);
     }
 }
 
@@ -131,65 +135,65 @@ impl Drop for Supervisor {
 struct Supervising {
     application: Application,
     notice: Notice,
-    news: Sender<News>,
+    /// Readable when the application is no longer wanted; `None` from then on.
+    stopped: Option<PipeReader>,
     begins: Begins,
     began: Instant,
     life: Life,
     /// It, while it runs.
-    child: Option<Child>,
-    /// What it writes is heard as long as this is here.
-    output: Option<Listening>,
+    child: Option<ChildProcess>,
+    /// Its output and its errors, while they are open.
+    output: [Option<LineStream>; 2],
     /// By which its descendants are known.
     mark: Mark,
-    /// How many were started.
-    started: u64,
 }
 
 impl Supervising {
-    fn new(
-        application: Application,
-        notice: Notice,
-        (news, begins): (Sender<News>, Begins),
-    ) -> Supervising {
-        Supervising {
-            life: Life::new(application.stop_timeout),
-            application,
-            notice,
-            news,
-            begins,
-            began: Instant::now(),
-            child: None,
-            output: None,
-            mark: Mark::new(),
-            started: 0,
+    fn run(mut self) {
+        loop {
+            match self.life.step(self.began.elapsed()) {
+                Step::Start => self.start(),
+                Step::Signal(signal) => self.signal(signal),
+                Step::Wait(until) => self.wait(until.map(|until| self.began + until)),
+                Step::Over => return,
+            }
         }
     }
 
-    fn run(mut self, told: &Receiver<News>) {
-        loop {
-            let wait = match self.life.step(self.began.elapsed()) {
-                Step::Start => {
-                    self.start();
-                    continue;
-                }
-                Step::Signal(signal) => {
-                    self.signal(signal);
-                    continue;
-                }
-                Step::Wait(until) => until,
-                Step::Over => return,
-            };
-            let now = self.began.elapsed();
-            let news = match wait {
-                Some(until) => told.recv_timeout(until.saturating_sub(now)),
-                None => told.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            match news {
-                Ok(News::Ended(number)) if number == self.started => self.ended(),
-                Ok(News::Ended(_)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(News::End) | Err(RecvTimeoutError::Disconnected) => {
-                    self.life.stop(self.began.elapsed());
-                }
+    /// Waits for what happens next, until the deadline.
+    fn wait(&mut self, deadline: Option<Instant>) {
+        let [is_stopped, has_ended, has_output, has_errors] = self.ready(deadline);
+        self.read([has_output, has_errors]);
+        if is_stopped {
+            self.stopped = None;
+            self.life.stop(self.began.elapsed());
+        }
+        if has_ended {
+            self.ended();
+        }
+    }
+
+    fn ready(&self, deadline: Option<Instant>) -> [bool; 4] {
+        let [output, errors] = self.output.each_ref().map(|it| it.as_ref().map(readable));
+        let (stopped, child) = (&self.stopped, &self.child);
+        let all = [
+            stopped.as_ref().map(readable),
+            child.as_ref().map(readable),
+            output,
+            errors,
+        ];
+        // The kernel may be short of memory for a moment.
+        ready(all, deadline).unwrap_or_default()
+    }
+
+    /// Passes on what is there of those streams.
+    fn read(&mut self, have_some: [bool; 2]) {
+        for (stream, has_some) in self.output.iter_mut().zip(have_some) {
+            if let Some(lines) = stream.as_mut().filter(|_| has_some)
+                && !lines.read(&self.notice)
+            {
+                lines.end(&self.notice);
+                *stream = None;
             }
         }
     }
@@ -197,10 +201,7 @@ impl Supervising {
     fn start(&mut self) {
         let now = self.began.elapsed();
         match self.spawn() {
-            Ok(child) => {
-                self.started += 1;
-                self.tell_of_end(&child);
-                self.child = Some(child);
+            Ok(()) => {
                 self.begins.0.store(false, Relaxed);
                 self.life.started(now);
             }
@@ -217,7 +218,7 @@ impl Supervising {
         }
     }
 
-    fn spawn(&mut self) -> io::Result<Child> {
+    fn spawn(&mut self) -> io::Result<()> {
         let application = &self.application;
         let mut command = Command::new(&application.command[0]);
         command
@@ -242,26 +243,11 @@ impl Supervising {
                 ends_with_parent: true,
             },
         );
-        let mut child = command.spawn()?;
-        if let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) {
-            self.output = Some(output::pass_on(output, errors, self.notice.clone())?);
-        }
-        Ok(child)
-    }
-
-    /// Hears of its end, without reaping it: until that is done, its number is no other process's.
-    fn tell_of_end(&self, child: &Child) {
-        let (pid, number, news) = (Pid::from_child(child), self.started, self.news.clone());
-        let waiting = move || {
-            let how = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), how) {}
-            let _ = news.send(News::Ended(number));
-        };
-        let thread = thread::Builder::new().name("supervise".into());
-        if thread.spawn(waiting).is_err() {
-            // Nobody would hear of its end: it counts as ended, and is started again.
-            let _ = self.news.send(News::Ended(self.started));
-        }
+        let mut child = ChildProcess::spawn(command)?;
+        let (output, errors) = child.take_output();
+        self.output = [output.map(LineStream::new), errors.map(LineStream::new)];
+        self.child = Some(child);
+        Ok(())
     }
 
     fn ended(&mut self) {
@@ -270,9 +256,9 @@ impl Supervising {
         let Some(mut child) = self.child.take() else {
             return;
         };
-        let how = child.wait();
+        let how = child.reap();
         self.kill_what_is_left();
-        self.output = None;
+        self.read_last();
         let now = self.began.elapsed();
         let Some(pause) = self.life.ended(now) else {
             return;
@@ -283,6 +269,21 @@ impl Supervising {
             "{name} ended ({how}); it is started again in {} ms",
             pause.as_millis()
         ));
+    }
+
+    /// Passes on what it has written before its end.
+    fn read_last(&mut self) {
+        for _ in 0..READS_LAST {
+            let [_, _, has_output, has_errors] = self.ready(Some(Instant::now()));
+            if !has_output && !has_errors {
+                break;
+            }
+            self.read([has_output, has_errors]);
+        }
+        for lines in self.output.iter_mut().flatten() {
+            lines.end(&self.notice);
+        }
+        self.output = [None, None];
     }
 
     fn kill_what_is_left(&self) {
@@ -297,8 +298,7 @@ impl Supervising {
 
     fn signal(&self, signal: Signal) {
         if let Some(child) = &self.child {
-            // A group that is no more needs no signal.
-            let _ = kill_process_group(Pid::from_child(child), signal);
+            child.signal_group(signal);
         }
     }
 }

@@ -62,8 +62,7 @@ fn what_has_left_its_group_ends_with_it_and_holds_no_threads() {
         let told = after(&lines, "sh had left 1 processes of other groups");
         (told.len() >= ENDS).then_some(())
     });
-    // One that supervises, one that waits, one that reads; those of the end before may be about to go.
-    wait_until("threads to end", || (threads() <= 3).then_some(()));
+    assert_eq!(threads(), 1);
     drop(supervisor);
     wait_until("all threads to end", || (threads() == 0).then_some(()));
     let (known, unknown) = (after(&lines, "known "), after(&lines, "unknown "));

@@ -5,20 +5,18 @@
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+
+use crate::process::{readable, ready};
 
 /// The variable that has the mark.
 pub const VARIABLE: &str = "LOWROAD_APPLICATION_ID";
 /// How often is looked for more: whoever is not killed yet may start others.
 const ROUNDS_MAX: usize = 16;
 /// How long is waited for the end of one that was killed.
-const END_TIMEOUT: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A mark that no other application has.
 pub struct Mark(String);
@@ -74,7 +72,7 @@ impl Mark {
         let is_told = self.is_of(pid) && pidfd_send_signal(&held, Signal::KILL).is_ok();
         if is_told {
             // What the kernel holds longer, for a disk that does not answer, ends later.
-            let _ = poll(&mut [PollFd::new(&held, PollFlags::IN)], Some(&END_TIMEOUT));
+            let _ = ready([Some(readable(&held))], Some(Instant::now() + END_TIMEOUT));
         }
         is_told
     }

@@ -5,17 +5,19 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-/// The pause before an application is started again that did not live long; it doubles each time.
+use crate::backoff::Backoff;
+
+/// The pause before an application is started again that did not live long.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// Who lived so long is started again as if for the first time.
+/// An application that lived so long is started again as if for the first time.
 const LONG_LIFE: Duration = Duration::from_secs(10);
 
 /// The life of an application.
 #[derive(Debug)]
 pub struct Life {
     state: State,
-    pause: Duration,
+    backoff: Backoff,
     stop_timeout: Duration,
     is_wanted: bool,
 }
@@ -51,7 +53,7 @@ impl Life {
     pub fn new(stop_timeout: Duration) -> Life {
         Life {
             state: State::Due(Duration::ZERO),
-            pause: PAUSE_MIN,
+            backoff: Backoff::new(PAUSE_MIN, PAUSE_MAX, LONG_LIFE),
             stop_timeout,
             is_wanted: true,
         }
@@ -88,9 +90,8 @@ impl Life {
 
     /// It could not be started. The pause until the next try.
     pub fn failed(&mut self, now: Duration) -> Duration {
-        let pause = self.pause;
+        let pause = self.backoff.failed();
         self.state = State::Due(now + pause);
-        self.pause = (pause * 2).min(PAUSE_MAX);
         pause
     }
 
@@ -100,12 +101,13 @@ impl Life {
             self.state = State::Over;
             return None;
         }
-        if let State::Runs(since) = self.state
-            && now.saturating_sub(since) >= LONG_LIFE
-        {
-            self.pause = PAUSE_MIN;
-        }
-        Some(self.failed(now))
+        let lifetime = match self.state {
+            State::Runs(since) => now.saturating_sub(since),
+            _ => Duration::ZERO,
+        };
+        let pause = self.backoff.ended(lifetime);
+        self.state = State::Due(now + pause);
+        Some(pause)
     }
 
     /// It is not wanted any more.

@@ -1,0 +1,71 @@
+//! Restart back-off: how long a child that has ended stays down. Independent of processes and clocks.
+
+use std::time::Duration;
+
+/// The delays of one child, which double while it does not live long.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    min: Duration,
+    max: Duration,
+    long_life: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    /// Delays from `min` to `max`, for a child that has started well once it has lived for `long_life`.
+    pub const fn new(min: Duration, max: Duration, long_life: Duration) -> Backoff {
+        Backoff {
+            min,
+            max,
+            long_life,
+            next: min,
+        }
+    }
+
+    /// The delay after a child that did not start.
+    pub fn failed(&mut self) -> Duration {
+        let delay = self.next;
+        self.next = (delay * 2).min(self.max);
+        delay
+    }
+
+    /// The delay after a child that has lived so long.
+    pub fn ended(&mut self, lifetime: Duration) -> Duration {
+        if self.is_long(lifetime) {
+            self.reset();
+        }
+        self.failed()
+    }
+
+    /// Whether a child that has lived so long had started well.
+    pub fn is_long(&self, lifetime: Duration) -> bool {
+        lifetime >= self.long_life
+    }
+
+    /// A child has started well.
+    pub fn reset(&mut self) {
+        self.next = self.min;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_until_a_child_lives_long() {
+        let [min, max, long] = [1, 30, 60].map(Duration::from_secs);
+        let mut backoff = Backoff::new(min, max, long);
+        let delays: Vec<_> = (0..7)
+            .map(|at| match at % 2 {
+                0 => backoff.failed().as_secs(),
+                _ => backoff.ended(long - min).as_secs(),
+            })
+            .collect();
+        assert_eq!(delays, [1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!(backoff.ended(long), min);
+        assert_eq!(backoff.failed(), 2 * min);
+        backoff.reset();
+        assert_eq!(backoff.failed(), min);
+    }
+}

@@ -1,0 +1,259 @@
+//! Start, wait and end of one child.
+//!
+//! A child is watched by its descriptor (pidfd), which becomes readable when it ends, so that one thread waits for children,
+//! sockets and a deadline at once ([`ready`]). A number (pid) belongs to a child until it is reaped, so no signal from here
+//! reaches a stranger.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
+    pidfd_send_signal, waitid,
+};
+
+use crate::message::Channel;
+
+/// This program, even if its file is another one by now.
+const PROGRAM: &str = "/proc/self/exe";
+/// A helper ends when its channel does. One that is still busy then is left behind.
+const HELPER_END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Starts this program for another task, by the program's name.
+pub fn helper_command(task: &str) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.arg0("lowroad").arg(task);
+    command
+}
+
+/// Starts this program again, with its arguments that pass.
+pub fn same_command(passes: impl Fn(&str) -> bool) -> Command {
+    let mut args = std::env::args_os();
+    let mut command = Command::new(PROGRAM);
+    command.arg0(args.next().unwrap_or_default());
+    command.args(args.filter(|arg| arg.to_str().is_none_or(&passes)));
+    command
+}
+
+/// A child process. It lives on when this is dropped.
+#[derive(Debug)]
+pub struct ChildProcess {
+    child: Child,
+    pidfd: Arc<OwnedFd>,
+    start: Instant,
+    is_reaped: bool,
+}
+
+impl AsFd for ChildProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+impl ChildProcess {
+    /// Starts a child. With the command go the ends of sockets that it holds for the child, so that the child's end is seen at
+    /// the other ones.
+    ///
+    /// # Errors
+    /// As of fork(2), execve(2) and pidfd_open(2).
+    pub fn spawn(mut command: Command) -> io::Result<ChildProcess> {
+        let mut child = command.spawn()?;
+        match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(ChildProcess {
+                child,
+                pidfd: Arc::new(pidfd),
+                start: Instant::now(),
+                is_reaped: false,
+            }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Starts a child whose standard input is the other end of a channel.
+    ///
+    /// # Errors
+    /// As of [`ChildProcess::spawn`], or there are no descriptors left.
+    pub fn spawn_with_channel(mut command: Command) -> io::Result<(ChildProcess, Channel)> {
+        let (channel, other) = Channel::pair()?;
+        command.stdin(other);
+        Ok((ChildProcess::spawn(command)?, channel))
+    }
+
+    /// Starts a child whose standard input is the other end of a stream.
+    ///
+    /// # Errors
+    /// As of [`ChildProcess::spawn`], or there are no descriptors left.
+    pub fn spawn_with_stream(mut command: Command) -> io::Result<(ChildProcess, UnixStream)> {
+        let (stream, other) = UnixStream::pair()?;
+        command.stdin(OwnedFd::from(other));
+        Ok((ChildProcess::spawn(command)?, stream))
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it writes to pipes, where its command has some.
+    pub fn take_output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
+        (self.child.stdout.take(), self.child.stderr.take())
+    }
+
+    /// The time since its start.
+    pub fn lifetime(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Sends a signal to the child.
+    pub fn signal(&self, signal: Signal) {
+        // A child that has ended needs none.
+        let _ = pidfd_send_signal(&*self.pidfd, signal);
+    }
+
+    /// Sends a signal to the group that the child leads.
+    pub fn signal_group(&self, signal: Signal) {
+        // Once the child is reaped, its number may be another group's.
+        if !self.is_reaped {
+            // A group that has ended needs none.
+            let _ = kill_process_group(Pid::from_child(&self.child), signal);
+        }
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// Another one has reaped it.
+    pub fn reap(&mut self) -> io::Result<ExitStatus> {
+        self.is_reaped = true;
+        self.child.wait()
+    }
+
+    /// Kills it and waits for its end.
+    ///
+    /// # Errors
+    /// Another one has reaped it.
+    pub fn kill(&mut self) -> io::Result<ExitStatus> {
+        self.signal(Signal::KILL);
+        self.reap()
+    }
+
+    /// A handle for threads that do not reap the child.
+    pub fn handle(&self) -> ChildHandle {
+        ChildHandle(self.pidfd.clone())
+    }
+}
+
+/// A handle to a child that another thread reaps.
+#[derive(Debug)]
+pub struct ChildHandle(Arc<OwnedFd>);
+
+impl ChildHandle {
+    /// Waits until a helper has ended whose channel is closed: a supervisor kills processes that outlive the server, and logs that.
+    pub fn wait_for_helper(&self) {
+        let deadline = Instant::now() + HELPER_END_TIMEOUT;
+        if ready([Some(readable(&*self.0))], Some(deadline)).is_ok_and(|[ended]| ended) {
+            // The other thread may not have come to that.
+            let _ = waitid(WaitId::PidFd(self.0.as_fd()), WaitIdOptions::EXITED);
+        }
+    }
+}
+
+/// A descriptor that is waited for until it is readable.
+pub fn readable(descriptor: &impl AsFd) -> PollFd<'_> {
+    PollFd::new(descriptor, PollFlags::IN)
+}
+
+/// Waits for one of the descriptors that are there, until the deadline. Which of them have something; none after a signal.
+///
+/// # Errors
+/// As of poll(2).
+pub fn ready<const N: usize>(
+    descriptors: [Option<PollFd<'_>>; N],
+    deadline: Option<Instant>,
+) -> io::Result<[bool; N]> {
+    let is_there = descriptors.each_ref().map(Option::is_some);
+    let mut polled: Vec<_> = descriptors.into_iter().flatten().collect();
+    let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+    let left = left.and_then(|left| Timespec::try_from(left).ok());
+    match poll(&mut polled, left.as_ref()) {
+        Ok(_) => {}
+        Err(Errno::INTR) => return Ok([false; N]),
+        Err(error) => return Err(error.into()),
+    }
+    let mut polled = polled.iter().map(|fd| !fd.revents().is_empty());
+    Ok(is_there.map(|is_there| is_there && polled.next().unwrap_or(false)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::process::ExitStatusExt;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn the_end_of_a_child_is_seen_by_its_descriptor() {
+        let (mut child, mut stream) =
+            ChildProcess::spawn_with_stream(shell("read line; exit $line")).expect("a shell");
+        let now = Some(Instant::now());
+        assert_eq!(
+            ready([Some(readable(&child)), None], now).ok(),
+            Some([false; 2])
+        );
+        stream.write_all(b"3\n").expect("it reads");
+        let seen = ready([None, Some(readable(&child))], None);
+        assert_eq!(seen.ok(), Some([false, true]));
+        assert_eq!(child.reap().expect("a status").code(), Some(3));
+        assert_eq!(stream.read(&mut [0]).ok(), Some(0), "all ends are closed");
+    }
+
+    #[test]
+    fn a_signal_reaches_the_group() {
+        let mut command = shell("sleep 1000 & echo; wait");
+        command
+            .process_group(0)
+            .stdout(std::process::Stdio::piped());
+        let mut child = ChildProcess::spawn(command).expect("a shell");
+        let mut output = child.take_output().0.expect("a pipe");
+        output.read_exact(&mut [0]).expect("it has started both");
+        child.signal_group(Signal::TERM);
+        // Only when both have ended.
+        assert_eq!(output.read(&mut [0]).ok(), Some(0));
+        let status = child.reap().expect("a status");
+        assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
+    }
+
+    #[test]
+    fn a_helper_is_reaped_once_by_whichever_thread_comes_first() {
+        let (mut child, channel) =
+            ChildProcess::spawn_with_channel(shell("read line")).expect("a shell");
+        let handle = child.handle();
+        channel.close();
+        handle.wait_for_helper();
+        assert!(child.reap().is_err(), "it was reaped");
+        let (mut child, channel) =
+            ChildProcess::spawn_with_channel(shell("read line")).expect("a shell");
+        let handle = child.handle();
+        drop(channel);
+        assert!(child.reap().is_ok());
+        handle.wait_for_helper();
+        let mut child = ChildProcess::spawn(shell("sleep 1000")).expect("a shell");
+        assert_eq!(child.kill().expect("a status").signal(), Some(9));
+    }
+}
