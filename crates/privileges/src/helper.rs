@@ -14,13 +14,13 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::process::Stdio;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use lowroad_children::message::Channel;
+use lowroad_children::process::{ChildHandle, ChildProcess, helper_command};
 use lowroad_file_stamp::FileStamp;
 use rustix::fs::OFlags;
 
@@ -34,17 +34,13 @@ const GONE: &str = "the helper with root's rights is gone until the next start";
 /// An answer takes a look at a few files. One that takes longer is given up, and the helper with it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The helper ends at the end of its socket. One that is still busy then is left behind.
-const END_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// The helper, if one was started.
 static HELPER: OnceLock<HelperProcess> = OnceLock::new();
 
 struct HelperProcess {
     /// `None` once the helper is gone.
     channel: Mutex<Option<Channel>>,
-    /// Closed when the helper was reaped.
-    reaped: Mutex<Receiver<()>>,
+    process: ChildHandle,
 }
 
 /// Starts the helper. To be called while this process is root; the helper ends when this process does. New logs are given to
@@ -54,43 +50,34 @@ struct HelperProcess {
 /// There is no process or descriptor for it, or it does not answer.
 pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
     let config = std::path::absolute(config)?;
-    let (channel, other) = Channel::pair()?;
-    channel.set_receive_timeout(ANSWER_TIMEOUT)?;
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = helper_command("rights-helper");
     command
-        .arg0("lowroad")
-        .arg("rights-helper")
         .arg(&config)
         .args([owner.0.to_string(), owner.1.to_string()])
         .env_clear()
         .current_dir("/")
         // Signals of the terminal are for the server.
         .process_group(0)
-        .stdin(Stdio::from(other))
         .stdout(Stdio::null());
-    let mut process = command.spawn()?;
-    // With it the other end of the socket: the end of the helper is seen at this one.
-    drop(command);
-    let (sender, reaped) = mpsc::channel();
+    let (mut child, channel) = ChildProcess::spawn_with_channel(command)?;
+    channel.set_receive_timeout(ANSWER_TIMEOUT)?;
+    let process = child.handle();
     thread::Builder::new()
         .name("rights".into())
-        // Reaped when it ends; requests find the socket closed.
-        .spawn(move || {
-            let _ = process.wait();
-            drop(sender);
-        })?;
+        // Reaped when it ends; requests find the channel closed.
+        .spawn(move || child.reap())?;
     // For this question the helper reads the configuration. If a mistake is made in that later, the names of this one stay.
     // That it may refuse to open the file itself is no error.
     let _ = wire::ask(&channel, Purpose::Read, &config)?;
     // One server is started in a process.
     let _ = HELPER.set(HelperProcess {
         channel: Mutex::new(Some(channel)),
-        reaped: Mutex::new(reaped),
+        process,
     });
     Ok(())
 }
 
-/// Ends the helper and waits for its exit: a supervisor kills processes that outlive the server, and logs that.
+/// Ends the helper and waits for its exit.
 pub fn end() {
     let Some(helper) = HELPER.get() else { return };
     // A question that is under way may take long.
@@ -98,10 +85,7 @@ pub fn end() {
         return;
     };
     *channel = None;
-    let reaped = helper.reaped.lock();
-    let _ = reaped
-        .unwrap_or_else(PoisonError::into_inner)
-        .recv_timeout(END_TIMEOUT);
+    helper.process.wait_for_helper();
 }
 
 /// Opens a file for reading, by the helper if this process may not.

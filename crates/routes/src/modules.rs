@@ -5,10 +5,9 @@ mod wasm;
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::sync::Arc;
 
+use lowroad_children::process::helper_command;
 use lowroad_config::{Config, Module, ModuleCode, Route};
 use lowroad_handler::Handler;
 use lowroad_handler::spool::Spools;
@@ -60,11 +59,7 @@ impl Modules {
         match &module.code {
             ModuleCode::Wasm(_) => self.wasm.open(module, workers, logger),
             ModuleCode::Library(_) if module.separate => {
-                let host = || {
-                    let mut command = Command::new("/proc/self/exe");
-                    command.arg0("lowroad").arg("module-host");
-                    command
-                };
+                let host = || helper_command("module-host");
                 open_separate(module, workers, Some(logger.clone()), runtime, host)
             }
             _ => open_native(module, linked, workers, Some(logger.clone()))?

@@ -2,9 +2,9 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::sync::Arc;
 
+use lowroad_children::process::helper_command;
 use lowroad_config as config;
 use lowroad_engine::Local;
 use lowroad_gateway::cgi::CgiHandler;
@@ -30,13 +30,9 @@ impl Scripts {
     /// For these workers. `notice` hears of what concerns no route.
     pub fn new(workers: &[Local], notice: Notice) -> Scripts {
         let spawner = || {
-            let mut command = Command::new("/proc/self/exe");
-            // Not for what the terminal says to the server, which may let programs end in their time.
-            command
-                .arg0("lowroad")
-                .arg("spawner")
-                .env_clear()
-                .process_group(0);
+            let mut command = helper_command("spawner");
+            // Signals of the terminal are for the server, which may let programs end in their time.
+            command.env_clear().process_group(0);
             command
         };
         Scripts {

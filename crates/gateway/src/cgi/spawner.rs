@@ -12,14 +12,13 @@ mod wire;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use lowroad_children::message::{Channel, MessageError, Room, decode, encode};
+use lowroad_children::process::{ChildHandle, ChildProcess};
 use lowroad_handler::notice::Notice;
 pub use running::Running;
 pub use serve::serve;
@@ -41,12 +40,8 @@ struct Link {
     channel: Channel,
     /// `None` once the process is gone.
     waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Outcome>>>>,
-    /// Closed when the process was reaped.
-    reaped: Mutex<Receiver<()>>,
+    process: ChildHandle,
 }
-
-/// The process kills the programs that are left and ends. If it takes longer, it is left behind.
-const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Spawner {
     /// `command` gives a program that calls [`serve()`] with its standard input.
@@ -89,35 +84,28 @@ impl Spawner {
         Ok((known.insert(link).clone(), true))
     }
 
-    /// Ends the process and the programs that are left, and waits for that: a supervisor kills what outlives the server.
+    /// Ends the process and the programs that are left, and waits for that.
     pub fn end(&self) {
         if let Some(link) = lock(&self.link).take() {
             link.end();
-            let _ = lock(&link.reaped).recv_timeout(END_TIMEOUT);
+            link.process.wait_for_helper();
         }
     }
 
     fn connect(&self) -> io::Result<Arc<Link>> {
-        let (channel, other) = Channel::pair()?;
-        channel.make_room(wire::ROOM_LEN)?;
         let mut command = (self.command)();
-        command.stdin(Stdio::from(other)).stdout(Stdio::null());
-        let process = command.spawn()?;
-        drop(command);
-        let (sender, reaped) = mpsc::channel();
+        command.stdout(Stdio::null());
+        let (child, channel) = ChildProcess::spawn_with_channel(command)?;
+        channel.make_room(wire::ROOM_LEN)?;
         let link = Arc::new(Link {
             channel,
             waiting: Mutex::new(Some(HashMap::new())),
-            reaped: Mutex::new(reaped),
+            process: child.handle(),
         });
         let (hears, notice) = (link.clone(), self.notice.clone());
-        let listening = move || {
-            hears.listen(process, &notice);
-            drop(sender);
-        };
         thread::Builder::new()
             .name("spawner".into())
-            .spawn(listening)?;
+            .spawn(move || hears.listen(child, &notice))?;
         Ok(link)
     }
 }
@@ -175,7 +163,7 @@ impl Link {
     }
 
     /// Hears what becomes of programs, until the process is gone.
-    fn listen(&self, mut process: Child, notice: &Notice) {
+    fn listen(&self, mut child: ChildProcess, notice: &Notice) {
         let mut buffer = Vec::new();
         while let Ok(ToServer { id, outcome }) = self
             .channel
@@ -187,7 +175,7 @@ impl Link {
             waiting.map(|waiting| waiting.send(outcome));
         }
         let lost = lock(&self.waiting).take();
-        let ended = process.wait();
+        let ended = child.reap();
         if let Ok(status) = ended
             && !status.success()
         {

@@ -7,16 +7,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lowroad_children::limits::limit;
 use lowroad_children::message::{Channel, MessageError, Room, decode, encode};
+use lowroad_children::process::ChildProcess;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
-};
+use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
 
 use super::wire::{Order, Outcome, ToServer, ToSpawner};
 
@@ -97,9 +96,7 @@ struct Start {
 
 /// A program that was started and is not reaped.
 struct Program {
-    leader: Child,
-    pid: Pid,
-    pidfd: OwnedFd,
+    leader: ChildProcess,
     has_ended: bool,
     is_released: bool,
 }
@@ -137,24 +134,17 @@ impl Spawning {
         Ok(())
     }
 
-    fn watch(&self, id: u64, mut leader: Child) -> io::Result<Program> {
-        let pid = Pid::from_child(&leader);
-        let watched = pidfd_open(pid, PidfdFlags::empty()).and_then(|pidfd| {
-            let data = epoll::EventData::new_u64(id);
-            epoll::add(&self.poll, &pidfd, data, epoll::EventFlags::IN)?;
-            Ok(pidfd)
-        });
-        match watched {
-            Ok(pidfd) => Ok(Program {
+    fn watch(&self, id: u64, mut leader: ChildProcess) -> io::Result<Program> {
+        let data = epoll::EventData::new_u64(id);
+        match epoll::add(&self.poll, &leader, data, epoll::EventFlags::IN) {
+            Ok(()) => Ok(Program {
                 leader,
-                pid,
-                pidfd,
                 has_ended: false,
                 is_released: false,
             }),
             Err(error) => {
-                signal(pid, Signal::KILL);
-                let _ = leader.wait();
+                leader.signal_group(Signal::KILL);
+                let _ = leader.reap();
                 Err(error.into())
             }
         }
@@ -174,9 +164,9 @@ impl Spawning {
             return Ok(());
         };
         program.has_ended = true;
-        epoll::delete(&self.poll, &program.pidfd)?;
+        epoll::delete(&self.poll, &program.leader)?;
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let status = waitid(WaitId::PidFd(program.pidfd.as_fd()), how)?;
+        let status = waitid(WaitId::PidFd(program.leader.as_fd()), how)?;
         let signal = status.as_ref().and_then(|it| it.terminating_signal());
         let outcome = match signal {
             Some(signal) => Outcome::Signaled(signal),
@@ -190,7 +180,7 @@ impl Spawning {
 
     fn terminate(&mut self, id: u64) {
         if let Some(program) = self.programs.get(&id) {
-            signal(program.pid, Signal::TERM);
+            program.leader.signal_group(Signal::TERM);
         }
     }
 
@@ -203,7 +193,7 @@ impl Spawning {
             return Ok(());
         };
         if kill {
-            signal(program.pid, Signal::KILL);
+            program.leader.signal_group(Signal::KILL);
         }
         program.is_released = true;
         if program.has_ended {
@@ -214,7 +204,7 @@ impl Spawning {
 
     fn reap(&mut self, id: u64) {
         if let Some(mut program) = self.programs.remove(&id) {
-            let _ = program.leader.wait();
+            let _ = program.leader.reap();
         }
     }
 
@@ -233,7 +223,7 @@ impl Spawning {
 impl Drop for Spawning {
     fn drop(&mut self) {
         for program in self.programs.values() {
-            signal(program.pid, Signal::KILL);
+            program.leader.signal_group(Signal::KILL);
         }
     }
 }
@@ -242,7 +232,7 @@ fn not_started(error: Errno) -> Outcome {
     Outcome::NotStarted(error.raw_os_error())
 }
 
-fn spawn(Start { order, ends, .. }: &Start) -> io::Result<Child> {
+fn spawn(Start { order, ends, .. }: &Start) -> io::Result<ChildProcess> {
     let [input, output, errors] = ends;
     let variables = order.environment.iter();
     let mut command = Command::new(&order.file);
@@ -255,10 +245,5 @@ fn spawn(Start { order, ends, .. }: &Start) -> io::Result<Child> {
         .stderr(Stdio::from(errors.try_clone()?))
         .process_group(0);
     limit(&mut command, order.limits);
-    command.spawn()
-}
-
-/// A group that is no more needs no signal.
-fn signal(group: Pid, signal: Signal) {
-    let _ = kill_process_group(group, signal);
+    ChildProcess::spawn(command)
 }

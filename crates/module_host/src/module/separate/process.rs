@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lowroad_children::message::{decode, stream};
+use lowroad_children::process::ChildProcess;
 use lowroad_module::Level;
+use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -27,7 +28,7 @@ const REST_MAX: Duration = Duration::from_secs(1);
 
 /// A process and the way to it.
 pub struct Process {
-    child: Child,
+    child: ChildProcess,
     socket: UnixStream,
     /// Its calls.
     pub connection: Arc<Connection>,
@@ -40,16 +41,11 @@ impl Process {
     pub fn start(shared: &Shared) -> Result<Process, String> {
         let name = &shared.identity.name;
         let text = |error: io::Error| format!("module {name}: its process does not start: {error}");
-        let (ours, theirs) = UnixStream::pair().map_err(text)?;
-        let mut command = (shared.command)();
-        command.stdin(Stdio::from(OwnedFd::from(theirs)));
-        let child = command.spawn().map_err(text)?;
-        // Else this end of theirs would stay open, and their death unseen.
-        drop(command);
+        let (child, socket) = ChildProcess::spawn_with_stream((shared.command)()).map_err(text)?;
         let (out, frames) = mpsc::unbounded_channel();
         let mut process = Process {
             child,
-            socket: ours,
+            socket,
             connection: Arc::new(Connection {
                 out,
                 state: Mutex::default(),
@@ -90,7 +86,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         // It may be gone already; then there is only its status to take.
         let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -246,7 +241,7 @@ pub async fn run(shared: Arc<Shared>, mut process: Process) -> Process {
             Some(end) => Some(end),
             None => {
                 // It may be gone already.
-                let _ = process.child.kill();
+                process.child.signal(Signal::KILL);
                 timeout(REST_MAX, reading).await.ok()
             }
         };

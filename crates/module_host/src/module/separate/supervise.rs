@@ -37,7 +37,7 @@ pub async fn supervise(shared: Arc<Shared>, first: Process) {
             }
             started = start_of(&mut processes.starting) => processes.take_started(started),
             () = end_of_wait(&mut processes.retry) => {
-                processes.start_after(0);
+                processes.start_after(Duration::ZERO);
                 processes.show();
             }
         }
@@ -106,7 +106,7 @@ impl Processes {
                     Some(_) => self.spare = Some(live),
                     None => {
                         self.active = Some(live);
-                        self.start_after(0);
+                        self.start_after(Duration::ZERO);
                     }
                 }
             }
@@ -120,15 +120,15 @@ impl Processes {
 
     /// Starts another process after one that ended in this way.
     fn start_next(&mut self, after: ProcessEnd) {
-        let wait_ms = self.restart.wait_ms(after);
-        self.start_after(wait_ms);
+        let delay = self.restart.delay(after);
+        self.start_after(delay);
     }
 
     /// Starts another process, at once or later.
-    fn start_after(&mut self, wait_ms: u64) {
-        match wait_ms {
-            0 => self.starting = Some(start(self.shared.clone())),
-            _ => self.retry = Some(Box::pin(sleep(Duration::from_millis(wait_ms)))),
+    fn start_after(&mut self, delay: Duration) {
+        match delay {
+            Duration::ZERO => self.starting = Some(start(self.shared.clone())),
+            _ => self.retry = Some(Box::pin(sleep(delay))),
         }
     }
 
@@ -153,9 +153,7 @@ impl Processes {
 fn end(dead: &DeadProcess) -> ProcessEnd {
     match dead.process.connection.was_asked() {
         true => ProcessEnd::Asked,
-        false => ProcessEnd::Unasked {
-            lived_ms: u64::try_from(dead.began.elapsed().as_millis()).unwrap_or(u64::MAX),
-        },
+        false => ProcessEnd::Unasked(dead.began.elapsed()),
     }
 }
 
