@@ -33,6 +33,8 @@ mod reload;
 mod running;
 mod say;
 mod scaffold;
+#[cfg(any(feature = "image", feature = "softirq"))]
+mod signals;
 #[cfg(all(test, feature = "programs"))]
 mod simulated;
 mod site_files;

@@ -11,7 +11,6 @@ pub mod options;
 mod output;
 mod qemu;
 mod run;
-mod signals;
 mod site;
 mod tap;
 mod variants;

@@ -13,8 +13,9 @@ use super::hosted::{self, Hosted};
 use super::options::{Run, Settings};
 use super::qemu::{self, Machine, Net};
 use super::tap::Device;
-use super::{accel, build, elf, signals};
+use super::{accel, build, elf};
 use crate::say;
+use crate::signals;
 
 /// The image uses no more cores, and so no more queues.
 const QUEUES_MAX: u16 = 16;

@@ -9,13 +9,14 @@ mod offers;
 pub mod words;
 
 use std::io::BufReader;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use lowroad_children::message::{Channel, MessageError};
+use lowroad_children::process::ChildProcess;
 use lowroad_config::{Config, Format, Softirq};
 use lowroad_engine::background;
 use lowroad_log::{Logger, Sink};
@@ -55,7 +56,7 @@ pub struct Own {
 
 /// The processes that keep the level, the channel whose end they wait for, and the thread that reads their output.
 pub struct Keeper {
-    process: Child,
+    process: ChildProcess,
     channel: Arc<Channel>,
     health: Arc<Health>,
     hearing: JoinHandle<()>,
@@ -120,12 +121,10 @@ fn launch(
     (health, changes): (&Arc<Health>, &Arc<Changes>),
 ) -> Result<Keeper, String> {
     let format = access.as_ref().map(|(_, format)| *format);
-    let (channel, its) = Channel::pair().map_err(|error| format!("a socket: {error}"))?;
-    let mut process = command(interface, ports, format)?
-        .stdin(its)
-        .spawn()
+    let command = command(interface, ports, format)?;
+    let (mut process, channel) = ChildProcess::spawn_with_channel(command)
         .map_err(|error| format!("starting it: {error}"))?;
-    let said = process.stdout.take().expect("it is a pipe");
+    let said = process.take_output().0.expect("it is a pipe");
     let mut hearing = Hearing {
         said: BufReader::with_capacity(64 * 1024, said),
         access,
@@ -137,7 +136,7 @@ fn launch(
     if !hearing.until_attached() {
         drop(channel);
         // It has ended: this only collects it.
-        let _ = process.wait();
+        let _ = process.reap();
         return Err("the process ended; its reason stands above".into());
     }
     let channel = Arc::new(channel);
@@ -226,7 +225,7 @@ impl Keeper {
         // Until both processes have closed it: the daemon may be alone by now. A panic of the thread
         // has been reported already, and what the processes could not do they have said.
         let _ = self.hearing.join();
-        let _ = self.process.wait();
+        let _ = self.process.reap();
     }
 }
 

@@ -17,9 +17,9 @@ use lowroad_engine::tap::Tap;
 use self::core::{Core, Wakes};
 use self::link::TapLink;
 use super::address::Ip;
-use super::signals;
 use super::tap::Device;
 use crate::say;
+use crate::signals;
 
 const MTU: u16 = 1500;
 

@@ -2,26 +2,28 @@
 //! dies. The server can't, since it has given up root. It does nothing else, so that nothing can happen
 //! to it; without it the daemon works on.
 
-use std::io::stdin;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::io::{Read, stdin};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use lowroad_children::backoff::Backoff;
+use lowroad_children::process::{ChildProcess, readable, ready, same_command};
 use lowroad_privileges::capabilities;
 use lowroad_softirq::layout;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::level::publish;
 use lowroad_softirq::programs::folder;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
-use signal_hook::iterator::Signals;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::Signal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use super::{KEPT, drain, place};
 use crate::cli::softirq::Attach;
-use crate::say;
 use crate::softirq::own::words::{GONE, say_to_server};
+use crate::{say, signals};
 
 /// How long it waits before it starts the daemon again: the first time, and at most.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -40,16 +42,15 @@ pub fn keep(args: &Attach) -> Result<(), String> {
     folder::mount_pins().map_err(|error| error.to_string())?;
     capabilities::reduce(KEPT)?;
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
-    let ends = [SIGTERM, SIGINT, SIGQUIT].into_iter();
-    let mut signals = Signals::new(ends.chain([SIGCHLD, SIGHUP, SIGUSR1]))
-        .map_err(|error| format!("signals: {error}"))?;
-    let mut pause = PAUSE_MIN;
+    // A group of processes gets those to reopen its logs, which is for the server.
+    signals::discard(&[SIGHUP, SIGUSR1])?;
+    let stop = signals::receive(&[SIGTERM, SIGINT, SIGQUIT])?;
+    let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX, LONG_LIFE);
     let mut has_worked = false;
     loop {
-        let begin = Instant::now();
         let mut daemon = start()?;
-        let pid = daemon.id();
-        let end = wait(&mut daemon, &mut signals)?;
+        let pid = daemon.pid();
+        let end = wait(&mut daemon, &stop)?;
         if end.status.success() || end.was_told {
             return Ok(());
         }
@@ -64,27 +65,20 @@ pub fn keep(args: &Attach) -> Result<(), String> {
         if let Err(error) = publish::purge(&level, &publish::published(&level)) {
             say::note(error);
         }
-        if begin.elapsed() > LONG_LIFE {
-            pause = PAUSE_MIN;
-        }
+        let pause = backoff.ended(daemon.lifetime());
         let how = describe(end.status);
         say_to_server(GONE, &format!("{how}; again in {} s", pause.as_secs()));
-        match rest(pause, &folder, &mut signals) {
-            Rested::Whole => pause = (pause * 2).min(PAUSE_MAX),
+        match rest(pause, &folder, &stop)? {
+            Rested::Whole => {}
             Rested::TakenOff => return Ok(()),
             Rested::Ended => return drain::take_off(&folder, args.drain),
         }
     }
 }
 
-fn start() -> Result<Child, String> {
-    // This program, even if the file is another one by now: the maps have its layout.
-    let mut command = Command::new("/proc/self/exe");
-    let mut args = std::env::args_os();
-    command.arg0(args.next().unwrap_or_default());
-    command.args(args.filter(|arg| arg != "--keep"));
-    command
-        .spawn()
+fn start() -> Result<ChildProcess, String> {
+    // The maps have the layout of this program.
+    ChildProcess::spawn(same_command(|arg| arg != "--keep"))
         .map_err(|error| format!("starting the level's process: {error}"))
 }
 
@@ -94,27 +88,22 @@ struct End {
     was_told: bool,
 }
 
-fn wait(daemon: &mut Child, signals: &mut Signals) -> Result<End, String> {
+fn wait(daemon: &mut ChildProcess, mut stop: &UnixStream) -> Result<End, String> {
+    let failed = |error: std::io::Error| format!("the level's process: {error}");
     let mut was_told = false;
     loop {
-        // Before the first signal is waited for too: it may be one of those of the last daemon.
-        let ended = daemon.try_wait();
-        if let Some(status) = ended.map_err(|error| format!("the level's process: {error}"))? {
+        let descriptors = [Some(readable(daemon)), Some(readable(&stop))];
+        let [has_ended, is_told] = ready(descriptors, None).map_err(failed)?;
+        if has_ended {
+            let status = daemon.reap().map_err(failed)?;
             return Ok(End { status, was_told });
         }
-        for signal in signals.wait() {
-            if is_end(signal) {
-                was_told = true;
-                // It has not been waited for, so the number is still its own.
-                let _ = kill_process(Pid::from_child(daemon), Signal::TERM);
-            }
+        if is_told {
+            let _ = stop.read(&mut [0; 64]);
+            was_told = true;
+            daemon.signal(Signal::TERM);
         }
     }
-}
-
-/// What a group of processes is sent to reopen its logs is for the server.
-fn is_end(signal: i32) -> bool {
-    matches!(signal, SIGTERM | SIGINT | SIGQUIT)
 }
 
 fn describe(status: ExitStatus) -> String {
@@ -133,26 +122,18 @@ enum Rested {
     Ended,
 }
 
-fn rest(pause: Duration, folder: &Path, signals: &mut Signals) -> Rested {
+fn rest(pause: Duration, folder: &Path, stop: &UnixStream) -> Result<Rested, String> {
     let deadline = Instant::now() + pause;
     loop {
-        if signals.pending().any(is_end) {
-            return Rested::Ended;
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        let left = Timespec::try_from(left).expect("it is short");
-        // Nothing is asked for but the end, which is always reported. A signal interrupts it.
+        // The server's words are for the daemon; its end is reported without being asked for.
         let input = stdin();
-        let mut server = [PollFd::new(&input, PollFlags::empty())];
-        if matches!(poll(&mut server, Some(&left)), Ok(1..)) {
-            return Rested::Ended;
+        let server = PollFd::new(&input, PollFlags::empty());
+        let ended = ready([Some(server), Some(readable(stop))], Some(deadline));
+        match ended.map_err(|error| format!("waiting: {error}"))? {
+            [false, false] if deadline > Instant::now() => {}
+            [false, false] if folder.exists() => return Ok(Rested::Whole),
+            [false, false] => return Ok(Rested::TakenOff),
+            _ => return Ok(Rested::Ended),
         }
-    }
-    match folder.exists() {
-        true => Rested::Whole,
-        false => Rested::TakenOff,
     }
 }
