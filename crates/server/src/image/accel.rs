@@ -4,20 +4,17 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use lowroad_children::process::{ChildProcess, readable, ready};
 use lowroad_embedded_kernel::KERNEL;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::qemu::PROGRAM;
 
 /// A machine that works is off after a tenth of it.
-const PATIENCE: Timespec = Timespec {
-    tv_sec: 3,
-    tv_nsec: 0,
-};
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// `kvm` if it works, else `tcg`.
 pub fn best() -> &'static str {
@@ -40,30 +37,21 @@ fn works(accel: &str) -> io::Result<bool> {
     let mut file = File::from(memfd_create("kernel", MemfdFlags::CLOEXEC)?);
     file.write_all(kernel)?;
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-    let mut machine = Command::new(PROGRAM)
+    let mut command = Command::new(PROGRAM);
+    command
         .args(
             "-M q35 -cpu max -m 64 -nodefaults -no-user-config -no-reboot -display none".split(' '),
         )
         .args(["-accel", accel, "-kernel", &path])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let is_over = ends(&machine)?;
-    if !is_over {
-        machine.kill()?;
+        .stderr(Stdio::null());
+    let mut machine = ChildProcess::spawn(command)?;
+    let [is_over] = ready([Some(readable(&machine))], Some(Instant::now() + PATIENCE))?;
+    match is_over {
+        true => Ok(machine.reap()?.success()),
+        false => machine.kill().map(|_| false),
     }
-    Ok(machine.wait()?.success() && is_over)
-}
-
-/// Waits for its end, for a while.
-fn ends(machine: &Child) -> io::Result<bool> {
-    let Some(pid) = Pid::from_raw(machine.id().cast_signed()) else {
-        return Ok(false);
-    };
-    let end = pidfd_open(pid, PidfdFlags::empty())?;
-    let mut fds = [PollFd::new(&end, PollFlags::IN)];
-    Ok(poll(&mut fds, Some(&PATIENCE))? > 0)
 }
 
 #[cfg(test)]

@@ -4,17 +4,15 @@
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use lowroad_children::process::{ChildProcess, readable, ready};
 
 use super::options::Board;
 use crate::say;
@@ -76,7 +74,7 @@ fn require(program: &str, path: &OsStr) -> Result<(), String> {
 }
 
 struct Qemu {
-    child: Child,
+    child: ChildProcess,
     control: UnixStream,
     /// What asks it to switch off.
     off: &'static str,
@@ -87,7 +85,6 @@ impl Qemu {
     fn start(machine: &Machine) -> Result<Qemu, String> {
         let shown = |error: io::Error| format!("{PROGRAM}: {error}");
         require(PROGRAM, &std::env::var_os("PATH").unwrap_or_default())?;
-        let (mut control, its_control) = UnixStream::pair().map_err(shown)?;
         let (console, its_console) = UnixStream::pair().map_err(shown)?;
         // setpriv: QEMU ends with this process, however that ends. Ctrl-C at the terminal is not for QEMU.
         let mut command = Command::new("setpriv");
@@ -95,14 +92,12 @@ impl Qemu {
             .args(["--pdeathsig", "KILL", PROGRAM])
             .args(arguments(machine))
             .process_group(0)
-            .stdin(OwnedFd::from(its_control))
             .stdout(OwnedFd::from(its_console));
-        let child = command.spawn().map_err(|error| match error.kind() {
+        let started = ChildProcess::spawn_with_stream(command);
+        let (child, mut control) = started.map_err(|error| match error.kind() {
             ErrorKind::NotFound => "setpriv is missing: install util-linux".to_string(),
             _ => shown(error),
         })?;
-        // What the command holds would keep the console open.
-        drop(command);
         control
             .write_all(b"{\"execute\":\"qmp_capabilities\"}\n")
             .map_err(shown)?;
@@ -122,11 +117,9 @@ impl Qemu {
 
     /// Waits for the end, and brings it about when it is asked for.
     fn until_off(&mut self, stop: &UnixStream) -> Result<ExitStatus, String> {
-        let failed = |error: Errno| format!("{PROGRAM}: {error}");
-        let pid = Pid::from_child(&self.child);
-        let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
+        let failed = |error: io::Error| format!("{PROGRAM}: {error}");
         let mut deadline = None;
-        while !ready(&[ended.as_fd(), stop.as_fd()], deadline).map_err(failed)?[0] {
+        while !self.is_off(stop, deadline).map_err(failed)? {
             let mut signals = stop;
             match (signals.read(&mut [0]).is_ok(), deadline) {
                 (true, None) => {
@@ -144,32 +137,23 @@ impl Qemu {
                 _ => {}
             }
         }
-        let status = self.child.wait();
+        let status = self.child.reap();
         if let Some(console) = self.console.take() {
             _ = console.join();
         }
-        status.map_err(|error| format!("{PROGRAM}: {error}"))
+        status.map_err(failed)
+    }
+
+    /// Waits for the end, a byte from `stop` or the deadline. Whether it was the end.
+    fn is_off(&self, stop: &UnixStream, deadline: Option<Instant>) -> io::Result<bool> {
+        let descriptors = [Some(readable(&self.child)), Some(readable(stop))];
+        ready(descriptors, deadline).map(|[has_ended, _]| has_ended)
     }
 }
 
 impl Drop for Qemu {
     fn drop(&mut self) {
         _ = self.child.kill();
-        _ = self.child.wait();
-    }
-}
-
-/// Waits for one of the descriptors; which of them have something.
-fn ready<const N: usize>(
-    fds: &[std::os::fd::BorrowedFd<'_>; N],
-    deadline: Option<Instant>,
-) -> Result<[bool; N], Errno> {
-    let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
-    let left = left.and_then(|left| Timespec::try_from(left).ok());
-    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    match poll(&mut polled, left.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Ok(polled.map(|fd| !fd.revents().is_empty())),
-        Err(error) => Err(error),
     }
 }
 
