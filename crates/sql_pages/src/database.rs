@@ -7,6 +7,7 @@
 mod address;
 mod moment;
 mod mysql;
+mod pem;
 mod pool;
 mod postgres;
 mod session;

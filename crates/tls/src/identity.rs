@@ -44,7 +44,8 @@ pub(crate) fn fingerprint(certificate: &[u8]) -> String {
     hex(digest::digest(&digest::SHA256, certificate).as_ref())
 }
 
-fn pem(certificate: &[u8]) -> String {
+/// A certificate in PEM.
+pub(crate) fn pem(certificate: &[u8]) -> String {
     let text = base64(certificate);
     let mut pem = String::with_capacity(text.len() + text.len() / 64 + 60);
     pem.push_str("-----BEGIN CERTIFICATE-----\n");

@@ -45,13 +45,6 @@ pub(crate) fn server_provider() -> Arc<CryptoProvider> {
     SERVER_PROVIDER.clone()
 }
 
-/// Makes it the provider of libraries that ask `rustls` for the process's own, as the database client does for some
-/// settings: with two providers among its features, `rustls` has no answer and panics. To be called at the start.
-pub fn install_provider() {
-    // Whoever was faster has said the same.
-    let _ = CryptoProvider::clone(&PROVIDER).install_default();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,12 +53,5 @@ mod tests {
     fn the_post_quantum_exchange_comes_first() {
         let first = provider().kx_groups[0].name();
         assert_eq!(first, rustls::NamedGroup::X25519MLKEM768);
-    }
-
-    #[test]
-    fn it_may_be_installed_twice() {
-        install_provider();
-        install_provider();
-        assert!(CryptoProvider::get_default().is_some());
     }
 }

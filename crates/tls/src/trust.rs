@@ -11,6 +11,7 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, Sign
 
 use crate::certificates::{self, Reason};
 use crate::failure::Failure;
+use crate::identity::pem;
 use crate::provider::provider;
 
 /// Which servers a client accepts. In all cases a server must hold the key of its certificate.
@@ -22,6 +23,16 @@ pub struct Trust {
     added: Vec<CertificateDer<'static>>,
     accepts_added: bool,
     ignores_name: bool,
+}
+
+/// The system's authorities in PEM, for libraries that take only that. Those that cannot be read or used are passed over, as
+/// old systems have some. May block.
+pub fn system_pem() -> String {
+    let found = rustls_native_certs::load_native_certs().certs;
+    let is_usable =
+        |found: &CertificateDer<'static>| RootCertStore::empty().add(found.clone()).is_ok();
+    let usable = found.into_iter().filter(is_usable);
+    usable.map(|usable| pem(&usable)).collect()
 }
 
 impl Trust {
@@ -39,8 +50,7 @@ impl Trust {
         Trust::new(None)
     }
 
-    /// Accepts certificates of the system's authorities. Those that cannot be read or used are passed over, as old systems
-    /// have some. May block.
+    /// Accepts certificates of the system's authorities, as far as they can be read and used. May block.
     pub fn system() -> Trust {
         let mut authorities = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();

@@ -6,19 +6,20 @@ use std::time::Duration;
 use futures_util::TryFutureExt;
 use futures_util::future::BoxFuture;
 use lowroad_handler::secrets;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::PgConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions, Connection, Executor};
 
 use super::mysql::{MySqlAddress, MySqlLink};
+use super::postgres::PostgresAddress;
 use super::sqlite::SqliteLink;
 use super::{Answer, Call, STATEMENTS_MAX, Trouble, postgres};
 
 /// Where a database is.
 pub enum DatabaseAddress {
     Sqlite(SqliteConnectOptions),
-    MySql(Box<MySqlAddress>, Duration),
-    Postgres(PgConnectOptions),
+    MySql(MySqlAddress, Duration),
+    Postgres(PostgresAddress),
 }
 
 /// A connection.
@@ -38,9 +39,12 @@ impl DatabaseAddress {
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
             "sqlite" => sqlite(&url, timeout).map_err(|error| error.to_string()),
-            "mysql" | "mariadb" => MySqlAddress::parse(&url)
-                .map(|address| DatabaseAddress::MySql(Box::new(address), timeout)),
-            "postgres" | "postgresql" => postgres(&url, timeout).map_err(|error| error.to_string()),
+            "mysql" | "mariadb" => {
+                MySqlAddress::parse(&url).map(|address| DatabaseAddress::MySql(address, timeout))
+            }
+            "postgres" | "postgresql" => {
+                PostgresAddress::parse(&url, timeout).map(DatabaseAddress::Postgres)
+            }
             _ => {
                 return Err(
                     "its url must begin with sqlite:, mysql:, mariadb: or postgres:".into(),
@@ -60,7 +64,7 @@ impl DatabaseAddress {
             DatabaseAddress::MySql(address, timeout) => {
                 Link::MySql(Box::new(MySqlLink::connect(address, *timeout).await?))
             }
-            DatabaseAddress::Postgres(options) => Link::Postgres(options.connect().await?),
+            DatabaseAddress::Postgres(address) => Link::Postgres(address.connect().await?),
         })
     }
 }
@@ -77,16 +81,6 @@ fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> 
             .journal_mode(SqliteJournalMode::Wal);
     }
     Ok(DatabaseAddress::Sqlite(options.disable_statement_logging()))
-}
-
-fn postgres(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> {
-    let limit = [("statement_timeout", timeout.as_millis().to_string())];
-    let options = PgConnectOptions::from_str(url)?
-        .statement_cache_capacity(STATEMENTS_MAX)
-        .options(limit);
-    Ok(DatabaseAddress::Postgres(
-        options.disable_statement_logging(),
-    ))
 }
 
 /// Puts variables in place of `${NAME}`, percent-encoded as an address needs it.

@@ -1,6 +1,8 @@
 //! PostgreSQL. Knows how its types become a template's values, and values its types: it wants each
 //! parameter in the form of the type that it gave to the place.
 
+mod address;
+
 use std::fmt::Write;
 
 use bigdecimal::BigDecimal;
@@ -14,6 +16,7 @@ use sqlx::{
     Arguments, Column, Decode, Either, Executor, Postgres, Row as _, Statement, TypeInfo, ValueRef,
 };
 
+pub use self::address::PostgresAddress;
 use super::{Answer, Call, Rows, Trouble, Want};
 use crate::statement;
 use crate::table::Table;

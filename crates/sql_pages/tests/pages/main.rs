@@ -1,6 +1,7 @@
 //! Pages against real databases: SQLite in the process, MariaDB and PostgreSQL as the tests start
 //! them in folders of their own.
 
+mod authority;
 mod cost;
 mod data_faults;
 mod examples;
@@ -12,6 +13,7 @@ mod mariadb;
 mod mariadb_tls;
 mod memory;
 mod postgres;
+mod postgres_tls;
 mod servers;
 mod sqlite;
 mod templates;

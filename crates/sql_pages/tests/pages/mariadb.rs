@@ -2,8 +2,9 @@
 
 use lowroad_testkit::Folder;
 
+use crate::authority::Authority;
 use crate::harness::{Site, database};
-use crate::mariadb_tls::Authority;
+use crate::mariadb_tls::serve;
 use crate::servers::{Kind, Server};
 
 const FORM: (&str, &str) = ("form.lrp", "{{ csrf_field() }}");
@@ -126,7 +127,8 @@ async fn all_connections_show_the_same() {
         FORM,
     ];
     let mut texts = Vec::new();
-    Authority::new().serve(&mut server, &["localhost"], &[]);
+    let authority = Authority::new();
+    serve(&authority, &mut server, &["localhost"], &[]);
     for more in ["", "&charset=utf8mb4", "&ssl-mode=required"] {
         let site = Site::with(
             Folder::new(),

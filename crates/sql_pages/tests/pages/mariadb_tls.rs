@@ -1,58 +1,21 @@
-//! Pages with MariaDB over TLS, with an authority of the test.
+//! Pages with MariaDB over TLS.
 
 use lowroad_testkit::Folder;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
+use crate::authority::{Authority, loopback};
 use crate::harness::{Site, database};
 use crate::servers::{Kind, Server};
 
-/// An authority and its files.
-pub struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    folder: Folder,
-}
-
-impl Authority {
-    pub fn new() -> Authority {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "an authority of the test");
-        let key = KeyPair::generate().expect("a key");
-        let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
-        let folder = Folder::new();
-        folder.file("ca.pem", issuer.pem());
-        Authority { issuer, folder }
-    }
-
-    /// The path of one of its files.
-    pub fn file(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    /// Signs a certificate, and keeps it in `NAME.pem` and its key in `NAME.key`.
-    fn sign(&self, name: &str, hosts: &[&str]) {
-        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
-        let mut params = CertificateParams::new(hosts).expect("names");
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a signature");
-        self.folder.file(format!("{name}.pem"), certificate.pem());
-        self.folder.file(format!("{name}.key"), key.serialize_pem());
-    }
-
-    /// Starts the server again, with a certificate for these hosts.
-    pub fn serve(&self, server: &mut Server, hosts: &[&str], more: &[String]) {
-        self.sign("server", hosts);
-        let mut args = vec![
-            format!("--ssl-ca={}", self.file("ca.pem")),
-            format!("--ssl-cert={}", self.file("server.pem")),
-            format!("--ssl-key={}", self.file("server.key")),
-        ];
-        args.extend_from_slice(more);
-        server.restart_with(args);
-    }
+/// Starts the server again, with a certificate for these hosts.
+pub fn serve(authority: &Authority, server: &mut Server, hosts: &[&str], more: &[String]) {
+    authority.sign("server", hosts);
+    let mut args = vec![
+        format!("--ssl-ca={}", authority.file("ca.pem")),
+        format!("--ssl-cert={}", authority.file("server.pem")),
+        format!("--ssl-key={}", authority.file("server.key")),
+    ];
+    args.extend_from_slice(more);
+    server.restart_with(args);
 }
 
 const FILES: [(&str, &str); 3] = [
@@ -84,7 +47,7 @@ async fn each_ssl_mode_checks_what_it_promises() {
         .fails(503, "can't be used: the database server offers no TLS")
         .await;
     let authority = Authority::new();
-    authority.serve(&mut server, &["localhost"], &[]);
+    serve(&authority, &mut server, &["localhost"], &[]);
     let ca = format!("&ssl-ca={}", authority.file("ca.pem"));
     let elsewhere = server.url.replace("@localhost", "@elsewhere.example");
     for (url, settings, version) in [
@@ -135,9 +98,7 @@ async fn each_ssl_mode_checks_what_it_promises() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_is_preferred_over_a_network() {
-    // An address that no other test uses, so that the port is free.
-    let [a, b] = (std::process::id() as u16).to_be_bytes();
-    let address = format!("127.{}.{a}.{b}", 64 + std::process::id() as u8 % 64);
+    let address = loopback();
     let Some(mut server) = Server::start_at(Kind::MariaDb, "mariadb_tls::network", Some(13306))
     else {
         return;
@@ -151,7 +112,7 @@ async fn tls_is_preferred_over_a_network() {
     };
     assert_eq!(tls_version(url.clone()).await.as_deref(), Some(""));
     let authority = Authority::new();
-    authority.serve(&mut server, &[&address], &bind);
+    serve(&authority, &mut server, &[&address], &bind);
     assert_eq!(tls_version(url.clone()).await.as_deref(), Some("TLSv1.3"));
     let disabled = tls_version(format!("{url}?ssl-mode=disabled")).await;
     assert_eq!(disabled.as_deref(), Some(""));
@@ -164,7 +125,7 @@ async fn tls_is_preferred_over_a_network() {
     );
     let mut old = bind.to_vec();
     old.push("--tls-version=TLSv1.2".to_owned());
-    authority.serve(&mut server, &[&address], &old);
+    serve(&authority, &mut server, &[&address], &old);
     assert_eq!(tls_version(url).await.as_deref(), Some("TLSv1.2"));
 }
 
@@ -174,7 +135,7 @@ async fn long_values_pass_through_tls_and_connections_come_back() {
         return;
     };
     let authority = Authority::new();
-    authority.serve(&mut server, &["localhost"], &[]);
+    serve(&authority, &mut server, &["localhost"], &[]);
     let site = site(&format!("{}&ssl-mode=required", server.url));
     for _ in 0..3 {
         assert_eq!(site.get("/long.lrp").ok().await.text, "True;99");
@@ -192,7 +153,7 @@ async fn users_may_have_to_show_a_certificate() {
         return;
     };
     let authority = Authority::new();
-    authority.serve(&mut server, &["localhost"], &[]);
+    serve(&authority, &mut server, &["localhost"], &[]);
     authority.sign("shop", &[]);
     let root = site(&server.url);
     root.write(

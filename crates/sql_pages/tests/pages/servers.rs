@@ -1,7 +1,8 @@
 //! MariaDB and PostgreSQL as the tests start them: in a folder of their own, reached by a socket.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +18,7 @@ pub struct Server {
     folder: Folder,
     /// Where MariaDB listens besides its socket: at all addresses of the network that it was started in.
     port: Option<u16>,
-    /// More arguments for MariaDB.
+    /// More arguments.
     args: Vec<String>,
 }
 
@@ -77,7 +78,7 @@ impl Server {
         let _ = process.wait();
     }
 
-    /// Starts a MariaDB again, with more arguments.
+    /// Starts it again, with more arguments.
     pub fn restart_with(&mut self, args: Vec<String>) {
         self.kill();
         self.args = args;
@@ -114,7 +115,8 @@ impl Server {
                 let mut command = self.command("postgres");
                 command
                     .args(["-D", &data, "-c", "listen_addresses=", "-k"])
-                    .arg(at);
+                    .arg(at)
+                    .args(&self.args);
                 (command, "ready to accept connections")
             }
         };
@@ -129,6 +131,31 @@ impl Server {
         assert!(is_ready, "it did not start: {said:#?}");
         std::thread::spawn(move || lines.for_each(drop));
         self.process = Some(process);
+    }
+
+    /// Has a PostgreSQL listen at an address of this machine, with a certificate and its key, PEM.
+    pub fn serve_tls_at(&mut self, address: &str, certificate: &str, key: &str) {
+        let at = self.folder.path();
+        let rules = at.join("data/pg_hba.conf");
+        let known = std::fs::read_to_string(&rules).expect("its rules");
+        let rules_text = format!("{known}\nhost all all 127.0.0.0/8 trust\n");
+        std::fs::write(&rules, rules_text).expect("rules");
+        let mut args = vec!["-c".into(), format!("listen_addresses={address}")];
+        args.extend(["-c".into(), "ssl=on".into()]);
+        for (setting, name, text) in [
+            ("ssl_cert_file", "tls.pem", certificate),
+            ("ssl_key_file", "tls.key", key),
+        ] {
+            let path = at.join(name);
+            std::fs::write(&path, text).expect("a file");
+            // It refuses a key that others may read.
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a mode");
+            if let Some((uid, gid)) = postgres_user() {
+                chown(&path, Some(uid), Some(gid)).expect("another owner");
+            }
+            args.extend(["-c".into(), format!("{setting}={}", path.display())]);
+        }
+        self.restart_with(args);
     }
 
     fn install(&self) {

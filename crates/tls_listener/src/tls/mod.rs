@@ -40,9 +40,8 @@ pub use local::trust;
 /// What is spoken inside, the preferred first.
 const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 
-/// Makes our cryptography that of the whole process, and has origins' files opened by `rights`. To be called first of all.
+/// Has origins' files opened by `rights`. To be called first of all.
 pub fn install() {
-    lowroad_tls::install_provider();
     lowroad_gateway::proxy::open_files_with(helper::open);
 }
 

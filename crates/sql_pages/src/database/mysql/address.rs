@@ -1,7 +1,6 @@
 //! Addresses of MariaDB and MySQL: what their parameters mean. Knows no connection.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use lowroad_mysql::{Login, TlsPolicy};
 use lowroad_tls::certificates::{Pair, Texts};
@@ -10,6 +9,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::database::Trouble;
+use crate::database::pem::PemSource;
 
 const PORT: u16 = 3306;
 
@@ -42,13 +42,6 @@ enum SslMode {
     VerifyIdentity,
 }
 
-/// A file of PEM, or PEM itself. A file is read for each connection, so that a renewed one counts.
-#[derive(Debug, PartialEq, Eq)]
-enum PemSource {
-    File(PathBuf),
-    Text(String),
-}
-
 impl SslMode {
     fn parse(text: &str) -> Result<SslMode, String> {
         Ok(match &*text.to_ascii_lowercase() {
@@ -59,33 +52,6 @@ impl SslMode {
             "verify_identity" => SslMode::VerifyIdentity,
             _ => return Err(format!("unknown value {text:?} for ssl-mode")),
         })
-    }
-}
-
-impl PemSource {
-    fn new(text: &str) -> PemSource {
-        match text.trim().starts_with("-----BEGIN") {
-            true => PemSource::Text(text.to_owned()),
-            false => PemSource::File(text.into()),
-        }
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            PemSource::File(path) => path,
-            PemSource::Text(_) => Path::new("the address of the database"),
-        }
-    }
-
-    fn read(&self) -> Result<Vec<u8>, Trouble> {
-        match self {
-            PemSource::Text(text) => Ok(text.clone().into_bytes()),
-            PemSource::File(path) => fs::read(path).map_err(|error| self.trouble(error)),
-        }
-    }
-
-    fn trouble(&self, reason: impl std::fmt::Display) -> Trouble {
-        Trouble::lost(format_args!("{}: {reason}", self.path().display()))
     }
 }
 
@@ -208,6 +174,8 @@ fn word(name: &str, value: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn parsed(url: &str) -> MySqlAddress {
@@ -290,13 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn authorities_are_a_file_or_a_text() {
-        assert_eq!(
-            PemSource::new("/etc/ca.pem"),
-            PemSource::File("/etc/ca.pem".into())
-        );
-        let text = "\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert_eq!(PemSource::new(text), PemSource::Text(text.into()));
+    fn authorities_are_read_if_they_are_needed() {
         let missing = parsed("mysql://u@h/?ssl-mode=verify_ca&ssl-ca=/nowhere/ca.pem");
         let trouble = missing.connector().err().expect("no such file").to_string();
         assert!(trouble.starts_with("/nowhere/ca.pem: "), "{trouble}");
