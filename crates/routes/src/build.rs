@@ -6,7 +6,6 @@ use std::sync::Arc;
 use lowroad_config as config;
 use lowroad_config::RouteTo;
 use lowroad_engine::Local;
-use lowroad_handler::Handler;
 use lowroad_handler::notice::Notice;
 use lowroad_handler::spool::{Account, Buffered, Spools};
 use lowroad_log::Logger;
@@ -17,20 +16,16 @@ use tokio::runtime::Handle;
 
 use crate::compressing::{self, Compressing, Compressors};
 use crate::conditions::{self, Varying};
+use crate::kinds::{self, HandlerKind, LabelledHandler, OpenedKind, RouteContext, Surroundings};
 use crate::lanes::Lanes;
-use crate::modules::{self, Catalog, Modules};
-use crate::pages::{self, Databases, Forms};
 use crate::routes::{Route, Routes};
-use crate::scripts::Scripts;
 
 /// What programs need to run.
 pub struct Programs {
     lanes: Lanes,
     logger: Logger,
     workers: Vec<Local>,
-    modules: Modules,
-    scripts: Scripts,
-    forms: Forms,
+    kinds: Vec<Arc<dyn HandlerKind>>,
     /// What waits between clients and programs, of all configurations.
     account: Arc<Account>,
     compressed: Arc<compressing::Counts>,
@@ -39,10 +34,19 @@ pub struct Programs {
 /// The programs of one configuration.
 pub struct Opened<'p> {
     programs: &'p Programs,
-    catalog: Catalog,
-    databases: Databases,
+    kinds: OpenedKinds,
     spools: Arc<Spools>,
     compressors: Arc<Compressors>,
+}
+
+/// The kinds of handlers of a configuration, as long as it is in force.
+pub struct OpenedKinds(Vec<Box<dyn OpenedKind>>);
+
+impl OpenedKinds {
+    /// Counters, by module.
+    pub fn counts(&self) -> Vec<(&str, Vec<(&'static str, u64)>)> {
+        self.0.iter().flat_map(|kind| kind.counts()).collect()
+    }
 }
 
 impl Programs {
@@ -55,11 +59,9 @@ impl Programs {
         let notice: Notice = Arc::new(move |text| hears.warn(format_args!("{text}")));
         Ok(Programs {
             lanes: Lanes::start(workers.len())?,
-            scripts: Scripts::new(&workers, notice),
+            kinds: kinds::built_in(&workers, notice).map_err(io::Error::other)?,
             logger,
             workers,
-            modules: Modules::default(),
-            forms: Forms::new().map_err(io::Error::other)?,
             account: Arc::new(Account::new(temp_files_max())),
             compressed: Arc::default(),
         })
@@ -71,8 +73,9 @@ impl Programs {
     }
 
     /// Has this store drop what is kept of pages whose templates change; who keeps copies is told by `changes`.
-    pub fn drop_changed(&self, store: Arc<SharedStore>, changes: Arc<Changes>) {
-        self.forms.drop_changed(store, changes);
+    pub fn drop_changed(&self, store: &Arc<SharedStore>, changes: &Arc<Changes>) {
+        let kinds = self.kinds.iter();
+        kinds.for_each(|kind| kind.drop_changed(store, changes));
     }
 
     /// Gives up what is under way.
@@ -80,7 +83,7 @@ impl Programs {
         // Before the lanes, where they may have begun something.
         self.workers.iter().for_each(|worker| worker.tasks.end());
         self.lanes.end();
-        self.scripts.end();
+        self.kinds.iter().for_each(|kind| kind.end());
     }
 
     /// Opens what a configuration's routes name.
@@ -90,22 +93,28 @@ impl Programs {
     pub fn open(&self, config: &config::Config) -> Result<Opened<'_>, String> {
         let runtime = self.runtime(0);
         let _context = runtime.enter();
-        let (workers, logger) = (self.workers.len(), self.logger.clone());
-        let catalog = self.modules.open(config, workers, &logger, &runtime)?;
+        let surroundings = Surroundings {
+            workers: self.workers.len(),
+            logger: &self.logger,
+            runtime: &runtime,
+        };
+        let kinds = self.kinds.iter().cloned();
+        let kinds = kinds.map(|kind| kind.open(config, &surroundings));
+        let kinds = OpenedKinds(kinds.collect::<Result<_, _>>()?);
+        let logger = self.logger.clone();
         let notice: Notice = Arc::new(move |text| logger.warn(format_args!("{text}")));
         let compressors = Compressors::new(config.limits.compressors_max, self.compressed.clone());
         Ok(Opened {
             programs: self,
             compressors: Arc::new(compressors),
             spools: Spools::open(&config.buffering, self.account.clone(), notice)?,
-            catalog,
-            databases: self.forms.open(config)?,
+            kinds,
         })
     }
 
     /// The servers of origins, for people: each on a line.
     pub fn origins(&self) -> Vec<String> {
-        self.scripts.status()
+        self.kinds.iter().flat_map(|kind| kind.origins()).collect()
     }
 
     /// What happened, by kind: to WebAssembly modules, to pages, to what waits between clients and programs, and to what
@@ -113,7 +122,8 @@ impl Programs {
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let waiting = self.account.list();
         let compressed = self.compressed.list();
-        [self.modules.counts(), pages::counts(), waiting, compressed].concat()
+        let kinds = self.kinds.iter().flat_map(|kind| kind.counts());
+        kinds.chain(waiting).chain(compressed).collect()
     }
 }
 
@@ -126,7 +136,7 @@ impl Opened<'_> {
         let vary = conditions::vary(&site.routes);
         let read_reports = conditions::read_reports(&site.routes);
         let routes = site.routes.iter().map(|rules| {
-            let (label, mut handler) = self.program(rules, site.symlinks)?;
+            let (label, mut handler) = self.handler(rules, site.symlinks)?;
             if let Some(vary) = vary.clone() {
                 let inner = handler;
                 handler = Arc::new(Varying { inner, vary });
@@ -148,62 +158,26 @@ impl Opened<'_> {
         Ok(Routes::new(routes, &site.routes))
     }
 
-    /// The modules themselves, once all routes are made.
-    pub fn modules(self) -> Catalog {
-        self.catalog
+    /// The kinds of handlers, once all routes are made.
+    pub fn kinds(self) -> OpenedKinds {
+        self.kinds
     }
 
-    /// What takes a program's words to the log.
-    fn notice(&self, label: &str) -> Notice {
-        let (logger, label) = (self.programs.logger.clone(), label.to_string());
-        Arc::new(move |text| logger.warn(format_args!("{label}: {text}")))
-    }
-
-    /// A route's program, and how to call it.
-    fn program(
+    /// A route's handler, and how to call it.
+    fn handler(
         &self,
         rules: &config::Route,
         symlinks: config::Symlinks,
-    ) -> Result<(String, Arc<dyn Handler>), String> {
-        let spools = rules.response_buffering.then(|| self.spools.clone());
-        match &rules.to {
-            RouteTo::Module(name) => {
-                let handler = modules::handler(&self.catalog, name, rules, spools)?;
-                Ok((format!("module {name}"), handler))
-            }
-            RouteTo::Cgi(cgi) => {
-                let label = match &cgi.path {
-                    Some(path) => format!("cgi {}", path.display()),
-                    None => "cgi".to_string(),
-                };
-                let (scripts, notice) = (&self.programs.scripts, self.notice(&label));
-                let handler = scripts.cgi(rules, cgi, symlinks, notice, spools);
-                let handler = handler.map_err(|problem| format!("{label}: {problem}"))?;
-                Ok((label, handler))
-            }
-            RouteTo::FastCgi(fastcgi) => {
-                let names: Vec<String> = fastcgi.servers.iter().map(ToString::to_string).collect();
-                let label = format!("fastcgi {}", names.join(", "));
-                let (scripts, notice) = (&self.programs.scripts, self.notice(&label));
-                let handler = scripts.fastcgi(rules, fastcgi, symlinks, notice, spools);
-                let handler = handler.map_err(|problem| format!("{label}: {problem}"))?;
-                Ok((label, handler))
-            }
-            RouteTo::Origin(origin) => {
-                let label = format!("origin {}", origin.name);
-                // What it says of itself names it already, and the server of it that is meant.
-                let logger = self.programs.logger.clone();
-                let notice: Notice = Arc::new(move |text| logger.warn(format_args!("{text}")));
-                let scripts = &self.programs.scripts;
-                let handler = scripts.origin(rules, origin, notice, spools)?;
-                Ok((label, handler))
-            }
-            RouteTo::Pages(pages) => {
-                let forms = &self.programs.forms;
-                let handler = forms.handler(rules, pages, &self.databases)?;
-                Ok(("pages".into(), handler))
-            }
-        }
+    ) -> Result<LabelledHandler, String> {
+        let route = RouteContext {
+            rules,
+            symlinks,
+            logger: &self.programs.logger,
+            spools: rules.response_buffering.then(|| self.spools.clone()),
+        };
+        let mut found = self.kinds.0.iter().filter_map(|kind| kind.handler(&route));
+        let lacking = || Err("a route to what this build lacks".into());
+        found.next().unwrap_or_else(lacking)
     }
 }
 

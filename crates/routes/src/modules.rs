@@ -1,6 +1,6 @@
 //! The modules of a configuration: opened, put behind routes, checked, and run in processes of their own.
 
-#[cfg_attr(not(feature = "wasm"), path = "without/wasm.rs")]
+#[cfg(feature = "wasm")]
 mod wasm;
 
 use std::os::fd::AsFd;
@@ -8,83 +8,91 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use lowroad_children::process::helper_command;
-use lowroad_config::{Config, Module, ModuleCode, Route};
-use lowroad_handler::Handler;
-use lowroad_handler::spool::Spools;
-use lowroad_log::Logger;
+use lowroad_config::{Config, Module, ModuleCode, RouteTo};
+#[cfg(not(feature = "wasm"))]
+use lowroad_config::{Feature, Lacking};
 use lowroad_module::linked::Linked;
-pub use lowroad_module_host::module::Catalog;
-use lowroad_module_host::module::{Limits, Opened, open_native, open_separate, separate};
-use tokio::runtime::Handle;
+use lowroad_module_host::module::{Catalog, Limits, Opened, open_native, open_separate, separate};
 
 use lowroad_privileges::hide_process;
-use wasm::Wasm;
+
+#[cfg(feature = "wasm")]
 pub use wasm::check;
+
+use crate::kinds::{HandlerKind, LabelledHandler, OpenedKind, RouteContext, Surroundings};
 
 /// What modules of all configurations share.
 #[derive(Default)]
 pub struct Modules {
-    wasm: Wasm,
+    #[cfg(feature = "wasm")]
+    wasm: wasm::Wasm,
 }
 
-impl Modules {
-    /// Opens the modules of a configuration, for so many workers.
-    ///
-    /// # Errors
-    /// When one can't be made ready: which, why, and what to do about it.
-    pub fn open(
-        &self,
+impl HandlerKind for Modules {
+    fn open(
+        self: Arc<Self>,
         config: &Config,
-        workers: usize,
-        logger: &Logger,
-        runtime: &Handle,
-    ) -> Result<Catalog, String> {
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Box<dyn OpenedKind>, String> {
         let linked = lowroad_linked::modules();
         let mut catalog = Catalog::default();
         for module in &config.modules {
-            let opened = self.one(module, &linked, workers, logger, runtime)?;
+            let opened = self.one(module, &linked, surroundings)?;
             catalog.insert(&module.name, opened);
         }
-        Ok(catalog)
-    }
-
-    fn one(
-        &self,
-        module: &Module,
-        linked: &[Linked],
-        workers: usize,
-        logger: &Logger,
-        runtime: &Handle,
-    ) -> Result<Box<dyn Opened>, String> {
-        match &module.code {
-            ModuleCode::Wasm(_) => self.wasm.open(module, workers, logger),
-            ModuleCode::Library(_) if module.separate => {
-                let host = || helper_command("module-host");
-                open_separate(module, workers, Some(logger.clone()), runtime, host)
-            }
-            _ => open_native(module, linked, workers, Some(logger.clone()))?
-                .ok_or_else(|| format!("module {}: no such kind", module.name)),
-        }
+        Ok(Box::new(catalog))
     }
 
     /// What happened to all WebAssembly modules; empty where there never was one.
-    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+    #[cfg(feature = "wasm")]
+    fn counts(&self) -> Vec<(&'static str, u64)> {
         self.wasm.counts()
     }
 }
 
-/// What answers a route to a module.
-///
-/// # Errors
-/// When there is no such module.
-pub fn handler(
-    catalog: &Catalog,
-    name: &str,
-    rules: &Route,
-    spools: Option<Arc<Spools>>,
-) -> Result<Arc<dyn Handler>, String> {
-    let handler = catalog.handler(name, Limits::of_route(rules), spools);
-    handler.ok_or_else(|| format!("there is no module {name}"))
+impl OpenedKind for Catalog {
+    fn handler(&self, route: &RouteContext<'_>) -> Option<Result<LabelledHandler, String>> {
+        let RouteTo::Module(name) = &route.rules.to else {
+            return None;
+        };
+        let handler = self.handler(name, Limits::of_route(route.rules), route.spools.clone());
+        Some(match handler {
+            Some(handler) => Ok((format!("module {name}"), handler)),
+            None => Err(format!("there is no module {name}")),
+        })
+    }
+
+    fn counts(&self) -> Vec<(&str, Vec<(&'static str, u64)>)> {
+        self.counts()
+    }
+}
+
+impl Modules {
+    fn one(
+        &self,
+        module: &Module,
+        linked: &[Linked],
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Box<dyn Opened>, String> {
+        let (workers, runtime) = (surroundings.workers, surroundings.runtime);
+        let logger = Some(surroundings.logger.clone());
+        match &module.code {
+            #[cfg(feature = "wasm")]
+            ModuleCode::Wasm(_) => self.wasm.open(module, workers, surroundings.logger),
+            #[cfg(not(feature = "wasm"))]
+            ModuleCode::Wasm(_) => Err(format!(
+                "module {}: {}",
+                module.name,
+                Lacking(Feature::Wasm)
+            )),
+            ModuleCode::Library(_) if module.separate => {
+                let host = || helper_command("module-host");
+                open_separate(module, workers, logger, runtime, host)
+            }
+            _ => open_native(module, linked, workers, logger)?
+                .ok_or_else(|| format!("module {}: no such kind", module.name)),
+        }
+    }
 }
 
 /// Serves a module over the socket that is the standard input.

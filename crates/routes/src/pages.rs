@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use lowroad_config as config;
-use lowroad_handler::Handler;
+use lowroad_config::{Config, RouteTo};
 use lowroad_handler::limited::Limited;
-pub use lowroad_sql_pages::counts;
-use lowroad_sql_pages::{Key, Pages, Sites};
-
+use lowroad_sql_pages::{self as sql_pages, Databases, Key, Pages, Sites};
 use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;
 use lowroad_store::purging::{Kind, Purge};
+
+use crate::kinds::{HandlerKind, LabelledHandler, OpenedKind, RouteContext, Surroundings};
 
 /// What pages of all configurations share: the key that signs what forms carry, since forms outlive a configuration, and
 /// the templates, since what is kept of them does, too.
@@ -19,8 +18,11 @@ pub struct Forms {
     sites: Arc<Sites>,
 }
 
-/// The databases of a configuration.
-pub struct Databases(Arc<lowroad_sql_pages::Databases>);
+/// The pages of a configuration.
+struct OpenedForms {
+    forms: Arc<Forms>,
+    databases: Arc<Databases>,
+}
 
 impl Forms {
     /// With a new key, and no templates yet.
@@ -33,41 +35,47 @@ impl Forms {
             sites: Arc::default(),
         })
     }
+}
 
-    /// Has this store drop what is kept of pages whose templates change; who keeps copies is told by `changes`.
-    pub fn drop_changed(&self, store: Arc<SharedStore>, changes: Arc<Changes>) {
+impl HandlerKind for Forms {
+    /// Asks no database yet.
+    fn open(
+        self: Arc<Self>,
+        config: &Config,
+        _: &Surroundings<'_>,
+    ) -> Result<Box<dyn OpenedKind>, String> {
+        let databases = Arc::new(Databases::new(&config.databases)?);
+        Ok(Box::new(OpenedForms {
+            forms: self,
+            databases,
+        }))
+    }
+
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        sql_pages::counts()
+    }
+
+    /// Drops what is kept of pages whose templates change.
+    fn drop_changed(&self, store: &Arc<SharedStore>, changes: &Arc<Changes>) {
+        let (store, changes) = (store.clone(), changes.clone());
         self.sites.tell(Box::new(move |name| {
             store.purge(&Purge::Tag(name.as_bytes()), Kind::Hard);
             changes.tell();
         }));
     }
+}
 
-    /// The databases of a configuration; none is asked yet.
-    ///
-    /// # Errors
-    /// A text for the operator.
-    pub fn open(&self, config: &config::Config) -> Result<Databases, String> {
-        let databases = lowroad_sql_pages::Databases::new(&config.databases)?;
-        Ok(Databases(Arc::new(databases)))
-    }
-
-    /// What answers a route to pages.
-    ///
-    /// # Errors
-    /// A text for the operator.
-    pub fn handler(
-        &self,
-        rules: &config::Route,
-        pages: &config::Pages,
-        databases: &Databases,
-    ) -> Result<Arc<dyn Handler>, String> {
-        let handler = Pages::new(
-            pages,
-            databases.0.clone(),
-            self.key.clone(),
-            self.sites.clone(),
-        )?;
-        let (timeout_ms, max) = (rules.timeout_ms, rules.concurrency_max);
-        Ok(Arc::new(Limited::new(handler, timeout_ms, max)))
+impl OpenedKind for OpenedForms {
+    fn handler(&self, route: &RouteContext<'_>) -> Option<Result<LabelledHandler, String>> {
+        let RouteTo::Pages(pages) = &route.rules.to else {
+            return None;
+        };
+        let (key, sites) = (self.forms.key.clone(), self.forms.sites.clone());
+        let (timeout_ms, max) = (route.rules.timeout_ms, route.rules.concurrency_max);
+        let handler = Pages::new(pages, self.databases.clone(), key, sites);
+        Some(handler.map(|handler| {
+            let handler = Limited::new(handler, timeout_ms, max);
+            ("pages".into(), Arc::new(handler) as _)
+        }))
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::sync::Arc;
 
 use lowroad_children::process::helper_command;
-use lowroad_config as config;
+use lowroad_config::{Cgi, Config, FastCgi, Origin, RouteTo};
 use lowroad_engine::Local;
 use lowroad_gateway::cgi::CgiHandler;
 use lowroad_gateway::cgi::spawner::{self, Spawner};
@@ -15,9 +15,10 @@ pub use lowroad_gateway::proxy::check_tls;
 use lowroad_gateway::proxy::{Origins, ProxyHandler};
 use lowroad_handler::Handler;
 use lowroad_handler::notice::Notice;
-use lowroad_handler::spool::Spools;
 use lowroad_privileges::account;
 use lowroad_privileges::hide_process;
+
+use crate::kinds::{HandlerKind, LabelledHandler, OpenedKind, RouteContext, Surroundings};
 
 /// Connections to FastCGI servers and origins, and who starts CGI programs, which routes and configurations share.
 pub struct Scripts {
@@ -42,67 +43,82 @@ impl Scripts {
         }
     }
 
-    /// Ends the process that starts CGI programs, and them.
-    pub fn end(&self) {
-        self.spawner.end();
-    }
-
-    /// The servers of origins, for people.
-    pub fn status(&self) -> Vec<String> {
-        self.origins.status()
-    }
-
-    /// What answers a route to a folder of programs.
-    ///
-    /// # Errors
-    /// A text for the operator.
-    pub fn cgi(
-        &self,
-        rules: &config::Route,
-        cgi: &config::Cgi,
-        symlinks: config::Symlinks,
-        notice: Notice,
-        spools: Option<Arc<Spools>>,
-    ) -> Result<Arc<dyn Handler>, String> {
+    fn cgi(&self, cgi: &Cgi, route: &RouteContext<'_>, notice: Notice) -> Made {
         let spawner = self.spawner.clone();
-        let handler = CgiHandler::new(rules, cgi, symlinks, spawner, notice);
+        let handler = CgiHandler::new(route.rules, cgi, route.symlinks, spawner, notice);
         let handler = handler.map_err(|error| error.to_string())?;
         let handler = match account::of_programs(cgi.user.as_deref())? {
             Some(user) => handler.as_user(user),
             None => handler,
         };
-        Ok(Arc::new(handler.with_spools(spools)))
+        Ok(Arc::new(handler.with_spools(route.spools.clone())))
     }
 
-    /// What answers a route to a FastCGI server.
-    ///
-    /// # Errors
-    /// A text for the operator.
-    pub fn fastcgi(
-        &self,
-        rules: &config::Route,
-        fastcgi: &config::FastCgi,
-        symlinks: config::Symlinks,
-        notice: Notice,
-        spools: Option<Arc<Spools>>,
-    ) -> Result<Arc<dyn Handler>, String> {
-        let handler = FastCgiHandler::new(rules, fastcgi, symlinks, &self.servers, notice);
-        Ok(Arc::new(handler.with_spools(spools)))
+    fn fastcgi(&self, fastcgi: &FastCgi, route: &RouteContext<'_>, notice: Notice) -> Made {
+        let (rules, servers) = (route.rules, &self.servers);
+        let handler = FastCgiHandler::new(rules, fastcgi, route.symlinks, servers, notice);
+        Ok(Arc::new(handler.with_spools(route.spools.clone())))
     }
 
-    /// What answers a route to an origin. Looks its name up.
-    ///
-    /// # Errors
-    /// A text for the operator.
-    pub fn origin(
-        &self,
-        rules: &config::Route,
-        origin: &config::Origin,
-        notice: Notice,
-        spools: Option<Arc<Spools>>,
-    ) -> Result<Arc<dyn Handler>, String> {
-        let handler = ProxyHandler::new(rules, origin, &self.origins, notice, spools)?;
+    /// Looks the origin's name up.
+    fn origin(&self, origin: &Origin, route: &RouteContext<'_>) -> Made {
+        // What it reports of itself names it already, and the server of it that is meant.
+        let (notice, spools) = (route.notice(None), route.spools.clone());
+        let handler = ProxyHandler::new(route.rules, origin, &self.origins, notice, spools)?;
         Ok(Arc::new(handler))
+    }
+}
+
+type Made = Result<Arc<dyn Handler>, String>;
+
+impl HandlerKind for Scripts {
+    fn open(
+        self: Arc<Self>,
+        _: &Config,
+        _: &Surroundings<'_>,
+    ) -> Result<Box<dyn OpenedKind>, String> {
+        Ok(Box::new(self))
+    }
+
+    fn origins(&self) -> Vec<String> {
+        self.origins.status()
+    }
+
+    /// Ends the process that starts CGI programs, and them.
+    fn end(&self) {
+        self.spawner.end();
+    }
+}
+
+impl OpenedKind for Arc<Scripts> {
+    fn handler(&self, route: &RouteContext<'_>) -> Option<Result<LabelledHandler, String>> {
+        let (label, handler) = match &route.rules.to {
+            RouteTo::Cgi(cgi) => {
+                let label = match &cgi.path {
+                    Some(path) => format!("cgi {}", path.display()),
+                    None => "cgi".to_string(),
+                };
+                let notice = route.notice(Some(&label));
+                let handler = self.cgi(cgi, route, notice);
+                (label, handler)
+            }
+            RouteTo::FastCgi(fastcgi) => {
+                let names: Vec<String> = fastcgi.servers.iter().map(ToString::to_string).collect();
+                let label = format!("fastcgi {}", names.join(", "));
+                let notice = route.notice(Some(&label));
+                let handler = self.fastcgi(fastcgi, route, notice);
+                (label, handler)
+            }
+            RouteTo::Origin(origin) => {
+                let handler = self.origin(origin, route);
+                return Some(handler.map(|handler| (format!("origin {}", origin.name), handler)));
+            }
+            RouteTo::Module(_) | RouteTo::Pages(_) => return None,
+        };
+        Some(match handler {
+            Ok(handler) => Ok((label, handler)),
+            Err(problem) => Err(format!("{label}: {problem}")),
+        })
     }
 }
 

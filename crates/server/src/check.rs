@@ -11,7 +11,7 @@ use lowroad_disk::{Folder, FolderError};
 use lowroad_handler::spool;
 use lowroad_privileges::account;
 use lowroad_privileges::helper;
-use lowroad_routes::{applications, modules, scripts};
+use lowroad_routes::applications;
 use nix::unistd::{Group, User};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
@@ -41,6 +41,7 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
     warnings.extend(host_bits(&config));
     accounts(&config, &mut problems);
     ticket_keys(&config, &mut problems);
+    #[cfg(feature = "programs")]
     origins(&config, &mut problems);
     let (as_root, as_user): (Vec<&Path>, Vec<&Path>) =
         log_files(&config).partition(|path| helper::is_roots(path));
@@ -72,7 +73,8 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
         Err(refusal) => problems.push(refusal),
     }
     libraries(&config, &mut problems);
-    problems.extend(modules::check(&config).err());
+    #[cfg(feature = "wasm")]
+    problems.extend(lowroad_routes::modules::check(&config).err());
     let text = std::fs::read_to_string(file).unwrap_or_default();
     if !problems.is_empty() {
         problems.extend(warnings);
@@ -244,12 +246,13 @@ fn without_disk_cache(why: &FolderError) -> String {
 }
 
 /// The files that origins are spoken to with over TLS. Those of root alone are opened by its helper.
+#[cfg(feature = "programs")]
 fn origins(config: &Config, problems: &mut Vec<String>) {
     let routes = config.sites.iter().flat_map(|site| &site.routes);
     let mut wrong = BTreeSet::new();
     for route in routes {
         if let RouteTo::Origin(origin) = &route.to
-            && let Err(error) = scripts::check_tls(origin)
+            && let Err(error) = lowroad_routes::scripts::check_tls(origin)
         {
             wrong.insert(error);
         }

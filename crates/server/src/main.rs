@@ -50,7 +50,6 @@ use clap::Parser;
 use lowroad_engine::{background, tasks};
 use lowroad_handler::allocator::Mimalloc;
 use lowroad_handler::memory::Counting;
-use lowroad_routes::{modules, scripts};
 
 use cli::{Cli, Command};
 
@@ -117,8 +116,16 @@ fn run(command: Command) -> ExitCode {
         Command::Reload(told) => admin::reload(&told),
         Command::Stop(told) => admin::stop(&told),
         Command::Image { image } => image::run(&image),
-        Command::ModuleHost => modules::host(),
-        Command::Spawner => scripts::spawner(),
+        #[cfg(feature = "modules")]
+        Command::ModuleHost => lowroad_routes::modules::host(),
+        #[cfg(not(feature = "modules"))]
+        Command::ModuleHost => {
+            features::need(lowroad_config::Feature::Modules, "lowroad module-host")
+        }
+        #[cfg(feature = "programs")]
+        Command::Spawner => lowroad_routes::scripts::spawner(),
+        #[cfg(not(feature = "programs"))]
+        Command::Spawner => features::need(lowroad_config::Feature::Programs, "lowroad spawner"),
         Command::RightsHelper {
             config,
             user,

@@ -268,13 +268,13 @@ fn prepare(
     let opened = programs.open(&config)?;
     let sites = Sites::new(&config, (&listeners, &tls), &opened, None)
         .map_err(|error| error.to_string())?;
-    let modules = opened.modules();
+    let handlers = opened.kinds();
     let store = SharedStore::new(config.server.cache_len_max)
         .map_err(|error| format!("no memory for the cache: {error}"))?;
     store.purging().log_to(logger.clone());
     let store = store.with_variants_max(config.server.cache_variants_max);
     let store = Arc::new(store.before(tier));
-    programs.drop_changed(store.clone(), changes.clone());
+    programs.drop_changed(&store, &changes);
     let object_len_max = config.server.cache_object_len_max;
     let watcher = Watcher::start(changes.clone());
     let loader = Loader::new(store.clone(), watcher, changes.clone(), object_len_max);
@@ -283,7 +283,7 @@ fn prepare(
         listeners,
         tls,
         programs,
-        modules,
+        handlers,
         applications: Applications::default(),
         changes,
         fetcher: Arc::new(Fetcher::new(Arc::new(loader), helpers.clone())),

@@ -14,7 +14,7 @@ use lowroad_engine::worker::Message;
 use lowroad_log::Logger;
 use lowroad_privileges::helper;
 use lowroad_routes::applications::Changed;
-use lowroad_routes::modules::Catalog;
+use lowroad_routes::build::OpenedKinds;
 use lowroad_site::answer::Command;
 use lowroad_site::listeners::Opened;
 use lowroad_site::sites::Sites;
@@ -152,7 +152,7 @@ struct Prepared {
     opened: Opened,
     sites: Sites,
     tls: Tls,
-    modules: Catalog,
+    handlers: OpenedKinds,
 }
 
 fn apply(
@@ -190,9 +190,9 @@ fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
         for fault in sites.faults() {
             running.logger.warn(format_args!("{fault}"));
         }
-        Ok((sites, tls, programs.modules()))
+        Ok((sites, tls, programs.kinds()))
     });
-    let (sites, tls, modules) = sites.inspect_err(|_| {
+    let (sites, tls, handlers) = sites.inspect_err(|_| {
         running.listeners.close_unused(&running.config);
     })?;
     Ok(Prepared {
@@ -200,7 +200,7 @@ fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
         opened,
         sites,
         tls,
-        modules,
+        handlers,
     })
 }
 
@@ -210,7 +210,7 @@ fn put_in_force(running: &mut Running, prepared: Prepared) -> Hearing {
         opened,
         sites,
         tls,
-        modules,
+        handlers,
     } = prepared;
     let settings = limits::settings(&config, &running.listeners, running.fd_limit);
     let settings = Arc::new(settings);
@@ -222,7 +222,7 @@ fn put_in_force(running: &mut Running, prepared: Prepared) -> Hearing {
     if let Err(error) = running.tls.keep(&config, &running.logger) {
         running.logger.error(format_args!("{error}"));
     }
-    running.modules = modules;
+    running.handlers = handlers;
     for (worker, sockets) in running.workers.iter().zip(opened) {
         worker.post(Message::Settings(settings.clone()));
         for (id, listener) in sockets {

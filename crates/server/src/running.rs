@@ -13,8 +13,7 @@ use lowroad_limits::ConnectionLimit;
 use lowroad_log::{Logger, Sink};
 use lowroad_response_cache::outcome::Waiter;
 use lowroad_routes::applications::{Applications, Changed};
-use lowroad_routes::build::Programs;
-use lowroad_routes::modules::Catalog;
+use lowroad_routes::build::{OpenedKinds, Programs};
 use lowroad_site::answer::Web;
 use lowroad_site::cache_counters::CacheCounters;
 use lowroad_site::listeners::Listeners;
@@ -44,8 +43,8 @@ pub struct Running {
     pub tls: Tls,
     /// The programs of sites.
     pub programs: Programs,
-    /// Their modules.
-    pub modules: Catalog,
+    /// The kinds of their handlers.
+    pub handlers: OpenedKinds,
     /// What it keeps alive.
     pub applications: Applications,
     /// Word of all that changes answers.

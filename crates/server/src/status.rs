@@ -153,7 +153,7 @@ fn programs(running: &Running, out: &mut String) {
     for text in running.programs.origins() {
         line(out, "origin", &text);
     }
-    for (module, counts) in running.modules.counts() {
+    for (module, counts) in running.handlers.counts() {
         for (name, value) in counts {
             line(out, &format!("module.{module}.{name}"), &value.to_string());
         }

@@ -1,0 +1,107 @@
+//! Kinds of handlers, any of which a build may lack: modules, programs, pages. Each is behind one trait, so that only the list of
+//! those that are built in knows of features. A configuration that names one that is lacking was refused before, with line and
+//! key (`lowroad_config::Feature`).
+
+use std::sync::Arc;
+
+use lowroad_config::{Config, Route, Symlinks};
+use lowroad_engine::Local;
+use lowroad_handler::Handler;
+use lowroad_handler::notice::Notice;
+use lowroad_handler::spool::Spools;
+use lowroad_log::Logger;
+use lowroad_store::SharedStore;
+use lowroad_store::changes::Changes;
+use tokio::runtime::Handle;
+
+/// A label for logs and explanations, and the handler.
+pub type LabelledHandler = (String, Arc<dyn Handler>);
+
+/// What a configuration is opened for.
+pub struct Surroundings<'a> {
+    /// The number of workers.
+    pub workers: usize,
+    /// The error log.
+    pub logger: &'a Logger,
+    /// A runtime for what workers do not wait for.
+    pub runtime: &'a Handle,
+}
+
+/// A route that needs a handler.
+pub struct RouteContext<'a> {
+    /// The route.
+    pub rules: &'a Route,
+    /// The symbolic links that its site follows.
+    pub symlinks: Symlinks,
+    /// The error log.
+    pub logger: &'a Logger,
+    /// Where a response waits for its readers.
+    pub spools: Option<Arc<Spools>>,
+}
+
+impl RouteContext<'_> {
+    /// Passes what a handler reports to the log, after its label if it has one.
+    pub fn notice(&self, label: Option<&str>) -> Notice {
+        let (logger, label) = (self.logger.clone(), label.map(String::from));
+        Arc::new(move |text| match &label {
+            Some(label) => logger.warn(format_args!("{label}: {text}")),
+            None => logger.warn(format_args!("{text}")),
+        })
+    }
+}
+
+/// A kind of handlers, for all configurations.
+pub trait HandlerKind: Send + Sync {
+    /// Opens what the routes of a configuration name.
+    ///
+    /// # Errors
+    /// A text for the operator: what can't be made ready, why, and what to do about it.
+    fn open(
+        self: Arc<Self>,
+        config: &Config,
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Box<dyn OpenedKind>, String>;
+
+    /// Counters.
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// The servers of origins, each on a line.
+    fn origins(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Has a store drop responses whose sources change, and `changes` report that.
+    fn drop_changed(&self, _store: &Arc<SharedStore>, _changes: &Arc<Changes>) {}
+
+    /// Ends what runs.
+    fn end(&self) {}
+}
+
+/// A kind of handlers, for one configuration.
+pub trait OpenedKind: Send {
+    /// The handler of a route; `None`: the route is of another kind.
+    fn handler(&self, route: &RouteContext<'_>) -> Option<Result<LabelledHandler, String>>;
+
+    /// Counters, by module.
+    fn counts(&self) -> Vec<(&str, Vec<(&'static str, u64)>)> {
+        Vec::new()
+    }
+}
+
+/// The kinds that this build has. `notice` takes what concerns no route.
+///
+/// # Errors
+/// The machine gives no random bytes.
+#[allow(unused, reason = "builds lack some")]
+pub fn built_in(workers: &[Local], notice: Notice) -> Result<Vec<Arc<dyn HandlerKind>>, String> {
+    let mut kinds: Vec<Arc<dyn HandlerKind>> = Vec::new();
+    #[cfg(feature = "modules")]
+    kinds.push(Arc::new(crate::modules::Modules::default()));
+    #[cfg(feature = "programs")]
+    kinds.push(Arc::new(crate::scripts::Scripts::new(workers, notice)));
+    #[cfg(feature = "sql")]
+    kinds.push(Arc::new(crate::pages::Forms::new()?));
+    Ok(kinds)
+}
