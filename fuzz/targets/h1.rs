@@ -124,7 +124,10 @@ fn visit(input: &[u8], read_len: usize) -> Heard {
                 let step = client.next(&mended, &limits);
                 let is_irregular =
                     |step: &Step<_>| matches!(step.event, Some(ClientEvent::IrregularTrailers));
-                assert!(!step.is_ok_and(|step| is_irregular(&step)), "they were mended");
+                assert!(
+                    !step.is_ok_and(|step| is_irregular(&step)),
+                    "they were mended"
+                );
                 words.push("irregular trailers".into());
                 return (words, 0);
             }

@@ -13,11 +13,12 @@ use lowroad_http::fields::Lines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::frame::{self, FrameHead, HEAD_LEN};
 use lowroad_http::h2::{
-    Ask, Client, ClientEvent, Code, Counters, Event, PREFACE, Priority, Rate, Server, Settings,
-    StreamId, Turn,
+    Ask, Client, ClientEvent, Code, Counters, Event, PREFACE, Priority, Server, Settings, StreamId,
+    Turn,
 };
 use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::{Method, Status, host};
+use lowroad_limits::{CellRate, Rate};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
@@ -226,10 +227,11 @@ struct Known {
 /// Both ends do what the input says, two bytes for each operation.
 fn talk(input: &[u8]) {
     // Without an end of patience: a long input may well open and reset more than a server bears.
-    let patient = Rate {
-        burst: u32::MAX,
-        per_s: 1,
-    };
+    let patient = CellRate::new(Rate {
+        requests: 1,
+        period_ms: 1000,
+        burst: u32::MAX.into(),
+    });
     let settings = Settings {
         streams_max: 5,
         resets: patient,

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use lowroad_http::fields::Lines;
 use lowroad_http::h1::BodyLen;
-use lowroad_http::h2::{self, Ask, ClientEvent, Code, Rate, StreamId};
+use lowroad_http::h2::{self, Ask, ClientEvent, Code, StreamId};
 use lowroad_http::method::Method;
+use lowroad_limits::{CellRate, Rate};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,10 +50,11 @@ impl Peer {
         stream.set_read_timeout(patience).expect("a timeout");
         stream.set_nodelay(true).expect("an option");
         // What the server does is for the tests to judge.
-        let all = Rate {
-            burst: u32::MAX,
-            per_s: 1,
-        };
+        let all = CellRate::new(Rate {
+            requests: 1,
+            period_ms: 1000,
+            burst: u32::MAX.into(),
+        });
         let settings = h2::Settings {
             resets: all,
             glitches: all,
