@@ -3,6 +3,7 @@
  * locks are shared between processors; a place idle for long enough may be taken by another. */
 #pragma once
 
+#include "connection_state.h"
 #include "half_open.h"
 
 static __always_inline __u16 seen_at(__u64 now_ns)
@@ -68,36 +69,11 @@ static __always_inline struct connection *find(const struct segment *segment)
 /* Units of `seen` for which a finished connection keeps its place: its client may not have our FIN. */
 #define LINGER 4
 
-/* The kernel answers what comes. */
-static __always_inline int is_kernels(const struct connection *connection)
-{
-	return connection->state == STATE_KERNEL || connection->state == STATE_ASKED;
-}
-
-/* The kernel has it, with a socket whose numbers are behind those of the client. */
-static __always_inline int is_shifted(const struct connection *connection)
-{
-	return connection->state == STATE_KERNEL && (connection->socket_rcv | connection->socket_snd);
-}
-
 /* Segments to this segment's client carry the timestamps of its connection. */
 static __always_inline void set_reply_options(struct segment *segment, const struct connection *connection)
 {
 	segment->reply_options_len = connection->has_timestamps ? TIMESTAMPS_LEN : 0;
 	segment->clock_offset = connection->clock_offset;
-}
-
-static __always_inline int is_live(const struct connection *connection)
-{
-	return connection->state == STATE_OPEN || connection->state == STATE_CLOSING;
-}
-
-/* Nobody else knows its numbers: without its place it would hang. */
-static __always_inline int needs_place(const struct connection *connection)
-{
-	if (is_shifted(connection))
-		return connection->socket != SOCKET_ENDED;
-	return connection->socket == SOCKET_KEPT && is_live(connection);
 }
 
 /* How much a place is worth: 0 is nobody's, then what has just finished, then markers, then connections
@@ -114,7 +90,7 @@ static __always_inline __u32 worth(const struct connection *connection, __u16 no
 		return 0x20000;
 	if (age > idle)
 		return 0;
-	if (connection->state == STATE_DONE || connection->state == STATE_OVER)
+	if (has_ended(connection))
 		return age <= LINGER;
 	/* Nothing idles for longer than 0x7fff. */
 	return (is_kernels(connection) ? 2 : 0x10000) + 0x7fff - age;

@@ -262,7 +262,7 @@ static __always_inline int on_outgoing(struct __sk_buff *skb)
 		}
 		return TCX_NEXT;
 	}
-	if (connection->state == STATE_KERNEL || connection->state == STATE_HANDED) {
+	if (has_socket_soon(connection)) {
 		/* The new socket begins where we have ended; a probe is one before that. */
 		if (connection->state == STATE_HANDED && segment.seq - connection->snd_nxt + 1 > FIRST_FLIGHT)
 			return on_leftover(skb, &segment, connection);

@@ -396,6 +396,46 @@ static __always_inline int may_begin_anew(const struct segment *segment, const s
 	return !is_live(connection) && !is_of_handshake(segment, connection);
 }
 
+/* Of a connection that the kernel answers: 0 where it may come back to us. */
+static __always_inline int stays_with_kernel(context *ctx, const struct segment *segment,
+					     struct connection *connection, __u16 now)
+{
+	if (connection->state == STATE_ASKED && on_asked(ctx, segment, connection->rcv_nxt))
+		connection->state = STATE_KERNEL;
+	if (connection->seen != now)
+		connection->seen = now;
+	return !is_next_request(segment, connection);
+}
+
+/* Of a connection whose segments are on their way to a listener. */
+static __always_inline int on_handed_over(context *ctx, struct segment *segment, struct connection *connection)
+{
+	if (!(segment->flags & FLAG_RST))
+		return hand_over(ctx, segment, connection);
+	/* If it is the kernel's by now, the kernel knows what to do; else it is over. */
+	if (segment->seq == connection->rcv_nxt)
+		connection->state = STATE_OVER;
+	return pass(reason_tcp_reset);
+}
+
+/* Whether the segment ends a connection for which the kernel keeps a socket. */
+static __always_inline int ends_kept(const struct segment *segment, const struct connection *connection)
+{
+	__u32 acknowledged = acknowledged_to(connection);
+
+	return connection->socket == SOCKET_KEPT && segment->flags & (FLAG_FIN | FLAG_RST) &&
+	       segment->seq - acknowledged <= connection->rcv_nxt - acknowledged;
+}
+
+static __always_inline int has_wrong_sum(context *ctx, const struct control *control, struct segment *segment)
+{
+	segment->summed = frame_summed(ctx);
+	return segment->summed != CHECKSUM_UNNECESSARY && segment->summed != CHECKSUM_PARTIAL &&
+	       !has_right_sum(ctx, control, segment);
+}
+
+/* By the state of the connection: first what the kernel answers and what is not valid, then connections that begin or
+ * come back, at last the segment itself. */
 static __always_inline int on_segment(context *ctx, const struct control *control,
 				      struct segment *segment)
 {
@@ -403,57 +443,51 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	__u16 now = seen_at(segment->now_ns);
 	int is_syn = (segment->flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN, verdict;
 
-	if (connection && connection->state == STATE_OVER)
+	switch (state_of(connection)) {
+	case STATE_OVER:
 		connection = 0;
-	if (connection && is_kernels(connection) && !is_syn) {
-		if (connection->state == STATE_ASKED && on_asked(ctx, segment, connection->rcv_nxt))
-			connection->state = STATE_KERNEL;
-		if (connection->seen != now)
-			connection->seen = now;
-		if (!is_next_request(segment, connection))
+		break;
+	case STATE_KERNEL:
+	case STATE_ASKED:
+		if (!is_syn && stays_with_kernel(ctx, segment, connection, now))
 			return pass_to_socket(ctx, segment, connection);
 	}
 	if (connection)
 		set_reply_options(segment, connection);
-	segment->summed = frame_summed(ctx);
-	if (segment->summed != CHECKSUM_UNNECESSARY && segment->summed != CHECKSUM_PARTIAL &&
-	    !has_right_sum(ctx, control, segment))
+	if (has_wrong_sum(ctx, control, segment))
 		return connection ? drop(reason_drop_sum) : pass(reason_drop_sum);
 	if (is_syn) {
 		verdict = on_syn(ctx, segment);
 		return verdict > 0xff ? answer_syn(ctx, segment, verdict) : verdict;
 	}
-	if (connection && is_kernels(connection)) {
+	switch (state_of(connection)) {
+	case STATE_OVER:
+		verdict = on_unknown(ctx, segment);
+		if (verdict != reason_count)
+			return is_drop(verdict) ? drop(verdict & 0xff) : pass(verdict & 0xff);
+		break;
+	case STATE_KERNEL:
+	case STATE_ASKED:
 		if (frame_is_owned(ctx))
 			return frame_disown(ctx);
 		if (!take_back(ctx, segment, connection))
 			return pass_to_socket(ctx, segment, connection);
+		break;
+	default:
+		if (segment->seq != connection->rcv_nxt && may_begin_anew(segment, connection))
+			open_anew(segment, connection->rcv_nxt);
 	}
-	if (!connection) {
-		int reason = on_unknown(ctx, segment);
-		if (reason != reason_count)
-			return is_drop(reason) ? drop(reason & 0xff) : pass(reason & 0xff);
-	} else if (segment->seq != connection->rcv_nxt && may_begin_anew(segment, connection)) {
-		open_anew(segment, connection->rcv_nxt);
-	}
+	/* By now the place may hold another connection. */
 	if (!connection || segment->seq != connection->rcv_nxt)
 		connection = find(segment);
 	if (!connection)
 		return VERDICT_DROP;
-	/* By now the place may hold another connection. */
 	set_reply_options(segment, connection);
 	if (connection->seen != now)
 		connection->seen = now;
-	if (connection->state == STATE_HANDED) {
-		if (!(segment->flags & FLAG_RST))
-			return hand_over(ctx, segment, connection);
-		/* If it is the kernel's by now, the kernel knows what to do; else it is over. */
-		if (segment->seq == connection->rcv_nxt)
-			connection->state = STATE_OVER;
-		return pass(reason_tcp_reset);
-	}
-	if (connection->socket == SOCKET_KEPT && segment->flags & (FLAG_FIN | FLAG_RST) &&
-	    segment->seq - acknowledged_to(connection) <= connection->rcv_nxt - acknowledged_to(connection)) {
+	if (connection->state == STATE_HANDED)
+		return on_handed_over(ctx, segment, connection);
+	if (ends_kept(segment, connection)) {
 		if (frame_again(ctx))
 			return VERDICT_PASS;
 		end_kept(ctx, segment, connection, segment->flags & FLAG_RST ? FLAG_RST : FLAG_FIN | FLAG_ACK);

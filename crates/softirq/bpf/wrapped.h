@@ -187,7 +187,7 @@ static __always_inline int needs_unwrapping(const struct segment *segment, const
 
 	if (!connection)
 		return find_half_open(segment, control, &known);
-	return is_live(connection) || connection->state == STATE_HANDED || is_shifted(connection);
+	return needs_plain_segments(connection);
 }
 
 /* A frame with such headers. It re-enters the level without them. */
