@@ -141,8 +141,8 @@ impl TlsState {
         if self.records.is_empty() {
             return Ok(());
         }
-        let sent = wire.send(&self.records).await;
-        self.records.clear();
-        sent
+        // An idle connection keeps no memory for what was sent.
+        let records = std::mem::take(&mut self.records);
+        wire.send(&records).await
     }
 }
