@@ -19,9 +19,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use lowroad_tls::Trust;
+use rustls::ClientConfig;
 
 /// From asking to the last byte of the answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -70,14 +69,12 @@ pub(crate) fn is_private(url: &Uri) -> bool {
 impl Http {
     /// Trusts these authorities, in PEM, or those of the system. May block.
     pub fn new(roots: Option<&Path>) -> Result<Http, String> {
-        let roots = match roots {
-            Some(path) => roots_of(path)?,
-            None => roots_of_system()?,
-        };
+        let verifier = trust(roots)?.verifier();
         let config = ClientConfig::builder_with_provider(lowroad_tls::provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
+            .dangerous()
+            .with_custom_certificate_verifier(verifier.map_err(|error| error.to_string())?)
             .with_no_client_auth();
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(config)
@@ -179,30 +176,19 @@ fn retry_after_s(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
     Some(date.duration_since(now).map_or(0, |left| left.as_secs()))
 }
 
-fn roots_of(path: &Path) -> Result<RootCertStore, String> {
+fn trust(roots: Option<&Path>) -> Result<Trust, String> {
+    let Some(path) = roots else {
+        let trust = Trust::system();
+        return match trust.is_empty() {
+            true => Err(
+                "the system has no certificates of authorities (package ca-certificates)".into(),
+            ),
+            false => Ok(trust),
+        };
+    };
     let in_file = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
-    let found = CertificateDer::pem_file_iter(path).map_err(|error| in_file(&error))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in found {
-        let certificate = certificate.map_err(|error| in_file(&error))?;
-        roots.add(certificate).map_err(|error| in_file(&error))?;
-    }
-    match roots.is_empty() {
-        true => Err(in_file(&"no certificate is in it")),
-        false => Ok(roots),
-    }
-}
-
-fn roots_of_system() -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    // Some cannot be used, as one finds them on old systems.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    match roots.is_empty() {
-        true => {
-            Err("the system has no certificates of authorities (package ca-certificates)".into())
-        }
-        false => Ok(roots),
-    }
+    let pem = std::fs::read(path).map_err(|error| in_file(&error))?;
+    Trust::from_pem(&pem).map_err(|reason| in_file(&reason))
 }
 
 #[cfg(test)]

@@ -16,15 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use lowroad_engine::outgoing::Outgoing;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WantsClientCert};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, RootCertStore,
-    SignatureScheme,
-};
+use lowroad_tls::certificates::{self, Files, Pair, Reason};
+use lowroad_tls::{Connector, Trust, is_server_name};
 
 pub use encrypted::Encrypted;
 pub use refused::{Fault, Refused};
@@ -40,13 +33,14 @@ pub fn open_files_with(open: OpenFile) {
     let _ = OPEN.set(open);
 }
 
+fn open(path: &Path) -> io::Result<File> {
+    OPEN.get()
+        .map_or_else(|| File::open(path), |open| open(path))
+}
+
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    let opened = match OPEN.get() {
-        Some(open) => open(path),
-        None => File::open(path),
-    };
     let mut content = Vec::new();
-    let read = opened.and_then(|mut file| io::Read::read_to_end(&mut file, &mut content));
+    let read = open(path).and_then(|mut file| io::Read::read_to_end(&mut file, &mut content));
     match read {
         Ok(_) => Ok(content),
         Err(error) => Err(Error::File(path.to_owned(), error.to_string())),
@@ -107,6 +101,17 @@ pub enum Error {
     Identity(String),
 }
 
+impl Error {
+    fn of(file: PathBuf, reason: Reason) -> Error {
+        match reason {
+            Reason::KeyMismatch | Reason::UnusableKey(_) => Error::Identity(reason.to_string()),
+            Reason::NoCertificate => Error::File(file, "no certificates".to_owned()),
+            Reason::Unreadable(why) | Reason::Malformed(why) => Error::File(file, why),
+            reason => Error::File(file, reason.to_string()),
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -125,8 +130,8 @@ impl std::error::Error for Error {}
 /// Makes encrypted connections to one origin; for all workers, which so share its sessions.
 #[derive(Clone)]
 pub struct Tls {
-    config: Arc<ClientConfig>,
-    name: ServerName<'static>,
+    connector: Connector,
+    name: Arc<str>,
 }
 
 impl Tls {
@@ -135,24 +140,17 @@ impl Tls {
     /// # Errors
     /// [`Error`]
     pub fn new(settings: &Settings) -> Result<Tls, Error> {
-        let name = ServerName::try_from(settings.name.clone())
-            .map_err(|_| Error::Name(settings.name.clone()))?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()
-            .expect("the provider has the default versions");
-        let builder = match settings.verify {
-            true => builder.with_root_certificates(authorities(settings)?),
-            false => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Anybody(provider))),
-        };
-        let mut config = with_identity(builder, settings.identity.as_ref())?;
-        let protocols = settings.protocols.iter();
-        config.alpn_protocols = protocols.map(|name| name.clone().into_bytes()).collect();
-        config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
-        let config = Arc::new(config);
-        Ok(Tls { config, name })
+        if !is_server_name(&settings.name) {
+            return Err(Error::Name(settings.name.clone()));
+        }
+        let trust = trust(settings)?;
+        let identity = settings.identity.as_ref().map(pair).transpose()?;
+        let protocols: Vec<&str> = settings.protocols.iter().map(String::as_str).collect();
+        let connector = Connector::new(&trust, &protocols, identity.as_ref(), SESSIONS_MAX, None);
+        Ok(Tls {
+            connector: connector.map_err(|_| Error::NoAuthorities)?,
+            name: settings.name.as_str().into(),
+        })
     }
 
     /// Shakes hands on a socket that has just connected.
@@ -161,97 +159,34 @@ impl Tls {
     /// What the system says; [`Refused`] within `InvalidData` if either side refuses the other;
     /// `UnexpectedEof` if the origin closes.
     pub async fn connect(&self, socket: Outgoing) -> io::Result<Encrypted> {
-        let connection = ClientConnection::new(self.config.clone(), self.name.clone())
-            .map_err(|error| Refused::of(error, &self.name))?;
-        let mut encrypted = Encrypted::new(connection, socket, self.name.clone());
+        let mut records = Vec::new();
+        let client = self.connector.connect(&self.name, &mut records);
+        let client = client.map_err(|failure| Refused::error(failure, &self.name))?;
+        let mut encrypted = Encrypted::new(client, records, socket, self.name.clone());
         poll_fn(|context| encrypted.poll_handshake(context)).await?;
         Ok(encrypted)
     }
 }
 
-fn authorities(settings: &Settings) -> Result<RootCertStore, Error> {
-    let mut roots = RootCertStore::empty();
+fn trust(settings: &Settings) -> Result<Trust, Error> {
     match &settings.authorities {
+        _ if !settings.verify => Ok(Trust::any_certificate()),
         Some(path) => {
-            let wrong = |why: &dyn fmt::Display| Error::File(path.clone(), why.to_string());
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| wrong(&error))?;
-            }
+            Trust::from_pem(&read(path)?).map_err(|reason| Error::of(path.clone(), reason))
         }
-        None => {
-            // What cannot be read is no reason not to trust the others.
-            let found = rustls_native_certs::load_native_certs();
-            roots.add_parsable_certificates(found.certs);
-        }
-    }
-    match roots.is_empty() {
-        true => Err(Error::NoAuthorities),
-        false => Ok(roots),
+        None => Ok(Trust::system()),
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let wrong = |why: &dyn fmt::Display| Error::File(path.to_owned(), why.to_string());
-    let content = read(path)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content).collect();
-    let found = found.map_err(|error| wrong(&error))?;
-    match found.is_empty() {
-        true => Err(wrong(&"no certificates")),
-        false => Ok(found),
-    }
-}
-
-fn with_identity(
-    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
-    identity: Option<&Identity>,
-) -> Result<ClientConfig, Error> {
-    let Some(identity) = identity else {
-        return Ok(builder.with_no_client_auth());
+fn pair(identity: &Identity) -> Result<Pair, Error> {
+    let files = Files {
+        certificates: identity.certificates.clone(),
+        key: identity.key.clone(),
+        staple: None,
     };
-    let chain = certificates(&identity.certificates)?;
-    let key = PrivateKeyDer::from_pem_slice(&read(&identity.key)?)
-        .map_err(|error| Error::File(identity.key.clone(), error.to_string()))?;
-    let config = builder.with_client_auth_cert(chain, key);
-    config.map_err(|error| Error::Identity(error.to_string()))
-}
-
-/// Trusts anybody, but still checks that they hold the key of what they show.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+    // The time is for doubts about a certificate, which are the origin's to have.
+    match certificates::read_with(&files, 0, open) {
+        Ok((pair, _)) => Ok(pair),
+        Err(problem) => Err(Error::of(problem.file, problem.reason)),
     }
 }

@@ -72,6 +72,11 @@ impl Connector {
     }
 }
 
+/// Whether a server can have a certificate for this name, a host's or an address.
+pub fn is_server_name(name: &str) -> bool {
+    ServerName::try_from(name).is_ok()
+}
+
 /// TLS with one server. Used as a [`Server`](crate::Server) is.
 pub struct Client {
     session: Session<UnbufferedClientConnection>,

@@ -65,6 +65,11 @@ impl Failure {
     pub(crate) fn error(&self) -> Option<&Error> {
         self.error.as_ref()
     }
+
+    /// The reason in detail, if there is one.
+    pub fn reason(&self) -> Option<&impl fmt::Display> {
+        self.error.as_ref()
+    }
 }
 
 impl From<Fault> for Failure {

@@ -41,7 +41,7 @@ mod tickets;
 mod trust;
 pub mod x509;
 
-pub use client::{Client, Connector};
+pub use client::{Client, Connector, is_server_name};
 pub use clock::Clock;
 pub use failure::{Failure, Fault};
 pub use identity::ClientCertificate;

@@ -1,47 +1,92 @@
-//! A socket under TLS: bytes in and out through `rustls`, which keeps what could not be sent yet. It knows
-//! nothing of whom to trust.
+//! A socket under TLS: bytes in and out through `lowroad_tls`, and what could not be sent or read yet. It knows
+//! nothing of authorities.
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::cell::RefCell;
+use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use lowroad_engine::outgoing::Outgoing;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, HandshakeKind};
+use lowroad_tls::{Client, Ended};
 use tokio::io::AsyncWrite as _;
 
 use super::refused::Refused;
 
+/// Bytes that are read from a socket at once: two full records.
+const READ_LEN: usize = 33 << 10;
+/// Bytes that are encrypted at once.
+const SEND_LEN_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// Records as they came. They are decrypted at once, so that an idle connection needs no memory for them.
+    static WIRE: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_LEN].into());
+}
+
 /// An encrypted connection. Dropped, it is closed.
 pub struct Encrypted {
-    connection: ClientConnection,
+    client: Client,
     socket: Outgoing,
-    name: ServerName<'static>,
+    name: Arc<str>,
+    /// Bytes that came.
+    plain: Pending,
+    /// Records to send.
+    records: Pending,
+    /// How the origin's bytes ended.
+    end: Option<Ended>,
     finished: bool,
 }
 
+/// Bytes of which some are done with. Without memory when there are none.
+#[derive(Default)]
+struct Pending {
+    bytes: Vec<u8>,
+    done: usize,
+}
+
+impl Pending {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.done..]
+    }
+
+    fn advance(&mut self, len: usize) {
+        self.done += len;
+        if self.done == self.bytes.len() {
+            *self = Pending::default();
+        }
+    }
+}
+
 impl Encrypted {
+    /// `records` are the client's first.
     pub(super) fn new(
-        connection: ClientConnection,
+        client: Client,
+        records: Vec<u8>,
         socket: Outgoing,
-        name: ServerName<'static>,
+        name: Arc<str>,
     ) -> Encrypted {
         Encrypted {
-            connection,
+            client,
             socket,
             name,
+            plain: Pending::default(),
+            records: Pending {
+                bytes: records,
+                done: 0,
+            },
+            end: None,
             finished: false,
         }
     }
 
     /// What the origin chose of the protocols that were offered.
     pub fn protocol(&self) -> Option<&[u8]> {
-        self.connection.alpn_protocol()
+        self.client.protocol()
     }
 
     /// Whether it goes on with a session that there was before.
     pub fn is_resumed(&self) -> bool {
-        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
+        self.client.is_resumed()
     }
 
     /// Its socket.
@@ -52,13 +97,14 @@ impl Encrypted {
     pub(super) fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_flush(context))?;
-            if !self.connection.is_handshaking() {
+            if self.client.is_established() {
                 return Poll::Ready(Ok(()));
             }
-            if ready!(self.poll_read_more(context))? == 0 {
-                let message = format!("{} closed during the TLS handshake", self.name.to_str());
+            if self.end.is_some() {
+                let message = format!("{} closed during the TLS handshake", self.name);
                 return Poll::Ready(Err(io::Error::new(ErrorKind::UnexpectedEof, message)));
             }
+            ready!(self.poll_read_more(context))?;
         }
     }
 
@@ -74,12 +120,21 @@ impl Encrypted {
         // The origin may wait for it before it says anything. If it fails, what has come is still read.
         let _ = self.poll_flush(context);
         loop {
-            match self.connection.reader().read(into) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                read => return Poll::Ready(read),
+            let rest = self.plain.rest();
+            if !rest.is_empty() {
+                let len = rest.len().min(into.len());
+                into[..len].copy_from_slice(&rest[..len]);
+                self.plain.advance(len);
+                return Poll::Ready(Ok(len));
             }
-            // The end is what the reader says next.
-            ready!(self.poll_read_more(context))?;
+            match self.end {
+                None => ready!(self.poll_read_more(context))?,
+                Some(Ended::Cleanly) => return Poll::Ready(Ok(0)),
+                Some(Ended::Truncated | Ended::InHandshake) => {
+                    let message = format!("{} closed without ending TLS", self.name);
+                    return Poll::Ready(Err(io::Error::new(ErrorKind::UnexpectedEof, message)));
+                }
+            }
         }
     }
 
@@ -94,7 +149,16 @@ impl Encrypted {
     ) -> Poll<io::Result<usize>> {
         // Nothing is taken while the socket has not what was taken before.
         ready!(self.poll_flush(context))?;
-        let len = self.connection.writer().write_vectored(pieces)?;
+        let mut len = 0;
+        let mut taken: Vec<&[u8]> = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let part = &piece[..piece.len().min(SEND_LEN_MAX - len)];
+            len += part.len();
+            taken.push(part);
+        }
+        // Small records after a pause are for browsers: the time stands still.
+        let sealed = self.client.seal(&taken, &mut self.records.bytes, 0);
+        sealed.map_err(io::Error::other)?;
         match self.poll_flush(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(len)),
@@ -106,13 +170,11 @@ impl Encrypted {
     /// # Errors
     /// As there.
     pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.connection.wants_write() {
-            let mut socket = Polled(&mut self.socket, context);
-            match self.connection.write_tls(&mut socket) {
-                Ok(0) => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
-                Err(error) => return Poll::Ready(Err(error)),
+        while !self.records.rest().is_empty() {
+            let pieces = [IoSlice::new(self.records.rest())];
+            match ready!(self.socket.poll_send(context, &pieces))? {
+                0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+                len => self.records.advance(len),
             }
         }
         Poll::Ready(Ok(()))
@@ -124,54 +186,36 @@ impl Encrypted {
     /// As there.
     pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !std::mem::replace(&mut self.finished, true) {
-            self.connection.send_close_notify();
+            // After a failure there is nothing to say any more.
+            let _ = self.client.close(&mut self.records.bytes);
         }
         ready!(self.poll_flush(context))?;
         Pin::new(&mut self.socket).poll_shutdown(context)
     }
 
-    /// Reads what the socket has, and understands it. 0 at its end.
-    fn poll_read_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut socket = Polled(&mut self.socket, context);
-        let len = match self.connection.read_tls(&mut socket) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
-            read => read?,
-        };
-        if let Err(error) = self.connection.process_new_packets() {
+    /// Reads what the socket has, and decrypts it.
+    fn poll_read_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let received = WIRE.with_borrow_mut(|wire| {
+            let len = ready!(self.socket.poll_recv(context, wire))?;
+            if len == 0 {
+                self.end = Some(self.client.ended());
+                return Poll::Ready(Ok(()));
+            }
+            let (plain, records) = (&mut self.plain.bytes, &mut self.records.bytes);
+            match self.client.receive(&mut wire[..len], plain, records) {
+                Ok(progress) => {
+                    if progress.closed {
+                        self.end = Some(Ended::Cleanly);
+                    }
+                    Poll::Ready(Ok(()))
+                }
+                Err(failure) => Poll::Ready(Err(Refused::error(failure, &self.name))),
+            }
+        });
+        if let Poll::Ready(Err(_)) = received {
             // The origin is told why, if that is possible at once.
             let _ = self.poll_flush(context);
-            return Poll::Ready(Err(Refused::of(error, &self.name)));
         }
-        Poll::Ready(Ok(len))
-    }
-}
-
-/// A socket as `rustls` wants it: what must wait would block, and is heard of by the task.
-struct Polled<'a, 'b, 'c>(&'a mut Outgoing, &'b mut Context<'c>);
-
-fn or_would_block<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
-    match polled {
-        Poll::Ready(done) => done,
-        Poll::Pending => Err(ErrorKind::WouldBlock.into()),
-    }
-}
-
-impl Read for Polled<'_, '_, '_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        or_would_block(self.0.poll_recv(self.1, into))
-    }
-}
-
-impl Write for Polled<'_, '_, '_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
-    }
-
-    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        or_would_block(self.0.poll_send(self.1, pieces))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        received
     }
 }

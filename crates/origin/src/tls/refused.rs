@@ -3,8 +3,7 @@
 use std::fmt;
 use std::io;
 
-use rustls::CertificateError;
-use rustls::pki_types::ServerName;
+use lowroad_tls::Failure;
 
 /// A handshake that one side refused.
 #[derive(Clone, Debug)]
@@ -12,7 +11,7 @@ pub struct Refused {
     /// What kind of reason.
     pub fault: Fault,
     name: String,
-    error: rustls::Error,
+    failure: Failure,
 }
 
 /// Kinds of reasons.
@@ -35,40 +34,36 @@ pub enum Fault {
 }
 
 impl Refused {
-    /// What an error means with the certificate of `name`.
-    pub(super) fn of(error: rustls::Error, name: &ServerName<'_>) -> io::Error {
+    /// The error of a handshake with `name`.
+    pub(super) fn error(failure: Failure, name: &str) -> io::Error {
         let refused = Refused {
-            fault: fault(&error),
-            name: name.to_str().into_owned(),
-            error,
+            fault: fault(failure.fault),
+            name: name.to_owned(),
+            failure,
         };
         io::Error::new(io::ErrorKind::InvalidData, refused)
     }
 }
 
-fn fault(error: &rustls::Error) -> Fault {
-    use CertificateError::{
-        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
-        NotValidYetContext, UnknownIssuer,
-    };
-    let rustls::Error::InvalidCertificate(error) = error else {
-        return match error {
-            rustls::Error::AlertReceived(_) => Fault::ByOrigin,
-            _ => Fault::Protocol,
-        };
-    };
-    match error {
-        NotValidForName | NotValidForNameContext { .. } => Fault::Name,
-        Expired | ExpiredContext { .. } => Fault::Expired,
-        NotValidYet | NotValidYetContext { .. } => Fault::NotYetValid,
-        UnknownIssuer => Fault::Issuer,
-        _ => Fault::Certificate,
+fn fault(fault: lowroad_tls::Fault) -> Fault {
+    match fault {
+        lowroad_tls::Fault::Alert(_) => Fault::ByOrigin,
+        lowroad_tls::Fault::CertificateName => Fault::Name,
+        lowroad_tls::Fault::CertificateExpired => Fault::Expired,
+        lowroad_tls::Fault::CertificateNotYetValid => Fault::NotYetValid,
+        lowroad_tls::Fault::CertificateIssuer => Fault::Issuer,
+        lowroad_tls::Fault::Certificate => Fault::Certificate,
+        _ => Fault::Protocol,
     }
 }
 
 impl fmt::Display for Refused {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refused { name, error, .. } = self;
+        let Refused { name, failure, .. } = self;
+        let error: &dyn fmt::Display = match failure.reason() {
+            Some(error) => error,
+            None => failure,
+        };
         match self.fault {
             Fault::Name => write!(to, "the origin's certificate is not for {name}: {error}"),
             Fault::Expired => write!(to, "the certificate of {name} has expired: {error}"),
@@ -86,6 +81,6 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
+        Some(&self.failure)
     }
 }
