@@ -1,8 +1,7 @@
 //! Start, wait and end of one child.
 //!
-//! A child is watched by its descriptor (pidfd), which becomes readable when it ends, so that one thread waits for children,
-//! sockets and a deadline at once ([`ready`]). A number (pid) belongs to a child until it is reaped, so no signal from here
-//! reaches a stranger.
+//! A child is watched by a descriptor, which becomes readable when it ends, so that one thread waits for children, sockets and a
+//! deadline at once ([`ready`]). A number (pid) belongs to a child until it is reaped, so no signal from here reaches a stranger.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,13 +9,14 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
-    pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, kill_process_group,
+    pidfd_open, waitid,
 };
 
 use crate::message::Channel;
@@ -46,14 +46,14 @@ pub fn same_command(passes: impl Fn(&str) -> bool) -> Command {
 #[derive(Debug)]
 pub struct ChildProcess {
     child: Child,
-    pidfd: Arc<OwnedFd>,
+    end: Arc<OwnedFd>,
     start: Instant,
     is_reaped: bool,
 }
 
 impl AsFd for ChildProcess {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_fd()
+        self.end.as_fd()
     }
 }
 
@@ -62,20 +62,20 @@ impl ChildProcess {
     /// the other ones.
     ///
     /// # Errors
-    /// As of fork(2), execve(2) and pidfd_open(2).
+    /// As of fork(2) and execve(2), or there are no descriptors left.
     pub fn spawn(mut command: Command) -> io::Result<ChildProcess> {
         let mut child = command.spawn()?;
-        match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(ChildProcess {
+        match end_of(Pid::from_child(&child)) {
+            Ok(end) => Ok(ChildProcess {
                 child,
-                pidfd: Arc::new(pidfd),
+                end: Arc::new(end),
                 start: Instant::now(),
                 is_reaped: false,
             }),
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -117,17 +117,27 @@ impl ChildProcess {
 
     /// Sends a signal to the child.
     pub fn signal(&self, signal: Signal) {
-        // A child that has ended needs none.
-        let _ = pidfd_send_signal(&*self.pidfd, signal);
+        if !self.is_reaped {
+            // A child that has ended needs none.
+            let _ = kill_process(Pid::from_child(&self.child), signal);
+        }
     }
 
     /// Sends a signal to the group that the child leads.
     pub fn signal_group(&self, signal: Signal) {
-        // Once the child is reaped, its number may be another group's.
         if !self.is_reaped {
             // A group that has ended needs none.
             let _ = kill_process_group(Pid::from_child(&self.child), signal);
         }
+    }
+
+    /// Its status if it has ended; it is not reaped.
+    ///
+    /// # Errors
+    /// It was reaped.
+    pub fn peek_status(&self) -> io::Result<Option<WaitIdStatus>> {
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(WaitId::Pid(Pid::from_child(&self.child)), how)?)
     }
 
     /// Waits for its end.
@@ -150,7 +160,7 @@ impl ChildProcess {
 
     /// A handle for threads that do not reap the child.
     pub fn handle(&self) -> ChildHandle {
-        ChildHandle(self.pidfd.clone())
+        ChildHandle(self.end.clone())
     }
 }
 
@@ -167,6 +177,28 @@ impl ChildHandle {
             let _ = waitid(WaitId::PidFd(self.0.as_fd()), WaitIdOptions::EXITED);
         }
     }
+}
+
+/// A descriptor that becomes readable when a child ends: its pidfd, where the system has that (Linux 5.3).
+fn end_of(pid: Pid) -> io::Result<OwnedFd> {
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(Errno::NOSYS | Errno::PERM) => end_pipe(pid),
+        opened => Ok(opened?),
+    }
+}
+
+/// The same as a pipe, which a thread closes that waits for the child.
+fn end_pipe(pid: Pid) -> io::Result<OwnedFd> {
+    let (read, write) = io::pipe()?;
+    let waiting = move || {
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), how) {}
+        drop(write);
+    };
+    thread::Builder::new()
+        .name("child-end".into())
+        .spawn(waiting)?;
+    Ok(read.into())
 }
 
 /// A descriptor that is waited for until it is readable.
@@ -221,6 +253,22 @@ mod tests {
         assert_eq!(seen.ok(), Some([false, true]));
         assert_eq!(child.reap().expect("a status").code(), Some(3));
         assert_eq!(stream.read(&mut [0]).ok(), Some(0), "all ends are closed");
+    }
+
+    #[test]
+    fn the_end_is_seen_without_pidfd() {
+        let (mut child, stream) =
+            ChildProcess::spawn_with_stream(shell("read line; exit 4")).expect("a shell");
+        let end = end_pipe(Pid::from_child(&child.child)).expect("a thread");
+        let seen = ready([Some(readable(&end))], Some(Instant::now()));
+        assert_eq!(seen.ok(), Some([false]));
+        assert!(child.peek_status().expect("a child").is_none());
+        drop(stream);
+        let seen = ready([Some(readable(&end))], None);
+        assert_eq!(seen.ok(), Some([true]));
+        let status = child.peek_status().expect("a child").expect("its end");
+        assert_eq!(status.exit_status(), Some(4));
+        assert_eq!(child.reap().expect("a status").code(), Some(4));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! CGI programs, FastCGI servers and origins of configurations.
 
-use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::sync::Arc;
 
+use lowroad_children::message::Channel;
 use lowroad_children::process::helper_command;
 use lowroad_config::{Cgi, Config, FastCgi, Origin, RouteTo};
 use lowroad_engine::Local;
@@ -128,8 +128,6 @@ impl OpenedKind for Arc<Scripts> {
 /// A text for the log.
 pub fn spawner() -> Result<(), String> {
     hide_process()?;
-    let socket = std::io::stdin().as_fd().try_clone_to_owned();
-    socket
-        .and_then(spawner::serve)
-        .map_err(|error| error.to_string())
+    let served = Channel::to_parent().and_then(spawner::serve);
+    served.map_err(|error| error.to_string())
 }

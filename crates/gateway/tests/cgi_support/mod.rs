@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use lowroad_children::message::Channel;
 use lowroad_config::{Cgi, FastCgi, Pattern, Route, RouteTo, Upstream};
 use lowroad_engine::stream::{Next, stream};
 use lowroad_gateway::cgi::spawner::{Spawner, serve};
@@ -277,10 +278,9 @@ pub fn spawner() -> Arc<Spawner> {
 
 #[test]
 fn starts_programs_when_told_to() {
-    use std::os::fd::AsFd;
     if std::env::var_os(STARTS).is_some() {
-        let socket = std::io::stdin().as_fd().try_clone_to_owned();
-        serve(socket.expect("a socket")).expect("what it needs");
+        let channel = Channel::to_parent().expect("a socket");
+        serve(channel).expect("what it needs");
         std::process::exit(0);
     }
 }

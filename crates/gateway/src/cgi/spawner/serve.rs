@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use lowroad_children::message::{Channel, MessageError, Room, decode, encode};
 use lowroad_children::process::ChildProcess;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
+use rustix::process::Signal;
 
 use super::wire::{Order, Outcome, ToServer, ToSpawner};
 
@@ -26,16 +26,16 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// What stands for the server among those that have news.
 const SERVER: u64 = u64::MAX;
 
-/// Starts what the server says at the other end of this socket, until that is gone; then ends all that is left.
+/// Starts what the server says at the other end of this channel, until that is gone; then ends all that is left.
 ///
 /// # Errors
 /// What this process needs is not to be had.
-pub fn serve(socket: OwnedFd) -> io::Result<()> {
+pub fn serve(channel: Channel) -> io::Result<()> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let server = epoll::EventData::new_u64(SERVER);
-    epoll::add(&poll, &socket, server, epoll::EventFlags::IN)?;
+    epoll::add(&poll, &channel, server, epoll::EventFlags::IN)?;
     let mut spawning = Spawning {
-        channel: socket.into(),
+        channel,
         poll,
         programs: HashMap::new(),
         late: Vec::new(),
@@ -165,8 +165,7 @@ impl Spawning {
         };
         program.has_ended = true;
         epoll::delete(&self.poll, &program.leader)?;
-        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let status = waitid(WaitId::PidFd(program.leader.as_fd()), how)?;
+        let status = program.leader.peek_status()?;
         let signal = status.as_ref().and_then(|it| it.terminating_signal());
         let outcome = match signal {
             Some(signal) => Outcome::Signaled(signal),
@@ -246,4 +245,43 @@ fn spawn(Start { order, ends, .. }: &Start) -> io::Result<ChildProcess> {
         .process_group(0);
     limit(&mut command, order.limits);
     ChildProcess::spawn(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_children::limits::Limits;
+
+    fn order() -> Order {
+        Order {
+            file: "/bin/true".into(),
+            folder: "/".into(),
+            environment: Vec::new(),
+            limits: Limits {
+                memory_len_max: 0,
+                cpu_s_max: 0,
+                processes_max: 0,
+                user: None,
+                descriptors: None,
+                ends_with_parent: true,
+            },
+        }
+    }
+
+    /// Without its pipes, as where this process has no descriptors left.
+    #[test]
+    fn an_incomplete_order_is_refused_alone() {
+        let (server, other) = Channel::pair().expect("a pair");
+        let serving = std::thread::spawn(move || serve(other.into()));
+        let mut buffer = Vec::new();
+        for id in [8, 9] {
+            let start = encode(&ToSpawner::Start(id, Box::new(order()))).expect("short");
+            server.send(&start, &[], Room::Await).expect("it serves");
+            server.receive(&mut buffer).expect("an outcome");
+            let outcome = not_started(Errno::MFILE);
+            assert_eq!(decode(&buffer), Ok(ToServer { id, outcome }));
+        }
+        drop(server);
+        assert!(serving.join().expect("no panic").is_ok());
+    }
 }
