@@ -41,7 +41,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         self.is_closed = true;
     }
 
-    /// Releases a closed connection. What was under way is logged as far as it got.
+    /// Releases a closed connection. Incomplete responses are logged with the bytes that were sent.
     pub(crate) fn end(mut self, worker: &mut WorkerContext<D, V>) {
         self.abandon_waiting(worker);
         let now_ms = worker.driver.now_ms();

@@ -22,7 +22,7 @@ use crate::underway::Exchanges;
 /// A connection of a worker. Idle ones are kept by the ten thousand: what is not always needed lives in boxes.
 pub(crate) struct Connection<D: Driver, V: Service> {
     pub transport: Transport<D::Socket>,
-    /// The protocol: where the bytes received belong, and what may be sent.
+    /// The protocol, which parses the input and frames the output.
     pub protocol: Protocol,
     /// Bytes received and not used yet.
     pub input: Input,

@@ -31,11 +31,11 @@ pub(crate) struct WorkerContext<D: Driver, V: Service> {
     pub counters: Arc<Counters>,
     pub wheel: Wheel<Token>,
     pub out: Out,
-    /// Memory for what a layer opens.
+    /// A buffer for decrypted bytes.
     pub plain: Vec<u8>,
     /// Records of the answers in `out`.
     pub records: Vec<Leaving<V::Record>>,
-    /// Connections whose sockets had more than they may say in one turn.
+    /// Connections that used up their reads of this turn before their socket was empty.
     pub unfinished: Vec<Token>,
     /// Seconds since 1970, and the same as a `Date` value.
     pub unix_s: u64,
@@ -130,7 +130,7 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
         }
     }
 
-    /// How long a connection may wait for its next request.
+    /// Maximum time between two requests of a connection.
     pub fn idle_timeout_ms(&self) -> u64 {
         match self.drain_until_ms {
             None => self.settings.idle_timeout_ms,
@@ -138,7 +138,7 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
         }
     }
 
-    /// Takes back the memory of what a receive brought.
+    /// Returns the buffer of a receive.
     pub fn give_back(&mut self, came: Came<D::Lent>) {
         match came {
             Came::Lent(lent) => self.driver.give_back(lent),
@@ -146,7 +146,7 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
         }
     }
 
-    /// The response at the end of the output is logged by this once it has left.
+    /// Logs the response at the end of the output with this record once it has been sent.
     pub fn note_record(&mut self, record: V::Record) {
         let len = self.out.bytes.len() as u64;
         self.records.push(Leaving {
@@ -157,7 +157,7 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
         });
     }
 
-    /// The response whose last bytes are in the output is logged by this, once they have left.
+    /// Logs a response with this record once its last bytes, which are in the output, have been sent.
     pub fn note_sent(&mut self, record: Option<V::Record>, body_len: u64) {
         if let Some(record) = record {
             let end = self.out.bytes.len() as u64;
@@ -165,7 +165,7 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
         }
     }
 
-    /// All answers in the output, of so many bytes, have left, for their service to know.
+    /// Reports to the service that all responses in the output, `len` bytes, were sent.
     pub fn tell_sent(&mut self, len: u64) {
         let now_ms = self.driver.now_ms();
         for leaving in self.records.drain(..) {
@@ -183,7 +183,7 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
         }
     }
 
-    /// What was counted is for everybody to see.
+    /// Publishes the counters of HTTP/2.
     pub fn tell_h2(&self) {
         let (from, to) = (&self.h2.counters, &self.counters);
         to.h2_resets.set(from.resets);

@@ -244,7 +244,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         self.defer(worker, exchange, (pending, come, gives_up));
     }
 
-    /// What a deferred request waited for has come.
+    /// Stores the outcome of a deferred request's wait.
     pub(crate) fn outcome(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -304,7 +304,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// Answers a request of which has come what it waited for.
+    /// Resumes a request with the outcome of its wait.
     pub(crate) fn answer_due(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -329,7 +329,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// Forgets what is under way for a request that is refused.
+    /// Takes the state of a request that is refused.
     pub(crate) fn take_refused(
         &mut self,
         worker: &mut WorkerContext<D, V>,

@@ -7,14 +7,14 @@ use crate::interim::Interim;
 use crate::service::{ExchangeId, Service};
 use crate::settings::Settings;
 
-/// What a worker is told from outside.
+/// A message to a worker from outside.
 pub enum Message<O, C, L> {
-    /// What a deferred request waited for.
+    /// The outcome of a deferred request's wait.
     Outcome(ExchangeId, O),
-    /// A response to a deferred request before the one that counts. Posted before the outcome.
+    /// An interim response to a deferred request, posted before the outcome.
     /// In a box: there are few, and ten thousand outcomes may wait at a time.
     Interim(ExchangeId, Box<Interim>),
-    /// A body of this connection's has bytes, or room for some. Whose it is, is found by asking: so one waker does for
+    /// A body of this connection has more bytes, or room for more. The connection polls all its bodies, so one waker serves
     /// all requests of a connection.
     Moved(Token),
     /// New settings, for what begins from now on.
@@ -25,13 +25,13 @@ pub enum Message<O, C, L> {
     Listen(ListenerId, L),
     /// Accept here no more; connections stay.
     StopListening(ListenerId),
-    /// Take no new connections, answer what is under way, be done by then at the latest.
+    /// Accept no new connections, complete the requests under way, and end by the timeout.
     Drain {
         /// How long connections may last from now on.
         timeout_ms: u64,
     },
 }
 
-/// What a worker with this driver and service is told.
+/// A message to a worker with this driver and service.
 pub type WorkerMessage<D, V> =
     Message<<V as Service>::Outcome, <V as Service>::Command, <D as Driver>::Listener>;

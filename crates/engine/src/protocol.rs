@@ -88,7 +88,7 @@ impl Protocol {
 
 /// The doors.
 impl<D: Driver, V: Service> Connection<D, V> {
-    /// Takes what `input` holds until it ends or something has to be waited for. Returns how much was used.
+    /// Handles `input` until it ends or a request has to wait. Returns how many bytes were used.
     pub(crate) fn consume(&mut self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> usize {
         match self.speaks_h2(worker, input) {
             true => self.consume_frames(worker, input),
@@ -96,7 +96,8 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// A response was written, but for a stream at its end. `wants_more`: the client may send another request.
+    /// Accounts for a response that was written, except for a stream at its end. `wants_more`: the client may send another
+    /// request.
     pub(crate) fn written(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -110,7 +111,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// Sends what can be sent now, and answers the requests that can be answered.
+    /// Sends all output that is ready, and resumes the requests whose wait has ended.
     pub(crate) fn proceed(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
             Protocol::Http1(_) => self.answer_waiting(worker),
@@ -118,7 +119,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// What requests waited for may have come.
+    /// Acts on the outcome of a request's wait.
     pub(crate) fn outcome_came(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
             // Earlier responses may not be sent yet.
@@ -131,7 +132,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// The socket has taken all that was to be sent.
+    /// The socket has taken all output.
     pub(crate) fn all_sent(&mut self, worker: &mut WorkerContext<D, V>) {
         self.log_all_sent(worker);
         match self.protocol {
@@ -140,7 +141,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// The deadline has come.
+    /// Handles a deadline.
     pub(crate) fn protocol_expired(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
             Protocol::Http1(_) => self.requests_expired(worker),
@@ -148,7 +149,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// A body of this connection's has bytes, or room for some.
+    /// A body of this connection has more bytes, or room for more.
     pub(crate) fn stream_moved(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
             Protocol::Http1(_) => self.bodies_moved(worker),
@@ -156,7 +157,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// The rest of a body will not come, or not as it should.
+    /// Gives up the rest of a request's body.
     pub(crate) fn break_incoming(
         &mut self,
         worker: &mut WorkerContext<D, V>,

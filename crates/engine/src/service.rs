@@ -18,7 +18,7 @@ use crate::pass_through::PassThrough;
 use crate::response::Response;
 use crate::stream::Receiver;
 
-/// Names an exchange of a worker for as long as the worker runs. What comes for one that is over reaches no other.
+/// Names an exchange of a worker for as long as the worker runs. A late outcome of a finished exchange reaches no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExchangeId {
     /// The connection.
@@ -28,15 +28,15 @@ pub struct ExchangeId {
 }
 
 impl ExchangeId {
-    /// That of nobody: what comes for it is dropped.
+    /// The name of no exchange; its outcomes are dropped.
     pub const NOBODY: ExchangeId = ExchangeId {
         connection: Token::NOBODY,
         stream: StreamId(0),
     };
 }
 
-/// What is known about one request besides its own bytes. Created once: while the request is deferred the engine keeps
-/// it with what the service has set, and brings the times up to date.
+/// The context of one request. Created once: while the request is deferred the engine keeps it with the fields that the
+/// service has set, and brings the times up to date.
 pub struct Exchange {
     /// Its name, for the outcome of a deferred request.
     pub id: ExchangeId,

@@ -41,7 +41,7 @@ pub struct Settings {
 pub struct Introduced {
     /// It.
     pub listener: ListenerId,
-    /// Who has to send a header; nobody else may. IPv4 addresses as such.
+    /// Addresses of the proxies that have to send a header; others may not. IPv4 addresses as such.
     pub from: Vec<RangeInclusive<IpAddr>>,
 }
 

@@ -1,13 +1,13 @@
-//! What is left of the body of a response whose stream shares its connection: parts that the protocol knows of, and parts that
-//! follow. Knows no protocol.
+//! The unsent rest of a response's body on a connection with several streams: parts that were announced to the protocol, and
+//! parts that follow. Knows no protocol.
 
 use std::collections::VecDeque;
 
 use crate::body::Part;
 
-/// What is left of a response's body.
+/// The unsent rest of a response's body.
 pub(crate) struct StreamBody<R> {
-    /// Told to the protocol: bytes and blocks.
+    /// Bytes and blocks that were announced to the protocol.
     pub ready: VecDeque<Part>,
     pub ready_len: u64,
     /// What follows.
@@ -15,7 +15,7 @@ pub(crate) struct StreamBody<R> {
     record: Option<R>,
     /// Bytes that were put into frames.
     sent: u64,
-    /// The protocol knows that what is ready is all.
+    /// The end of the body was announced to the protocol.
     pub is_told: bool,
 }
 
@@ -44,7 +44,7 @@ impl<R> StreamBody<R> {
         }
     }
 
-    /// The record, and how many bytes have left, if there is something to be told.
+    /// The record with the number of bytes sent, if there is one.
     pub fn left(self) -> Option<(R, u64)> {
         Some((self.record?, self.sent))
     }

@@ -17,7 +17,7 @@ const WAYS: usize = 8;
 #[derive(Debug)]
 pub struct ClientRates {
     buckets: Mutex<BucketTable>,
-    /// Keyed, so that nobody can choose addresses that share a place.
+    /// Keyed, so that a client can't choose addresses that share a place.
     hasher: RandomState,
 }
 
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(buckets.take(9, 8), Ok(()));
         assert_eq!(buckets.forgotten, 1, "the first");
         assert_eq!(buckets.take(2, 9), Err(93), "it is still known");
-        // Long after, all of them are full, and nobody is wronged.
+        // Long after, all of them are full.
         for client in 20..28 {
             assert_eq!(buckets.take(client, 10_000), Ok(()));
         }

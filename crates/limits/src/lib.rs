@@ -10,7 +10,7 @@
 //! | `sliding_window` | so many in any period, exactly |
 //! | `queue`, `wait_cell` | waiters in order, and how a future learns its outcome |
 //!
-//! The time is an argument. Nothing here knows clocks, sockets, or what is limited.
+//! The time is an argument. Knows no clocks, no sockets and no requests.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! A semaphore: how much of one kind may be under way at a time. What is beyond that is refused at once, or waits in a
+//! A semaphore: how many of one kind may be under way at a time. Others are refused at once, or wait in a
 //! queue of its worker (`worker_queues`).
 //!
 //! Acquiring and releasing are lock-free while there are no waiters. A waiter enters its queue first and then looks for

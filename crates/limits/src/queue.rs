@@ -1,4 +1,4 @@
-//! A queue of waiters in the order of arrival. It knows neither what they wait for nor how long they may.
+//! A queue of waiters in the order of arrival. Knows no permits and no timeouts.
 
 use alloc::collections::VecDeque;
 

@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(bucket.take(106), Err(1));
         assert_eq!(bucket.take(107), Ok(()));
         assert_eq!(bucket.take(107), Err(100));
-        // What nobody took is kept, up to the burst.
+        // Unused tokens are kept, up to the burst.
         assert_eq!(taken(&bucket, 307), 2);
         assert_eq!(taken(&bucket, 100_000), 5);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What the state of a connection (enum connection_state, shared.h) means to those that ask. */
+/* Predicates over the state of a connection (enum connection_state, shared.h). */
 #pragma once
 
 #include "shared.h"
@@ -10,7 +10,7 @@ static __always_inline __u8 state_of(const struct connection *connection)
 	return connection ? connection->state : STATE_OVER;
 }
 
-/* It is answered here. */
+/* Its requests are answered here. */
 static __always_inline int is_live(const struct connection *connection)
 {
 	return connection->state == STATE_OPEN || connection->state == STATE_CLOSING;
@@ -22,13 +22,13 @@ static __always_inline int has_ended(const struct connection *connection)
 	return connection->state == STATE_DONE || connection->state == STATE_OVER;
 }
 
-/* The kernel answers what comes. */
+/* The kernel processes its segments. */
 static __always_inline int is_kernels(const struct connection *connection)
 {
 	return connection->state == STATE_KERNEL || connection->state == STATE_ASKED;
 }
 
-/* The kernel has it, with a socket whose numbers are behind those of the client. */
+/* The kernel has it, with a socket whose sequence numbers are behind the client's. */
 static __always_inline int is_shifted(const struct connection *connection)
 {
 	return connection->state == STATE_KERNEL && (connection->socket_rcv | connection->socket_snd);
@@ -46,7 +46,7 @@ static __always_inline int needs_plain_segments(const struct connection *connect
 	return is_live(connection) || connection->state == STATE_HANDED || is_shifted(connection);
 }
 
-/* Nobody else knows its numbers: without its place it would hang. */
+/* Its sequence numbers are known here only: without its place it would hang. */
 static __always_inline int needs_place(const struct connection *connection)
 {
 	if (is_shifted(connection))

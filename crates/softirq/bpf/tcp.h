@@ -396,7 +396,7 @@ static __always_inline int may_begin_anew(const struct segment *segment, const s
 	return !is_live(connection) && !is_of_handshake(segment, connection);
 }
 
-/* Of a connection that the kernel answers: 0 where it may come back to us. */
+/* Whether the kernel keeps the connection of this segment; else it may come back to this level. */
 static __always_inline int stays_with_kernel(context *ctx, const struct segment *segment,
 					     struct connection *connection, __u16 now)
 {
@@ -407,7 +407,7 @@ static __always_inline int stays_with_kernel(context *ctx, const struct segment 
 	return !is_next_request(segment, connection);
 }
 
-/* Of a connection whose segments are on their way to a listener. */
+/* A segment of a connection that is handed over to a listener. */
 static __always_inline int on_handed_over(context *ctx, struct segment *segment, struct connection *connection)
 {
 	if (!(segment->flags & FLAG_RST))
@@ -434,8 +434,8 @@ static __always_inline int has_wrong_sum(context *ctx, const struct control *con
 	       !has_right_sum(ctx, control, segment);
 }
 
-/* By the state of the connection: first what the kernel answers and what is not valid, then connections that begin or
- * come back, at last the segment itself. */
+/* Dispatches on the state of the connection: first segments for the kernel and invalid ones, then connections that begin
+ * or come back, last the segment itself. */
 static __always_inline int on_segment(context *ctx, const struct control *control,
 				      struct segment *segment)
 {

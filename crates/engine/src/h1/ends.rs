@@ -1,4 +1,4 @@
-//! What a connection with one request at a time waits for, and how it ends.
+//! Deadlines of a connection with one request at a time, and the ways in which it ends.
 
 use lowroad_http::protocol::StreamId;
 use lowroad_http::request::PartialRequest;
@@ -21,7 +21,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         matches!(&self.protocol, Protocol::Http1(http) if http.is_partial())
     }
 
-    /// It is time to look at a connection.
+    /// Handles a deadline.
     pub(crate) fn requests_expired(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.protocol.is_tunnel() {
             self.tunnel_expired(worker);
@@ -30,7 +30,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         } else if self.exchanges.has_incoming() {
             self.incoming_expired(worker);
         } else if self.exchanges.waits() {
-            // An outcome always comes: the file system, or whoever answers, decides when.
+            // Every wait ends with an outcome; the file system or the handler decides when.
             self.deadline_ms = worker.driver.now_ms() + worker.settings.idle_timeout_ms;
         } else if self.ended_unintroduced(worker, true) {
             // and is closed
@@ -42,7 +42,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// A head that is too slow is refused. In front of another web server that decides how long it waits.
+    /// Refuses a head that is too slow. In front of another web server, that server's timeout decides.
     fn head_expired(&mut self, worker: &mut WorkerContext<D, V>) {
         self.pass_rest_through(worker);
         if self.is_closed() {
@@ -55,7 +55,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// While responses are on their way: gives up bodies that have stopped coming, and that nobody's response waits for.
+    /// While responses are being sent: leaves stalled request bodies that no response depends on.
     pub(crate) fn leave_stalled(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let timeout_ms = worker.settings.body_timeout_ms;
@@ -79,8 +79,8 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// The rest of a body will not come, or not as it should. Where earlier responses are on their way, they come
-    /// first, and who waits for the body finds it cut.
+    /// Gives up the rest of a request's body. Earlier responses that are being sent are completed first; the reader of the
+    /// body finds it cut.
     pub(crate) fn break_body_of_request(
         &mut self,
         worker: &mut WorkerContext<D, V>,

@@ -1,7 +1,7 @@
 //! From bytes to requests and their bodies, one after the other.
 //!
-//! Every complete request in what came is answered into one output, in order, which leaves in as few system calls as it
-//! fits (see `transmit`).
+//! Responses to all complete requests of a receive are written to one output in order, which is sent in as few system
+//! calls as possible (see `transmit`).
 
 use lowroad_http::fields::Lines;
 use lowroad_http::h1::{Event, Head, Server};
@@ -19,7 +19,7 @@ use crate::stream;
 const OUT_LEN_MAX: usize = 16 * 1024;
 
 impl<D: Driver, V: Service> Connection<D, V> {
-    /// Takes what `input` holds until it ends or something has to be waited for. Returns how much was used.
+    /// Handles the requests in `input` until it ends or one has to wait. Returns how many bytes were used.
     pub(crate) fn consume_requests(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -28,7 +28,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let mut used = 0;
         while !self.is_closed() {
             let rest = &input[used..];
-            // The end of a body is told after its last bytes.
+            // A body's end is an event after its last bytes.
             if rest.is_empty() && !self.exchanges.has_incoming() {
                 break;
             }
@@ -86,7 +86,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         used
     }
 
-    /// What has come is not enough.
+    /// The input is incomplete: sets the deadline for the rest.
     fn await_more(&mut self, worker: &mut WorkerContext<D, V>) {
         let deadline_ms = worker.driver.now_ms() + worker.settings.header_timeout_ms;
         let stream = self.stream();
@@ -99,8 +99,8 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// A request has come, with whose head `input` begins. A body that is all here is read first: then the connection
-    /// can stay open whatever the response. Returns how many bytes of the body were used.
+    /// Handles the request at the start of `input`. A complete body is read first, so that the connection can stay open
+    /// whatever the response. Returns how many bytes of the body were used.
     fn request(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -153,7 +153,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         used
     }
 
-    /// A body has come whole.
+    /// Handles the end of a body.
     fn body_ended(&mut self, worker: &mut WorkerContext<D, V>, trailers: &Lines<'_>) {
         let stream = self.stream();
         if let Some(incoming) = self.exchanges.incoming(stream) {
@@ -168,7 +168,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
     }
 }
 
-/// Reads a body of which all is at the start of `input`. Gives how many bytes it takes.
+/// Reads the complete body at the start of `input`. Returns its length there in bytes.
 fn read_whole(http: &mut Server, incoming: &mut Incoming, input: &[u8], limits: &Limits) -> usize {
     let mut used = 0;
     while let Ok(step) = http.next(&input[used..], limits, &mut None) {

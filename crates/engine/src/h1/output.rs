@@ -8,7 +8,7 @@ use crate::protocol::Protocol;
 use crate::service::Service;
 
 impl<D: Driver, V: Service> Connection<D, V> {
-    /// A response was written, but for a stream at its end.
+    /// Accounts for a response that was written, except for a stream at its end.
     pub(crate) fn response_written(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -21,8 +21,8 @@ impl<D: Driver, V: Service> Connection<D, V> {
         if !matches!(worker.out.parts.last(), Some(Part::Stream(_))) {
             http.end_unseen();
         }
-        // A client that did not ask for the end may have more requests on their way. Where a body is sent from where it
-        // lies or as it comes, much of it may wait in the socket at the end, and any late byte would reset it away.
+        // A client that did not ask for the close may have sent more requests. Much of a body that is sent from the arena or
+        // as a stream may still be in the socket at the end, and closing over unread input would reset it away.
         let is_last = http.is_closing();
         self.leftover |= is_last && (wants_more || !worker.out.parts.is_empty());
         if let Some(record) = record {
@@ -37,7 +37,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// Answers the requests that waited, if what they waited for has come. With HTTP/1 there is one at most.
+    /// Resumes the deferred request, if its wait has ended. There is one at most.
     pub(crate) fn answer_waiting(&mut self, worker: &mut WorkerContext<D, V>) {
         self.send_interims(worker);
         while !self.is_closed() && self.sending.is_none() {
@@ -56,7 +56,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// All responses so far have left: what comes next has its full time, whatever the client took for them.
+    /// All responses so far were sent. The next wait gets its full time, however long the client took for them.
     pub(crate) fn responses_sent(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.protocol.is_tunnel() {
             return self.tunnel_said_all(worker);
@@ -75,7 +75,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// A stream of this connection's has bytes, or room for some.
+    /// A body of this connection has more bytes, or room for more.
     pub(crate) fn bodies_moved(&mut self, worker: &mut WorkerContext<D, V>) {
         let mut stream = None;
         while !self.is_closed() {

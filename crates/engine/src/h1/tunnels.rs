@@ -1,4 +1,4 @@
-//! Connections whose protocol was changed by 101, or that are passed through: the tunnel is all that they carry.
+//! Connections that are tunnels as a whole: after 101 (Switching Protocols), or passed through.
 
 use std::task::Context;
 
@@ -11,7 +11,7 @@ use crate::protocol::Protocol;
 use crate::service::Service;
 
 impl<D: Driver, V: Service> Connection<D, V> {
-    /// The client has sent its last byte.
+    /// Handles the end of the client's bytes.
     pub(crate) fn client_ended(&mut self, worker: &mut WorkerContext<D, V>) {
         self.pass_rest_through(worker);
         if self.is_closed() {
@@ -34,7 +34,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// All that the client is to be told has left.
+    /// All bytes for the client were sent.
     pub(crate) fn tunnel_said_all(&mut self, worker: &mut WorkerContext<D, V>) {
         if !self.say_end(worker) {
             return; // and comes here again
@@ -52,7 +52,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         self.look_for_reader(worker);
     }
 
-    /// Ends a tunnel that has nothing more to say, and whose client nobody listens to any more.
+    /// Ends a tunnel that has nothing more to send and no reader for the client's bytes.
     pub(crate) fn look_for_reader(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;
@@ -71,7 +71,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// It is time to look whether anything moves in a tunnel.
+    /// Checks whether the tunnel has made progress.
     pub(crate) fn tunnel_expired(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let stream = self.stream();

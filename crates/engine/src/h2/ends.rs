@@ -18,7 +18,7 @@ use crate::service::{Refused, Service};
 const LOOK_MS: u64 = 1000;
 
 impl<D: Driver, V: Service> Connection<D, V> {
-    /// Sends what is ready; then nothing can be done now.
+    /// Sends all frames that are ready, then waits.
     pub(crate) fn rest_frames_after_output(&mut self, worker: &mut WorkerContext<D, V>) {
         self.emit(worker);
         self.rest_frames(worker);

@@ -5,7 +5,7 @@ use lowroad_http::protocol::StreamId;
 
 use crate::pace::Pace;
 
-/// What a connection has instead of HTTP/1.
+/// The state of an HTTP/2 connection.
 pub(crate) struct Http2 {
     pub http: h2::Server,
     /// Of which stream a helper reads a file.
@@ -18,7 +18,7 @@ pub(crate) struct Http2 {
     pub is_draining: bool,
 }
 
-/// What all connections of a worker share for it.
+/// The state that all HTTP/2 connections of a worker share.
 pub(crate) struct SharedHttp2<R> {
     /// Fields of a request are decoded here.
     pub text: Vec<u8>,
@@ -50,7 +50,7 @@ impl<R> SharedHttp2<R> {
     }
 }
 
-/// A response whose body was copied, and has not been cut into frames.
+/// A response whose copied body is not yet in frames.
 pub(crate) struct Fresh<R> {
     pub stream: StreamId,
     /// Where the rest of it lies in `Out::body`.

@@ -74,7 +74,7 @@ impl ServerProtocol for Server {
         }
     }
 
-    /// What is on its way still counts. After a round trip, or with [`Server::leave`], no stream begins any more.
+    /// Streams that the client has begun meanwhile are accepted. After a round trip, or with [`Server::leave`], none begins.
     fn drain(&mut self, out: &mut Vec<u8>) {
         self.http.drain(out);
     }

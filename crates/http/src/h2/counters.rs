@@ -1,6 +1,6 @@
-//! What is counted of peers' faults. It knows no frames.
+//! Counters of peers' faults. Knows no frames.
 
-/// What came that should be rare. One for all connections of a worker.
+/// Rare events; one value for all connections of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Streams that the peer reset.

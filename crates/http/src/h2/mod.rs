@@ -13,8 +13,7 @@
 //! ```
 //!
 //! # What the engine has to do
-//! - **Name exchanges** by connection and [`StreamId`]. That HTTP/2 is spoken is said by ALPN, or by the first bytes:
-//!   [`PREFACE`].
+//! - **Name exchanges** by connection and [`StreamId`]. ALPN or the first bytes ([`PREFACE`]) select HTTP/2.
 //! - **Read on** while responses are sent: windows, resets and new requests come then. `Connection::reads` is true unless more
 //!   than some 64 KB of what was written here has not left; that is the peer's fault, and it waits.
 //! - **Output**: everything written to the one buffer leaves in its order, whole. While something is being sent it becomes a
