@@ -64,19 +64,21 @@ impl From<MessageError> for io::Error {
             MessageError::Closed => Errno::PIPE.into(),
             MessageError::TooLong => Errno::MSGSIZE.into(),
             MessageError::NotReady => Errno::AGAIN.into(),
-            MessageError::Malformed => io::Error::new(io::ErrorKind::InvalidData, "malformed"),
+            MessageError::Malformed => {
+                io::Error::new(io::ErrorKind::InvalidData, "a malformed message")
+            }
             MessageError::System(error) => error.into(),
         }
     }
 }
 
-/// Whether a sender waits while the socket is full.
+/// What a sender does while the socket is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// The sender waits.
-    Await,
-    /// The sender gets [`MessageError::NotReady`].
-    Demand,
+pub enum SendMode {
+    /// It waits.
+    Wait,
+    /// It gets [`MessageError::NotReady`].
+    Try,
 }
 
 /// One end of a packet socket.
@@ -145,7 +147,7 @@ impl Channel {
         &self,
         content: &[u8],
         descriptors: &[BorrowedFd<'_>],
-        room: Room,
+        mode: SendMode,
     ) -> Result<(), MessageError> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -153,7 +155,7 @@ impl Channel {
             control.push(SendAncillaryMessage::ScmRights(descriptors));
         }
         let mut flags = SendFlags::NOSIGNAL;
-        flags.set(SendFlags::DONTWAIT, room == Room::Demand);
+        flags.set(SendFlags::DONTWAIT, mode == SendMode::Try);
         loop {
             match sendmsg(&self.0, &[IoSlice::new(content)], &mut control, flags) {
                 Err(Errno::INTR) => {}
@@ -217,9 +219,9 @@ mod tests {
         let (ours, other) = pair();
         let (mut read, write) = io::pipe().expect("a pipe");
         let long = vec![7; 100_000];
-        ours.send(b"a", &[write.as_fd()], Room::Await)
+        ours.send(b"a", &[write.as_fd()], SendMode::Wait)
             .expect("room");
-        ours.send(&long, &[], Room::Await).expect("room");
+        ours.send(&long, &[], SendMode::Wait).expect("room");
         drop(write);
         let mut buffer = Vec::new();
         let descriptors = other.receive(&mut buffer).expect("a message");
@@ -242,19 +244,19 @@ mod tests {
     fn errors_tell_the_end_from_lack_of_room() {
         let (ours, other) = pair();
         let mut count = 0;
-        while ours.send(b"c", &[], Room::Demand) == Ok(()) {
+        while ours.send(b"c", &[], SendMode::Try) == Ok(()) {
             count += 1;
         }
         assert!(count > 10, "{count}");
         assert_eq!(
-            ours.send(b"c", &[], Room::Demand),
+            ours.send(b"c", &[], SendMode::Try),
             Err(MessageError::NotReady)
         );
         let mut buffer = Vec::new();
         assert!(other.receive(&mut buffer).is_ok());
         drop(other);
         assert_eq!(
-            ours.send(b"c", &[], Room::Demand),
+            ours.send(b"c", &[], SendMode::Try),
             Err(MessageError::Closed)
         );
         let (ours, other) = pair();
@@ -265,7 +267,7 @@ mod tests {
         assert_eq!(nothing, Err(MessageError::NotReady));
         let long = vec![0; 8 << 20];
         assert_eq!(
-            ours.send(&long, &[], Room::Await),
+            ours.send(&long, &[], SendMode::Wait),
             Err(MessageError::TooLong)
         );
         ours.close();

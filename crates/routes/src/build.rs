@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 
 use crate::compressing::{self, Compressing, Compressors};
 use crate::conditions::{self, Varying};
-use crate::kinds::{self, HandlerKind, LabelledHandler, OpenedKind, RouteContext, Surroundings};
+use crate::kinds::{self, HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
 use crate::lanes::Lanes;
 use crate::routes::{Route, Routes};
 
@@ -93,13 +93,13 @@ impl Programs {
     pub fn open(&self, config: &config::Config) -> Result<Opened<'_>, String> {
         let runtime = self.runtime(0);
         let _context = runtime.enter();
-        let surroundings = Surroundings {
+        let context = OpenContext {
             workers: self.workers.len(),
             logger: &self.logger,
             runtime: &runtime,
         };
         let kinds = self.kinds.iter().cloned();
-        let kinds = kinds.map(|kind| kind.open(config, &surroundings));
+        let kinds = kinds.map(|kind| kind.open(config, &context));
         let kinds = OpenedKinds(kinds.collect::<Result<_, _>>()?);
         let logger = self.logger.clone();
         let notice: Notice = Arc::new(move |text| logger.warn(format_args!("{text}")));

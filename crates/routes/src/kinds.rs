@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 pub type LabelledHandler = (String, Arc<dyn Handler>);
 
 /// What a configuration is opened for.
-pub struct Surroundings<'a> {
+pub struct OpenContext<'a> {
     /// The number of workers.
     pub workers: usize,
     /// The error log.
@@ -59,7 +59,7 @@ pub trait HandlerKind: Send + Sync {
     fn open(
         self: Arc<Self>,
         config: &Config,
-        surroundings: &Surroundings<'_>,
+        context: &OpenContext<'_>,
     ) -> Result<Box<dyn OpenedKind>, String>;
 
     /// Counters.
@@ -94,14 +94,18 @@ pub trait OpenedKind: Send {
 ///
 /// # Errors
 /// The machine gives no random bytes.
-#[allow(unused, reason = "builds lack some")]
+#[allow(unused_variables, reason = "a build may lack the kinds that need them")]
 pub fn built_in(workers: &[Local], notice: Notice) -> Result<Vec<Arc<dyn HandlerKind>>, String> {
-    let mut kinds: Vec<Arc<dyn HandlerKind>> = Vec::new();
-    #[cfg(feature = "modules")]
-    kinds.push(Arc::new(crate::modules::Modules::default()));
-    #[cfg(feature = "programs")]
-    kinds.push(Arc::new(crate::scripts::Scripts::new(workers, notice)));
-    #[cfg(feature = "sql")]
-    kinds.push(Arc::new(crate::pages::Forms::new()?));
-    Ok(kinds)
+    Ok(listed([
+        #[cfg(feature = "modules")]
+        Arc::new(crate::modules::Modules::default()),
+        #[cfg(feature = "programs")]
+        Arc::new(crate::scripts::Scripts::new(workers, notice)),
+        #[cfg(feature = "sql")]
+        Arc::new(crate::pages::Forms::new()?),
+    ]))
+}
+
+fn listed<const N: usize>(kinds: [Arc<dyn HandlerKind>; N]) -> Vec<Arc<dyn HandlerKind>> {
+    kinds.into()
 }

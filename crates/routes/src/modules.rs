@@ -19,7 +19,7 @@ use lowroad_privileges::hide_process;
 #[cfg(feature = "wasm")]
 pub use wasm::check;
 
-use crate::kinds::{HandlerKind, LabelledHandler, OpenedKind, RouteContext, Surroundings};
+use crate::kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
 
 /// What modules of all configurations share.
 #[derive(Default)]
@@ -32,12 +32,12 @@ impl HandlerKind for Modules {
     fn open(
         self: Arc<Self>,
         config: &Config,
-        surroundings: &Surroundings<'_>,
+        context: &OpenContext<'_>,
     ) -> Result<Box<dyn OpenedKind>, String> {
         let linked = lowroad_linked::modules();
         let mut catalog = Catalog::default();
         for module in &config.modules {
-            let opened = self.one(module, &linked, surroundings)?;
+            let opened = self.one(module, &linked, context)?;
             catalog.insert(&module.name, opened);
         }
         Ok(Box::new(catalog))
@@ -72,13 +72,13 @@ impl Modules {
         &self,
         module: &Module,
         linked: &[Linked],
-        surroundings: &Surroundings<'_>,
+        context: &OpenContext<'_>,
     ) -> Result<Box<dyn Opened>, String> {
-        let (workers, runtime) = (surroundings.workers, surroundings.runtime);
-        let logger = Some(surroundings.logger.clone());
+        let (workers, runtime) = (context.workers, context.runtime);
+        let logger = Some(context.logger.clone());
         match &module.code {
             #[cfg(feature = "wasm")]
-            ModuleCode::Wasm(_) => self.wasm.open(module, workers, surroundings.logger),
+            ModuleCode::Wasm(_) => self.wasm.open(module, workers, context.logger),
             #[cfg(not(feature = "wasm"))]
             ModuleCode::Wasm(_) => Err(format!(
                 "module {}: {}",

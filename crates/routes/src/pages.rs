@@ -9,7 +9,7 @@ use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;
 use lowroad_store::purging::{Kind, Purge};
 
-use crate::kinds::{HandlerKind, LabelledHandler, OpenedKind, RouteContext, Surroundings};
+use crate::kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
 
 /// What pages of all configurations share: the key that signs what forms carry, since forms outlive a configuration, and
 /// the templates, since what is kept of them does, too.
@@ -42,7 +42,7 @@ impl HandlerKind for Forms {
     fn open(
         self: Arc<Self>,
         config: &Config,
-        _: &Surroundings<'_>,
+        _: &OpenContext<'_>,
     ) -> Result<Box<dyn OpenedKind>, String> {
         let databases = Arc::new(Databases::new(&config.databases)?);
         Ok(Box::new(OpenedForms {

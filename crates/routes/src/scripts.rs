@@ -18,7 +18,7 @@ use lowroad_handler::notice::Notice;
 use lowroad_privileges::account;
 use lowroad_privileges::hide_process;
 
-use crate::kinds::{HandlerKind, LabelledHandler, OpenedKind, RouteContext, Surroundings};
+use crate::kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
 
 /// Connections to FastCGI servers and origins, and who starts CGI programs, which routes and configurations share.
 pub struct Scripts {
@@ -43,7 +43,7 @@ impl Scripts {
         }
     }
 
-    fn cgi(&self, cgi: &Cgi, route: &RouteContext<'_>, notice: Notice) -> Made {
+    fn cgi(&self, cgi: &Cgi, route: &RouteContext<'_>, notice: Notice) -> BuiltHandler {
         let spawner = self.spawner.clone();
         let handler = CgiHandler::new(route.rules, cgi, route.symlinks, spawner, notice);
         let handler = handler.map_err(|error| error.to_string())?;
@@ -54,14 +54,14 @@ impl Scripts {
         Ok(Arc::new(handler.with_spools(route.spools.clone())))
     }
 
-    fn fastcgi(&self, fastcgi: &FastCgi, route: &RouteContext<'_>, notice: Notice) -> Made {
+    fn fastcgi(&self, fastcgi: &FastCgi, route: &RouteContext<'_>, notice: Notice) -> BuiltHandler {
         let (rules, servers) = (route.rules, &self.servers);
         let handler = FastCgiHandler::new(rules, fastcgi, route.symlinks, servers, notice);
         Ok(Arc::new(handler.with_spools(route.spools.clone())))
     }
 
     /// Looks the origin's name up.
-    fn origin(&self, origin: &Origin, route: &RouteContext<'_>) -> Made {
+    fn origin(&self, origin: &Origin, route: &RouteContext<'_>) -> BuiltHandler {
         // What it reports of itself names it already, and the server of it that is meant.
         let (notice, spools) = (route.notice(None), route.spools.clone());
         let handler = ProxyHandler::new(route.rules, origin, &self.origins, notice, spools)?;
@@ -69,13 +69,13 @@ impl Scripts {
     }
 }
 
-type Made = Result<Arc<dyn Handler>, String>;
+type BuiltHandler = Result<Arc<dyn Handler>, String>;
 
 impl HandlerKind for Scripts {
     fn open(
         self: Arc<Self>,
         _: &Config,
-        _: &Surroundings<'_>,
+        _: &OpenContext<'_>,
     ) -> Result<Box<dyn OpenedKind>, String> {
         Ok(Box::new(self))
     }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use lowroad_children::message::{Channel, MessageError, Room, decode, encode};
+use lowroad_children::message::{Channel, MessageError, SendMode, decode, encode};
 use lowroad_children::process::{ChildHandle, ChildProcess};
 use lowroad_handler::notice::Notice;
 pub use running::Running;
@@ -140,7 +140,7 @@ impl Link {
             None => return Err(MessageError::Closed),
         };
         let ends = ends.each_ref().map(|end| end.as_fd());
-        let sent = self.channel.send(message, &ends, Room::Await);
+        let sent = self.channel.send(message, &ends, SendMode::Wait);
         if sent.is_err() {
             self.forget(id);
         }
@@ -156,9 +156,9 @@ impl Link {
     /// Never waits long: what does not fit is sent by a thread of its own.
     fn tell(self: &Arc<Link>, message: &ToSpawner) {
         let Ok(message) = encode(message) else { return };
-        if self.channel.send(&message, &[], Room::Demand) == Err(MessageError::NotReady) {
+        if self.channel.send(&message, &[], SendMode::Try) == Err(MessageError::NotReady) {
             let link = self.clone();
-            thread::spawn(move || link.channel.send(&message, &[], Room::Await));
+            thread::spawn(move || link.channel.send(&message, &[], SendMode::Wait));
         }
     }
 

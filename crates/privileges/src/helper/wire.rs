@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use lowroad_children::message::{Channel, MessageError, Room};
+use lowroad_children::message::{Channel, MessageError, SendMode};
 
 /// The longest reason that is told.
 const REASON_LEN_MAX: usize = 4096;
@@ -77,6 +77,6 @@ fn send(
     channel.send(
         &[&[kind], bytes].concat(),
         descriptors.as_slice(),
-        Room::Await,
+        SendMode::Wait,
     )
 }

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lowroad_children::limits::limit;
-use lowroad_children::message::{Channel, MessageError, Room, decode, encode};
+use lowroad_children::message::{Channel, MessageError, SendMode, decode, encode};
 use lowroad_children::process::ChildProcess;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -83,11 +83,11 @@ struct Spawning {
     poll: OwnedFd,
     programs: HashMap<u64, Program>,
     /// Those whose files are being written, and when they are tried again.
-    late: Vec<(Instant, Start)>,
+    late: Vec<(Instant, PendingStart)>,
 }
 
 /// A program that is to be started.
-struct Start {
+struct PendingStart {
     id: u64,
     order: Box<Order>,
     ends: [OwnedFd; 3],
@@ -104,7 +104,7 @@ struct Program {
 impl Spawning {
     fn take_order(&mut self, id: u64, order: Box<Order>, ends: Vec<OwnedFd>) -> io::Result<()> {
         match ends.try_into() {
-            Ok(ends) => self.start(Start {
+            Ok(ends) => self.start(PendingStart {
                 id,
                 order,
                 ends,
@@ -115,7 +115,7 @@ impl Spawning {
         }
     }
 
-    fn start(&mut self, mut start: Start) -> io::Result<()> {
+    fn start(&mut self, mut start: PendingStart) -> io::Result<()> {
         match spawn(&start).and_then(|leader| self.watch(start.id, leader)) {
             Ok(program) => drop(self.programs.insert(start.id, program)),
             // Another process writes the file.
@@ -210,7 +210,7 @@ impl Spawning {
     /// Waits for room.
     fn tell(&self, id: u64, outcome: Outcome) -> io::Result<()> {
         let message = encode(&ToServer { id, outcome })?;
-        match self.channel.send(&message, &[], Room::Await) {
+        match self.channel.send(&message, &[], SendMode::Wait) {
             // It is gone, which is noticed next.
             Err(MessageError::Closed) => Ok(()),
             sent => Ok(sent?),
@@ -231,7 +231,7 @@ fn not_started(error: Errno) -> Outcome {
     Outcome::NotStarted(error.raw_os_error())
 }
 
-fn spawn(Start { order, ends, .. }: &Start) -> io::Result<ChildProcess> {
+fn spawn(PendingStart { order, ends, .. }: &PendingStart) -> io::Result<ChildProcess> {
     let [input, output, errors] = ends;
     let variables = order.environment.iter();
     let mut command = Command::new(&order.file);
@@ -276,7 +276,7 @@ mod tests {
         let mut buffer = Vec::new();
         for id in [8, 9] {
             let start = encode(&ToSpawner::Start(id, Box::new(order()))).expect("short");
-            server.send(&start, &[], Room::Await).expect("it serves");
+            server.send(&start, &[], SendMode::Wait).expect("it serves");
             server.receive(&mut buffer).expect("an outcome");
             let outcome = not_started(Errno::MFILE);
             assert_eq!(decode(&buffer), Ok(ToServer { id, outcome }));

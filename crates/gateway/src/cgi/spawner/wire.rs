@@ -61,7 +61,7 @@ pub enum Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_children::message::{Channel, MessageError, Room, decode, encode};
+    use lowroad_children::message::{Channel, MessageError, SendMode, decode, encode};
     use std::os::fd::{AsFd, OwnedFd};
 
     fn order(value_len: usize) -> Order {
@@ -99,7 +99,7 @@ mod tests {
         let mut buffer = Vec::new();
         for message in sent() {
             let content = encode(&message).expect("short");
-            ours.send(&content, &[null.as_fd(); 3], Room::Demand)
+            ours.send(&content, &[null.as_fd(); 3], SendMode::Try)
                 .expect("room");
         }
         for message in sent() {
@@ -123,11 +123,11 @@ mod tests {
         ours.make_room(ROOM_LEN).expect("room");
         let long = encode(&ToSpawner::Start(7, Box::new(order(2 * ROOM_LEN)))).expect("bytes");
         assert_eq!(
-            ours.send(&long, &[], Room::Await),
+            ours.send(&long, &[], SendMode::Wait),
             Err(MessageError::TooLong)
         );
         let short = encode(&ToSpawner::Terminate(8)).expect("short");
-        ours.send(&short, &[], Room::Demand).expect("room");
+        ours.send(&short, &[], SendMode::Try).expect("room");
         let mut buffer = Vec::new();
         Channel::from(other).receive(&mut buffer).expect("it");
         assert_eq!(buffer, short);

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lowroad_children::message::{Channel, MessageError, Room, decode, encode};
+use lowroad_children::message::{Channel, MessageError, SendMode, decode, encode};
 use lowroad_engine::worker::Message;
 use lowroad_site::answer::{Command, Offer};
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ struct Question {
 /// # Errors
 /// [`MessageError::NotReady`]: there is none yet.
 pub fn send(channel: &Channel, message: &impl Serialize) -> Result<(), MessageError> {
-    channel.send(&encode(message)?, &[], Room::Demand)
+    channel.send(&encode(message)?, &[], SendMode::Try)
 }
 
 /// The server's end: has questions answered by its workers until the other is closed.

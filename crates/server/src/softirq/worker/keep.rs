@@ -53,16 +53,16 @@ struct Kept {
     has_level: bool,
     /// Has a byte for each signal that ends all.
     stop: UnixStream,
-    worker: Option<Worker>,
+    worker: Option<WorkerProcess>,
     level: Option<ChildProcess>,
     backoff: Backoff,
 }
 
 /// The server, and the socket at which it notices this process's end.
-type Worker = (ChildProcess, UnixStream);
+type WorkerProcess = (ChildProcess, UnixStream);
 
 /// What has happened.
-struct Events {
+struct KeeperEvents {
     is_told: bool,
     worker: Option<ChildProcess>,
     level: Option<ChildProcess>,
@@ -123,7 +123,7 @@ impl Kept {
     }
 
     /// Waits for a signal, the end of a process, or the deadline.
-    fn wait(&mut self, deadline: Option<Instant>) -> Result<Events, String> {
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<KeeperEvents, String> {
         let descriptors = [
             Some(readable(&self.stop)),
             self.worker.as_ref().map(|(worker, _)| readable(worker)),
@@ -136,7 +136,7 @@ impl Kept {
             let _ = self.stop.read(&mut [0; 64]);
         }
         let worker = self.worker.take_if(|_| worker_ended);
-        Ok(Events {
+        Ok(KeeperEvents {
             is_told,
             worker: worker.map(|(worker, _)| worker),
             level: self.level.take_if(|_| level_ended),
@@ -155,7 +155,7 @@ impl Kept {
     }
 
     /// Starts the server, and waits until it serves, or ends before that.
-    fn start_worker(&self) -> Result<Result<Worker, ExitStatus>, String> {
+    fn start_worker(&self) -> Result<Result<WorkerProcess, ExitStatus>, String> {
         let mut command = command(Part::Worker);
         if self.has_level {
             // The service is ready when all of it is.
