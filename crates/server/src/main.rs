@@ -24,6 +24,7 @@ mod features;
 #[cfg_attr(not(feature = "image"), path = "without/image.rs")]
 mod image;
 mod init;
+mod level;
 mod limits;
 mod manual;
 mod memory;

@@ -52,12 +52,11 @@ use lowroad_tls_listener::Tls;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::endpoint::Endpoint;
+use crate::level::{FrontServer, LevelKeeper};
 use crate::memory;
 use crate::reload;
 use crate::running::{Running, WorkerBox, keep_applications, lock};
 use crate::site_files::SiteFollower;
-use crate::softirq::own::Keeper;
-use crate::softirq::worker::front::Front;
 use crate::{limits, softirq};
 
 /// How often error pages are compared with their files, and roots with where their links lead.
@@ -83,7 +82,7 @@ pub enum News {
 pub fn run(
     mut config: Config,
     source: Option<PathBuf>,
-    mut front: Option<Front>,
+    mut front: Option<Box<dyn FrontServer>>,
 ) -> Result<(), String> {
     memory::fit_cache(&mut config.server);
     // While there is one thread.
@@ -434,9 +433,9 @@ struct Outside<'a> {
     is_over: &'a dyn Fn() -> bool,
     reopen_logs: &'a dyn Fn(),
     /// The level below, if there is one.
-    keeper: Option<Keeper>,
+    keeper: Option<Box<dyn LevelKeeper>>,
     /// What takes another server's connections.
-    front: Option<Front>,
+    front: Option<Box<dyn FrontServer>>,
 }
 
 /// Waits for signals and does what they ask, until the server has drained or its time is over.
@@ -471,7 +470,9 @@ fn live(running: &Mutex<Running>, news: &Receiver<News>, mut with: Outside<'_>) 
             }
             Ok(News::Signal(_)) => {
                 // Its connections come up to listeners that are still open.
-                with.keeper.take().into_iter().for_each(Keeper::end);
+                if let Some(keeper) = with.keeper.take() {
+                    keeper.end();
+                }
                 if let Some(front) = &mut with.front {
                     front.let_go();
                 }

@@ -22,7 +22,7 @@ use lowroad_store::SharedStore;
 use lowroad_store::changes::Changes;
 use lowroad_tls_listener::Tls;
 
-use crate::softirq::own::health::Health;
+use crate::level::LevelHealth;
 
 /// A way to one worker.
 pub type WorkerBox = Mailbox<WorkerMessage<EpollDriver, Web>>;
@@ -70,7 +70,7 @@ pub struct Running {
     /// How often it was told to read its configuration again.
     pub reloads: u64,
     /// How the level below is, if it is wanted.
-    pub softirq: Option<Arc<Health>>,
+    pub softirq: Option<LevelHealth>,
     /// Since when it runs.
     pub started: Instant,
 }

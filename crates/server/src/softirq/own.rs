@@ -31,6 +31,7 @@ use rustix::io::Errno;
 use self::health::Health;
 use self::heard::Hearing;
 use self::offers::{Questions, Word};
+use crate::level::{LevelHealth, LevelKeeper, ManagedLevel};
 use crate::running::Running;
 use crate::say;
 use lowroad_store::changes::{self, Changes};
@@ -43,19 +44,8 @@ const LIFETIME_SECS: u64 = 60;
 /// A change is known everywhere in the server after this time.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
 
-/// What a server has of its level.
-#[derive(Default)]
-pub struct Own {
-    /// The processes, if they could be started.
-    pub keeper: Option<Keeper>,
-    /// How it is, if it was wanted.
-    pub health: Option<Arc<Health>>,
-    /// What is to be said of it.
-    pub note: Option<String>,
-}
-
 /// The processes that keep the level, the channel whose end they wait for, and the thread that reads their output.
-pub struct Keeper {
+struct Keeper {
     process: ChildProcess,
     channel: Arc<Channel>,
     health: Arc<Health>,
@@ -71,9 +61,9 @@ pub fn start(
     access: Option<(Sink, Format)>,
     logger: &Logger,
     changes: &Arc<Changes>,
-) -> Result<Own, String> {
+) -> Result<ManagedLevel, String> {
     let interface = match &config.server.softirq {
-        Softirq::Off => return Ok(Own::default()),
+        Softirq::Off => return Ok(ManagedLevel::default()),
         Softirq::Auto => None,
         Softirq::Interface(name) => Some(name.as_str()),
     };
@@ -83,18 +73,20 @@ pub fn start(
         true => Err("no fixed TCP port to answer on".to_owned()),
         false => launch(interface, &ports, access, logger, (&health, changes)),
     };
+    let described = health.clone();
+    let shown: LevelHealth = Arc::new(move || described.text());
     match launched {
-        Ok(keeper) => Ok(Own {
-            keeper: Some(keeper),
-            health: Some(health),
+        Ok(keeper) => Ok(ManagedLevel {
+            keeper: Some(Box::new(keeper)),
+            health: Some(shown),
             note: None,
         }),
         Err(problem) if interface.is_none() || ports.is_empty() => {
             let text = format!("not here: {problem}");
             health.is_not_here(&text);
-            Ok(Own {
+            Ok(ManagedLevel {
                 keeper: None,
-                health: Some(health),
+                health: Some(shown),
                 note: Some(format!("softirq: {text}")),
             })
         }
@@ -206,19 +198,13 @@ fn tell_changes(channel: &Channel, changes: &Changes) {
     }
 }
 
-impl Keeper {
-    /// Has the level's questions answered, from now on.
-    ///
-    /// # Errors
-    /// When the machine gives no thread.
-    pub fn answer(&self, running: Arc<Mutex<Running>>) -> std::io::Result<()> {
+impl LevelKeeper for Keeper {
+    fn answer(&self, running: Arc<Mutex<Running>>) -> std::io::Result<()> {
         let channel = self.channel.clone();
         background::start("softirq-asks", move || offers::answer(&channel, &running))
     }
 
-    /// Ends the level: live connections come up with their next request, so the server must still
-    /// accept them.
-    pub fn end(mut self) {
+    fn end(mut self: Box<Self>) {
         self.health.is_to_end();
         // Other threads hold the channel too.
         self.channel.close();

@@ -59,7 +59,7 @@ pub fn serve(args: &Attach) -> Result<(), String> {
     process::run(
         config,
         None,
-        Some(Front::new(places, policy, (held, args.drain))),
+        Some(Box::new(Front::new(places, policy, (held, args.drain)))),
     )
 }
 

@@ -10,54 +10,14 @@ use crate::{admin, features, say};
 
 /// The level in front of this very server.
 pub mod own {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use lowroad_config::{Config, Feature, Format, Softirq};
     use lowroad_log::{Logger, Sink};
-
-    use self::health::Health;
-    use crate::features;
-    use crate::running::Running;
     use lowroad_store::changes::Changes;
 
-    /// How the level is.
-    pub mod health {
-        /// There is none.
-        pub enum Health {}
-
-        impl Health {
-            /// As `lowroad status` says it.
-            pub fn text(&self) -> String {
-                match *self {}
-            }
-        }
-    }
-
-    /// What a server has of its level: nothing.
-    #[derive(Default)]
-    pub struct Own {
-        /// Nobody.
-        pub keeper: Option<Keeper>,
-        /// None.
-        pub health: Option<Arc<Health>>,
-        /// Nothing.
-        pub note: Option<String>,
-    }
-
-    /// Whoever would keep it.
-    pub enum Keeper {}
-
-    impl Keeper {
-        /// Answers its questions.
-        pub fn answer(&self, _: Arc<Mutex<Running>>) -> std::io::Result<()> {
-            match *self {}
-        }
-
-        /// Ends it.
-        pub fn end(self) {
-            match self {}
-        }
-    }
+    use crate::features;
+    use crate::level::ManagedLevel;
 
     /// Refuses, if it is wanted.
     pub fn start(
@@ -65,41 +25,10 @@ pub mod own {
         _: Option<(Sink, Format)>,
         _: &Logger,
         _: &Arc<Changes>,
-    ) -> Result<Own, String> {
+    ) -> Result<ManagedLevel, String> {
         match &config.server.softirq {
-            Softirq::Off => Ok(Own::default()),
-            _ => features::need(Feature::Softirq, "softirq").map(|()| Own::default()),
-        }
-    }
-}
-
-/// In front of another server.
-pub mod worker {
-    /// What takes its connections.
-    pub mod front {
-        use std::sync::mpsc::Sender;
-
-        use crate::process::News;
-        use lowroad_site::listeners::{Listeners, Opened};
-
-        /// Nothing.
-        pub enum Front {}
-
-        impl Front {
-            /// Takes them.
-            pub fn intercept(&mut self, _: &mut Listeners, _: &Opened) -> Result<(), String> {
-                match *self {}
-            }
-
-            /// Says that it serves.
-            pub fn serves(&self, _: Sender<News>) -> std::io::Result<()> {
-                match *self {}
-            }
-
-            /// Takes no more.
-            pub fn let_go(&mut self) {
-                match *self {}
-            }
+            Softirq::Off => Ok(ManagedLevel::default()),
+            _ => features::need(Feature::Softirq, "softirq").map(|()| ManagedLevel::default()),
         }
     }
 }

@@ -12,6 +12,7 @@ use lowroad_site::listeners::{Listeners, Opened};
 use lowroad_softirq::programs::intercept::{Interception, Taken};
 use signal_hook::consts::SIGTERM;
 
+use crate::level::FrontServer;
 use crate::process::News;
 use crate::softirq::hold::Held;
 use crate::softirq::policy::AttachPolicy;
@@ -48,13 +49,10 @@ impl Front {
             drain_s,
         }
     }
+}
 
-    /// Takes the connections, from now on: they wait for the workers. The addresses of listeners are those that clients
-    /// ask from now on.
-    ///
-    /// # Errors
-    /// A text for the user.
-    pub fn intercept(&mut self, listeners: &mut Listeners, opened: &Opened) -> Result<(), String> {
+impl FrontServer for Front {
+    fn intercept(&mut self, listeners: &mut Listeners, opened: &Opened) -> Result<(), String> {
         let mut taken = Vec::new();
         for place in &self.places {
             let id = listeners.ids.get(&place.listen).copied();
@@ -77,11 +75,7 @@ impl Front {
         Ok(())
     }
 
-    /// Says that it serves, and hears when nobody is there who waits for its end.
-    ///
-    /// # Errors
-    /// When the machine gives no thread, or descriptor.
-    pub fn serves(&self, news: Sender<News>) -> std::io::Result<()> {
+    fn serves(&self, news: Sender<News>) -> std::io::Result<()> {
         let mut socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
         // Who does not wait for it does not need it.
         let _ = socket.write_all(&[SERVES]);
@@ -92,8 +86,7 @@ impl Front {
         })
     }
 
-    /// New connections go to the server, from now on.
-    pub fn let_go(&mut self) {
+    fn let_go(&mut self) {
         self.interception = None;
         self.held.begin_end(self.drain_s);
     }
