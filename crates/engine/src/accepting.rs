@@ -6,6 +6,7 @@
 use lowroad_http::h1::Server;
 use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::request::PartialRequest;
+use lowroad_limits::ConnectionOverload;
 
 use crate::body::Out;
 use crate::buffer::Buffer;
@@ -19,7 +20,6 @@ use crate::service::{Exchange, Refused, Service};
 use crate::transport::{Moved, Transport};
 use crate::underway::Exchanges;
 use crate::worker::Worker;
-use lowroad_limits::ConnectionOverload;
 
 /// How long accepting pauses when descriptors or memory ran out.
 const ACCEPT_PAUSE_MS: u64 = 100;
@@ -78,7 +78,6 @@ impl<D: Driver, V: Service> Worker<D, V> {
             protocol: Protocol::default(),
             input: Input::default(),
             deadline_ms: now_ms + timeout_ms,
-            noted_ms: u64::MAX,
             requests: 0,
             token,
             listener,

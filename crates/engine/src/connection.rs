@@ -28,8 +28,6 @@ pub(crate) struct Connection<D: Driver, V: Service> {
     pub input: Input,
     /// When to give up or to look again, monotonic ms.
     pub deadline_ms: u64,
-    /// When the timing wheel's earliest note on this connection comes due.
-    pub noted_ms: u64,
     pub requests: u32,
     /// Its name in the worker's table.
     pub token: Token,

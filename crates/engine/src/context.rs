@@ -14,9 +14,10 @@ use crate::message::{Message, WorkerMessage};
 use crate::sending::Leaving;
 use crate::service::Service;
 use crate::settings::Settings;
+use crate::timers::TICK_MS;
 use crate::transport::Came;
-use crate::wheel::Wheel;
 use lowroad_limits::ConnectionLimit;
+use lowroad_timer_wheel::TimerWheel;
 
 /// How many wakers of streams are kept.
 const WAKERS: usize = 64;
@@ -29,7 +30,8 @@ pub(crate) struct WorkerContext<D: Driver, V: Service> {
     pub service: V,
     pub settings: Arc<Settings>,
     pub counters: Arc<Counters>,
-    pub wheel: Wheel<Token>,
+    /// By the connections' places in the table.
+    pub wheel: TimerWheel<TICK_MS>,
     pub out: Out,
     /// A buffer for decrypted bytes.
     pub plain: Vec<u8>,
@@ -102,7 +104,7 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
             service,
             settings,
             counters,
-            wheel: Wheel::new(now_ms),
+            wheel: TimerWheel::new(0, now_ms),
             out: Out::default(),
             plain: Vec::new(),
             records: Vec::new(),

@@ -15,7 +15,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     pub(crate) fn timeout_ms(&self) -> Option<u64> {
         let close_ms = self.closing.first().map(|(_, close_ms)| *close_ms);
         let next_ms = [
-            self.context.wheel.next_ms(),
+            self.context.wheel.next(),
             self.paused_until_ms,
             self.context.drain_until_ms,
             close_ms,
@@ -44,8 +44,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
             self.end_drain();
         }
         let mut due = std::mem::take(&mut self.due);
-        self.context.wheel.advance(now_ms, &mut due);
-        for token in due.drain(..) {
+        due.extend(std::iter::from_fn(|| self.context.wheel.pop(now_ms)));
+        for slot in due.drain(..) {
+            // A closed connection has left its place in the wheel to its successor.
+            let Some(connection) = self.connections.get(slot as usize) else {
+                continue;
+            };
+            let token = connection.token;
             self.visit(token, |connection, context| {
                 connection.look(context, now_ms)
             });
@@ -55,12 +60,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
 }
 
 impl<D: Driver, V: Service> Connection<D, V> {
-    /// An earlier note on this connection comes due.
+    /// The connection's time in the wheel has come.
     fn look(&mut self, worker: &mut WorkerContext<D, V>, now_ms: u64) {
-        if self.noted_ms > now_ms {
-            return; // an older note; a later one stands
-        }
-        self.noted_ms = u64::MAX;
         if self.deadline_ms <= now_ms {
             self.expired(worker);
         }
@@ -71,10 +72,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
 
     /// Sees to it that the connection is looked at when its deadline comes.
     pub(crate) fn note(&mut self, worker: &mut WorkerContext<D, V>) {
-        if self.deadline_ms < self.noted_ms {
-            let token = self.token;
-            self.noted_ms = worker.wheel.note(token, self.deadline_ms);
-        }
+        worker.wheel.ask(self.token.slot, self.deadline_ms);
     }
 
     pub(crate) fn expired(&mut self, worker: &mut WorkerContext<D, V>) {

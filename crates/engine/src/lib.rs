@@ -65,7 +65,6 @@ mod transmit_file;
 mod transport;
 pub mod tunnel;
 mod underway;
-mod wheel;
 pub mod worker;
 
 pub use body::Part;

@@ -1,6 +1,6 @@
 //! Timers for the tasks of a worker, in the time of its driver: monotonic ms as of the last wait.
 //!
-//! A timer costs two stores and no list: its entry in a table keeps the note of it in the wheel
+//! A timer costs two stores and no list: its entry in a table keeps its slot in the wheel
 //! when the timer is gone, and the entry's next timer mostly needs no other. So what is begun and
 //! dropped for each request is noted once in a turn of the wheel. A driver lets no wait last
 //! beyond [`Timers::bound`], then tells the time and has those woken that are due. Knows no clock.
@@ -12,11 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use lowroad_timer_wheel::TimerWheel;
+
 use crate::bell::Bell;
 use crate::mailbox::Notify as _;
-use crate::wheel::Wheel;
 
-/// No deadline, and no note.
+/// Width of a slot of a worker's wheels: deadlines are kept to this precision, and never early.
+pub(crate) const TICK_MS: u64 = 8;
+/// No deadline.
 const NEVER: u64 = u64::MAX;
 
 /// The timers of one worker. Clones lead to the same.
@@ -33,7 +36,7 @@ struct Shared {
 }
 
 struct TimerTable {
-    wheel: Wheel<u32>,
+    wheel: TimerWheel<TICK_MS>,
     entries: Vec<TimerEntry>,
     free: Vec<u32>,
     /// Places of timers that were begun by others while the worker slept: their time runs from the
@@ -46,8 +49,6 @@ struct TimerTable {
 struct TimerEntry {
     /// Of the timer that is here; how long it is to last, while it is unset.
     deadline_ms: u64,
-    /// The first note of this entry in the wheel.
-    noted_ms: u64,
     /// It is among those that are unset.
     is_unset: bool,
     waker: Option<Waker>,
@@ -64,7 +65,7 @@ impl Timers {
             now_ms: AtomicU64::new(now_ms),
             next_ms: AtomicU64::new(NEVER),
             table: Mutex::new(TimerTable {
-                wheel: Wheel::new(now_ms),
+                wheel: TimerWheel::new(0, now_ms),
                 entries: Vec::new(),
                 free: Vec::new(),
                 unset: Vec::new(),
@@ -163,7 +164,7 @@ impl Timers {
 
     fn store_next(&self, table: &TimerTable) {
         let next_ms = match table.unset.is_empty() {
-            true => table.wheel.next_ms().unwrap_or(NEVER),
+            true => table.wheel.next().unwrap_or(NEVER),
             false => 0,
         };
         self.0.next_ms.store(next_ms, Relaxed);
@@ -193,16 +194,12 @@ impl TimerTable {
         }
     }
 
-    /// Looks at the entries whose notes are due.
+    /// Looks at the entries whose slots are due.
     fn look(&mut self, now_ms: u64) {
         let mut due = std::mem::take(&mut self.due);
-        self.wheel.advance(now_ms, &mut due);
+        due.extend(std::iter::from_fn(|| self.wheel.pop(now_ms)));
         for at in due.drain(..) {
             let entry = &mut self.entries[at as usize];
-            if entry.noted_ms > now_ms {
-                continue; // an older note; a later one stands
-            }
-            entry.noted_ms = NEVER;
             if entry.is_unset || entry.deadline_ms == NEVER {
                 continue;
             }
@@ -218,20 +215,13 @@ impl TimerTable {
     /// Sees to it that the entry is looked at when its deadline comes; gives when that is, if it
     /// needed a note.
     fn note(&mut self, at: u32) -> Option<u64> {
-        let entry = &mut self.entries[at as usize];
-        if entry.deadline_ms >= entry.noted_ms {
-            return None;
-        }
-        let noted_ms = self.wheel.note(at, entry.deadline_ms);
-        entry.noted_ms = noted_ms;
-        Some(noted_ms)
+        self.wheel.ask(at, self.entries[at as usize].deadline_ms)
     }
 
     fn take_entry(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.entries.push(TimerEntry {
                 deadline_ms: NEVER,
-                noted_ms: NEVER,
                 is_unset: false,
                 waker: None,
             });

@@ -34,7 +34,7 @@ pub struct Worker<D: Driver, V: Service> {
     pub(crate) closing: Vec<(ListenerId, u64)>,
     messages: Vec<WorkerMessage<D, V>>,
     events: Vec<Event>,
-    pub(crate) due: Vec<Token>,
+    pub(crate) due: Vec<u32>,
 }
 
 impl<D: Driver, V: Service> Worker<D, V> {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
-use lowroad_timer_wheel::Wheel;
+use lowroad_timer_wheel::TimerWheel;
 
 use crate::api::{Frame, Link, Offload};
 use crate::arp::Arp;
@@ -84,7 +84,8 @@ pub(crate) struct Core {
     pub announces: bool,
     pub table: Table,
     pub pool: Pool,
-    pub wheel: Wheel,
+    /// In µs, by slots of about 8 ms.
+    pub wheel: TimerWheel<8192>,
     pub half_open: HalfOpens,
     pub time_wait: TimeWait,
     /// Connections that have something to do when the callback is over.

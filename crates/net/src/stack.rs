@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
-use lowroad_timer_wheel::Wheel;
+use lowroad_timer_wheel::TimerWheel;
 
 use crate::api::{Address, Link, Owner, Received, Service, Settings};
 use crate::arp::{self, Arp};
@@ -61,7 +61,7 @@ impl Stack {
             share: settings.share,
             table: Table::new(count, [key(0), key(1)]),
             pool: Pool::new(settings.small_buffers, settings.large_buffers),
-            wheel: Wheel::new(count),
+            wheel: TimerWheel::new(count, 0),
             half_open: HalfOpens::new(count, [key(2), key(3)]),
             time_wait: TimeWait::new(count, key(0) ^ key(3)),
             pending: Vec::with_capacity(count * 2),
@@ -148,7 +148,7 @@ impl Stack {
         flush(&mut cx, service);
         let core = &self.core;
         let dhcp_us = core.dhcp.as_ref().map(Dhcp::next_us);
-        core.wheel.next_us().into_iter().chain(dhcp_us).min()
+        core.wheel.next().into_iter().chain(dhcp_us).min()
     }
 
     /// Lets somebody act outside of a callback; what is queued then leaves.

@@ -1,6 +1,9 @@
-//! When to look at which connection: a wheel of slots of 8 ms. A connection is in one slot at most, that of the
-//! earliest time that was asked for. Who needs it later leaves it where it is, is looked at once too early, and
-//! asks again: so what moves deadlines with each packet costs a comparison. It knows no deadlines.
+//! A timing wheel: when to look at which entry of a table, by the entry's index.
+//!
+//! An entry is in one slot at most, that of the earliest time that was asked for. An entry that is needed later stays
+//! there, is looked at once too early, and asks again. So deadlines that move with each request or packet cost one
+//! comparison, and an index that passes to another entry may keep its slot. It knows no clock and no deadlines; the unit
+//! of time is the caller's.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -10,81 +13,115 @@ extern crate alloc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-const SLOT_BITS: u32 = 13;
-const SLOTS: u64 = 4096;
-const WORDS: usize = 64;
+const SLOTS: u64 = 2048;
+const WORDS: usize = (SLOTS / 64) as usize;
+/// No time, and no slot.
+const NEVER: u64 = u64::MAX;
+/// No index.
 const NONE: u32 = u32::MAX;
 
-#[derive(Clone, Copy)]
-struct Place {
-    /// The slot's number since the start; [`u64::MAX`]: in none.
-    slot: u64,
+/// A wheel with slots of `TICK` units of time, to which times are rounded up. What lies beyond its last slot is looked at
+/// early.
+#[derive(Debug)]
+pub struct TimerWheel<const TICK: u64> {
+    /// The first entry of each slot.
+    heads: Vec<u32>,
+    /// A bit for each slot with entries.
+    filled: [u64; WORDS],
+    places: Vec<SlotPlace>,
+    /// The slot that was looked at last.
+    cursor: u64,
+    /// The first slot with entries, kept since each wait asks for it; once it is the cursor's, the one behind that is
+    /// looked for.
+    next: u64,
+}
+
+/// The place of an entry.
+#[derive(Clone, Copy, Debug)]
+struct SlotPlace {
+    /// The time of its slot; [`NEVER`]: it is in none.
+    due: u64,
     before: u32,
     after: u32,
 }
 
-/// The wheel.
-pub struct Wheel {
-    heads: Vec<u32>,
-    taken: [u64; WORDS],
-    places: Vec<Place>,
-    /// The slot that was looked at last.
-    cursor: u64,
-}
+const NOWHERE: SlotPlace = SlotPlace {
+    due: NEVER,
+    before: NONE,
+    after: NONE,
+};
 
-impl Wheel {
-    /// For so many connections.
-    pub fn new(count: usize) -> Wheel {
-        let nowhere = Place {
-            slot: u64::MAX,
-            before: NONE,
-            after: NONE,
-        };
-        Wheel {
+impl<const TICK: u64> TimerWheel<TICK> {
+    /// An empty wheel with memory for so many entries; more take more when they come.
+    pub fn new(count: usize, now: u64) -> TimerWheel<TICK> {
+        TimerWheel {
             heads: vec![NONE; SLOTS as usize],
-            taken: [0; WORDS],
-            places: vec![nowhere; count],
-            cursor: 0,
+            filled: [0; WORDS],
+            places: vec![NOWHERE; count],
+            cursor: now / TICK,
+            next: NEVER,
         }
     }
 
-    /// Asks to look at it at that time, or before.
-    pub fn ask(&mut self, index: u32, at_us: u64) {
-        if at_us >> SLOT_BITS >= self.places[index as usize].slot {
-            return;
+    /// Goes on at `now`: for callers that do not advance it while it is empty.
+    pub fn skip_to(&mut self, now: u64) {
+        if self.next == NEVER {
+            self.cursor = self.cursor.max(now / TICK);
         }
-        self.enter(index, at_us);
+    }
+
+    /// Asks to look at an entry at that time, or before. The time of its slot, if it was not in an early one.
+    #[inline]
+    pub fn ask(&mut self, index: u32, at: u64) -> Option<u64> {
+        let place = self.places.get(index as usize);
+        match place.map_or(NEVER, |place| place.due) {
+            due if at >= due => None,
+            _ => self.enter(index, at),
+        }
     }
 
     #[inline(never)]
-    fn enter(&mut self, index: u32, at_us: u64) {
-        let wanted = (at_us >> SLOT_BITS) + 1;
-        let slot = wanted.clamp(self.cursor + 1, self.cursor + SLOTS - 1);
-        if slot >= self.places[index as usize].slot {
-            return;
+    fn enter(&mut self, index: u32, at: u64) -> Option<u64> {
+        if self.places.len() <= index as usize {
+            self.places.resize(index as usize + 1, NOWHERE);
         }
-        self.leave(index);
+        let last = self.cursor + SLOTS - 1;
+        let slot = at.div_ceil(TICK).clamp(self.cursor + 1, last);
+        let due = slot * TICK;
+        if due >= self.places[index as usize].due {
+            return None;
+        }
+        self.unlink(index);
         let at = (slot % SLOTS) as usize;
         let after = self.heads[at];
         if after != NONE {
             self.places[after as usize].before = index;
         }
-        self.places[index as usize] = Place {
-            slot,
+        self.places[index as usize] = SlotPlace {
+            due,
             before: NONE,
             after,
         };
         self.heads[at] = index;
-        self.taken[at / 64] |= 1 << (at % 64);
+        self.filled[at / 64] |= 1 << (at % 64);
+        self.next = self.next.min(slot);
+        Some(due)
     }
 
-    /// It is not to be looked at any more.
+    /// An entry is not to be looked at any more.
     pub fn leave(&mut self, index: u32) {
+        self.unlink(index);
+        if self.heads[(self.next % SLOTS) as usize] == NONE && self.next != NEVER {
+            self.next = self.first_filled();
+        }
+    }
+
+    fn unlink(&mut self, index: u32) {
         let place = self.places[index as usize];
-        if place.slot == u64::MAX {
+        if place.due == NEVER {
             return;
         }
-        let at = (place.slot % SLOTS) as usize;
+        let at = (place.due / TICK % SLOTS) as usize;
         match place.before {
             NONE => self.heads[at] = place.after,
             before => self.places[before as usize].after = place.after,
@@ -93,103 +130,55 @@ impl Wheel {
             self.places[place.after as usize].before = place.before;
         }
         if self.heads[at] == NONE {
-            self.taken[at / 64] &= !(1 << (at % 64));
+            self.filled[at / 64] &= !(1 << (at % 64));
         }
-        self.places[index as usize].slot = u64::MAX;
+        self.places[index as usize].due = NEVER;
     }
 
-    /// The next to look at; it is in no slot then.
-    pub fn pop(&mut self, now_us: u64) -> Option<u32> {
-        let now = now_us >> SLOT_BITS;
+    /// The next entry to look at; it is in no slot then. To be called until there is none.
+    #[inline]
+    pub fn pop(&mut self, now: u64) -> Option<u32> {
+        let now = now / TICK;
         loop {
             let head = self.heads[(self.cursor % SLOTS) as usize];
             if head != NONE {
-                self.leave(head);
+                self.unlink(head);
                 return Some(head);
             }
-            if self.cursor >= now {
+            if self.next <= self.cursor {
+                self.next = self.first_filled();
+            }
+            if now < self.next {
+                self.cursor = self.cursor.max(now);
                 return None;
             }
-            self.cursor = self.next_slot().map_or(now, |next| next.min(now));
+            self.cursor = self.next;
         }
     }
 
-    /// When the next is to be looked at.
-    pub fn next_us(&self) -> Option<u64> {
-        self.next_slot().map(|slot| slot << SLOT_BITS)
+    /// When the first entry is to be looked at.
+    #[inline]
+    pub fn next(&self) -> Option<u64> {
+        (self.next != NEVER).then(|| self.next * TICK)
     }
 
-    /// The first slot behind the cursor with something in it.
-    fn next_slot(&self) -> Option<u64> {
+    /// The first slot behind the cursor with entries.
+    fn first_filled(&self) -> u64 {
         let first = self.cursor + 1;
         let at = (first % SLOTS) as usize;
-        let rest = self.taken[at / 64] >> (at % 64);
+        let rest = self.filled[at / 64] >> (at % 64);
         if rest != 0 {
-            return Some(first + u64::from(rest.trailing_zeros()));
+            return first + u64::from(rest.trailing_zeros());
         }
         let word_start = first - (first % 64);
-        (1..=WORDS).find_map(|ahead| {
-            let word = self.taken[(at / 64 + ahead) % WORDS];
-            (word != 0).then(|| word_start + ahead as u64 * 64 + u64::from(word.trailing_zeros()))
-        })
+        let word = |ahead| self.filled[(at / 64 + ahead) % WORDS];
+        (1..=WORDS)
+            .find(|ahead| word(*ahead) != 0)
+            .map_or(NEVER, |ahead| {
+                word_start + ahead as u64 * 64 + u64::from(word(ahead).trailing_zeros())
+            })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn all(wheel: &mut Wheel, now_us: u64) -> Vec<u32> {
-        let mut found: Vec<u32> = core::iter::from_fn(|| wheel.pop(now_us)).collect();
-        found.sort_unstable();
-        found
-    }
-
-    #[test]
-    fn each_comes_when_its_time_has_come() {
-        let mut wheel = Wheel::new(4);
-        wheel.ask(0, 100_000);
-        wheel.ask(1, 40_000);
-        wheel.ask(2, 100_001);
-        wheel.ask(1, 90_000_000);
-        assert_eq!(all(&mut wheel, 39_000), []);
-        let next_us = wheel.next_us().expect("asked");
-        assert!((40_000..50_000).contains(&next_us));
-        assert_eq!(all(&mut wheel, next_us), [1]);
-        wheel.ask(3, 300_000_000);
-        wheel.leave(2);
-        assert_eq!(all(&mut wheel, 110_000), [0]);
-        // What is farther than the wheel is long is looked at early.
-        let next_us = wheel.next_us().expect("asked");
-        assert!((30_000_000..40_000_000).contains(&next_us));
-        assert_eq!(all(&mut wheel, 1_000_000_000), [3]);
-        assert_eq!(wheel.next_us(), None);
-    }
-
-    #[test]
-    fn an_earlier_time_counts() {
-        let mut wheel = Wheel::new(1);
-        wheel.ask(0, 30_000_000);
-        wheel.ask(0, 200_000);
-        assert_eq!(all(&mut wheel, 210_000), [0]);
-        wheel.ask(0, 0);
-        let next_us = wheel.next_us().expect("asked");
-        assert_eq!(all(&mut wheel, next_us), [0]);
-    }
-
-    #[test]
-    fn slots_of_all_distances_are_found() {
-        for start in [0, 8_192 * 4_000, 8_192 * 5_000] {
-            for ahead in [1, 63, 64, 65, 1_000, 4_000, 4_094] {
-                let mut wheel = Wheel::new(1);
-                assert_eq!(wheel.pop(start), None);
-                wheel.ask(0, start + 8_192 * (ahead - 1));
-                assert_eq!(
-                    wheel.next_us(),
-                    Some(start + 8_192 * ahead),
-                    "{start} {ahead}"
-                );
-            }
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::Wake;
 
 use super::*;
-use crate::wheel::TICK_MS;
 
 #[derive(Default)]
 struct Count(AtomicUsize);
