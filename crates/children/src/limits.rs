@@ -10,7 +10,7 @@ use rustix::process::{
 };
 
 /// What a program and each of its children may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "messages", derive(serde::Serialize, serde::Deserialize))]
 pub struct Limits {
     /// Bytes of address space; 0 = no limit.

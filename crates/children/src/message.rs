@@ -29,6 +29,8 @@ pub use self::content::{decode, encode};
 
 /// Bytes of a message: more than a module's response that is held, and what belongs to it.
 pub const MESSAGE_LEN_MAX: usize = 64 << 20;
+/// Bytes that may wait in a channel. The system may allow less; longer messages are refused.
+const ROOM_LEN: usize = 1 << 20;
 /// Descriptors that come with a message; more are closed.
 const DESCRIPTORS_MAX: usize = 3;
 
@@ -105,6 +107,8 @@ impl Channel {
     pub fn pair() -> io::Result<(Channel, OwnedFd)> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (ours, other) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+        set_socket_send_buffer_size(&ours, ROOM_LEN)?;
+        set_socket_recv_buffer_size(&ours, ROOM_LEN)?;
         Ok((Channel(ours), other))
     }
 
@@ -114,15 +118,6 @@ impl Channel {
     /// There are no descriptors left.
     pub fn to_parent() -> io::Result<Channel> {
         Ok(Channel(io::stdin().as_fd().try_clone_to_owned()?))
-    }
-
-    /// Lets messages of so many bytes wait in the socket. The system may allow less.
-    ///
-    /// # Errors
-    /// As of setsockopt(2).
-    pub fn make_room(&self, len: usize) -> io::Result<()> {
-        set_socket_send_buffer_size(&self.0, len)?;
-        Ok(set_socket_recv_buffer_size(&self.0, len)?)
     }
 
     /// Bounds the time that [`Channel::receive`] waits.

@@ -41,8 +41,6 @@ pub struct Application {
     pub folder: Option<PathBuf>,
     /// Variables besides those of the server.
     pub env: Vec<(String, String)>,
-    /// User and group that it runs as; `None`: those of the server.
-    pub user: Option<(u32, u32)>,
     /// How long it may take to end once it was told to.
     pub stop_timeout: Duration,
 }
@@ -232,17 +230,12 @@ impl Supervising {
         if let Some(folder) = &application.folder {
             command.current_dir(folder);
         }
-        limit(
-            &mut command,
-            Limits {
-                memory_len_max: 0,
-                cpu_s_max: 0,
-                processes_max: 0,
-                user: application.user,
-                descriptors: descriptors::of_programs(),
-                ends_with_parent: true,
-            },
-        );
+        let limits = Limits {
+            descriptors: descriptors::of_programs(),
+            ends_with_parent: true,
+            ..Limits::default()
+        };
+        limit(&mut command, limits);
         let mut child = ChildProcess::spawn(command)?;
         let (output, errors) = child.take_output();
         self.output = [output.map(LineStream::new), errors.map(LineStream::new)];
@@ -334,7 +327,6 @@ mod tests {
             command: ["sh", "-c", script].map(String::from).into(),
             folder: None,
             env: vec![("WORD".into(), "hello".into())],
-            user: None,
             stop_timeout: Duration::from_secs(5),
         };
         let supervisor = Supervisor::start(application, notice).expect("a thread");
@@ -386,7 +378,6 @@ mod tests {
                 command: vec![command.into()],
                 folder: None,
                 env: Vec::new(),
-                user: None,
                 stop_timeout: Duration::from_secs(5),
             };
             let supervisor = Supervisor::start(application, notice).expect("a thread");

@@ -54,7 +54,6 @@ fn what_has_left_its_group_ends_with_it_and_holds_no_threads() {
         command: ["sh", "-c", SCRIPT].map(String::from).into(),
         folder: None,
         env: Vec::new(),
-        user: None,
         stop_timeout: Duration::from_secs(5),
     };
     let supervisor = Supervisor::start(application, notice).expect("a thread");

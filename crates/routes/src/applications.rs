@@ -149,7 +149,6 @@ fn supervised(application: &Application) -> supervisor::Application {
         command: application.command.clone(),
         folder: application.folder.clone(),
         env: application.env.clone(),
-        user: None,
         stop_timeout: Duration::from_millis(application.stop_timeout_ms),
     }
 }

@@ -96,7 +96,6 @@ impl Spawner {
         let mut command = (self.command)();
         command.stdout(Stdio::null());
         let (child, channel) = ChildProcess::spawn_with_channel(command)?;
-        channel.make_room(wire::ROOM_LEN)?;
         let link = Arc::new(Link {
             channel,
             waiting: Mutex::new(Some(HashMap::new())),

@@ -2,14 +2,13 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use lowroad_children::process::{readable, ready};
 use lowroad_softirq::key::Key;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::level::publish;
 use lowroad_softirq::programs::folder;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::attach::drain;
@@ -143,12 +142,10 @@ fn end_daemon(process: &OwnedFd, pid: u32, folder: &Path) -> Result<(), String> 
 
 /// Waits a little for the end of a process.
 fn has_ended(process: &OwnedFd) -> Result<bool, String> {
-    let patience = Timespec::try_from(LOOK_INTERVAL).expect("it is short");
+    let deadline = Instant::now() + LOOK_INTERVAL;
     // It can be read when the process has ended.
-    let mut ends = [PollFd::new(process, PollFlags::IN)];
-    match poll(&mut ends, Some(&patience)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(Errno::INTR) => Ok(false),
-        Err(error) => Err(format!("waiting for the daemon: {error}")),
-    }
+    let ended = ready([Some(readable(process))], Some(deadline));
+    ended
+        .map(|[has_ended]| has_ended)
+        .map_err(|error| format!("waiting for the daemon: {error}"))
 }

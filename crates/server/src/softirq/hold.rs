@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use lowroad_children::process::{readable, ready};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, Pid, PidfdFlags, fcntl_getlk, pidfd_open};
@@ -106,13 +106,11 @@ fn wait_for_keeper(folder: &Path, longest: Duration) -> Result<(), String> {
         thread::sleep(LOOK_INTERVAL);
         return Ok(());
     };
-    let longest = Timespec::try_from(longest).expect("it is short");
     // The descriptor becomes readable when the process has ended.
-    let mut ends = [PollFd::new(&process, PollFlags::IN)];
-    match poll(&mut ends, Some(&longest)) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(format!("waiting for the end of a process: {error}")),
-    }
+    let ended = ready([Some(readable(&process))], Some(Instant::now() + longest));
+    ended
+        .map(drop)
+        .map_err(|error| format!("waiting for the end of a process: {error}"))
 }
 
 /// Another process keeps the level.

@@ -257,14 +257,7 @@ mod tests {
             file: "/bin/true".into(),
             folder: "/".into(),
             environment: Vec::new(),
-            limits: Limits {
-                memory_len_max: 0,
-                cpu_s_max: 0,
-                processes_max: 0,
-                user: None,
-                descriptors: None,
-                ends_with_parent: true,
-            },
+            limits: Limits::default(),
         }
     }
 

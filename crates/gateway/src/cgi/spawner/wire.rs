@@ -6,9 +6,6 @@ use lowroad_children::limits::Limits;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-/// How much of a message may wait. The system may allow less; longer environments are refused.
-pub const ROOM_LEN: usize = 1 << 20;
-
 /// Name and value of a variable.
 pub type Variable = (ByteBuf, ByteBuf);
 
@@ -120,8 +117,7 @@ mod tests {
     #[test]
     fn an_order_that_is_too_long_ends_nothing() {
         let (ours, other) = Channel::pair().expect("a pair");
-        ours.make_room(ROOM_LEN).expect("room");
-        let long = encode(&ToSpawner::Start(7, Box::new(order(2 * ROOM_LEN)))).expect("bytes");
+        let long = encode(&ToSpawner::Start(7, Box::new(order(4 << 20)))).expect("bytes");
         assert_eq!(
             ours.send(&long, &[], SendMode::Wait),
             Err(MessageError::TooLong)

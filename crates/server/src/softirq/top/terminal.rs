@@ -4,7 +4,7 @@
 use std::io::{self, IsTerminal, Write, stdin, stdout};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use lowroad_children::process::{readable, ready};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
@@ -59,21 +59,16 @@ impl Terminal {
     pub fn wait(&self, time: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + time;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
             if self.before.is_none() {
+                let left = deadline.saturating_duration_since(Instant::now());
                 // A signal ends the sleep, and is looked for by the caller.
                 std::thread::sleep(left.min(Duration::from_millis(100)));
                 return Ok(false);
             }
-            let Ok(left) = Timespec::try_from(left) else {
-                return Ok(false);
-            };
             let input = stdin();
-            let mut keys = [PollFd::new(&input, PollFlags::IN)];
-            match poll(&mut keys, Some(&left)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
-                Ok(_) => {}
-                Err(error) => return Err(error.into()),
+            let [has_key] = ready([Some(readable(&input))], Some(deadline))?;
+            if !has_key {
+                return Ok(false);
             }
             let mut key = [0; 1];
             match rustix::io::read(&input, &mut key)? {
