@@ -1,7 +1,8 @@
-//! The names of fields that are registered, and that we or the static tables of HPACK and QPACK name (RFC 7541 appendix
-//! A, RFC 9204 appendix A). A name that is known is a number. Knows nothing of what the fields mean.
+//! The names of fields that we or the static tables of HPACK and QPACK name (RFC 7541 appendix A, RFC 9204 appendix A). A
+//! name that is known is a number. Knows nothing of what the fields mean.
 //!
-//! The table is in the order of the names' lengths, so that a name is compared only with those of its own.
+//! The table is in the order of the names' lengths, so that a name is compared only with those of its own; those that
+//! clients send with most requests come first.
 
 macro_rules! known {
     ($($variant:ident = $name:literal,)*) => {
@@ -28,52 +29,55 @@ macro_rules! known {
     };
 }
 
-const COUNT: usize = 73;
+const COUNT: usize = 78;
 
 known! {
     Te = "TE",
     Age = "Age",
     Via = "Via",
+    Host = "Host",
     Date = "Date",
     Etag = "ETag",
     From = "From",
-    Host = "Host",
     Link = "Link",
     Vary = "Vary",
-    Allow = "Allow",
     Range = "Range",
+    Allow = "Allow",
     Accept = "Accept",
     Cookie = "Cookie",
     Expect = "Expect",
     Origin = "Origin",
     Server = "Server",
+    Pragma = "Pragma",
+    Referer = "Referer",
     AltSvc = "Alt-Svc",
     Expires = "Expires",
     Purpose = "Purpose",
-    Referer = "Referer",
     Refresh = "Refresh",
     Trailer = "Trailer",
     Upgrade = "Upgrade",
     IfMatch = "If-Match",
     IfRange = "If-Range",
     Location = "Location",
+    Priority = "Priority",
     CacheTag = "Cache-Tag",
     ExpectCt = "Expect-CT",
     Forwarded = "Forwarded",
+    UserAgent = "User-Agent",
     Connection = "Connection",
     EarlyData = "Early-Data",
     KeepAlive = "Keep-Alive",
     SetCookie = "Set-Cookie",
-    UserAgent = "User-Agent",
     RetryAfter = "Retry-After",
     ContentType = "Content-Type",
     MaxForwards = "Max-Forwards",
+    IfNoneMatch = "If-None-Match",
+    CacheControl = "Cache-Control",
     AcceptRanges = "Accept-Ranges",
     Authorization = "Authorization",
-    CacheControl = "Cache-Control",
     ContentRange = "Content-Range",
-    IfNoneMatch = "If-None-Match",
     LastModified = "Last-Modified",
+    XHttpMethod = "X-HTTP-Method",
     AcceptCharset = "Accept-Charset",
     ContentLength = "Content-Length",
     AcceptEncoding = "Accept-Encoding",
@@ -88,12 +92,14 @@ known! {
     XXssProtection = "X-XSS-Protection",
     IfModifiedSince = "If-Modified-Since",
     TransferEncoding = "Transfer-Encoding",
+    XMethodOverride = "X-Method-Override",
     ProxyAuthenticate = "Proxy-Authenticate",
     ContentDisposition = "Content-Disposition",
     IfUnmodifiedSince = "If-Unmodified-Since",
     ProxyAuthorization = "Proxy-Authorization",
     TimingAllowOrigin = "Timing-Allow-Origin",
     XContentTypeOptions = "X-Content-Type-Options",
+    XHttpMethodOverride = "X-HTTP-Method-Override",
     ContentSecurityPolicy = "Content-Security-Policy",
     StrictTransportSecurity = "Strict-Transport-Security",
     UpgradeInsecureRequests = "Upgrade-Insecure-Requests",

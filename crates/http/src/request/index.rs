@@ -1,6 +1,7 @@
 //! Where the values stand of the fields that a server asks for often: what has been read once is not searched again.
 //! Knows what may come on several lines, and not what any of it means.
 
+use crate::fields::Known;
 use crate::values::Values;
 
 /// A field with a place in the index.
@@ -50,6 +51,35 @@ pub(crate) struct Index {
 }
 
 impl Indexed {
+    /// What is noted of a field with this name.
+    #[inline(always)]
+    pub(crate) const fn of(name: Known) -> Option<Indexed> {
+        Some(match name {
+            Known::AcceptEncoding => Indexed::AcceptEncoding,
+            Known::IfMatch => Indexed::IfMatch,
+            Known::IfNoneMatch => Indexed::IfNoneMatch,
+            Known::IfModifiedSince => Indexed::IfModifiedSince,
+            Known::IfRange => Indexed::IfRange,
+            Known::IfUnmodifiedSince => Indexed::IfUnmodifiedSince,
+            Known::Range => Indexed::Range,
+            Known::Referer => Indexed::Referer,
+            Known::UserAgent => Indexed::UserAgent,
+            Known::Authorization => Indexed::Authorization,
+            Known::CacheControl => Indexed::CacheControl,
+            Known::Pragma => Indexed::Pragma,
+            Known::XHttpMethod | Known::XHttpMethodOverride | Known::XMethodOverride => {
+                Indexed::MethodOverride
+            }
+            _ => return None,
+        })
+    }
+
+    /// Whether it has a place, and not only a mark.
+    #[inline(always)]
+    pub(crate) const fn has_place(self) -> bool {
+        (self as usize) < COUNT
+    }
+
     const fn bit(self) -> u16 {
         1 << self as u16
     }

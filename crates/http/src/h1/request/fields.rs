@@ -2,8 +2,9 @@
 //! persistence. Read RFC 9112 §5, §6 and §9.3, RFC 9110 §5 and §10.1.1.
 
 use super::Head;
-use super::known::{Known, is};
+use super::known::{find, is};
 use crate::body::Framing;
+use crate::fields::Known;
 use crate::host;
 use crate::limits::Limits;
 use crate::lines::{Stop, line, name_fault};
@@ -47,10 +48,10 @@ pub(super) fn parse<'b>(
 struct Seen<'b> {
     /// Field lines.
     fields: usize,
-    /// Bits of [`Known`].
-    once: u32,
-    /// Bits of [`Known`], of those that came more than once.
-    again: u32,
+    /// Bits of [`HOST`], [`LENGTH`], [`CODING`] and [`EXPECT`].
+    once: u8,
+    /// Of those that came more than once.
+    again: u8,
     host: Option<&'b [u8]>,
     content_length: u64,
     coding: Coding,
@@ -79,40 +80,47 @@ impl<'b> Seen<'b> {
         name: &'b [u8],
         value: &'b [u8],
     ) -> Result<(), Refusal> {
-        let Some(known) = Known::find(name) else {
+        let Some(known) = find(name) else {
             return match scan::starts_with_token(rest, name.len()) {
                 true => Ok(()),
                 false => Err(name_fault(rest, name.len()).unwrap_or(Refusal::FieldName)),
             };
         };
-        self.again |= self.once & known.bit();
-        self.once |= known.bit();
-        let index = &mut request.index;
-        let mut place = |field| index.add(field, lines, rest, value);
         match known {
-            Known::Host => self.host = Some(value),
-            Known::UserAgent => place(Indexed::UserAgent),
-            Known::Referer => place(Indexed::Referer),
-            Known::Range => place(Indexed::Range),
-            Known::IfRange => place(Indexed::IfRange),
-            Known::IfModifiedSince => place(Indexed::IfModifiedSince),
-            Known::IfUnmodifiedSince => place(Indexed::IfUnmodifiedSince),
-            Known::AcceptEncoding => place(Indexed::AcceptEncoding),
-            Known::IfMatch => place(Indexed::IfMatch),
-            Known::IfNoneMatch => place(Indexed::IfNoneMatch),
-            Known::Authorization => index.mark(Indexed::Authorization),
-            Known::CacheControl => index.mark(Indexed::CacheControl),
-            Known::Pragma => index.mark(Indexed::Pragma),
-            Known::MethodOverride => index.mark(Indexed::MethodOverride),
-            Known::Connection if self.connection(value) => {
-                index.mark(Indexed::ConnectionOption);
+            Known::Host => {
+                self.note(HOST);
+                self.host = Some(value);
             }
-            Known::Connection => {}
-            Known::Expect => self.expect_other |= !is(value, b"100-continue"),
-            Known::ContentLength => self.content_length = content_length(value)?,
-            Known::TransferEncoding => self.transfer_encoding(value)?,
+            Known::Connection => {
+                if self.connection(value) {
+                    request.index.mark(Indexed::ConnectionOption);
+                }
+            }
+            Known::Expect => {
+                self.note(EXPECT);
+                self.expect_other |= !is(value, b"100-continue");
+            }
+            Known::ContentLength => {
+                self.note(LENGTH);
+                self.content_length = content_length(value)?;
+            }
+            Known::TransferEncoding => {
+                self.note(CODING);
+                self.transfer_encoding(value)?;
+            }
+            _ => match Indexed::of(known) {
+                Some(field) if field.has_place() => request.index.add(field, lines, rest, value),
+                Some(field) => request.index.mark(field),
+                None => {}
+            },
         }
         Ok(())
+    }
+
+    #[inline(always)]
+    fn note(&mut self, bit: u8) {
+        self.again |= self.once & bit;
+        self.once |= bit;
     }
 
     /// Connection options (RFC 9110 §7.6.1). Whether one names a field, which concerns caches and proxies only.
@@ -175,11 +183,10 @@ impl<'b> Seen<'b> {
     /// Fields that cannot be told apart are refused if they matter here; of others see [`Request`].
     #[cold]
     fn repetitions(&self) -> Result<(), Refusal> {
-        let again = |known: Known| self.again & known.bit() != 0;
-        if again(Known::Host) {
+        if self.again & HOST != 0 {
             return Err(Refusal::HostRepeated);
         }
-        if again(Known::ContentLength) {
+        if self.again & LENGTH != 0 {
             return Err(Refusal::LengthRepeated);
         }
         Ok(())
@@ -187,8 +194,8 @@ impl<'b> Seen<'b> {
 
     /// How the body is delimited (RFC 9112 §6.3).
     fn framing(&self, version: Version) -> Result<Framing, Refusal> {
-        let length = self.once & Known::ContentLength.bit() != 0;
-        let coding = self.once & Known::TransferEncoding.bit() != 0;
+        let length = self.once & LENGTH != 0;
+        let coding = self.once & CODING != 0;
         match (coding, length) {
             (false, false) => Ok(Framing::None),
             (false, true) => Ok(Framing::Length(self.content_length)),
@@ -201,7 +208,7 @@ impl<'b> Seen<'b> {
 
     /// Expect (RFC 9110 §10.1.1); an HTTP/1.0 client cannot mean it.
     fn expectation(&self, head: &mut Head<'b>) -> Result<(), Refusal> {
-        if head.version == Version::Http10 || self.once & Known::Expect.bit() == 0 {
+        if head.version == Version::Http10 || self.once & EXPECT == 0 {
             return Ok(());
         }
         if self.expect_other {
@@ -212,9 +219,12 @@ impl<'b> Seen<'b> {
     }
 }
 
+const HOST: u8 = 1;
+const LENGTH: u8 = 2;
+const CODING: u8 = 4;
+const EXPECT: u8 = 8;
 /// The fields by which [`Seen::conclude`] decides whether there is anything about a body to do.
-const BODY_FIELDS: u32 =
-    Known::ContentLength.bit() | Known::TransferEncoding.bit() | Known::Expect.bit();
+const BODY_FIELDS: u8 = LENGTH | CODING | EXPECT;
 
 fn content_length(value: &[u8]) -> Result<u64, Refusal> {
     match list::decimal(value) {

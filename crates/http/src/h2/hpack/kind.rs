@@ -1,6 +1,7 @@
 //! What a field's name means to a request or response, found once: fields of the tables are known already when they come
 //! again. Knows no values. Read RFC 9113 §8.2 and §8.3.
 
+use crate::fields::Known;
 use crate::host;
 use crate::request::Indexed;
 use crate::scan::{self, TOKEN};
@@ -46,31 +47,29 @@ impl Kind {
             b":protocol" => Kind::Protocol,
             b":scheme" => Kind::Scheme,
             b":status" => Kind::Status,
-            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
-            | b"upgrade" => Kind::OfConnection,
-            b"accept-encoding" => Kind::Indexed(Indexed::AcceptEncoding),
-            b"if-match" => Kind::Indexed(Indexed::IfMatch),
-            b"if-none-match" => Kind::Indexed(Indexed::IfNoneMatch),
-            b"if-modified-since" => Kind::Indexed(Indexed::IfModifiedSince),
-            b"if-range" => Kind::Indexed(Indexed::IfRange),
-            b"if-unmodified-since" => Kind::Indexed(Indexed::IfUnmodifiedSince),
-            b"range" => Kind::Indexed(Indexed::Range),
-            b"referer" => Kind::Indexed(Indexed::Referer),
-            b"user-agent" => Kind::Indexed(Indexed::UserAgent),
-            b"authorization" => Kind::Mark(Indexed::Authorization),
-            b"cache-control" => Kind::Mark(Indexed::CacheControl),
-            b"pragma" => Kind::Mark(Indexed::Pragma),
-            b"x-http-method" | b"x-http-method-override" | b"x-method-override" => {
-                Kind::Mark(Indexed::MethodOverride)
-            }
-            b"content-length" => Kind::ContentLength,
-            b"cookie" => Kind::Cookie,
-            b"expect" => Kind::Expect,
-            b"host" => Kind::Host,
-            b"priority" => Kind::Priority,
-            b"te" => Kind::Te,
-            other if is_name(other) => Kind::Plain,
-            _ => Kind::Bad,
+            other if !is_name(other) => Kind::Bad,
+            other => Known::find(other).map_or(Kind::Plain, Kind::of_known),
+        }
+    }
+
+    fn of_known(name: Known) -> Kind {
+        match name {
+            Known::Connection
+            | Known::KeepAlive
+            | Known::ProxyConnection
+            | Known::TransferEncoding
+            | Known::Upgrade => Kind::OfConnection,
+            Known::ContentLength => Kind::ContentLength,
+            Known::Cookie => Kind::Cookie,
+            Known::Expect => Kind::Expect,
+            Known::Host => Kind::Host,
+            Known::Priority => Kind::Priority,
+            Known::Te => Kind::Te,
+            other => match Indexed::of(other) {
+                Some(field) if field.has_place() => Kind::Indexed(field),
+                Some(field) => Kind::Mark(field),
+                None => Kind::Plain,
+            },
         }
     }
 
