@@ -301,7 +301,7 @@ mod tests {
         drop(channel);
         assert!(child.reap().is_ok());
         handle.wait_for_helper();
-        let mut child = ChildProcess::spawn(shell("sleep 1000")).expect("a shell");
+        let mut child = ChildProcess::spawn(shell("exec sleep 1000")).expect("a shell");
         assert_eq!(child.kill().expect("a status").signal(), Some(9));
     }
 }
