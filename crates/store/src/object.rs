@@ -21,7 +21,6 @@ use once_cell::race::OnceBox;
 
 use super::filling::Filling;
 use super::parts::{Partial, Pieces};
-use super::place::Placed;
 use super::validity::{Lifetime, Validity};
 
 /// An object, and who uses it. It has no weak references: there are millions, and those would take 8 bytes each.
@@ -178,6 +177,20 @@ pub struct Segment {
     pub offset: u64,
     /// Where news of it go.
     pub renewable: Arc<Renewable>,
+}
+
+/// A head, a body and their key where they stay.
+pub struct Placed {
+    /// The head, the body if it is inline, and the key.
+    pub bytes: Bytes,
+    /// See [`Encoded`].
+    pub head: Encoded,
+    /// Bytes of the key.
+    pub key_len: u16,
+    /// Where the body is.
+    pub content: Content,
+    /// What the body takes if it is not inline.
+    pub size: u64,
 }
 
 impl Content {

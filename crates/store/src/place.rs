@@ -7,28 +7,14 @@ use lowroad_cache::{PAGE, UNIT};
 use lowroad_engine::arena::{Block, Draft, PAGED_LEN_MIN};
 use lowroad_http::encoded::Encoded;
 
-use super::SharedStore;
-use super::object::{Bytes, Content};
+use crate::object::{Bytes, Content, Placed};
+use crate::shared_store::SharedStore;
 
 /// Head and body are stored side by side, and copied to be sent, if they are shorter than this. Of longer ones only the
 /// head is copied, which costs a few hundred instructions for the second piece (`docs/performance.md`).
 const INLINE_LEN_MAX: usize = 16 * 1024;
 /// Between head and body.
 const EMPTY_LINE: &[u8] = b"\r\n";
-
-/// A head, a body and their key where they stay.
-pub struct Placed {
-    /// The head, the body if it is inline, and the key.
-    pub bytes: Bytes,
-    /// See [`Encoded`].
-    pub head: Encoded,
-    /// Bytes of the key.
-    pub key_len: u16,
-    /// Where the body is.
-    pub content: Content,
-    /// What the body takes if it is not inline.
-    pub size: u64,
-}
 
 /// Why there is no representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
-use super::{Primary, Tier, lock};
+use super::key::Primary;
+use super::tier::{Forgotten, Tier};
+use crate::lock::lock;
 
 impl Tier {
     /// Forgets what is under a key, and what is on its way there; `in_memory` forgets it there. Does not block on the disk.
@@ -102,18 +104,5 @@ impl Tier {
         if let Some(at) = forgetting.iter().position(is_own) {
             forgetting.swap_remove(at);
         }
-    }
-}
-
-/// What is forgotten, until it is removed.
-pub struct Forgotten {
-    primary: Primary,
-    /// No helper had time for it.
-    is_overdue: bool,
-}
-
-impl Forgotten {
-    fn is(&self, primary: &Primary, is_overdue: bool) -> bool {
-        self.primary == *primary && self.is_overdue == is_overdue
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Wake, Waker};
 
 use lowroad_engine::helpers::{Helpers, QUEUE_LEN_MAX};
 
-use super::lock;
+use crate::lock::lock;
 
 /// Works of one kind at a time. Fewer than jobs fit the queue of their helpers, so that these always take them.
 pub const WORKS_MAX: usize = 1024;

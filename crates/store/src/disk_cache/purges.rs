@@ -20,8 +20,8 @@ use std::sync::atomic::{
 
 use lowroad_cache::pattern::Pattern;
 
-use super::lock;
 use super::meta::Now;
+use crate::lock::lock;
 use crate::purging::{Kind, Purge};
 
 const FILE_NAME: &str = "purges";

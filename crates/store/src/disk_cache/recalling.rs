@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use lowroad_engine::file::OpenFile;
 
-use super::{Found, Now, OnDisk, Primary, Reader, Response, Tier, ban, key};
-use crate::object::{Content, Kind, Renewable, Representation, Segment};
-use crate::place::{self, Placed, Unplaced};
+use super::key::{self, Primary};
+use super::meta::{Now, Response};
+use super::reader::{Found, OnDisk, Reader, ban};
+use super::tier::Tier;
+use crate::object::{Content, Kind, Object, ObjectArc, Placed, Renewable, Representation, Segment};
+use crate::place::{self, Unplaced};
 use crate::purging::Ban;
 use crate::seen::Since;
+use crate::shared_store::SharedStore;
 use crate::validity::Validity;
-use crate::{Object, ObjectArc, SharedStore};
 
 /// Longer bodies stay where they are. They cost a helper each time, shorter ones only this once.
 const COPIED_LEN_MAX: u64 = 64 * 1024;

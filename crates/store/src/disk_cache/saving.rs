@@ -7,11 +7,9 @@ use std::sync::{Arc, Mutex};
 use lowroad_engine::background;
 
 use super::meta::Now;
-use super::{Tier, Unsaved, lock};
+use super::tier::{Tier, Told, Unsaved};
+use crate::lock::lock;
 use crate::purging::{Kind, Purge, Purging};
-
-/// Who hears whether purges outlive the process; nobody, if it is empty.
-pub type Told = Option<Box<dyn FnOnce(bool) + Send>>;
 
 impl Tier {
     /// A purge has begun. Does not block on the disk.

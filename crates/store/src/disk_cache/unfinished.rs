@@ -20,8 +20,8 @@ use lowroad_engine::helpers::Helpers;
 use lowroad_engine::stream::{Sender, stream};
 use lowroad_limits::{ConcurrencyLimit, Permit};
 
-use super::lock;
 use super::pump::{Pump, Stepped, WORKS_MAX, Work};
+use crate::lock::lock;
 
 /// What is read at a time.
 const PIECE_LEN: usize = 64 << 10;

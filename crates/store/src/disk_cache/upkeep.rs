@@ -1,8 +1,7 @@
 //! Upkeep of the tier by a thread, beside all requests: removes purged objects and the excess over the disk's maximum size,
 //! writes checkpoints, releases recalled objects, so that the disk learns which are used, and logs faults.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,49 +9,26 @@ use lowroad_disk::{Counters, Cursor, Options};
 use lowroad_engine::background;
 use lowroad_log::Logger;
 
+use super::key;
+use super::leaving::{Leaving, segment_of};
 use super::meta::{Meta, Now};
-use super::{Tier, Unsaved, ban, key, lock};
-use crate::clock;
-use crate::object::{Content, Segment};
+use super::reader::ban;
+use super::tier::{Tier, Unsaved};
+use crate::lock::lock;
+use crate::object::Segment;
 use crate::purging::Ban;
-use crate::{Object, ObjectArc, SharedStore};
+use crate::shared_store::SharedStore;
 
 /// How often there is a look at what is to be done.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// What goes wrong is said once in so long.
 const SAID_INTERVAL: Duration = Duration::from_secs(60);
-/// So long a recalled head stays in memory, ms, if its body is on the disk.
-const RECALLED_MS: u64 = 10_000;
 /// Objects that are looked at in one go.
 const SCANNED: u32 = 1024;
 /// A scan is begun after a pause of so many times what the last one took: purges hold without it.
 const SCAN_PAUSES: u32 = 9;
 
-/// Recalled objects that leave memory, in their order.
-#[derive(Default)]
-pub struct Leaving(Mutex<VecDeque<Recent>>);
-
-struct Recent {
-    at_ms: u64,
-    hash: u64,
-    key: Arc<[u8]>,
-    /// Where its body is.
-    segment: Weak<Segment>,
-}
-
 impl Leaving {
-    /// An object was recalled; it leaves if its body is on the disk.
-    pub fn add(&self, (hash, key): (u64, &Arc<[u8]>), object: &ObjectArc) {
-        if let Some(segment) = segment_of(object) {
-            lock(&self.0).push_back(Recent {
-                at_ms: clock::now_ms(),
-                hash,
-                key: key.clone(),
-                segment: Arc::downgrade(segment),
-            });
-        }
-    }
-
     fn let_go(&self, store: &SharedStore) {
         while let Some(recent) = self.next() {
             let (hash, key) = (recent.hash, &*recent.key);
@@ -82,22 +58,6 @@ impl Leaving {
         for segment in used {
             tier.store.touch(&segment.renewable.key);
         }
-    }
-
-    fn next(&self) -> Option<Recent> {
-        let now_ms = clock::now_ms();
-        let mut recent = lock(&self.0);
-        let first = recent.front()?;
-        let is_over = now_ms.saturating_sub(first.at_ms) >= RECALLED_MS;
-        is_over.then(|| recent.pop_front())?
-    }
-}
-
-/// Where the body of an object is, if that is on the disk.
-fn segment_of(object: &Object) -> Option<&Arc<Segment>> {
-    match object.representation()?.content() {
-        Content::Segment(segment) => Some(segment),
-        _ => None,
     }
 }
 

@@ -1,47 +1,30 @@
 //! Bodies on their way to the disk, written by helpers as they come (`pump`). Whoever sends is held back when the disk is slow.
 
+use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 
 use lowroad_disk::Writer;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 
+use super::key::Primary;
 use super::meta::{Now, Response};
-use super::pump::{Pump, Stepped, WORKS_MAX, Work};
+use super::pump::{Pump, Stepped, Work};
+use super::reader::{Reader, ban};
+use super::tier::Tier;
 use super::unfinished::Unfinished;
-use super::{Primary, Reader, Tier, ban, lock};
-use crate::clock;
+use crate::object::ObjectArc;
 use crate::purging::Ban;
 use crate::seen::Since;
-use crate::{ObjectArc, SharedStore};
+use crate::shared_store::SharedStore;
 
 /// What may wait to be written, of one body.
 const WAITING_LEN_MAX: usize = 256 << 10;
-/// Of so many at a time.
-const WRITINGS_MAX: usize = 256;
-const _: () = assert!(WRITINGS_MAX <= WORKS_MAX);
 /// A helper looks at other jobs after so many bytes.
 const QUANTUM_LEN: usize = 4 << 20;
-
-/// What is being written, by its resource. There are few.
-#[derive(Default)]
-pub struct Writings(Mutex<Vec<Known>>);
-
-struct Known {
-    primary: Primary,
-    /// The values that select it.
-    selected: Vec<u8>,
-    /// The purges before its origin was asked.
-    generation: u64,
-    /// It is fresh until then, monotonic ms.
-    until_ms: u64,
-    /// Whether it is not to become visible any more.
-    cancelled: Weak<AtomicBool>,
-}
 
 /// An object whose body is not on the disk yet: it leaves memory when nobody holds it any more.
 pub struct Held {
@@ -130,63 +113,6 @@ impl Tier {
         };
         Pump::start(writing, self.writers.clone());
         Some((to, unfinished))
-    }
-}
-
-impl Writings {
-    fn begin(&self, primary: &Primary, response: &Response) -> Option<Arc<AtomicBool>> {
-        let mut selected = Vec::new();
-        for (name, value) in response.selecting.iter() {
-            for part in [name, b"\n", value, b"\n"] {
-                selected.extend_from_slice(part);
-            }
-        }
-        let now_ms = clock::now_ms();
-        let mut known = lock(&self.0);
-        known.retain(|other| other.cancelled.strong_count() > 0);
-        if known.len() >= WRITINGS_MAX {
-            return None;
-        }
-        let is_same = |other: &&Known| other.primary == *primary && other.selected == selected;
-        for other in known.iter().filter(is_same) {
-            let is_outdated = other.generation < response.generation || other.until_ms <= now_ms;
-            let Some(cancelled) = other.cancelled.upgrade() else {
-                continue;
-            };
-            if is_outdated {
-                cancelled.store(true, SeqCst);
-            } else if !cancelled.load(SeqCst) {
-                return None;
-            }
-        }
-        let cancelled = Arc::default();
-        known.push(Known {
-            primary: primary.clone(),
-            selected,
-            generation: response.generation,
-            until_ms: response.lifetime.times().until_ms,
-            cancelled: Arc::downgrade(&cancelled),
-        });
-        Some(cancelled)
-    }
-
-    /// What is being written for a resource does not become visible. Whether there is anything; it may just have.
-    pub fn cancel(&self, primary: &Primary) -> bool {
-        let known = lock(&self.0);
-        let own = known.iter().filter(|other| other.primary == *primary);
-        let mut is_any = false;
-        for cancelled in own.filter_map(|other| other.cancelled.upgrade()) {
-            cancelled.store(true, SeqCst);
-            is_any = true;
-        }
-        is_any
-    }
-
-    /// Whether something is being written for a resource.
-    pub fn have(&self, primary: &Primary) -> bool {
-        let is_own =
-            |other: &Known| other.primary == *primary && other.cancelled.strong_count() > 0;
-        lock(&self.0).iter().any(is_own)
     }
 }
 

@@ -5,9 +5,10 @@ use lowroad_cache::vary::Selecting;
 use lowroad_http::encoded::Encoder;
 use lowroad_http::status::Status;
 
-use super::filling::Filling;
-use super::validity::{Lifetime, Validity};
 use super::*;
+use crate::filling::Filling;
+use crate::validity::{Lifetime, Validity};
+use crate::{key, object};
 
 /// As a program's.
 const KEY: &[u8] = b"\x01\0\0\0\x01a/";

@@ -1,0 +1,55 @@
+//! Recalled objects in memory whose bodies are on the disk: they leave memory after a while.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::clock;
+use crate::lock::lock;
+use crate::object::{Content, Object, ObjectArc, Segment};
+
+/// So long a recalled head stays in memory, ms, if its body is on the disk.
+const RECALLED_MS: u64 = 10_000;
+
+/// Recalled objects that leave memory, in their order.
+#[derive(Default)]
+pub struct Leaving(pub(super) Mutex<VecDeque<Recent>>);
+
+/// One of them.
+pub struct Recent {
+    pub at_ms: u64,
+    pub hash: u64,
+    pub key: Arc<[u8]>,
+    /// Where its body is.
+    pub segment: Weak<Segment>,
+}
+
+impl Leaving {
+    /// An object was recalled; it leaves if its body is on the disk.
+    pub fn add(&self, (hash, key): (u64, &Arc<[u8]>), object: &ObjectArc) {
+        if let Some(segment) = segment_of(object) {
+            lock(&self.0).push_back(Recent {
+                at_ms: clock::now_ms(),
+                hash,
+                key: key.clone(),
+                segment: Arc::downgrade(segment),
+            });
+        }
+    }
+
+    /// The next one that is to leave now.
+    pub fn next(&self) -> Option<Recent> {
+        let now_ms = clock::now_ms();
+        let mut recent = lock(&self.0);
+        let first = recent.front()?;
+        let is_over = now_ms.saturating_sub(first.at_ms) >= RECALLED_MS;
+        is_over.then(|| recent.pop_front())?
+    }
+}
+
+/// Where the body of an object is, if that is on the disk.
+pub fn segment_of(object: &Object) -> Option<&Arc<Segment>> {
+    match object.representation()?.content() {
+        Content::Segment(segment) => Some(segment),
+        _ => None,
+    }
+}

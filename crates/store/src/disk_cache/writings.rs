@@ -1,0 +1,88 @@
+//! Which responses are being written to the disk.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, Weak};
+
+use super::key::Primary;
+use super::meta::Response;
+use super::pump::WORKS_MAX;
+use crate::clock;
+use crate::lock::lock;
+
+/// So many bodies are written at a time.
+const WRITINGS_MAX: usize = 256;
+const _: () = assert!(WRITINGS_MAX <= WORKS_MAX);
+
+/// What is being written, by its resource. There are few.
+#[derive(Default)]
+pub struct Writings(Mutex<Vec<Known>>);
+
+struct Known {
+    primary: Primary,
+    /// The values that select it.
+    selected: Vec<u8>,
+    /// The purges before its origin was asked.
+    generation: u64,
+    /// It is fresh until then, monotonic ms.
+    until_ms: u64,
+    /// Whether it is not to become visible any more.
+    cancelled: Weak<AtomicBool>,
+}
+
+impl Writings {
+    /// Adds a response, and returns the flag that cancels it. `None`: too many are being written, or the same one is.
+    pub fn begin(&self, primary: &Primary, response: &Response) -> Option<Arc<AtomicBool>> {
+        let mut selected = Vec::new();
+        for (name, value) in response.selecting.iter() {
+            for part in [name, b"\n", value, b"\n"] {
+                selected.extend_from_slice(part);
+            }
+        }
+        let now_ms = clock::now_ms();
+        let mut known = lock(&self.0);
+        known.retain(|other| other.cancelled.strong_count() > 0);
+        if known.len() >= WRITINGS_MAX {
+            return None;
+        }
+        let is_same = |other: &&Known| other.primary == *primary && other.selected == selected;
+        for other in known.iter().filter(is_same) {
+            let is_outdated = other.generation < response.generation || other.until_ms <= now_ms;
+            let Some(cancelled) = other.cancelled.upgrade() else {
+                continue;
+            };
+            if is_outdated {
+                cancelled.store(true, SeqCst);
+            } else if !cancelled.load(SeqCst) {
+                return None;
+            }
+        }
+        let cancelled = Arc::default();
+        known.push(Known {
+            primary: primary.clone(),
+            selected,
+            generation: response.generation,
+            until_ms: response.lifetime.times().until_ms,
+            cancelled: Arc::downgrade(&cancelled),
+        });
+        Some(cancelled)
+    }
+
+    /// What is being written for a resource does not become visible. Whether there is anything; it may just have.
+    pub fn cancel(&self, primary: &Primary) -> bool {
+        let known = lock(&self.0);
+        let own = known.iter().filter(|other| other.primary == *primary);
+        let mut is_any = false;
+        for cancelled in own.filter_map(|other| other.cancelled.upgrade()) {
+            cancelled.store(true, SeqCst);
+            is_any = true;
+        }
+        is_any
+    }
+
+    /// Whether something is being written for a resource.
+    pub fn have(&self, primary: &Primary) -> bool {
+        let is_own =
+            |other: &Known| other.primary == *primary && other.cancelled.strong_count() > 0;
+        lock(&self.0).iter().any(is_own)
+    }
+}

@@ -1,0 +1,502 @@
+//! The store in memory, cut into shards, in front of the one on a disk.
+
+use std::hash::BuildHasher;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use lowroad_cache::{Counters, Store};
+use lowroad_engine::arena::{Arena, Draft};
+
+use crate::disk_cache::Tier;
+use crate::entry::Entry;
+use crate::forgotten::ForgottenKeys;
+use crate::lock::lock;
+use crate::object::{Object, ObjectArc};
+use crate::purging::{Kind, Purge, PurgeCounters, Purging};
+use crate::refusals::Refusals;
+use crate::seen::Since;
+
+/// Objects that a purge is compared with at once, so that its command can say that it meant nothing; of more it says
+/// nothing.
+const COMPARED_MAX: u64 = 1 << 16;
+/// A shard below this length could not hold a few large objects.
+const SHARD_LEN_MIN: u64 = 16 << 20;
+const SHARDS_MAX: u64 = 16;
+/// Variants under one key may take a shard's length divided by this; the shard itself refuses more than a quarter.
+const ENTRY_SHARE: u64 = 5;
+/// Unless the configuration bounds them.
+const VARIANTS_MAX: usize = 64;
+/// What an object may take besides its body: its head, and pages that are not full.
+const OBJECT_OVERHEAD: u64 = 128 << 10;
+/// Bodies that are filling may take the store's length divided by this, beside it.
+const FILLING_SHARE: u64 = 4;
+/// One of them may have the store's length divided by this, but [`BODY_LEN_MIN`] at least.
+const BODY_SHARE: u64 = 16;
+const BODY_LEN_MIN: u64 = 1 << 20;
+/// Evictions one after the other that made no larger space, before a new object is given up.
+const EVICTIONS_IN_VAIN_MAX: usize = 16;
+
+/// Stored objects by key.
+pub struct SharedStore {
+    shards: Box<[Mutex<Store<Entry>>]>,
+    arena: Option<Arc<Arena>>,
+    hasher: foldhash::fast::RandomState,
+    purging: Purging,
+    forgotten: ForgottenKeys,
+    /// Bytes of bodies that are filling, beside the arena.
+    filling: AtomicU64,
+    filling_max: u64,
+    /// Why responses were not stored.
+    pub refusals: Refusals,
+    /// What all variants under one key may take.
+    entry_len_max: u64,
+    /// How many there may be.
+    variants_max: usize,
+    /// Variants evicted because there were too many under their key.
+    variants_evicted: AtomicU64,
+    /// Responses not stored because they were purged, or their key forgotten, while they were fetched.
+    outdated: AtomicU64,
+    /// Objects for which the arena had no room.
+    unplaced: AtomicU64,
+    /// What memory has no room for, if that is kept.
+    tier: Option<Arc<Tier>>,
+    interleaving: Option<fn()>,
+}
+
+impl SharedStore {
+    /// A store of `len_max` bytes; 0 stores nothing.
+    ///
+    /// # Errors
+    /// When the machine gives no memory for it.
+    pub fn new(len_max: u64) -> io::Result<SharedStore> {
+        let count = (len_max / SHARD_LEN_MIN).clamp(1, SHARDS_MAX);
+        let shards = (0..count)
+            .map(|_| Mutex::new(Store::new(len_max / count)))
+            .collect();
+        let arena = match usize::try_from(len_max) {
+            Ok(0) => None,
+            Ok(len) => Some(Arena::new(len)?),
+            Err(_) => return Err(io::ErrorKind::OutOfMemory.into()),
+        };
+        Ok(SharedStore {
+            shards,
+            arena,
+            hasher: foldhash::fast::RandomState::default(),
+            purging: Purging::default(),
+            forgotten: ForgottenKeys::new(),
+            filling: AtomicU64::new(0),
+            filling_max: len_max / FILLING_SHARE,
+            refusals: Refusals::default(),
+            entry_len_max: len_max / count / ENTRY_SHARE,
+            variants_max: VARIANTS_MAX,
+            variants_evicted: AtomicU64::new(0),
+            outdated: AtomicU64::new(0),
+            unplaced: AtomicU64::new(0),
+            tier: None,
+            interleaving: None,
+        })
+    }
+
+    /// The same, with a function that is called where other workers may come between two steps: a simulation lets them.
+    pub fn with_interleaving(self, interleaving: fn()) -> SharedStore {
+        SharedStore {
+            interleaving: Some(interleaving),
+            ..self
+        }
+    }
+
+    #[inline]
+    fn interleave(&self) {
+        if let Some(interleaving) = self.interleaving {
+            interleaving();
+        }
+    }
+
+    /// The same in front of a store on a disk. What was purged there and may not have gone yet is purged here.
+    pub fn before(self, tier: Option<Arc<Tier>>) -> SharedStore {
+        if let Some(tier) = &tier {
+            tier.replay_purges(&self.purging);
+        }
+        SharedStore { tier, ..self }
+    }
+
+    /// The same with at most so many variants of a response.
+    pub fn with_variants_max(self, variants_max: usize) -> SharedStore {
+        SharedStore {
+            variants_max,
+            ..self
+        }
+    }
+
+    /// Variants evicted because there were too many under their key.
+    pub fn variants_evicted(&self) -> u64 {
+        self.variants_evicted.load(Relaxed)
+    }
+
+    /// Responses not stored because they were purged, or their key forgotten, while they were fetched.
+    pub fn outdated(&self) -> u64 {
+        self.outdated.load(Relaxed)
+    }
+
+    /// Objects not stored because the arena had no room.
+    pub fn unplaced(&self) -> u64 {
+        self.unplaced.load(Relaxed)
+    }
+
+    /// The store on the disk, if there is one.
+    #[inline]
+    pub fn tier(&self) -> Option<&Arc<Tier>> {
+        self.tier.as_ref()
+    }
+
+    /// The hash under which a key is looked up.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    /// What is stored under a key; counts as a use of it.
+    #[inline]
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        self.shard(hash).find(hash, key).cloned()
+    }
+
+    /// What is stored under a key and was not purged; counts as a use of it.
+    #[inline]
+    pub fn find_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        let entry = self.find(hash, key)?;
+        match entry.all(|object| self.has_seen_all(object)) {
+            true => Some(entry),
+            false => self.without_purged(hash, key, &entry),
+        }
+    }
+
+    /// The same; counts as nothing, and forgets nothing.
+    pub fn peek_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        let entry = self.peek(hash, key)?;
+        let mut gone = entry.variants().filter(|object| self.is_gone(key, object));
+        gone.try_fold(entry.clone(), |left, object| left.without(object))
+    }
+
+    #[inline]
+    fn has_seen_all(&self, object: &Object) -> bool {
+        let lifetime = object.validity.lifetime();
+        lifetime.is_none_or(|lifetime| self.purging.has_seen_all(lifetime))
+    }
+
+    /// Forgets the variants that were purged.
+    #[cold]
+    fn without_purged(&self, hash: u64, key: &[u8], entry: &Entry) -> Option<Entry> {
+        let mut left = Some(entry.clone());
+        for object in entry.variants().filter(|object| self.is_gone(key, object)) {
+            self.remove(hash, key, object);
+            left = left.and_then(|left| left.without(object));
+        }
+        left
+    }
+
+    /// Whether an object that lies under a key was purged.
+    fn is_gone(&self, key: &[u8], object: &Object) -> bool {
+        let lifetime = object.validity.lifetime();
+        lifetime.is_some_and(|lifetime| {
+            !self.purging.has_seen_all(lifetime) && self.purging.is_gone(key, lifetime)
+        })
+    }
+
+    /// What is stored under a key; counts as nothing.
+    pub fn peek(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        self.shard(hash).peek(hash, key).cloned()
+    }
+
+    /// Stores an object in the place of all that is there, if it can be stored at all.
+    pub fn insert(&self, hash: u64, key: &[u8], object: ObjectArc) {
+        self.change(hash, key, |_| Some(Entry::new(object)));
+    }
+
+    /// Stores another encoding of an object, if that is still what is there.
+    pub fn insert_encoded(&self, hash: u64, key: &[u8], base: &ObjectArc, object: ObjectArc) {
+        self.change(hash, key, |entry| {
+            let entry = entry.filter(|entry| ObjectArc::ptr_eq(&entry.base, base))?;
+            Some(entry.with_encoded(object))
+        });
+    }
+
+    /// How far purges of what lies under keys with this hash have come: what is made after this was asked is made after them.
+    pub fn purges(&self, hash: u64) -> Since {
+        self.interleave();
+        Since {
+            generation: self.purging.generation(),
+            forgotten: self.forgotten.count(hash),
+        }
+    }
+
+    /// Whether an object that was found under a key a while ago was neither forgotten nor purged before these purges were
+    /// asked for: what is made from then on may be made of it.
+    pub fn is_kept(&self, hash: u64, key: &[u8], object: &ObjectArc, since: Since) -> bool {
+        let Some(lifetime) = object.validity.lifetime() else {
+            return true;
+        };
+        // Other keys share its count.
+        let is_counted = lifetime.forgotten == since.forgotten;
+        if is_counted && self.has_seen_all(object) {
+            return true;
+        }
+        let entry = self.peek_kept(hash, key);
+        entry.is_some_and(|entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, object)))
+    }
+
+    /// Whether a key with this hash may have been forgotten since [`Since::forgotten`] was read.
+    pub fn may_be_forgotten(&self, hash: u64, since: u32) -> bool {
+        self.forgotten.may_have(hash, since)
+    }
+
+    /// Stores an object with a lifetime beside its variants, unless it was purged or its key forgotten since its making
+    /// began: it may be older. Says whether it did.
+    pub fn insert_selected(&self, hash: u64, key: &[u8], object: ObjectArc) -> bool {
+        self.interleave();
+        self.change(hash, key, |entry| {
+            // A key's forgetting counts itself before it looks into the shard, and a purge that comes later is seen by
+            // who finds the object, so none falls between.
+            let lifetime = object.validity.lifetime()?;
+            let is_forgotten = self.may_be_forgotten(hash, lifetime.forgotten);
+            if is_forgotten || self.is_gone(key, &object) {
+                self.outdated.fetch_add(1, Relaxed);
+                return None;
+            }
+            Some(match entry {
+                Some(entry) => self.bounded(entry.with_selected(object)),
+                None => Entry::new(object),
+            })
+        })
+    }
+
+    /// Stores an object that has filled in its own place, if it still has one and was not purged. Says whether it did.
+    pub fn complete(&self, hash: u64, key: &[u8], filling: &ObjectArc, object: ObjectArc) -> bool {
+        self.interleave();
+        self.change(hash, key, |entry| {
+            let has = |entry: &&Entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, filling));
+            let entry = entry.filter(has).filter(|_| !self.is_gone(key, &object))?;
+            Some(self.bounded(entry.with_selected(object)))
+        })
+    }
+
+    /// An entry without the variants for which it has no room.
+    fn bounded(&self, entry: Entry) -> Entry {
+        let (entry, evicted) = entry.within(self.variants_max, self.entry_len_max);
+        self.variants_evicted.fetch_add(evicted as u64, Relaxed);
+        entry
+    }
+
+    /// Forgets one variant.
+    pub fn remove(&self, hash: u64, key: &[u8], object: &ObjectArc) {
+        let has = |entry: &Entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, object));
+        let gone = {
+            let mut shard = self.shard(hash);
+            match shard.peek(hash, key) {
+                Some(entry) if has(entry) => {}
+                _ => return,
+            }
+            let entry = shard.remove(hash, key);
+            let left = entry.as_ref().and_then(|entry| entry.without(object));
+            let mut dropped = Vec::new();
+            if let Some(left) = left {
+                let size = left.size();
+                let refused = shard.insert(hash, left, size, &mut dropped);
+                dropped.extend(refused.err());
+            }
+            (entry, dropped)
+        };
+        drop(gone);
+    }
+
+    /// Puts in the place of what is under a key what `change` makes of it, if that is something. Says whether it was and
+    /// found room.
+    fn change(
+        &self,
+        hash: u64,
+        key: &[u8],
+        change: impl FnOnce(Option<&Entry>) -> Option<Entry>,
+    ) -> bool {
+        let mut dropped = Vec::new();
+        let refused = {
+            let mut shard = self.shard(hash);
+            let Some(entry) = change(shard.peek(hash, key)) else {
+                return false;
+            };
+            debug_assert_eq!(entry.base.key(), key, "it was made for this key");
+            let size = entry.size();
+            shard.insert(hash, entry, size, &mut dropped)
+        };
+        // What is refused or evicted is dropped outside the lock: freeing takes time.
+        let is_stored = refused.is_ok();
+        drop((refused, dropped));
+        is_stored
+    }
+
+    /// Forgets what is under a key, and lets nothing be stored there that was asked for before.
+    pub fn forget(&self, hash: u64, key: &[u8]) {
+        self.forgotten.add(hash);
+        self.interleave();
+        let gone = self.shard(hash).remove(hash, key);
+        drop(gone);
+    }
+
+    /// Purges what has a lifetime and is meant, at once, however much is stored; what is being made, too. What is gone
+    /// leaves the store when it is asked for, or by eviction. Of what is on the disk it holds at once, too, and after a
+    /// restart once that is written ([`Tier::when_purges_are_kept`]).
+    pub fn purge(&self, purge: &Purge<'_>, kind: Kind) {
+        let generation = self.purging.add(purge, kind);
+        if let Some(tier) = &self.tier {
+            tier.note_purge(generation, purge, kind);
+        }
+    }
+
+    /// Whether purges match any stored object, compared now instead of at the next request. `None` where that
+    /// would take long, or where a disk has more.
+    pub fn has_purged(&self) -> Option<bool> {
+        let objects = |shard: &Mutex<Store<Entry>>| lock(shard).counters().objects;
+        let count: u64 = self.shards.iter().map(objects).sum();
+        if self.tier.is_some() || count > COMPARED_MAX {
+            return None;
+        }
+        let purged = |counters: PurgeCounters| counters.gone + counters.stale;
+        let before = purged(self.purge_counters());
+        for shard in &self.shards {
+            let compare = |entry: &Entry| {
+                for object in entry.variants() {
+                    self.is_gone(entry.base.key(), object);
+                }
+                true
+            };
+            lock(shard).retain(compare, &mut Vec::new());
+        }
+        Some(purged(self.purge_counters()) > before)
+    }
+
+    /// The rules of purges.
+    pub fn purging(&self) -> &Purging {
+        &self.purging
+    }
+
+    /// What has come of purges so far.
+    pub fn purge_counters(&self) -> PurgeCounters {
+        self.purging.counters()
+    }
+
+    /// Draws memory for some more of a body that is filling: the same bytes, which give it back when the last one who reads
+    /// them has dropped them.
+    ///
+    /// # Errors
+    /// There is no more: the bytes.
+    pub fn draw(self: &Arc<Self>, bytes: bytes::Bytes) -> Result<bytes::Bytes, bytes::Bytes> {
+        let len = bytes.len() as u64;
+        let more = |drawn: u64| Some(drawn + len).filter(|drawn| *drawn <= self.filling_max);
+        match self.filling.fetch_update(Relaxed, Relaxed, more) {
+            Ok(_) => Ok(bytes::Bytes::from_owner(Drawn {
+                store: self.clone(),
+                bytes,
+            })),
+            Err(_) => Err(bytes),
+        }
+    }
+
+    /// A longer body is passed on, but not held for others.
+    pub fn body_len_max(&self) -> u64 {
+        (self.filling_max * FILLING_SHARE / BODY_SHARE).max(BODY_LEN_MIN)
+    }
+
+    /// A longer body is held for others while it comes, but not stored.
+    pub fn object_len_max(&self) -> u64 {
+        self.entry_len_max.saturating_sub(OBJECT_OVERHEAD)
+    }
+
+    /// Whether anything is stored at all.
+    pub fn has_arena(&self) -> bool {
+        self.arena.is_some()
+    }
+
+    /// Space in the arena, if need be by evicting. `None`: not to be had now.
+    pub fn allocate(&self, hash: u64, len: usize) -> Option<Draft> {
+        let arena = self.arena.as_ref()?;
+        let draft = self.allocate_in(arena, hash, len);
+        if draft.is_none() {
+            self.unplaced.fetch_add(1, Relaxed);
+        }
+        draft
+    }
+
+    fn allocate_in(&self, arena: &Arc<Arena>, hash: u64, len: usize) -> Option<Draft> {
+        let mut largest_free = arena.largest_free();
+        let mut in_vain = 0;
+        loop {
+            if let Some(draft) = arena.allocate(len) {
+                return Some(draft);
+            }
+            // Bytes on their way to slow clients stay in the arena when they are evicted: then
+            // emptying the store would help nobody.
+            if in_vain == EVICTIONS_IN_VAIN_MAX {
+                return None;
+            }
+            drop(self.shard(hash).evict_one()?);
+            let now_free = arena.largest_free();
+            in_vain = if now_free > largest_free {
+                0
+            } else {
+                in_vain + 1
+            };
+            largest_free = now_free;
+        }
+    }
+
+    /// Forgets all answers under keys for which `keep` is false, without being a purge: nobody asks for
+    /// them.
+    pub fn retain(&self, keep: impl Fn(&[u8]) -> bool) {
+        for shard in &self.shards {
+            let mut dropped = Vec::new();
+            lock(shard).retain(|entry| keep(entry.base.key()), &mut dropped);
+        }
+    }
+
+    /// The counters of all shards together, and the arena's bytes in use.
+    pub fn counters(&self) -> (Vec<Counters>, u64) {
+        let counters = self
+            .shards
+            .iter()
+            .map(|shard| lock(shard).counters())
+            .collect();
+        (
+            counters,
+            self.arena.as_ref().map_or(0, |arena| arena.used()),
+        )
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Store<Entry>> {
+        // The store's own table uses the hash's other end.
+        let at = (hash >> 48) % self.shards.len() as u64;
+        lock(&self.shards[at as usize])
+    }
+}
+
+/// Bytes for which memory was drawn.
+struct Drawn {
+    store: Arc<SharedStore>,
+    bytes: bytes::Bytes,
+}
+
+impl AsRef<[u8]> for Drawn {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Drawn {
+    fn drop(&mut self) {
+        let len = self.bytes.len() as u64;
+        self.store.filling.fetch_sub(len, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;
