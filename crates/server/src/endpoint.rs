@@ -22,7 +22,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use crate::admin::{DONE, NOT_MINE, SOFT, TIMEOUT, own_folder, remove_dead, remove_if_dead};
 use crate::limits;
-use crate::process::News;
+use crate::news::News;
 use crate::running::{Running, lock};
 use crate::status;
 

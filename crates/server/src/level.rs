@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use lowroad_site::listeners::{Listeners, Opened};
 
-use crate::process::News;
+use crate::news::News;
 use crate::running::Running;
 
 /// Describes the level for `lowroad status`.

@@ -29,6 +29,7 @@ mod limits;
 mod manual;
 mod memory;
 mod new;
+mod news;
 mod process;
 mod reload;
 mod running;

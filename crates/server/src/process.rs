@@ -54,6 +54,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use crate::endpoint::Endpoint;
 use crate::level::{FrontServer, LevelKeeper};
 use crate::memory;
+use crate::news::News;
 use crate::reload;
 use crate::running::{Running, WorkerBox, keep_applications, lock};
 use crate::site_files::SiteFollower;
@@ -63,16 +64,6 @@ use crate::{limits, softirq};
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
 /// What workers may take beyond the drain's time to end.
 const EXIT_GRACE_MS: u64 = 2_000;
-
-/// What the main thread is told.
-pub enum News {
-    /// A signal came.
-    Signal(i32),
-    /// Somebody wants the configuration read again, and to hear what came of it.
-    Reload(Sender<Result<String, String>>),
-    /// A worker has drained.
-    WorkerEnded,
-}
 
 /// Runs a server until it is told to end. `source` is read again at SIGHUP. With a `front` it stands in front of
 /// another, whose connections it takes.

@@ -13,7 +13,7 @@ use lowroad_softirq::programs::intercept::{Interception, Taken};
 use signal_hook::consts::SIGTERM;
 
 use crate::level::FrontServer;
-use crate::process::News;
+use crate::news::News;
 use crate::softirq::hold::Held;
 use crate::softirq::policy::AttachPolicy;
 

@@ -1,0 +1,13 @@
+//! Messages to the main thread.
+
+use std::sync::mpsc::Sender;
+
+/// A message to the main thread.
+pub enum News {
+    /// A signal was received.
+    Signal(i32),
+    /// Read the configuration again, and report the result.
+    Reload(Sender<Result<String, String>>),
+    /// A worker has drained.
+    WorkerEnded,
+}
