@@ -3,12 +3,13 @@
 //!
 //! [`Runtime`] is what all modules share, `file` has a module's newest version, `code` is one
 //! version, and `instance` is it at work: a new one for each request, or one that was put back to
-//! how it started (`snapshot`), or (`keep`) one for each worker as it is. What a call is, and how it waits, is [`crate::module`]'s.
+//! how it started (`fresh`, `snapshot`), or (`kept`) one for each worker as it is. What a call is, and how it waits, is [`crate::module`]'s.
 
 mod changes;
 mod code;
 mod counts;
 mod file;
+mod fresh;
 mod guest;
 mod host;
 mod instance;
@@ -18,6 +19,7 @@ mod problem;
 mod resting;
 mod runtime;
 mod share;
+mod shared;
 mod snapshot;
 mod ticker;
 mod wasi;
@@ -29,52 +31,21 @@ use lowroad_config::schema::{Module, ModuleCode};
 use lowroad_handler::Failure;
 use lowroad_log::Logger;
 use lowroad_module::{Event, Next};
-use wasmtime::Store;
 
 use crate::module::{self, Call, Identity, Opened, Ready};
 pub use counts::Counts;
 use file::File;
-use guest::Guest;
-use instance::Fresh;
+use fresh::Fresh;
 use kept::{Keeper, Kept};
 use resting::Resting;
 pub use runtime::{Limits, Runtime};
-
-/// The version of the module interface that is spoken here.
-const ABI: u32 = lowroad_module::abi::ABI;
-
-/// A module's own limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Own {
-    /// Bytes of memory for an instance.
-    pub memory_len_max: u64,
-    /// How long an instance may compute without a pause, in milliseconds.
-    pub compute_ms_max: u64,
-    /// Each worker uses one instance for one request after the other, until it traps; otherwise
-    /// each request has a new one.
-    pub keep: bool,
-}
+pub use shared::Own;
+use shared::Shared;
 
 /// The code of a WebAssembly module.
 pub struct Wasm {
     shared: Arc<Shared>,
     keeper: Option<Keeper>,
-}
-
-/// What all instances of a module share.
-struct Shared {
-    runtime: Arc<Runtime>,
-    identity: Arc<Identity>,
-    file: Arc<File>,
-    own: Own,
-    resting: Resting,
-}
-
-impl Shared {
-    fn store(&self) -> Store<Guest> {
-        let own = &self.own;
-        Guest::store(&self.runtime, own.memory_len_max, own.compute_ms_max)
-    }
 }
 
 impl Wasm {

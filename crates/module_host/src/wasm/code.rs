@@ -8,12 +8,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
+use lowroad_module::abi::ABI;
 use wasmtime::{ExternType, FuncType, Instance, InstancePre, Module, ModuleExport, Store, ValType};
 
 use super::changes::resettable;
 use super::guest::Guest;
 use super::runtime::Runtime;
-use super::{ABI, wasi};
+use super::wasi;
 
 /// How long a new version may compute when it is asked for its ABI, in milliseconds.
 const TRIAL_MS_MAX: u64 = 1_000;
@@ -86,7 +87,7 @@ impl Code {
     ) -> Result<u32, String> {
         let refused = runtime.counts.refused.load(Relaxed);
         let asking = async {
-            let mut store = Guest::store(runtime, memory_len_max, TRIAL_MS_MAX);
+            let mut store = runtime.store(memory_len_max, TRIAL_MS_MAX);
             let instance = self.instance(&mut store).await?;
             let asked = function(&instance, &mut store, export);
             asked

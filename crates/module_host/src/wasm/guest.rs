@@ -10,7 +10,6 @@ use wasmtime::{Memory, Result, Store, StoreContextMut, UpdateDeadline};
 use super::counts::Counts;
 use super::counts::one;
 use super::problem::TooLong;
-use super::runtime::Runtime;
 use super::share::Share;
 use super::ticker::TICK_MS;
 use crate::module::{Call, Starting};
@@ -32,36 +31,27 @@ pub(super) struct Guest {
     pub(super) number: u32,
     /// It asked for random bytes or the time: another instance would not have become the same.
     pub(super) unlike_others: bool,
-    share: Share,
+    pub(super) share: Share,
     compute_ms_max: u64,
     ticks_left: u64,
     born: Option<Instant>,
 }
 
 impl Guest {
-    /// A store for an instance that may have so much memory, and compute so long without a pause.
-    pub(super) fn store(
-        runtime: &Runtime,
-        memory_len_max: u64,
-        compute_ms_max: u64,
-    ) -> Store<Guest> {
-        let guest = Guest {
+    /// Without memory and without a call.
+    pub(super) fn new(counts: Arc<Counts>, share: Share, compute_ms_max: u64) -> Guest {
+        Guest {
             memory: None,
-            counts: runtime.counts.clone(),
+            counts,
             starting: None,
             call: None,
             number: 1,
             unlike_others: false,
-            share: Share::new(runtime, memory_len_max),
+            share,
             compute_ms_max,
             ticks_left: 0,
             born: None,
-        };
-        let mut store = Store::new(&runtime.engine, guest);
-        store.limiter(|guest| &mut guest.share);
-        store.epoch_deadline_callback(on_tick);
-        wind(&mut store);
-        store
+        }
     }
 
     /// What the server offers for the call of this number; `None` if it is not the current one.
@@ -100,7 +90,7 @@ pub(super) fn wind(store: &mut Store<Guest>) {
 }
 
 /// It has computed for a tick: others get their turn, or it is over.
-fn on_tick(mut store: StoreContextMut<'_, Guest>) -> Result<UpdateDeadline> {
+pub(super) fn on_tick(mut store: StoreContextMut<'_, Guest>) -> Result<UpdateDeadline> {
     let guest = store.data_mut();
     match guest.ticks_left.checked_sub(1) {
         Some(left) => {

@@ -1,20 +1,16 @@
-//! An instance at work: made, started, given events. Here for the usual case, in which it is made
-//! for one call and thrown away with it, memory and all; `kept` has the other.
+//! An instance at work: made, started, given events.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
 
-use lowroad_handler::Failure;
 use lowroad_module::{Event, Next};
 use wasmtime::{Instance, Store, TypedFunc, bail};
 
 use super::code::{Code, function};
-use super::guest::{Guest, wind};
-use super::problem::failure;
+use super::guest::Guest;
+use super::runtime::Runtime;
 use super::snapshot::Snapshot;
-use super::{Runtime, Shared};
-use crate::module::{Call, Starting};
+use crate::module::Starting;
 
 type Handle = TypedFunc<(u32, u32, i32, u32), i32>;
 
@@ -61,104 +57,11 @@ impl Ready {
     }
 }
 
-/// An instance that one call has for itself: new, or as if it were.
-pub struct Fresh {
-    shared: Arc<Shared>,
-    /// Kept, since a newer version may come meanwhile.
-    code: Arc<Code>,
-    /// There until it is dropped.
-    live: Option<Live>,
-    /// Its last event ended well.
-    done: bool,
-}
-
 /// An instance, ready or to be made.
 pub(super) struct Live {
-    store: Store<Guest>,
-    ready: Option<Ready>,
-    snapshot: Option<Snapshot>,
-}
-
-impl Fresh {
-    pub(super) fn new(shared: &Arc<Shared>, call: Call) -> Fresh {
-        let code = shared.file.code();
-        let mut live = match shared.resting.take(call.worker(), &code) {
-            Some(rested) => rested,
-            None => Live {
-                store: shared.store(),
-                ready: None,
-                snapshot: None,
-            },
-        };
-        live.store.data_mut().call = Some(call);
-        Fresh {
-            shared: shared.clone(),
-            code,
-            live: Some(live),
-            done: false,
-        }
-    }
-
-    fn live(&mut self) -> &mut Live {
-        self.live.as_mut().expect("it is there until it is dropped")
-    }
-
-    pub(super) fn call(&mut self) -> &mut Call {
-        let call = &mut self.live().store.data_mut().call;
-        call.as_mut().expect("it has one from the beginning")
-    }
-
-    pub(super) async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
-        self.done = false;
-        let shared = self.shared.clone();
-        let next = computing(&shared.runtime, self.step(event))
-            .await
-            .map_err(|error| failure(&shared.runtime.counts, &shared.identity.name, &error))?;
-        self.done = next != Next::Wait;
-        Ok(next)
-    }
-
-    async fn step(&mut self, event: Event) -> wasmtime::Result<Next> {
-        let (code, shared) = (self.code.clone(), self.shared.clone());
-        let live = self.live();
-        let store = &mut live.store;
-        wind(store);
-        let ready = match &mut live.ready {
-            Some(ready) => ready,
-            none => {
-                let worker = store.data().call.as_ref().map_or(0, Call::worker);
-                let starting = || Starting::new(shared.identity.clone(), worker);
-                let (ready, instance) = Ready::new(&code, store, starting).await?;
-                if let Some(globals) = &code.globals {
-                    live.snapshot = Snapshot::take(store, &instance, globals);
-                }
-                none.insert(ready)
-            }
-        };
-        ready.handle(store, event).await
-    }
-}
-
-impl Drop for Fresh {
-    /// An instance that ended well is put back to how it started, for the next request of its worker.
-    /// One that trapped, was given up or cannot be put back ends.
-    fn drop(&mut self) {
-        let Some(mut live) = self.live.take().filter(|_| self.done) else {
-            return;
-        };
-        let call = live.store.data_mut().call.take();
-        let worker = call.as_ref().map_or(0, Call::worker);
-        drop(call);
-        let Some(snapshot) = &live.snapshot else {
-            return;
-        };
-        if snapshot.restore(&mut live.store) {
-            let shared = &self.shared;
-            shared
-                .resting
-                .put(&shared.runtime, worker, &self.code, live);
-        }
-    }
+    pub(super) store: Store<Guest>,
+    pub(super) ready: Option<Ready>,
+    pub(super) snapshot: Option<Snapshot>,
 }
 
 /// Has the clock tick while a future is polled.

@@ -15,11 +15,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use wasmtime::Store;
 
-use super::Shared;
 use super::code::Code;
 use super::guest::{Guest, wind};
 use super::instance::{Ready, computing};
 use super::problem::failure;
+use super::shared::Shared;
 use crate::module::{Call, Starting};
 
 /// The places of all workers.

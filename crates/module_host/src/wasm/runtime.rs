@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, Linker, OptLevel, PoolingAllocationConfig,
-    WasmFeatures,
+    Store, WasmFeatures,
 };
 
 use super::counts::Counts;
 use super::file::Files;
-use super::guest::Guest;
+use super::guest::{Guest, on_tick, wind};
+use super::share::{Share, TABLE_LEN_MAX};
 use super::ticker::Ticker;
 use super::{host, wasi};
 
@@ -22,8 +23,6 @@ const RESIDENT_LEN_MAX: usize = 256 * 1024;
 const WASM_STACK_LEN_MAX: usize = 256 * 1024;
 /// Bytes of stack for it and the functions of ours that it calls.
 const STACK_LEN: usize = 512 * 1024;
-/// Elements of a table.
-pub(super) const TABLE_LEN_MAX: usize = 20_000;
 /// Frames of a trap's trace.
 const TRACE_LEN_MAX: usize = 8;
 
@@ -83,6 +82,18 @@ impl Runtime {
             counts: Arc::default(),
             files: Files::default(),
         }))
+    }
+
+    /// A store for an instance that may have so much memory, and compute so long without a pause.
+    pub(super) fn store(&self, memory_len_max: u64, compute_ms_max: u64) -> Store<Guest> {
+        let all_len_max = self.limits.memory_len_max;
+        let share = Share::new(self.counts.clone(), memory_len_max, all_len_max);
+        let guest = Guest::new(self.counts.clone(), share, compute_ms_max);
+        let mut store = Store::new(&self.engine, guest);
+        store.limiter(|guest| &mut guest.share);
+        store.epoch_deadline_callback(on_tick);
+        wind(&mut store);
+        store
     }
 
     /// What happened so far.

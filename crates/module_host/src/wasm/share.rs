@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wasmtime::{ResourceLimiter, Result};
 
 use super::counts::{Counts, one};
-use super::runtime::{Runtime, TABLE_LEN_MAX};
+
+/// Elements of a table.
+pub(super) const TABLE_LEN_MAX: usize = 20_000;
 
 /// Memory that one instance has of what all may have.
 pub(super) struct Share {
@@ -18,15 +20,15 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Nothing, of `len_max` bytes at most.
-    pub(super) fn new(runtime: &Runtime, len_max: u64) -> Share {
-        runtime.counts.now_instances.fetch_add(1, Relaxed);
-        one(&runtime.counts.instances);
+    /// Nothing, of `len_max` bytes at most; all instances together have `all_len_max`.
+    pub(super) fn new(counts: Arc<Counts>, len_max: u64, all_len_max: u64) -> Share {
+        counts.now_instances.fetch_add(1, Relaxed);
+        one(&counts.instances);
         Share {
-            counts: runtime.counts.clone(),
+            counts,
             len: 0,
             len_max,
-            all_len_max: runtime.limits.memory_len_max,
+            all_len_max,
         }
     }
 

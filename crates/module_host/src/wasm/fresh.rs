@@ -1,0 +1,107 @@
+//! The usual case of an instance: it is made for one call and thrown away with it, memory and all; `kept` has the other.
+
+use std::sync::Arc;
+
+use lowroad_handler::Failure;
+use lowroad_module::{Event, Next};
+
+use super::code::Code;
+use super::guest::wind;
+use super::instance::{Live, Ready, computing};
+use super::problem::failure;
+use super::shared::Shared;
+use super::snapshot::Snapshot;
+use crate::module::{Call, Starting};
+
+/// An instance that one call has for itself: new, or as if it were.
+pub struct Fresh {
+    shared: Arc<Shared>,
+    /// Kept, since a newer version may come meanwhile.
+    code: Arc<Code>,
+    /// There until it is dropped.
+    live: Option<Live>,
+    /// Its last event ended well.
+    done: bool,
+}
+
+impl Fresh {
+    pub(super) fn new(shared: &Arc<Shared>, call: Call) -> Fresh {
+        let code = shared.file.code();
+        let mut live = match shared.resting.take(call.worker(), &code) {
+            Some(rested) => rested,
+            None => Live {
+                store: shared.store(),
+                ready: None,
+                snapshot: None,
+            },
+        };
+        live.store.data_mut().call = Some(call);
+        Fresh {
+            shared: shared.clone(),
+            code,
+            live: Some(live),
+            done: false,
+        }
+    }
+
+    fn live(&mut self) -> &mut Live {
+        self.live.as_mut().expect("it is there until it is dropped")
+    }
+
+    pub(super) fn call(&mut self) -> &mut Call {
+        let call = &mut self.live().store.data_mut().call;
+        call.as_mut().expect("it has one from the beginning")
+    }
+
+    pub(super) async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
+        self.done = false;
+        let shared = self.shared.clone();
+        let next = computing(&shared.runtime, self.step(event))
+            .await
+            .map_err(|error| failure(&shared.runtime.counts, &shared.identity.name, &error))?;
+        self.done = next != Next::Wait;
+        Ok(next)
+    }
+
+    async fn step(&mut self, event: Event) -> wasmtime::Result<Next> {
+        let (code, shared) = (self.code.clone(), self.shared.clone());
+        let live = self.live();
+        let store = &mut live.store;
+        wind(store);
+        let ready = match &mut live.ready {
+            Some(ready) => ready,
+            none => {
+                let worker = store.data().call.as_ref().map_or(0, Call::worker);
+                let starting = || Starting::new(shared.identity.clone(), worker);
+                let (ready, instance) = Ready::new(&code, store, starting).await?;
+                if let Some(globals) = &code.globals {
+                    live.snapshot = Snapshot::take(store, &instance, globals);
+                }
+                none.insert(ready)
+            }
+        };
+        ready.handle(store, event).await
+    }
+}
+
+impl Drop for Fresh {
+    /// An instance that ended well is put back to how it started, for the next request of its worker.
+    /// One that trapped, was given up or cannot be put back ends.
+    fn drop(&mut self) {
+        let Some(mut live) = self.live.take().filter(|_| self.done) else {
+            return;
+        };
+        let call = live.store.data_mut().call.take();
+        let worker = call.as_ref().map_or(0, Call::worker);
+        drop(call);
+        let Some(snapshot) = &live.snapshot else {
+            return;
+        };
+        if snapshot.restore(&mut live.store) {
+            let shared = &self.shared;
+            shared
+                .resting
+                .put(&shared.runtime, worker, &self.code, live);
+        }
+    }
+}
