@@ -49,17 +49,6 @@ pub enum Address {
     Told,
 }
 
-/// Whose a frame is, on a machine with several cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// The core's that has got it.
-    Here,
-    /// That core's.
-    Core(u16),
-    /// Each core learns from it; few of them are needed.
-    All,
-}
-
 /// A frame as the device got it.
 #[derive(Clone, Copy)]
 pub struct Received<'f> {

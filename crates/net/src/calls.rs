@@ -8,7 +8,7 @@ use crate::context::{Context, Core};
 use crate::tcp::connection::{Connection, State};
 use crate::tcp::queue::Refused;
 use crate::tcp::segment::Key;
-use crate::tcp::{input, output, receive};
+use crate::tcp::{end, output, receive};
 
 /// Ports of our own connections (RFC 6335 §6).
 const PORT_FIRST: u16 = 49_152;
@@ -80,7 +80,7 @@ impl<L: Link> Calls for Context<'_, L> {
             self.reset(id.index);
         }
         self.core.counters.ended_aborted += 1;
-        input::remove(self.core, id.index);
+        end::remove(self.core, id.index);
     }
 
     fn resume(&mut self, id: Id) {

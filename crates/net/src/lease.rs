@@ -1,11 +1,12 @@
 //! The address by DHCP: its messages as frames, and what a new address or its loss means to connections.
 
 use crate::api::{End, Link, Service};
-use crate::context::{Context, Local};
+use crate::context::Context;
 use crate::dhcp::message::{self, MESSAGE_LEN};
 use crate::dhcp::{CLIENT_PORT, Due, News, SERVER_PORT};
 use crate::ipv4::Packet;
-use crate::tcp::input;
+use crate::local::Local;
+use crate::tcp::end::end;
 use crate::udp::{self, PAYLOAD_AT, Way};
 
 const BROADCAST_MAC: [u8; 6] = [0xff; 6];
@@ -111,6 +112,6 @@ pub(crate) fn set<L: Link, S: Service>(
 /// Who was spoken with under the old address can't be any more.
 fn end_all<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
     for index in 0..cx.core.table.places() {
-        input::end(cx, service, index as u32, End::TimedOut);
+        end(cx, service, index as u32, End::TimedOut);
     }
 }

@@ -24,6 +24,7 @@ mod dhcp;
 mod icmp;
 mod ipv4;
 mod lease;
+mod local;
 mod pool;
 mod rate;
 mod stack;
@@ -33,11 +34,11 @@ mod tcp;
 mod udp;
 
 pub use api::{
-    Address, Calls, End, Frame, Full, Id, LARGE, Link, Offload, Opened, Owner, Piece, Received,
-    SMALL, Service, Settings, WAITING_MAX,
+    Address, Calls, End, Frame, Full, Id, LARGE, Link, Offload, Opened, Piece, Received, SMALL,
+    Service, Settings, WAITING_MAX,
 };
 pub use context::Context;
 pub use counters::Counters;
 pub use stack::Stack;
-pub use steering::{Share, Steering};
+pub use steering::{Owner, Share, Steering};
 pub use sums::{SUM_LEN, sums};

@@ -5,17 +5,19 @@ use core::net::Ipv4Addr;
 
 use lowroad_timer_wheel::TimerWheel;
 
-use crate::api::{Address, Link, Owner, Received, Service, Settings};
+use crate::api::{Address, Link, Received, Service, Settings};
 use crate::arp::{self, Arp};
 use crate::bytes::mac;
 use crate::calls::flush;
-use crate::context::{Context, Core, Local, Rates, address_of};
+use crate::context::{Context, Core, Rates, address_of};
 use crate::counters::Counters;
 use crate::dhcp::Dhcp;
 use crate::ipv4::{self, Bad, Packet};
 use crate::lease;
+use crate::local::Local;
 use crate::pool::Pool;
 use crate::rate::Rate;
+use crate::steering::Owner;
 use crate::tcp::half_open::HalfOpens;
 use crate::tcp::segment::Segment;
 use crate::tcp::table::Table;

@@ -1,11 +1,10 @@
 //! Which of several cores a frame is for, where each core has a stack of its own. It knows no rings and no device:
 //! whoever moves frames asks here.
 
-use crate::api::Owner;
 use crate::arp;
 use crate::bytes::{be16, be32};
 use crate::dhcp::{CLIENT_PORT, SERVER_PORT};
-use crate::icmp;
+use crate::icmp::quoted::quoted;
 use crate::ipv4;
 use crate::tcp::segment::Key;
 
@@ -26,6 +25,17 @@ pub struct Share {
     pub steering: Steering,
     /// Which one it is, from 0.
     pub core: u16,
+}
+
+/// Whose a frame is, on a machine with several cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The core's that has got it.
+    Here,
+    /// That core's.
+    Core(u16),
+    /// Each core learns from it; few of them are needed.
+    All,
 }
 
 /// Two numbers multiplied, and the halves of the product put together.
@@ -108,7 +118,7 @@ impl Steering {
 
     /// An error is for who has the connection whose segment it quotes; all else can be done anywhere.
     fn of_icmp(&self, message: &[u8]) -> Owner {
-        match icmp::quoted(message) {
+        match quoted(message) {
             Some(quoted) => Owner::Core(self.core_of_key(quoted.key)),
             None => Owner::Here,
         }

@@ -3,7 +3,7 @@
 
 pub(crate) mod message;
 
-use crate::context::Local;
+use crate::local::Local;
 use message::{Answer, Ask, Kind};
 
 /// The port of clients.

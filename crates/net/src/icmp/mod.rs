@@ -1,45 +1,19 @@
 //! ICMP (RFC 792): echo is answered, "fragmentation needed" is believed if it quotes what is under way. It knows
 //! no other kinds.
 
+pub(crate) mod quoted;
+
 use crate::api::Link;
-use crate::bytes::{be16, be32, put16};
+use crate::bytes::put16;
 use crate::context::Context;
 use crate::ipv4::{self, Packet};
-use crate::tcp::listen::MSS_MIN;
-use crate::tcp::segment::Key;
+use crate::tcp::connection::MSS_MIN;
+use quoted::{Quoted, quoted};
 
 const ECHO_REPLY: u8 = 0;
-const UNREACHABLE: u8 = 3;
 const ECHO: u8 = 8;
-const FRAGMENTATION_NEEDED: u8 = 4;
 const FRAME_MAX: usize = 1514;
 const AT: usize = 34;
-
-/// What "fragmentation needed" says of a segment of ours.
-#[derive(Clone, Copy)]
-pub(crate) struct Quoted {
-    /// Its source.
-    from: u32,
-    /// Of its connection.
-    pub key: Key,
-    seq: u32,
-    /// What fits on the way.
-    mtu: u16,
-}
-
-/// Reads such a message; `None`: it is another one, or not of TCP.
-pub(crate) fn quoted(message: &[u8]) -> Option<Quoted> {
-    let (icmp, quoted) = message.split_first_chunk::<8>()?;
-    let head: &[u8; 20] = quoted.first_chunk()?;
-    let tcp: &[u8; 8] = quoted.get(usize::from(head[0] & 15) * 4..)?.first_chunk()?;
-    let is_it = icmp[..2] == [UNREACHABLE, FRAGMENTATION_NEEDED] && head[9] == ipv4::TCP;
-    is_it.then_some(Quoted {
-        from: be32(head, 12),
-        key: Key::new(be32(head, 16), be16(tcp, 2), be16(tcp, 0)),
-        seq: be32(tcp, 4),
-        mtu: be16(icmp, 6),
-    })
-}
 
 impl<L: Link> Context<'_, L> {
     /// A message to us.

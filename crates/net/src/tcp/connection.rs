@@ -1,6 +1,8 @@
 //! One connection: its numbers, what it has to send, and what has come and was not taken. It knows no table,
 //! no timers and no service.
 
+use lowroad_wire::options::Abilities;
+
 use super::congestion::{Congestion, Mode};
 use super::queue::Queue;
 use super::rtt::Rtt;
@@ -12,6 +14,8 @@ use crate::pool::{Buffer, Pool};
 
 /// What we take at once when nothing waits. It needs no scale.
 pub(crate) const WINDOW: u32 = 65_535;
+/// No peer is sent shorter segments, whatever it asks for.
+pub(crate) const MSS_MIN: u16 = 256;
 /// Segments out of order that are kept.
 pub(crate) const OUT_OF_ORDER_MAX: usize = 3;
 /// Who neither takes nor asks anything for so long goes when there is no room for others.
@@ -141,6 +145,11 @@ pub(crate) struct Connection {
 
 fn millis(now_us: u64) -> u32 {
     (now_us / 1000) as u32
+}
+
+/// The longest segments that both take.
+pub(crate) fn agreed_mss(can: &Abilities, own: u16) -> u16 {
+    can.mss.max(MSS_MIN).min(own)
 }
 
 impl Connection {

@@ -3,12 +3,13 @@
 
 use super::acknowledge::{Acked, acknowledged};
 use super::connection::{Connection, State};
+use super::end::end;
 use super::segment::{ACK, FIN, PSH, RST, SYN, Segment};
 use super::time_wait::Over;
 use super::{receive, syn_sent};
 use crate::api::{End, Id, Link, Service};
 use crate::bytes::len32;
-use crate::context::{Context, Core};
+use crate::context::Context;
 
 /// What of a segment is new.
 struct Fresh<'f> {
@@ -132,36 +133,6 @@ fn finish<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id)
     let displaces = cx.core.time_wait.insert(over, now_us);
     cx.core.counters.time_wait_displaced += u64::from(displaces);
     end(cx, service, id.index, End::Closed);
-}
-
-/// Takes a connection out and says so.
-pub(crate) fn end<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
-    service: &mut S,
-    index: u32,
-    end: End,
-) {
-    let id = cx.core.table.id(index);
-    if !remove(cx.core, index) {
-        return;
-    }
-    let counters = &mut cx.core.counters;
-    match end {
-        End::Closed => counters.ended_closed += 1,
-        End::Reset => counters.ended_reset += 1,
-        End::TimedOut => counters.ended_timed_out += 1,
-    }
-    service.ended(cx, id, end);
-}
-
-/// Takes a connection out. Gives whether there was one.
-pub(crate) fn remove(core: &mut Core, index: u32) -> bool {
-    let Some(mut it) = core.table.remove(index) else {
-        return false;
-    };
-    it.release(&mut core.pool);
-    core.wheel.leave(index);
-    true
 }
 
 /// All that is not plain. Gives what of it is to be taken.

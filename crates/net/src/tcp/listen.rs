@@ -4,7 +4,8 @@ use core::net::SocketAddrV4;
 
 use lowroad_wire::options::Abilities;
 
-use super::connection::{Connection, WINDOW};
+use super::connection::{Connection, WINDOW, agreed_mss};
+use super::end::end;
 use super::half_open::Relation;
 use super::reply::{Reply, takes_numbers};
 use super::segment::{ACK, FIN, RST, SYN, Segment};
@@ -14,8 +15,6 @@ use crate::api::{End, Id, Link, Opened, Service};
 use crate::bytes::before;
 use crate::context::{Context, Core, address_of};
 
-/// No peer is sent shorter segments, whatever it asks for.
-pub(crate) const MSS_MIN: u16 = 256;
 /// Who was heard of within that time is not idle.
 const IDLE_MIN_US: u64 = 1_000_000;
 /// What takes longer was not a round trip.
@@ -188,11 +187,6 @@ fn accept<L: Link, S: Service>(
     cx.core.table.get(id).map(|_| id)
 }
 
-/// The longest segments that both take.
-pub(crate) fn agreed_mss(can: &Abilities, own: u16) -> u16 {
-    can.mss.max(MSS_MIN).min(own)
-}
-
 /// A connection that may go for a new one.
 fn may_go(core: &mut Core) -> Option<u32> {
     let before_us = core.now_us.checked_sub(IDLE_MIN_US)?;
@@ -214,7 +208,7 @@ fn make_room<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) -> b
         false => cx.core.counters.evicted_stalled += 1,
     }
     cx.reset(index);
-    input::end(cx, service, index, End::TimedOut);
+    end(cx, service, index, End::TimedOut);
     true
 }
 
@@ -226,6 +220,6 @@ pub(crate) fn free_buffers<L: Link, S: Service>(cx: &mut Context<'_, L>, service
     {
         cx.core.counters.evicted_stalled += 1;
         cx.reset(index);
-        input::end(cx, service, index, End::TimedOut);
+        end(cx, service, index, End::TimedOut);
     }
 }

@@ -4,6 +4,7 @@
 pub(crate) mod acknowledge;
 pub(crate) mod congestion;
 pub(crate) mod connection;
+pub(crate) mod end;
 pub(crate) mod half_open;
 pub(crate) mod input;
 pub(crate) mod listen;

@@ -2,7 +2,7 @@
 //! and no ACKs.
 
 use super::connection::{Connection, Early, Waiting};
-use super::input;
+use super::end::end;
 use crate::api::{End, Id, Link, SMALL, Service};
 use crate::bytes::{before, len32};
 use crate::context::{Context, Core};
@@ -30,7 +30,7 @@ pub(crate) fn deliver<L: Link, S: Service>(
         if it.is_fin_acked && core.now_us.saturating_sub(it.heard_us) > LINGER_US {
             core.counters.data_after_close += 1;
             cx.reset(id.index);
-            return input::end(cx, service, id.index, End::Closed);
+            return end(cx, service, id.index, End::Closed);
         }
         it.rcv_nxt = it.rcv_nxt.wrapping_add(len32(bytes.len()));
         return;

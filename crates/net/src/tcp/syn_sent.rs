@@ -5,9 +5,9 @@ use core::net::SocketAddrV4;
 use lowroad_wire::options::Abilities;
 
 use super::congestion::Congestion;
-use super::connection::{Connection, NEVER, State};
+use super::connection::{Connection, NEVER, State, agreed_mss};
+use super::end::end;
 use super::segment::{ACK, RST, SYN, Segment};
-use super::{input, listen};
 use crate::api::{End, Id, Link, Opened, Service};
 use crate::context::{Context, address_of};
 
@@ -28,7 +28,7 @@ pub(crate) fn segment<L: Link, S: Service>(
     }
     if segment.flags & RST != 0 {
         if is_acked {
-            input::end(cx, service, id.index, End::Reset);
+            end(cx, service, id.index, End::Reset);
         }
         return;
     }
@@ -40,7 +40,7 @@ pub(crate) fn segment<L: Link, S: Service>(
     let Some(it) = cx.core.table.get_mut(id) else {
         return;
     };
-    it.mss = listen::agreed_mss(&can, own_mss);
+    it.mss = agreed_mss(&can, own_mss);
     it.congestion = Congestion::new(it.mss);
     it.has_sack = can.sack;
     it.scale = can.scale.unwrap_or(0);

@@ -1,9 +1,8 @@
 //! What a connection does when its time has come: the ACK that waited, what nobody acknowledged, and its end when
 //! nothing comes any more.
 
-use super::connection::{NEVER, State};
-use super::input::end;
-use super::listen::MSS_MIN;
+use super::connection::{MSS_MIN, NEVER, State};
+use super::end::end;
 use crate::api::{End, Link, Service};
 use crate::context::Context;
 
