@@ -135,7 +135,7 @@ impl Local {
     }
 
     /// Sends an interrupt (or one of the commands above) to another processor, which sees what was stored before.
-    pub fn send(&self, to: u8, what: u32) {
+    fn send(&self, to: u8, what: u32) {
         cpu::store_fence();
         match self.memory {
             Some(memory) => {
@@ -150,6 +150,19 @@ impl Local {
                 u64::from(to) << 32 | u64::from(ASSERT | what),
             ),
         }
+    }
+
+    /// Wakes a core that sleeps, or keeps it from falling asleep; what was stored before is seen there.
+    pub fn wake(&self, core: u16) {
+        self.send(cores::id(core), u32::from(interrupts::WAKE));
+    }
+
+    /// Wakes all cores but the one that asks.
+    pub fn wake_others(&self) {
+        let own = cores::own();
+        (0..cores::count())
+            .filter(|core| *core != own)
+            .for_each(|core| self.wake(core));
     }
 
     /// Its number. More than 8 bits of it are of no use: devices can't send to it, and such processors are not started.

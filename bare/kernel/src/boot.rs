@@ -6,16 +6,8 @@
 
 use core::arch::global_asm;
 
-/// Who has loaded the image; in `edi` from the entries on.
-pub const BY_PVH: u32 = 1;
-/// See [`BY_PVH`].
-pub const BY_MULTIBOOT2: u32 = 2;
+use crate::loader::{BY_MULTIBOOT2, BY_PVH};
 
-/// Where the code segment's descriptor lies in the table.
-pub const CODE: u16 = 8;
-/// Where the task segment's descriptor of the first core lies, and those of the others 16 bytes behind each other;
-/// filled in by `interrupts`.
-pub const TASK: u16 = 32;
 /// The segment of the few instructions of 32 bits that a further processor runs.
 const CODE_32: u16 = 24;
 

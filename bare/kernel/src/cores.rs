@@ -1,15 +1,15 @@
-//! The cores that are used: which one this is, where their stacks are, how one wakes another. Core 0 is the processor that
-//! has booted the machine. Knows nothing of what they do.
+//! The cores that are used: which one this is, where their stacks are, the numbers of their interrupt controllers. Core 0 is
+//! the processor that has booted the machine. Knows nothing of what they do.
 
 use core::arch::asm;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
-use crate::apic::Local;
-use crate::{boot, interrupts};
-
 /// Cores at most.
 pub const MAX: usize = 16;
+/// Where the task segment's descriptor of the first core lies in the table of `boot`, and those of the others 16 bytes behind each other;
+/// filled in by `interrupts`.
+pub const TASK: u16 = 32;
 
 static COUNT: AtomicU16 = AtomicU16::new(1);
 static PLACES: [Place; MAX] = [const { Place::new() }; MAX];
@@ -49,7 +49,7 @@ pub fn own() -> u16 {
     unsafe {
         asm!("str {0:x}", out(reg) selector, options(nomem, nostack, preserves_flags));
     }
-    selector.saturating_sub(boot::TASK) / 16
+    selector.saturating_sub(TASK) / 16
 }
 
 /// Notes where a core's stacks are.
@@ -84,17 +84,4 @@ pub fn set_id(core: u16, id: u8) {
 /// The number of a core's interrupt controller.
 pub fn id(core: u16) -> u8 {
     PLACES[usize::from(core)].id.load(Ordering::Relaxed)
-}
-
-/// Wakes a core that sleeps, or keeps it from falling asleep; what was stored before is seen there.
-pub fn wake(core: u16, local: &Local) {
-    local.send(id(core), u32::from(interrupts::WAKE));
-}
-
-/// Wakes all cores but the one that asks.
-pub fn wake_others(local: &Local) {
-    let own = own();
-    (0..count())
-        .filter(|core| *core != own)
-        .for_each(|core| wake(core, local));
 }

@@ -8,7 +8,8 @@ use lowroad_kernel::command_line;
 use crate::apic::{self, Controllers};
 use crate::serial::say;
 use crate::virtio::net::{Device, Net};
-use crate::virtio::{self, Error, mmio, pci as over_pci};
+use crate::virtio::transport::{self, Error};
+use crate::virtio::{mmio, pci as over_pci};
 use crate::{cores, interrupts, pci};
 
 /// A device that was found, and how it interrupts.
@@ -41,7 +42,7 @@ pub fn find(
 fn by_mmio(place: command_line::Device, controllers: &Controllers) -> Option<Found> {
     let device = match mmio::kind(place) {
         // There is one line for all queues.
-        Ok((virtio::NET, transport)) => Device::open(Box::new(transport), false),
+        Ok((transport::NET, transport)) => Device::open(Box::new(transport), false),
         Ok(_) => return None,
         Err(error) => Err(error),
     };
@@ -66,7 +67,7 @@ fn by_mmio(place: command_line::Device, controllers: &Controllers) -> Option<Fou
 }
 
 fn by_pci(function: pci::Function, many: bool) -> Option<Found> {
-    if over_pci::kind(function) != Some(virtio::NET) {
+    if over_pci::kind(function) != Some(transport::NET) {
         return None;
     }
     let (bus, device, number) = function.place();

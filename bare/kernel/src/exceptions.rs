@@ -4,12 +4,12 @@
 use core::arch::naked_asm;
 use core::fmt::{self, Write as _};
 use core::ptr::with_exposed_provenance;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 use lowroad_kernel::symbols;
 
-use crate::serial::{self, Console, Hold, say};
-use crate::{cores, cpu, crashes, place, power};
+use crate::interrupts::gate;
+use crate::serial::{self, Console, say};
+use crate::{cores, crashes, place, power};
 
 /// What the processor and the stubs have pushed.
 #[repr(C)]
@@ -36,21 +36,21 @@ unsafe extern "C" {
 }
 
 macro_rules! stub {
-    ($set:ident, $($vector:literal $($code:literal)?,)*) => {$({
+    ($($vector:literal $($code:literal)?,)*) => {$({
         #[unsafe(naked)]
         extern "C" fn stub() {
             naked_asm!(stub!(@push $($code)?), concat!("push ", $vector), "jmp {all}", all = sym all)
         }
-        $set($vector, stub as *const () as u64);
+        gate($vector, stub as *const () as u64, 1);
     })*};
     (@push) => { "push 0" };
     (@push $code:literal) => { "" };
 }
 
-/// Gives the handlers of all exceptions, by vector.
-pub fn gates(mut set: impl FnMut(u8, u64)) {
+/// Leads all exceptions to their handlers.
+pub fn open() {
     // A second number: the processor pushes an error code of its own.
-    stub!(set, 0, 1, 2, 3, 4, 5, 6, 7, 8 1, 9, 10 1, 11 1, 12 1, 13 1, 14 1, 15, 16, 17 1, 18, 19, 20, 21 1, 28, 29 1, 30 1,);
+    stub!(0, 1, 2, 3, 4, 5, 6, 7, 8 1, 9, 10 1, 11 1, 12 1, 13 1, 14 1, 15, 16, 17 1, 18, 19, 20, 21 1, 28, 29 1, 30 1,);
 }
 
 #[unsafe(naked)]
@@ -64,7 +64,7 @@ extern "C" fn all() {
 }
 
 extern "C" fn report(frame: &Frame) -> ! {
-    let _hold = begin();
+    let _hold = serial::hold_for_report();
     let what = match frame.vector {
         0 => "division by zero",
         2 => "non-maskable interrupt",
@@ -105,7 +105,7 @@ extern "C" fn report(frame: &Frame) -> ! {
 
 #[panic_handler]
 fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
-    let _hold = begin();
+    let _hold = serial::hold_for_report();
     say!("lowroad: {Own}{info}");
     let frame: u64;
     // SAFETY: reads a register.
@@ -115,32 +115,6 @@ fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
     trace(frame);
     crashes::note(format_args!("{Own}{info}"));
     power::restart()
-}
-
-/// Who reports: the core's number and one; 0 for nobody.
-static REPORTER: AtomicU32 = AtomicU32::new(0);
-
-/// Takes the console for a report. A fault while this core reports a fault ends at once; while another does, it is the
-/// other's that is told.
-fn begin() -> Hold {
-    let own = u32::from(cores::own()) + 1;
-    let before = REPORTER.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
-    match before {
-        Ok(_) => serial::hold(),
-        Err(reporter) if reporter == own => power::restart(),
-        Err(_) => {
-            serial::release();
-            cpu::halt()
-        }
-    }
-}
-
-/// Halts this core if another one reports: the machine ends with that report.
-pub fn give_way() {
-    let reporter = REPORTER.load(Ordering::Relaxed);
-    if reporter != 0 && reporter != u32::from(cores::own()) + 1 {
-        cpu::halt();
-    }
 }
 
 /// This core's number, where there are several.

@@ -6,8 +6,10 @@ use core::arch::{asm, naked_asm};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{boot, cores, exceptions};
+use crate::cores;
 
+/// Where the code segment's descriptor lies in the table of `boot`.
+const CODE: u16 = 8;
 /// A device has something.
 pub const DEVICE: u8 = 0x40;
 /// The timer has run out.
@@ -64,7 +66,6 @@ unsafe extern "C" {
 
 /// Sets up the tables, and the first core. Interrupts stay off.
 pub fn open() {
-    exceptions::gates(|vector, handler| gate(vector, handler, 1));
     gate(POWER, power as *const () as u64, 2);
     gate(SPURIOUS, nothing as *const () as u64, 2);
     enter(
@@ -80,7 +81,7 @@ pub fn enter(core: u16, stack: (u64, u64), interrupt_stacks: u64) {
     let first_end = interrupt_stacks + STACK_LEN as u64;
     cores::set_stacks(core, stack.0..stack.1, interrupt_stacks..first_end);
     let task = TASKS[usize::from(core)].0.get();
-    let selector = boot::TASK + 16 * core;
+    let selector = cores::TASK + 16 * core;
     // SAFETY: this core's own parts of the tables, which nobody else uses; the descriptor is as the processor's manual
     // wants it (AMD64 volume 2, 4.8 and 8.9).
     unsafe {
@@ -134,18 +135,19 @@ pub fn open_wake_ups(is_x2: bool) {
 
 /// By task segment, as an offset of the table of descriptors: the core's timer has run out.
 static HAS_RUN_OUT: [AtomicBool; SEGMENTS_LEN] = [const { AtomicBool::new(false) }; SEGMENTS_LEN];
-const SEGMENTS_LEN: usize = boot::TASK as usize + 16 * cores::MAX;
+const SEGMENTS_LEN: usize = cores::TASK as usize + 16 * cores::MAX;
 
 /// Whether this core's timer has run out since the last call.
 pub fn take_timer() -> bool {
-    let segment = usize::from(boot::TASK) + 16 * usize::from(cores::own());
+    let segment = usize::from(cores::TASK) + 16 * usize::from(cores::own());
     let has_run_out = HAS_RUN_OUT.get(segment);
     has_run_out.is_some_and(|it| it.load(Ordering::Relaxed) && it.swap(false, Ordering::Relaxed))
 }
 
-fn gate(vector: u8, handler: u64, stack: u64) {
+/// Leads a vector to its handler, which runs on the stack of exceptions (1) or of wake-ups (2).
+pub fn gate(vector: u8, handler: u64, stack: u64) {
     let low = (handler & 0xffff)
-        | u64::from(boot::CODE) << 16
+        | u64::from(CODE) << 16
         | stack << 32
         | 0x8e << 40
         | (handler >> 16 & 0xffff) << 48;

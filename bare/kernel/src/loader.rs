@@ -6,7 +6,10 @@ use core::ptr::with_exposed_provenance;
 use lowroad_kernel::regions::{Region, Regions};
 use lowroad_kernel::{multiboot2, pvh};
 
-use crate::boot;
+/// Who has loaded the image; in `edi` from the entries on.
+pub const BY_PVH: u32 = 1;
+/// See [`BY_PVH`].
+pub const BY_MULTIBOOT2: u32 = 2;
 
 /// A command line is cut after so many bytes.
 const COMMAND_LINE_MAX: usize = 4096;
@@ -62,8 +65,8 @@ pub fn told(by: u32, info: u32) -> Told {
         rsdp: None,
     };
     match by {
-        boot::BY_PVH => by_pvh(&mut told, info.into()),
-        boot::BY_MULTIBOOT2 => by_multiboot2(&mut told, info.into()),
+        BY_PVH => by_pvh(&mut told, info.into()),
+        BY_MULTIBOOT2 => by_multiboot2(&mut told, info.into()),
         _ => {}
     }
     told

@@ -62,6 +62,7 @@ unsafe extern "C" {
 /// Called by `boot`, once.
 extern "C" fn start(by: u32, info: u32) -> ! {
     serial::open();
+    exceptions::open();
     interrupts::open();
     let told = loader::told(by, info);
     say!(

@@ -7,7 +7,7 @@ use lowroad_kernel::acpi::Power;
 
 use crate::apic::{Controllers, Local};
 use crate::cpu::{Registers, in16, out8, out16};
-use crate::{cores, interrupts, loader};
+use crate::{interrupts, loader};
 
 /// Bits of the event's registers: global lock, power button.
 const BUTTON: u16 = 1 << 8;
@@ -55,7 +55,7 @@ pub fn is_stop_asked(core: u16, local: &Local) -> bool {
     let was_pressed = was_button_pressed();
     if was_pressed {
         IS_STOPPING.store(true, Ordering::Relaxed);
-        cores::wake_others(local);
+        local.wake_others();
     }
     was_pressed
 }

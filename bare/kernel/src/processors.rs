@@ -203,5 +203,5 @@ pub fn give(core: u16, local: &Local, run: Box<dyn FnOnce(Local, u64) + Send>) {
         run,
     });
     WORK[usize::from(core)].store(Box::into_raw(work), Ordering::Release);
-    cores::wake(core, local);
+    local.wake(core);
 }

@@ -73,7 +73,7 @@ pub fn run(core: u16, server: &mut Server, net: &mut Net, clock: &mut Clock, loc
 #[inline(never)]
 fn wake(mut cores: u64, local: &Local) {
     while cores != 0 {
-        cores::wake(cores.trailing_zeros() as u16, local);
+        local.wake(cores.trailing_zeros() as u16);
         cores &= cores - 1;
     }
 }

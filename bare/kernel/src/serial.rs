@@ -4,8 +4,8 @@
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::cpu::{in8, out8};
-use crate::{cores, exceptions};
+use crate::cpu::{self, in8, out8};
+use crate::{cores, power};
 
 const PORT: u16 = 0x3f8;
 /// A byte at 115,200 baud takes 87 us; reading a port takes about one at least.
@@ -56,7 +56,7 @@ pub fn hold() -> Hold {
         };
     }
     let is_free = |_| {
-        exceptions::give_way();
+        give_way();
         let _ = in8(PORT + 5);
         take(own)
     };
@@ -81,10 +81,36 @@ impl Drop for Hold {
 }
 
 /// Lets others speak, however often this core holds the console; for its end.
-pub fn release() {
+fn release() {
     // Unless another core has given this one up.
     let own = u32::from(cores::own()) + 1;
     let _ = HOLDER.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
+}
+
+/// Who reports: the core's number and one; 0 for nobody.
+static REPORTER: AtomicU32 = AtomicU32::new(0);
+
+/// Takes the console for a report. A fault while this core reports a fault ends at once; while another does, it is the
+/// other's that is told.
+pub fn hold_for_report() -> Hold {
+    let own = u32::from(cores::own()) + 1;
+    let before = REPORTER.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
+    match before {
+        Ok(_) => hold(),
+        Err(reporter) if reporter == own => power::restart(),
+        Err(_) => {
+            release();
+            cpu::halt()
+        }
+    }
+}
+
+/// Halts this core if another one reports: the machine ends with that report.
+fn give_way() {
+    let reporter = REPORTER.load(Ordering::Relaxed);
+    if reporter != 0 && reporter != u32::from(cores::own()) + 1 {
+        cpu::halt();
+    }
 }
 
 /// Writes to the console, which should be held.

@@ -168,7 +168,7 @@ fn work_as(
     let mut server = ManuallyDrop::new(server::open(told.site, machine)?);
     run::run(core, &mut server, &mut net, clock, local);
     // They may be waiting for this one.
-    cores::wake_others(local);
+    local.wake_others();
     add(&net);
     Ok(())
 }

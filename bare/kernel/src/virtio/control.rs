@@ -3,8 +3,8 @@
 //!
 //! Read first: VIRTIO 1.2, 5.1.6.5.
 
-use super::queue::{NEXT, Ring, WRITE, queue_len};
-use super::{Doorbell, Error, Transport};
+use super::queue::{NEXT, Ring, WRITE};
+use super::transport::{Doorbell, Error, Transport, queue_len};
 use crate::cpu::{Registers, in8};
 use crate::heap;
 

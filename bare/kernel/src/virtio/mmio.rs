@@ -5,7 +5,7 @@
 use lowroad_kernel::command_line;
 
 use super::queue::Ring;
-use super::{Doorbell, Error, Transport};
+use super::transport::{Doorbell, Error, Transport};
 use crate::cpu::Registers;
 use crate::mapping;
 

@@ -13,7 +13,7 @@ use lowroad_net::Offload;
 use super::control::Control;
 use super::receive::Receiver;
 use super::send::Sender;
-use super::{EVENT_IDX, Error, Transport, agree, begin};
+use super::transport::{EVENT_IDX, Error, Transport, agree, begin};
 use crate::cpu::Registers;
 
 const SUM: u64 = 1 << 0;

@@ -3,7 +3,7 @@
 //! Read first: VIRTIO 1.2, 4.1.
 
 use super::queue::Ring;
-use super::{Doorbell, Transport};
+use super::transport::{Doorbell, Transport};
 use crate::cpu::Registers;
 use crate::pci::Function;
 

@@ -6,7 +6,6 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 
-use super::Transport;
 use crate::heap;
 
 /// There is more behind.
@@ -29,16 +28,6 @@ pub struct Ring {
     /// The length less one.
     mask: u16,
     has_events: bool,
-}
-
-/// How long a queue is made: as long as the device lets it be, up to `max`; a power of two, or 0 where there is no queue.
-pub fn queue_len(device: &dyn Transport, queue: u16, max: u16) -> u16 {
-    let len = device.queue_len_max(queue).min(max);
-    if len.is_power_of_two() {
-        len
-    } else {
-        len.next_power_of_two() / 2
-    }
 }
 
 impl Ring {

@@ -4,8 +4,8 @@ use core::ptr::NonNull;
 
 use lowroad_net::Received;
 
-use super::queue::{Ring, WRITE, queue_len};
-use super::{Doorbell, Error, Transport};
+use super::queue::{Ring, WRITE};
+use super::transport::{Doorbell, Error, Transport, queue_len};
 use crate::heap;
 
 /// Buffers at most.

@@ -5,9 +5,9 @@ use core::ptr::NonNull;
 
 use lowroad_net::{Frame, Link, Offload};
 
-use super::queue::{NEXT, Ring, queue_len};
+use super::queue::{NEXT, Ring};
 use super::receive::HEAD_LEN;
-use super::{Doorbell, Error, Transport};
+use super::transport::{Doorbell, Error, Transport, queue_len};
 use crate::heap;
 
 /// Descriptors at most.

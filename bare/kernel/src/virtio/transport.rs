@@ -1,18 +1,7 @@
-//! Virtio devices, as of version 1: how a driver and a device agree (`Transport`), and the network device. Older forms are
-//! refused.
-//!
-//! Read first: Virtual I/O Device (VIRTIO) 1.2, 2.1 to 2.7, 3.1.
+//! The way to a device, whichever bus it is on, and how driver and device agree.
 
-mod control;
-pub mod mmio;
-pub mod net;
-pub mod pci;
-mod queue;
-mod receive;
-mod send;
-
+use super::queue::Ring;
 use crate::cpu::Registers;
-use queue::Ring;
 
 const ACKNOWLEDGE: u8 = 1;
 const DRIVER: u8 = 2;
@@ -58,9 +47,9 @@ pub trait Transport {
 /// Where a device is told of new buffers.
 #[derive(Clone, Copy)]
 pub struct Doorbell {
-    register: Registers,
-    queue: u16,
-    is_long: bool,
+    pub(super) register: Registers,
+    pub(super) queue: u16,
+    pub(super) is_long: bool,
 }
 
 impl Doorbell {
@@ -74,8 +63,18 @@ impl Doorbell {
     }
 }
 
+/// How long a queue is made: as long as the device lets it be, up to `max`; a power of two, or 0 where there is no queue.
+pub fn queue_len(device: &dyn Transport, queue: u16, max: u16) -> u16 {
+    let len = device.queue_len_max(queue).min(max);
+    if len.is_power_of_two() {
+        len
+    } else {
+        len.next_power_of_two() / 2
+    }
+}
+
 /// Begins anew and agrees on features: those that the device offers and that `wanted` says for what is offered.
-fn agree(device: &dyn Transport, wanted: impl FnOnce(u64) -> u64) -> Result<u64, Error> {
+pub fn agree(device: &dyn Transport, wanted: impl FnOnce(u64) -> u64) -> Result<u64, Error> {
     device.set_status(0);
     if !(0..1_000_000).any(|_| device.status() == 0) {
         return Err("the device does not reset");
@@ -96,6 +95,6 @@ fn agree(device: &dyn Transport, wanted: impl FnOnce(u64) -> u64) -> Result<u64,
 }
 
 /// The queues are there; the device may begin.
-fn begin(device: &dyn Transport) {
+pub fn begin(device: &dyn Transport) {
     device.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK | DRIVER_OK);
 }
