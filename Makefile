@@ -24,6 +24,8 @@ test: test-packages check test-peers
 check:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
+	cd lab && cargo fmt --check
+	cd lab && cargo clippy --locked --all-targets -- --deny warnings
 	cd bare && cargo fmt --all --check
 	cd bare && cargo clippy --locked --workspace --all-targets -- --deny warnings
 
@@ -32,7 +34,8 @@ fuzz:
 
 # Instructions a request, in a QEMU guest, of this server and its peers.
 bench:
-	cargo build --release --locked -p lowroad -p lowroad-lab
+	cargo build --release --locked -p lowroad
+	cd lab && cargo build --release --locked
 	$(or $(CARGO_TARGET_DIR),./target)/release/lowroad-lab icount --install
 
 # A Debian package, in target/deb.
@@ -58,7 +61,7 @@ test-packages:
 # The servers that the lab compares with. Without root, or without apt-get, tests of those that are
 # missing say so and count as skipped. Built as for the tests: other features would build a part of it twice.
 test-peers:
-	@cargo test --locked --workspace --all-targets --no-run
+	@cd lab && cargo test --locked --all-targets --no-run
 	@if [ "$$(id -u)" = 0 ]; then $(or $(CARGO_TARGET_DIR),./target)/debug/lowroad-lab peers install || true; fi
 
 clean:

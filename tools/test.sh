@@ -10,10 +10,11 @@ export LOWROAD_SKIPPED
 log=$(mktemp)
 trap 'rm -f "$LOWROAD_SKIPPED" "$log"' EXIT
 
-# The image's kernel is a workspace of its own, and a server without features another build. The status is
-# that of what failed, not of tee.
+# The lab and the image's kernel are separate workspaces, and a server without features another build. The
+# lab's tests need the server's program. The status is that of what failed, not of tee.
 {
     cargo test --locked --workspace --all-targets --no-fail-fast 2>&1; echo "status $?"
+    (cd lab && cargo test --locked --all-targets --no-fail-fast 2>&1); echo "status $?"
     ./bare/try.sh 2>&1; echo "status $?"
     ./tools/static.sh 2>&1; echo "status $?"
 } | tee "$log"

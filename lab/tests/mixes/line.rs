@@ -17,8 +17,6 @@ use lowroad_testkit::net::namespace::Program;
 use lowroad_testkit::net::{self, DEVICE, Mangling, Manglings, Path, SERVER};
 use lowroad_testkit::{Folder, wait_until};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
-
 const PORT: u16 = 80;
 
 /// Where the client connects to.
@@ -35,12 +33,23 @@ pub enum Above {
     Nginx,
 }
 
-/// Whether the test can't run on this machine; says so then.
+/// The server, which another workspace builds into the same folder.
+fn program() -> PathBuf {
+    FilePath::new(env!("CARGO_BIN_EXE_lowroad-lab")).with_file_name("lowroad")
+}
+
+/// Reports whether the test can't run on this machine, and why.
 pub fn skipped(test: &str, above: Above) -> bool {
-    let reason = net::lacks().or_else(|| {
-        let lacks = above == Above::Nginx && !net::starts("nginx");
-        lacks.then(|| "there is no `nginx`".to_owned())
-    });
+    let lacks = |lacks: bool, reason: &str| lacks.then(|| reason.to_owned());
+    let reason = net::lacks()
+        .or_else(|| {
+            let reason = "lowroad is not built: cargo build -p lowroad";
+            lacks(!program().is_file(), reason)
+        })
+        .or_else(|| {
+            let missing = above == Above::Nginx && !net::starts("nginx");
+            lacks(missing, "there is no `nginx`")
+        });
     if let Some(reason) = &reason {
         lowroad_testkit::skip(test, reason);
     }
@@ -202,7 +211,7 @@ fn own(logs: &Folder, root: &FilePath) -> Command {
          [log]\nerror = \"{folder}/error\"\n[[site]]\nlisten = \"*:{PORT}\"\nroot = \"{root}\"\n"
     );
     let config = logs.file("lowroad.toml", config);
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(program());
     command.args(["run", "-c"]).arg(config);
     command.stdout(Stdio::null());
     command
@@ -237,7 +246,7 @@ http {{
 
 fn attach(logs: &Folder, path: &Path) -> Command {
     let said = std::fs::File::create(logs.path().join("attach")).expect("a file");
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(program());
     command.args(["attach", &PORT.to_string(), "--netns", &path.server.path()]);
     command.args(["--interface", DEVICE, "--tier", "tc"]);
     command
