@@ -30,31 +30,51 @@ RUSTFLAGS="-Cpasses=sancov-module \
 export RUSTFLAGS
 cargo build --locked --release --quiet --target "$triple" --target-dir "$build" || exit 2
 
-failed=
-for target in $targets; do
-	found=$build/found/$target
-	log=$build/$target.log
-	mkdir -p "$found" "artifacts/$target"
+# Fuzzes one target and prints a line; returns whether it crashed.
+fuzz() {
+	found=$build/found/$1
+	log=$build/$1.log
+	mkdir -p "$found" "artifacts/$1"
 	if [ "$seconds" -eq 0 ]; then
-		set -- -runs=0
+		limits=-runs=0
 	else
-		set -- -max_total_time="$seconds" -timeout=10
+		limits="-max_total_time=$seconds -timeout=10"
 	fi
 	# New inputs go into the first folder; the corpus is only read.
-	"$build/$triple/release/$target" "$@" -seed="${FUZZ_SEED:-0}" -max_len=4096 -rss_limit_mb=1024 -print_final_stats=1 \
-		-artifact_prefix="artifacts/$target/" "$found" "corpus/$target" >"$log" 2>&1
+	# shellcheck disable=SC2086
+	"$build/$triple/release/$1" $limits -seed="${FUZZ_SEED:-0}" -max_len=4096 -rss_limit_mb=1024 -print_final_stats=1 \
+		-artifact_prefix="artifacts/$1/" "$found" "corpus/$1" >"$log" 2>&1
 	code=$?
 	runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
 	coverage=$(sed -n 's/.*cov: \([0-9]*\).*/\1/p' "$log" | tail -n 1)
 	printf '%-8s %10s runs, %5s points covered, %3s inputs in the corpus, %4s found: ' \
-		"$target" "${runs:-?}" "${coverage:-?}" "$(ls "corpus/$target" | wc -l)" "$(ls "$found" | wc -l)"
+		"$1" "${runs:-?}" "${coverage:-?}" "$(ls "corpus/$1" | wc -l)" "$(ls "$found" | wc -l)"
 	if [ $code -eq 0 ]; then
 		echo ok
 	else
 		echo "FAILED ($code)"
 		tail -n 40 "$log"
-		failed="$failed $target"
 	fi
+	return $code
+}
+
+# Each target has one thread, so there are as many at a time as processors. The limit is a time, so more would test less.
+at_once=$(getconf _NPROCESSORS_ONLN)
+failed=
+# shellcheck disable=SC2086
+set -- $targets
+while [ $# -gt 0 ]; do
+	running=
+	while [ $# -gt 0 ] && [ "$(echo "$running" | wc -w)" -lt "$at_once" ]; do
+		fuzz "$1" >"$build/$1.result" &
+		running="$running $1:$!"
+		shift
+	done
+	for started in $running; do
+		target=${started%:*}
+		wait "${started#*:}" || failed="$failed $target"
+		cat "$build/$target.result"
+	done
 done
 rmdir artifacts/* artifacts 2>/dev/null
 if [ -n "$failed" ]; then
