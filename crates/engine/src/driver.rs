@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::buffer::Buffer;
+use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
 use crate::file::{FileSent, OpenFile};
 use crate::local::Local;
 use crate::mailbox::Notify;
@@ -67,6 +68,10 @@ pub enum Event {
     File(Token, FileSent),
     /// Something changed at a socket to elsewhere.
     Outgoing(News),
+    /// Datagrams may have arrived at this socket. Repeated with each wait until all are received.
+    Datagrams(ListenerId),
+    /// A socket for datagrams that was full has room again.
+    Room(ListenerId),
 }
 
 /// What became of a send.
@@ -146,6 +151,8 @@ pub trait Driver {
     type Lent: AsRef<[u8]>;
     /// A listening socket, made elsewhere.
     type Listener: Send + 'static;
+    /// A socket for datagrams, made elsewhere.
+    type Datagrams: Send + 'static;
 
     /// Waits until something happens or the time is over; appends what happened to `events`.
     /// `None` waits without end. Waits no longer than the next timer of [`Driver::local`] says, and
@@ -155,6 +162,14 @@ pub trait Driver {
 
     /// Monotonic time of the last wait in ms.
     fn now_ms(&self) -> u64;
+
+    /// Monotonic time in µs, read now. Its origin is that of [`Driver::now_ms`], which may lag behind.
+    fn now_us(&self) -> u64;
+
+    /// Ends waits at this time of [`Driver::now_us`], until another is set; waits end at once while it is in the past. For
+    /// deadlines of protocols over datagrams, for which [`Driver::wait`]'s timeout is too coarse: without a socket for
+    /// datagrams it may do nothing.
+    fn wake_at(&mut self, at_us: Option<u64>);
 
     /// Time of day in ms since 1970, read now. May jump either way.
     fn unix_ms(&self) -> u64;
@@ -251,6 +266,31 @@ pub trait Driver {
 
     /// Closes a connection by a reset: the peer sees that bytes are missing.
     fn reset(&mut self, socket: Self::Socket);
+
+    /// Starts to report datagrams that arrive at a socket. Sockets for datagrams and listeners are numbered apart.
+    ///
+    /// # Errors
+    /// When the machine has no room for one more.
+    fn open_datagrams(&mut self, id: ListenerId, socket: Self::Datagrams) -> io::Result<()>;
+
+    /// Receives datagrams that have arrived, in place of the batch's contents. True if there may be more already.
+    fn receive_datagrams(&mut self, id: ListenerId, batch: &mut DatagramBatch) -> bool;
+
+    /// Sends trains whose ranges are of `bytes`, and returns how many were taken; of the next one, `trains` keeps only the
+    /// datagrams that were not. If it was not all, the socket is full: an [`Event::Room`] follows. As in any network, a
+    /// datagram that was taken may be lost, on this host too ([`Driver::datagram_drops`]).
+    fn send_datagrams(
+        &mut self,
+        id: ListenerId,
+        trains: &mut [DatagramTrain],
+        bytes: &[u8],
+    ) -> usize;
+
+    /// What a socket for datagrams has lost on this host.
+    fn datagram_drops(&self, id: ListenerId) -> DatagramDrops;
+
+    /// Closes a socket for datagrams, with all its protocol's connections.
+    fn close_datagrams(&mut self, id: ListenerId);
 
     /// What the worker lends to those who work on its thread.
     fn local(&self) -> &Local;

@@ -2,8 +2,10 @@
 //!
 //! One registration reports a connection readable and writable, and is never changed (epoll_ctl costs more than it
 //! saves: Gammo et al., OLS 2004). Listeners are level-triggered, so a limit on accepts per turn loses no connection.
-//! Upstream connections are described in `network`, the timeout of a wait in `wait_timer`.
+//! Upstream connections are described in `network`, sockets for datagrams in `datagrams`, the timeout of a wait in
+//! `wait_timer`.
 
+mod datagrams;
 mod network;
 mod wait_timer;
 
@@ -24,6 +26,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::bell::Bell;
 use crate::buffer::Buffer;
+use crate::datagram_socket::DatagramSocket;
+use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
 use crate::driver::{AcceptFailure, Accepted, Driver, Event, ListenerId, Received, Sent, Token};
 use crate::file::{self, FileSent, OpenFile};
 use crate::helpers::Helpers;
@@ -33,8 +37,9 @@ use crate::local::Local;
 use crate::outgoing::Sources;
 use crate::sys;
 
+use self::datagrams::{DATAGRAMS, EpollDatagrams};
 use self::network::{EpollNetwork, MARK, news};
-use self::wait_timer::{WaitTimer, timespec};
+use self::wait_timer::{WaitTimer, WakeTimer, timespec};
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 256;
@@ -44,12 +49,15 @@ const LENT_LEN: usize = 32 * 1024;
 /// is that of sockets to elsewhere.
 const WAKE: u64 = 0;
 const TIMER: u64 = 1;
+const WAKE_TIMER: u64 = 2;
 const LISTENER: u64 = 1 << 31; // in the slot's half; the generation's half is 0
 
 /// epoll, sockets and clocks of one worker.
 pub struct EpollDriver {
     epoll: Arc<OwnedFd>,
     listeners: Vec<Option<Listener>>,
+    /// In a box: most workers have none.
+    datagrams: Option<Box<DatagramIo>>,
     waker: Arc<EventFd>,
     timer: WaitTimer,
     local: Local,
@@ -58,6 +66,12 @@ pub struct EpollDriver {
     /// Where bytes are received; empty while it is lent.
     lent: Box<[u8]>,
     now_ms: u64,
+}
+
+/// Sockets for datagrams and the timer of their protocols.
+struct DatagramIo {
+    sockets: EpollDatagrams,
+    timer: WakeTimer,
 }
 
 /// Received bytes in the driver's only buffer.
@@ -105,6 +119,7 @@ impl EpollDriver {
             local: Local::new(bell, sources, helpers.clone(), now_ms),
             epoll,
             listeners: Vec::new(),
+            datagrams: None,
             waker,
             timer,
             transfers: Arc::default(),
@@ -132,24 +147,55 @@ impl EpollDriver {
         )?)
     }
 
-    fn translate(&self, data: u64, flags: EventFlags) -> Event {
-        if data & MARK != 0 {
-            return Event::Outgoing(news(data, flags));
+    /// Takes an event that is not of a connection nor of an upstream socket.
+    fn take_own_event(&mut self, data: u64, flags: EventFlags, events: &mut Vec<Event>) {
+        match data {
+            TIMER => self.timer.has_fired(),
+            WAKE => {
+                self.waker.clear();
+                let mut transfers = self
+                    .transfers
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                events.extend(
+                    transfers
+                        .drain(..)
+                        .map(|(token, sent)| Event::File(token, sent)),
+                );
+            }
+            data if data & !0xffff == LISTENER => {
+                events.push(Event::Acceptable(ListenerId((data & 0xffff) as u16)));
+            }
+            data => self.take_datagram_event(data, flags, events),
         }
-        if data & !0xffff == LISTENER {
-            return Event::Acceptable(ListenerId((data & 0xffff) as u16));
-        }
-        let token = Token {
-            slot: data as u32,
-            generation: (data >> 32) as u32,
+    }
+
+    #[cold]
+    fn take_datagram_event(&mut self, data: u64, flags: EventFlags, events: &mut Vec<Event>) {
+        let Some(io) = &mut self.datagrams else {
+            return;
         };
-        Event::Ready {
-            token,
-            readable: flags.contains(EventFlags::IN),
-            writable: flags.contains(EventFlags::OUT),
-            ended: flags.contains(EventFlags::RDHUP),
-            broken: flags.intersects(EventFlags::ERR | EventFlags::HUP),
+        match data {
+            WAKE_TIMER => io.timer.has_fired(),
+            data if data & !0xffff == DATAGRAMS => {
+                io.sockets.report(&self.epoll, data, flags, events);
+            }
+            _ => {}
         }
+    }
+
+    /// Made with the first socket, so that a worker without any has no second timer.
+    fn datagram_io(&mut self) -> io::Result<&mut DatagramIo> {
+        if self.datagrams.is_none() {
+            let timer = WakeTimer::new()?;
+            let flags = EventFlags::IN | EventFlags::ET;
+            epoll::add(&self.epoll, &timer, EventData::new_u64(WAKE_TIMER), flags)?;
+            let sockets = EpollDatagrams::new();
+            self.datagrams = Some(Box::new(DatagramIo { sockets, timer }));
+        }
+        self.datagrams
+            .as_deref_mut()
+            .ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
     /// Has a helper work on a file for a connection.
@@ -174,12 +220,33 @@ impl EpollDriver {
     }
 }
 
+fn translate(data: u64, flags: EventFlags) -> Event {
+    if data & MARK != 0 {
+        return Event::Outgoing(news(data, flags));
+    }
+    let token = Token {
+        slot: data as u32,
+        generation: (data >> 32) as u32,
+    };
+    Event::Ready {
+        token,
+        readable: flags.contains(EventFlags::IN),
+        writable: flags.contains(EventFlags::OUT),
+        ended: flags.contains(EventFlags::RDHUP),
+        broken: flags.intersects(EventFlags::ERR | EventFlags::HUP),
+    }
+}
+
 impl Driver for EpollDriver {
     type Socket = OwnedFd;
     type Lent = Lent;
     type Listener = Listener;
+    type Datagrams = DatagramSocket;
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
+        if let Some(io) = &mut self.datagrams {
+            io.timer.arm();
+        }
         let may_park = self.local.bell.prepare();
         let timeout_ms = match may_park {
             true => self.local.timers.bound(timeout_ms),
@@ -197,29 +264,27 @@ impl Driver for EpollDriver {
         let Ok((ready, _)) = waited else { return };
         for event in &*ready {
             let (data, flags) = (event.data.u64(), event.flags);
-            if data == TIMER {
-                self.timer.has_fired();
+            // No connection and no upstream socket has such a number.
+            if data >> 32 == 0 {
+                self.take_own_event(data, flags, events);
                 continue;
             }
-            if data == WAKE {
-                self.waker.clear();
-                let mut transfers = self
-                    .transfers
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                events.extend(
-                    transfers
-                        .drain(..)
-                        .map(|(token, sent)| Event::File(token, sent)),
-                );
-                continue;
-            }
-            events.push(self.translate(data, flags));
+            events.push(translate(data, flags));
         }
     }
 
     fn now_ms(&self) -> u64 {
         self.now_ms
+    }
+
+    fn now_us(&self) -> u64 {
+        monotonic_us()
+    }
+
+    fn wake_at(&mut self, at_us: Option<u64>) {
+        if let Some(io) = &mut self.datagrams {
+            io.timer.set(at_us);
+        }
     }
 
     fn unix_ms(&self) -> u64 {
@@ -395,6 +460,44 @@ impl Driver for EpollDriver {
         let _ = set_socket_linger(&socket, Some(Duration::ZERO));
     }
 
+    fn open_datagrams(&mut self, id: ListenerId, socket: DatagramSocket) -> io::Result<()> {
+        let epoll = self.epoll.clone();
+        self.datagram_io()?.sockets.open(&epoll, id, socket)
+    }
+
+    fn receive_datagrams(&mut self, id: ListenerId, batch: &mut DatagramBatch) -> bool {
+        match &mut self.datagrams {
+            Some(io) => io.sockets.receive(id, batch),
+            None => {
+                batch.clear();
+                false
+            }
+        }
+    }
+
+    fn send_datagrams(
+        &mut self,
+        id: ListenerId,
+        trains: &mut [DatagramTrain],
+        bytes: &[u8],
+    ) -> usize {
+        match &mut self.datagrams {
+            Some(io) => io.sockets.send(&self.epoll, id, trains, bytes),
+            None => trains.len(),
+        }
+    }
+
+    fn datagram_drops(&self, id: ListenerId) -> DatagramDrops {
+        let drops = self.datagrams.as_ref().map(|io| io.sockets.drops(id));
+        drops.unwrap_or_default()
+    }
+
+    fn close_datagrams(&mut self, id: ListenerId) {
+        if let Some(io) = &mut self.datagrams {
+            io.sockets.close(&self.epoll, id);
+        }
+    }
+
     fn local(&self) -> &Local {
         &self.local
     }
@@ -441,6 +544,11 @@ fn peer_of(address: Option<rustix::net::SocketAddrAny>) -> (IpAddr, u16) {
 
 fn monotonic_ms() -> u64 {
     to_ms(clock_gettime(ClockId::MonotonicCoarse))
+}
+
+fn monotonic_us() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    (time.tv_sec as u64) * 1_000_000 + (time.tv_nsec as u64) / 1000
 }
 
 fn to_ms(time: rustix::time::Timespec) -> u64 {

@@ -21,6 +21,8 @@ mod closing;
 mod connection;
 mod context;
 pub mod counters;
+pub mod datagram_socket;
+pub mod datagrams;
 mod deadlines;
 pub mod driver;
 pub mod epoll;

@@ -1,6 +1,6 @@
 //! System calls without a safe wrapper in rustix, each behind a safe function of ours.
 //!
-//! Everything unsafe of the engine is here and in `arena`, which hands out the mapping's slices.
+//! Everything unsafe of the engine is here, in `datagrams` below it, and in `arena`, which hands out the mapping's slices.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags};
+
+pub mod datagrams;
 
 /// A file mapped readable and writable, shared.
 pub struct Mapping {

@@ -158,6 +158,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 });
             }
             Event::Outgoing(news) => self.context.local.sources.happened(news),
+            // A worker opens no socket for datagrams until there is a protocol for them here.
+            Event::Datagrams(_) | Event::Room(_) => {}
         }
     }
 

@@ -9,12 +9,14 @@
 
 #![forbid(unsafe_code)]
 
+mod datagram_network;
+mod datagrams;
 mod network;
 mod veil;
 mod workers;
 mod world;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -23,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_engine::bell::Bell;
 use lowroad_engine::buffer::Buffer;
+use lowroad_engine::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
 use lowroad_engine::driver::{
     AcceptFailure, Accepted, Driver, Event, ListenerId, Received, Sent, Token,
 };
@@ -30,6 +33,8 @@ use lowroad_engine::file::{FileSent, OpenFile, TAIL_LEN};
 use lowroad_engine::local::Local;
 use lowroad_engine::outgoing::Sources;
 
+pub use self::datagram_network::{DatagramFaults, DatagramStats};
+pub use self::datagrams::{SimDatagram, SimDatagrams};
 use self::network::{SimHelpers, SimNetwork};
 pub use self::veil::Veil;
 pub use self::workers::{Workers, for_each_seed, turn_until};
@@ -85,6 +90,7 @@ pub struct SimDriver {
     world: Shared,
     number: usize,
     local: Local,
+    datagrams: BTreeMap<u16, SimDatagrams>,
 }
 
 impl Shared {
@@ -97,7 +103,7 @@ impl Shared {
     /// of them has anything to do.
     pub fn driver(&self) -> SimDriver {
         let mut world = self.lock();
-        let (number, now_ms) = (world.drivers.len(), world.now_ms);
+        let (number, now_ms) = (world.drivers.len(), world.now_ms());
         let network = SimNetwork {
             world: self.clone(),
             driver: number,
@@ -108,12 +114,14 @@ impl Shared {
             events: VecDeque::new(),
             bell: local.bell.clone(),
             timers: local.timers.clone(),
+            wake_us: None,
             is_stopped: false,
         });
         SimDriver {
             world: self.clone(),
             number,
             local,
+            datagrams: BTreeMap::new(),
         }
     }
 
@@ -176,7 +184,7 @@ impl Shared {
     /// A client sends its end, after all it sent before.
     pub fn end(&self, id: usize) {
         let mut world = self.lock();
-        let at_ms = world.socket(id).last_ms.max(world.now_ms);
+        let at_ms = world.socket(id).last_ms.max(world.now_ms());
         world.put(at_ms, Happening::End(id));
     }
 
@@ -190,7 +198,7 @@ impl Shared {
     /// A client breaks the connection after all it sent.
     pub fn reset_after(&self, id: usize) {
         let mut world = self.lock();
-        let at_ms = world.socket(id).last_ms.max(world.now_ms);
+        let at_ms = world.socket(id).last_ms.max(world.now_ms());
         world.put(at_ms, Happening::Break(id));
     }
 
@@ -250,7 +258,7 @@ impl Shared {
 
     /// Virtual monotonic ms.
     pub fn now_ms(&self) -> u64 {
-        self.lock().now_ms
+        self.lock().now_ms()
     }
 
     fn lock(&self) -> MutexGuard<'_, World> {
@@ -262,6 +270,7 @@ impl Driver for SimDriver {
     type Socket = SimSocket;
     type Lent = Vec<u8>;
     type Listener = ();
+    type Datagrams = SimDatagrams;
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
         let (calls, now_ms) = {
@@ -271,10 +280,10 @@ impl Driver for SimDriver {
             let timeout_ms = timeout_ms.map(|ms| self.local.timers.now_ms() + ms);
             world.pass_time(timeout_ms);
             if world.dice(1000) < world.faults.clock_jumps {
-                world.now_ms += world.dice(10_000);
+                world.now_us += world.dice(10_000) * 1000;
                 world.unix_ms = world.dice(1 << 41);
             }
-            (world.happen(self.number), world.now_ms)
+            (world.happen(self.number), world.now_ms())
         };
         calls.into_iter().for_each(|call| call());
         events.extend(self.world.lock().drivers[self.number].events.drain(..));
@@ -283,6 +292,14 @@ impl Driver for SimDriver {
 
     fn now_ms(&self) -> u64 {
         self.world.now_ms()
+    }
+
+    fn now_us(&self) -> u64 {
+        self.world.lock().now_us
+    }
+
+    fn wake_at(&mut self, at_us: Option<u64>) {
+        self.world.lock().drivers[self.number].wake_us = at_us;
     }
 
     fn unix_ms(&self) -> u64 {
@@ -471,6 +488,39 @@ impl Driver for SimDriver {
         place.unread.clear();
         drop(world);
         drop(socket);
+    }
+
+    fn open_datagrams(&mut self, id: ListenerId, socket: SimDatagrams) -> io::Result<()> {
+        socket.set_owner(self.number, id);
+        self.datagrams.insert(id.0, socket);
+        Ok(())
+    }
+
+    fn receive_datagrams(&mut self, id: ListenerId, batch: &mut DatagramBatch) -> bool {
+        batch.clear();
+        let socket = self.datagrams.get(&id.0);
+        socket.is_some_and(|socket| socket.receive_batch(batch))
+    }
+
+    fn send_datagrams(
+        &mut self,
+        id: ListenerId,
+        trains: &mut [DatagramTrain],
+        bytes: &[u8],
+    ) -> usize {
+        match self.datagrams.get(&id.0) {
+            Some(socket) => socket.send_trains(trains, bytes),
+            None => trains.len(),
+        }
+    }
+
+    fn datagram_drops(&self, id: ListenerId) -> DatagramDrops {
+        let drops = self.datagrams.get(&id.0).map(SimDatagrams::drops);
+        drops.unwrap_or_default()
+    }
+
+    fn close_datagrams(&mut self, id: ListenerId) {
+        self.datagrams.remove(&id.0);
     }
 
     fn local(&self) -> &Local {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
+use super::datagram_network::{DatagramNetwork, DatagramTransit};
 use super::{Elsewhere, Faults, Veil};
 use lowroad_engine::bell::Bell;
 use lowroad_engine::buffer::Buffer;
@@ -15,7 +16,8 @@ use lowroad_engine::timers::Timers;
 
 /// The world of one test.
 pub struct World {
-    pub now_ms: u64,
+    /// Monotonic time; most of the world has steps of a millisecond.
+    pub now_us: u64,
     pub unix_ms: u64,
     pub faults: Faults,
     pub elsewhere: Elsewhere,
@@ -26,6 +28,7 @@ pub struct World {
     /// Connections to elsewhere that came about since somebody asked.
     pub dialed: Vec<usize>,
     pub listening: bool,
+    pub datagrams: DatagramNetwork,
     /// Jobs that helpers were given by tasks.
     pub helped: usize,
     random: u64,
@@ -41,6 +44,8 @@ pub struct Waiting {
     pub events: VecDeque<Event>,
     pub bell: Arc<Bell>,
     pub timers: Timers,
+    /// When it wants to be woken besides.
+    pub wake_us: Option<u64>,
     /// It is in the middle of something, and nobody waits for it.
     pub is_stopped: bool,
 }
@@ -61,6 +66,9 @@ pub enum Happening {
     Read(usize),
     Send(usize),
     File(usize, Token, FileSent),
+    Datagram(DatagramTransit),
+    /// A datagram has left this socket.
+    Departed(usize),
     Call(Box<dyn FnOnce() + Send>),
 }
 
@@ -137,7 +145,7 @@ impl Socket {
 impl World {
     pub fn new(seed: u64, faults: Faults) -> World {
         World {
-            now_ms: 1_000_000,
+            now_us: 1_000_000_000,
             unix_ms: 1_700_000_000_000,
             faults,
             elsewhere: Elsewhere::default(),
@@ -146,6 +154,7 @@ impl World {
             backlog: VecDeque::new(),
             dialed: Vec::new(),
             listening: true,
+            datagrams: DatagramNetwork::default(),
             helped: 0,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             schedule: BTreeMap::new(),
@@ -177,16 +186,27 @@ impl World {
     /// `timeout_ms`, unless there is something to do now.
     pub fn pass_time(&mut self, timeout_ms: Option<u64>) {
         let waiting = self.listening && !self.backlog.is_empty();
-        let drivers = self.drivers.iter().filter(|driver| !driver.is_stopped);
-        if waiting || drivers.clone().any(Waiting::has_work) {
+        let drivers = self.drivers.iter().enumerate();
+        let drivers = drivers.filter(|(_, driver)| !driver.is_stopped);
+        let has_work =
+            |(at, driver): (usize, &Waiting)| driver.has_work() || self.datagrams.has_received(at);
+        if waiting || drivers.clone().any(has_work) {
             return;
         }
         let next = self.schedule.first_key_value();
-        let next_ms = next.map(|((at_ms, _), _)| *at_ms);
-        let timers = drivers.map(|driver| driver.timers.next_ms());
-        let until_ms = timers.chain([next_ms, timeout_ms]).flatten().min();
-        let until_ms = until_ms.expect("the worker waits for something that will never happen");
-        self.now_ms = self.now_ms.max(until_ms);
+        let next_us = next.map(|((at_us, _), _)| *at_us);
+        let wakes = drivers.clone().map(|(_, driver)| driver.wake_us);
+        let timers = drivers.map(|(_, driver)| driver.timers.next_ms());
+        let ends_ms = timers.chain([timeout_ms]);
+        let ends_us = ends_ms.map(|end_ms| Some(end_ms? * 1000));
+        let until_us = ends_us.chain(wakes).chain([next_us]).flatten().min();
+        let until_us = until_us.expect("the worker waits for something that will never happen");
+        self.now_us = self.now_us.max(until_us);
+    }
+
+    /// Monotonic ms.
+    pub fn now_ms(&self) -> u64 {
+        self.now_us / 1000
     }
 
     /// xorshift64*.
@@ -199,12 +219,17 @@ impl World {
 
     pub fn later(&mut self) -> u64 {
         let delay_ms_max = self.faults.delay_ms_max;
-        self.now_ms + self.dice(delay_ms_max + 1)
+        self.now_ms() + self.dice(delay_ms_max + 1)
     }
 
     pub fn put(&mut self, at_ms: u64, happening: Happening) {
+        self.put_us(at_ms * 1000, happening);
+    }
+
+    /// The same, more precisely.
+    pub fn put_us(&mut self, at_us: u64, happening: Happening) {
         self.next_order += 1;
-        self.schedule.insert((at_ms, self.next_order), happening);
+        self.schedule.insert((at_us, self.next_order), happening);
     }
 
     pub fn socket(&mut self, id: usize) -> &mut Socket {
@@ -239,7 +264,7 @@ impl World {
     pub fn happen(&mut self, driver: usize) -> Vec<Box<dyn FnOnce() + Send>> {
         let mut calls = Vec::new();
         while let Some(first) = self.schedule.first_entry() {
-            if first.key().0 > self.now_ms {
+            if first.key().0 > self.now_us {
                 break;
             }
             match first.remove() {
@@ -278,10 +303,18 @@ impl World {
                         .events
                         .push_back(Event::File(token, sent));
                 }
+                Happening::Datagram(transit) => self.datagrams.arrive(transit),
+                Happening::Departed(port) => {
+                    if let Some((driver, event)) = self.datagrams.depart(port) {
+                        self.drivers[driver].events.push_back(event);
+                    }
+                }
                 Happening::Call(call) => calls.push(call),
             }
         }
-        // Listeners are level-triggered.
+        // Listeners and sockets for datagrams are level-triggered.
+        let readable = self.datagrams.readable(driver).map(Event::Datagrams);
+        self.drivers[driver].events.extend(readable);
         if self.listening && !self.backlog.is_empty() {
             self.drivers[driver]
                 .events

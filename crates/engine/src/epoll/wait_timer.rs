@@ -60,6 +60,71 @@ impl AsFd for WaitTimer {
     }
 }
 
+/// Ends waits at a precise time, for protocols whose deadlines are in microseconds. To be registered as a [`WaitTimer`].
+///
+/// Such deadlines move with nearly each packet, mostly further away, so this timer is armed as lazily: anew only for an
+/// earlier time.
+pub struct WakeTimer {
+    timer: OwnedFd,
+    /// When waits shall end.
+    wanted_us: Option<u64>,
+    /// Its expiry, in monotonic µs; none if it is disarmed or has fired.
+    fires_us: Option<u64>,
+}
+
+impl WakeTimer {
+    /// A disarmed timer.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn new() -> io::Result<WakeTimer> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(WakeTimer {
+            timer: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            wanted_us: None,
+            fires_us: None,
+        })
+    }
+
+    /// Chooses when waits shall end, for the next [`WakeTimer::arm`].
+    pub fn set(&mut self, at_us: Option<u64>) {
+        self.wanted_us = at_us;
+    }
+
+    /// Ensures that the timer fires at the time that is set, or earlier. To be called before each wait.
+    pub fn arm(&mut self) {
+        let Some(at_us) = self.wanted_us else { return };
+        if self.fires_us.is_some_and(|fires_us| fires_us <= at_us) {
+            return;
+        }
+        let once = Itimerspec {
+            it_interval: timespec(0),
+            // 0 would disarm it.
+            it_value: timespec_of_us(at_us.max(1)),
+        };
+        let set = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once);
+        self.fires_us = set.is_ok().then_some(at_us);
+    }
+
+    /// Records that its event has arrived.
+    pub fn has_fired(&mut self) {
+        self.fires_us = None;
+    }
+}
+
+impl AsFd for WakeTimer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}
+
+fn timespec_of_us(us: u64) -> Timespec {
+    Timespec {
+        tv_sec: (us / 1_000_000).try_into().unwrap_or(i64::MAX),
+        tv_nsec: (us % 1_000_000 * 1000) as i64,
+    }
+}
+
 /// Converts milliseconds for the kernel.
 pub fn timespec(ms: u64) -> Timespec {
     Timespec {
@@ -90,5 +155,26 @@ mod tests {
         assert!(timer.set(1_000_000, 5_000_000) && is_set_for(&timer, 5_000_000));
         timer.has_fired();
         assert!(timer.set(1_000_000, 7_000_000) && is_set_for(&timer, 7_000_000));
+    }
+
+    #[test]
+    fn the_precise_timer_is_armed_only_for_an_earlier_time() {
+        const HOUR_US: u64 = 3_600_000_000;
+        // Later than any uptime, so that none of them fires.
+        let base_us = 1_000_000 * HOUR_US;
+        let mut timer = WakeTimer::new().expect("a timer");
+        let mut armed_after = |at_us| {
+            timer.set(at_us);
+            timer.arm();
+            timer.fires_us
+        };
+        assert_eq!(armed_after(None), None);
+        assert_eq!(armed_after(Some(base_us)), Some(base_us));
+        assert_eq!(armed_after(Some(base_us + HOUR_US)), Some(base_us));
+        let earlier_us = base_us - HOUR_US;
+        assert_eq!(armed_after(Some(earlier_us)), Some(earlier_us));
+        assert_eq!(armed_after(None), Some(earlier_us));
+        timer.has_fired();
+        assert_eq!(timer.fires_us, None);
     }
 }

@@ -1,0 +1,134 @@
+//! Sockets for datagrams: opened by us, one per worker, or handed over by a supervisor.
+
+use std::ffi::c_int;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use crate::sys;
+
+/// Bytes that may wait in a socket, as the kernel counts memory; it caps this at `net.core.rmem_max`.
+const RECEIVE_BUFFER_LEN: usize = 2 * 1024 * 1024;
+
+/// A bound UDP socket, non-blocking, which tells addresses and ECN bits of what it receives.
+pub struct DatagramSocket {
+    socket: OwnedFd,
+    /// Its family; such a socket also takes IPv4 datagrams if it is bound to `[::]`.
+    pub(crate) is_ipv6: bool,
+    /// The kernel cuts trains into datagrams (UDP GSO).
+    pub(crate) has_segmentation: bool,
+}
+
+impl DatagramSocket {
+    /// Opens a socket at `address` that shares its port with the other workers' (`SO_REUSEPORT`): the kernel spreads
+    /// peers over them.
+    ///
+    /// # Errors
+    /// As of bind(2): the address is in use, not ours, or not permitted.
+    pub fn open(address: SocketAddr) -> io::Result<DatagramSocket> {
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+        if address.is_ipv6() && address.ip().is_unspecified() {
+            // `[::]` means both families, whatever net.ipv6.bindv6only says.
+            sockopt::set_ipv6_v6only(&socket, false)?;
+        }
+        sockopt::set_socket_reuseport(&socket, true)?;
+        // Before the address, so that no datagram comes without its control messages.
+        let prepared = DatagramSocket::prepare(socket)?;
+        rustix::net::bind(&prepared.socket, &address)?;
+        Ok(prepared)
+    }
+
+    /// Takes a socket that a supervisor has bound.
+    ///
+    /// # Errors
+    /// When it is no UDP socket.
+    pub fn adopt(socket: OwnedFd) -> io::Result<DatagramSocket> {
+        let is_udp = sockopt::socket_type(&socket)? == SocketType::DGRAM
+            && matches!(
+                sockopt::socket_domain(&socket)?,
+                AddressFamily::INET | AddressFamily::INET6
+            );
+        if !is_udp {
+            let text = "a socket handed over by the supervisor is not for UDP";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        DatagramSocket::prepare(socket)
+    }
+
+    /// Where it is bound.
+    pub fn address(&self) -> Option<SocketAddr> {
+        rustix::net::getsockname(&self.socket).ok()?.try_into().ok()
+    }
+
+    /// # Errors
+    /// An option is refused that protocols over datagrams can't do without.
+    fn prepare(socket: OwnedFd) -> io::Result<DatagramSocket> {
+        let is_ipv6 = sockopt::socket_domain(&socket)? == AddressFamily::INET6;
+        prepare_ipv4(&socket).or_else(|error| if is_ipv6 { Ok(()) } else { Err(error) })?;
+        if is_ipv6 {
+            prepare_ipv6(&socket)?;
+        }
+        sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+        // Fewer bytes than asked for are no error.
+        sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_LEN)?;
+        // Older kernels give one datagram at a time, which serves as well.
+        let _ = sys::set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
+        // 0 segments nothing by itself; a kernel that knows the option takes the control message, too.
+        let segmentation = sys::set_option(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0);
+        Ok(DatagramSocket {
+            socket,
+            is_ipv6,
+            has_segmentation: segmentation.is_ok(),
+        })
+    }
+}
+
+impl AsFd for DatagramSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Sets what ip(7) has. An IPv6 socket needs it for IPv4 datagrams.
+fn prepare_ipv4(socket: &OwnedFd) -> io::Result<()> {
+    set_all(
+        socket,
+        libc::IPPROTO_IP,
+        &[
+            (libc::IP_PKTINFO, 1),
+            (libc::IP_RECVTOS, 1),
+            // Neither fragments nor the kernel's path MTU: protocols over datagrams probe the path themselves (RFC 8899).
+            (libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+            // Nobody reads an error queue, and one that is not empty would end each wait.
+            (libc::IP_RECVERR, 0),
+        ],
+    )
+}
+
+/// Sets what ipv6(7) has.
+fn prepare_ipv6(socket: &OwnedFd) -> io::Result<()> {
+    set_all(
+        socket,
+        libc::IPPROTO_IPV6,
+        &[
+            (libc::IPV6_RECVPKTINFO, 1),
+            (libc::IPV6_RECVTCLASS, 1),
+            (libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
+            (libc::IPV6_RECVERR, 0),
+        ],
+    )
+}
+
+fn set_all(socket: &OwnedFd, level: c_int, options: &[(c_int, c_int)]) -> io::Result<()> {
+    options
+        .iter()
+        .try_for_each(|(option, value)| sys::set_option(socket, level, *option, *value))
+}

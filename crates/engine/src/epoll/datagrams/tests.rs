@@ -1,0 +1,239 @@
+use std::net::{SocketAddr, UdpSocket};
+
+use rustix::io::Errno;
+
+use super::{DatagramPort, SendCursor};
+use crate::datagram_socket::DatagramSocket;
+use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain, Ecn};
+use crate::driver::{Driver, Event, ListenerId};
+use crate::epoll::EpollDriver;
+use crate::helpers::Helpers;
+use crate::sys::set_option;
+
+const ID: ListenerId = ListenerId(3);
+
+fn driver_with(socket: UdpSocket) -> EpollDriver {
+    let mut driver = EpollDriver::new(Helpers::start(1).expect("a thread")).expect("an epoll");
+    let socket = DatagramSocket::adopt(socket.into()).expect("a UDP socket");
+    driver.open_datagrams(ID, socket).expect("room");
+    driver
+}
+
+fn bound() -> UdpSocket {
+    UdpSocket::bind("127.0.0.1:0").expect("a port")
+}
+
+fn address_of(socket: &UdpSocket) -> SocketAddr {
+    socket.local_addr().expect("an address")
+}
+
+fn train(peer: SocketAddr, segment_len: usize, len: usize) -> DatagramTrain {
+    DatagramTrain {
+        peer,
+        local: None,
+        ecn: Ecn::Ect0,
+        segment_len,
+        range: 0..len,
+    }
+}
+
+/// Waits for a datagram event.
+fn await_datagrams(driver: &mut EpollDriver) {
+    let mut events = Vec::new();
+    while events.is_empty() {
+        driver.wait(None, &mut events);
+    }
+    assert!(matches!(events[..], [Event::Datagrams(ID)]), "{events:?}");
+}
+
+/// What is pending without waiting.
+fn pending(driver: &mut EpollDriver) -> Vec<Event> {
+    let mut events = Vec::new();
+    driver.wait(Some(0), &mut events);
+    events
+}
+
+/// The kernel segments nothing for a socket that sends no checksums: EINVAL.
+#[test]
+fn trains_that_the_kernel_does_not_segment_leave_as_single_datagrams() {
+    let (socket, peer) = (bound(), bound());
+    set_option(&socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).expect("an option");
+    let mut driver = driver_with(socket);
+    let bytes: Vec<u8> = (0..200).collect();
+    let peer_address = address_of(&peer);
+    let mut trains = [train(peer_address, 60, 200), train(peer_address, 200, 200)];
+    assert_eq!(driver.send_datagrams(ID, &mut trains, &bytes), 2);
+    let mut buffer = [0; 300];
+    for expected in [0..60, 60..120, 120..180, 180..200, 0..200] {
+        let len = peer.recv(&mut buffer).expect("a datagram");
+        assert_eq!(buffer[..len], bytes[expected]);
+    }
+    let drops = driver.datagram_drops(ID);
+    assert_eq!((drops.unsegmented, drops.refused), (1, 0));
+}
+
+#[test]
+fn what_can_not_be_sent_is_counted_and_the_rest_leaves() {
+    let (socket, peer) = (bound(), bound());
+    let mut driver = driver_with(socket);
+    let bytes = vec![7; 90_000];
+    let peer_address = address_of(&peer);
+    let other_family = "[::1]:9".parse().expect("an address");
+    let mut trains = [
+        train(peer_address, 90_000, 90_000), // EMSGSIZE
+        train(peer_address, 65_507, 65_507),
+        train(other_family, 5, 5),
+        DatagramTrain {
+            local: Some([192, 0, 2, 1].into()),
+            ..train(peer_address, 5, 5) // not an address of this host
+        },
+        train(peer_address, 0, 0),
+        train(peer_address, 30_000, 90_000), // more than one message takes
+    ];
+    assert_eq!(driver.send_datagrams(ID, &mut trains, &bytes), 6);
+    assert_eq!(driver.datagram_drops(ID).refused, 3);
+    let mut buffer = vec![0; 70_000];
+    for expected in [65_507, 0, 30_000, 30_000, 30_000] {
+        assert_eq!(peer.recv(&mut buffer).expect("a datagram"), expected);
+    }
+}
+
+/// A connected socket is told of ICMP messages; one that is not connected is not.
+#[test]
+fn an_icmp_error_costs_no_datagram_and_ends_no_later_wait() {
+    let (socket, peer) = (bound(), bound());
+    let (own, peer_address) = (address_of(&socket), address_of(&peer));
+    socket.connect(peer_address).expect("an address");
+    let mut driver = driver_with(socket);
+    drop(peer);
+    assert_eq!(
+        driver.send_datagrams(ID, &mut [train(peer_address, 5, 5)], b"hello"),
+        1
+    );
+    // The port is unreachable: an error waits at the socket, and is taken by the next send.
+    let peer = UdpSocket::bind(peer_address).expect("the same port");
+    peer.connect(own).expect("an address");
+    assert_eq!(
+        driver.send_datagrams(ID, &mut [train(peer_address, 5, 5)], b"again"),
+        1
+    );
+    let mut buffer = [0; 10];
+    assert_eq!(peer.recv(&mut buffer).expect("a datagram"), 5);
+    assert_eq!(&buffer[..5], b"again");
+    assert_eq!(driver.datagram_drops(ID), DatagramDrops::default());
+    drop(peer);
+    // Another, which is taken by a receive.
+    assert_eq!(
+        driver.send_datagrams(ID, &mut [train(peer_address, 5, 5)], b"hello"),
+        1
+    );
+    await_datagrams(&mut driver);
+    let mut batch = DatagramBatch::default();
+    assert!(!driver.receive_datagrams(ID, &mut batch));
+    assert!(batch.trains().is_empty());
+    let events = pending(&mut driver);
+    assert!(events.is_empty(), "{events:?}");
+}
+
+#[test]
+fn a_receive_brings_what_has_come_and_closed_sockets_bring_nothing() {
+    let (socket, peer) = (bound(), bound());
+    let own = address_of(&socket);
+    // As a supervisor's, it stays open.
+    let _supervisor = socket.try_clone().expect("a descriptor");
+    let mut driver = driver_with(socket);
+    for number in 0..40_u8 {
+        peer.send_to(&vec![number; number.into()], own)
+            .expect("sent");
+    }
+    await_datagrams(&mut driver);
+    let (mut batch, mut lens) = (DatagramBatch::default(), Vec::new());
+    let mut more = true;
+    while more {
+        more = driver.receive_datagrams(ID, &mut batch);
+        for train in batch.trains() {
+            assert_eq!(train.peer, address_of(&peer));
+            assert_eq!(train.local, Some(own.ip()));
+            lens.extend(train.segments(batch.bytes()).map(<[u8]>::len));
+        }
+    }
+    assert_eq!(lens, (0..40).collect::<Vec<_>>());
+    assert!(pending(&mut driver).is_empty());
+    peer.send_to(b"late", own).expect("sent");
+    driver.close_datagrams(ID);
+    assert!(pending(&mut driver).is_empty());
+    assert!(!driver.receive_datagrams(ID, &mut batch));
+    assert!(batch.trains().is_empty());
+    // Nothing is sent, and nobody waits for room.
+    assert_eq!(driver.send_datagrams(ID, &mut [train(own, 1, 1)], b"x"), 1);
+}
+
+/// EIO comes from IPsec, or from devices without checksums before Linux 6.11.
+#[test]
+fn after_an_eio_a_socket_does_without_segmentation() {
+    let socket = DatagramSocket::adopt(bound().into()).expect("a UDP socket");
+    let mut port = DatagramPort {
+        socket,
+        awaits_room: false,
+        drops: DatagramDrops::default(),
+    };
+    let trains = &mut [train(address_of(&bound()), 10, 35)];
+    let lens = |port: &DatagramPort, trains: &[DatagramTrain], cursor: &SendCursor| {
+        let chunks = port.chunks(trains, cursor);
+        chunks
+            .map(|chunk| (chunk.range.len(), chunk.segment_len))
+            .collect::<Vec<_>>()
+    };
+    let mut cursor = SendCursor::default();
+    assert_eq!(lens(&port, trains, &cursor), [(35, Some(10))]);
+    let first = |port: &DatagramPort, trains: &[DatagramTrain]| {
+        let chunk = port.chunks(trains, &SendCursor::default()).next();
+        chunk.expect("a train")
+    };
+    // Beyond the MTU only this train leaves by single datagrams.
+    for errno in [Errno::INVAL, Errno::MSGSIZE] {
+        let chunk = first(&port, trains);
+        port.pass_error(Some(errno), &chunk, &mut cursor, trains);
+        assert_eq!(lens(&port, trains, &cursor).len(), 4);
+        cursor = SendCursor::default();
+        assert_eq!(lens(&port, trains, &cursor).len(), 1);
+    }
+    let chunk = first(&port, trains);
+    port.pass_error(Some(Errno::IO), &chunk, &mut cursor, trains);
+    let singles = [(10, None), (10, None), (10, None), (5, None)];
+    assert_eq!(lens(&port, trains, &SendCursor::default()), singles);
+    assert_eq!((port.drops.unsegmented, port.drops.refused), (3, 0));
+}
+
+#[test]
+fn what_overflows_the_socket_is_counted() {
+    let (socket, peer) = (bound(), bound());
+    let own = address_of(&socket);
+    let mut driver = driver_with(socket);
+    // Below what the kernel gives at least.
+    let socket = driver
+        .datagrams
+        .as_ref()
+        .and_then(|io| io.sockets.ports[3].as_ref());
+    let socket = &socket.expect("open").socket;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 1).expect("an option");
+    let mut batch = DatagramBatch::default();
+    let send = || u64::from(peer.send_to(&[0; 1000], own).is_ok());
+    let mut sent: u64 = (0..20).map(|_| send()).sum();
+    let mut received = 0;
+    while driver.datagram_drops(ID).overflowed == 0 {
+        // A datagram that is queued after those that were dropped tells of them.
+        sent += send();
+        driver.receive_datagrams(ID, &mut batch);
+        received += batch.trains().len() as u64;
+    }
+    assert_eq!(driver.datagram_drops(ID).overflowed, sent - received);
+}
+
+#[test]
+fn only_udp_sockets_are_adopted() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    assert!(DatagramSocket::adopt(listener.into()).is_err());
+    let (pair, _) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
+    assert!(DatagramSocket::adopt(pair.into()).is_err());
+}

@@ -1,0 +1,345 @@
+//! `recvmmsg` and `sendmmsg` with their control messages: packet information, traffic class, segmentation.
+//!
+//! IPv4 addresses of an IPv6 socket are mapped and unmapped here, so callers see plain ones.
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd};
+
+use libc::{cmsghdr, iovec, mmsghdr, msghdr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+
+/// Messages of one call at most.
+pub const MESSAGES_MAX: usize = 32;
+/// Room for the control messages of a message, in words since their headers are aligned to those. What is asked for takes
+/// 144 bytes at most.
+const CONTROL_WORDS: usize = 32;
+
+/// Memory for the addresses and control messages of a call.
+pub struct MessageScratch {
+    names: [sockaddr_storage; MESSAGES_MAX],
+    controls: [[u64; CONTROL_WORDS]; MESSAGES_MAX],
+}
+
+impl MessageScratch {
+    /// Memory for one socket or several, which use it by turns.
+    pub fn new() -> Box<MessageScratch> {
+        // SAFETY: structs and arrays of integers, for which zeros are sound.
+        Box::new(unsafe { zeroed() })
+    }
+}
+
+/// A received message without its bytes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ReceivedMessage {
+    /// The sender; none if the kernel gives no internet address.
+    pub peer: Option<SocketAddr>,
+    /// The destination, in the packet information.
+    pub local: Option<IpAddr>,
+    /// The TOS byte or traffic class.
+    pub traffic_class: u8,
+    /// Length of each datagram, if the kernel has put several together.
+    pub segment_len: Option<usize>,
+    /// Datagrams that the socket has dropped so far for lack of memory, if the kernel tells.
+    pub overflowed: Option<u32>,
+    /// How many bytes were received.
+    pub len: usize,
+    /// Bytes or control messages were cut off.
+    pub is_truncated: bool,
+}
+
+/// A message to send.
+pub struct OutgoingMessage<'b> {
+    /// The destination.
+    pub peer: SocketAddr,
+    /// The source, unless the kernel is to choose it.
+    pub local: Option<IpAddr>,
+    /// The ECN bits.
+    pub ecn_bits: u8,
+    /// Has the kernel cut the bytes into datagrams of this length.
+    pub segment_len: Option<u16>,
+    /// The bytes.
+    pub bytes: &'b [u8],
+}
+
+/// Receives messages into slots of `memory`, each of `slot_len`, without waiting. Calls `take` for each, with its place.
+pub fn receive_messages(
+    socket: impl AsFd,
+    scratch: &mut MessageScratch,
+    memory: &mut [u8],
+    slot_len: usize,
+    mut take: impl FnMut(usize, ReceivedMessage),
+) -> io::Result<usize> {
+    // SAFETY: structs of integers and pointers, for which zeros are sound.
+    let mut headers: [mmsghdr; MESSAGES_MAX] = unsafe { zeroed() };
+    // SAFETY: as above.
+    let mut pieces: [iovec; MESSAGES_MAX] = unsafe { zeroed() };
+    let mut count = 0;
+    let slots = memory.chunks_exact_mut(slot_len).take(MESSAGES_MAX);
+    for (at, slot) in slots.enumerate() {
+        pieces[at] = iovec {
+            iov_base: slot.as_mut_ptr().cast(),
+            iov_len: slot_len,
+        };
+        let header = &mut headers[at].msg_hdr;
+        header.msg_name = (&raw mut scratch.names[at]).cast();
+        header.msg_namelen = size_of::<sockaddr_storage>() as _;
+        header.msg_iov = &raw mut pieces[at];
+        header.msg_iovlen = 1;
+        header.msg_control = scratch.controls[at].as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&scratch.controls[at]) as _;
+        count = at + 1;
+    }
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: each header points to a name, a slot and control messages of the lengths that it says, all of them borrowed
+    // until the end of this function, and to nothing else.
+    let received = unsafe {
+        libc::recvmmsg(
+            fd,
+            headers.as_mut_ptr(),
+            count as _,
+            libc::MSG_DONTWAIT,
+            std::ptr::null_mut(),
+        )
+    };
+    let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    for (at, header) in headers[..received].iter().enumerate() {
+        // SAFETY: the kernel has filled in this header, and name and control messages are still where they were.
+        let mut message = unsafe { read_control(&header.msg_hdr) };
+        message.peer = read_name(&scratch.names[at], header.msg_hdr.msg_namelen as usize);
+        message.len = header.msg_len as usize;
+        take(at, message);
+    }
+    Ok(received)
+}
+
+/// Sends messages without waiting, [`MESSAGES_MAX`] at most. Returns how many were taken; an error is that of the first.
+/// `is_ipv6` is the socket's family.
+pub fn send_messages<'b>(
+    socket: impl AsFd,
+    is_ipv6: bool,
+    scratch: &mut MessageScratch,
+    messages: impl Iterator<Item = OutgoingMessage<'b>>,
+) -> io::Result<usize> {
+    // SAFETY: structs of integers and pointers, for which zeros are sound.
+    let mut headers: [mmsghdr; MESSAGES_MAX] = unsafe { zeroed() };
+    // SAFETY: as above.
+    let mut pieces: [iovec; MESSAGES_MAX] = unsafe { zeroed() };
+    let mut count = 0;
+    for (at, message) in messages.take(MESSAGES_MAX).enumerate() {
+        pieces[at] = iovec {
+            iov_base: message.bytes.as_ptr().cast_mut().cast(),
+            iov_len: message.bytes.len(),
+        };
+        let header = &mut headers[at].msg_hdr;
+        header.msg_namelen = write_name(&mut scratch.names[at], message.peer, is_ipv6) as _;
+        header.msg_name = (&raw mut scratch.names[at]).cast();
+        header.msg_iov = &raw mut pieces[at];
+        header.msg_iovlen = 1;
+        header.msg_controllen = write_control(&mut scratch.controls[at], &message) as _;
+        if header.msg_controllen > 0 {
+            header.msg_control = scratch.controls[at].as_mut_ptr().cast();
+        }
+        count = at + 1;
+    }
+    let fd = socket.as_fd().as_raw_fd();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: each header points to a name, bytes and control messages of the lengths that it says, all of them borrowed
+    // until the end of this function. The call reads them, and writes lengths into the headers.
+    let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), count as _, flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+fn read_name(name: &sockaddr_storage, len: usize) -> Option<SocketAddr> {
+    let start = &raw const *name;
+    match c_int::from(name.ss_family) {
+        libc::AF_INET if len >= size_of::<sockaddr_in>() => {
+            // SAFETY: the storage is long enough and aligned for each kind of address, which are integers.
+            let name = unsafe { &*start.cast::<sockaddr_in>() };
+            let ip = Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr));
+            Some(SocketAddrV4::new(ip, u16::from_be(name.sin_port)).into())
+        }
+        libc::AF_INET6 if len >= size_of::<sockaddr_in6>() => {
+            // SAFETY: as above.
+            let name = unsafe { &*start.cast::<sockaddr_in6>() };
+            let (ip, port) = (
+                Ipv6Addr::from(name.sin6_addr.s6_addr),
+                u16::from_be(name.sin6_port),
+            );
+            Some(match ip.to_ipv4_mapped() {
+                Some(ip) => SocketAddrV4::new(ip, port).into(),
+                None => SocketAddrV6::new(ip, port, 0, name.sin6_scope_id).into(),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the name's length.
+fn write_name(name: &mut sockaddr_storage, address: SocketAddr, is_ipv6: bool) -> usize {
+    let start = &raw mut *name;
+    let address = match (address, is_ipv6) {
+        (SocketAddr::V4(v4), false) => {
+            let place = start.cast::<sockaddr_in>();
+            // SAFETY: the storage is long enough and aligned for each kind of address, which are integers.
+            unsafe {
+                place.write(zeroed());
+                (*place).sin_family = libc::AF_INET as _;
+                (*place).sin_port = v4.port().to_be();
+                (*place).sin_addr.s_addr = u32::from(*v4.ip()).to_be();
+            }
+            return size_of::<sockaddr_in>();
+        }
+        (SocketAddr::V4(v4), true) => SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0),
+        (SocketAddr::V6(v6), _) => v6,
+    };
+    let place = start.cast::<sockaddr_in6>();
+    // SAFETY: as above.
+    unsafe {
+        place.write(zeroed());
+        (*place).sin6_family = libc::AF_INET6 as _;
+        (*place).sin6_port = address.port().to_be();
+        (*place).sin6_addr.s6_addr = address.ip().octets();
+        (*place).sin6_scope_id = address.scope_id();
+    }
+    size_of::<sockaddr_in6>()
+}
+
+/// # Safety
+/// The kernel has filled in the header, whose control messages are still there.
+unsafe fn read_control(header: &msghdr) -> ReceivedMessage {
+    let cut = libc::MSG_TRUNC | libc::MSG_CTRUNC;
+    let mut message = ReceivedMessage {
+        is_truncated: header.msg_flags & cut != 0,
+        ..ReceivedMessage::default()
+    };
+    // SAFETY: the caller's promise; these walk from header to header within the control messages' length.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while !next.is_null() {
+        // SAFETY: as above.
+        unsafe {
+            read_control_message(next, &mut message);
+            next = libc::CMSG_NXTHDR(header, next);
+        }
+    }
+    message
+}
+
+/// # Safety
+/// There is a control message with all its bytes.
+unsafe fn read_control_message(header: *const cmsghdr, message: &mut ReceivedMessage) {
+    // SAFETY: the caller's promise; the lengths of values are compared before they are read.
+    unsafe {
+        match ((*header).cmsg_level, (*header).cmsg_type) {
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                if let Some(info) = read_value::<libc::in_pktinfo>(header) {
+                    // The source of answers: for a broadcast not the destination. The kernel leaves it out where it has
+                    // no route for the packet.
+                    let name = match info.ipi_spec_dst.s_addr {
+                        0 => info.ipi_addr.s_addr,
+                        source => source,
+                    };
+                    message.local = Some(Ipv4Addr::from(u32::from_be(name)).into());
+                }
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                if let Some(info) = read_value::<libc::in6_pktinfo>(header) {
+                    let ip = Ipv6Addr::from(info.ipi6_addr.s6_addr);
+                    // An IPv6 socket tells both of an IPv4 packet; they are equal but for broadcasts.
+                    message.local.get_or_insert(ip.to_canonical());
+                }
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) => {
+                message.traffic_class = read_value::<u8>(header).unwrap_or(0);
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                message.traffic_class = read_value::<c_int>(header).unwrap_or(0) as u8;
+            }
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                let len = read_value::<c_int>(header).and_then(|len| usize::try_from(len).ok());
+                message.segment_len = len.filter(|len| *len > 0);
+            }
+            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => message.overflowed = read_value(header),
+            _ => {}
+        }
+    }
+}
+
+/// # Safety
+/// There is a control message with all its bytes, and every pattern of bytes is a `T`.
+unsafe fn read_value<T: Copy>(header: *const cmsghdr) -> Option<T> {
+    // SAFETY: the length that the message has is compared; the value need not be aligned.
+    unsafe {
+        let needed = libc::CMSG_LEN(size_of::<T>() as _) as usize;
+        // Of another type with other C libraries.
+        let len: usize = (*header).cmsg_len as _;
+        let is_whole = len >= needed;
+        is_whole.then(|| libc::CMSG_DATA(header).cast::<T>().read_unaligned())
+    }
+}
+
+/// Returns the length of the control messages.
+fn write_control(control: &mut [u64; CONTROL_WORDS], message: &OutgoingMessage<'_>) -> usize {
+    let mut writer = ControlWriter { control, len: 0 };
+    match message.local {
+        Some(IpAddr::V4(ip)) => {
+            // SAFETY: a struct of integers, for which zeros are sound.
+            let mut info: libc::in_pktinfo = unsafe { zeroed() };
+            info.ipi_spec_dst.s_addr = u32::from(ip).to_be();
+            writer.push(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+        }
+        Some(IpAddr::V6(ip)) => {
+            // SAFETY: as above.
+            let mut info: libc::in6_pktinfo = unsafe { zeroed() };
+            info.ipi6_addr.s6_addr = ip.octets();
+            writer.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+        }
+        None => {}
+    }
+    if message.ecn_bits != 0 {
+        let bits = c_int::from(message.ecn_bits);
+        match message.peer {
+            SocketAddr::V4(_) => writer.push(libc::IPPROTO_IP, libc::IP_TOS, bits),
+            SocketAddr::V6(_) => writer.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, bits),
+        }
+    }
+    if let Some(len) = message.segment_len {
+        writer.push(libc::SOL_UDP, libc::UDP_SEGMENT, len);
+    }
+    writer.len
+}
+
+struct ControlWriter<'c> {
+    control: &'c mut [u64; CONTROL_WORDS],
+    len: usize,
+}
+
+impl ControlWriter<'_> {
+    fn push<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) {
+        let value_len = size_of::<T>() as libc::c_uint;
+        // SAFETY: these compute lengths from a number.
+        let (len, space) = unsafe {
+            (
+                libc::CMSG_LEN(value_len),
+                libc::CMSG_SPACE(value_len) as usize,
+            )
+        };
+        assert!(self.len + space <= size_of_val(self.control));
+        // SAFETY: the assertion keeps header and value inside the words. A space is a multiple of a word, so the header
+        // is aligned; the value need not be.
+        unsafe {
+            let start = self.control.as_mut_ptr().cast::<u8>().add(self.len);
+            let header = start.cast::<cmsghdr>();
+            header.write(zeroed());
+            (*header).cmsg_len = len as _;
+            (*header).cmsg_level = level;
+            (*header).cmsg_type = kind;
+            libc::CMSG_DATA(header).cast::<T>().write_unaligned(value);
+        }
+        self.len += space;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! Datagrams on epoll with real sockets: the exchange of the simulator's test, segmentation, ECN, local addresses, room.
+
+mod datagram_exchange;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use lowroad_engine::datagram_socket::DatagramSocket;
+use lowroad_engine::datagrams::{DatagramTrain, Ecn};
+use lowroad_engine::driver::{Driver, Event, ListenerId};
+use lowroad_engine::epoll::EpollDriver;
+use lowroad_engine::helpers::Helpers;
+use lowroad_testkit::net::{End, Namespace, lacks, pair};
+use lowroad_testkit::skip;
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+
+use datagram_exchange::{DatagramClient, DatagramEcho, payload, run};
+
+const ECHO: ListenerId = ListenerId(0);
+const CLIENT: ListenerId = ListenerId(1);
+const RESEND_US: u64 = 50_000;
+
+fn driver() -> EpollDriver {
+    EpollDriver::new(Helpers::start(1).expect("a thread")).expect("an epoll")
+}
+
+/// Opens a socket in a driver; its port.
+fn open(driver: &mut EpollDriver, id: ListenerId, address: &str) -> u16 {
+    let address: SocketAddr = address.parse().expect("an address");
+    let socket = DatagramSocket::open(address).expect("a port");
+    let port = socket.address().expect("bound").port();
+    driver.open_datagrams(id, socket).expect("room");
+    port
+}
+
+/// An echo at one address and a client at another, of which the first has also the addresses of `to`.
+fn exchange(
+    echo_at: &str,
+    client_at: &str,
+    to: &[IpAddr],
+    lens: &[usize],
+    ecn: Ecn,
+) -> (DatagramEcho, DatagramClient) {
+    let mut driver = driver();
+    let port = open(&mut driver, ECHO, echo_at);
+    open(&mut driver, CLIENT, client_at);
+    let to: Vec<_> = to.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
+    let mut echo = DatagramEcho::new(ECHO);
+    let client = DatagramClient::new(CLIENT, &to, lens, ecn, RESEND_US);
+    let mut clients = [client];
+    run(&mut driver, &mut echo, &mut clients);
+    let [client] = clients;
+    (echo, client)
+}
+
+const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
+/// The three ways to be reached: IPv4, IPv6, and IPv4 at a socket for both.
+const WAYS: [(&str, &str, IpAddr); 3] = [
+    ("0.0.0.0:0", "127.0.0.1:0", V4),
+    ("[::]:0", "[::1]:0", V6),
+    ("[::]:0", "127.0.0.1:0", V4),
+];
+
+#[test]
+fn every_datagram_is_answered_from_the_address_that_was_asked() {
+    let lens: Vec<usize> = (0..300).map(|number| 8 + number * 37 % 1500).collect();
+    for (echo_at, client_at, ip) in WAYS {
+        let to = match ip {
+            IpAddr::V4(_) => vec![ip, [127, 0, 0, 2].into(), [127, 3, 4, 5].into()],
+            IpAddr::V6(_) => vec![ip],
+        };
+        let (echo, client) = exchange(echo_at, client_at, &to, &lens, Ecn::NotEct);
+        assert!(echo.received >= 300);
+        assert_eq!(client.marked, 0);
+    }
+}
+
+#[test]
+fn ecn_codepoints_arrive_and_leave() {
+    for (echo_at, client_at, ip) in WAYS {
+        for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
+            // The client compares the codepoints of answers.
+            let (_, client) = exchange(echo_at, client_at, &[ip], &[100; 3], ecn);
+            assert_eq!(client.marked > 0, ecn == Ecn::Ce);
+        }
+    }
+}
+
+#[test]
+fn trains_leave_and_arrive_as_trains() {
+    for (echo_at, client_at, ip) in WAYS {
+        for (len, count) in [(1200, 40), (1452, 45), (8, 64), (9, 200), (20_000, 9)] {
+            let (echo, client) = exchange(echo_at, client_at, &[ip], &vec![len; count], Ecn::Ect0);
+            assert!(
+                echo.trains > 0 && client.trains > 0,
+                "{count} of {len} bytes"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_peer_without_offloads_receives_each_datagram_by_itself() {
+    for (_, client_at, _) in WAYS {
+        let peer = UdpSocket::bind(client_at).expect("a port");
+        let mut driver = driver();
+        open(&mut driver, ECHO, client_at);
+        let bytes: Vec<u8> = (0..10).flat_map(|number| payload(number, 1100)).collect();
+        let mut train = DatagramTrain {
+            peer: peer.local_addr().expect("an address"),
+            local: None,
+            ecn: Ecn::Ect0,
+            segment_len: 1100,
+            range: 0..10_600,
+        };
+        let trains = std::slice::from_mut(&mut train);
+        assert_eq!(driver.send_datagrams(ECHO, trains, &bytes), 1);
+        let mut buffer = [0; 2000];
+        for number in 0..10 {
+            let len = peer.recv(&mut buffer).expect("a datagram");
+            assert_eq!(len, if number < 9 { 1100 } else { 700 });
+            assert!(buffer[..len] == payload(number, len));
+        }
+        assert_eq!(driver.datagram_drops(ECHO).unsegmented, 0);
+    }
+}
+
+#[test]
+fn waits_end_at_a_precise_time() {
+    let mut driver = driver();
+    open(&mut driver, ECHO, "127.0.0.1:0");
+    let mut events = Vec::new();
+    // Further away each time, then nearer, and in the past.
+    for after_us in [300, 700, 5000, 40, 0] {
+        let at_us = driver.now_us() + after_us;
+        driver.wake_at(Some(at_us));
+        while driver.now_us() < at_us {
+            driver.wait(None, &mut events);
+        }
+        // It stays in the past, so a wait without a timeout still ends.
+        driver.wait(None, &mut events);
+        assert!(events.is_empty());
+    }
+    assert!(driver.now_us() / 1000 >= driver.now_ms());
+}
+
+/// More than the test sends, with the kernel's overhead for each datagram.
+const PEER_BUFFER_LEN: usize = 16 << 20;
+
+/// On loopback a datagram never waits in its sender; behind a shaper it does.
+#[test]
+fn a_full_socket_tells_when_it_has_room() {
+    if let Some(reason) = lacks() {
+        return skip("a_full_socket_tells_when_it_has_room", &reason);
+    }
+    let namespace = Namespace::new("data-room").expect("a namespace");
+    let shaper = "qdisc add dev lo root tbf rate 10mbit burst 64k limit 10m";
+    let arguments: Vec<&str> = shaper.split(' ').collect();
+    namespace.run("tc", &arguments).expect("a shaper");
+    namespace.enter(|| {
+        for (echo_at, client_at, _) in WAYS {
+            let mut driver = driver();
+            open(&mut driver, ECHO, echo_at);
+            let peer = UdpSocket::bind(client_at).expect("a port");
+            // Room for all that is sent: a test that is preempted must not lose what the shaper lets through.
+            set_socket_recv_buffer_size_force(&peer, PEER_BUFFER_LEN).expect("root");
+            peer.set_nonblocking(true).expect("a socket");
+            let (sent, mut arrived) = send_until_full(&mut driver, &peer);
+            // What was taken is with the shaper, and arrives.
+            peer.set_nonblocking(false).expect("a socket");
+            while arrived < sent {
+                receive_numbered(&peer, &mut arrived);
+            }
+        }
+    });
+}
+
+/// Receives the next of numbered datagrams. False if there is none, and the socket does not block.
+fn receive_numbered(peer: &UdpSocket, arrived: &mut u64) -> bool {
+    let mut buffer = [0; 2000];
+    let received = peer.recv(&mut buffer);
+    if let Ok(len) = received {
+        assert!(buffer[..len] == payload(*arrived, 1200), "{arrived}");
+        *arrived += 1;
+    }
+    received.is_ok()
+}
+
+/// Sends trains of numbered datagrams until the socket was full three times, and the rest after each. How many were sent,
+/// and how many of them have arrived.
+fn send_until_full(driver: &mut EpollDriver, peer: &UdpSocket) -> (u64, u64) {
+    let (mut number, mut arrived, mut rooms) = (0, 0, 0);
+    while rooms < 3 {
+        let numbers = number..number + 20;
+        let bytes: Vec<u8> = numbers.flat_map(|number| payload(number, 1200)).collect();
+        number += 20;
+        let mut train = DatagramTrain {
+            peer: peer.local_addr().expect("an address"),
+            local: None,
+            ecn: Ecn::NotEct,
+            segment_len: 1200,
+            range: 0..bytes.len(),
+        };
+        while driver.send_datagrams(ECHO, std::slice::from_mut(&mut train), &bytes) == 0 {
+            let mut events = Vec::new();
+            while events.is_empty() {
+                driver.wait(Some(1), &mut events);
+                while receive_numbered(peer, &mut arrived) {}
+            }
+            assert!(matches!(events[..], [Event::Room(ECHO)]), "{events:?}");
+            rooms += 1;
+        }
+    }
+    // Told once: nothing is pending now.
+    let mut events = Vec::new();
+    driver.wait(Some(0), &mut events);
+    assert!(events.is_empty(), "{events:?}");
+    (number, arrived)
+}
+
+/// A device that computes no checksums: the kernel sends trains as it can, or refuses them (before Linux 6.11). And
+/// datagrams longer than the device's MTU.
+#[test]
+fn trains_leave_through_a_device_without_offloads() {
+    if let Some(reason) = lacks() {
+        return skip("trains_leave_through_a_device_without_offloads", &reason);
+    }
+    let [a, b] = ["data-a", "data-b"].map(|name| Namespace::new(name).expect("a namespace"));
+    let ends = [(&a, 1), (&b, 2)].map(|(namespace, host)| End {
+        namespace,
+        device: "eth0",
+        addresses: Some((
+            Ipv4Addr::new(10, 7, 7, host),
+            Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, host.into()),
+        )),
+    });
+    pair(&ends[0], &ends[1], 1500).expect("a cable");
+    a.offload_off("eth0").expect("offloads off");
+    for (own, peer) in [("10.7.7.1:0", "10.7.7.2:0"), ("[fd07::1]:0", "[fd07::2]:0")] {
+        let peer = b.enter(|| UdpSocket::bind(peer).expect("a port"));
+        let mut driver = driver();
+        a.enter(|| open(&mut driver, ECHO, own));
+        let to = peer.local_addr().expect("an address");
+        for _ in 0..2 {
+            let bytes: Vec<u8> = (0..10).flat_map(|number| payload(number, 1200)).collect();
+            let train = |segment_len, range| DatagramTrain {
+                peer: to,
+                local: None,
+                ecn: Ecn::Ect0,
+                segment_len,
+                range,
+            };
+            // The last is longer than the device's MTU.
+            let mut trains = [train(1200, 0..12_000), train(1600, 0..3200)];
+            assert_eq!(driver.send_datagrams(ECHO, &mut trains, &bytes), 2);
+            let mut buffer = [0; 2000];
+            for number in 0..10 {
+                let len = peer.recv(&mut buffer).expect("a datagram");
+                assert!(buffer[..len] == payload(number, 1200), "{own} {number}");
+            }
+        }
+        let drops = driver.datagram_drops(ECHO);
+        assert_eq!(drops.refused, 4, "datagrams beyond the MTU");
+        // By EIO once, or for each train beyond the MTU.
+        assert!((1..=2).contains(&drops.unsegmented), "{drops:?}");
+    }
+}

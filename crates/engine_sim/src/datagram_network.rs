@@ -1,0 +1,309 @@
+//! The simulator's network for datagrams: it loses, repeats, delays, reorders and marks packets by chance, and changes the
+//! addresses of senders behind address translators. Knows sockets by their numbers, and no protocol.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use lowroad_engine::datagrams::{DatagramDrops, Ecn};
+use lowroad_engine::driver::{Event, ListenerId};
+
+use super::datagrams::SimDatagram;
+use super::world::{Happening, World};
+
+/// Ports that address translators choose.
+const TRANSLATED_PORT_MIN: u16 = 40_000;
+const TRANSLATED_PORTS: u16 = 20_000;
+
+/// How bad the network is for datagrams. Chances are in a thousand, for each datagram.
+#[derive(Clone, Debug)]
+pub struct DatagramFaults {
+    /// It is lost.
+    pub lost: u64,
+    /// A copy follows.
+    pub duplicated: u64,
+    /// Later ones overtake it.
+    pub reordered: u64,
+    /// A router marks it instead of dropping it, if its transport is ECN-capable (RFC 3168).
+    pub marked: u64,
+    /// Its sender has got another address, if an address translator is before it: answers to the old one are lost.
+    pub rebound: u64,
+    /// Shortest way of a datagram, virtual µs.
+    pub delay_us: u64,
+    /// How much longer it may take, virtual µs.
+    pub jitter_us_max: u64,
+    /// Longest datagram that the path carries.
+    pub mtu_len: usize,
+    /// Datagrams that a socket takes before some have left it.
+    pub send_buffer_max: usize,
+    /// Datagrams that wait to be received at most; others are dropped.
+    pub receive_buffer_max: usize,
+}
+
+impl Default for DatagramFaults {
+    /// No faults, and no delay.
+    fn default() -> DatagramFaults {
+        DatagramFaults {
+            lost: 0,
+            duplicated: 0,
+            reordered: 0,
+            marked: 0,
+            rebound: 0,
+            delay_us: 0,
+            jitter_us_max: 0,
+            mtu_len: 65_507,
+            send_buffer_max: usize::MAX,
+            receive_buffer_max: usize::MAX,
+        }
+    }
+}
+
+/// How often something happened to a datagram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatagramStats {
+    /// Sent, without copies by the network.
+    pub sent: u64,
+    /// Arrived in a socket.
+    pub delivered: u64,
+    /// Lost by [`DatagramFaults::lost`].
+    pub lost: u64,
+    /// Copied.
+    pub duplicated: u64,
+    /// Delayed beyond later ones.
+    pub reordered: u64,
+    /// Marked with [`Ecn::Ce`].
+    pub marked: u64,
+    /// Senders that got another address.
+    pub rebound: u64,
+    /// Longer than the path carries.
+    pub too_long: u64,
+    /// Sent to an address that nobody has, or has any longer.
+    pub unreachable: u64,
+    /// Sends that found a socket full.
+    pub full: u64,
+    /// Datagrams that were received together with others as a train.
+    pub coalesced: u64,
+}
+
+/// A datagram on its way.
+pub struct DatagramTransit {
+    from: SocketAddr,
+    to: SocketAddr,
+    ecn: Ecn,
+    bytes: Vec<u8>,
+}
+
+/// All sockets for datagrams and the network between them.
+#[derive(Default)]
+pub struct DatagramNetwork {
+    pub faults: DatagramFaults,
+    pub stats: DatagramStats,
+    pub ports: Vec<DatagramPort>,
+    translated: u16,
+}
+
+/// One socket.
+pub struct DatagramPort {
+    /// The address that it is bound to.
+    pub bound: SocketAddr,
+    /// Its address in the network, if an address translator is before it.
+    pub translated: Option<SocketAddr>,
+    /// The driver that has it, and its name there.
+    pub owner: Option<(usize, ListenerId)>,
+    pub received: VecDeque<SimDatagram>,
+    /// Datagrams that have not left it.
+    unsent: usize,
+    is_full: bool,
+    pub is_closed: bool,
+    /// When the last datagram from here that keeps its order arrives.
+    last_us: u64,
+    pub drops: DatagramDrops,
+}
+
+impl DatagramPort {
+    /// Whether a datagram to this address is for it.
+    fn takes(&self, to: SocketAddr) -> bool {
+        let address = self.translated.unwrap_or(self.bound);
+        let ip = address.ip();
+        let is_any = ip.is_unspecified() && (ip.is_ipv6() || to.is_ipv4());
+        !self.is_closed && address.port() == to.port() && (is_any || ip == to.ip())
+    }
+}
+
+impl DatagramNetwork {
+    /// Whether a driver has datagrams to receive.
+    pub fn has_received(&self, driver: usize) -> bool {
+        self.readable(driver).next().is_some()
+    }
+
+    /// A driver's sockets that have datagrams.
+    pub fn readable(&self, driver: usize) -> impl Iterator<Item = ListenerId> {
+        let owned = self.ports.iter().filter(|port| !port.is_closed);
+        owned
+            .filter(|port| !port.received.is_empty())
+            .filter_map(move |port| port.owner.filter(|owner| owner.0 == driver))
+            .map(|(_, id)| id)
+    }
+
+    /// Makes a socket.
+    pub fn bind(&mut self, bound: SocketAddr, is_translated: bool) -> usize {
+        self.ports.push(DatagramPort {
+            bound,
+            translated: None,
+            owner: None,
+            received: VecDeque::new(),
+            unsent: 0,
+            is_full: false,
+            is_closed: false,
+            last_us: 0,
+            drops: DatagramDrops::default(),
+        });
+        let port = self.ports.len() - 1;
+        if is_translated {
+            self.translate(port);
+        }
+        port
+    }
+
+    /// Gives a socket another address in the network; nobody has the old one any longer.
+    pub fn translate(&mut self, port: usize) {
+        let number = TRANSLATED_PORT_MIN + self.translated;
+        self.translated = (self.translated + 1) % TRANSLATED_PORTS;
+        let ip = self.ports[port].bound.ip();
+        self.ports[port].translated = Some(SocketAddr::new(ip, number));
+    }
+
+    /// The source of a datagram.
+    fn source(&self, port: usize, local: Option<IpAddr>, to: SocketAddr) -> SocketAddr {
+        let port = &self.ports[port];
+        if let Some(translated) = port.translated {
+            return translated;
+        }
+        let ip = match (local, port.bound.ip(), to) {
+            (Some(ip), ..) => ip,
+            (None, ip, _) if !ip.is_unspecified() => ip,
+            (None, _, SocketAddr::V4(_)) => Ipv4Addr::new(10, 255, 0, 1).into(),
+            (None, _, SocketAddr::V6(_)) => Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1).into(),
+        };
+        SocketAddr::new(ip, port.bound.port())
+    }
+
+    /// A datagram arrives.
+    pub fn arrive(&mut self, transit: DatagramTransit) {
+        let exact = |port: &DatagramPort| !port.bound.ip().is_unspecified();
+        let takers = self.ports.iter().enumerate();
+        let taker = takers.filter(|(_, port)| port.takes(transit.to));
+        let Some(at) = taker.max_by_key(|(_, port)| exact(port)).map(|(at, _)| at) else {
+            self.stats.unreachable += 1;
+            return;
+        };
+        let port = &mut self.ports[at];
+        if port.received.len() >= self.faults.receive_buffer_max {
+            port.drops.overflowed += 1;
+            return;
+        }
+        self.stats.delivered += 1;
+        // A translator gives the datagram to the socket's own address.
+        let local = match port.translated {
+            Some(_) => port.bound.ip(),
+            None => transit.to.ip(),
+        };
+        port.received.push_back(SimDatagram {
+            peer: transit.from,
+            local,
+            ecn: transit.ecn,
+            bytes: transit.bytes,
+        });
+    }
+
+    /// A datagram has left a socket. Gives who hears of the room, if it was full.
+    pub fn depart(&mut self, port: usize) -> Option<(usize, Event)> {
+        let half = self.faults.send_buffer_max / 2;
+        let port = &mut self.ports[port];
+        port.unsent -= 1;
+        if !port.is_full || port.is_closed || port.unsent > half {
+            return None;
+        }
+        port.is_full = false;
+        port.owner.map(|(driver, id)| (driver, Event::Room(id)))
+    }
+}
+
+impl World {
+    /// Sends a datagram from a socket. False if the socket is full.
+    pub fn send_datagram(
+        &mut self,
+        port: usize,
+        to: SocketAddr,
+        local: Option<IpAddr>,
+        ecn: Ecn,
+        bytes: &[u8],
+    ) -> bool {
+        let faults = self.datagrams.faults.clone();
+        let place = &mut self.datagrams.ports[port];
+        if place.unsent >= faults.send_buffer_max {
+            place.is_full = true;
+            self.datagrams.stats.full += 1;
+            return false;
+        }
+        self.datagrams.stats.sent += 1;
+        self.datagrams.ports[port].unsent += 1;
+        let departs_us = self.now_us + self.dice(faults.delay_us / 4 + 1);
+        self.put_us(departs_us, Happening::Departed(port));
+        if self.dice(1000) < faults.rebound && self.datagrams.ports[port].translated.is_some() {
+            self.datagrams.translate(port);
+            self.datagrams.stats.rebound += 1;
+        }
+        let from = self.datagrams.source(port, local, to);
+        let copies = match self.dice(1000) < faults.duplicated {
+            true => 2,
+            false => 1,
+        };
+        self.datagrams.stats.duplicated += copies - 1;
+        for _ in 0..copies {
+            let ecn = self.mark(ecn);
+            let bytes = bytes.to_vec();
+            let transit = DatagramTransit {
+                from,
+                to,
+                ecn,
+                bytes,
+            };
+            self.carry(port, transit);
+        }
+        true
+    }
+
+    fn mark(&mut self, ecn: Ecn) -> Ecn {
+        if ecn == Ecn::NotEct || self.dice(1000) >= self.datagrams.faults.marked {
+            return ecn;
+        }
+        self.datagrams.stats.marked += u64::from(ecn != Ecn::Ce);
+        Ecn::Ce
+    }
+
+    /// Brings a datagram on its way, or loses it.
+    fn carry(&mut self, port: usize, transit: DatagramTransit) {
+        let faults = self.datagrams.faults.clone();
+        if transit.bytes.len() > faults.mtu_len {
+            self.datagrams.stats.too_long += 1;
+            return;
+        }
+        if self.dice(1000) < faults.lost {
+            self.datagrams.stats.lost += 1;
+            return;
+        }
+        let way_us = faults.delay_us + self.dice(faults.jitter_us_max + 1);
+        let in_order_us = (self.now_us + way_us).max(self.datagrams.ports[port].last_us);
+        let at_us = match self.dice(1000) < faults.reordered {
+            true => {
+                self.datagrams.stats.reordered += 1;
+                in_order_us + 1 + self.dice(3 * way_us + 1000)
+            }
+            false => {
+                self.datagrams.ports[port].last_us = in_order_us;
+                in_order_us
+            }
+        };
+        self.put_us(at_us, Happening::Datagram(transit));
+    }
+}

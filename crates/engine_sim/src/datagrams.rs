@@ -1,0 +1,171 @@
+//! Sockets for datagrams in the simulator. One belongs to a driver or to the test, by the same calls.
+//!
+//! Trains are cut where they leave, so that each datagram has its own fate; those that arrive together may be received as
+//! a train again. The [network](super::datagram_network) decides what happens on the way.
+
+use std::net::{IpAddr, SocketAddr};
+
+use lowroad_engine::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain, Ecn, TRAIN_LEN_MAX};
+use lowroad_engine::driver::ListenerId;
+
+use super::Shared;
+use super::datagram_network::{DatagramFaults, DatagramStats};
+
+/// A received datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimDatagram {
+    /// The sender, as its address translator shows it.
+    pub peer: SocketAddr,
+    /// The destination.
+    pub local: IpAddr,
+    /// The ECN codepoint on arrival.
+    pub ecn: Ecn,
+    /// The payload.
+    pub bytes: Vec<u8>,
+}
+
+/// A bound socket for datagrams, of the test or for a driver; dropping it closes it.
+pub struct SimDatagrams {
+    port: usize,
+    world: Shared,
+}
+
+impl Shared {
+    /// Binds a socket. An unspecified address takes what is sent to any address with this port that no other socket has;
+    /// that of IPv6 also takes IPv4, as in Linux.
+    pub fn bind_datagrams(&self, address: SocketAddr) -> SimDatagrams {
+        self.bind_port(address, false)
+    }
+
+    /// The same, behind an address translator, which shows another port and may change it.
+    pub fn bind_translated_datagrams(&self, address: SocketAddr) -> SimDatagrams {
+        self.bind_port(address, true)
+    }
+
+    fn bind_port(&self, address: SocketAddr, is_translated: bool) -> SimDatagrams {
+        SimDatagrams {
+            port: self.lock().datagrams.bind(address, is_translated),
+            world: self.clone(),
+        }
+    }
+
+    /// How the network treats datagrams from now on.
+    pub fn set_datagram_faults(&self, faults: DatagramFaults) {
+        self.lock().datagrams.faults = faults;
+    }
+
+    /// What happened to datagrams so far.
+    pub fn datagram_stats(&self) -> DatagramStats {
+        self.lock().datagrams.stats
+    }
+}
+
+impl SimDatagrams {
+    /// Its address in the network.
+    pub fn address(&self) -> SocketAddr {
+        let world = self.world.lock();
+        let port = &world.datagrams.ports[self.port];
+        port.translated.unwrap_or(port.bound)
+    }
+
+    /// Sends a datagram, from `local` if it is bound to several addresses. False if the socket is full.
+    pub fn send(&self, to: SocketAddr, local: Option<IpAddr>, ecn: Ecn, bytes: &[u8]) -> bool {
+        let mut world = self.world.lock();
+        world.send_datagram(self.port, to, local, ecn, bytes)
+    }
+
+    /// Receives a datagram.
+    pub fn receive(&self) -> Option<SimDatagram> {
+        let mut world = self.world.lock();
+        world.datagrams.ports[self.port].received.pop_front()
+    }
+
+    /// The address translator before it shows another address from now on.
+    pub fn rebind(&self) {
+        let mut world = self.world.lock();
+        world.datagrams.translate(self.port);
+        world.datagrams.stats.rebound += 1;
+    }
+
+    /// Has its events told to a driver.
+    pub(crate) fn set_owner(&self, driver: usize, id: ListenerId) {
+        self.world.lock().datagrams.ports[self.port].owner = Some((driver, id));
+    }
+
+    /// What it has lost.
+    pub(crate) fn drops(&self) -> DatagramDrops {
+        self.world.lock().datagrams.ports[self.port].drops
+    }
+
+    /// Receives trains until the batch is full. True if it is.
+    pub(crate) fn receive_batch(&self, batch: &mut DatagramBatch) -> bool {
+        while !batch.is_full() {
+            let Some((datagram, segment_len)) = self.receive_train() else {
+                return false;
+            };
+            let train = DatagramTrain {
+                peer: datagram.peer,
+                local: Some(datagram.local),
+                ecn: datagram.ecn,
+                segment_len,
+                range: 0..0,
+            };
+            batch.push(train, &datagram.bytes);
+        }
+        true
+    }
+
+    /// Sends trains until the socket is full. Returns how many were taken; the next one keeps the datagrams that were not.
+    pub(crate) fn send_trains(&self, trains: &mut [DatagramTrain], bytes: &[u8]) -> usize {
+        for (at, train) in trains.iter_mut().enumerate() {
+            let mut taken_len = 0;
+            let is_taken = train.segments(bytes).all(|datagram| {
+                let is_taken = self.send(train.peer, train.local, train.ecn, datagram);
+                taken_len += if is_taken { datagram.len() } else { 0 };
+                is_taken
+            });
+            train.range.start += taken_len;
+            if !is_taken {
+                return at;
+            }
+        }
+        trains.len()
+    }
+
+    /// Receives datagrams as a train, as UDP GRO does: those that wait, or a first part of them, while they are of one
+    /// peer, address, codepoint and length; a shorter one ends it.
+    fn receive_train(&self) -> Option<(SimDatagram, usize)> {
+        let mut world = self.world.lock();
+        let mut train = world.datagrams.ports[self.port].received.pop_front()?;
+        let segment_len = train.bytes.len();
+        let mut last_len = segment_len;
+        while last_len == segment_len && world.dice(4) > 0 {
+            let received = &mut world.datagrams.ports[self.port].received;
+            let is_next = |next: &SimDatagram| {
+                let len = train.bytes.len() + next.bytes.len();
+                (next.peer, next.local, next.ecn) == (train.peer, train.local, train.ecn)
+                    && (1..=segment_len).contains(&next.bytes.len())
+                    && len <= TRAIN_LEN_MAX
+            };
+            if !received.front().is_some_and(is_next) {
+                break;
+            }
+            let Some(next) = received.pop_front() else {
+                break;
+            };
+            last_len = next.bytes.len();
+            train.bytes.extend(next.bytes);
+            world.datagrams.stats.coalesced += 1;
+        }
+        Some((train, segment_len))
+    }
+}
+
+impl Drop for SimDatagrams {
+    fn drop(&mut self) {
+        let mut world = self.world.lock();
+        let port = &mut world.datagrams.ports[self.port];
+        port.is_closed = true;
+        port.received.clear();
+    }
+}
