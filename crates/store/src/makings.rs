@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::lock::lock;
 
 /// Of so many keys is remembered that their makings are not to be shared.
 const UNSHARED: usize = 4096;
@@ -167,10 +169,6 @@ impl<W> Makings<W> {
             id: self.next_id.fetch_add(1, Relaxed),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
