@@ -340,8 +340,10 @@ impl Driver for EpollDriver {
     }
 
     fn close_listener(&mut self, listener: ListenerId) {
-        if let Some(place) = self.listeners.get_mut(usize::from(listener.0)) {
-            *place = None;
+        let place = self.listeners.get_mut(usize::from(listener.0));
+        if let Some(listener) = place.and_then(Option::take) {
+            // While a supervisor or another worker has the socket too, closing ours does not end the registration (epoll(7)).
+            let _ = epoll::delete(&self.epoll, &listener.socket);
         }
     }
 
@@ -554,3 +556,6 @@ fn monotonic_us() -> u64 {
 fn to_ms(time: rustix::time::Timespec) -> u64 {
     (time.tv_sec as u64) * 1000 + (time.tv_nsec as u64) / 1_000_000
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,20 @@
+use std::net::{TcpListener, TcpStream};
+
+use super::*;
+
+/// A supervisor or another worker has the socket too, so closing ours leaves it open.
+#[test]
+fn a_closed_listener_that_others_have_too_ends_no_wait() {
+    let supervisor = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let socket = supervisor.try_clone().expect("a descriptor");
+    let mut driver = EpollDriver::new(Helpers::start(1).expect("a thread")).expect("an epoll");
+    let (id, mut events) = (ListenerId(0), Vec::new());
+    let listener = Listener::adopt(socket.into()).expect("it listens");
+    driver.open_listener(id, listener).expect("room");
+    driver.close_listener(id);
+    let mut client = TcpStream::connect(supervisor.local_addr().expect("bound")).expect("open");
+    // The kernel holds back connections that have sent nothing.
+    std::io::Write::write_all(&mut client, b"hello").expect("open");
+    driver.wait(Some(0), &mut events);
+    assert!(events.is_empty(), "{events:?}");
+}
