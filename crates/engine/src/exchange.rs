@@ -304,6 +304,16 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
+    /// Resumes all requests whose wait has ended, on a connection where none waits for another.
+    pub(crate) fn answer_due_all(&mut self, worker: &mut WorkerContext<D, V>) {
+        while !self.is_closed() {
+            let Some(waiting) = self.exchanges.take_due() else {
+                return;
+            };
+            self.answer_due(worker, waiting, true);
+        }
+    }
+
     /// Resumes a request with the outcome of its wait.
     pub(crate) fn answer_due(
         &mut self,

@@ -44,26 +44,15 @@ impl<D: Driver, V: Service> Connection<D, V> {
 }
 
 impl<D: Driver, V: Service> Connection<D, V> {
-    /// Whether the connection speaks HTTP/2: it did before, or `input` is its first and begins so.
+    /// Whether `input`, the first of a connection, begins HTTP/2.
     #[inline]
-    pub(crate) fn speaks_h2(&mut self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> bool {
-        if self.is_closed() {
+    pub(crate) fn begins_h2(&self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> bool {
+        // The first comparison is all that HTTP/1 costs from its second request on.
+        if self.requests != 0 || !input.starts_with(b"PRI * HTTP/2.0\r\n") || self.is_closed() {
             return false;
         }
-        if self.protocol.is_multiplexed() {
-            return true;
-        }
-        // The first comparison is all that a connection with HTTP/1 costs from its second request on.
-        if self.requests != 0 || !input.starts_with(b"PRI * HTTP/2.0\r\n") {
-            return false;
-        }
-        let listener = self.listener;
-        if worker.service.pass_through(listener, None).is_some() {
-            return false; // as HTTP/1 it is no request
-        }
-        self.begin_h2(worker);
-        // It may be closed by now.
-        !self.is_closed() && self.protocol.is_multiplexed()
+        // Where connections are passed through it is no request of HTTP/1, and passed on as such.
+        worker.service.pass_through(self.listener, None).is_none()
     }
 
     /// A connection speaks HTTP/2 from now on.

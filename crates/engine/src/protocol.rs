@@ -90,9 +90,13 @@ impl Protocol {
 impl<D: Driver, V: Service> Connection<D, V> {
     /// Handles `input` until it ends or a request has to wait. Returns how many bytes were used.
     pub(crate) fn consume(&mut self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> usize {
-        match self.speaks_h2(worker, input) {
-            true => self.consume_frames(worker, input),
-            false => self.consume_requests(worker, input),
+        match self.protocol {
+            Protocol::Http1(_) if self.begins_h2(worker, input) => {
+                self.begin_h2(worker);
+                self.consume_frames(worker, input)
+            }
+            Protocol::Http1(_) => self.consume_requests(worker, input),
+            Protocol::Http2(_) => self.consume_frames(worker, input),
         }
     }
 
@@ -126,7 +130,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
             Protocol::Http1(_) if self.sending.is_some() => {}
             Protocol::Http1(_) => self.resume(worker),
             Protocol::Http2(_) => {
-                self.answer_due_streams(worker);
+                self.answer_due_all(worker);
                 self.rest_frames_after_output(worker);
             }
         }

@@ -190,7 +190,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
         self.exchanges.end_incoming(stream);
         self.settle_tunnel(worker, stream);
-        self.answer_due_streams(worker);
+        self.answer_due_all(worker);
     }
 
     /// There may be room for more of a body: then the client may send more.
@@ -234,16 +234,6 @@ impl<D: Driver, V: Service> Connection<D, V> {
         two.http.done(stream, &mut worker.out.bytes);
         if let Some(waiting) = waiting {
             self.abandon(worker, waiting);
-        }
-    }
-
-    /// Answers the requests of which has come what they waited for.
-    pub(crate) fn answer_due_streams(&mut self, worker: &mut WorkerContext<D, V>) {
-        while !self.is_closed() {
-            let Some(waiting) = self.exchanges.take_due() else {
-                return;
-            };
-            self.answer_due(worker, waiting, true);
         }
     }
 
