@@ -105,7 +105,7 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// What it writes to pipes, where its command has some.
+    /// Its output, where its command has pipes for it.
     pub fn take_output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.child.stdout.take(), self.child.stderr.take())
     }

@@ -184,7 +184,7 @@ impl Supervising {
         ready(all, deadline).unwrap_or_default()
     }
 
-    /// Passes on what is there of those streams.
+    /// Passes on the output that is there.
     fn read(&mut self, have_some: [bool; 2]) {
         for (stream, has_some) in self.output.iter_mut().zip(have_some) {
             if let Some(lines) = stream.as_mut().filter(|_| has_some)
@@ -264,7 +264,7 @@ impl Supervising {
         ));
     }
 
-    /// Passes on what it has written before its end.
+    /// Passes on the output that was written before its end.
     fn read_last(&mut self) {
         for _ in 0..READS_LAST {
             let [_, _, has_output, has_errors] = self.ready(Some(Instant::now()));

@@ -12,7 +12,7 @@ use crate::sys;
 /// Bytes that may wait in a socket, as the kernel counts memory; it caps this at `net.core.rmem_max`.
 const RECEIVE_BUFFER_LEN: usize = 2 * 1024 * 1024;
 
-/// A bound UDP socket, non-blocking, which tells addresses and ECN bits of what it receives.
+/// A bound UDP socket, non-blocking, which reports local addresses and ECN bits of received datagrams.
 pub struct DatagramSocket {
     socket: OwnedFd,
     /// Its family; such a socket also takes IPv4 datagrams if it is bound to `[::]`.
@@ -107,7 +107,7 @@ fn prepare_ipv4(socket: &OwnedFd) -> io::Result<()> {
             (libc::IP_RECVTOS, 1),
             // Neither fragments nor the kernel's path MTU: protocols over datagrams probe the path themselves (RFC 8899).
             (libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
-            // Nobody reads an error queue, and one that is not empty would end each wait.
+            // The error queue is never read, and one that is not empty would end each wait.
             (libc::IP_RECVERR, 0),
         ],
     )

@@ -304,7 +304,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    /// Resumes all requests whose wait has ended, on a connection where none waits for another.
+    /// Resumes all requests whose wait has ended, in any order.
     pub(crate) fn answer_due_all(&mut self, worker: &mut WorkerContext<D, V>) {
         while !self.is_closed() {
             let Some(waiting) = self.exchanges.take_due() else {

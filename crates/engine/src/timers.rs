@@ -194,7 +194,7 @@ impl TimerTable {
         }
     }
 
-    /// Looks at the entries whose slots are due.
+    /// Handles the entries whose slots are due.
     fn look(&mut self, now_ms: u64) {
         let mut due = std::mem::take(&mut self.due);
         due.extend(std::iter::from_fn(|| self.wheel.pop(now_ms)));

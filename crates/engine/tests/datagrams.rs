@@ -167,7 +167,7 @@ fn a_full_socket_tells_when_it_has_room() {
             set_socket_recv_buffer_size_force(&peer, PEER_BUFFER_LEN).expect("root");
             peer.set_nonblocking(true).expect("a socket");
             let (sent, mut arrived) = send_until_full(&mut driver, &peer);
-            // What was taken is with the shaper, and arrives.
+            // The shaper holds the datagrams that were taken, and delivers them.
             peer.set_nonblocking(false).expect("a socket");
             while arrived < sent {
                 receive_numbered(&peer, &mut arrived);

@@ -76,7 +76,7 @@ pub struct DatagramStats {
     pub rebound: u64,
     /// Longer than the path carries.
     pub too_long: u64,
-    /// Sent to an address that nobody has, or has any longer.
+    /// Sent to an address that no socket has.
     pub unreachable: u64,
     /// Sends that found a socket full.
     pub full: u64,
@@ -164,7 +164,7 @@ impl DatagramNetwork {
         port
     }
 
-    /// Gives a socket another address in the network; nobody has the old one any longer.
+    /// Gives a socket another address in the network; datagrams to the old one are lost.
     pub fn translate(&mut self, port: usize) {
         let number = TRANSLATED_PORT_MIN + self.translated;
         self.translated = (self.translated + 1) % TRANSLATED_PORTS;

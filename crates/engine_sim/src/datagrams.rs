@@ -92,7 +92,7 @@ impl SimDatagrams {
         self.world.lock().datagrams.ports[self.port].owner = Some((driver, id));
     }
 
-    /// What it has lost.
+    /// The datagrams that it has lost.
     pub(crate) fn drops(&self) -> DatagramDrops {
         self.world.lock().datagrams.ports[self.port].drops
     }

@@ -1,4 +1,4 @@
-//! Limits: how much may be under way at a time, how often something may happen, and who is next.
+//! Limits: how many requests may be under way at a time, how often they may come, and which is next.
 //!
 //! | module | is |
 //! |---|---|

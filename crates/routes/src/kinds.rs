@@ -72,7 +72,7 @@ pub trait HandlerKind: Send + Sync {
         Vec::new()
     }
 
-    /// Has a store drop responses whose sources change, and `changes` report that.
+    /// Makes the store drop responses whose sources change, and reports that to `changes`.
     fn drop_changed(&self, _store: &Arc<SharedStore>, _changes: &Arc<Changes>) {}
 
     /// Ends what runs.

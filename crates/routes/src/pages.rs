@@ -55,7 +55,7 @@ impl HandlerKind for Forms {
         sql_pages::counts()
     }
 
-    /// Drops what is kept of pages whose templates change.
+    /// Drops stored responses of pages whose templates change.
     fn drop_changed(&self, store: &Arc<SharedStore>, changes: &Arc<Changes>) {
         let (store, changes) = (store.clone(), changes.clone());
         self.sites.tell(Box::new(move |name| {

@@ -10,8 +10,8 @@
  *   frame -> on_outgoing -> on_response | on_leftover
  *
  * packet.h: frames; sums.h: their checksums; hash.h: places in tables. handshake.h, half_open.h, cookie.h:
- * SYN to connection. connections.h: the table; connection_state.h: predicates over its states. tcp.h: the rules; held.h: what comes too early; flight.h, parts.h:
- * answers of several segments. answers.h: a request to its answer; memo.h: requests seen before; request.h:
+ * SYN to connection. connections.h: the table; connection_state.h: predicates over its states. tcp.h: the rules;
+ * held.h: early segments; flight.h, parts.h: answers of several segments. answers.h: a request to its answer; memo.h: requests seen before; request.h:
  * HTTP; responses.h: the store; events.h: what user space hears. sockets.h, handover.h, time_wait.h,
  * injected.h: the kernel's sockets. following.h, framing.h: what these exchange; take_back.h: connections
  * that come back; kept.h, path_mtu.h: numbers that are translated; outgoing.h: what the kernel sends; wrapped.h:

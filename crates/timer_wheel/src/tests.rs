@@ -45,7 +45,7 @@ fn each_comes_when_its_time_has_come() {
     wheel.leave(2);
     assert_eq!(wheel.next(), Some(104));
     assert_eq!(due(&mut wheel, 110), [0]);
-    // What is farther than the wheel is long is looked at early.
+    // An entry beyond the last slot is looked at early.
     assert_eq!(wheel.next(), Some(40 + (SLOTS - 1) * TICK));
     assert_eq!(due(&mut wheel, 1_000_000), [3], "after a long stop");
     assert_eq!(wheel.next(), None);

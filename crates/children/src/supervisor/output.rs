@@ -29,7 +29,7 @@ impl LineStream {
         }
     }
 
-    /// Reads what is there, and passes on the lines that are whole. Whether more can follow.
+    /// Reads the output that is there and passes on complete lines. Returns whether more can follow.
     pub fn read(&mut self, notice: &Notice) -> bool {
         let mut bytes = [0; LINE_LEN_MAX];
         let len = match self.pipe.read(&mut bytes) {

@@ -1,4 +1,4 @@
-//! Datagrams in an epoll, level-triggered: a socket is watched for what comes, and for room only after it was full.
+//! Datagrams in an epoll, level-triggered: a socket is watched for input, and for room only after it was full.
 //!
 //! Watched for room all the time, a UDP socket would end a wait for each datagram that leaves it.
 
@@ -21,7 +21,7 @@ use crate::sys::datagrams::{receive_messages, send_messages};
 pub const DATAGRAMS: u64 = 1 << 30;
 /// Bytes of a train that the kernel takes in one message: 65,535 without the IP and UDP headers.
 const MESSAGE_LEN_MAX: usize = 65_507;
-/// Errors of a socket that one receive skips: each tells of an earlier datagram, and the next call goes on.
+/// Errors of a socket that one receive skips: each belongs to an earlier datagram, and the next call succeeds.
 const ERRORS_MAX: usize = 8;
 
 const _: () = assert!(TRAINS_MAX <= MESSAGES_MAX);
@@ -85,7 +85,7 @@ impl EpollDatagrams {
         port.map_or(DatagramDrops::default(), |port| port.drops)
     }
 
-    /// Passes on what the epoll says of a socket.
+    /// Translates an epoll event of a socket.
     pub fn report(
         &mut self,
         epoll: &OwnedFd,

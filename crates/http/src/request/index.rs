@@ -51,7 +51,7 @@ pub(crate) struct Index {
 }
 
 impl Indexed {
-    /// What is noted of a field with this name.
+    /// The index entry of a field with this name.
     #[inline(always)]
     pub(crate) const fn of(name: Known) -> Option<Indexed> {
         Some(match name {

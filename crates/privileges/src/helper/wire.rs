@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use lowroad_children::message::{Channel, MessageError, SendMode};
 
-/// The longest reason that is told.
+/// Maximum length of a reason, in bytes.
 const REASON_LEN_MAX: usize = 4096;
 const OPENED: u8 = b'o';
 const REFUSED: u8 = b'e';

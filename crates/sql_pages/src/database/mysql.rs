@@ -111,7 +111,7 @@ impl MySqlLink {
     }
 }
 
-/// What was heard of the answer to a statement, or to a login.
+/// The part of an answer to a statement or a login that has arrived.
 #[derive(Default)]
 struct Heard<'c> {
     /// Where rows go; without it they are of no use.

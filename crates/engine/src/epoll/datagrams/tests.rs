@@ -46,7 +46,7 @@ fn await_datagrams(driver: &mut EpollDriver) {
     assert!(matches!(events[..], [Event::Datagrams(ID)]), "{events:?}");
 }
 
-/// What is pending without waiting.
+/// Pending events, without a wait.
 fn pending(driver: &mut EpollDriver) -> Vec<Event> {
     let mut events = Vec::new();
     driver.wait(Some(0), &mut events);
@@ -98,7 +98,7 @@ fn what_can_not_be_sent_is_counted_and_the_rest_leaves() {
     }
 }
 
-/// A connected socket is told of ICMP messages; one that is not connected is not.
+/// A connected socket gets ICMP errors; an unconnected one does not.
 #[test]
 fn an_icmp_error_costs_no_datagram_and_ends_no_later_wait() {
     let (socket, peer) = (bound(), bound());
@@ -164,7 +164,7 @@ fn a_receive_brings_what_has_come_and_closed_sockets_bring_nothing() {
     assert!(pending(&mut driver).is_empty());
     assert!(!driver.receive_datagrams(ID, &mut batch));
     assert!(batch.trains().is_empty());
-    // Nothing is sent, and nobody waits for room.
+    // Nothing is sent, and the socket is not watched for room.
     assert_eq!(driver.send_datagrams(ID, &mut [train(own, 1, 1)], b"x"), 1);
 }
 
@@ -222,7 +222,7 @@ fn what_overflows_the_socket_is_counted() {
     let mut sent: u64 = (0..20).map(|_| send()).sum();
     let mut received = 0;
     while driver.datagram_drops(ID).overflowed == 0 {
-        // A datagram that is queued after those that were dropped tells of them.
+        // The next datagram that is queued reports the dropped ones.
         sent += send();
         driver.receive_datagrams(ID, &mut batch);
         received += batch.trains().len() as u64;

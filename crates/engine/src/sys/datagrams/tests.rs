@@ -13,7 +13,7 @@ fn bound(address: &str) -> UdpSocket {
     UdpSocket::bind(address).expect("a port")
 }
 
-/// Receives what has come into slots of this length.
+/// Receives pending datagrams into slots of this length.
 fn receive(socket: &UdpSocket, slot_len: usize) -> Vec<ReceivedMessage> {
     wait_for(socket);
     let (mut messages, mut memory) = (Vec::new(), vec![0; 4 * slot_len]);

@@ -59,7 +59,7 @@ impl MySqlAddress {
     /// Reads an address.
     ///
     /// # Errors
-    /// With what is wrong. It does not repeat the address.
+    /// The reason, which does not repeat the address.
     pub fn parse(url: &str) -> Result<MySqlAddress, String> {
         let url = Url::parse(url).map_err(|error| error.to_string())?;
         let host = url.host_str().filter(|host| !host.is_empty());

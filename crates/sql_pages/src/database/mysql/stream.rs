@@ -1,4 +1,4 @@
-//! Bytes to and from a database server: a socket, with TLS on it or without. Knows nothing of what they mean.
+//! Bytes to and from a database server: a socket, with or without TLS. Knows no MySQL messages.
 
 use std::io;
 
@@ -23,7 +23,7 @@ pub struct MySqlStream {
     tls: Option<Box<TlsState>>,
 }
 
-/// A socket, and what was read last.
+/// A socket and the bytes that were read last.
 struct Wire {
     socket: Box<dyn AnySocket>,
     buffer: Box<[u8]>,
@@ -123,7 +123,7 @@ impl Wire {
 }
 
 impl TlsState {
-    /// Decrypts what comes next. After a failure the server is sent the reason.
+    /// Decrypts the next bytes. After a failure the server gets an alert.
     async fn read(&mut self, wire: &mut Wire) -> Result<(), Trouble> {
         let bytes = wire.read().await?;
         let progress = self
@@ -141,7 +141,7 @@ impl TlsState {
         if self.records.is_empty() {
             return Ok(());
         }
-        // An idle connection keeps no memory for what was sent.
+        // An idle connection keeps no memory for sent bytes.
         let records = std::mem::take(&mut self.records);
         wire.send(&records).await
     }

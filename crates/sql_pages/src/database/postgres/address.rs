@@ -22,7 +22,7 @@ impl PostgresAddress {
     /// Reads an address, on whose connections statements end by themselves in time.
     ///
     /// # Errors
-    /// With what is wrong.
+    /// The reason.
     pub fn parse(url: &str, timeout: Duration) -> Result<PostgresAddress, String> {
         let limit = [("statement_timeout", timeout.as_millis().to_string())];
         let options = PgConnectOptions::from_str(url).map_err(|error| error.to_string())?;
@@ -57,7 +57,7 @@ impl PostgresAddress {
     }
 }
 
-/// The parameter of an address that names authorities; sqlx reads it, too, and shows it to nobody.
+/// The parameter of an address that names authorities; sqlx reads it too, and does not expose it.
 fn authorities(url: &str) -> Result<Option<String>, String> {
     let url = Url::parse(url).map_err(|error| error.to_string())?;
     let named = url
