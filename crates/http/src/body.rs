@@ -1,5 +1,4 @@
-//! Request bodies as they come off the connection, with their framing taken away. It knows nothing
-//! of what the bytes mean or where they go.
+//! Decodes the framing of request bodies as they are received.
 //!
 //! ```text
 //! Framing::None ───────────────────────────────────────────► Done
@@ -25,7 +24,7 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// The length of the body in bytes, if that is known before it has come.
+    /// The length of the body in bytes, if it is known in advance.
     #[must_use]
     pub const fn body_len(self) -> Option<u64> {
         match self {
@@ -42,34 +41,33 @@ impl Framing {
     }
 }
 
-/// Takes one request body off a stream of bytes. Small (40 bytes at most), since every connection
-/// holds one.
+/// Reads one body from a stream of bytes. Small (40 bytes at most), since every connection has one.
 #[derive(Clone, Debug)]
 pub struct BodyReader(State);
 
 #[derive(Clone, Debug)]
 enum State {
     Done,
-    /// More than 0 bytes are to come.
+    /// The outstanding bytes, more than 0.
     Length(u64),
     Chunked(Chunked),
 }
 
-/// What [`BodyReader::feed`] took.
+/// The result of [`BodyReader::feed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fed<'i> {
-    /// Bytes of the input used up, framing included.
+    /// Bytes of the input consumed, framing included.
     pub consumed: usize,
     /// The decoded body bytes among them, in one piece. May be empty when `consumed` is not 0.
     pub data: &'i [u8],
     /// With `done`, the trailers: field lines with their CRLFs, validated.
     pub trailers: &'i [u8],
-    /// The body has ended; what follows `consumed` belongs to the next request.
+    /// The body has ended; the bytes after `consumed` belong to the next request.
     pub done: bool,
 }
 
 impl<'i> Fed<'i> {
-    /// Nothing.
+    /// No bytes consumed.
     pub(crate) const NOTHING: Fed<'static> = Fed {
         consumed: 0,
         data: &[],
@@ -77,7 +75,7 @@ impl<'i> Fed<'i> {
         done: false,
     };
 
-    /// So many bytes of framing.
+    /// Only framing consumed.
     pub(crate) fn framing(consumed: usize) -> Fed<'i> {
         Fed {
             consumed,
@@ -90,7 +88,7 @@ impl BodyReader {
     /// A reader for a body with this framing.
     ///
     /// # Errors
-    /// `BodyTooLarge` if the announced length is over the limit; that of chunks is found on the way.
+    /// `BodyTooLarge` if the announced length exceeds the limit; the limit of chunks is checked while reading.
     pub fn new(framing: Framing, limits: &Limits) -> Result<BodyReader, Refusal> {
         Ok(BodyReader(match framing {
             Framing::None | Framing::Length(0) => State::Done,
@@ -105,7 +103,7 @@ impl BodyReader {
         BodyReader(State::Chunked(Chunked::of_response(limits)))
     }
 
-    /// Bytes of the body still to come, if its length was announced.
+    /// The outstanding bytes of the body, if its length was announced.
     pub fn left(&self) -> Option<u64> {
         match self.0 {
             State::Done => Some(0),
@@ -114,18 +112,17 @@ impl BodyReader {
         }
     }
 
-    /// Whether the whole body has been taken.
+    /// Whether the whole body was read.
     pub fn is_done(&self) -> bool {
         matches!(self.0, State::Done)
     }
 
-    /// Takes bytes from the start of `input`: framing, and at most one run of body bytes. Call it
-    /// again with what follows until `consumed` is 0 or `done` is set; never takes a byte beyond
-    /// the end of the body. What was not taken is given again, with what follows it: a trailer section is taken whole.
+    /// Consumes bytes from the start of `input`: framing, and at most one run of body bytes. Call it again with the
+    /// following bytes until `consumed` is 0 or `done` is set; it never consumes a byte beyond the end of the body.
+    /// Unconsumed bytes are passed again with those that follow, since a trailer section is consumed whole.
     ///
     /// # Errors
-    /// The framing is wrong or over a limit. The connection must close, and the reader must not be
-    /// fed again.
+    /// The framing is malformed or exceeds a limit. The connection must close, and the reader must not be fed again.
     pub fn feed<'i>(&mut self, input: &'i [u8]) -> Result<Fed<'i>, Refusal> {
         let fed = match &mut self.0 {
             State::Done => Fed {
@@ -155,7 +152,7 @@ fn feed_length<'i>(left: &mut u64, input: &'i [u8]) -> Fed<'i> {
 
 /// At most `len` bytes from the start of `input`.
 pub(crate) fn take(len: u64, input: &[u8]) -> &[u8] {
-    // A length that does not fit into usize is longer than any slice.
+    // A length that does not fit into usize exceeds any slice.
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     input.get(..len).unwrap_or(input)
 }

@@ -1,5 +1,4 @@
-//! The chunked transfer coding, decoded. It knows nothing of the connection; it is fed through
-//! [`crate::body::BodyReader`].
+//! Decodes the chunked transfer coding (RFC 9112 §7.1). Used through [`crate::body::BodyReader`].
 //!
 //! ```text
 //!  ┌──────────────────────────────── data ends ─── DataCr ─► DataLf ◄┐
@@ -12,11 +11,11 @@
 //!         └─ size == 0 ─► Trailers ─► done
 //! ```
 //!
-//! Every line end is CRLF, nothing stands between a size and its CRLF but extensions in the form that the grammar gives
-//! them (in a response, some servers pad sizes with spaces: that has one meaning only), and trailers are checked like
-//! fields. The trailer section is taken in one piece, so that it can be given as slices of the input; that of a response may
-//! be given again, mended ([`crate::h1::mend_trailers`]). A decoder that is more lenient than the next one lets
-//! requests be smuggled (RFC 9112 §11.2). Read RFC 9112 §7.1.
+//! A decoder that is more lenient than the next one allows request smuggling (RFC 9112 §11.2). So every line end is
+//! CRLF, only grammatical extensions may stand between a size and its CRLF, and trailers are checked like fields. One
+//! exception: some servers pad the sizes of a response with spaces, which has one meaning only. The trailer section is
+//! consumed in one piece, so that it can be returned as slices of the input; that of a response may be passed again
+//! after mending ([`crate::h1::mend_trailers`]).
 
 use crate::body::{self, Fed};
 use crate::limits::Limits;
@@ -25,33 +24,33 @@ use crate::refusal::Refusal;
 use crate::scan::{self, TOKEN, VALUE};
 use crate::target::hex_digit;
 
-/// Most digits of a chunk size.
+/// The most digits of a chunk size: those of a `u64`.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// The decoder of one body.
+/// Decodes one body.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunked {
-    /// The size of the current chunk while it is read, then its bytes still to come.
+    /// The size of the current chunk while its digits are read, then its outstanding bytes.
     chunk_left: u64,
-    /// Body bytes that may still be announced.
+    /// The bytes that further chunks may have.
     body_left: u64,
-    /// Extension bytes that each chunk may have.
+    /// The bytes of extensions that each chunk may have.
     extension_len_max: u32,
-    /// Extension bytes that this chunk may still have.
+    /// The bytes of extensions that the current chunk may still have.
     budget: u32,
-    /// Bytes that the trailer section may have.
+    /// The bytes that the trailer section may have.
     trailers_len_max: u32,
     /// Digits of the size read so far, `0 <= digits <= SIZE_DIGITS_MAX`.
     digits: u8,
-    /// Whitespace may stand between a size and its CRLF, and irregular trailers are not malformed ones.
+    /// Whitespace may stand between a size and its CRLF, and trailers with mendable faults keep their refusal.
     is_response: bool,
     state: State,
 }
 
-/// What comes next.
+/// The next element of the grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// A digit of the size, or what ends it.
+    /// A digit of the size, or the end of the size.
     Size,
     /// Whitespace after the size or a value, which must lead to a `;`.
     Space,
@@ -65,7 +64,7 @@ enum State {
     Value,
     Quoted,
     Escaped,
-    /// Behind a quoted value.
+    /// After a quoted value.
     QuotedEnd,
     SizeLf,
     Data,
@@ -105,7 +104,7 @@ impl Chunked {
                 return Ok(self.data(at, input.get(at..).unwrap_or_default()));
             }
             if self.state == State::Trailers {
-                // By themselves, so that a section that is given again begins the input.
+                // Return before the section, so that a section passed again is at the start of the input.
                 return match at {
                     0 => self.trailers(input),
                     _ => Ok(Fed::framing(at)),
@@ -119,7 +118,7 @@ impl Chunked {
         })
     }
 
-    /// Takes data from the start of `rest`, before which `at` bytes of framing were taken.
+    /// Consumes data from the start of `rest`, after `at` bytes of framing.
     fn data<'i>(&mut self, at: usize, rest: &'i [u8]) -> Fed<'i> {
         let data = body::take(self.chunk_left, rest);
         self.chunk_left -= data.len() as u64;
@@ -133,11 +132,12 @@ impl Chunked {
         }
     }
 
-    /// Takes the trailer section, if all of it is at the start of `rest`.
+    /// Consumes the trailer section, if it is complete in `rest`.
     fn trailers<'i>(&self, rest: &'i [u8]) -> Result<Fed<'i>, Refusal> {
-        // Bytes beyond what the longest section takes do not exist here, so that it makes no difference whether they
-        // have come already.
+        // Bytes beyond the longest possible section are hidden, so that the result does not depend on how many of them
+        // have arrived already.
         let len_max = self.trailers_len_max as usize;
+        // The empty line after the section.
         let whole_len_max = len_max.saturating_add(2);
         let rest = rest.get(..whole_len_max).unwrap_or(rest);
         let mut next = rest;
@@ -180,7 +180,7 @@ impl Chunked {
         }
     }
 
-    /// Takes one byte of framing and gives the next state.
+    /// Processes one byte of framing and returns the next state.
     fn step(&mut self, byte: u8) -> Result<State, Refusal> {
         match self.state {
             State::Size => self.size(byte),
@@ -205,7 +205,7 @@ impl Chunked {
                 expect(byte, b'\n', Refusal::ChunkEnd)?;
                 Ok(State::Size)
             }
-            // `feed` deals with these itself.
+            // `feed` handles these states itself.
             State::Data | State::Trailers => Ok(self.state),
         }
     }
@@ -216,7 +216,7 @@ impl Chunked {
                 return Err(Refusal::ChunkSize);
             }
             self.digits += 1;
-            // Sixteen digits fit exactly.
+            // Sixteen digits are exactly 64 bits: the shift loses none.
             self.chunk_left = self.chunk_left << 4 | u64::from(digit);
             return Ok(State::Size);
         }
@@ -224,6 +224,8 @@ impl Chunked {
             _ if self.digits == 0 => Err(Refusal::ChunkSize),
             b'\r' => Ok(State::SizeLf),
             b';' => self.spend(State::NameStart, Refusal::ChunkExtensionTooLong),
+            // Bad whitespace before an extension (RFC 9112 §7.1.1): it counts as extension bytes, so it is bounded,
+            // too.
             b' ' | b'\t' => self.spend(State::Space, Refusal::ChunkExtensionTooLong),
             _ => Err(Refusal::ChunkSize),
         }
@@ -258,7 +260,7 @@ impl Chunked {
         self.spend(next, Refusal::ChunkExtensionTooLong)
     }
 
-    /// The line with the size is complete.
+    /// Checks the size against the body limit and selects data or trailers.
     fn size_is_known(&mut self) -> Result<State, Refusal> {
         self.digits = 0;
         if self.chunk_left == 0 {
@@ -272,7 +274,7 @@ impl Chunked {
         Ok(State::Data)
     }
 
-    /// Goes on to `next` at the expense of one byte of the budget.
+    /// Moves to `next` and charges one byte to the extension budget.
     fn spend(&mut self, next: State, otherwise: Refusal) -> Result<State, Refusal> {
         self.budget = self.budget.checked_sub(1).ok_or(otherwise)?;
         Ok(next)

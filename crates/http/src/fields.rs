@@ -1,7 +1,7 @@
-//! The fields of messages, the same for every version of HTTP. Read RFC 9110 §5.
+//! The fields of messages, in one form for all versions of HTTP. Read RFC 9110 §5.
 //!
-//! Those of a request are [`Lines`] of the buffer that it came in; those of a response that is made here are [`Fields`].
-//! Neither has a field of the connection, unless a client sent it.
+//! The fields of a request are `FieldLines` of the buffer that received it; those of a response made here are
+//! `ResponseFields`. Neither has connection-specific fields, unless a client sent them.
 
 mod known;
 mod lines;

@@ -1,17 +1,13 @@
-//! HTTP/1.1 and HTTP/2 as pure functions over bytes: requests, their bodies, their conditions, and the heads
-//! of responses.
+//! HTTP/1.1 and HTTP/2 as pure functions over bytes: requests, bodies, preconditions and response heads.
 //!
-//! Nothing here knows a clock, a socket, a thread or a file; time and buffers are arguments. The
-//! way of a request through the modules: [`h1::parse`] checks a head and makes a [`Request`] of slices
-//! of it, [`body::BodyReader`] takes the body off the connection, [`target::decode`] turns the path into
-//! a name, [`conditional`], [`range`] and [`encoding`] decide which answer is due, and
-//! [`head::HeadWriter`] writes the head of that answer.
+//! The crate uses no clock, socket, thread or file; time and buffers are arguments. A request passes the modules in
+//! this order: [`h1::parse`] checks a head and returns a [`Request`] of slices of it; [`body::BodyReader`] decodes the
+//! body; [`target::decode`] turns the path into a name; `preconditions`, [`range`] and `content_coding` select the
+//! response; `HeadWriter` writes its head. HTTP/2 builds the same [`Request`] from its field blocks ([`h2`]).
 //!
-//! The parser is written by hand, because it has to be stricter than the general-purpose ones
-//! (what could be read in two ways is refused, see [`refusal::Refusal`]) and cheaper: one pass, no
-//! allocation, no array of fields.
-//!
-//! HTTP/2 makes the same [`Request`] of its field blocks ([`h2`]).
+//! The parser is written by hand, because it has to be stricter than general-purpose parsers (a request that two
+//! programs could read in two ways is refused, see `RequestRefusal`) and cheaper: one pass, no allocation, no array
+//! of fields.
 //!
 //! Read first: RFC 9112 (HTTP/1.1), RFC 9113 (HTTP/2), then RFC 9110 §5 (fields), §8 (validators), §12 to §14.
 #![no_std]

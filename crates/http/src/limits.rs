@@ -1,11 +1,11 @@
-//! How large a request may be. It knows nothing of time limits, which belong to the engine. Read
-//! RFC 9112 §3 (target), RFC 9110 §5.4 (fields) and RFC 9112 §7.1.1 (chunk extensions).
+//! Size limits of a request. Time limits belong to the engine. Read RFC 9112 §3 (target), RFC 9110 §5.4 (fields) and
+//! RFC 9112 §7.1.1 (chunk extensions).
 
-/// The limits of one request. Reaching a limit is allowed, exceeding it is refused.
+/// The size limits of one request. A size equal to its limit is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the head, from the first byte (a skipped empty line counts) to the end of the
-    /// empty line. Default 16 KiB. Cost: a connection's input buffer grows up to this.
+    /// Bytes of the head, from the first byte (including a skipped empty line) to the end of the empty line. Default
+    /// 16 KiB. Cost: a connection's input buffer grows up to this.
     pub head_len_max: usize,
     /// Bytes of the request target. Default 8 KiB.
     pub target_len_max: usize,

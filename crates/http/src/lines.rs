@@ -1,14 +1,13 @@
-//! Field lines, the same in heads of requests, of responses and in trailers. It knows no field by its name. Read RFC
-//! 9112 §5.
+//! Parses field lines of requests, responses and trailers, without regard to their names. Read RFC 9112 §5.
 
 use crate::list;
 use crate::refusal::Refusal;
 use crate::scan::{self, TOKEN};
 
-/// Why parsing does not go on.
+/// Why parsing stops.
 #[derive(Clone, Copy)]
 pub(crate) enum Stop {
-    /// The bytes are at their end.
+    /// The input ends before the element does.
     Partial,
     Refused(Refusal),
 }
@@ -29,13 +28,13 @@ pub(crate) struct Line<'b> {
     pub(crate) next: &'b [u8],
 }
 
-/// The field line at the start of `rest`.
+/// Parses the field line at the start of `rest`.
 #[inline(always)]
 pub(crate) fn line(rest: &[u8]) -> Result<Line<'_>, Stop> {
     let Some((name, mut value)) = scan::split_at_colon(rest) else {
         return Err(no_colon(rest));
     };
-    // One space is usual.
+    // Nearly all senders write one space.
     if let [b' ', after @ ..] = value {
         value = after;
     }
@@ -53,7 +52,7 @@ pub(crate) fn line(rest: &[u8]) -> Result<Line<'_>, Stop> {
     }
 }
 
-/// A value that is not followed by CRLF: not complete yet, or broken by a control character.
+/// The fault of a value without a CRLF after it: incomplete, or a control character.
 #[cold]
 fn no_line_end(rest: &[u8], colon: usize, end: &[u8]) -> Stop {
     if let Some(refusal) = name_fault(rest, colon) {
@@ -68,20 +67,20 @@ fn no_line_end(rest: &[u8], colon: usize, end: &[u8]) -> Stop {
     })
 }
 
-/// A line without a colon in all the bytes that have come.
+/// The fault of a line without a colon in the input so far.
 #[cold]
 fn no_colon(rest: &[u8]) -> Stop {
     let after = scan::skip(rest, TOKEN);
     match after {
-        // Where a byte has come, the line is wrong in any case, but the next one decides what the
-        // fault is called.
+        // After a lone CR or whitespace the line is malformed in any case, but the next byte decides which refusal it
+        // is.
         [] | [b'\r'] => Stop::Partial,
         [b' ' | b'\t'] if after.len() < rest.len() => Stop::Partial,
         _ => Stop::Refused(name_fault(rest, rest.len()).unwrap_or(Refusal::FieldName)),
     }
 }
 
-/// Why the bytes before `colon` are not a field name, `None` if they are.
+/// Why the bytes before `colon` are not a field name; `None` if they are one.
 #[cold]
 pub(crate) fn name_fault(line: &[u8], colon: usize) -> Option<Refusal> {
     let name = line.get(..colon).unwrap_or(line);

@@ -1,19 +1,19 @@
-//! Comma-separated lists and the parameters of their members. It knows nothing of quoted strings:
-//! none of the lists read here may contain one (entity tags, which may, are read in
-//! [`crate::conditional`]). Read RFC 9110 §5.6.1.
+//! Comma-separated lists and the parameters of their members. Quoted strings are not supported: none of the lists read
+//! here may contain one. Entity tags, which may contain commas, are read in `crate::preconditions`. Read RFC 9110
+//! §5.6.1.
 
-/// The members of a list without the whitespace around them. Empty members are given too: some
-/// fields ignore them, others refuse them.
+/// The members of a list without the whitespace around them. Empty members are returned, too: some fields ignore them,
+/// others refuse them.
 pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|b| *b == b',').map(trim)
 }
 
-/// Without surrounding SP and HTAB.
+/// Removes SP and HTAB on both sides.
 pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
     trim_end(trim_start(bytes))
 }
 
-/// Without leading SP and HTAB.
+/// Removes leading SP and HTAB.
 pub(crate) fn trim_start(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {
         bytes = rest;
@@ -21,7 +21,7 @@ pub(crate) fn trim_start(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Without trailing SP and HTAB.
+/// Removes trailing SP and HTAB.
 #[inline]
 pub(crate) fn trim_end(mut bytes: &[u8]) -> &[u8] {
     while let [rest @ .., b' ' | b'\t'] = bytes {
@@ -30,7 +30,7 @@ pub(crate) fn trim_end(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// A decimal number: digits only, at least one. Values over `u64::MAX` give `None`.
+/// Parses a decimal number: only digits, at least one. A value over `u64::MAX` is `None`.
 pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

@@ -1,5 +1,5 @@
-//! Request methods: those this server has a name for, and all others, which are for programs and origins. It knows
-//! nothing of which of them a resource allows. Read RFC 9110 §9; PATCH is RFC 5789.
+//! Request methods: those with a variant here, and all others as extension methods for handlers and origins. Read RFC
+//! 9110 §9; PATCH is RFC 5789.
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ pub const EXTENSION_LEN_MAX: usize = 30;
 pub enum Method {
     /// Transfer a current representation.
     Get,
-    /// The head of what GET would give.
+    /// Like GET, without content in the response.
     Head,
     /// Communication options of the target.
     Options,
@@ -29,24 +29,24 @@ pub enum Method {
     Trace,
     /// A tunnel to the authority in the target.
     Connect,
-    /// Take out of the cache what is stored. Of no standard, but of many caches.
+    /// Remove stored responses from the cache. Not standardized, but common among caches.
     Purge,
-    /// One that only a program or an origin can know. It is not safe, and idempotent only if it is registered so.
+    /// A method for handlers and origins. It counts as unsafe, and as idempotent only if registered so.
     Extension(Extension),
 }
 
-/// The name of a method that has none here: at most [`EXTENSION_LEN_MAX`] bytes, carried along, so that a method is
-/// copied as before and outlives the buffer that it was read from.
+/// The name of an extension method, at most [`EXTENSION_LEN_MAX`] bytes. Stored inline, so that a method is `Copy` and
+/// outlives the buffer that it was read from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extension {
-    /// 1 <= len <= EXTENSION_LEN_MAX; the bytes behind it are 0.
+    /// 1 <= len <= EXTENSION_LEN_MAX; the bytes after them are 0.
     len: u8,
     bytes: [u8; EXTENSION_LEN_MAX],
 }
 
 const _: () = assert!(size_of::<Method>() == 32);
 
-/// All methods that have a name here.
+/// The methods with a variant for themselves.
 const KNOWN: [Method; 10] = [
     Method::Get,
     Method::Head,
@@ -61,7 +61,7 @@ const KNOWN: [Method; 10] = [
 ];
 
 impl Method {
-    /// The name as it stands on the request line.
+    /// The name as written on the request line.
     pub fn as_str(&self) -> &str {
         match self {
             Method::Extension(extension) => extension.as_str(),
@@ -78,8 +78,8 @@ impl Method {
         }
     }
 
-    /// The method with exactly this name. `None` for what is no token, is too long, or differs from a known name only in
-    /// case: who reads names without regard to case would take that for another request than we do.
+    /// The method with exactly this name. `None` if the name is not a token, is too long, or differs from a known name
+    /// only in case: a recipient that ignores case would take it for a different request.
     pub fn parse(name: &[u8]) -> Option<Method> {
         Some(match name {
             b"GET" => Method::Get,
@@ -96,7 +96,7 @@ impl Method {
         })
     }
 
-    /// Whether to ask twice is known to be the same as to ask once (RFC 9110 §9.2.2).
+    /// Whether repeating the request has the same effect as sending it once (RFC 9110 §9.2.2).
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
         match self {
@@ -107,8 +107,8 @@ impl Method {
     }
 }
 
-/// Other methods that are registered as idempotent: those of WebDAV and its extensions, and QUERY (IANA's registry of
-/// HTTP methods).
+/// Extension methods registered as idempotent: those of WebDAV and its extensions, and QUERY (IANA HTTP Method
+/// Registry).
 const IDEMPOTENT_EXTENSIONS: [&str; 29] = [
     "ACL",
     "BASELINE-CONTROL",
@@ -154,7 +154,7 @@ impl Extension {
         Some(Extension { len, bytes })
     }
 
-    /// The name as it stands on the request line.
+    /// The name as written on the request line.
     pub fn as_str(&self) -> &str {
         let name = self.bytes.get(..usize::from(self.len));
         // A token is ASCII.

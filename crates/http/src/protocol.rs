@@ -1,5 +1,5 @@
-//! What the server's sides of all versions of HTTP have in common: a connection has streams, each a request and its
-//! response. A server asks these; how requests are read and responses written is each version's own.
+//! The server-side interface that all versions of HTTP share: a connection has streams, each with one request and its
+//! response. Reading requests and writing responses is specific to each version.
 
 use alloc::vec::Vec;
 
@@ -7,41 +7,41 @@ use crate::fields::Lines;
 use crate::status::Status;
 use crate::version::Version;
 
-/// Names a request and its response on their connection. HTTP/1 has one at a time, and ignores the name.
+/// Identifies an exchange on its connection. HTTP/1 has one exchange at a time and ignores the identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
 
-/// The server's side of one connection, as a state machine without input and output.
+/// The server's side of one connection, as a state machine without I/O.
 pub trait ServerProtocol {
-    /// The version of HTTP that the client speaks, by its last request.
+    /// The version of HTTP of the client's last request.
     fn version(&self) -> Version;
 
-    /// Whether no request is under way.
+    /// Whether no request is in progress.
     fn is_idle(&self) -> bool;
 
-    /// Whether the connection ends once everything written has left.
+    /// Whether the connection ends once all written bytes are sent.
     fn is_over(&self) -> bool;
 
-    /// Whether the whole connection is a tunnel (RFC 9110 §7.8). A tunnel in a stream leaves its connection as it is.
+    /// Whether the whole connection is a tunnel (RFC 9110 §7.8). A tunnel in a stream does not count.
     fn is_tunnel(&self) -> bool {
         false
     }
 
-    /// Whether a request has come with its whole body.
+    /// Whether a request was received with its whole body.
     fn has_whole_request(&mut self, stream: StreamId) -> bool;
 
-    /// Whether the response to a request has begun, or no client waits for it any more.
+    /// Whether the response to a request has begun, or the client has cancelled the request.
     fn is_answered(&mut self, stream: StreamId) -> bool;
 
     /// Whether the client waits for 100 (Continue) before it sends the body.
     fn expects_continue(&mut self, stream: StreamId) -> bool;
 
-    /// Writes an interim response (1xx but 101) with these field lines, if the client takes one.
+    /// Writes an interim response (1xx except 101) with these field lines, if the client supports it.
     fn interim(&mut self, stream: StreamId, status: Status, lines: Lines<'_>, out: &mut Vec<u8>);
 
-    /// Leaves the rest of a request's body unread. Without streams the connection ends with the response.
+    /// Leaves the rest of a request's body unread. In HTTP/1 the connection then ends with the response.
     fn leave_body(&mut self, stream: StreamId, out: &mut Vec<u8>);
 
-    /// Announces the end of the connection: requests under way are still answered.
+    /// Announces the end of the connection: requests in progress are still answered.
     fn drain(&mut self, out: &mut Vec<u8>);
 }

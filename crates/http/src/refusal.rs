@@ -1,11 +1,10 @@
-//! Every reason why a request is refused, with its status and a phrase for people. It knows
-//! nothing of how a refusal is sent; after any of them the place where the next request would
-//! begin is unknown or not to be trusted, so the connection closes. Read RFC 9112 §2.2, §3.2, §5,
-//! §6.3, §7.1 and §11.2.
+//! The reasons for refusing a request, each with its status and a phrase for people. After a refusal the start of the
+//! next request is unknown or cannot be trusted, so the connection closes. Read RFC 9112 §2.2, §3.2, §5, §6.3, §7.1
+//! and §11.2.
 
 use crate::status::Status;
 
-/// One line of the table below makes the variant, its status and its phrase.
+/// Each line of the table below defines a variant, its status and its phrase.
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident => $status:ident $text:literal;)*) => {
         /// Why a request is refused.
@@ -18,8 +17,8 @@ macro_rules! refusals {
             /// Every refusal, in the order of declaration: `ALL[r as usize] == r`.
             pub const ALL: &[Refusal] = &[$(Refusal::$name),*];
 
-            /// Whether lines of a response with this fault have one meaning only, and
-            /// [`crate::h1::mend_head`] removes it.
+            /// Whether lines of a response with this fault have one meaning only, so that [`crate::h1::mend_head`] can
+            /// remove the fault.
             pub(crate) const fn is_mendable(self) -> bool {
                 matches!(
                     self,
@@ -27,15 +26,14 @@ macro_rules! refusals {
                 )
             }
 
-            /// The status of the answer.
+            /// The status of the response.
             pub const fn status(self) -> Status {
                 match self {
                     $(Refusal::$name => Status::$status,)*
                 }
             }
 
-            /// What is wrong, for the log and the error page: plain ASCII without markup, no full
-            /// stop.
+            /// The phrase for the log and the error page: plain ASCII without markup, no full stop.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Refusal::$name => $text,)*
@@ -48,9 +46,9 @@ macro_rules! refusals {
 refusals! {
     /// The line is not `method SP target SP HTTP/d.d`.
     RequestLine => BAD_REQUEST "the request line is malformed";
-    /// A CR that no LF follows.
+    /// A CR without an LF after it.
     BareCr => BAD_REQUEST "a carriage return without a line feed";
-    /// An LF that no CR precedes.
+    /// An LF without a CR before it.
     BareLf => BAD_REQUEST "a line feed without a carriage return";
     /// A NUL byte in the head.
     Nul => BAD_REQUEST "a NUL byte in the request head";
@@ -82,7 +80,7 @@ refusals! {
     CodingNotLast => BAD_REQUEST "the transfer codings do not end in one chunked";
     /// A chunk size that is not 1 to 16 hexadecimal digits.
     ChunkSize => BAD_REQUEST "a chunk size is malformed";
-    /// A chunk extension that is not as RFC 9112 §7.1.1 writes it.
+    /// A chunk extension that does not match the grammar of RFC 9112 §7.1.1.
     ChunkExtension => BAD_REQUEST "a chunk extension is malformed";
     /// A chunk's extensions are longer than the limit.
     ChunkExtensionTooLong => BAD_REQUEST "a chunk extension is too long";
@@ -100,11 +98,11 @@ refusals! {
     TargetTooLong => URI_TOO_LONG "the request target is too long";
     /// The body is longer than the limit.
     BodyTooLarge => CONTENT_TOO_LARGE "the request body is too large";
-    /// A well-formed method that has no meaning here.
+    /// A well-formed method that is not supported.
     MethodUnknown => NOT_IMPLEMENTED "the method is not implemented";
     /// A well-formed version other than HTTP/1.x.
     Version => VERSION_NOT_SUPPORTED "the HTTP version is not supported";
-    /// The target is none of the four forms of RFC 9112 §3.2, or not the form its method needs.
+    /// The target is not one of the four forms of RFC 9112 §3.2, or not the form that its method requires.
     TargetInvalid => BAD_REQUEST "the request target is invalid";
     /// A `%` without two hexadecimal digits in the path.
     PathEscape => BAD_REQUEST "a percent escape in the path is malformed";
@@ -112,7 +110,7 @@ refusals! {
     PathNul => BAD_REQUEST "the path contains a NUL";
     /// An encoded slash, or a backslash in any form, in the path.
     PathSlash => BAD_REQUEST "the path contains a backslash or an encoded slash";
-    /// A `.` or `..` segment in the path, however encoded.
+    /// A `.` or `..` segment in the path, in any encoding.
     PathDots => BAD_REQUEST "the path contains a dot segment";
     /// An expectation other than `100-continue`.
     ExpectationUnknown => EXPECTATION_FAILED "the expectation is not supported";

@@ -1,9 +1,9 @@
-//! The head of a request, the same for every version of HTTP: method, target, authority and fields, as slices of the
-//! buffer that it was read into. It knows nothing of connections, bodies, sites or files.
+//! The head of a request, in one form for all versions of HTTP: method, target, authority and fields, as slices of the
+//! buffer that it was read into.
 //!
-//! Whoever reads a protocol fills it: [`crate::h1::parse`] from text; [`crate::h2::Server`] writes the fields that it decodes as
-//! lines into a buffer. Fields of the connection may stand among the lines, since they are kept as they came;
-//! what they say is not here.
+//! Each protocol's reader fills it: [`crate::h1::parse`] from text; the HTTP/2 server writes decoded fields as lines
+//! into a buffer. The lines are kept as received and may include connection-specific fields; their meaning (framing,
+//! persistence) is returned by the protocol's reader, not here.
 
 mod index;
 mod owned;
@@ -24,10 +24,10 @@ pub enum Target<'b> {
     Origin {
         /// Begins with `/`, still percent-encoded.
         path: &'b [u8],
-        /// What follows the first `?`; may be empty.
+        /// The bytes after the first `?`; may be empty.
         query: Option<&'b [u8]>,
-        /// [`crate::target::decode`] would give the path itself: it consists of unreserved
-        /// characters, sub-delimiters, `:`, `@` and `/`, without `//` and `/.`.
+        /// [`crate::target::decode`] would return the path unchanged: it consists of unreserved characters,
+        /// sub-delimiters, `:`, `@` and `/`, without `//` and `/.`.
         plain: bool,
     },
     /// `*`, with OPTIONS only.
@@ -41,16 +41,16 @@ pub enum Target<'b> {
 pub struct Request<'b> {
     /// The method.
     pub method: Method,
-    /// What is asked for.
+    /// The parsed request target.
     pub target: Target<'b>,
-    /// The raw authority, for which [`crate::host::is_valid`] holds: that of the target if it has
-    /// one, else the value of Host. Never empty. `None` in HTTP/1.0 only.
+    /// The raw authority, for which [`crate::host::is_valid`] holds: that of the target if it has one, else the value
+    /// of Host. Never empty. `None` in HTTP/1.0 only.
     pub authority: Option<&'b [u8]>,
     /// The target as it was sent.
     pub(crate) raw_target: &'b [u8],
     /// The field lines with their CRLFs, validated.
     pub(crate) lines: &'b [u8],
-    /// Where in `lines` the values are that are often asked for.
+    /// Positions in `lines` of the values that are read often.
     pub(crate) index: Index,
 }
 
@@ -61,7 +61,7 @@ impl<'b> Request<'b> {
         self.raw_target
     }
 
-    /// The field lines with their CRLFs, validated, for who keeps a copy of them.
+    /// The field lines with their CRLFs, validated, for callers that keep a copy.
     #[must_use]
     pub fn lines(&self) -> &'b [u8] {
         self.lines
@@ -113,7 +113,8 @@ impl<'b> Request<'b> {
     /// Range; `None` if repeated.
     #[must_use]
     pub fn range(&self) -> Option<&'b [u8]> {
-        // With two of If-Range the client wants parts only of one version, but we don't know which.
+        // If-Range makes Range conditional on one version (RFC 9110 §13.1.5). With two of them it is unknown which
+        // version is meant, so the whole representation is sent.
         match self.index.is_repeated(Indexed::IfRange) {
             true => None,
             false => self.index.only(Indexed::Range, self.lines),
@@ -132,15 +133,15 @@ impl<'b> Request<'b> {
         self.index.only(Indexed::UserAgent, self.lines)
     }
 
-    /// Whether any field is there that can make the answer another than the whole representation.
+    /// Whether a field is present that can make the response differ from a plain 200 with the whole representation.
     #[inline]
     pub(crate) fn is_conditional(&self) -> bool {
         self.index.has_any_of(Index::CONDITIONS)
     }
 
-    /// Whether any field is there by which a cache may have to answer otherwise than with what is stored for the target:
-    /// Authorization, Cache-Control, Pragma, If-Match, If-Unmodified-Since, X-HTTP-Method and its like, or Connection that
-    /// names a field. Those that Vary names are not among them.
+    /// Whether a field is present that may keep a cache from answering with the response stored for the target:
+    /// Authorization, Cache-Control, Pragma, If-Match, If-Unmodified-Since, a method override such as X-HTTP-Method,
+    /// or a Connection field that names another field. Fields that Vary names are not included.
     #[must_use]
     #[inline]
     pub fn concerns_caches(&self) -> bool {

@@ -1,11 +1,11 @@
-//! Status codes and their reason phrases. It knows nothing of when one is due. Read RFC 9110 §15;
-//! 103 is RFC 8297; 428, 429 and 431 are RFC 6585, 451 is RFC 7725, 507 is RFC 4918.
+//! Status codes and their reason phrases. Read RFC 9110 §15; 103 is RFC 8297; 428, 429 and 431 are RFC 6585, 451 is RFC
+//! 7725, 507 is RFC 4918.
 
 /// A status code, 100 to 999.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Status(u16);
 
-/// One line of the table below makes both the constant and its reason phrase.
+/// Each line of the table below defines a constant and its reason phrase.
 macro_rules! statuses {
     ($($name:ident = $code:literal $reason:literal;)*) => {
         impl Status {

@@ -1,8 +1,7 @@
-//! The values of a field that may come on several lines (RFC 9110 §5.3), without a copy. It knows
-//! nothing of what the values mean.
+//! The values of a field that may come on several lines (RFC 9110 §5.3), without a copy.
 //!
-//! Nearly always such a field comes once; then [`Values`] is that one slice. If it came more often,
-//! the rest of the head, which is validated by then, is scanned again when somebody iterates.
+//! Nearly always such a field comes once and is a single slice. If it comes more often, iteration scans the rest of the
+//! head, which is validated by then.
 
 use crate::fields::Lines;
 
@@ -10,8 +9,8 @@ use crate::fields::Lines;
 #[derive(Clone, Copy, Debug)]
 pub struct Values<'b> {
     first: Option<&'b [u8]>,
-    /// The bytes from the start of the second line of this name on, if there is one. They begin
-    /// with the name, so it is not kept besides.
+    /// The bytes from the second line with this name on, if there is one. They begin with the name, so it is not
+    /// stored.
     more: Option<&'b [u8]>,
 }
 
@@ -22,7 +21,7 @@ impl<'b> Values<'b> {
         more: None,
     };
 
-    /// The field came once, with this value (without surrounding whitespace).
+    /// A field on one line with this value (without surrounding whitespace).
     pub const fn one(value: &'b [u8]) -> Values<'b> {
         Values {
             first: Some(value),
@@ -30,7 +29,7 @@ impl<'b> Values<'b> {
         }
     }
 
-    /// The field came more than once; `more` are the bytes from its second line on, at least to the end of the head.
+    /// A field on several lines; `more` are the bytes from its second line on, at least to the end of the head.
     pub(crate) const fn of_lines(first: &'b [u8], more: Option<&'b [u8]>) -> Values<'b> {
         Values {
             first: Some(first),

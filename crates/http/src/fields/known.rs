@@ -1,12 +1,12 @@
-//! The names of fields that we or the static tables of HPACK and QPACK name (RFC 7541 appendix A, RFC 9204 appendix A). A
-//! name that is known is a number. Knows nothing of what the fields mean.
+//! The field names used by this server or listed in the static tables of HPACK and QPACK (RFC 7541 appendix A, RFC 9204
+//! appendix A), each as a number. The meaning of fields is not known here.
 //!
-//! The table is in the order of the names' lengths, so that a name is compared only with those of its own; those that
-//! clients send with most requests come first.
+//! The table is sorted by the length of the names, so that a name is compared only with names of equal length; within
+//! one length, names that clients send with most requests come first.
 
 macro_rules! known {
     ($($variant:ident = $name:literal,)*) => {
-        /// A field's name that is known.
+        /// The name of a standard field.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[expect(missing_docs, reason = "each is the field of that name")]
@@ -15,10 +15,10 @@ macro_rules! known {
         }
 
         impl Known {
-            /// All of them.
+            /// All standard names, in the order of the table.
             pub const ALL: &[Known] = &[$(Known::$variant,)*];
 
-            /// The name as it is registered.
+            /// The name in its registered spelling.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 NAMES[self as usize]
@@ -115,7 +115,7 @@ known! {
 /// The longest name.
 const LEN_MAX: usize = NAMES[COUNT - 1].len();
 
-/// Where the names of each length begin in the table.
+/// The index in the table of the first name of each length.
 const STARTS: [u8; LEN_MAX + 2] = {
     let mut starts = [0; LEN_MAX + 2];
     let (mut len, mut at) = (0, 0);
@@ -134,7 +134,8 @@ const STARTS: [u8; LEN_MAX + 2] = {
 struct Ends {
     /// In lower case.
     lower: (u64, u64),
-    /// The bit that makes the case, where the name has a letter, and only there: so no other byte is taken for one of it.
+    /// 0x20 at each letter of the name and 0 at other bytes, so that no other byte compares equal by setting the case
+    /// bit.
     case: (u64, u64),
 }
 
@@ -167,7 +168,7 @@ const ENDS: [Ends; COUNT] = {
     ends
 };
 
-/// The first and the last eight bytes of a name, or all of a shorter one twice.
+/// The first and the last eight bytes of a name; a shorter name is returned whole, twice.
 #[inline(always)]
 const fn ends_of(name: &[u8]) -> (u64, u64) {
     match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
@@ -179,7 +180,7 @@ const fn ends_of(name: &[u8]) -> (u64, u64) {
     }
 }
 
-/// At most seven bytes as one number.
+/// Packs at most seven bytes into one number.
 #[inline(always)]
 const fn short(name: &[u8]) -> u64 {
     match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
@@ -198,7 +199,7 @@ const fn short(name: &[u8]) -> u64 {
 }
 
 impl Known {
-    /// The known name that this is, in any case. Every byte of a name that is found has been compared: it is a token.
+    /// Looks a name up, ignoring case. Every byte of a name that is found has been compared, so it is a token.
     #[must_use]
     #[inline]
     pub fn find(name: &[u8]) -> Option<Known> {
@@ -208,7 +209,7 @@ impl Known {
         let is_it =
             |it: &Ends| (first | it.case.0) == it.lower.0 && (last | it.case.1) == it.lower.1;
         let at = start + ENDS.get(start..end)?.iter().position(is_it)?;
-        // Of long names there is something between the ends.
+        // The two ends cover at most 16 bytes; the middle of a longer name is compared here.
         let is_same = name.len() <= 16 || NAMES[at].as_bytes().eq_ignore_ascii_case(name);
         match is_same {
             true => Known::ALL.get(at).copied(),

@@ -1,4 +1,4 @@
-//! Field lines that were validated when they came, one after the other.
+//! A sequence of validated field lines.
 
 use super::{Known, Name};
 use crate::list;
@@ -13,7 +13,7 @@ impl<'b> Lines<'b> {
     /// No fields.
     pub const NONE: Lines<'static> = Lines(&[]);
 
-    /// The fields of lines that [`crate::Request::lines`] gave, or of a copy of them.
+    /// The fields of lines from [`crate::Request::lines`], or of a copy of them.
     #[must_use]
     pub fn of(lines: &'b [u8]) -> Lines<'b> {
         Lines(lines)
@@ -31,7 +31,7 @@ impl<'b> Lines<'b> {
         self.0.first().is_none_or(|first| *first == b'\r')
     }
 
-    /// The fields with names as protocols know them.
+    /// The fields with their names resolved to `StandardHeader` where possible.
     pub fn named(self) -> impl Iterator<Item = (Name<'b>, &'b [u8])> {
         self.filter_map(|(name, value)| {
             let name = match Known::find(name) {
@@ -48,7 +48,7 @@ impl<'b> Iterator for Lines<'b> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let lines = core::mem::take(&mut self.0);
-        // They were validated: nothing but a line's end ends what values may have, and names, too.
+        // The lines are validated: only a line end can end the run of value bytes, and the first colon ends the name.
         let (line, rest) = lines.split_at_checked(scan::value_len(lines))?;
         let (name, value) = scan::split_at_colon(line)?;
         self.0 = rest.get(2..)?;

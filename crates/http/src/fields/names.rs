@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-/// Names of fields; a look-up takes time logarithmic in their number.
+/// A set of field names; a look-up takes time logarithmic in its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldNames<N = Box<[u8]>> {
     /// In ascending order of their lower-case form, without duplicates.

@@ -1,8 +1,8 @@
-//! The fields of a response in their order. Knows which are the affair of whoever sends it, and which are not for
-//! clients; not what the others mean.
+//! The fields of a response in their order. It knows the fields that the sender of the message sets itself and those
+//! that are not for clients; it does not interpret the others.
 //!
-//! They lie in one piece of memory as HTTP/1 sends them, so that its way out is one copy; beside it stands which of them
-//! are known, so that other encodings need not look for names:
+//! The fields are stored in one buffer in HTTP/1 format, so that HTTP/1 sends them with one copy. Beside it, the
+//! standard names are noted, so that other encodings need not look names up:
 //!
 //! ```text
 //! text   Content-Type: text/html\r\nX-Own: 1\r\nVary: Cookie\r\n
@@ -14,11 +14,11 @@ use alloc::vec::Vec;
 use super::Known;
 use crate::scan::{self, TOKEN, VALUE};
 
-/// Room for the fields of an ordinary response.
+/// The initial capacity: enough for an ordinary response.
 const TEXT_LEN: usize = 256;
-/// Fields whose names are noted; those of more are looked up when they are asked for.
+/// The number of fields whose names are noted; names of later fields are looked up on demand.
 const NOTED_MAX: usize = 16;
-/// In the place of a known name.
+/// Marks a name that is not a standard one.
 const OTHER: u8 = u8::MAX;
 
 /// Fields in their order.
@@ -36,14 +36,14 @@ pub struct Fields {
 /// A field's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name<'a> {
-    /// One that is known.
+    /// A standard name.
     Known(Known),
-    /// A token, as it was given.
+    /// A token, as given.
     Other(&'a str),
 }
 
 impl<'a> Name<'a> {
-    /// The name; a known one as it is registered.
+    /// The name; a standard one in its registered spelling.
     #[must_use]
     pub const fn as_str(self) -> &'a str {
         match self {
@@ -53,15 +53,15 @@ impl<'a> Name<'a> {
     }
 }
 
-/// What is to be done about a field.
+/// How a field is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Usual,
-    /// The sender says it himself, or to his own next hop only; a program's are dropped.
+    /// Set by the sender of the message, or hop-by-hop (RFC 9110 §7.6.1); dropped when a handler gives it.
     Own,
-    /// It can say for how long the response holds.
+    /// Can define the freshness lifetime of the response.
     Lifetime,
-    /// It names what the response depends on; not for clients.
+    /// Names tags for purging; not sent to clients.
     Tag,
 }
 
@@ -88,7 +88,7 @@ impl Fields {
         Fields::default()
     }
 
-    /// How many there are.
+    /// The number of fields.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len as usize
@@ -106,23 +106,24 @@ impl Fields {
         self.gives_lifetime
     }
 
-    /// When the message was made, if somebody else made it than who sends it: Date as [`crate::date::format`] writes it
-    /// (RFC 9110 §6.6.1).
+    /// When the message was generated, if not by the sender of the response: Date in the form of
+    /// [`crate::date::format`] (RFC 9110 §6.6.1).
     #[must_use]
     pub fn date(&self) -> Option<&[u8; 29]> {
         self.date.as_ref()
     }
 
-    /// Says when the message was made.
+    /// Sets the date of the message's generation.
     pub fn set_date(&mut self, date: [u8; 29]) {
         self.date = Some(date);
     }
 
-    /// Adds a field, unless it is the sender's own affair. `name` must be a token; what a value
-    /// cannot have, like the bytes of a line end, becomes a space.
+    /// Adds a field, unless the sender sets it itself. `name` must be a token; bytes that a value cannot have, such as
+    /// those of a line end, become spaces.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         let end = self.text.len();
         self.append(name.as_bytes(), Known::find(name.as_bytes()), value);
+        // Nothing was written if `append` dropped the field. Otherwise skip "name: " in front and CRLF behind.
         let written = self.text.get_mut(end..).unwrap_or_default();
         let len = written.len().saturating_sub(2);
         let written = written.iter_mut().take(len).skip(name.len() + 2);
@@ -130,15 +131,15 @@ impl Fields {
         written.filter(refused).for_each(|byte| *byte = b' ');
     }
 
-    /// Adds a field as [`push`](Fields::push) does; false, and nothing is added, if name or value
-    /// are not those of a field (RFC 9110 §5).
+    /// Like `push`, but returns false and adds nothing if name or value are not those of a field (RFC 9110 §5).
     pub fn try_push(&mut self, name: &[u8], value: &[u8]) -> bool {
         self.try_push_found(name, Known::find(name), value)
     }
 
-    /// The same for who has looked the name up already.
+    /// Like `try_push`, for callers that have looked the name up already.
     pub fn try_push_found(&mut self, name: &[u8], known: Option<Known>, value: &[u8]) -> bool {
         let good = (known.is_some() || is_token(name))
+            // No early exit, so that the compiler can vectorize the loop.
             && value.iter().fold(true, |good, byte| good & is_text(*byte));
         if good {
             self.append(name, known, value);
@@ -146,7 +147,7 @@ impl Fields {
         good
     }
 
-    /// Name and value of each.
+    /// The name and value of each field.
     pub fn entries(&self) -> impl Iterator<Item = (Name<'_>, &[u8])> + Clone {
         self.lines().enumerate().filter_map(|(at, (name, value))| {
             let name = match self.known_at(at, name) {
@@ -157,35 +158,36 @@ impl Fields {
         })
     }
 
-    /// Name, as it was given, and value of each.
+    /// The name, as given, and value of each field.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
         self.lines()
             .filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, value)))
     }
 
-    /// The same, with names as bytes.
+    /// Like `iter`, with names as bytes.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         Written(&self.text)
     }
 
-    /// The values of those with this name.
+    /// The values of the fields with this name.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let named = self.lines();
         let named = named.filter(move |(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
         named.map(|(_, value)| value)
     }
 
-    /// The values of those with this known name.
+    /// The values of the fields with this standard name.
     pub fn known(&self, name: Known) -> impl Iterator<Item = &[u8]> {
         let named = self.entries();
         let named = named.filter(move |(known, _)| *known == Name::Known(name));
         named.map(|(_, value)| value)
     }
 
-    /// Gives those with a known name another value, where `with` has one.
+    /// Replaces the values of the fields with a standard name for which `with` returns one.
     pub fn replace(&mut self, name: Known, with: impl Fn(&[u8]) -> Option<Vec<u8>>) {
         let noted = self.names.iter().take(self.len());
         let may_have = self.len() > NOTED_MAX || noted.into_iter().any(|it| *it == name as u8);
+        // Most responses need no replacement: return before the fields are copied.
         if !may_have || !self.known(name).any(|value| with(value).is_some()) {
             return;
         }
@@ -201,18 +203,18 @@ impl Fields {
         *self = all;
     }
 
-    /// Those that clients may see.
+    /// The fields that are sent to clients.
     pub fn for_clients(&self) -> impl Iterator<Item = (Name<'_>, &[u8])> + Clone {
         let is_tag = |name| name == Name::Known(Known::CacheTag);
         self.entries().filter(move |(name, _)| !is_tag(*name))
     }
 
-    /// All of them as HTTP/1 has them, if all are for clients.
+    /// All fields in HTTP/1 format; `None` if some of them are not for clients.
     pub(crate) fn text(&self) -> Option<&[u8]> {
         (!self.has_tags).then_some(&self.text)
     }
 
-    /// Bytes that they take.
+    /// The size of the fields in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.text.len()
@@ -229,6 +231,7 @@ impl Fields {
             *noted = known.map_or(OTHER, |known| known as u8);
         }
         if self.text.capacity() == 0 {
+            // ": " and CRLF.
             let len = name.len() + value.len() + 4;
             self.text = Vec::with_capacity(len.max(TEXT_LEN));
         }
@@ -239,7 +242,7 @@ impl Fields {
         self.len += 1;
     }
 
-    /// The known name of a field with this number, which was given so.
+    /// The standard name of the field at index `at`, whose name was given as `name`.
     fn known_at(&self, at: usize, name: &[u8]) -> Option<Known> {
         match self.names.get(at) {
             Some(noted) => Known::ALL.get(usize::from(*noted)).copied(),
@@ -248,7 +251,7 @@ impl Fields {
     }
 }
 
-/// Field lines that were written by [`Fields::append`]: values as they were given.
+/// Iterator over lines that `ResponseFields::append` wrote: values as given.
 #[derive(Clone)]
 struct Written<'t>(&'t [u8]);
 
@@ -280,7 +283,7 @@ pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().fold(true, good)
 }
 
-/// As the scanner's class of values, but so that the compiler looks at many bytes at once.
+/// The same class of bytes as the scanner's `VALUE`, in a form that the compiler can vectorize.
 fn is_text(byte: u8) -> bool {
     (byte >= b' ') & (byte != 0x7f) | (byte == b'\t')
 }

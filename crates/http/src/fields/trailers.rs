@@ -1,10 +1,10 @@
-//! Fields that follow a body. Read RFC 9110 §6.5: what says where a message goes, how long it is, what its content is or who
-//! sends it has to be known before the content, and must not come to count because somebody merges it into the head.
+//! Trailer fields (RFC 9110 §6.5). Fields for framing, routing, authentication or content format have to be known
+//! before the content, and must not take effect because a recipient merges them into the header section.
 
 use super::{Fields, Lines};
 
-/// Fields that may not follow a body, beside those that [`Fields`] never has: framing, routing, authentication, content
-/// format, and what controls caches.
+/// Fields that may not be trailers, in addition to those that `ResponseFields` always drops: framing, routing,
+/// authentication, content format, and cache control.
 const HEAD_ONLY: [&[u8]; 23] = [
     b"age",
     b"authentication-info",
@@ -32,8 +32,8 @@ const HEAD_ONLY: [&[u8]; 23] = [
 ];
 
 impl Fields {
-    /// Those of the lines behind a body that may be there; the others are left out. To be passed on behind a body, never
-    /// in a head.
+    /// The permitted fields of a trailer section; the others are dropped. They are forwarded as trailers, never in a
+    /// header section.
     #[must_use]
     pub fn of_trailers(lines: Lines<'_>) -> Fields {
         let mut fields = Fields::new();

@@ -1,5 +1,5 @@
-//! The client's end of a connection. See the module for the order of things. One request at a time: what is not
-//! answered is not followed by another.
+//! The client's side of a connection. The module's diagram shows the order of calls and events. No pipelining: a
+//! request is sent only after the previous response is complete.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,40 +16,40 @@ use crate::method::Method;
 use crate::refusal::Refusal;
 use crate::status::Status;
 
-/// Interim responses to one request; more are an attack or an error.
+/// The number of interim responses accepted for one request; more are an error or an attack.
 const INTERIM_MAX: u8 = 16;
 
-/// What came from the server.
+/// An event from the server.
 #[derive(Debug)]
 pub enum ClientEvent<'b> {
-    /// The head is irregular and whole: give what [`mend_head`](super::mend_head) makes of the input instead of it. Nothing
-    /// was used.
+    /// The head is complete but irregular: call again with the output of [`mend_head`](super::mend_head) in place of
+    /// the input. No bytes were consumed.
     Irregular,
-    /// The trailers are irregular and whole: give what [`mend_trailers`](super::mend_trailers) makes of the input behind the
-    /// bytes that were used.
+    /// The trailers are complete but irregular: call again with the output of [`mend_trailers`](super::mend_trailers)
+    /// in place of the input after the consumed bytes.
     IrregularTrailers,
-    /// A response before the one that counts (1xx but 101).
+    /// An interim response (1xx except 101).
     Interim(ResponseHead<'b>),
-    /// The head of a response with status 101: the protocol is the one that was asked for. What follows it comes as
-    /// [`ClientEvent::Data`], as it is and without an end, and is said as it is.
+    /// The head of a 101 response: the requested protocol is in use. The bytes after it are returned as
+    /// `H1ClientEvent::Data` unchanged, without an end event, and sent bytes get no framing.
     Upgraded(ResponseHead<'b>),
-    /// The head of the response. Its body follows as [`ClientEvent::Data`], and always a [`ClientEvent::End`].
+    /// The head of the final response. Its body follows as `H1ClientEvent::Data`, and always an `H1ClientEvent::End`.
     Response(ResponseHead<'b>),
-    /// Some of the body, not empty.
+    /// A part of the body, not empty.
     Data(&'b [u8]),
-    /// The response is whole.
+    /// The response is complete.
     End {
         /// Validated; with chunks only.
         trailers: Lines<'b>,
     },
 }
 
-/// One connection.
+/// The state of one connection.
 #[derive(Debug)]
 pub struct Client {
     input: Input,
     output: Outgoing,
-    /// Bytes of the request's body still to be sent, of those that were announced.
+    /// Bytes of the request's announced body still to be sent.
     left: u64,
     is_head: bool,
     asks_upgrade: bool,
@@ -59,21 +59,21 @@ pub struct Client {
 
 #[derive(Debug)]
 enum Input {
-    /// No request is under way: nothing may come.
+    /// No request was sent: any input is an error.
     Idle,
-    /// A head, of which so many bytes were looked at.
+    /// A response head, of which the first `seen_len` bytes were parsed.
     Head { seen_len: usize },
-    /// A body of which so many bytes are to come, at least one.
+    /// The outstanding bytes of a body with a length, at least one.
     Length(u64),
-    /// A body with another framing.
+    /// A body with chunked framing.
     Body(Box<BodyReader>),
     /// The body ends with the connection.
     UntilClose,
     /// The protocol was changed.
     Tunnel,
-    /// Nothing of the body is to come, but its end is still to be told.
+    /// The body is complete; its end event is still to be returned.
     NoBody,
-    /// The connection is of no more use.
+    /// The connection cannot be used any more.
     Closed,
 }
 
@@ -92,11 +92,11 @@ impl Default for Client {
 }
 
 impl Client {
-    /// Writes the head of a request; `lines` are field lines, Host among them, without any of those that are the
-    /// connection's: Content-Length, Transfer-Encoding, Connection. Whether a body is to follow.
+    /// Writes the head of a request. `lines` are its field lines with Host, but without those of the connection:
+    /// Content-Length, Transfer-Encoding, Connection. Returns whether a body is to follow.
     ///
     /// # Errors
-    /// The response to the request before has not come whole, or the connection is of no more use.
+    /// The previous response is incomplete, or the connection cannot be used any more.
     pub fn request(
         &mut self,
         method: Method,
@@ -139,10 +139,11 @@ impl Client {
         Ok(has_body)
     }
 
-    /// As [`Client::request`], for a GET that asks for another protocol. The server may as well answer as ever.
+    /// Like `H1Client::request`, for a GET that requests another protocol. The server may also answer it as an
+    /// ordinary GET.
     ///
     /// # Errors
-    /// As there.
+    /// As for `H1Client::request`.
     pub fn request_upgrade(
         &mut self,
         target: &[u8],
@@ -152,7 +153,7 @@ impl Client {
     ) -> Result<(), Broken> {
         self.request(Method::Get, target, lines, BodyLen::None, out)?;
         self.asks_upgrade = true;
-        // Before the empty line.
+        // Insert the two fields before the empty line.
         out.truncate(out.len().saturating_sub(2));
         HeadWriter::resume(out)
             .field("Connection", b"upgrade")
@@ -161,15 +162,15 @@ impl Client {
         Ok(())
     }
 
-    /// Writes what stands before `len` bytes of the body (not 0), which follow.
+    /// Writes the framing before `len` bytes of the body (not 0), which the caller sends next.
     ///
     /// # Errors
-    /// More than was announced, or no body is due.
+    /// The body is longer than announced, or no body is due.
     pub fn data(&mut self, len: u64, out: &mut Vec<u8>) -> Result<(), Broken> {
         self.output.data(&mut self.left, len, out).map(drop)
     }
 
-    /// What stands behind those bytes.
+    /// The framing after those bytes.
     #[must_use]
     pub fn data_end(&self) -> &'static [u8] {
         self.output.data_end()
@@ -178,15 +179,15 @@ impl Client {
     /// Ends the request's body. `trailers` are field lines, sent with chunks only.
     ///
     /// # Errors
-    /// Less than was announced: the connection has to be cut.
+    /// The body is shorter than announced: the connection has to be closed.
     pub fn end(&mut self, trailers: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
         self.output.end(self.left, trailers, out)
     }
 
-    /// Looks at the start of what was received and not used yet.
+    /// Examines the unconsumed input.
     ///
     /// # Errors
-    /// It is not a response, or not to what was asked. The connection is of no more use.
+    /// The input is not a response to the request. The connection cannot be used any more.
     pub fn next<'b>(
         &mut self,
         input: &'b [u8],
@@ -199,8 +200,8 @@ impl Client {
         step
     }
 
-    /// The rest of the response's body, if its length is known and all of it is at the start of what was received: then
-    /// neither that nor the end is told by an event.
+    /// The rest of the response's body, if its length is known and all of it is in `input`. Then no data or end event
+    /// is returned for it.
     pub fn take_rest<'b>(&mut self, input: &'b [u8]) -> Option<&'b [u8]> {
         let len = match self.input {
             Input::Length(left) => usize::try_from(left).ok()?,
@@ -219,6 +220,7 @@ impl Client {
     ) -> Result<Step<ClientEvent<'b>>, Fault> {
         match &mut self.input {
             Input::Idle | Input::Closed if input.is_empty() => Ok(Step::WAIT),
+            // Response splitting or a broken server: the bytes cannot be assigned to a request.
             Input::Idle | Input::Closed => Err(Fault::Unasked),
             Input::Head { seen_len } => {
                 let seen_len = *seen_len;
@@ -235,6 +237,7 @@ impl Client {
                     Ok(step) => step,
                     Err(broken) if broken.refusal.is_mendable() => {
                         let used = broken.used;
+                        // Mend only a whole section: a fault later in it may have no single meaning.
                         let is_whole =
                             is_whole_section(input.get(used..).unwrap_or_default(), limits)?;
                         let event = is_whole.then_some(ClientEvent::IrregularTrailers);
@@ -293,6 +296,7 @@ impl Client {
         let head = match response::parse(input, limits) {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(self.wait_for_head(input)),
+            // The mended head is parsed from its start.
             Err(fault) if fault.is_mendable() && response::has_end(within, seen_len) => {
                 self.input = Input::Head { seen_len: 0 };
                 return Ok(Step::event(0, ClientEvent::Irregular));
@@ -313,6 +317,7 @@ impl Client {
             self.input = Input::Head { seen_len: 0 };
             return Ok(Step::event(head.len, ClientEvent::Interim(head)));
         }
+        // HEAD, 1xx, 204 and 304 have no body, regardless of their fields (RFC 9112 §6.3).
         self.keep_alive &= head.keep_alive;
         self.input = match head.framing {
             _ if self.is_head || head.status.is_bodiless() => Input::NoBody,
@@ -342,17 +347,16 @@ impl Client {
         Ok(Step::event(head.len, ClientEvent::Upgraded(head)))
     }
 
-    /// Whether the body under way ends with the connection, so that nobody will know whether it came whole.
+    /// Whether the current body ends with the connection, so that its completeness cannot be verified.
     #[must_use]
     pub fn is_unframed(&self) -> bool {
         matches!(self.input, Input::UntilClose)
     }
 
-    /// The server has sent its last byte. Whether a body has come to its end by that: nobody can say whether that was
-    /// all of it.
+    /// Handles the server's end of stream. Returns whether it ended a body, whose completeness cannot be verified.
     ///
     /// # Errors
-    /// The response is not whole.
+    /// The response is incomplete.
     pub fn ended(&mut self) -> Result<bool, Fault> {
         let input = core::mem::replace(&mut self.input, Input::Closed);
         self.keep_alive = false;
@@ -363,30 +367,29 @@ impl Client {
         }
     }
 
-    /// No more is to be read of it, nor sent.
+    /// Stops using the connection in both directions.
     pub fn give_up(&mut self) {
         self.input = Input::Closed;
         self.keep_alive = false;
     }
 
-    /// Whether another request may be sent: nothing is under way in either direction, and the server keeps the
-    /// connection open.
+    /// Whether another request may be sent: both directions are idle, and the server keeps the connection open.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.keep_alive && self.output == Outgoing::Idle && matches!(self.input, Input::Idle)
     }
 
-    /// Whether nothing of a response has come yet: a request that may be repeated can be, on another connection.
+    /// Whether no byte of a response was received: a request that may be repeated can be sent on another connection.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         matches!(self.input, Input::Head { seen_len: 0 }) && self.interim_count == 0
     }
 }
 
-/// Whether an irregular trailer section has come to its end.
+/// Whether an irregular trailer section is complete.
 ///
 /// # Errors
-/// It is longer than the limit.
+/// The section exceeds the limit.
 fn is_whole_section(section: &[u8], limits: &Limits) -> Result<bool, Fault> {
     let within = section.get(..limits.trailers_len_max).unwrap_or(section);
     match section.starts_with(b"\n") || response::has_end(within, 0) {

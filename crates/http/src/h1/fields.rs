@@ -1,11 +1,11 @@
-//! The fields of a response as HTTP/1 has them: lines of text.
+//! Response fields in HTTP/1 format: lines of text.
 
 use alloc::vec::Vec;
 
 use crate::encoded::Section;
 use crate::fields::Fields;
 
-/// Writes the fields that are for clients as lines.
+/// Writes the fields that are sent to clients.
 #[inline]
 pub fn put_fields(fields: &Fields, out: &mut Vec<u8>) {
     match fields.text() {
@@ -14,7 +14,7 @@ pub fn put_fields(fields: &Fields, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes fields of a stored head, which are lines already.
+/// Writes the fields of a stored head, which has them as lines.
 #[inline]
 pub fn put_encoded(section: Section<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(section.h1());

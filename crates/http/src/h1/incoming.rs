@@ -1,26 +1,26 @@
-//! The body that one end receives, part by part. Knows no head.
+//! Receives a body part by part, for both sides.
 
 use super::Step;
 use crate::body::BodyReader;
 use crate::fields::Lines;
 use crate::refusal::Refusal;
 
-/// What came of a body.
+/// A part of a received body.
 pub(super) enum Part<'b> {
-    /// Some of it, not empty.
+    /// A piece of content, not empty.
     Data(&'b [u8]),
-    /// Its end, with trailers.
+    /// The end, with trailers.
     End(Lines<'b>),
 }
 
-/// Why a body can't be taken further.
+/// A framing fault in a body.
 pub(super) struct BrokenBody {
-    /// The bytes before the fault: it is in what follows them.
+    /// The bytes before the fault, which is in the bytes after them.
     pub(super) used: usize,
     pub(super) refusal: Refusal,
 }
 
-/// Takes from the start of `input` until there is something to tell.
+/// Consumes `input` from its start until a part is complete.
 pub(super) fn take<'b>(
     reader: &mut BodyReader,
     input: &'b [u8],
@@ -36,6 +36,7 @@ pub(super) fn take<'b>(
         if fed.done {
             return Ok(Step::event(used, Part::End(Lines::of(fed.trailers))));
         }
+        // The reader needs a whole trailer section, or more input.
         if fed.consumed == 0 {
             return Ok(Step::used(used));
         }

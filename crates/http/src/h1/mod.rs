@@ -1,8 +1,8 @@
-//! HTTP/1.1 as a protocol between two ends, each a state machine without a socket: [`Server`] takes requests and gives
-//! responses, [`Client`] the other way round. Received bytes go in and come out as events, which borrow from them; heads
-//! and the framing of bodies are written at the end of a buffer. Neither knows a clock, a site or what a body means.
+//! HTTP/1.1 as two state machines without a socket: `H1Server` receives requests and sends responses, `H1Client` the
+//! reverse. Received bytes are turned into events that borrow from them; heads and body framing are appended to a
+//! buffer. Clocks, sites and the meaning of bodies belong to the caller.
 //!
-//! What is not used of the input stays with the caller and is given again with what follows it.
+//! Input that is not consumed stays with the caller, who passes it again together with the bytes that follow.
 //!
 //! ```text
 //!  Server  Request ─► Data* ─► End ─┐               Client  request() ─► data()* ─► end() ─┐
@@ -36,18 +36,18 @@ pub use response::{Fault, ResponseHead, mend_head, mend_trailers};
 pub use server::{Event, Server};
 pub use upgrade::upgrade_asked;
 
-/// What one look at the input gave.
+/// The result of examining the input once.
 #[derive(Debug)]
 pub struct Step<E> {
-    /// Bytes of the input that were used, from its start.
+    /// Bytes consumed from the start of the input.
     pub used: usize,
-    /// What they meant. Without an event and with nothing used, more input is needed, or the other direction has to
-    /// move first.
+    /// The event they make up. Without an event and without consumed bytes, more input is needed, or the other
+    /// direction has to advance first.
     pub event: Option<E>,
 }
 
 impl<E> Step<E> {
-    /// Nothing can be done with this input.
+    /// The input is not sufficient.
     const WAIT: Step<E> = Step {
         used: 0,
         event: None,
@@ -65,8 +65,8 @@ impl<E> Step<E> {
     }
 }
 
-/// Whether a head of which the first `seen_len` bytes were looked at is worth another look: when its end may have come, or
-/// it is at its limit, and every so often, to find early what can't become one.
+/// Whether a partial head, whose first `seen_len` bytes were already parsed, should be parsed again: when its end may
+/// have arrived, when it reached its limit, and every 256 bytes, so that malformed heads are detected early.
 fn is_due(input: &[u8], seen_len: usize, limits: &Limits) -> bool {
     input.len() >= limits.head_len_max
         || input.len() / 256 != seen_len / 256

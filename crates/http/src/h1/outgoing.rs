@@ -1,42 +1,42 @@
-//! The body that one end sends: how it is delimited, and whether it keeps to what was said of it. Knows no head.
+//! Sends a body, for both sides: its framing, and the check of its announced length.
 
 use alloc::vec::Vec;
 
-/// What is known of a body's length when its head is written.
+/// The length of a body, as known when its head is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLen {
-    /// There is none.
+    /// There is no body.
     None,
-    /// So many bytes.
+    /// The length in bytes.
     Known(u64),
-    /// It ends when it ends.
+    /// The length is unknown until the body ends.
     Unknown,
 }
 
-/// Who makes a body has broken its word: more or less came than was announced. The connection has to close.
+/// The source of a body gave more or fewer bytes than announced. The connection has to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// What is still to be sent of a message. How much is left of a length is kept beside it, so that who holds it stays
+/// The part of a message that is sent next. The count of outstanding bytes is stored by the caller, to keep the state
 /// small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outgoing {
-    /// Nothing; the next message may begin.
+    /// No message; the next one may begin.
     Idle,
     /// The head.
     Head,
-    /// As many bytes as are left.
+    /// A body with a length; the caller's `left` is outstanding.
     Length,
-    /// Chunks, and the last one.
+    /// Chunks, with the last chunk at the end.
     Chunked,
-    /// Bytes until the connection ends.
+    /// A body that ends with the connection.
     UntilClose,
-    /// A body that the receiver does not expect is left out, whatever its maker gives (HEAD, 204, 304).
+    /// A body that the receiver does not expect is dropped (HEAD, 204, 304).
     Omitted,
 }
 
 impl Outgoing {
-    /// Writes what stands before `len` bytes of the body, which must not be 0. Whether they are to be sent.
+    /// Writes the framing before `len` bytes of the body, which must not be 0. Returns whether to send them.
     pub(super) fn data(self, left: &mut u64, len: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
         match self {
             Outgoing::Length => {
@@ -44,6 +44,7 @@ impl Outgoing {
                 Ok(true)
             }
             Outgoing::Chunked => {
+                // A size of 0 would be the last chunk, hence the rule about `len`.
                 put_chunk_size(len, out);
                 Ok(true)
             }
@@ -53,7 +54,7 @@ impl Outgoing {
         }
     }
 
-    /// What stands behind those bytes.
+    /// The framing after those bytes.
     pub(super) fn data_end(self) -> &'static [u8] {
         match self {
             Outgoing::Chunked => b"\r\n",
@@ -61,7 +62,7 @@ impl Outgoing {
         }
     }
 
-    /// Writes what ends the body; `trailers` are field lines, and go with chunks only.
+    /// Writes the end of the body; `trailers` are field lines, sent with chunks only.
     pub(super) fn end(
         &mut self,
         left: u64,

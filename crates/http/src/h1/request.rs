@@ -1,12 +1,12 @@
-//! The head of a request in HTTP/1: [`parse`] checks it and makes the neutral [`Request`] of it, and says beside it what
-//! is HTTP/1's own: version, framing, persistence. It knows nothing of sites, files or bodies.
+//! The head of an HTTP/1 request: [`parse`] checks it and returns the version-neutral [`Request`], plus the parts that
+//! are specific to HTTP/1: version, framing, persistence.
 //!
-//! The rule behind every check: what two programs could read in two ways is refused, since a proxy
-//! in front of us or an operator's log may be the other program (RFC 9112 §11.2). So there is no
+//! The rule behind every check: a request that two programs could read in two ways is refused, since a proxy in front
+//! of this server or an operator's log may be the other program (request smuggling, RFC 9112 §11.2). So there is no
 //! leniency for line ends, whitespace, repeated framing fields or odd targets.
 //!
-//! The work is in `line` (the request line and the forms of the target) and `fields` (the field
-//! lines). Read RFC 9112 §2 to §6 and §9.3, RFC 9110 §5 and §7.
+//! `line` parses the request line and the forms of the target, `fields` the field lines. Read RFC 9112 §2 to §6 and
+//! §9.3, RFC 9110 §5 and §7.
 
 mod fields;
 mod known;
@@ -26,33 +26,32 @@ use crate::version::Version;
 /// The head of a request, as slices of the buffer it was parsed from.
 #[derive(Clone, Debug)]
 pub struct Head<'b> {
-    /// What is asked.
+    /// The version-neutral request.
     pub request: Request<'b>,
-    /// The version.
+    /// The version of the request line.
     pub version: Version,
     /// How the body is delimited.
     pub framing: Framing,
     /// Whether the client wants the connection to stay open (RFC 9112 §9.3).
     pub keep_alive: bool,
-    /// The client waits for 100 (Continue) before it sends the body. Never without a body.
+    /// The client waits for 100 (Continue) before it sends the body. False if there is no body.
     pub expect_continue: bool,
-    /// Bytes used, from the start of the buffer to the end of the empty line; a skipped empty line
-    /// before the request counts.
+    /// Bytes consumed, from the start of the buffer to the end of the empty line, including a skipped empty line before
+    /// the request.
     pub len: usize,
     /// The request line without its CRLF.
     line: &'b [u8],
 }
 
-/// Parses the head at the start of `buf`, which may go on with a body or further requests. `None`: nothing wrong has
-/// been seen, but the empty line that ends the head has not come.
+/// Parses the head at the start of `buf`, which may continue with a body or further requests. `None`: no fault has been
+/// found, but the empty line that ends the head has not arrived.
 ///
-/// Nothing is remembered between calls: a buffer that was not enough is parsed again from its start
-/// when it has grown. [`head_complete`] tells whether that is worth it.
+/// No state is kept between calls: a buffer that held only a part is parsed again from its start when it has grown.
+/// [`head_complete`] decides whether that is worthwhile.
 ///
 /// # Errors
-/// The first fault found. A buffer that is only partial is refused as soon as what has come is
-/// surely wrong or over a limit, but a fault in an incomplete line may go unnoticed until the line
-/// is complete.
+/// The first fault found. A partial buffer is refused as soon as it is certainly malformed or over a limit, but a fault
+/// in an incomplete line may be found only when the line is complete.
 pub fn parse<'b>(buf: &'b [u8], limits: &Limits) -> Result<Option<Head<'b>>, Refusal> {
     let mut parsed = Ok(None);
     if let Ok(place) = &mut parsed
@@ -63,15 +62,15 @@ pub fn parse<'b>(buf: &'b [u8], limits: &Limits) -> Result<Option<Head<'b>>, Ref
     parsed
 }
 
-/// As [`parse`], but into a place: a head is large enough for a copy to be felt.
+/// Like [`parse`], but writes into `place`: a head is large enough for a copy to cost measurably.
 #[inline(always)]
 pub(super) fn parse_into<'b>(
     place: &mut Option<Head<'b>>,
     buf: &'b [u8],
     limits: &Limits,
 ) -> Result<(), Refusal> {
-    // Bytes beyond the limit do not exist for the parser, so that it makes no difference whether
-    // they have come already.
+    // Bytes beyond the limit are hidden from the parser, so that the result does not depend on how many of them have
+    // arrived already.
     let head = buf.get(..limits.head_len_max).unwrap_or(buf);
     let Err(stop) = fill(place, head, limits) else {
         return Ok(());
@@ -90,18 +89,17 @@ fn fill<'b>(place: &mut Option<Head<'b>>, head: &'b [u8], limits: &Limits) -> Re
     fields::parse(place.insert(Head::new(&line)), head, line.rest, limits)
 }
 
-/// Whether it is worth while to call [`parse`] (again) now that `buf` has more than its first
-/// `from` bytes: an empty line, or what a lenient reader might take for one, lies in the new bytes.
-/// It looks only at these and the three before them, so a client that sends byte by byte costs no
-/// more than one that sends all at once. `parse` is also due when `buf` has reached
-/// [`Limits::head_len_max`].
+/// Whether [`parse`] should be called (again) now that `buf` has more than its first `from` bytes: the new bytes hold
+/// an empty line, or a sequence that a lenient parser might take for one. Only the new bytes and the three before them
+/// are examined, so that a client that sends single bytes costs no more than one that sends all at once. `parse` is
+/// also due when `buf` has reached `head_len_max`.
 pub fn head_complete(buf: &[u8], from: usize) -> bool {
     let fresh = buf.get(from.saturating_sub(3)..).unwrap_or_default();
     fresh.windows(2).any(|w| w == b"\n\n") || fresh.windows(3).any(|w| w == b"\n\r\n")
 }
 
-/// The first line of `buf` as far as it has come, without its line end and without an empty line
-/// before it: what a log can show of a request that was refused.
+/// The first line of `buf` as far as it has arrived, without its line end and without an empty line before it: the
+/// log's request line of a refused request.
 pub fn first_line(buf: &[u8]) -> &[u8] {
     let buf = buf.strip_prefix(b"\r\n").unwrap_or(buf);
     let end = buf.iter().position(|b| matches!(b, b'\r' | b'\n'));
@@ -109,7 +107,7 @@ pub fn first_line(buf: &[u8]) -> &[u8] {
 }
 
 impl<'b> Head<'b> {
-    /// A head of which only the request line is known.
+    /// A head with the request line only.
     #[inline(always)]
     fn new(line: &RequestLine<'b>) -> Head<'b> {
         Head {

@@ -1,6 +1,6 @@
 //! The head of a response. Framing that two readers could understand differently is refused. Irregular heads with one
-//! possible meaning are accepted where RFC 9112 allows it, and never passed on in that form. Independent of the request
-//! and the connection. Read RFC 9112 §4 and §6.3.
+//! possible meaning are accepted where RFC 9112 allows it, and are never forwarded in that form. Independent of the
+//! request and the connection. Read RFC 9112 §4 and §6.3.
 
 use alloc::vec::Vec;
 
@@ -13,34 +13,34 @@ use crate::scan::{self, DIGIT, VALUE};
 use crate::status::Status;
 use crate::version::Version;
 
-/// Why bytes are not a response. The connection is of no more use.
+/// Why input is not a valid response. The connection cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The line is not `HTTP/d.d SP three digits [SP reason]`.
     StatusLine,
     /// Not HTTP/1.x.
     Version,
-    /// The head or a chunk is malformed as a request's can be, or over a limit.
+    /// The head or a chunk is malformed like a request's can be, or exceeds a limit.
     Malformed(Refusal),
     /// More interim responses than the limit.
     TooManyInterim,
-    /// 101 though no upgrade was asked for.
+    /// 101 to a request that did not ask for an upgrade.
     Upgrade,
-    /// Bytes that nobody asked for.
+    /// Bytes without a request.
     Unasked,
     /// The connection ended before the response did.
     Cut,
 }
 
 impl Fault {
-    /// Whether a head with this fault has one meaning only, and [`mend_head`] removes the fault: a space before a colon,
-    /// a folded line, a line that ends with LF.
+    /// Whether a head with this fault has one meaning only, so that [`mend_head`] can remove the fault: a space before
+    /// a colon, a folded line, a line that ends with LF.
     #[must_use]
     pub(super) const fn is_mendable(self) -> bool {
         matches!(self, Fault::Malformed(refusal) if refusal.is_mendable())
     }
 
-    /// What is wrong, for the operator: plain ASCII, no full stop.
+    /// The fault for the operator: plain ASCII, no full stop.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -66,27 +66,27 @@ impl From<Refusal> for Fault {
     }
 }
 
-/// A response without its body: slices of the buffer that it was parsed from.
+/// A response without its body, as slices of the buffer that it was parsed from.
 #[derive(Clone, Debug)]
 pub struct ResponseHead<'b> {
     /// The status.
     pub status: Status,
-    /// The reason phrase, which means nothing.
+    /// The reason phrase; it has no meaning for the protocol.
     pub reason: &'b [u8],
     /// The fields, validated, in their order.
     pub fields: Lines<'b>,
     /// The version that the server speaks.
     pub version: Version,
-    /// What its fields say of its body; whether it has one depends on the request, too.
+    /// The framing by the fields alone; whether there is a body depends on the request, too.
     pub(super) framing: ResponseFraming,
-    /// Whether the peer will take another request.
+    /// Whether the server accepts another request on the connection.
     pub(super) keep_alive: bool,
-    /// Bytes used, to the end of the empty line.
+    /// Bytes consumed, up to the end of the empty line.
     pub(super) len: usize,
 }
 
 impl ResponseHead<'_> {
-    /// The length that it gives for the body; for a HEAD that of GET's.
+    /// The announced length of the body; for HEAD, that of the response to a GET.
     #[must_use]
     pub fn content_len(&self) -> Option<u64> {
         match self.framing {
@@ -105,7 +105,7 @@ pub(super) enum ResponseFraming {
     UntilClose,
 }
 
-/// Parses the head at the start of `bytes`; `None` if it has not come whole.
+/// Parses the head at the start of `bytes`; `None` if it is incomplete.
 ///
 /// # Errors
 /// The first fault found.
@@ -124,7 +124,7 @@ pub(super) fn parse<'b>(
     }
 }
 
-/// Why there is no head.
+/// Why no head was parsed.
 enum Unread {
     Partial,
     Fault(Fault),
@@ -183,7 +183,7 @@ fn head<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ResponseHead<'b>, Unread
         version: line.version,
         framing: seen.framing(line.version)?,
         keep_alive: match line.version {
-            // The sender of both may not know where the body ends: its connection is not used again.
+            // A server that sends both may not know where its body ends: its connection is not reused (RFC 9112 §6.3).
             _ if seen.is_chunked && seen.length.is_some() => false,
             Version::Http11 | Version::Http2 => !seen.close,
             Version::Http10 => seen.keep_alive && !seen.close,
@@ -209,7 +209,7 @@ fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, Unread> {
     let version = match version {
         b"HTTP/1.1" => Version::Http11,
         b"HTTP/1.0" => Version::Http10,
-        // A higher minor version is understood as the highest that is known (RFC 9110 §2.5).
+        // A higher minor version is treated as the highest one known (RFC 9110 §2.5).
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor] if scan::is(*minor, DIGIT) => {
             Version::Http11
         }
@@ -223,7 +223,7 @@ fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, Unread> {
     let digits = [*hundreds, *tens, *ones];
     let status = list::decimal(&digits).and_then(|code| u16::try_from(code).ok());
     let status = status.and_then(Status::new).ok_or(Fault::StatusLine)?;
-    // The space behind the digits is due even without a reason, but many leave it out.
+    // RFC 9112 §4 requires the SP even without a reason phrase, but many servers omit it.
     let (reason, end) = match after {
         [b' ', text @ ..] => text.split_at(scan::run(text, VALUE)),
         other => other.split_at(0),
@@ -241,8 +241,9 @@ fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, Unread> {
     }
 }
 
-/// Whether an empty line, perhaps without CR, ends behind the first `seen_len` bytes.
+/// Whether an empty line, perhaps without CR, ends after the first `seen_len` bytes.
 pub(super) fn has_end(bytes: &[u8], seen_len: usize) -> bool {
+    // The new bytes may begin inside the LF CR LF of the empty line, so two older bytes are included.
     let new = bytes.get(seen_len.saturating_sub(2)..).unwrap_or_default();
     let mut ends = new.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     ends.any(|(at, _)| {
@@ -251,9 +252,9 @@ pub(super) fn has_end(bytes: &[u8], seen_len: usize) -> bool {
     })
 }
 
-/// The same bytes with a regular head: no whitespace before colons (RFC 9112 §5.1), one line for each field (§5.2), CRLF
-/// at each line's end (§2.2). Lines that begin with whitespace between the status line and the first field are left out
-/// (§2.2). `None` if the head has not come whole.
+/// Rewrites the bytes so that their head is regular: no whitespace before colons (RFC 9112 §5.1), one line for each
+/// field (§5.2), CRLF at each line's end (§2.2). Lines that begin with whitespace between the status line and the
+/// first field are dropped (§2.2). `None` if the head is incomplete.
 #[must_use]
 pub fn mend_head(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len() + 64);
@@ -265,7 +266,7 @@ pub fn mend_head(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The same of bytes that begin with the trailer section of a response. `None` if the section has not come whole.
+/// Does the same for bytes that begin with a response's trailer section. `None` if the section is incomplete.
 #[must_use]
 pub fn mend_trailers(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len() + 64);
@@ -274,7 +275,7 @@ pub fn mend_trailers(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Appends field lines in their regular form, and the empty line behind them; the bytes that follow.
+/// Appends field lines in regular form and the empty line after them. Returns the bytes that follow.
 fn mend_lines<'b>(mut rest: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
     let mut field: Option<Vec<u8>> = None;
     loop {
@@ -283,6 +284,7 @@ fn mend_lines<'b>(mut rest: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
         match (line, &mut field) {
             ([b' ' | b'\t', ..], None) => {}
             ([b' ' | b'\t', ..], Some(field)) => {
+                // RFC 9112 §5.2: a fold becomes spaces.
                 field.push(b' ');
                 field.extend_from_slice(list::trim_start(line));
             }
@@ -301,7 +303,7 @@ fn mend_lines<'b>(mut rest: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
     Some(rest)
 }
 
-/// The first line, without its end, and the bytes behind it.
+/// Splits off the first line, without its line end.
 fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     let (line, rest) = (bytes.get(..end)?, bytes.get(end + 1..)?);
@@ -316,7 +318,7 @@ fn put_field(field: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Fewer bytes than a status line begins with: what has come may be wrong already.
+/// Decides whether fewer bytes than the start of a status line are incomplete or already malformed.
 fn short(bytes: &[u8]) -> Unread {
     let shared = bytes.len().min(5);
     match bytes.get(..shared) == b"HTTP/".get(..shared) {
@@ -325,7 +327,7 @@ fn short(bytes: &[u8]) -> Unread {
     }
 }
 
-/// What has been seen of the fields that say where the body ends.
+/// The fields seen so far that determine the end of the body.
 #[derive(Default)]
 struct Seen {
     length: Option<u64>,
@@ -344,7 +346,7 @@ impl Seen {
                 }
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => {
-                // Equal ones are one, in a list and in several lines (RFC 9110 §8.6).
+                // Equal lengths in a list or in several lines count as one (RFC 9110 §8.6).
                 for member in list::members(value) {
                     let length = list::decimal(member).ok_or(Refusal::LengthInvalid)?;
                     if self.length.is_some_and(|known| known != length) {
@@ -354,7 +356,7 @@ impl Seen {
                 }
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
-                // Empty members mean nothing (RFC 9110 §5.6.1), but a field of nothing else is no coding.
+                // Empty members are ignored (RFC 9110 §5.6.1), but a field of only empty members names no coding.
                 let mut codings = list::members(value).filter(|coding| !coding.is_empty());
                 let (Some(coding), None) = (codings.next(), codings.next()) else {
                     return Err(Refusal::CodingUnknown);
@@ -375,7 +377,7 @@ impl Seen {
     fn framing(&self, version: Version) -> Result<ResponseFraming, Refusal> {
         match (self.is_chunked, self.length) {
             (true, _) if version == Version::Http10 => Err(Refusal::CodingIn10),
-            // The coding overrides the length (RFC 9112 §6.3).
+            // Transfer-Encoding overrides Content-Length (RFC 9112 §6.3).
             (true, _) => Ok(ResponseFraming::Chunked),
             (false, Some(len)) => Ok(ResponseFraming::Length(len)),
             (false, None) => Ok(ResponseFraming::UntilClose),

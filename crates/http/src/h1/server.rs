@@ -1,4 +1,4 @@
-//! The server's end of a connection. See the module for the order of things.
+//! The server's side of a connection. The module's diagram shows the order of calls and events.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,32 +17,32 @@ use crate::refusal::Refusal;
 use crate::status::Status;
 use crate::version::Version;
 
-/// What came from the client.
+/// An event from the client.
 #[derive(Debug)]
 pub enum Event<'h, 'b> {
-    /// A whole head. Its body follows as [`Event::Data`], and always an [`Event::End`].
+    /// A complete head. Its body follows as `H1ServerEvent::Data`, and always an `H1ServerEvent::End`.
     Request(&'h Head<'b>),
-    /// Some of the body, not empty.
+    /// A part of the body, not empty.
     Data(&'b [u8]),
-    /// The request is whole. Trailers came with chunks only; they are for who asks for them, and are not fields of the
-    /// head (RFC 9110 §6.5.1).
+    /// The request is complete. Only chunked bodies have trailers; they are not merged into the header section (RFC
+    /// 9110 §6.5.1).
     End {
         /// Validated.
         trailers: Lines<'b>,
     },
 }
 
-/// An early response keeps the connection if no more of the request's body is still to come.
+/// After an early response the connection stays open if at most this much of the request's body is outstanding.
 const DRAINED_LEN_MAX: u64 = 64 << 10;
 
-/// One connection. Small, since idle ones are kept by the ten thousand.
+/// The state of one connection. Small, since tens of thousands of idle ones are kept.
 #[derive(Debug)]
 pub struct Server {
-    /// The body of the request under way: `Some` in [`Input::Body`] only.
+    /// The body of the current request: `Some` in `RequestInput::Body` only.
     reader: Option<Box<BodyReader>>,
-    /// Bytes of the response's body still to be sent, of those that were announced.
+    /// Bytes of the response's announced body still to be sent.
     left: u64,
-    /// Bytes of a head that were looked at; 0 but in [`Input::Head`].
+    /// Bytes of a partial head that were parsed; 0 except in `RequestInput::Head`.
     seen_len: u32,
     input: Input,
     output: Outgoing,
@@ -53,21 +53,21 @@ pub struct Server {
 enum Input {
     /// A head.
     Head,
-    /// The body of the request under way.
+    /// The body of the current request.
     Body,
-    /// That body is refused.
+    /// The body was refused; the error is returned when the caller reads it.
     Refused(Refusal),
-    /// The end of the request without a body is still to be told.
+    /// A request without a body, whose end event is still to be returned.
     NoBody,
-    /// The request has come whole; its response has not left.
+    /// The request is complete; its response is not.
     Done,
-    /// The protocol was changed: bytes, until the client has sent its last.
+    /// The protocol was changed: raw bytes until the client's end of stream.
     Tunnel,
-    /// Nothing is read any more.
+    /// Input is discarded.
     Closed,
 }
 
-/// What is known of the request under way and of the connection, a bit each.
+/// Flags of the current request and the connection.
 #[derive(Clone, Copy, Debug)]
 struct Flags(u8);
 
@@ -76,9 +76,9 @@ impl Flags {
     const HTTP_10: u8 = 1;
     /// The request under way is a HEAD.
     const HEAD: u8 = 2;
-    /// The client waits for a word before it sends the body.
+    /// The client waits for 100 (Continue) before it sends the body.
     const EXPECTS: u8 = 4;
-    /// No other request will follow.
+    /// The connection closes after the current response.
     const CLOSES: u8 = 8;
     /// The protocol was changed.
     const TUNNEL: u8 = 16;
@@ -106,10 +106,10 @@ impl Default for Server {
 }
 
 impl Server {
-    /// Looks at the start of what was received and not used yet. A head is put into `place`, where it need not be moved.
+    /// Examines the unconsumed input. A head is parsed into `place`, so that it need not be moved.
     ///
     /// # Errors
-    /// It is not HTTP, or over a limit: one response may still be sent, then the connection closes.
+    /// The input is not HTTP or exceeds a limit: one response may still be sent, then the connection closes.
     #[inline]
     pub fn next<'h, 'b>(
         &mut self,
@@ -118,6 +118,7 @@ impl Server {
         place: &'h mut Option<Head<'b>>,
     ) -> Result<Step<Event<'h, 'b>>, Refusal> {
         let step = match self.input {
+            // Pipelining: the next head waits until the current response is complete.
             Input::Head if self.output != Outgoing::Idle => return Ok(Step::WAIT),
             Input::Head => {
                 if self.seen_len > 0 && !is_due(input, self.seen_len as usize, limits) {
@@ -139,17 +140,18 @@ impl Server {
         step
     }
 
-    /// Ends input that is no valid request. A refused HEAD gets no content either (RFC 9110 §9.3.2).
+    /// Ends the input after an invalid request. A refused HEAD gets no content either (RFC 9110 §9.3.2).
     #[cold]
     fn refuse(&mut self, input: &[u8]) {
         let line = request::first_line(input);
         let is_head = self.input == Input::Head && line.starts_with(b"HEAD ");
+        // `give_up` resets the flags, so the HEAD flag is set after it.
         self.give_up();
         self.flags
             .set(Flags::HEAD, is_head || self.flags.has(Flags::HEAD));
     }
 
-    /// Takes what is behind a head with a body.
+    /// Consumes input after a head.
     fn after_head<'h, 'b>(&mut self, input: &'b [u8]) -> Result<Step<Event<'h, 'b>>, Refusal> {
         match (self.input, &mut self.reader) {
             (Input::Refused(refusal), _) => Err(refusal),
@@ -159,6 +161,7 @@ impl Server {
             }
             (Input::Body, Some(reader)) => {
                 let step = feed(reader, input)?;
+                // RFC 9110 §10.1.1: 100 (Continue) may be omitted once content was received.
                 if step.used > 0 {
                     self.flags.set(Flags::EXPECTS, false);
                 }
@@ -172,15 +175,16 @@ impl Server {
         }
     }
 
-    /// Nothing more is read of the body.
+    /// Leaves the body and continues with `input`.
     fn go_on(&mut self, input: Input) {
         self.input = input;
         self.seen_len = 0;
         self.reader = None;
     }
 
-    /// Reads no more. One response may still be sent: to the request under way, or to what is none.
+    /// Stops reading. One response may still be sent: to the current request, or to malformed input.
     pub fn give_up(&mut self) {
+        // No request was read, yet a refusal (400, 408) has to be answered.
         if self.output == Outgoing::Idle && self.input == Input::Head {
             self.output = Outgoing::Head;
             self.flags = Flags(0);
@@ -224,17 +228,17 @@ impl Server {
                 self.reader = Some(Box::new(reader));
                 Input::Body
             }
-            // Who answers without the body need not hear of it.
+            // Not an error yet: a handler may answer without reading the body.
             Err(refusal) => Input::Refused(refusal),
         };
     }
 
-    /// The response under way is the last, or the next one is.
+    /// Closes the connection after the current response, or after the next one if there is none.
     pub fn close(&mut self) {
         self.flags.set(Flags::CLOSES, true);
     }
 
-    /// Decides how the body of a response is to be sent.
+    /// Chooses the framing of a response's body.
     fn delimit(&mut self, status: Status, len: BodyLen) {
         self.flags.set(Flags::EXPECTS, false);
         self.left = match len {
@@ -243,24 +247,25 @@ impl Server {
         };
         self.output = match len {
             _ if self.flags.has(Flags::HEAD) || status.is_bodiless() => Outgoing::Omitted,
-            // Where a body could be, its absence has to be said.
+            // A response that could have a body must state that it is empty.
             BodyLen::None | BodyLen::Known(_) => Outgoing::Length,
             BodyLen::Unknown if self.version() == Version::Http11 => Outgoing::Chunked,
             BodyLen::Unknown => {
+                // HTTP/1.0 has no chunks: the end of the connection ends the body.
                 self.close();
                 Outgoing::UntilClose
             }
         };
     }
 
-    /// Ends a head that was begun at the end of `out` by [`HeadWriter::start`], and has all fields but those that are the
-    /// connection's: Content-Length, Transfer-Encoding, Connection. Whether a body is to be sent; what is given of it
-    /// where it is not, is left out.
+    /// Completes a head that [`HeadWriter::start`] began at the end of `out`: adds the fields of the connection
+    /// (Content-Length, Transfer-Encoding, Connection) and the empty line. Returns whether a body is to be sent; if
+    /// not, body data given later is dropped.
     pub fn finish_head(&mut self, status: Status, len: BodyLen, out: &mut Vec<u8>) -> bool {
         self.delimit(status, len);
         let mut head = HeadWriter::resume(out);
         match (self.output, len) {
-            // Neither says how long it would be (RFC 9110 §8.6).
+            // 1xx and 204 must not have Content-Length or Transfer-Encoding (RFC 9110 §8.6, RFC 9112 §6.1).
             _ if status.code() < 200 || status == Status::NO_CONTENT => {}
             (Outgoing::Chunked, _) => {
                 head.field("Transfer-Encoding", b"chunked");
@@ -274,8 +279,8 @@ impl Server {
         self.has_body()
     }
 
-    /// Writes the head of the response to the request under way; `lines` are its field lines. See
-    /// [`Server::finish_head`].
+    /// Writes the head of the response to the current request; `lines` are its field lines. See
+    /// `H1Server::finish_head`.
     pub fn respond(
         &mut self,
         status: Status,
@@ -288,14 +293,14 @@ impl Server {
         self.finish_head(status, len, out)
     }
 
-    /// As [`Server::finish_head`] for a head that says already how long the body is.
+    /// Like `H1Server::finish_head`, for a prebuilt head that includes Content-Length.
     pub fn finish_built(&mut self, status: Status, len: u64, out: &mut Vec<u8>) -> bool {
         self.delimit(status, BodyLen::Known(len));
         out.extend_from_slice(self.head_end());
         self.has_body()
     }
 
-    /// Whether a built head with its empty line, and its body behind it, may go out as they are.
+    /// Whether a prebuilt head with its empty line, and its body after it, can be sent unchanged.
     #[must_use]
     pub fn takes_built(&self) -> bool {
         const NONE_OF: u8 = Flags::CLOSES | Flags::HTTP_10 | Flags::HEAD;
@@ -309,7 +314,7 @@ impl Server {
         }
     }
 
-    /// What ends the head of this response: the connection field where one is due (RFC 9112 §9.3) and the empty line.
+    /// The end of the response head: the Connection field, where one is due (RFC 9112 §9.3), and the empty line.
     #[must_use]
     pub fn head_end(&self) -> &'static [u8] {
         match (self.is_closing(), self.version()) {
@@ -319,44 +324,45 @@ impl Server {
         }
     }
 
-    /// Writes what stands before `len` bytes of the body (not 0), which follow. Whether they are to be sent.
+    /// Writes the framing before `len` bytes of the body (not 0), which the caller sends next. Returns whether to send
+    /// them.
     ///
     /// # Errors
-    /// More than was announced.
+    /// The body is longer than announced.
     pub fn data(&mut self, len: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
         self.output.data(&mut self.left, len, out)
     }
 
-    /// What stands behind those bytes.
+    /// The framing after those bytes.
     #[must_use]
     pub fn data_end(&self) -> &'static [u8] {
         self.output.data_end()
     }
 
-    /// Ends the response. `trailers` are field lines, sent with chunks only. What is still to come of the request's body
-    /// comes as events before the next request does, unless this was the last response.
+    /// Ends the response. `trailers` are field lines, sent with chunks only. The rest of the request's body is
+    /// returned as events before the next request, unless this was the last response.
     ///
     /// # Errors
-    /// Less than was announced: the connection has to be cut.
+    /// The body is shorter than announced: the connection has to be closed.
     pub fn end(&mut self, trailers: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
         self.output.end(self.left, trailers, out)?;
         self.turn();
         Ok(())
     }
 
-    /// Ends a response whose body, of the announced length, was not shown to [`Server::data`].
+    /// Ends a response whose body, of the announced length, was sent without calls of `H1Server::data`.
     pub fn end_unseen(&mut self) {
         self.output = Outgoing::Idle;
         self.turn();
     }
 
-    /// When both request and response have come to their end, it is the next request's turn.
+    /// Starts the next request when both request and response are complete.
     fn turn(&mut self) {
         if self.output != Outgoing::Idle {
             return;
         }
         match self.input {
-            // The client may still speak.
+            // The client's direction of a tunnel ends separately.
             Input::Tunnel => {}
             _ if self.is_closing() => self.go_on(Input::Closed),
             Input::NoBody | Input::Done => self.input = Input::Head,
@@ -364,7 +370,7 @@ impl Server {
         }
     }
 
-    /// Whether the request under way may be answered with another protocol, if it asked for one ([`upgrade_asked`]).
+    /// Whether the current request may be answered by switching protocols, if it requested that ([`upgrade_asked`]).
     ///
     /// [`upgrade_asked`]: super::upgrade_asked
     #[must_use]
@@ -374,9 +380,9 @@ impl Server {
             && !self.flags.has(Flags::HTTP_10 | Flags::HEAD)
     }
 
-    /// Ends a head with status 101 that was begun at the end of `out`. From now on bytes go both ways as they are:
-    /// received ones come as [`Event::Data`], and [`Server::data`] puts nothing before those to be sent. Each way ends
-    /// by itself: with [`Server::client_ended`] and with [`Server::end`]. To be called if [`Server::can_upgrade`].
+    /// Completes a head with status 101 at the end of `out`. From now on the connection is a tunnel: received bytes are
+    /// returned as `H1ServerEvent::Data`, and `H1Server::data` adds no framing. Each direction ends separately: with
+    /// `H1Server::client_ended` and with `H1Server::end`. Requires `H1Server::can_upgrade`.
     pub fn finish_upgrade(&mut self, protocol: &[u8], out: &mut Vec<u8>) {
         HeadWriter::resume(out)
             .field("Upgrade", protocol)
@@ -387,8 +393,8 @@ impl Server {
         self.output = Outgoing::UntilClose;
     }
 
-    /// Switches to a tunnel: from now on bytes pass unchanged both ways, beginning with those of the current request or
-    /// of bytes that are no request. Must be called before any response to it.
+    /// Turns the connection into a tunnel: bytes pass unchanged in both directions, beginning with those of the current
+    /// request or of input that is not a request. Must be called before any response to it.
     pub fn pass_through(&mut self) {
         self.flags = Flags(Flags::TUNNEL | Flags::CLOSES);
         self.go_on(Input::Tunnel);
@@ -396,21 +402,22 @@ impl Server {
         self.output = Outgoing::UntilClose;
     }
 
-    /// Whether the client takes the end of the connection for the end of the body under way. A connection that closes
-    /// earlier must be reset (RFC 9112 §8).
+    /// Whether the end of the connection marks the end of the current body. A connection that closes earlier must be
+    /// reset (RFC 9112 §8).
     #[must_use]
     pub fn ends_by_close(&self) -> bool {
         matches!(self.output, Outgoing::UntilClose)
     }
 
-    /// The client has sent its last byte of a changed protocol.
+    /// The client has sent the last byte of a tunnel.
     pub fn client_ended(&mut self) {
         self.go_on(Input::Closed);
     }
 
-    /// Whether `input`, which comes next, holds all that is still to come of the request.
+    /// Whether `input`, the next bytes, holds the whole rest of the request.
     #[must_use]
     pub fn ends_within(&self, input: &[u8]) -> bool {
+        // A trial run on a copy: the reader's state must not change.
         let mut reader = match &self.reader {
             Some(reader) => BodyReader::clone(reader),
             None => return self.is_request_whole(),
@@ -425,27 +432,27 @@ impl Server {
         false
     }
 
-    /// Whether the request has come whole.
+    /// Whether the request was received completely.
     #[must_use]
     pub fn is_request_whole(&self) -> bool {
         matches!(self.input, Input::NoBody | Input::Done)
     }
 
-    /// Whether the rest of the request's body is short, and certain to come: then it is read, and the connection stays
-    /// open after an early response. A client that waits for 100 may leave its body out (RFC 9110 §10.1.1).
+    /// Whether the rest of the request's body is short and certain to arrive: then it is read, and the connection
+    /// stays open after an early response. A client that waits for 100 may omit its body (RFC 9110 §10.1.1).
     #[must_use]
     pub fn drains_body(&self) -> bool {
         let left = self.reader.as_ref().and_then(|reader| reader.left());
         !self.flags.has(Flags::EXPECTS) && left.is_some_and(|left| left <= DRAINED_LEN_MAX)
     }
 
-    /// Whether no other request will follow.
+    /// Whether the connection closes after the current response.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.flags.has(Flags::CLOSES)
     }
 
-    /// Whether a request has begun that is not whole.
+    /// Whether a request was received in part.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.seen_len > 0 || self.input == Input::Body
@@ -460,7 +467,7 @@ impl ServerProtocol for Server {
         }
     }
 
-    /// The head of a request may have begun, or the body of one answered be still to come.
+    /// True also while a request head is partial, or while the body of an answered request is outstanding.
     fn is_idle(&self) -> bool {
         self.output == Outgoing::Idle
     }
@@ -481,12 +488,12 @@ impl ServerProtocol for Server {
         self.output != Outgoing::Head
     }
 
-    /// No longer once some of the body has come, or the response has begun.
+    /// False once a part of the body was received or the response has begun.
     fn expects_continue(&mut self, _: StreamId) -> bool {
         self.flags.has(Flags::EXPECTS) && self.output == Outgoing::Head && self.input == Input::Body
     }
 
-    /// Clients of HTTP/1.0 get none.
+    /// Does nothing for an HTTP/1.0 client, which does not understand 1xx (RFC 9110 §15.2).
     fn interim(&mut self, _: StreamId, status: Status, lines: Lines<'_>, out: &mut Vec<u8>) {
         if self.output != Outgoing::Head || self.flags.has(Flags::HTTP_10) {
             return;
@@ -500,6 +507,7 @@ impl ServerProtocol for Server {
 
     fn leave_body(&mut self, _: StreamId, _: &mut Vec<u8>) {
         if !matches!(self.input, Input::NoBody | Input::Done) {
+            // Without reading the body, the start of the next request is unknown (RFC 9112 §9.3).
             self.go_on(Input::Closed);
             self.close();
         }
@@ -510,14 +518,14 @@ impl ServerProtocol for Server {
     }
 }
 
-/// As many bytes of a head as were looked at: where that is more than fits, it is looked at more often.
+/// The length of the examined input. Saturates: a longer head is examined more often than necessary.
 fn seen_len(input: &[u8]) -> u32 {
     u32::try_from(input.len()).unwrap_or(u32::MAX)
 }
 
 const NONE: Lines<'static> = Lines::NONE;
 
-/// Takes what can be taken of a body, until there is something to tell.
+/// Consumes body input until an event is complete.
 fn feed<'h, 'b>(reader: &mut BodyReader, input: &'b [u8]) -> Result<Step<Event<'h, 'b>>, Refusal> {
     let step = incoming::take(reader, input).map_err(|broken| broken.refusal)?;
     Ok(Step {

@@ -1,10 +1,10 @@
-//! Whether a request asks for another protocol. Knows none of them. Read RFC 9110 §7.8.
+//! Detects requests for another protocol (RFC 9110 §7.8).
 
 use crate::fields::Lines;
 use crate::list;
 
-/// The value of Upgrade, if these lines of a request to HTTP/1.1 ask for another protocol: Connection names the field,
-/// and there is one of it.
+/// The value of Upgrade, if the field lines of an HTTP/1.1 request ask for another protocol: Connection names Upgrade,
+/// and there is exactly one Upgrade line.
 #[must_use]
 pub fn upgrade_asked<'b>(lines: Lines<'b>) -> Option<&'b [u8]> {
     let mut protocols = (None, 0);

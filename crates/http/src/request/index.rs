@@ -1,13 +1,13 @@
-//! Where the values stand of the fields that a server asks for often: what has been read once is not searched again.
-//! Knows what may come on several lines, and not what any of it means.
+//! An index of the fields that the server reads often, so that the lines are not searched again. It records which
+//! fields may come on several lines; it does not interpret values.
 
 use crate::fields::Known;
 use crate::values::Values;
 
-/// A field with a place in the index.
+/// A field that the index records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Indexed {
-    // Those that may come on several lines come first: each has a place in `Index::more`.
+    // Fields that may come on several lines come first: each has an entry in `FieldIndex::more`.
     AcceptEncoding,
     IfMatch,
     IfNoneMatch,
@@ -17,36 +17,36 @@ pub(crate) enum Indexed {
     Range,
     Referer,
     UserAgent,
-    // Of these is only known that they came.
+    // Only the presence of the following fields is recorded.
     Authorization,
     CacheControl,
     Pragma,
-    /// Any of the fields by which frameworks let a request have another method than its own.
+    /// Any field that frameworks read as a method override.
     MethodOverride,
-    /// Connection, where it names a field.
+    /// A Connection field that names another field.
     ConnectionOption,
 }
 
 const COUNT: usize = Indexed::UserAgent as usize + 1;
 const LIST_COUNT: usize = Indexed::IfNoneMatch as usize + 1;
 
-/// A part of the lines.
+/// A range of bytes in the lines.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     at: u32,
     len: u32,
 }
 
-/// The places of the values in the lines of a request.
+/// The positions of field values in the lines of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Index {
-    /// Bits of those that came.
+    /// Bits of the fields that are present.
     once: u16,
-    /// Bits of those that came more than once.
+    /// Bits of the fields that are present more than once.
     again: u16,
-    /// Of each the first value.
+    /// The first value of each field.
     values: [Span; COUNT],
-    /// Of each list where its second line begins.
+    /// For each list field, the start of its second line.
     more: [u32; LIST_COUNT],
 }
 
@@ -74,7 +74,7 @@ impl Indexed {
         })
     }
 
-    /// Whether it has a place, and not only a mark.
+    /// Whether the position of the value is recorded, not only its presence.
     #[inline(always)]
     pub(crate) const fn has_place(self) -> bool {
         (self as usize) < COUNT
@@ -101,8 +101,8 @@ impl Index {
         | Indexed::IfUnmodifiedSince.bit()
         | Indexed::Range.bit();
 
-    /// The fields that make a cache look closer: all that matter to whether a stored response is the answer, but those that
-    /// Vary names, and those that it judges by its validators.
+    /// Fields that require a closer check before a stored response is used: all that decide its reuse, except the
+    /// selecting fields of Vary and the preconditions that the cache evaluates by its validators.
     pub(crate) const FOR_CACHES: u16 = Indexed::Authorization.bit()
         | Indexed::CacheControl.bit()
         | Indexed::Pragma.bit()
@@ -111,13 +111,13 @@ impl Index {
         | Indexed::IfMatch.bit()
         | Indexed::IfUnmodifiedSince.bit();
 
-    /// Notes that a field came.
+    /// Records that a field is present.
     #[inline(always)]
     pub(crate) fn mark(&mut self, field: Indexed) {
         self.once |= field.bit();
     }
 
-    /// Adds a value; it and the line that it is from, with all that follows, are slices of `lines`.
+    /// Records a value. `value` and `line` (its line and all bytes after it) are slices of `lines`.
     #[inline(always)]
     pub(crate) fn add(&mut self, field: Indexed, lines: &[u8], line: &[u8], value: &[u8]) {
         let bit = field.bit();
@@ -128,6 +128,7 @@ impl Index {
                 len: saturated(value.len()),
             };
         } else if self.again & bit == 0 {
+            // Only the start of the second line is kept: `FieldLineValues` scans on from there.
             self.again |= bit;
             if let Some(more) = self.more.get_mut(field as usize) {
                 *more = offset(lines, line);
@@ -135,7 +136,7 @@ impl Index {
         }
     }
 
-    /// As [`Index::add`], for who knows the places.
+    /// Like `FieldIndex::add`, with offsets instead of slices.
     #[inline]
     pub(crate) fn add_at(&mut self, field: Indexed, line_at: u32, value_at: u32, len: u32) {
         let bit = field.bit();
@@ -150,7 +151,7 @@ impl Index {
         }
     }
 
-    /// Whether one of these came; they are bits.
+    /// Whether any of the fields in a bit set is present.
     #[inline]
     pub(crate) fn has_any_of(&self, bits: u16) -> bool {
         self.once & bits != 0
@@ -161,7 +162,7 @@ impl Index {
         self.again & field.bit() != 0
     }
 
-    /// The value of a field that came exactly once.
+    /// The value of a field that is present exactly once.
     pub(crate) fn only<'b>(&self, field: Indexed, lines: &'b [u8]) -> Option<&'b [u8]> {
         match self.is_repeated(field) {
             true => None,
@@ -190,13 +191,13 @@ impl Index {
     }
 }
 
-/// Where `part`, a slice of `whole`, begins in it.
+/// The offset of `part`, a slice of `whole`.
 #[inline(always)]
 pub(super) fn offset(whole: &[u8], part: &[u8]) -> u32 {
     saturated(part.as_ptr().addr().wrapping_sub(whole.as_ptr().addr()))
 }
 
-/// No head is that long; in one that is, nothing is found there.
+/// Converts an offset. No head exceeds `u32`; a larger offset becomes `u32::MAX`, at which look-ups return `None`.
 #[inline(always)]
 pub(super) fn saturated(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)

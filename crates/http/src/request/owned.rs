@@ -1,5 +1,5 @@
-//! A request that outlives the buffer it was read into. Taken up again it costs no parsing: the places of everything in
-//! the copy are known.
+//! A request that outlives the buffer it was read into. Using it again costs no parsing: the offsets of all parts are
+//! kept.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,12 +8,12 @@ use super::index::{Index, offset, saturated};
 use super::{Request, Target};
 use crate::method::Method;
 
-/// A copy of a request in one piece of memory.
+/// A copy of a request in one allocation.
 #[derive(Debug)]
 pub struct OwnedRequest {
     method: Method,
     form: Form,
-    /// The raw target, the authority, the lines.
+    /// The raw target, the authority, the field lines, one after the other.
     text: Box<[u8]>,
     target_end: u32,
     /// `None` if there is no authority.
@@ -21,11 +21,11 @@ pub struct OwnedRequest {
     index: Index,
 }
 
-/// How the target was to be understood.
+/// The form of the target.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Origin {
-        /// Where the path begins in the raw target; `None` if it has none, which means `/`.
+        /// The offset of the path in the raw target; `None` if the raw target has no path, which means `/`.
         path: Option<u32>,
         path_len: u32,
         has_query: bool,
@@ -36,7 +36,7 @@ enum Form {
 }
 
 impl OwnedRequest {
-    /// A copy.
+    /// Copies a request.
     #[must_use]
     pub fn copy_of(request: &Request<'_>) -> OwnedRequest {
         let authority = request.authority.unwrap_or_default();
@@ -57,7 +57,7 @@ impl OwnedRequest {
         }
     }
 
-    /// The request, as it was.
+    /// The request that was copied.
     #[must_use]
     pub fn get(&self) -> Request<'_> {
         let (raw_target, rest) = split(&self.text, self.target_end);
@@ -79,6 +79,8 @@ impl Form {
         match request.target {
             Target::Origin { path, query, plain } => {
                 let at = offset(request.raw_target, path);
+                // An absolute-form target without a path has the static "/", which is not a slice of the raw target:
+                // its offset is meaningless.
                 let is_within =
                     u64::from(at) + path.len() as u64 <= request.raw_target.len() as u64;
                 Form::Origin {
@@ -109,6 +111,7 @@ impl Form {
                 };
                 Target::Origin {
                     path,
+                    // The first byte is the `?`.
                     query: has_query.then(|| rest.get(1..).unwrap_or_default()),
                     plain,
                 }
@@ -117,7 +120,7 @@ impl Form {
     }
 }
 
-/// What follows the path of a raw target that has none: a query, if anything.
+/// The query, with its `?`, of a raw target without a path; empty if there is none.
 fn after_path(raw: &[u8]) -> &[u8] {
     let at = raw.iter().position(|byte| *byte == b'?');
     raw.get(at.unwrap_or(raw.len())..).unwrap_or_default()

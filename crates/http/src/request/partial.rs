@@ -1,4 +1,4 @@
-//! The parts of a request that is refused before it has been read whole: enough to find its site, and for the log. Only the
+//! The parts of a request that was refused before it was read whole: enough to find its site and to log it. Only the
 //! authority is validated.
 
 use crate::h1::first_line;
@@ -22,7 +22,7 @@ pub struct PartialRequest<'b> {
 }
 
 impl<'b> PartialRequest<'b> {
-    /// Reads what there is of a head of HTTP/1, of which a line may be cut or malformed.
+    /// Reads an HTTP/1 head of which lines may be cut or malformed.
     #[must_use]
     pub fn from_head(input: &'b [u8]) -> PartialRequest<'b> {
         let line = first_line(input);
@@ -33,9 +33,10 @@ impl<'b> PartialRequest<'b> {
             target: words.next().unwrap_or_default(),
             ..PartialRequest::default()
         };
+        // RFC 9112 §2.2: one empty line before the request is skipped.
         let input = input.strip_prefix(b"\r\n").unwrap_or(input);
         let mut lines = input.split(|byte| *byte == b'\n').skip(1);
-        // The last line may be cut: its value may go on.
+        // The last line may be cut in the middle of its value, so it is not used.
         let mut next = lines.next();
         while let (Some(line), following) = (next, lines.next()) {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -51,7 +52,7 @@ impl<'b> PartialRequest<'b> {
         partial
     }
 
-    /// Takes a field. Of several with one name the first counts, but several hosts are none.
+    /// Adds a field. The first of several with one name counts, but different hosts make the authority empty.
     pub(crate) fn add(&mut self, name: &[u8], value: &'b [u8]) {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         match () {
@@ -65,7 +66,7 @@ impl<'b> PartialRequest<'b> {
         }
     }
 
-    /// The path, percent-encoded, if the target is one with or without a query.
+    /// The path, percent-encoded, if the target is in origin-form.
     #[must_use]
     pub fn path(&self) -> Option<&'b [u8]> {
         let path = self.target.split(|byte| *byte == b'?').next();

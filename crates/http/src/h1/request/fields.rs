@@ -1,5 +1,5 @@
-//! The field lines of a request, up to the empty line, and what they mean together: host, framing,
-//! persistence. Read RFC 9112 §5, §6 and §9.3, RFC 9110 §5 and §10.1.1.
+//! The field lines of a request up to the empty line, and their combined meaning: host, framing, persistence. Read RFC
+//! 9112 §5, §6 and §9.3, RFC 9110 §5 and §10.1.1.
 
 use super::Head;
 use super::known::{find, is};
@@ -14,7 +14,7 @@ use crate::request::{Indexed, Request};
 use crate::scan;
 use crate::version::Version;
 
-/// Parses the field lines `lines`, which are the end of `bytes`, and the empty line into `head`.
+/// Parses the field lines `lines`, a suffix of `bytes`, and the empty line into `head`.
 #[inline(always)]
 pub(super) fn parse<'b>(
     head: &mut Head<'b>,
@@ -43,14 +43,14 @@ pub(super) fn parse<'b>(
     Ok(seen.conclude(head)?)
 }
 
-/// What has been seen of the fields that depend on each other or on their repetition.
+/// The fields seen so far that depend on each other or on their repetition.
 #[derive(Default)]
 struct Seen<'b> {
     /// Field lines.
     fields: usize,
     /// Bits of [`HOST`], [`LENGTH`], [`CODING`] and [`EXPECT`].
     once: u8,
-    /// Of those that came more than once.
+    /// Bits of the fields that were repeated.
     again: u8,
     host: Option<&'b [u8]>,
     content_length: u64,
@@ -70,7 +70,7 @@ enum Coding {
 }
 
 impl<'b> Seen<'b> {
-    /// Takes one line; `rest` are the bytes of `lines` from its start on.
+    /// Processes one line; `rest` is `lines` from the start of that line on.
     #[inline(always)]
     fn field(
         &mut self,
@@ -80,6 +80,7 @@ impl<'b> Seen<'b> {
         name: &'b [u8],
         value: &'b [u8],
     ) -> Result<(), Refusal> {
+        // A name that `find` knows has been compared byte by byte; any other name must be checked to be a token.
         let Some(known) = find(name) else {
             return match scan::starts_with_token(rest, name.len()) {
                 true => Ok(()),
@@ -123,9 +124,11 @@ impl<'b> Seen<'b> {
         self.once |= bit;
     }
 
-    /// Connection options (RFC 9110 §7.6.1). Whether one names a field, which concerns caches and proxies only.
+    /// Processes connection options (RFC 9110 §7.6.1). Returns whether one names a field, which matters to caches and
+    /// proxies only.
     #[inline(always)]
     fn connection(&mut self, value: &[u8]) -> bool {
+        // The common case of one option needs no list.
         if is(value, b"keep-alive") {
             self.keep_alive = true;
             return false;
@@ -141,7 +144,8 @@ impl<'b> Seen<'b> {
         names
     }
 
-    /// Transfer codings (RFC 9112 §6.1). Lines add up, so a second `chunked` is found anywhere.
+    /// Processes transfer codings (RFC 9112 §6.1). The codings of all lines form one list, so that a second `chunked`
+    /// is found on any line.
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Refusal> {
         for coding in list::members(value) {
             if self.coding == Coding::Chunked || coding.is_empty() {
@@ -157,13 +161,14 @@ impl<'b> Seen<'b> {
         Ok(())
     }
 
-    /// What the fields mean together, once all have come.
+    /// Evaluates the fields together, after the last line.
     #[inline(always)]
     fn conclude(&self, head: &mut Head<'b>) -> Result<(), Refusal> {
         if self.again != 0 {
             self.repetitions()?;
         }
         let request = &mut head.request;
+        // RFC 9112 §3.2: a target's own authority overrides Host, but Host must still be valid.
         match self.host {
             Some(host) if !host::is_valid(host) => return Err(Refusal::HostInvalid),
             None if head.version == Version::Http11 => return Err(Refusal::HostMissing),
@@ -180,7 +185,7 @@ impl<'b> Seen<'b> {
         Ok(())
     }
 
-    /// Fields that cannot be told apart are refused if they matter here; of others see [`Request`].
+    /// Refuses repeated Host and Content-Length; other repeated fields are handled in [`Request`].
     #[cold]
     fn repetitions(&self) -> Result<(), Refusal> {
         if self.again & HOST != 0 {
@@ -199,14 +204,16 @@ impl<'b> Seen<'b> {
         match (coding, length) {
             (false, false) => Ok(Framing::None),
             (false, true) => Ok(Framing::Length(self.content_length)),
+            // RFC 9112 §6.1: an HTTP/1.0 message with Transfer-Encoding has faulty framing.
             (true, _) if version == Version::Http10 => Err(Refusal::CodingIn10),
+            // RFC 9112 §6.3: both fields together may be an attempt at request smuggling.
             (true, true) => Err(Refusal::LengthAndCoding),
             (true, false) if self.coding == Coding::Chunked => Ok(Framing::Chunked),
             (true, false) => Err(Refusal::CodingUnknown),
         }
     }
 
-    /// Expect (RFC 9110 §10.1.1); an HTTP/1.0 client cannot mean it.
+    /// Evaluates Expect (RFC 9110 §10.1.1), which is ignored from an HTTP/1.0 client.
     fn expectation(&self, head: &mut Head<'b>) -> Result<(), Refusal> {
         if head.version == Version::Http10 || self.once & EXPECT == 0 {
             return Ok(());
@@ -223,12 +230,13 @@ const HOST: u8 = 1;
 const LENGTH: u8 = 2;
 const CODING: u8 = 4;
 const EXPECT: u8 = 8;
-/// The fields by which [`Seen::conclude`] decides whether there is anything about a body to do.
+/// The fields that make `RequestFieldState::conclude` evaluate framing and expectation.
 const BODY_FIELDS: u8 = LENGTH | CODING | EXPECT;
 
 fn content_length(value: &[u8]) -> Result<u64, Refusal> {
     match list::decimal(value) {
         Some(length) => Ok(length),
+        // A list is refused even if its members are equal.
         None if value.contains(&b',') => Err(Refusal::LengthRepeated),
         None => Err(Refusal::LengthInvalid),
     }

@@ -1,14 +1,13 @@
-//! Finds the names of the fields that the parser acts on: by their length, and then by whole words. For these it costs less
-//! than [`Known::find`], which knows more.
+//! Looks up the names of the fields that the parser acts on: by length, then by whole words. This costs less than
+//! `StandardHeader::find`, which knows more names.
 //!
-//! A name is compared with one expected name, eight bytes at a time: the bit that distinguishes
-//! upper from lower case is set where the expected character is a letter, and only there, so that
-//! no other byte can be taken for one of the name.
+//! A name is compared with one expected name, up to eight bytes at a time: the bit that distinguishes upper from lower
+//! case is set where the expected character is a letter, and only there, so that no other byte compares equal.
 
 use crate::fields::Known;
 
 /// The field with this name in any case. Every byte of a name that is found has been compared, so it needs no further
-/// validation.
+/// validation as a token.
 #[inline(always)]
 pub(super) fn find(name: &[u8]) -> Option<Known> {
     match name.len() {
@@ -36,8 +35,8 @@ pub(super) fn find(name: &[u8]) -> Option<Known> {
     }
 }
 
-/// Whether `name` is `lower` in any case; `lower` is a literal of 4 to 24 characters, so that all
-/// but the loads and comparisons is done by the compiler.
+/// Whether `name` is `lower` in any case. `lower` is a literal of 4 to 24 characters, so that all but the loads and
+/// comparisons is evaluated at compile time.
 #[inline(always)]
 pub(super) fn is(name: &[u8], lower: &[u8]) -> bool {
     if name.len() != lower.len() {
@@ -54,7 +53,7 @@ pub(super) fn is(name: &[u8], lower: &[u8]) -> bool {
     }
 }
 
-/// Whether the `N` bytes at `at` agree.
+/// Whether the `N` bytes at `at` are equal, ignoring case.
 #[inline(always)]
 fn is_at<const N: usize>(name: &[u8], lower: &[u8], at: usize) -> bool {
     let (Some(name), Some(lower)) = (chunk::<N>(name, at), chunk::<N>(lower, at)) else {
@@ -73,7 +72,7 @@ fn case_bit(lower: u8) -> u8 {
     if lower.is_ascii_lowercase() { 0x20 } else { 0 }
 }
 
-/// Four or eight bytes as one number.
+/// Packs four or eight bytes into one number.
 #[inline(always)]
 fn word<const N: usize>(bytes: &[u8; N]) -> u64 {
     let mut word = [0; 8];

@@ -1,8 +1,8 @@
 //! The request line: `method SP request-target SP HTTP-version CRLF`, and the four forms of the
 //! target. Read RFC 9112 §2.2, §2.3, §3 and RFC 3986 §3.
 //!
-//! Order of the checks, where several things are wrong: the syntax of the line (400, 414), then the
-//! version (505), then the method (501), then the target's form (400).
+//! The first fault is reported, in this order: the syntax of the line (400, 414), then the version (505), then the
+//! method (501), then the target's form (400).
 
 use crate::host;
 use crate::limits::Limits;
@@ -54,8 +54,7 @@ pub(super) fn parse<'b>(head: &'b [u8], limits: &Limits) -> Result<RequestLine<'
     })
 }
 
-/// The bytes after the one empty line that a careless client may send before its request (RFC 9112
-/// §2.2).
+/// The bytes after the one empty line that RFC 9112 §2.2 lets a client send before its request.
 #[cold]
 fn after_empty_line(head: &[u8]) -> Result<&[u8], Stop> {
     match head.strip_prefix(b"\r\n") {
@@ -64,9 +63,10 @@ fn after_empty_line(head: &[u8]) -> Result<&[u8], Stop> {
     }
 }
 
-/// The method (`None` if it is a token that no method may be) and the bytes after its SP.
+/// The method and the bytes after its SP. The method is `None` if the token is refused, see [`Method::parse`].
 #[inline(always)]
 fn method(start: &[u8]) -> Result<(Option<Method>, &[u8]), Stop> {
+    // Nearly all requests are GETs: one comparison instead of a scan.
     match scan::strip_prefix(start, b"GET ") {
         Some(rest) => Ok((Some(Method::Get), rest)),
         None => any_method(start),
@@ -83,7 +83,7 @@ fn any_method(start: &[u8]) -> Result<(Option<Method>, &[u8]), Stop> {
     }
 }
 
-/// A target's bytes and what was seen on the way.
+/// The bytes of a target and the result of scanning them.
 struct Span<'b> {
     raw: &'b [u8],
     /// Bytes before the first `?`.
@@ -92,7 +92,7 @@ struct Span<'b> {
 }
 
 impl<'b> Span<'b> {
-    /// The span of the target characters at the start of `rest`.
+    /// Scans the target characters at the start of `rest`.
     #[inline(always)]
     fn at_start(rest: &'b [u8]) -> Span<'b> {
         let (path_len, plain) = path_run(rest);
@@ -108,7 +108,7 @@ impl<'b> Span<'b> {
         }
     }
 
-    /// As origin-form.
+    /// The target in origin-form.
     #[inline(always)]
     fn origin(&self) -> Target<'b> {
         let (path, query) = self.raw.split_at(self.path_len);
@@ -133,7 +133,7 @@ fn target_span<'b>(rest: &'b [u8], limits: &Limits) -> Result<(Span<'b>, &'b [u8
     }
 }
 
-/// What is wrong with a target that no SP follows.
+/// The fault of a target without an SP after it.
 #[cold]
 fn target_end_fault(end: &[u8]) -> Stop {
     match end {
@@ -144,8 +144,8 @@ fn target_end_fault(end: &[u8]) -> Stop {
     }
 }
 
-/// The number of target characters other than `?` at the start of `rest`, and whether they are
-/// plain (see [`Target::Origin`]).
+/// Counts the target characters other than `?` at the start of `rest`, and checks whether they are plain (see
+/// `RequestTarget::Origin`).
 #[inline(always)]
 fn path_run(rest: &[u8]) -> (usize, bool) {
     let mut plain = true;
@@ -153,6 +153,7 @@ fn path_run(rest: &[u8]) -> (usize, bool) {
     loop {
         match after {
             [b'/', next @ ..] => {
+                // `//` and `/.` need normalization by `target::decode`.
                 plain &= !matches!(next, [b'/' | b'.', ..]);
                 after = next;
             }
@@ -189,7 +190,7 @@ fn other_version(rest: &[u8]) -> Result<(Version, &[u8]), Stop> {
                 _ => Err(Refusal::Version),
             }
         }
-        // More may come, but not after eight bytes.
+        // `HTTP/d.d` has eight bytes: a shorter text may still be completed.
         _ if end.is_empty() && text.len() < 8 => return Err(Stop::Partial),
         _ => return Err(wrong(end, Refusal::RequestLine)),
     };
@@ -200,8 +201,8 @@ fn other_version(rest: &[u8]) -> Result<(Version, &[u8]), Stop> {
     }
 }
 
-/// Names the fault of a line that goes wrong at the first byte of `at`: a wrong line end or a NUL
-/// by its own name, all else `otherwise`. It is not decided yet if all that has come is a CR.
+/// The fault of a line that is malformed from the first byte of `at` on: a wrong line end or a NUL has a refusal for
+/// itself, all else is `otherwise`. A lone CR at the end of the input is undecided.
 #[cold]
 fn wrong(at: &[u8], otherwise: Refusal) -> Stop {
     match at {
@@ -216,7 +217,7 @@ fn wrong(at: &[u8], otherwise: Refusal) -> Stop {
 /// A target and the authority it names.
 type TargetAndAuthority<'b> = (Target<'b>, Option<&'b [u8]>);
 
-/// The forms that do not begin with a slash.
+/// Parses the forms that do not begin with a slash.
 #[inline(never)]
 fn other_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, Refusal> {
     match (raw, method) {
@@ -226,7 +227,7 @@ fn other_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, Refu
     }
 }
 
-/// A target in origin-form or asterisk-form that came without a request line (RFC 9113 §8.3.1).
+/// A target in origin-form or asterisk-form, from the `:path` pseudo-header field (RFC 9113 §8.3.1).
 pub(crate) fn path_form(raw: &[u8], method: Method) -> Result<Target<'_>, Refusal> {
     let span = Span::at_start(raw);
     match raw {
