@@ -1,5 +1,5 @@
-//! The client's end of a connection: for load generators, tests, and origins that speak HTTP/2. Any number of requests at a
-//! time, as far as the server allows. See the module for the order of things.
+//! The client's side of a connection: for load generators, tests, and origins that speak HTTP/2. Concurrent requests
+//! are limited by the server's settings. The module's diagram shows the order of calls and events.
 
 use alloc::vec::Vec;
 
@@ -16,13 +16,13 @@ use crate::h1::{BodyLen, Broken, Step};
 use crate::method::Method;
 use crate::status::Status;
 
-/// Streams have odd numbers below 2^31.
+/// The highest stream identifier (31 bits); a client's streams are odd.
 const ID_MAX: u32 = 0x7fff_ffff;
 
 /// A response without its body.
 #[derive(Clone, Debug)]
 pub struct ResponseHead<'b> {
-    /// Its stream.
+    /// The stream of the response.
     pub stream: StreamId,
     /// The status.
     pub status: Status,
@@ -30,68 +30,68 @@ pub struct ResponseHead<'b> {
     pub fields: Lines<'b>,
     /// Content-Length.
     pub content_len: Option<u64>,
-    /// Whether anything follows: a body, which may turn out to be empty, and its end.
+    /// Whether a body follows, which may turn out to be empty, and its end.
     pub has_body: bool,
 }
 
-/// What came from the server.
+/// An event from the server.
 #[derive(Debug)]
 pub enum ClientEvent<'b> {
-    /// A response before the one that counts (1xx).
+    /// An interim response (1xx).
     Interim(ResponseHead<'b>),
-    /// The head of the response. If it has a body, that follows as [`ClientEvent::Data`], and then a [`ClientEvent::End`].
+    /// The head of the final response. If it has a body, `H2ClientEvent::Data` and then `H2ClientEvent::End` follow.
     Response(ResponseHead<'b>),
-    /// Some of a body, not empty. [`Client::taken`] makes room for more.
+    /// A part of a body, not empty. `H2Client::taken` returns the window for it.
     Data {
-        /// Its stream.
+        /// The stream of the body.
         stream: StreamId,
         /// The bytes.
         data: &'b [u8],
     },
-    /// A response with a body is whole.
+    /// A response with a body is complete.
     End {
-        /// Its stream.
+        /// The stream of the response.
         stream: StreamId,
         /// Validated.
         trailers: Lines<'b>,
     },
-    /// A stream has ended before its time, by the server or for its fault; or, after a whole response, the server wants no
-    /// more of the request ([`Code::NO_ERROR`]).
+    /// A stream ended early: by the server's RST_STREAM or after an error of the server. `ErrorCode::NO_ERROR` after a
+    /// complete response: the server does not need the rest of the request.
     Reset {
-        /// Its stream.
+        /// The stream that ended.
         stream: StreamId,
-        /// Why.
+        /// The error code.
         code: Code,
     },
-    /// The server takes no more streams, and has done nothing about those above this one.
+    /// GOAWAY: the server accepts no more streams, and has not processed those above `last`.
     GoneAway {
-        /// The last stream that counts.
+        /// The last stream that the server may have processed.
         last: StreamId,
-        /// Why.
+        /// The error code.
         code: Code,
     },
 }
 
-/// What is asked. A request head for [`Client::request`].
+/// The pseudo-header fields of a request, for `H2Client::request`.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     /// The method.
     pub method: Method,
-    /// The scheme is https.
+    /// Whether the scheme is https.
     pub is_https: bool,
     /// Host and port.
     pub authority: &'a [u8],
     /// Path and query; empty for CONNECT without a protocol.
     pub path: &'a [u8],
-    /// That of an extended CONNECT.
+    /// `:protocol` of an extended CONNECT (RFC 8441).
     pub protocol: Option<&'a [u8]>,
 }
 
 impl Ask<'_> {
-    /// Its pseudo-headers, as they begin a field block.
+    /// Appends the pseudo-header fields, the start of a field block.
     pub fn put(&self, out: &mut Vec<u8>) {
         match self.method {
-            // Of the static table.
+            // Indexed fields of HPACK's static table (RFC 7541 appendix A).
             Method::Get => out.push(0x82),
             Method::Post => out.push(0x83),
             method => put_pseudo(2, method.as_str().as_bytes(), out),
@@ -110,14 +110,14 @@ impl Ask<'_> {
     }
 }
 
-/// One connection.
+/// The state of one connection.
 #[derive(Debug)]
 pub struct Client {
     http: Connection,
 }
 
 impl Client {
-    /// A connection on which nothing has been said. The preface and our settings are written; requests may follow at once.
+    /// A new connection. Writes the preface and the client's settings; requests may follow at once (RFC 9113 §3.4).
     #[must_use]
     pub fn new(turn: &mut Turn<'_>) -> Client {
         let mut http = Connection::new(false);
@@ -133,14 +133,15 @@ impl Client {
             && http.going == Going::No
             && http.peer_last_id.is_none()
             && http.last_id < ID_MAX - 1
+            // 32,767: slots of streams are u16.
             && http.streams.len() < http.peer.streams_max.min(32_767) as usize
     }
 
-    /// Writes the head of a request; `lines` are its field lines, without Host. Its stream; a body is said with
-    /// [`Client::body`] and [`Client::end`], if its length is not 0.
+    /// Writes the head of a request. `lines` are its field lines, without Host. Returns its stream. If `len` is not 0,
+    /// the body is announced with `H2Client::body` and `H2Client::end`.
     ///
     /// # Errors
-    /// None may be sent, see [`Client::can_ask`].
+    /// No request may be sent, see `H2Client::can_ask`.
     pub fn request(
         &mut self,
         ask: &Ask<'_>,
@@ -157,10 +158,10 @@ impl Client {
         self.request_built(&block, ask.method, len, out)
     }
 
-    /// As [`Client::request`], with a field block that lies ready, Content-Length included.
+    /// Like `H2Client::request`, with a prebuilt field block that includes Content-Length.
     ///
     /// # Errors
-    /// As there.
+    /// As for `H2Client::request`.
     pub fn request_built(
         &mut self,
         block: &[u8],
@@ -197,11 +198,11 @@ impl Client {
         Ok(StreamId(id))
     }
 
-    /// Looks at the start of what was received and not used yet. Fields are decoded into `text`. To be called again as long
-    /// as there is an event, or something was used.
+    /// Examines the unconsumed input. Fields are decoded into `text`. Call it again as long as it returns an event or
+    /// consumes bytes.
     ///
     /// # Errors
-    /// It is not HTTP/2, or against its rules: the connection is of no more use.
+    /// A connection error: the connection cannot be used any more.
     pub fn next<'b>(
         &mut self,
         input: &'b [u8],
@@ -249,7 +250,7 @@ impl Client {
                 trailers,
             },
             Got::Reset { stream, code } => {
-                // No work goes on for it here.
+                // The client does no work for a stream, so it need not wait for its end.
                 self.http.forget(stream, turn.out);
                 ClientEvent::Reset {
                     stream: StreamId(stream),
@@ -264,7 +265,7 @@ impl Client {
         })
     }
 
-    /// A field block has come: a response's head, or trailers.
+    /// Processes a field block: the head of a response, or trailers.
     fn block<'b>(
         &mut self,
         id: u32,
@@ -280,6 +281,7 @@ impl Client {
             Some(Input::Head) => Others::response(text, section_len_max),
             _ => Others::trailers(text, section_len_max),
         };
+        // Decoded even if the stream is closed: every block changes the decoder's dynamic table (RFC 9113 §4.3).
         http.decoder.decode(block.bytes(), &mut fields)?;
         let (is_wrong, status) = (fields.wrong().is_some(), fields.status);
         let content_len = fields.content_len;
@@ -299,6 +301,7 @@ impl Client {
                     has_body: !is_end,
                 };
                 if status.code() < 200 {
+                    // A server could send interim responses without end.
                     http.glitch(1, turn)?;
                     return Ok(Some(ClientEvent::Interim(head)));
                 }
@@ -327,36 +330,36 @@ impl Client {
         Ok(self.told(got, Lines::of(text), turn))
     }
 
-    /// So many bytes of a response's body were taken, and more may come.
+    /// The caller consumed `len` bytes of a response's body: returns their window to the server.
     pub fn taken(&mut self, stream: StreamId, len: usize, out: &mut Vec<u8>) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.http.give_back(stream.0, len, out);
     }
 
-    /// As [`super::Server::body`].
+    /// Like `super::H2Server::body`.
     ///
     /// # Errors
-    /// As there.
+    /// As for `super::H2Server::body`.
     pub fn body(&mut self, stream: StreamId, len: u64) -> Result<bool, Broken> {
         self.http.ready(stream.0, len)
     }
 
-    /// As [`super::Server::end`].
+    /// Like `super::H2Server::end`.
     ///
     /// # Errors
-    /// As there.
+    /// As for `super::H2Server::end`.
     pub fn end(&mut self, stream: StreamId, trailers: Lines<'_>) -> Result<(), Broken> {
         let mut block = Vec::new();
         put_lines(trailers, &mut block);
         self.http.complete(stream.0, block)
     }
 
-    /// As [`super::Server::send`].
+    /// Like `super::H2Server::send`.
     pub fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<Piece> {
         self.http.send(len_max, out)
     }
 
-    /// Nobody waits for a response any more.
+    /// Cancels a request.
     pub fn reset(&mut self, stream: StreamId, code: Code, out: &mut Vec<u8>) {
         if self.http.streams.find(stream.0).is_some() {
             frame::put_reset(stream.0, code, out);
@@ -365,31 +368,32 @@ impl Client {
         }
     }
 
-    /// Says that no more will be asked.
+    /// Ends the connection with GOAWAY.
     pub fn give_up(&mut self, code: Code, why: &str, out: &mut Vec<u8>) {
         self.http.end(code, why, out);
     }
 
-    /// Whether the server's settings have come.
+    /// Whether the server's settings were received.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.http.phase == Phase::Open
     }
 
-    /// Whether the server takes extended CONNECT (RFC 8441).
+    /// Whether the server accepts extended CONNECT (RFC 8441).
     #[must_use]
     pub fn takes_connect_protocol(&self) -> bool {
         self.http.peer.connect_protocol
     }
 
-    /// Streams under way.
+    /// The number of active streams.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.http.streams.len()
     }
 }
 
-/// Whether a response can have this status here; an interim one is not the end (RFC 9113 §8.1, §8.6).
+/// Whether HTTP/2 allows a response with this status: 101 is not used (RFC 9113 §8.6), and an interim response does
+/// not end the stream (§8.1).
 fn is_possible(status: Status, is_end: bool) -> bool {
     status != Status::SWITCHING_PROTOCOLS && (status.code() >= 200 || !is_end)
 }

@@ -1,4 +1,4 @@
-//! What HTTP/2 has in common with the other versions.
+//! The interface of HTTP/2 connections that is common to all versions of HTTP.
 
 use alloc::vec::Vec;
 
@@ -57,14 +57,15 @@ impl ServerProtocol for Server {
         frame::close_block(stream.0, false, at, frame_len_max, out);
     }
 
-    /// Drops the rest of a request's body as it comes; the stream is reset some time after the response has
-    /// ended ([`Server::reset_lingering`]).
+    /// Drops the rest of a request's body as it arrives. If it does not end, the stream is reset some time after the
+    /// response (`H2Server::reset_lingering`).
     fn leave_body(&mut self, stream: StreamId, out: &mut Vec<u8>) {
         let Some(it) = self.http.streams.by_id(stream.0) else {
             return;
         };
         if it.input == Input::Open {
             it.input = Input::Unwanted;
+            // The client needs the window back: it may wait until its whole body is sent before it reads the response.
             let untaken = core::mem::take(&mut it.untaken);
             if let Some(increment) = it.window.give(untaken) {
                 frame::put_window_update(stream.0, increment, out);
@@ -74,14 +75,15 @@ impl ServerProtocol for Server {
         }
     }
 
-    /// Streams that the client has begun meanwhile are accepted. After a round trip, or with [`Server::leave`], none begins.
+    /// Streams that are already on their way are accepted. After a round trip, or after `H2Server::leave`, new ones are
+    /// ignored.
     fn drain(&mut self, out: &mut Vec<u8>) {
         self.http.drain(out);
     }
 }
 
 impl Server {
-    /// Whether there is no such stream, or one like that.
+    /// Whether the stream does not exist, or satisfies the predicate.
     fn is_gone_or(&mut self, stream: StreamId, is_so: impl FnOnce(&mut Stream) -> bool) -> bool {
         self.http.streams.by_id(stream.0).is_none_or(is_so)
     }

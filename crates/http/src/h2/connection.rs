@@ -1,6 +1,6 @@
-//! What both ends of a connection have in common: frames in, streams, windows, settings, going away. Knows no requests and
-//! no responses: field blocks are given to [`super::Server`] or [`super::Client`] undecoded. What is sent is in `sending`, what
-//! frames of the connection do in `control`. Read RFC 9113 §3.4, §5 and §6.
+//! The part of a connection that both sides share: frame input, streams, windows, settings, shutdown. Field blocks are
+//! passed on undecoded to `super::H2Server` or `super::H2Client`. Output is in `data_send`, control frames are in
+//! `control`. Read RFC 9113 §3.4, §5 and §6.
 
 use alloc::vec::Vec;
 
@@ -19,44 +19,44 @@ use super::window::{Estimate, Window};
 use super::{Turn, settings};
 use crate::refusal::Refusal;
 
-/// What a client begins with (RFC 9113 §3.4).
+/// The client connection preface (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How long an unwanted body is read and dropped after its response.
 const LINGER_MS: u64 = 5000;
 
-/// One end of a connection.
+/// One side of a connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) is_server: bool,
     pub(super) phase: Phase,
     pub(super) decoder: Decoder,
-    /// The DATA frame that is being read.
+    /// The DATA frame in progress.
     pub(super) data: Option<Data>,
-    /// The field block that is being read.
+    /// The field block in progress, which CONTINUATION frames extend.
     block: Option<Block>,
     pub(super) streams: Streams,
-    /// One whose output has ended, of which the rest is to be said behind its last bytes.
+    /// A stream whose output has just ended, to be settled after its last bytes are written; 0 if there is none.
     pub(super) unsettled: u32,
     pub(super) queue: Queue,
     pub(super) peer: Peer,
-    /// What we may send.
+    /// The connection's window for sending.
     pub(super) send_window: i32,
-    /// What the peer may send.
+    /// The connection's window for receiving.
     pub(super) window: Window,
     pub(super) estimate: Estimate,
-    /// The highest stream that was begun.
+    /// The highest stream that has begun.
     pub(super) last_id: u32,
     pub(super) going: Going,
-    /// The peer goes away, and takes no streams above this.
+    /// The last stream of the GOAWAY that the peer sent.
     pub(super) peer_last_id: Option<u32>,
-    /// Settings of ours that were not acknowledged.
+    /// The number of sent SETTINGS frames that are not acknowledged.
     pub(super) unacknowledged: u8,
-    /// The peer has made its table for what we send smaller, and is to be told that we know.
+    /// The peer reduced the size of its decoding table; the next field block has to confirm that (RFC 7541 §4.2).
     pub(super) owes_table_len: bool,
     pub(super) resets: BucketState,
     pub(super) glitches: BucketState,
-    /// Glitches that sent data makes good, until the next.
+    /// Glitches that sent data compensates, subtracted at the next glitch.
     pub(super) glitch_credit: u32,
     pub(super) forgotten: Forgotten,
     /// Priorities of streams that have not begun.
@@ -65,29 +65,29 @@ pub(super) struct Connection {
     pub(super) has_lingering: bool,
 }
 
-/// How far a connection is.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The client's preface is due.
+    /// The client's preface is expected.
     Preface,
-    /// The peer's settings are due.
+    /// The peer's SETTINGS frame is expected.
     Settings,
     Open,
-    /// Nothing is read any more.
+    /// Input is discarded.
     Ended,
 }
 
-/// How far we are with going away.
+/// The progress of a graceful shutdown (RFC 9113 §6.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Going {
     No,
-    /// It was announced; what is on its way may still come.
+    /// GOAWAY was sent as an announcement; streams on their way are accepted.
     Announced,
-    /// What begins now is ignored.
+    /// The final GOAWAY was sent; new streams are ignored.
     Gone,
 }
 
-/// A field block that goes on.
+/// A field block that is continued in CONTINUATION frames.
 #[derive(Debug)]
 struct Block {
     stream: u32,
@@ -96,11 +96,11 @@ struct Block {
     continuations: u32,
 }
 
-/// What a step gave.
+/// The result of processing a frame.
 #[derive(Debug)]
 pub(super) enum Got<'b> {
     Nothing,
-    /// A field block, to be decoded whatever becomes of it.
+    /// A field block. It has to be decoded in any case, to keep the dynamic table in step.
     Block {
         stream: u32,
         is_end: bool,
@@ -127,7 +127,7 @@ pub(super) enum Got<'b> {
     },
 }
 
-/// A field block where it was received, or put together.
+/// A field block: a slice of the input, or gathered from several frames.
 #[derive(Debug)]
 pub(super) enum Fragment<'b> {
     Whole(&'b [u8]),
@@ -176,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// Writes our settings.
+    /// Writes the initial SETTINGS frame.
     pub(super) fn greet(&mut self, turn: &mut Turn<'_>) {
         let settings = turn.settings;
         let section_len = u32::try_from(settings.section_len_max).unwrap_or(u32::MAX);
@@ -197,15 +197,18 @@ impl Connection {
         ours.push((settings::id::NO_RFC7540_PRIORITIES, 1));
         frame::put_settings(&ours, turn.out);
         self.unacknowledged = 1;
+        // SETTINGS_INITIAL_WINDOW_SIZE does not apply to the connection's window (RFC 9113 §6.9.2): enlarge it by an
+        // update.
         if let Some(increment) = self.window.flush() {
             frame::put_window_update(0, increment, turn.out);
         }
     }
 
-    /// Looks at the start of the input. What was used, and what came of it; with nothing of either, more is needed.
+    /// Processes frames from the start of the input. Returns the bytes consumed and the result; 0 bytes and no result
+    /// mean that more input is needed.
     ///
     /// # Errors
-    /// The connection is over, and the peer is told.
+    /// A connection error; the caller writes GOAWAY.
     pub(super) fn step<'b>(
         &mut self,
         input: &'b [u8],
@@ -223,7 +226,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection for a fault of the peer.
+    /// Ends the connection after a connection error of the peer.
     #[cold]
     pub(super) fn fail(&mut self, fault: Fault, turn: &mut Turn<'_>) {
         turn.counters.ended += 1;
@@ -231,7 +234,7 @@ impl Connection {
         self.end(fault.code, fault.why, turn.out);
     }
 
-    /// Says that the connection ends, and reads no more.
+    /// Writes GOAWAY and stops reading.
     pub(super) fn end(&mut self, code: Code, why: &str, out: &mut Vec<u8>) {
         if self.phase != Phase::Ended {
             let last_id = if self.is_server { self.last_id } else { 0 };
@@ -260,6 +263,7 @@ impl Connection {
         };
         head.check()?;
         self.check_order(head)?;
+        // DATA is passed on in parts: a frame need not fit into the input buffer.
         if head.kind == kind::DATA {
             return self.begin_data(head, rest, turn);
         }
@@ -284,9 +288,10 @@ impl Connection {
         Ok((shared, Got::Nothing))
     }
 
-    /// Checks that a frame may follow those that came.
+    /// Checks the order of frames.
     #[inline]
     fn check_order(&mut self, head: FrameHead) -> Result<(), Fault> {
+        // RFC 9113 §6.10: the frames of a field block are contiguous.
         if let Some(block) = &self.block {
             let goes_on = head.kind == kind::CONTINUATION && head.stream == block.stream;
             return match goes_on {
@@ -322,6 +327,7 @@ impl Connection {
             kind::PRIORITY_UPDATE => self.priority_update(payload, turn),
             kind::PUSH_PROMISE => Err(Fault::protocol("PUSH_PROMISE though nobody takes it")),
             _ => {
+                // RFC 9113 §5.5: unknown types are ignored, but each costs time. PRIORITY is deprecated (§5.3.2).
                 self.glitch(1, turn)?;
                 Ok(Got::Nothing)
             }
@@ -359,6 +365,7 @@ impl Connection {
         block.continuations += 1;
         block.bytes.extend_from_slice(payload);
         let settings = turn.settings;
+        // The CONTINUATION flood: an endless field block, never complete and never counted as a request.
         if block.continuations > settings.continuations_max
             || block.bytes.len() > settings.section_len_max
         {
@@ -408,14 +415,15 @@ impl Connection {
         })
     }
 
-    /// Forgets a stream if it is over. An answered stream with an unwanted body lingers, so that its client reads the response
-    /// before a reset, which some take for a failure of the request (RFC 9113 §8.1).
+    /// Removes a stream if it is complete. An answered stream with an unwanted body lingers, so that its client reads
+    /// the response before the reset; some clients take a reset for a failure of the request (RFC 9113 §8.1).
     pub(super) fn settle(&mut self, id: u32, out: &mut Vec<u8>) {
         let Some(stream) = self.streams.by_id(id) else {
             return;
         };
         if stream.is_lingering() {
             self.has_lingering = true;
+            // A tunnel's input has no end to wait for.
             if stream.is_tunnel {
                 self.end_lingering(id, out);
             }
@@ -451,7 +459,7 @@ impl Connection {
         self.forget(id, out);
     }
 
-    /// Forgets a stream.
+    /// Removes a stream, and returns its outstanding window to the connection.
     pub(super) fn forget(&mut self, id: u32, out: &mut Vec<u8>) {
         let Some(slot) = self.streams.find(id) else {
             return;
@@ -462,7 +470,7 @@ impl Connection {
         self.give_connection(untaken, out);
     }
 
-    /// Nothing more is to be done on a stream that was reset, but by who works for it.
+    /// Marks a reset stream as dead: it has no more input or output, but keeps its slot until its work has ended.
     pub(super) fn kill(&mut self, id: u32) {
         if let Some(slot) = self.streams.find(id) {
             self.queue.remove(&mut self.streams, slot);

@@ -1,4 +1,5 @@
-//! Frames that change the connection or a stream, but carry nothing. Read RFC 9113 §5.4, §6.4 to §6.9, RFC 9218 §7.1.
+//! Frames that change the connection or a stream without carrying a message. Read RFC 9113 §5.4, §6.4 to §6.9, RFC 9218
+//! §7.1.
 
 use alloc::vec::Vec;
 
@@ -9,16 +10,16 @@ use super::frame::{self, FrameHead, flag};
 use super::priority::Priority;
 use super::settings::TABLE_LEN;
 
-/// What our PINGs say, by which their answers are told apart.
+/// The payloads of the two kinds of PING that are sent, to tell their acknowledgements apart.
 pub(super) const PING_ESTIMATE: [u8; 8] = *b"estimate";
 const PING_LEAVING: [u8; 8] = *b"leaving.";
-/// The last stream of a GOAWAY that only announces.
+/// The last stream of a GOAWAY that only announces the shutdown (RFC 9113 §6.8).
 const ANY_STREAM: u32 = 0x7fff_ffff;
-/// Priorities that are kept for streams that have not begun.
+/// The number of priorities that are kept for streams that have not begun.
 const EARLY_MAX: usize = 16;
 
 impl Connection {
-    /// Something came that is of little use.
+    /// Counts frames of little use, and ends the connection if they are too many.
     pub(super) fn glitch(&mut self, count: u32, turn: &mut Turn<'_>) -> Result<(), Fault> {
         turn.counters.glitches += 1;
         let rate = turn.settings.glitches;
@@ -30,15 +31,17 @@ impl Connection {
         }
     }
 
-    /// A stream ended before its time, by the peer or for its fault.
+    /// Counts a stream that ended early, by the peer's reset or after a stream error.
     pub(super) fn count_reset(&mut self, turn: &mut Turn<'_>) -> Result<(), Fault> {
+        // Rapid Reset (CVE-2023-44487): a client that opens and resets streams keeps within the stream limit, but
+        // causes unlimited work.
         match self.resets.charge(1, turn.settings.resets, turn.now_ms) {
             true => Ok(()),
             false => Err(Fault::calm("too many streams were reset")),
         }
     }
 
-    /// Ends a stream for a fault of the peer: a stream error.
+    /// Handles a stream error of the peer: resets the stream.
     pub(super) fn fail_stream<'b>(
         &mut self,
         id: u32,
@@ -61,17 +64,18 @@ impl Connection {
         })
     }
 
-    /// Whether a stream has not begun; those that we take no more may have, for all we know.
+    /// Whether a stream is idle. After the final GOAWAY, ignored streams may have begun, so none counts as idle.
     fn is_idle_id(&self, id: u32) -> bool {
         let is_known = id <= self.last_id || self.is_server && self.going == Going::Gone;
         !is_known || id.is_multiple_of(2)
     }
 
-    /// Checks that a stream that is not under way has been, so that what comes for it may be ignored.
+    /// Checks that an absent stream existed before, so that a frame for it may be ignored.
     pub(super) fn check_closed(&self, id: u32) -> Result<(), Fault> {
         if self.is_idle_id(id) {
             return Err(Fault::protocol("a frame for a stream that has not begun"));
         }
+        // After a reset sent from here, frames of the peer may be on their way (RFC 9113 §5.1).
         match self.forgotten.has(id) || self.going == Going::Gone {
             true => Ok(()),
             false => {
@@ -81,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::check_closed`] for frames that may come at any time after the end.
+    /// Like `H2Connection::check_closed`, for frames that are allowed on a stream at any time after its end.
     fn check_begun(&self, id: u32) -> Result<(), Fault> {
         match self.is_idle_id(id) {
             true => Err(Fault::protocol("a frame for a stream that has not begun")),
@@ -115,7 +119,7 @@ impl Connection {
         payload: &[u8],
         turn: &mut Turn<'_>,
     ) -> Result<Got<'b>, Fault> {
-        // What is sent makes good for it, see `sending`.
+        // DATA that is sent compensates for window updates, see `data_send`.
         self.glitch(1, turn)?;
         let increment = (frame::word(payload) & 0x7fff_ffff) as i32;
         if head.stream == 0 {
@@ -135,6 +139,7 @@ impl Connection {
             return Ok(Got::Nothing);
         }
         let code = match stream.send_window.checked_add(increment) {
+            // RFC 9113 §6.9: an increment of 0 is a stream error.
             _ if increment == 0 => Code::PROTOCOL_ERROR,
             None => Code::FLOW_CONTROL_ERROR,
             Some(window) => {
@@ -157,10 +162,11 @@ impl Connection {
             self.glitch(1, turn)?;
             return Ok(Got::Nothing);
         }
-        // Each stream's window is looked at.
+        // The cost grows with the streams: the window of each is adjusted.
         self.glitch(1 + self.streams.len() as u32 / 8, turn)?;
         let before = self.peer;
         self.peer.take(payload, !self.is_server)?;
+        // The table is never used, but its reduction has to be confirmed (RFC 7541 §4.2).
         self.owes_table_len |=
             self.peer.table_len < TABLE_LEN.min(before.table_len as usize) as u32;
         let change = i64::from(self.peer.window_len) - i64::from(before.window_len);
@@ -175,6 +181,7 @@ impl Connection {
         let slots: Vec<u16> = self.streams.slots().collect();
         for slot in slots {
             let stream = self.streams.get(slot);
+            // RFC 9113 §6.9.2: the change applies to open streams, and may make a window negative.
             let window = i64::from(stream.send_window) + change;
             stream.send_window = i32::try_from(window).map_err(|_| WINDOW_TOO_LARGE)?;
             match stream.can_send() {
@@ -194,6 +201,7 @@ impl Connection {
         let data: [u8; 8] = payload.first_chunk().copied().unwrap_or_default();
         self.glitch(1, turn)?;
         match (head.has(flag::ACK), data) {
+            // PING and SETTINGS floods: each causes output, so they are counted as glitches above.
             (false, _) => frame::put_ping(true, data, turn.out),
             (true, PING_ESTIMATE) => {
                 if self.estimate.answered(turn.settings.window_len_max) {
@@ -232,6 +240,7 @@ impl Connection {
         if let Some(slot) = self.streams.find(id) {
             self.prioritise(slot, priority);
         } else if id > self.last_id && self.early.len() < EARLY_MAX {
+            // The peer may send any number of them for idle streams (RFC 9218 §7.1), hence the bound.
             self.early.retain(|(early, _)| *early != id);
             self.early.push((id, priority));
         }
@@ -248,8 +257,8 @@ impl Connection {
         }
     }
 
-    /// Announces that no more streams are wanted (RFC 9113 §6.8): those that are on their way still count. After a round trip,
-    /// or when [`Connection::leave`] is called, what begins is ignored.
+    /// Announces the shutdown (RFC 9113 §6.8): streams on their way are still accepted. After a round trip, or after
+    /// `H2Connection::leave`, new streams are ignored.
     pub(super) fn drain(&mut self, out: &mut Vec<u8>) {
         if self.going == Going::No {
             self.going = Going::Announced;
@@ -258,7 +267,7 @@ impl Connection {
         }
     }
 
-    /// From now on no stream begins.
+    /// Writes the final GOAWAY: new streams are ignored.
     pub(super) fn leave(&mut self, out: &mut Vec<u8>) {
         if self.going != Going::Gone {
             self.going = Going::Gone;

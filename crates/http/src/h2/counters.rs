@@ -1,20 +1,20 @@
-//! Counters of peers' faults. Knows no frames.
+//! Counters of peers' errors.
 
-/// Rare events; one value for all connections of a worker.
+/// Counts of rare events; one value for all connections of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Streams that the peer reset.
     pub resets: u64,
-    /// Streams that were reset for the peer's faults.
+    /// Streams reset after a stream error of the peer.
     pub faults: u64,
-    /// Streams refused for there being too many.
+    /// Streams refused because of the stream limit.
     pub refused: u64,
-    /// Messages that were malformed.
+    /// Malformed messages.
     pub malformed: u64,
-    /// Frames of little use.
+    /// Glitches: frames that are legal but of little use.
     pub glitches: u64,
-    /// Connections that were ended for a fault of the peer.
+    /// Connections ended by a connection error of the peer.
     pub ended: u64,
-    /// Of these, those that wanted too much.
+    /// Of these, connections that exceeded a limit (ENHANCE_YOUR_CALM).
     pub floods: u64,
 }

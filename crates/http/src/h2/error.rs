@@ -1,6 +1,6 @@
-//! Error codes of HTTP/2, and why a connection ends. Knows no frames. Read RFC 9113 §5.4 and §7.
+//! Error codes and connection errors. Read RFC 9113 §5.4 and §7.
 
-/// A code, known or not.
+/// An error code, registered or not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Code(pub u32);
 
@@ -9,7 +9,7 @@ macro_rules! codes {
         impl Code {
             $(#[doc = $doc] pub const $name: Code = Code($code);)*
 
-            /// Its name in the RFC, if it has one.
+            /// The registered name; `unknown` if there is none.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self.0 {
@@ -44,12 +44,12 @@ impl core::fmt::Debug for Code {
     }
 }
 
-/// Why a connection ends: a connection error. The peer has been told, as far as what was written reaches it.
+/// A connection error. GOAWAY is written to the output when it is returned to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Its code.
+    /// The error code.
     pub code: Code,
-    /// What is wrong, for people: plain ASCII, no full stop.
+    /// The reason for people: plain ASCII, no full stop.
     pub why: &'static str,
 }
 

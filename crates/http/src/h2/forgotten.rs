@@ -1,16 +1,15 @@
-//! Streams that we have reset: what the peer sent before it heard of that is still on its way, and no fault (RFC 9113 §5.1).
-//! Knows no frames.
+//! Streams that were reset here: frames that the peer sent before it received the reset are not errors (RFC 9113 §5.1).
 
 use alloc::collections::VecDeque;
 
-/// As many are told apart; of older ones everything is forgiven.
+/// The number of streams that are remembered; any older stream counts as reset.
 const MAX: usize = 32;
 
-/// The last that were reset.
+/// The streams that were reset last.
 #[derive(Debug, Default)]
 pub(super) struct Forgotten {
     last: VecDeque<u32>,
-    /// The highest that is not among them any more.
+    /// The highest stream that is not remembered any more.
     older: u32,
 }
 
@@ -24,7 +23,7 @@ impl Forgotten {
         self.last.push_back(id);
     }
 
-    /// Whether frames may still come.
+    /// Whether frames for this stream may still arrive.
     pub(super) fn has(&self, id: u32) -> bool {
         id <= self.older || self.last.contains(&id)
     }

@@ -1,13 +1,13 @@
-//! Frames: their heads, the rules that hold for each by itself, and how they are written. Knows no connection. Read RFC 9113
-//! §4 and §6, RFC 9218 §7.
+//! Frames: their headers, the rules that each has to meet by itself, and their encoding. Read RFC 9113 §4 and §6, RFC
+//! 9218 §7.
 
 use alloc::vec::Vec;
 
 use super::error::{Code, Fault};
 
-/// Bytes of a frame's head.
+/// The length of a frame header in bytes.
 pub const HEAD_LEN: usize = 9;
-/// Bytes of a payload that everybody takes, and we at most.
+/// The payload length in bytes that every peer accepts, and the most that is accepted here.
 pub const PAYLOAD_LEN_MAX: usize = 16_384;
 
 /// Types of frames.
@@ -36,21 +36,21 @@ pub mod flag {
     pub const PRIORITY: u8 = 32;
 }
 
-/// A frame's head.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
-    /// Bytes of the payload.
+    /// The length of the payload in bytes.
     pub len: usize,
-    /// Its type, see [`kind`].
+    /// The type, see [`kind`].
     pub kind: u8,
-    /// See [`flag`].
+    /// The flags, see [`flag`].
     pub flags: u8,
-    /// The stream; 0 is the connection.
+    /// The stream; 0 for the connection.
     pub stream: u32,
 }
 
 impl FrameHead {
-    /// The head with these bytes.
+    /// Decodes a frame header.
     #[must_use]
     #[inline]
     pub fn parse(bytes: &[u8; HEAD_LEN]) -> FrameHead {
@@ -63,7 +63,7 @@ impl FrameHead {
         }
     }
 
-    /// Its bytes.
+    /// Encodes the frame header.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> [u8; HEAD_LEN] {
@@ -72,22 +72,23 @@ impl FrameHead {
         [l0, l1, l2, self.kind, self.flags, s0, s1, s2, s3]
     }
 
-    /// Whether it has a flag.
+    /// Whether a flag is set.
     #[must_use]
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
-    /// Checks what can be checked of a frame by its head alone.
+    /// Checks a frame by its header alone.
     ///
     /// # Errors
-    /// Its size or its stream are none that it can have. Where the RFC asks for a stream error, the connection ends all the
-    /// same, as it allows (§5.4.1): whoever sends such a frame is broken.
+    /// The size or the stream is not allowed for this type. Where the RFC requires a stream error, the connection ends
+    /// nevertheless, as it permits (§5.4.1): the peer is broken.
     #[inline]
     pub fn check(&self) -> Result<(), Fault> {
         if self.len > PAYLOAD_LEN_MAX {
             return Err(Fault::size("a frame is larger than allowed"));
         }
+        // The frequent cases; the general check is out of line.
         match self.kind {
             kind::DATA | kind::HEADERS | kind::CONTINUATION if self.stream != 0 => Ok(()),
             kind::WINDOW_UPDATE if self.len == 4 => Ok(()),
@@ -130,10 +131,10 @@ impl FrameHead {
     }
 }
 
-/// A payload without its padding.
+/// The payload without its padding.
 ///
 /// # Errors
-/// There is more padding than payload.
+/// The padding is longer than the payload.
 pub fn unpadded(head: FrameHead, payload: &[u8]) -> Result<&[u8], Fault> {
     if !head.has(flag::PADDED) {
         return Ok(payload);
@@ -146,10 +147,11 @@ pub fn unpadded(head: FrameHead, payload: &[u8]) -> Result<&[u8], Fault> {
 pub(super) const NO_PAD_LEN: Fault = Fault::size("a padded frame without a length of its padding");
 pub(super) const PADDING: Fault = Fault::protocol("more padding than payload");
 
-/// The field block fragment in the payload of a HEADERS frame. Its priority is of no use (RFC 9113 §5.3.2).
+/// The field block fragment in the payload of a HEADERS frame. Its priority is deprecated and ignored (RFC 9113
+/// §5.3.2).
 ///
 /// # Errors
-/// It is too short for its flags.
+/// The payload is too short for its flags.
 pub fn fragment(head: FrameHead, payload: &[u8]) -> Result<&[u8], Fault> {
     let rest = unpadded(head, payload)?;
     match head.has(flag::PRIORITY) {
@@ -166,7 +168,7 @@ pub fn word(payload: &[u8]) -> u32 {
         .map_or(0, |four| u32::from_be_bytes(*four))
 }
 
-/// Appends a frame's head.
+/// Appends a frame header.
 #[inline]
 pub fn put_head(kind: u8, flags: u8, stream: u32, len: usize, out: &mut Vec<u8>) {
     let head = FrameHead {
@@ -218,7 +220,7 @@ pub fn put_window_update(stream: u32, increment: u32, out: &mut Vec<u8>) {
     );
 }
 
-/// Appends GOAWAY; `why` is for people.
+/// Appends GOAWAY; `why` is debug data for people.
 pub fn put_goaway(last_stream: u32, code: Code, why: &str, out: &mut Vec<u8>) {
     put_head(kind::GOAWAY, 0, 0, 8 + why.len(), out);
     out.extend_from_slice(&last_stream.to_be_bytes());
@@ -226,15 +228,15 @@ pub fn put_goaway(last_stream: u32, code: Code, why: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(why.as_bytes());
 }
 
-/// Appends PRIORITY_UPDATE; `value` is that of the field Priority.
+/// Appends PRIORITY_UPDATE; `value` is a Priority field value.
 pub fn put_priority_update(stream: u32, value: &[u8], out: &mut Vec<u8>) {
     put_head(kind::PRIORITY_UPDATE, 0, 0, 4 + value.len(), out);
     out.extend_from_slice(&stream.to_be_bytes());
     out.extend_from_slice(value);
 }
 
-/// Makes a field block that lies at the end of `out`, behind room for a frame's head at `at`, a HEADERS frame, and as many
-/// CONTINUATION frames as the peer's limit asks for.
+/// Completes a field block at the end of `out`, which has room for a frame header at `at`: writes that header
+/// (HEADERS), and splits the block into CONTINUATION frames as required by the peer's frame size.
 pub(super) fn close_block(stream: u32, is_end: bool, at: usize, len_max: usize, out: &mut Vec<u8>) {
     let block_at = at + HEAD_LEN;
     let len = out.len().saturating_sub(block_at);

@@ -1,12 +1,13 @@
-//! The head of a request, made of the fields of its block: the neutral [`Request`], over lines of text as HTTP/1 would have
-//! them, and what is HTTP/2's own. Knows no streams. Read RFC 9113 §8.2 and §8.3, RFC 8441 §4.
+//! The head of a request, built from a field block: the version-neutral [`Request`], over lines of text in HTTP/1
+//! format, and the parts that are specific to HTTP/2. Read RFC 9113 §8.2 and §8.3, RFC 8441 §4.
 //!
 //! ```text
 //! text   :method: GET\r\n:path: /a\r\n:authority: h\r\n  accept: */*\r\ncookie: a; b\r\n  host: h\r\n
 //!        pseudo-headers, of which the values are used    lines, as they came               added
 //! ```
-//! Host is added, so that who reads the lines need not know the version: CGI, proxies, rules. For the same reason an extended
-//! CONNECT becomes what it would be by HTTP/1.1: a GET with Upgrade (RFC 9113 has no such field, so nobody can send one).
+//! Host is added, so that readers of the lines (CGI, proxies, rules) need not know the version. For the same reason an
+//! extended CONNECT becomes its HTTP/1.1 equivalent, a GET with Upgrade. A client cannot send that field itself, since
+//! RFC 9113 §8.2.2 forbids it.
 
 use alloc::vec::Vec;
 
@@ -25,34 +26,34 @@ use crate::request::{Index, PartialRequest, Request, Target};
 /// The head of a request.
 #[derive(Clone, Debug)]
 pub struct Head<'b> {
-    /// Its stream.
+    /// The stream of the request.
     pub stream: StreamId,
-    /// What is asked. A Host field stands among its lines in any case, and one Cookie at most.
+    /// The version-neutral request. Its lines always include Host, and at most one Cookie.
     pub request: Request<'b>,
-    /// Whether a body follows, which may turn out to be empty. If not, nothing else follows either.
+    /// Whether a body follows, which may turn out to be empty. If not, the stream has no more events.
     pub has_body: bool,
     /// Content-Length; 0 without a body.
     pub body_len: Option<u64>,
     /// The client waits for 100 (Continue) before it sends the body.
     pub expect_continue: bool,
-    /// The protocol of an extended CONNECT (RFC 8441): `websocket`. The request is a GET that asks for it by Upgrade.
+    /// The protocol of an extended CONNECT (RFC 8441), such as `websocket`. The request is then a GET with Upgrade.
     pub protocol: Option<&'b [u8]>,
-    /// The scheme is https.
+    /// Whether the scheme is https.
     pub is_https: bool,
-    /// What the client says of the response's priority.
+    /// The response priority that the client requests.
     pub priority: Priority,
 }
 
-/// Why a field section is no request.
+/// Why a field section is not a valid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
-    /// The stream ends with PROTOCOL_ERROR (RFC 9113 §8.1.1).
+    /// Malformed: a stream error PROTOCOL_ERROR (RFC 9113 §8.1.1).
     Malformed(&'static str),
-    /// It may be answered.
+    /// Refused: answered with the refusal's status.
     Refused(Refusal),
 }
 
-/// Part of the text.
+/// A range of the text.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     at: usize,
@@ -65,33 +66,33 @@ impl Span {
     }
 }
 
-/// Takes the fields of a request.
+/// Receives the decoded fields of a request.
 pub(super) struct Fields<'t> {
     text: &'t mut Vec<u8>,
     settings: &'t Settings,
     seen: &'t mut Seen,
 }
 
-/// What has been seen, as places in the text.
+/// The fields seen so far, as ranges of the text.
 pub(super) struct Seen {
     wrong: Option<Wrong>,
     name: Option<Span>,
     path: Option<Span>,
     authority: Option<Span>,
     protocol: Option<Span>,
-    /// 0 if it has not come, then 1 for http and 2 for https.
+    /// 0: absent, 1: http, 2: https.
     scheme: u8,
     host: Option<Span>,
-    /// One of both is no host.
+    /// `:authority` or Host is not a valid host.
     is_host_odd: bool,
-    /// Where the lines begin, once one has come.
+    /// The start of the field lines, once there is one.
     lines_at: Option<usize>,
     pub(super) content_len: Option<u64>,
     expects: bool,
     pub(super) priority: Priority,
-    /// Where the Cookie line ends, once it has come.
+    /// The end of the Cookie line, once there is one.
     cookie_end: usize,
-    /// Cookies stand on several lines, others between them.
+    /// There are several Cookie lines with other lines between them.
     has_scattered_cookies: bool,
     section_len: usize,
     count: u16,
@@ -131,6 +132,7 @@ impl Sink for Fields<'_> {
     #[inline(always)]
     fn came(&mut self, field: Field) {
         let len = self.text.len() - field.at;
+        // Without the four bytes of ": " and CRLF. RFC 9113 §6.5.2 defines this count.
         self.seen.section_len += len - 4 + ENTRY_LEN;
         if self.seen.section_len > self.settings.section_len_max {
             self.is_wrong(Wrong::Refused(Refusal::HeadTooLarge));
@@ -140,6 +142,7 @@ impl Sink for Fields<'_> {
             false => Err(Wrong::Malformed("a field value that can't be one")),
         };
         if let Err(wrong) = result {
+            // After the first fault, decoding continues only for the dynamic table: the fields are dropped.
             self.is_wrong(wrong);
             self.text.truncate(field.at);
         }
@@ -197,6 +200,7 @@ impl<'t> Fields<'t> {
 
     #[inline(never)]
     fn pseudo(&mut self, kind: Kind, value: Span) -> Result<(), Wrong> {
+        // RFC 9113 §8.3: pseudo-header fields come first.
         if self.seen.lines_at.is_some() {
             return Err(Wrong::Malformed("a pseudo-header behind a field"));
         }
@@ -267,9 +271,10 @@ impl<'t> Fields<'t> {
         }
     }
 
-    /// Cookies that come as crumbs are one line (RFC 9113 §8.2.3).
+    /// Joins the cookie crumbs that RFC 9113 §8.2.3 allows into one line.
     fn cookie(&mut self, field: Field, value: Span) -> Result<(), Wrong> {
         if self.seen.cookie_end == field.at && field.at >= 2 {
+            // Overwrite the CRLF of the line before, and drop the name.
             self.text[field.at - 2..field.at].copy_from_slice(b"; ");
             self.text.copy_within(value.at.., field.at);
             self.text.truncate(field.at + value.len + 2);
@@ -280,7 +285,7 @@ impl<'t> Fields<'t> {
         Ok(())
     }
 
-    /// All fields have come.
+    /// Checks the section as a whole, after its last field.
     pub(super) fn finish(mut self, is_end: bool) -> Result<Method, Wrong> {
         if let Some(wrong) = self.seen.wrong {
             return Err(wrong);
@@ -294,6 +299,7 @@ impl<'t> Fields<'t> {
                 self.text.extend_from_slice(b"\r\n");
             }
             (Some(authority), Some(host)) => {
+                // RFC 9113 §8.3.1: they must not differ. Two readers could pick different ones.
                 let (authority, host) = (authority.of(self.text), host.of(self.text));
                 let default_port = default_port(self.seen.scheme == 2);
                 if !host::is_same(authority, host, default_port) {
@@ -314,13 +320,14 @@ impl<'t> Fields<'t> {
             self.text.extend_from_slice(b"\r\n");
             return Ok(Method::Get);
         }
+        // RFC 9113 §8.1.1: the DATA frames must add up to Content-Length.
         if is_end && self.seen.content_len.unwrap_or(0) > 0 {
             return Err(Wrong::Malformed("less content than Content-Length says"));
         }
         Ok(method)
     }
 
-    /// Checks that all are there that the method needs (RFC 9113 §8.3.1, §8.5, RFC 8441 §4).
+    /// Checks that the pseudo-header fields are those that the method needs (RFC 9113 §8.3.1, §8.5, RFC 8441 §4).
     fn method(&self) -> Result<Method, Wrong> {
         let seen = &*self.seen;
         let name = seen.name.ok_or(MISSING)?.of(self.text);
@@ -343,7 +350,7 @@ impl<'t> Fields<'t> {
         })
     }
 
-    /// Makes one line of all cookies, and notes the places of the others anew.
+    /// Joins all cookies into one line, and rebuilds the index of the other fields.
     #[cold]
     fn gather_cookies(&mut self, lines_at: usize) {
         let mut lines = Vec::with_capacity(self.text.len() - lines_at);
@@ -378,7 +385,7 @@ impl<'t> Fields<'t> {
             lines.extend_from_slice(value);
             lines.extend_from_slice(b"\r\n");
         }
-        // Host without :authority may have moved.
+        // Host, if it serves as the authority, may have moved.
         self.text.truncate(lines_at);
         self.text.extend_from_slice(&lines);
         self.text.extend_from_slice(&cookies);
@@ -412,7 +419,7 @@ impl Seen {
         partial
     }
 
-    /// The head.
+    /// Builds the head.
     pub(super) fn head<'b>(
         &self,
         text: &'b [u8],

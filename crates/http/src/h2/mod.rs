@@ -1,10 +1,11 @@
-//! HTTP/2 as a protocol between two ends, each a state machine without a socket: [`Server`] takes requests and gives
-//! responses, [`Client`] the other way round. Received bytes go in and come out as events, which borrow from them; all that
-//! is to be sent is written at the end of a buffer. Neither knows a clock, a site or what a body means.
+//! HTTP/2 as two state machines without a socket: `H2Server` receives requests and sends responses, `H2Client` the
+//! reverse. Received bytes are turned into events that borrow from them; all output is appended to a buffer. Clocks,
+//! sites and the meaning of bodies belong to the caller.
 //!
-//! As in [`crate::h1`], what is not used of the input stays with the caller and is given again with what follows it, a request
-//! is the neutral [`crate::Request`], and a response is status, fields and the length of its body. What is different is that
-//! an exchange is named by its [`StreamId`], that there are many at a time, and that a body is sent when its turn has come:
+//! As in [`crate::h1`], unconsumed input stays with the caller, who passes it again together with the bytes that
+//! follow; a request is the version-neutral [`crate::Request`]; a response is status, fields and the length of its
+//! body. The difference: exchanges are identified by [`StreamId`], many are active at a time, and a body is sent when
+//! its stream is scheduled:
 //!
 //! ```text
 //!  Server  Request ─► Data* ─► End                           any number of streams at a time,
@@ -12,35 +13,39 @@
 //!          send() ─► Piece: so many bytes of this stream's body are to follow   } until None
 //! ```
 //!
-//! # What the engine has to do
-//! - **Name exchanges** by connection and [`StreamId`]. ALPN or the first bytes ([`PREFACE`]) select HTTP/2.
-//! - **Read on** while responses are sent: windows, resets and new requests come then. `Connection::reads` is true unless more
-//!   than some 64 KB of what was written here has not left; that is the peer's fault, and it waits.
-//! - **Output**: everything written to the one buffer leaves in its order, whole. While something is being sent it becomes a
-//!   part behind it. Responses write heads only. Once the input is used up, and whenever the socket has taken everything,
-//!   [`Server::send`] is called until the buffer is as full as it should be (16 KB; for TLS pieces of 16,375 bytes fill a
-//!   record); each [`Piece`] is filled by copying its bytes from the stream's parts, or by a reference to them as the
-//!   next part. A `Part::Stream` says [`Server::body`] when bytes have come, [`Server::end`] at its end, and stays with its
-//!   exchange instead of standing in the connection's line.
-//! - **Request bodies**: `Incoming` of each stream; what is taken from it is told with [`Server::taken`]; a full one needs no
-//!   pause, since the client has no window to go on. A body that nobody wants: [`Server::leave_body`].
-//! - **Resets**: [`Event::Reset`] drops what waits (its `Pending`), and [`Server::done`] is called when the work has really
-//!   ended: at once where dropping ends it, with the outcome where a helper goes on. Until then its slot is taken.
-//! - **Refusals** are of a stream: [`Event::Refused`] is answered as `Service::refuse` does, and the connection goes on.
-//! - **Upgrades**: an extended CONNECT has [`Head::protocol`], and is a GET with Upgrade for who answers;
-//!   [`Server::open_tunnel`] says that there is one, and [`Event::Data`] and [`Server::body`] are its bytes.
-//! - **Timeouts** as for HTTP/1: [`Server::is_new`] (the head's), [`Server::awaits_acknowledgement`], bodies by their pace,
-//!   [`Server::is_blocked`] or an unread socket by the pace of sending, [`Server::is_idle`]. At its end [`Server::give_up`].
-//! - **Drain**: [`Server::drain`], [`Server::leave`] a second later at most, and the connection ends when
-//!   [`Server::is_over`] and all has left.
-//! - One `text` buffer, [`Settings`] and [`Counters`] for a worker; the counters go to `status`.
+//! # Duties of the engine
+//! - **Exchanges** are identified by connection and [`StreamId`]. ALPN or the first bytes ([`PREFACE`]) select HTTP/2.
+//! - **Reading continues** while responses are sent, because windows, resets and new requests arrive then. `reads` of
+//!   the   engine's connection is true unless more than about 64 KB written here is unsent; then the peer does not
+//!   read, and has   to wait.
+//! - **Output**: all bytes written to the one buffer are sent completely and in order. While an earlier part is being
+//!   sent,   they become a part after it. Responses write heads only. When the input is consumed, and whenever the
+//!   socket has   accepted everything, `H2Server::send` is called until the buffer is full enough (16 KB; for TLS,
+//!   pieces of 16,375   bytes fill a record). Each `NextData` is filled by copying its bytes from the stream's parts,
+//!   or by a reference to   them as the next part. A `Part::Stream` calls `H2Server::body` when bytes arrive and
+//!   `H2Server::end` at its end; it   stays with its exchange instead of occupying the connection's output queue.
+//! - **Request bodies**: one `Incoming` for each stream. Consumed bytes are reported with `H2Server::taken`. A full one
+//!   needs no pause, since the client has no window to send more. An unneeded body: `H2Server::leave_body`.
+//! - **Resets**: `H2ServerEvent::Reset` drops the waiting work (its `Pending`). `H2Server::done` is called when the
+//!   work has   ended: at once if dropping ends it, or with its outcome if a helper continues. Until then the slot is
+//!   occupied.
+//! - **Refusals** concern one stream: `H2ServerEvent::Refused` is answered like `Service::refuse`, and the connection
+//!   continues.
+//! - **Upgrades**: an extended CONNECT has `H2RequestHead::protocol`, and is a GET with Upgrade for the handler;
+//!   `H2Server::open_tunnel` accepts it; `H2ServerEvent::Data` and `H2Server::body` carry its bytes.
+//! - **Timeouts** as for HTTP/1: `H2Server::is_new` (that of the head), `H2Server::awaits_acknowledgement`, bodies by
+//!   their   rate, `H2Server::is_blocked` or an unread socket by the rate of sending, `H2Server::is_idle`. Then
+//!   `H2Server::give_up`.
+//! - **Drain**: `H2Server::drain`, then `H2Server::leave` at most a second later; the connection ends when
+//!   `H2Server::is_over` and all output is sent.
+//! - One `text` buffer, `H2Settings` and `GlitchCounters` for a worker; the counters are shown in `status`.
 //!
 //! # Floods
-//! What costs us more than the peer is bounded, and who goes beyond is sent GOAWAY with ENHANCE_YOUR_CALM: streams that end
-//! before their time, by whomever ([`Settings::resets`]; a slot is free when its work has ended); frames of little use
-//! ([`Settings::glitches`]; DATA that we send makes good for window updates); CONTINUATION and field sections by their
-//! length; streams by their number; what is sent ahead by windows. What is acknowledged is counted among the glitches, so
-//! the output that a peer can cause is bounded too.
+//! Work that costs this side more than the peer is bounded, and exceeding a bound ends the connection with
+//! ENHANCE_YOUR_CALM: streams that end early for any reason (`H2Settings::resets`; a slot is free when its work has
+//! ended); frames of little use (`H2Settings::glitches`; sent DATA compensates for window updates); CONTINUATION and
+//! field sections by their length; streams by their number; data sent ahead by windows. Frames that are acknowledged
+//! count as glitches, so that the output that a peer can cause is bounded, too.
 //!
 //! Read RFC 9113, RFC 7541 (HPACK), RFC 9218 (priorities), RFC 8441 (extended CONNECT).
 
@@ -82,15 +87,15 @@ pub use self::server::{Event, Server};
 pub use self::settings::{Settings, id};
 pub use crate::protocol::StreamId;
 
-/// What a connection is given each time it is asked something.
+/// The arguments of each call to a connection.
 #[derive(Debug)]
 pub struct Turn<'t> {
-    /// Monotonic ms.
+    /// The monotonic time in ms.
     pub now_ms: u64,
-    /// The same each time.
+    /// The settings, the same at each call.
     pub settings: &'t Settings,
-    /// Where what is to be sent is written.
+    /// The output buffer.
     pub out: &'t mut Vec<u8>,
-    /// Where is counted what should be rare.
+    /// The counters of rare events.
     pub counters: &'t mut Counters,
 }

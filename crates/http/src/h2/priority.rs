@@ -1,13 +1,13 @@
-//! The priority of a response, as a client says it. Knows nothing of how it is kept to. Read RFC 9218 §4.
+//! The priority of a response as requested by the client. Read RFC 9218 §4.
 
 use crate::structured::{Item, dictionary};
 
 /// A priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
-    /// 0 is the most urgent, 7 the least.
+    /// The urgency, from 0 (highest) to 7.
     pub urgency: u8,
-    /// It is of use in parts, so it can be sent beside others.
+    /// The client can process the response in parts, so it can be interleaved with others.
     pub is_incremental: bool,
 }
 
@@ -21,7 +21,7 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// What the value of a field Priority says; what is not said or makes no sense is as usual.
+    /// Parses a Priority field value; missing and invalid parameters have their defaults.
     #[must_use]
     pub fn parse(value: &[u8]) -> Priority {
         let is = |urgency: u8, is_incremental| Priority {
@@ -29,7 +29,7 @@ impl Priority {
             is_incremental,
         };
         match value {
-            // As browsers write it.
+            // The forms that browsers send need no structured-field parser.
             [b'u', b'=', urgency @ b'0'..=b'7'] => is(*urgency, false),
             [b'u', b'=', urgency @ b'0'..=b'7', b',', b' ', b'i'] => is(*urgency, true),
             b"i" => is(b'3', true),
@@ -51,7 +51,7 @@ impl Priority {
         priority
     }
 
-    /// The number of its class, see [`super::queue`].
+    /// The number of its class, see `super::queue`.
     pub(super) fn class(self) -> u8 {
         self.urgency.min(7) * 2 + u8::from(self.is_incremental)
     }

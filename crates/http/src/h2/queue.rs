@@ -1,24 +1,25 @@
-//! Whose turn it is to send: streams that have something to send and a window for it, by RFC 9218. Knows no frames.
+//! Prioritized scheduling (RFC 9218 §10): the queue of streams that have data to send and a window for it.
 //!
-//! The most urgent come first. Among those of one urgency, the ones that are of use in parts take turns, and those that are
-//! not are sent one after the other, by their numbers; between the two kinds it goes to and fro, so neither starves. A
-//! client that wants something sent last gets it last, even if that is never: it asked for all of it.
+//! The most urgent streams come first. Within one urgency, incremental streams are served round-robin, and
+//! non-incremental ones one after the other in the order of their identifiers; the two kinds alternate, so neither
+//! starves. A stream of lower urgency may starve: the client that chose the urgencies receives all of the streams.
 //!
-//! Lists through the streams' slots, one for each class: every operation but a late start by number is a few instructions.
+//! Linked lists through the stream slots, one for each class: every operation takes constant time, except inserting a
+//! non-incremental stream out of order.
 
 use super::priority::Priority;
 use super::streams::{NONE, Streams};
 
 const CLASSES: usize = 16;
 
-/// Those that can send.
+/// The streams that can send.
 #[derive(Debug)]
 pub(super) struct Queue {
     first: [u16; CLASSES],
     last: [u16; CLASSES],
     /// Bits of the classes that are not empty.
     filled: u16,
-    /// Bits of urgencies where those that take turns are next.
+    /// Bits of the urgencies whose incremental streams are served next.
     turns: u8,
 }
 
@@ -34,7 +35,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Adds a stream, unless it is there.
+    /// Adds a stream, unless it is queued.
     pub(super) fn add(&mut self, streams: &mut Streams, slot: u16) {
         let stream = streams.get(slot);
         if stream.is_queued {
@@ -60,7 +61,7 @@ impl Queue {
         self.filled |= 1 << class;
     }
 
-    /// Takes a stream out, if it is there.
+    /// Removes a stream, if it is queued.
     pub(super) fn remove(&mut self, streams: &mut Streams, slot: u16) {
         let stream = streams.get(slot);
         if !core::mem::replace(&mut stream.is_queued, false) {
@@ -81,7 +82,7 @@ impl Queue {
         }
     }
 
-    /// Whose turn it is.
+    /// The stream to serve next.
     pub(super) fn first(&self) -> Option<u16> {
         if self.filled == 0 {
             return None;
@@ -92,7 +93,7 @@ impl Queue {
         Some(self.first[urgency * 2 + usize::from(is_turn)])
     }
 
-    /// A stream has had its turn: the other kind of this urgency is next.
+    /// Records that a stream was served: the other kind of its urgency is next.
     pub(super) fn had_turn(&mut self, priority: Priority) {
         let bit = 1 << priority.urgency;
         match priority.is_incremental {
@@ -101,7 +102,7 @@ impl Queue {
         }
     }
 
-    /// A stream has had its turn, and has more to send.
+    /// Moves a served stream that has more to send to the end of its list, if it is incremental.
     pub(super) fn again(&mut self, streams: &mut Streams, slot: u16) {
         if streams.get(slot).priority.is_incremental {
             self.remove(streams, slot);

@@ -1,5 +1,5 @@
-//! Bodies that come: DATA frames, in pieces of any size, for streams that take them. Knows not what is told of them. Read RFC
-//! 9113 §6.1 and §8.1.1.
+//! Receives bodies: DATA frames, in pieces of any size, for the streams that accept them. Read RFC 9113 §6.1 and
+//! §8.1.1.
 
 use alloc::vec::Vec;
 
@@ -11,19 +11,19 @@ use super::sending::WORTHWHILE_LEN;
 use super::streams::{Input, Output, Stream, UNKNOWN};
 use crate::refusal::Refusal;
 
-/// What is left of a DATA frame.
+/// The rest of a DATA frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Data {
     stream: u32,
     left: usize,
     pad_left: usize,
     is_end: bool,
-    /// Nobody gets it.
+    /// The content is discarded.
     is_dropped: bool,
 }
 
 impl Connection {
-    /// A DATA frame begins, of which padding's length has come if it has any.
+    /// Begins a DATA frame. Waits for the length of the padding, if there is any.
     pub(super) fn begin_data<'b>(
         &mut self,
         head: FrameHead,
@@ -40,6 +40,7 @@ impl Connection {
             pad_left = usize::from(*pad_len);
             left = left.checked_sub(pad_left).ok_or(frame::PADDING)?;
         }
+        // Padding counts for flow control, too (RFC 9113 §6.1).
         if !self.window.take(head.len as u32) {
             let why = "more data than the connection's window allows";
             return Err(Fault::new(Code::FLOW_CONTROL_ERROR, why));
@@ -57,6 +58,7 @@ impl Connection {
         };
         let got = match self.accept_data(head, left as u64, turn)? {
             None => {
+                // The caller will consume only content: return the window of the padding here.
                 let padding = (head.len - left) as u32;
                 self.give_back(head.stream, padding, turn.out);
                 if self
@@ -77,7 +79,7 @@ impl Connection {
         Ok((used, got))
     }
 
-    /// Whether a stream takes data: `None`, or what comes of it if not.
+    /// Checks whether a stream accepts data: `None`, or the result if it does not.
     fn accept_data(
         &mut self,
         head: FrameHead,
@@ -87,6 +89,7 @@ impl Connection {
         let id = head.stream;
         let Some(stream) = self.streams.by_id(id) else {
             self.check_closed(id)?;
+            // A few frames are expected after a reset; small ones could be a flood.
             if len < u64::from(WORTHWHILE_LEN) {
                 self.glitch(1, turn)?;
             }
@@ -103,7 +106,8 @@ impl Connection {
                 turn.counters.malformed += 1;
                 Code::PROTOCOL_ERROR
             }
-            // Nobody knows yet whom it is for, and no client of WebSocket speaks before it was answered.
+            // The handler of the tunnel is not chosen yet, and WebSocket clients send no data before the response (RFC
+            // 8441 §5).
             Input::Open if stream.is_tunnel && stream.output == Output::Head && len > 0 => {
                 turn.counters.malformed += 1;
                 Code::PROTOCOL_ERROR
@@ -167,13 +171,14 @@ impl Connection {
             false => Got::Nothing,
         };
         match (used, &got) {
-            // Something was done, so the next frame is to be looked at, too.
+            // The frame has ended without consuming bytes; the caller would wait for input, so process the next frame
+            // now.
             (0, Got::Nothing) => self.once(rest, turn),
             _ => Ok((used, got)),
         }
     }
 
-    /// The last of a message has come.
+    /// Handles the end of a message.
     pub(super) fn input_ended<'b>(
         &mut self,
         id: u32,
@@ -185,6 +190,7 @@ impl Connection {
         if stream.is_dead || stream.input == Input::Ended {
             return Ok(Got::Nothing);
         }
+        // RFC 9113 §8.1.1: a body that is shorter than Content-Length makes the message malformed.
         if stream.to_come != UNKNOWN && stream.to_come > 0 {
             turn.counters.malformed += 1;
             return self.fail_stream(id, Code::PROTOCOL_ERROR, turn);
@@ -201,8 +207,8 @@ impl Connection {
 }
 
 impl Stream {
-    /// Gives the window of a dropped frame back, and of `untaken` bytes before it: a client that sends all of its body before
-    /// it reads the response gets there.
+    /// Returns the window of a dropped frame, and of `untaken` bytes before it, so that a client that sends its whole
+    /// body before it reads the response can finish.
     fn give_dropped(&mut self, head: FrameHead, untaken: u32, out: &mut Vec<u8>) {
         let len = head.len as u32 + untaken;
         if !head.has(flag::END_STREAM)
@@ -212,7 +218,7 @@ impl Stream {
         }
     }
 
-    /// So many bytes of the announced ones have come.
+    /// Subtracts received bytes from those announced.
     fn subtract(&mut self, len: u64) {
         if self.to_come != UNKNOWN {
             self.to_come -= len;

@@ -1,4 +1,5 @@
-//! Responses: their heads, as field blocks made here or long before. Read RFC 9113 §8.1 and §8.3.2.
+//! Response heads: field blocks built for one response, or prebuilt ones of stored responses. Read RFC 9113 §8.1 and
+//! §8.3.2.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,31 +14,32 @@ use crate::fields::{Fields, Known, Lines, Name};
 use crate::h1::BodyLen;
 use crate::status::Status;
 
-/// The head of a response that is being written at the end of a buffer.
+/// A response head that is being written at the end of a buffer.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Begun {
     stream: StreamId,
     status: Status,
-    /// Where its frame begins.
+    /// The offset of its frame header.
     at: usize,
-    /// It stands for one that would have opened a tunnel to nowhere.
+    /// It replaces a 2xx response that would have opened a tunnel without a handler.
     is_refused: bool,
 }
 
-/// The head of a stored response as a field block: status, a date to be replaced, and fields. The same for all connections.
+/// The head of a stored response as a field block: status, a date to be overwritten, and fields. Valid on all
+/// connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     status: Status,
     bytes: Box<[u8]>,
 }
 
-/// The block of a stored response, made when a client of HTTP/2 first asks for it: until then a null pointer.
+/// The block of a stored response, built at the first request over HTTP/2; a null pointer until then.
 #[derive(Debug, Default)]
 pub struct LazyBlock(OnceBox<Block>);
 
 impl LazyBlock {
-    /// The block, made of these fields if it has not been. How long the body is stands among them.
+    /// The block, built from these fields on the first call. The fields include Content-Length.
     #[inline]
     pub fn of_lines(&self, status: Status, lines: Lines<'_>) -> &Block {
         let make = || Box::new(Block::new(status, lines.named(), BodyLen::None));
@@ -46,7 +48,7 @@ impl LazyBlock {
 }
 
 impl Block {
-    /// Made once, so as short as it can be.
+    /// Builds a block. It is built once, so it is Huffman-coded where that makes it shorter.
     #[must_use]
     pub fn new<'a>(
         status: Status,
@@ -69,7 +71,7 @@ impl Block {
     }
 }
 
-/// Whether a field may be there: not one of HTTP/1's connection.
+/// Whether HTTP/2 allows the field: connection-specific fields are forbidden (RFC 9113 §8.2.2).
 fn is_for_h2(name: Name<'_>) -> bool {
     !matches!(
         name,
@@ -83,21 +85,21 @@ fn is_for_h2(name: Name<'_>) -> bool {
     )
 }
 
-/// Appends fields that are for clients.
+/// Appends the fields that are sent to clients.
 pub fn put_fields(fields: &Fields, out: &mut Vec<u8>) {
     for (name, value) in fields.for_clients().filter(|(name, _)| is_for_h2(*name)) {
         hpack::put_field(name, value, out);
     }
 }
 
-/// Appends fields of a stored head.
+/// Appends the fields of a stored head.
 pub fn put_encoded(section: Section<'_>, out: &mut Vec<u8>) {
     for (name, value) in section.fields().filter(|(name, _)| is_for_h2(*name)) {
         hpack::put_field(name, value, out);
     }
 }
 
-/// Appends fields that are lines.
+/// Appends fields given as lines.
 pub fn put_lines(lines: Lines<'_>, out: &mut Vec<u8>) {
     for (name, value) in lines.named().filter(|(name, _)| is_for_h2(*name)) {
         hpack::put_field(name, value, out);
@@ -105,9 +107,9 @@ pub fn put_lines(lines: Lines<'_>, out: &mut Vec<u8>) {
 }
 
 impl Server {
-    /// Begins the head of a response at the end of `out`: status and date. Fields follow there, as [`hpack::put_field`],
-    /// [`put_fields`] and [`put_encoded`] write them, and then [`Server::finish_head`]. `None`: nobody waits for it any more,
-    /// and nothing may be written.
+    /// Begins a response head at the end of `out`: status and date. The caller appends fields with
+    /// [`hpack::put_field`], [`put_fields`] or [`put_encoded`], then calls `H2Server::finish_head`. `None`: the stream
+    /// is gone or answered, and nothing may be written.
     pub fn begin_head(
         &mut self,
         stream: StreamId,
@@ -119,7 +121,8 @@ impl Server {
         if it.output != Output::Head {
             return None;
         }
-        // To who asks for a tunnel, any 2xx says that there is one: what answers with a body does not know the protocol.
+        // For CONNECT any 2xx opens the tunnel (RFC 9113 §8.5). A handler that answers with a body does not implement
+        // the protocol.
         let is_refused = it.is_tunnel && status.code() / 100 == 2;
         let status = match is_refused {
             true => Status::NOT_IMPLEMENTED,
@@ -150,8 +153,9 @@ impl Server {
         }
     }
 
-    /// Answers who asks for a tunnel that there is one: its bytes are the stream's body from now on, both ways. Whether that
-    /// was asked, and somebody still waits for it. Fields that prove what HTTP/1.1's handshake proves are left out.
+    /// Accepts a tunnel: from now on the stream's body carries its bytes in both directions. Returns false if the
+    /// request was not for a tunnel or the stream is gone. Omits Sec-WebSocket-Accept, which belongs to HTTP/1.1's
+    /// handshake (RFC 8441 §5).
     pub fn open_tunnel(
         &mut self,
         stream: StreamId,
@@ -172,7 +176,7 @@ impl Server {
         self.finish_head(begun, BodyLen::Unknown, out)
     }
 
-    /// Ends a head. Whether a body is to be sent; what is given of it where it is not, is left out.
+    /// Completes a head. Returns whether a body is to be sent; if not, body data given later is dropped.
     pub fn finish_head(&mut self, begun: Begun, len: BodyLen, out: &mut Vec<u8>) -> bool {
         let Begun {
             stream,
@@ -186,7 +190,7 @@ impl Server {
             BodyLen::Known(len) if !is_bodiless => {
                 hpack::put_field_u64(Known::ContentLength, len, out);
             }
-            // Where a body could be, its absence has to be said.
+            // A response that could have a body must state that it is empty.
             BodyLen::None if !is_bodiless && !self.is_head(stream) => {
                 hpack::put_field_u64(Known::ContentLength, 0, out);
             }
@@ -198,7 +202,7 @@ impl Server {
         }
     }
 
-    /// Writes the head of a response; `lines` are its field lines. See [`Server::finish_head`].
+    /// Writes a response head; `lines` are its field lines. See `H2Server::finish_head`.
     pub fn respond(
         &mut self,
         stream: StreamId,
@@ -215,7 +219,7 @@ impl Server {
         self.finish_head(begun, len, out)
     }
 
-    /// Writes a head that lies ready, with this date and further field lines, of a response with a body of this length.
+    /// Writes a prebuilt head with this date and further field lines, for a response with a body of `len` bytes.
     #[inline]
     pub fn respond_built(
         &mut self,
@@ -231,6 +235,7 @@ impl Server {
         if self.http.streams.get(slot).output != Output::Head {
             return false;
         }
+        // The refusal of a tunnel needs another status than the block's.
         if self.http.streams.get(slot).is_tunnel && block.status.code() / 100 == 2 {
             let begun = self.begin_head(stream, block.status, date, out);
             return begun.is_some_and(|begun| self.finish_head(begun, BodyLen::None, out));
@@ -250,7 +255,7 @@ impl Server {
         stream.is_some_and(|stream| stream.is_head)
     }
 
-    /// Decides how the body is sent, and ends the frame.
+    /// Selects how the body is sent, and completes the frame.
     #[inline]
     fn close_head(
         &mut self,
@@ -272,6 +277,7 @@ impl Server {
         } else {
             Output::Ended
         };
+        // A refused tunnel: the client may already have sent bytes for it.
         if it.is_tunnel && status.code() / 100 != 2 && it.input == Input::Open {
             it.input = Input::Unwanted;
         }
@@ -286,7 +292,7 @@ impl Server {
         has_body
     }
 
-    /// Whether all of the response to a request was written, with END_STREAM.
+    /// Whether the whole response to a request was written, with END_STREAM.
     #[must_use]
     pub fn is_response_complete(&mut self, stream: StreamId) -> bool {
         let stream = self.http.streams.by_id(stream.0);

@@ -1,12 +1,12 @@
-//! Field sections that are no request: heads of responses, trailers, and those that only the tables learn of. Knows no
-//! streams. Read RFC 9113 §8.1, §8.2 and §8.3.2.
+//! Field sections other than requests: response heads, trailers, and sections that are decoded only to update the
+//! dynamic table. Read RFC 9113 §8.1, §8.2 and §8.3.2.
 
 use alloc::vec::Vec;
 
 use super::hpack::{ENTRY_LEN, Field, Kind, Sink};
 use crate::list;
 
-/// Takes the fields of a response's head, or of trailers.
+/// Receives the fields of a response head or of trailers.
 pub(super) struct Others<'t> {
     text: &'t mut Vec<u8>,
     len_max: usize,
@@ -88,7 +88,7 @@ impl<'t> Others<'t> {
         }
     }
 
-    /// Whether there is a fault.
+    /// The fault of the section, if there is one.
     pub(super) fn wrong(&self) -> Option<&'static str> {
         match self.wrong {
             None if !self.is_trailers && self.status.is_none() => Some("there is no status"),
@@ -97,7 +97,7 @@ impl<'t> Others<'t> {
     }
 }
 
-/// Fields of which only the tables learn.
+/// Discards all fields; decoding only updates the dynamic table.
 pub(super) struct Ignored<'t>(pub(super) &'t mut Vec<u8>);
 
 impl Sink for Ignored<'_> {

@@ -1,5 +1,5 @@
-//! What is sent: bodies by turns, as far as the windows allow, and the windows that are given back. Read RFC 9113 §5.2 and
-//! §6.1.
+//! Sends bodies in the order of priorities, as far as the windows allow, and returns windows to the peer. Read RFC
+//! 9113 §5.2 and §6.1.
 
 use alloc::vec::Vec;
 
@@ -9,31 +9,31 @@ use super::frame::{self, HEAD_LEN, flag, kind};
 use super::streams::{Output, UNKNOWN};
 use crate::h1::Broken;
 
-/// Bytes of a DATA frame from which on it is worth its cost, and makes good for window updates.
+/// The size in bytes from which on a DATA frame is worth its cost, and compensates for window updates.
 pub(super) const WORTHWHILE_LEN: u32 = 256;
-/// For so many.
+/// The number of window updates that such a frame compensates.
 const UPDATES_OF_DATA: u32 = 4;
 
-/// What is to be sent next: these bytes of a stream's body, behind what was written.
+/// The next bytes to send: `len` bytes of a stream's body, after the frame header just written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The stream.
     pub stream: StreamId,
-    /// So many bytes; 0 if its end only had to be said.
+    /// The number of bytes; 0 if only the end of the stream was written.
     pub len: u32,
-    /// The response, or request, is whole with them.
+    /// The response, or request, is complete with these bytes.
     pub is_last: bool,
 }
 
 impl Connection {
-    /// Puts a stream into the queue if it has something to send.
+    /// Queues a stream if it has data to send.
     pub(super) fn enqueue(&mut self, slot: u16) {
         if self.streams.get(slot).can_send() {
             self.queue.add(&mut self.streams, slot);
         }
     }
 
-    /// More of a body is ready. Whether it is to be sent.
+    /// Announces more of a body. Returns whether it is to be sent.
     pub(super) fn ready(&mut self, id: u32, len: u64) -> Result<bool, Broken> {
         let Some(slot) = self.streams.find(id) else {
             return Ok(false);
@@ -52,7 +52,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// A body is ready as a whole. Whether it is to be sent.
+    /// Announces a whole body. Returns whether it is to be sent.
     #[inline]
     pub(super) fn ready_whole(&mut self, id: u32, len: u64) -> Result<bool, Broken> {
         let Some(slot) = self.streams.find(id) else {
@@ -75,7 +75,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// All of a body is ready. `trailers` is their field block, or empty.
+    /// Announces the end of a body. `trailers` is their field block, or empty.
     pub(super) fn complete(&mut self, id: u32, trailers: Vec<u8>) -> Result<(), Broken> {
         let Some(slot) = self.streams.find(id) else {
             return Ok(());
@@ -95,7 +95,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes the head of the next DATA frame, or what ends a stream. `None`: nothing is ready, or no window is open.
+    /// Writes the header of the next DATA frame, or the end of a stream. `None`: no data is ready, or no window is
+    /// open.
     #[inline]
     pub(super) fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<Piece> {
         self.settle_last(out);
@@ -106,6 +107,7 @@ impl Connection {
         let frame_len_max = self.peer.frame_len_max;
         let stream = self.streams.get(slot);
         let id = stream.id;
+        // END_STREAM alone, or trailers: neither needs a window.
         if stream.ready == 0 {
             match stream.trailers.take() {
                 None => frame::put_head(kind::DATA, flag::END_STREAM, id, 0, out),
@@ -118,6 +120,7 @@ impl Connection {
             return Some(self.sent(slot, 0, true));
         }
         let window = self.send_window.min(stream.send_window);
+        // A change of settings may have made a window negative.
         let window = u32::try_from(window).unwrap_or(0);
         let len = window
             .min(frame_len_max)
@@ -139,7 +142,7 @@ impl Connection {
         Some(self.sent(slot, len, is_last))
     }
 
-    /// Nothing may be written here: the bytes of the body are to follow their frame's head.
+    /// Updates the queue after a frame. Must not write output: the caller appends the frame's body bytes to its header.
     #[inline]
     fn sent(&mut self, slot: u16, len: u32, is_last: bool) -> Piece {
         let stream = self.streams.get(slot);
@@ -165,7 +168,7 @@ impl Connection {
         }
     }
 
-    /// Whether something is ready that no window lets out.
+    /// Whether data is ready, but blocked by windows.
     pub(super) fn is_blocked(&self) -> bool {
         let has_stuck = |slot: u16| self.streams.peek(slot).ready > 0;
         match self.queue.first() {
@@ -174,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Does what the last end of a stream's output asks for.
+    /// Settles the stream whose output ended last.
     #[inline]
     pub(super) fn settle_last(&mut self, out: &mut Vec<u8>) {
         if self.unsettled != 0 {
@@ -183,19 +186,19 @@ impl Connection {
         }
     }
 
-    /// Begins a field block at the end of `out`, behind room for its frame's head: where that is.
+    /// Begins a field block at the end of `out`, after room for its frame header. Returns the offset of that room.
     #[inline]
     pub(super) fn open_block(&mut self, out: &mut Vec<u8>) -> usize {
         let at = out.len();
         out.extend_from_slice(&[0; HEAD_LEN]);
         if core::mem::replace(&mut self.owes_table_len, false) {
-            // We never use the table, whatever size it has (RFC 7541 §4.2).
+            // A size update to 0: the dynamic table is never used (RFC 7541 §4.2, §6.3).
             out.push(0x20);
         }
         at
     }
 
-    /// So many bytes of a stream were taken.
+    /// Returns the window of `len` consumed bytes to a stream and the connection.
     pub(super) fn give_back(&mut self, id: u32, len: u32, out: &mut Vec<u8>) {
         let size = self.estimate.size;
         let Some(stream) = self.streams.by_id(id) else {
@@ -215,7 +218,7 @@ impl Connection {
         self.give_connection(len, out);
     }
 
-    /// So many bytes of any stream were taken.
+    /// Returns the window of `len` consumed bytes to the connection.
     pub(super) fn give_connection(&mut self, len: u32, out: &mut Vec<u8>) {
         if len > 0
             && let Some(increment) = self.window.give(len)

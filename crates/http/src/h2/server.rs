@@ -1,5 +1,5 @@
-//! The server's end of a connection: requests of field blocks, and which streams begin. Responses are in `respond`. See the
-//! module for the order of things.
+//! The server's side of a connection: builds requests from field blocks, and accepts streams. Responses are in
+//! `response_head`. The module's diagram shows the order of calls and events.
 
 use alloc::vec::Vec;
 
@@ -16,53 +16,53 @@ use crate::method::Method;
 use crate::refusal::Refusal;
 use crate::request::PartialRequest;
 
-/// What came from the client.
+/// An event from the client.
 #[derive(Debug)]
 pub enum Event<'h, 'b> {
-    /// A whole head. If it has a body, that follows as [`Event::Data`], and then an [`Event::End`].
+    /// A complete head. If there is a body, `H2ServerEvent::Data` and then `H2ServerEvent::End` follow.
     Request(&'h Head<'b>),
-    /// Some of a body, not empty. [`Server::taken`] makes room for more.
+    /// A part of a body, not empty. `H2Server::taken` returns the window for it.
     Data {
-        /// Its stream.
+        /// The stream of the body.
         stream: StreamId,
         /// The bytes.
         data: &'b [u8],
     },
-    /// A request with a body is whole.
+    /// A request with a body is complete.
     End {
-        /// Its stream.
+        /// The stream of the request.
         stream: StreamId,
         /// Validated.
         trailers: Lines<'b>,
     },
-    /// A stream without a request that could be answered as asked, or with a body that is too long. It can be answered with
-    /// the refusal's status; nothing more comes of it.
+    /// A request that is refused, or whose body is too long. It can be answered with the refusal's status; the stream
+    /// has no more events.
     Refused {
-        /// Its stream.
+        /// The stream of the request.
         stream: StreamId,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
-        /// The parts of its request; `None` if that was an event before.
+        /// The parts of the request; `None` if the request was an event before.
         request: Option<PartialRequest<'b>>,
     },
-    /// A stream has ended before its time, by the client or for its fault. It counts as one under way until the work for it
-    /// has ended: [`Server::done`].
+    /// A stream ended early: by the client's RST_STREAM or after a stream error. It occupies its slot until its work
+    /// has ended: `H2Server::done`.
     Reset {
-        /// Its stream.
+        /// The stream that ended.
         stream: StreamId,
-        /// Why.
+        /// The error code.
         code: Code,
     },
 }
 
-/// One connection.
+/// The state of one connection.
 #[derive(Debug)]
 pub struct Server {
     pub(super) http: Connection,
 }
 
 impl Server {
-    /// A connection on which the client has said nothing, or the start of its preface. Our settings are written.
+    /// A new connection, before or within the client's preface. Writes the server's settings.
     #[must_use]
     pub fn new(turn: &mut Turn<'_>) -> Server {
         let mut http = Connection::new(true);
@@ -70,12 +70,11 @@ impl Server {
         Server { http }
     }
 
-    /// Looks at the start of what was received and not used yet. Fields are decoded into `text`, and a head is put into
-    /// `place`. To be called again as long as there is an event, or something was used; the end of a body may be told without
-    /// any input.
+    /// Examines the unconsumed input. Fields are decoded into `text`, and a head is built in `place`. Call it again as
+    /// long as it returns an event or consumes bytes; the end of a body may be returned without any input.
     ///
     /// # Errors
-    /// It is not HTTP/2, or against its rules: the connection closes once what was written has left.
+    /// A connection error: the connection closes once its output is sent.
     #[inline]
     pub fn next<'h, 'b>(
         &mut self,
@@ -116,7 +115,7 @@ impl Server {
         Ok(Step { used, event })
     }
 
-    /// A field block has come: a request, or trailers.
+    /// Processes a field block: a request, or trailers.
     #[inline]
     fn block<'h, 'b>(
         &mut self,
@@ -135,6 +134,7 @@ impl Server {
         }
         let http = &mut self.http;
         if http.going == Going::Gone {
+            // Streams after GOAWAY are ignored, but decoded: every block changes the dynamic table (RFC 9113 §4.3).
             http.decoder.decode(block.bytes(), &mut Ignored(text))?;
             return Ok(None);
         }
@@ -179,6 +179,7 @@ impl Server {
         stream.is_head = method == Method::Head;
         stream.expects = head.expect_continue;
         stream.is_tunnel = method == Method::Connect || head.protocol.is_some();
+        // A tunnel has no length (RFC 9110 §9.3.6).
         stream.to_come = match stream.is_tunnel {
             true => UNKNOWN,
             false => seen.content_len.unwrap_or(UNKNOWN),
@@ -186,7 +187,7 @@ impl Server {
         Ok(Some(Event::Request(head)))
     }
 
-    /// Opens a stream whose request is refused. The response to HEAD has no content (RFC 9110 §9.3.2).
+    /// Opens a stream for a refused request. The response to HEAD has no content (RFC 9110 §9.3.2).
     fn refused<'h, 'b>(
         &mut self,
         id: u32,
@@ -209,7 +210,7 @@ impl Server {
         }
     }
 
-    /// A field block of a stream that has begun: trailers, if anything.
+    /// Processes a field block of an existing stream: only trailers are valid.
     fn later_block<'h, 'b>(
         &mut self,
         id: u32,
@@ -240,19 +241,19 @@ impl Server {
         Ok(told(got, Lines::of(text)))
     }
 
-    /// So many bytes of a request's body were taken, and more may come.
+    /// The handler consumed `len` bytes of a request's body: returns their window to the client.
     pub fn taken(&mut self, stream: StreamId, len: usize, out: &mut Vec<u8>) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.http.give_back(stream.0, len, out);
     }
 
-    /// Resets streams whose clients still send an unwanted body 5 s after the response. To be called about once a second
-    /// while the connection is not idle.
+    /// Resets streams whose clients still send an unwanted body 5 s after the response. To be called about once a
+    /// second while the connection is not idle.
     pub fn reset_lingering(&mut self, now_ms: u64, out: &mut Vec<u8>) {
         self.http.reset_lingering(now_ms, out);
     }
 
-    /// The work for a stream that was reset has ended.
+    /// The work for a reset stream has ended: frees its slot.
     pub fn done(&mut self, stream: StreamId, out: &mut Vec<u8>) {
         let is_dead = |it: &mut super::streams::Stream| it.is_dead;
         if self.http.streams.by_id(stream.0).is_some_and(is_dead) {
@@ -260,7 +261,7 @@ impl Server {
         }
     }
 
-    /// Ends a stream before its time: its work has ended.
+    /// Resets a stream whose work has ended.
     pub fn reset(&mut self, stream: StreamId, code: Code, out: &mut Vec<u8>) {
         if let Some(it) = self.http.streams.by_id(stream.0) {
             if !it.is_dead {
@@ -271,84 +272,84 @@ impl Server {
         }
     }
 
-    /// More of a response's body is ready to be sent; [`Server::send`] says when. Whether it is to be sent at all: not where
-    /// the client expects none, or has gone.
+    /// Announces more of a response's body; `H2Server::send` sends it. Returns whether it is to be sent at all: not if
+    /// the client expects no body, or has cancelled the request.
     ///
     /// # Errors
-    /// More than was announced: the stream is to be reset.
+    /// The body is longer than announced: the stream is to be reset.
     pub fn body(&mut self, stream: StreamId, len: u64) -> Result<bool, Broken> {
         self.http.ready(stream.0, len)
     }
 
-    /// As [`Server::body`] and [`Server::end`], for a body that is ready as a whole.
+    /// Like `H2Server::body` and `H2Server::end`, for a whole body.
     ///
     /// # Errors
-    /// More or less than was announced: the stream is to be reset.
+    /// The body is longer or shorter than announced: the stream is to be reset.
     #[inline]
     pub fn whole_body(&mut self, stream: StreamId, len: u64) -> Result<bool, Broken> {
         self.http.ready_whole(stream.0, len)
     }
 
-    /// All of a response's body is ready. Its trailers are field lines.
+    /// Announces the end of a response's body. Its trailers are field lines.
     ///
     /// # Errors
-    /// Less than was announced: the stream is to be reset.
+    /// The body is shorter than announced: the stream is to be reset.
     pub fn end(&mut self, stream: StreamId, trailers: Lines<'_>) -> Result<(), Broken> {
         let mut block = Vec::new();
         super::respond::put_lines(trailers, &mut block);
         self.http.complete(stream.0, block)
     }
 
-    /// Writes the head of the next DATA frame of any stream, of at most `len_max` bytes, which are to follow at once; or what
-    /// ends a stream. `None`: nothing is ready, or no window is open. To be called when all input has been looked at, so that
-    /// what is urgent comes first, and again when there is room.
+    /// Writes the header of the next DATA frame, of at most `len_max` bytes, which the caller appends at once; or the
+    /// end of a stream. `None`: no data is ready, or no window is open. To be called when all input is processed, so
+    /// that urgent streams come first, and again when there is room.
     #[inline]
     pub fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<Piece> {
         self.http.send(len_max, out)
     }
 
-    /// Whether bodies are ready that no window lets out: who takes nothing for long is to be given up.
+    /// Whether bodies are ready, but blocked by windows: a client that reads nothing for long is disconnected.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.http.is_blocked()
     }
 
-    /// No stream begins any more; those under way go on.
+    /// Ignores new streams from now on; active ones continue.
     pub fn leave(&mut self, out: &mut Vec<u8>) {
         self.http.leave(out);
     }
 
-    /// Ends the connection with what is under way.
+    /// Ends the connection with its active streams.
     pub fn give_up(&mut self, code: Code, why: &str, out: &mut Vec<u8>) {
         self.http.end(code, why, out);
     }
 
-    /// Streams under way.
+    /// The number of active streams.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.http.streams.len()
     }
 
-    /// Whether the preface or the settings that begin a connection are due.
+    /// Whether the client's preface or its first SETTINGS frame is still expected.
     #[must_use]
     pub fn is_new(&self) -> bool {
         matches!(self.http.phase, Phase::Preface | Phase::Settings)
     }
 
-    /// Whether our settings have not been acknowledged: after too long the connection is to be given up with
-    /// [`Code::SETTINGS_TIMEOUT`].
+    /// Whether the server's settings are not acknowledged. After too long the connection is to be ended with
+    /// `ErrorCode::SETTINGS_TIMEOUT`.
     #[must_use]
     pub fn awaits_acknowledgement(&self) -> bool {
         self.http.unacknowledged > 0
     }
 
-    /// Gives back memory that an idle connection does not need.
+    /// Frees memory that an idle connection does not need.
     pub fn trim(&mut self) {
         self.http.streams.trim();
     }
 }
 
-/// What is told of what the connection gave.
+/// The event for a result of the connection.
 fn told<'h, 'b>(got: Got<'_>, trailers: Lines<'b>) -> Option<Event<'h, 'b>> {
     Some(match got {
         Got::End { stream } => Event::End {

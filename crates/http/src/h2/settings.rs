@@ -1,5 +1,5 @@
-//! Settings: ours, with every limit of a connection, and the peer's as they come. Read RFC 9113 §6.5, RFC 8441 §3 and RFC
-//! 9218 §2.1.
+//! Settings: those of this side, with every limit of a connection, and the peer's. Read RFC 9113 §6.5, RFC 8441 §3 and
+//! RFC 9218 §2.1.
 
 use lowroad_limits::{CellRate, Rate};
 
@@ -20,31 +20,34 @@ pub mod id {
     pub const NO_RFC7540_PRIORITIES: u16 = 9;
 }
 
-/// The size that windows begin with, and the table of HPACK.
+/// The initial size of windows and of the HPACK table (RFC 9113 §6.5.2).
 pub(super) const WINDOW_LEN: u32 = 65_535;
 pub(super) const TABLE_LEN: usize = 4096;
 pub(super) const WINDOW_LEN_MAX: u32 = 0x7fff_ffff;
 
-/// How a connection is to be. One for all connections.
+/// The settings of a connection, the same for all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The limits of a request; those of HTTP/1's syntax mean nothing here.
+    /// The limits of a request; those of HTTP/1's syntax have no effect.
     pub limits: Limits,
-    /// Bytes of a field section, as RFC 9113 §6.5.2 counts: 32 for each field beside its name and value. Default 64 KiB.
+    /// Bytes of a field section, counted as in RFC 9113 §6.5.2: 32 for each field in addition to its name and value.
+    /// Default 64 KiB.
     pub section_len_max: usize,
     /// CONTINUATION frames of one field block. Default 8.
     pub continuations_max: u32,
-    /// Streams of a connection on which something is under way. Default 128, at most 32,767.
+    /// Active streams of a connection. Default 128, at most 32,767.
     pub streams_max: u16,
-    /// Bytes of a request's body that a client may send ahead, at most; a connection has twice as much for all its streams.
-    /// Begins at 64 KiB and grows with the path. Cost: so much may wait in memory for who reads it. Default 1 MiB.
+    /// Bytes of a request's body that a client may send ahead; a connection may have twice as much over all its
+    /// streams. Starts at 64 KiB and grows with the bandwidth-delay product. Cost: as much may wait in memory. Default
+    /// 1 MiB.
     pub window_len_max: u32,
-    /// Extended CONNECT (RFC 8441). Default false: who switches it on has to answer it.
+    /// Extended CONNECT (RFC 8441). Default false, because it has to be answered if it is enabled.
     pub takes_connect_protocol: bool,
-    /// Streams that end before their time, by the client's RST_STREAM or by ours for its faults. Default 1,000 and 33.
+    /// Streams that end early, by the client's RST_STREAM or after its stream errors. Default: a burst of 1,000 and 33
+    /// a second.
     pub resets: CellRate,
-    /// Frames that are of little use: PING, SETTINGS, PRIORITY, empty DATA, small WINDOW_UPDATE, unknown ones. Default
-    /// 10,000 and 330.
+    /// Frames of little use: PING, SETTINGS, PRIORITY, empty DATA, small WINDOW_UPDATE, unknown types. Default: a
+    /// burst of 10,000 and 330 a second.
     pub glitches: CellRate,
 }
 
@@ -71,10 +74,10 @@ impl Default for Settings {
     }
 }
 
-/// Entries of one SETTINGS frame; nobody has a use for more.
+/// The most entries of one SETTINGS frame; more have no legitimate use.
 const ENTRIES_MAX: usize = 32;
 
-/// What the peer wants.
+/// The settings of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) table_len: u32,
@@ -97,7 +100,7 @@ impl Default for Peer {
 }
 
 impl Peer {
-    /// Takes the payload of a SETTINGS frame, which a server has sent or a client.
+    /// Processes the payload of a SETTINGS frame, from a server or a client.
     pub(super) fn take(&mut self, payload: &[u8], is_server: bool) -> Result<(), Fault> {
         let (entries, _) = payload.as_chunks::<6>();
         if entries.len() > ENTRIES_MAX {

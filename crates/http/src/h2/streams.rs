@@ -1,12 +1,11 @@
-//! The streams of a connection on which something is under way, by their numbers. Knows what a stream is, not what frames do
-//! to it. Read RFC 9113 §5.1.
+//! The active streams of a connection, by their identifiers. Read RFC 9113 §5.1.
 //!
 //! ```text
 //!           HEADERS                     last of the body                       a stream is there while
 //! input     ─────────► Open ────────────────────────────► Ended                any of its two ends is open,
 //! output    ─────────► Head ── head ──► Body ── last ───► Ended                or its work goes on (is_dead)
 //!
-//!           RST_STREAM either way: is_dead, until who works for it says that the work has ended
+//!           RST_STREAM either way: is_dead, until the caller reports that the work for it has ended
 //! ```
 
 use alloc::boxed::Box;
@@ -18,22 +17,22 @@ use super::window::Window;
 
 /// No slot.
 pub(super) const NONE: u16 = u16::MAX;
-/// A length that nobody knows.
+/// A length that is not announced.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// What still comes.
+/// The next input of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
     /// The head of a response (clients only).
     Head,
     /// DATA, or trailers.
     Open,
-    /// The same, and nobody wants it.
+    /// DATA or trailers, which are discarded.
     Unwanted,
     Ended,
 }
 
-/// What is still to be sent.
+/// The next output of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Output {
     Head,
@@ -47,37 +46,37 @@ pub(super) struct Stream {
     pub(super) id: u32,
     pub(super) input: Input,
     pub(super) output: Output,
-    /// It was reset, by whomever, and the work for it may still go on.
+    /// It was reset, by either side, and the work for it may continue.
     pub(super) is_dead: bool,
     /// The request is a HEAD.
     pub(super) is_head: bool,
-    /// What comes is no body, but a tunnel's: of any length.
+    /// The content is that of a tunnel, of any length.
     pub(super) is_tunnel: bool,
-    /// The client waits for 100.
+    /// The client waits for 100 (Continue).
     pub(super) expects: bool,
-    /// What is ready of the body is all of it.
+    /// `ready` includes the end of the body.
     pub(super) is_complete: bool,
-    /// It is in the queue of those that can send.
+    /// It is in the queue of streams that can send.
     pub(super) is_queued: bool,
     pub(super) priority: Priority,
-    /// Its neighbours in the queue.
+    /// Neighbours in the queue.
     pub(super) next: u16,
     pub(super) before: u16,
-    /// What we may send.
+    /// The window for sending.
     pub(super) send_window: i32,
-    /// What the peer may send.
+    /// The window for receiving.
     pub(super) window: Window,
-    /// Bytes that came and were not given back.
+    /// Bytes that were received and whose window was not returned.
     pub(super) untaken: u32,
-    /// When to reset it if its body is unwanted; `None` before the first look after its response.
+    /// When to reset the stream if its body is unwanted; `None` before the first check after its response.
     pub(super) linger_until_ms: Option<u64>,
-    /// Bytes that are still to come, of those that were announced, or [`UNKNOWN`].
+    /// Announced bytes still to be received, or [`UNKNOWN`].
     pub(super) to_come: u64,
-    /// Bytes that came.
+    /// Bytes received.
     pub(super) came: u64,
     /// Bytes that can be sent as soon as the windows allow.
     pub(super) ready: u64,
-    /// Bytes that are still to be made ready, of those that were announced, or [`UNKNOWN`].
+    /// Announced bytes that are not ready yet, or [`UNKNOWN`].
     pub(super) to_be_ready: u64,
     /// The field block of the trailers.
     pub(super) trailers: Option<Box<[u8]>>,
@@ -95,18 +94,18 @@ impl Stream {
         !self.is_dead && self.input == Input::Unwanted && self.output == Output::Ended
     }
 
-    /// Whether it is over.
+    /// Whether both directions are complete.
     pub(super) fn is_over(&self) -> bool {
         !self.is_dead && self.input == Input::Ended && self.output == Output::Ended
     }
 }
 
-/// Those under way. A slot is a stream's for as long as it is there.
+/// The active streams. A stream keeps its slot for as long as it exists.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     slots: Vec<Stream>,
     free: Vec<u16>,
-    /// Number and slot, ascending. Most end in the order in which they began.
+    /// Identifier and slot, ascending. Most streams end in the order in which they began.
     order: VecDeque<(u32, u16)>,
 }
 
@@ -122,7 +121,7 @@ impl Streams {
     /// The slot of a stream.
     #[inline]
     pub(super) fn find(&self, id: u32) -> Option<u16> {
-        // The last is asked for most often: it has just begun.
+        // The newest stream is looked up most often.
         if let Some((last, slot)) = self.order.back()
             && *last == id
         {
@@ -151,7 +150,7 @@ impl Streams {
         self.order.iter().map(|(_, slot)| *slot)
     }
 
-    /// Adds one whose number is higher than all others'.
+    /// Adds a stream whose identifier is higher than all others.
     pub(super) fn add(&mut self, stream: Stream) -> u16 {
         let id = stream.id;
         let slot = match self.free.pop() {
@@ -168,17 +167,18 @@ impl Streams {
         slot
     }
 
-    /// Forgets one.
+    /// Removes a stream.
     pub(super) fn remove(&mut self, id: u32) {
         if let Ok(at) = self.order.binary_search_by_key(&id, |(id, _)| *id)
             && let Some((_, slot)) = self.order.remove(at)
         {
+            // The slot keeps the rest of the stream, without heap memory.
             self.slots[usize::from(slot)].trailers = None;
             self.free.push(slot);
         }
     }
 
-    /// Gives back the memory for streams that are no more.
+    /// Frees the memory if there are no streams.
     pub(super) fn trim(&mut self) {
         if self.order.is_empty() {
             *self = Streams::default();

@@ -1,19 +1,20 @@
-//! How much the peer may send: a window that is given back as what came is taken, and grows with the path. Knows no frames.
-//! Read RFC 9113 §5.2 and §6.9.
+//! Flow control for receiving: a window that is returned as its bytes are consumed, and grows with the bandwidth-delay
+//! product. Read RFC 9113 §5.2 and §6.9.
 //!
-//! The path's capacity is estimated without a clock ([`Estimate`]): a PING goes out when data begins to come; what has come when
-//! its answer does, came in one round trip. If that is nearly the window, the window was what limited it, and it is doubled.
+//! The bandwidth-delay product is estimated without a clock (`BdpEstimate`): a PING is sent when data arrives; the
+//! bytes that arrive before its acknowledgement arrived in one round trip. If they nearly fill the window, the window
+//! limited the rate, and it is doubled.
 
 use super::settings::WINDOW_LEN;
 
-/// A window of the peer's.
+/// The window of a stream or connection for receiving.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// What may still come.
+    /// Bytes that may still be received.
     left: u32,
-    /// What was taken and is still to be given back.
+    /// Bytes that were consumed but not returned to the peer yet.
     due: u32,
-    /// What it is when everything is given back.
+    /// The full size.
     size: u32,
 }
 
@@ -26,14 +27,14 @@ impl Window {
         }
     }
 
-    /// So many bytes came; false if they may not.
+    /// Receives `len` bytes; false if the window does not allow them.
     pub(super) fn take(&mut self, len: u32) -> bool {
         let left = self.left.checked_sub(len);
         self.left = left.unwrap_or_default();
         left.is_some()
     }
 
-    /// So many bytes were taken. What is to be said to the peer, if it is worth a frame.
+    /// Consumes `len` bytes. Returns the increment to send, if it is worth a frame.
     pub(super) fn give(&mut self, len: u32) -> Option<u32> {
         self.due += len;
         if self.due < self.size / 2 {
@@ -42,27 +43,27 @@ impl Window {
         self.flush()
     }
 
-    /// What is to be said to the peer.
+    /// The increment to send, however small.
     pub(super) fn flush(&mut self) -> Option<u32> {
         let due = core::mem::take(&mut self.due);
         self.left += due;
         (due > 0).then_some(due)
     }
 
-    /// Makes it larger; the peer is told with what is given back next.
+    /// Enlarges the window; the peer receives the increment with the next update.
     pub(super) fn grow(&mut self, size: u32) {
         self.due += size.saturating_sub(self.size);
         self.size = self.size.max(size);
     }
 }
 
-/// What a round trip of the path carries.
+/// The estimate of the bandwidth-delay product.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Estimate {
-    /// Bytes that came since the PING that is under way, or since the last.
+    /// Bytes received since the PING in flight, or since the last one.
     came: u32,
     is_asked: bool,
-    /// The size that a stream's window is given.
+    /// The size of a stream's window.
     pub(super) size: u32,
 }
 
@@ -73,10 +74,10 @@ impl Estimate {
         size: WINDOW_LEN,
     };
 
-    /// Bytes came. Whether a PING is to be sent.
+    /// Counts received bytes. Returns whether to send a PING.
     pub(super) fn came(&mut self, len: u32, size_max: u32) -> bool {
         self.came = self.came.saturating_add(len);
-        // Not for short bodies, and once for half a window at most.
+        // No PING for short bodies, and at most one for half a window.
         let asks = !self.is_asked && self.size < size_max && self.came > self.size / 2;
         if asks {
             self.is_asked = true;
@@ -85,10 +86,11 @@ impl Estimate {
         asks
     }
 
-    /// The answer has come. Whether windows grow.
+    /// Handles the acknowledgement. Returns whether windows grow.
     pub(super) fn answered(&mut self, size_max: u32) -> bool {
         let was_asked = core::mem::replace(&mut self.is_asked, false);
-        // What is given back at the half may come twice in a round trip, so the half is a limit already.
+        // Updates are sent at half the window, so half a window in a round trip already shows that the window is the
+        // limit.
         let grows = was_asked && self.came >= self.size / 2 && self.size < size_max;
         if grows {
             self.size = self.size.saturating_mul(2).min(size_max);

@@ -1,5 +1,5 @@
-//! Field blocks to fields. Each field is put as a line of text at the end of a buffer, and its [`Sink`] says what stays
-//! there. Knows not which fields a message may have. Read RFC 7541 §3 and §6.
+//! Decodes field blocks. Each field is appended as a line of text to a buffer, and its `FieldSink` decides which lines
+//! stay there. Read RFC 7541 §3 and §6.
 
 use alloc::vec::Vec;
 
@@ -9,23 +9,23 @@ use super::table::Table;
 use super::{Fault, huffman, integer};
 use crate::scan;
 
-/// Who takes the fields of a block.
+/// Receives the fields of a block.
 pub(in crate::h2) trait Sink {
-    /// Where the next line is written.
+    /// The buffer that the next line is appended to.
     fn text(&mut self) -> &mut Vec<u8>;
 
-    /// A field has come: `name: value\r\n` from `at` to the end of the text.
+    /// Processes a field: the line `name: value\r\n` from `at` to the end of the text.
     fn came(&mut self, field: Field);
 }
 
 /// A field at the end of the text.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::h2) struct Field {
-    /// Where its line begins.
+    /// The offset of its line.
     pub(in crate::h2) at: usize,
     pub(in crate::h2) name_len: usize,
     pub(in crate::h2) kind: Kind,
-    /// Its value is one that a field can have (RFC 9113 §8.2.1).
+    /// Whether the value is valid (RFC 9113 §8.2.1).
     pub(in crate::h2) is_sound: bool,
 }
 
@@ -33,12 +33,12 @@ pub(in crate::h2) struct Field {
 #[derive(Debug)]
 pub(in crate::h2) struct Decoder {
     table: Table,
-    /// What the peer was allowed.
+    /// The table size that was announced to the peer.
     size_limit: usize,
 }
 
 impl Decoder {
-    /// With a table of at most so many bytes.
+    /// A decoder whose table has at most `size_limit` bytes.
     pub(in crate::h2) fn new(size_limit: usize) -> Decoder {
         Decoder {
             table: Table::new(size_limit),
@@ -46,10 +46,10 @@ impl Decoder {
         }
     }
 
-    /// Reads a whole block.
+    /// Decodes a whole block.
     ///
     /// # Errors
-    /// The first fault. The table can't be trusted any more: the connection has to end.
+    /// The first fault. The dynamic table is then out of step: the connection has to end.
     pub(in crate::h2) fn decode(
         &mut self,
         block: &[u8],
@@ -67,7 +67,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Changes of the table's size, which stand at the start of a block.
+    /// Processes the size updates at the start of a block (RFC 7541 §4.2).
     #[inline]
     fn size_updates<'b>(&mut self, block: &'b [u8]) -> Result<&'b [u8], Fault> {
         let mut rest = block;
@@ -107,7 +107,7 @@ impl Decoder {
         Ok(rest)
     }
 
-    /// A field that is not in a table, at least not its value. One with a prefix of 6 bits is added.
+    /// Decodes a literal field, perhaps with an indexed name. With a prefix of 6 bits it is added to the table.
     #[inline(never)]
     fn literal<'b>(
         &mut self,
@@ -152,7 +152,7 @@ impl Decoder {
     }
 }
 
-/// Appends the string at the start of `bytes`; what follows it.
+/// Appends the string at the start of `bytes`. Returns the bytes after it.
 #[inline]
 fn string<'b>(bytes: &'b [u8], text: &mut Vec<u8>) -> Result<&'b [u8], Fault> {
     let is_huffman = bytes.first().is_some_and(|first| first & 0x80 != 0);
@@ -165,7 +165,7 @@ fn string<'b>(bytes: &'b [u8], text: &mut Vec<u8>) -> Result<&'b [u8], Fault> {
     Ok(rest)
 }
 
-/// Whether a field can have this value: no control characters, and no whitespace at its ends.
+/// Whether a field value is valid: no control characters, no whitespace at its ends.
 fn is_sound(value: &[u8]) -> bool {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let has_blank_end = is_blank(value.first()) || is_blank(value.last());

@@ -1,8 +1,9 @@
-//! Fields to field blocks, with the static table only and without adding to the peer's dynamic one. Read RFC 7541 §6.2.2.
+//! Encodes field blocks, with the static table only: nothing is added to the peer's dynamic table. Read RFC 7541
+//! §6.2.2.
 //!
-//! So blocks need no state: one is made once for a stored response and sent on every connection, in any order, and an idle
-//! connection keeps no table of ours. What it costs is some 60 bytes a response for fields that come again (Date, Server,
-//! Content-Type); what a table would cost is a search in it for each field, 4 KB a connection, and a copy of each head.
+//! So blocks are stateless: a stored response's block is built once and sent on any connection, in any order, and an
+//! idle connection keeps no encoding table. Cost: about 60 bytes a response for repeated fields (Date, Server,
+//! Content-Type). A dynamic table would cost a search for each field, 4 KB a connection, and a copy of each head.
 
 use alloc::vec::Vec;
 
@@ -11,7 +12,7 @@ use super::{huffman, integer};
 use crate::fields::{Known, Name};
 use crate::status::Status;
 
-/// The indexes of known names in the static table, 0 where they are not there.
+/// The static table's index of each standard name; 0 if it has none.
 const INDEXES: [u8; Known::ALL.len()] = {
     let mut indexes = [0; Known::ALL.len()];
     let mut at = 0;
@@ -28,7 +29,7 @@ const INDEXES: [u8; Known::ALL.len()] = {
     indexes
 };
 
-/// Bytes that [`put_status`] writes.
+/// The number of bytes that [`put_status`] writes.
 #[must_use]
 pub const fn status_len(status: Status) -> usize {
     match status_index(status) {
@@ -62,15 +63,15 @@ pub fn put_status(status: Status, out: &mut Vec<u8>) {
     }
 }
 
-/// Where the 29 bytes of the date stand in a block that begins with status and date.
+/// The offset of the date's 29 bytes in a block that begins with status and date.
 #[must_use]
 pub const fn date_offset(status: Status) -> usize {
     status_len(status) + 3
 }
 
-/// Appends Date, as 29 bytes that can be overwritten.
+/// Appends Date as 29 bytes that can be overwritten.
 pub fn put_date(date: &[u8; 29], out: &mut Vec<u8>) {
-    // Not indexed, name 33, a string of 29 bytes.
+    // A literal without indexing, name index 33, a plain string of 29 bytes.
     out.extend_from_slice(&[0x0f, 33 - 15, 29]);
     out.extend_from_slice(date);
 }
@@ -81,7 +82,7 @@ pub fn put_field(name: Name<'_>, value: &[u8], out: &mut Vec<u8>) {
     put_plain(value, out);
 }
 
-/// As [`put_field`], as short as it can be: for blocks that are made once and sent often.
+/// Like [`put_field`], with the shorter of plain and Huffman coding: for blocks that are built once and sent often.
 pub fn put_field_short(name: Name<'_>, value: &[u8], out: &mut Vec<u8>) {
     put_name(name, out);
     put_short(value, out);
@@ -98,13 +99,13 @@ pub fn put_field_u64(name: Known, value: u64, out: &mut Vec<u8>) {
     out[at] = len as u8;
 }
 
-/// Appends a pseudo-header of a request, whose name has this index.
+/// Appends a pseudo-header field of a request, with an indexed name.
 pub(in crate::h2) fn put_pseudo(index: u8, value: &[u8], out: &mut Vec<u8>) {
     integer::encode(usize::from(index), 4, 0, out);
     put_plain(value, out);
 }
 
-/// Appends a pseudo-header that has no index.
+/// Appends a pseudo-header field with a literal name.
 pub(in crate::h2) fn put_unindexed(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(0);
     put_plain(name, out);

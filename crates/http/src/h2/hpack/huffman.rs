@@ -1,17 +1,17 @@
 //! The Huffman code of HPACK. Read RFC 7541 §5.2 and appendix B.
 //!
-//! The code is canonical: symbols in the order of their lengths, then of their values, have ascending codes. So the lengths
-//! are all that has to be known; the tables are made of them by the compiler. Codes of up to 8 bits, which are those of
-//! nearly all that fields are made of, are looked up; longer ones are found by their length.
+//! The code is canonical: symbols sorted by length, then by value, have ascending codes. So the lengths define the
+//! code, and the tables are computed from them at compile time. Codes of up to 8 bits, which make up nearly all of any
+//! field, are looked up; longer ones are found by their length.
 
 use alloc::vec::Vec;
 
 const SYMBOLS: usize = 257;
-/// Must not be encoded.
+/// The end-of-string symbol; a string that contains it is an error (RFC 7541 §5.2).
 const EOS: u16 = 256;
 const LEN_MAX: usize = 30;
 
-/// Bits of each symbol's code.
+/// The number of bits of each symbol's code.
 #[rustfmt::skip]
 const LENGTHS: [u8; SYMBOLS] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28,
@@ -29,17 +29,17 @@ const LENGTHS: [u8; SYMBOLS] = [
     26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26, 30,
 ];
 
-/// What the lengths imply.
+/// The tables that the lengths imply.
 struct Codes {
-    /// Of each symbol.
+    /// The code of each symbol.
     codes: [u32; SYMBOLS],
     /// The symbols in the order of their codes.
     order: [u16; SYMBOLS],
-    /// Of each length the first code.
+    /// The first code of each length.
     first: [u32; LEN_MAX + 1],
-    /// Of each length where its symbols begin in `order`.
+    /// For each length, the start of its symbols in `order`.
     start: [u16; LEN_MAX + 2],
-    /// By the next 8 bits: the length of the code that they begin with, and its symbol; 0 if it is longer.
+    /// Indexed by the next 8 bits: the length of the code that they begin with, and its symbol; 0 for a longer code.
     short: [u16; 256],
 }
 
@@ -82,7 +82,7 @@ const fn codes() -> Codes {
     made
 }
 
-/// Bits that have been read and not used, from the highest on.
+/// Bits that were read and not consumed, left-aligned.
 struct Bits<'b> {
     bits: u64,
     count: u32,
@@ -90,7 +90,7 @@ struct Bits<'b> {
 }
 
 impl Bits<'_> {
-    /// Sees to it that there are at least 32, if there are so many.
+    /// Ensures at least 32 bits, unless the input has fewer.
     #[inline(always)]
     fn refill(&mut self) {
         if self.count >= 32 {
@@ -113,13 +113,14 @@ impl Bits<'_> {
         self.count -= count;
     }
 
-    /// Whether what is left may end a string: less than a byte of ones (RFC 7541 §5.2).
+    /// Whether the remaining bits are valid padding: fewer than 8, all ones (RFC 7541 §5.2).
     fn is_padding(&self) -> bool {
         self.count < 8 && self.bits.leading_ones() >= self.count
     }
 
-    /// A symbol whose code has more than 8 bits.
+    /// Decodes a symbol whose code has more than 8 bits.
     fn long(&mut self) -> Option<u8> {
+        // No code has 9 bits.
         for len in 10..=LEN_MAX.min(self.count as usize) {
             let code = (self.bits >> (64 - len)) as u32;
             let place = code.checked_sub(CODES.first[len])?;
@@ -134,7 +135,7 @@ impl Bits<'_> {
     }
 }
 
-/// Appends what `bytes` encode; at most 8 bytes for 5. `None`: they encode nothing.
+/// Appends the decoded string, at most 8 bytes for 5. `None` if `bytes` are not a valid code.
 pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut bits = Bits {
         bits: 0,
@@ -157,13 +158,13 @@ pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
     }
 }
 
-/// Bytes that `bytes` take when they are encoded.
+/// The number of bytes of `bytes` when encoded.
 pub(super) fn encoded_len(bytes: &[u8]) -> usize {
     let bits = bytes.iter().map(|byte| LENGTHS[usize::from(*byte)]);
     bits.map(usize::from).sum::<usize>().div_ceil(8)
 }
 
-/// Appends them encoded.
+/// Appends `bytes` encoded.
 pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     let (mut bits, mut count) = (0_u64, 0);
     for byte in bytes {
@@ -176,6 +177,7 @@ pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
         }
     }
     if count > 0 {
+        // The padding is the start of the EOS code: ones.
         let padding = 8 - count;
         out.push((bits << padding) as u8 | ((1 << padding) - 1) as u8);
     }

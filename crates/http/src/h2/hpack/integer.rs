@@ -1,12 +1,12 @@
-//! Integers of HPACK: a prefix within a byte, and continuation bytes. Knows nothing of what they count. Read RFC 7541 §5.1.
+//! Integers of HPACK: a prefix within a byte, and continuation bytes. Read RFC 7541 §5.1.
 
 use alloc::vec::Vec;
 
-/// Bytes after the prefix: 28 bits are more than any length or index that is taken here.
+/// The most bytes after the prefix: their 28 bits exceed any length or index that is accepted.
 const CONTINUED_MAX: u32 = 4;
 
-/// The integer at the start of `bytes`, in the low `prefix` bits of the first one, and what follows it. `None`: it is cut,
-/// or longer than any that makes sense.
+/// Decodes the integer at the start of `bytes`, in the low `prefix` bits of the first one. Returns the bytes after it,
+/// too. `None`: it is cut, or longer than any valid one.
 #[inline(always)]
 pub(super) fn decode(bytes: &[u8], prefix: u32) -> Option<(usize, &[u8])> {
     let (first, rest) = bytes.split_first()?;

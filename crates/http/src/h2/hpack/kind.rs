@@ -1,44 +1,44 @@
-//! What a field's name means to a request or response, found once: fields of the tables are known already when they come
-//! again. Knows no values. Read RFC 9113 §8.2 and §8.3.
+//! The treatment of a field by its name, determined once: entries of the tables keep it for the next use. Read RFC
+//! 9113 §8.2 and §8.3.
 
 use crate::fields::Known;
 use crate::host;
 use crate::request::Indexed;
 use crate::scan::{self, TOKEN};
 
-/// What is to be done with a field.
+/// How a field is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::h2) enum Kind {
     Authority,
-    /// The same, with a value that is no host.
+    /// `:authority` with a value that is not a host.
     OddAuthority,
     Method,
     Path,
     Protocol,
     Scheme,
     Status,
-    /// Not a name: upper case, not a token, a pseudo-header that is unknown.
+    /// An invalid name: upper case, not a token, or an unknown pseudo-header field.
     Bad,
-    /// One of HTTP/1's connection.
+    /// A connection-specific field of HTTP/1.
     OfConnection,
-    /// Nothing: it is one among others.
+    /// A field without special treatment.
     Plain,
-    /// Its place is noted.
+    /// The positions of its values are indexed.
     Indexed(Indexed),
-    /// It is noted that it came.
+    /// Its presence is recorded.
     Mark(Indexed),
     ContentLength,
     Cookie,
     Expect,
     Host,
-    /// The same, with a value that is none.
+    /// Host with a value that is not a host.
     OddHost,
     Priority,
     Te,
 }
 
 impl Kind {
-    /// That of the field with this name.
+    /// The treatment of a field by its name.
     pub(in crate::h2) fn of(name: &[u8]) -> Kind {
         match name {
             b":authority" => Kind::Authority,
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// With this value: whether it is a host is found once, too.
+    /// The treatment with this value: whether it is a valid host is determined once, too.
     pub(in crate::h2) fn with(self, value: &[u8]) -> Kind {
         match self {
             Kind::Authority | Kind::OddAuthority if host::is_valid(value) => Kind::Authority,
@@ -84,7 +84,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is a pseudo-header.
+    /// Whether it is a pseudo-header field.
     pub(in crate::h2) fn is_pseudo(self) -> bool {
         matches!(
             self,
@@ -99,7 +99,7 @@ impl Kind {
     }
 }
 
-/// A token without upper case.
+/// Whether a name is a token without upper case.
 fn is_name(name: &[u8]) -> bool {
     let is_good = |byte: &u8| scan::is(*byte, TOKEN) && !byte.is_ascii_uppercase();
     !name.is_empty() && name.iter().all(is_good)

@@ -1,4 +1,4 @@
-//! HPACK: field blocks to fields and back. Knows no frames, and not what fields mean. Read RFC 7541.
+//! HPACK: decodes and encodes field blocks. Read RFC 7541.
 
 mod decoder;
 mod encoder;
@@ -18,23 +18,23 @@ pub(super) use self::encoder::{put_pseudo, put_unindexed};
 pub(super) use self::kind::Kind;
 pub(super) use self::table::ENTRY_LEN;
 
-/// Why a block can't be read.
+/// Why a block cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// An integer is cut, or larger than any that makes sense.
+    /// An integer is cut, or larger than any valid one.
     Integer,
-    /// There is no entry with that index.
+    /// The tables have no entry with that index.
     Index,
     /// A string is longer than the block.
     Cut,
-    /// Bytes that are no Huffman code, or wrong padding.
+    /// Bytes that are not a Huffman code, or wrong padding.
     Huffman,
-    /// A change of the table's size that is too large, or not at the start of a block.
+    /// A size update that exceeds the limit, or is not at the start of a block.
     SizeUpdate,
 }
 
 impl Fault {
-    /// What is wrong, for people.
+    /// The fault, for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Fault {
     }
 }
 
-/// The fields of a block, decoded on their own, for tests and fuzzing.
+/// Decodes the fields of a block by themselves, for tests and fuzzing.
 #[doc(hidden)]
 pub mod probe {
     use super::{Decoder, Fault, Field, Sink};
@@ -81,16 +81,16 @@ pub mod probe {
     }
 
     impl Probe {
-        /// With a table of this size.
+        /// A decoder with a table of this size.
         #[must_use]
         pub fn new(size: usize) -> Probe {
             Probe(Decoder::new(size))
         }
 
-        /// Name and value of each.
+        /// The name and value of each field of a block.
         ///
         /// # Errors
-        /// As [`Fault`] says.
+        /// The first fault.
         pub fn decode(&mut self, block: &[u8]) -> Result<Pairs, Fault> {
             let mut fields = Fields::default();
             self.0.decode(block, &mut fields)?;

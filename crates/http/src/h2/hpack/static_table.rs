@@ -3,14 +3,14 @@
 use super::kind::Kind;
 use crate::request::Indexed as At;
 
-/// A field of a table.
+/// An entry of the static or the dynamic table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<'t> {
     /// `name: value\r\n`.
     pub(super) line: &'t [u8],
     pub(super) name_len: usize,
     pub(super) kind: Kind,
-    /// The value is one that a field can have.
+    /// Whether the value is valid.
     pub(super) is_sound: bool,
 }
 
@@ -23,10 +23,10 @@ macro_rules! table {
     };
 }
 
-/// Entries.
+/// The number of entries.
 pub(super) const STATIC_LEN: usize = 61;
 
-/// The entry with this index, from 1.
+/// The entry with this index, counted from 1.
 #[inline(always)]
 pub(super) fn entry(index: usize) -> Option<Entry<'static>> {
     let (line, name_len, kind) = ENTRIES.get(index.checked_sub(1)?)?;
@@ -38,7 +38,7 @@ pub(super) fn entry(index: usize) -> Option<Entry<'static>> {
     })
 }
 
-/// The index of the first entry with this name, in lower case.
+/// The index of the first entry with this name (in lower case); 0 if there is none.
 pub(super) const fn index_of(name: &[u8]) -> u8 {
     let mut at = 0;
     while at < STATIC_LEN {

@@ -1,9 +1,8 @@
-//! The dynamic table of HPACK: fields as lines of text, the newest first. Knows not how they came. Read RFC 7541 §2.3.2
-//! and §4.
+//! The dynamic table of HPACK: fields as lines of text, the newest first. Read RFC 7541 §2.3.2 and §4.
 //!
-//! All lines lie in one piece of memory, oldest first. A line is 4 bytes longer than name and value, of which the size
-//! that the peer is allowed counts 32; so the live lines are never more than that size. What is evicted is a prefix, and is
-//! cut off once it is the larger part.
+//! All lines are in one buffer, oldest first. A line is 4 bytes longer than its name and value, for which the table's
+//! size counts 32 bytes; so the live lines never exceed that size. Evicted lines are a prefix of the buffer, which is
+//! removed once it is the larger part.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,29 +10,29 @@ use alloc::vec::Vec;
 use super::kind::Kind;
 use super::static_table::Entry;
 
-/// What an entry counts beside its name and value.
+/// The size of an entry in addition to its name and value (RFC 7541 §4.1).
 pub(in crate::h2) const ENTRY_LEN: usize = 32;
-/// Evicted bytes that are kept rather than moved over.
+/// Evicted bytes that are kept to avoid moving the rest.
 const DEAD_LEN_MAX: usize = 1024;
 
-/// Fields that came, for as long as there is room.
+/// The dynamic table.
 #[derive(Debug)]
 pub(super) struct Table {
     lines: Vec<u8>,
-    /// Newest at the front.
+    /// The newest first.
     entries: VecDeque<Place>,
-    /// Bytes before the oldest line in `lines`.
+    /// Evicted bytes at the start of `lines`.
     dead_len: usize,
-    /// Bytes that were cut off in front of `lines`, modulo 2^32.
+    /// Bytes that were removed from the start of `lines` so far, modulo 2^32.
     cut: u32,
-    /// As RFC 7541 §4.1 counts.
+    /// The size as defined by RFC 7541 §4.1.
     size: usize,
     size_max: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Counted as if nothing were ever cut off.
+    /// The offset of the line, counted without removals, so that removals need not update it.
     at: u32,
     len: u32,
     name_len: u32,
@@ -66,13 +65,13 @@ impl Table {
         })
     }
 
-    /// Changes how much there may be.
+    /// Changes the maximum size.
     pub(super) fn set_size_max(&mut self, size_max: usize) {
         self.size_max = size_max;
         self.evict(0);
     }
 
-    /// Adds a field. One that is larger than the table empties it (RFC 7541 §4.4).
+    /// Adds a field. A field larger than the table empties it (RFC 7541 §4.4).
     pub(super) fn insert(&mut self, entry: &Entry<'_>) {
         let size = entry.line.len() - 4 + ENTRY_LEN;
         self.evict(size);
@@ -95,7 +94,7 @@ impl Table {
         self.size += size;
     }
 
-    /// Makes room for so much.
+    /// Evicts entries until `size` more bytes fit.
     fn evict(&mut self, size: usize) {
         while self.size + size > self.size_max {
             let Some(place) = self.entries.pop_back() else {
