@@ -1,12 +1,11 @@
-//! Takes a request off a connection and answers it with a built response of 1 KB, N times, to count instructions under
-//! callgrind:
+//! Receives a request and sends a prebuilt response of 1 KB, N times, to count instructions under callgrind:
 //!
 //! ```text
 //! cargo build --release -p lowroad-http --example h1_cost
 //! valgrind --tool=callgrind target/release/examples/h1_cost 10000
 //! ```
 //!
-//! Run it with two values of N; the difference divided by the difference of N is the cost of one.
+//! Run it with two values of N; the difference divided by the difference of N is the cost of one exchange.
 
 use std::hint::black_box;
 
@@ -30,7 +29,7 @@ fn main() {
     println!("{} bytes", out.len());
 }
 
-/// What a worker does with what has come.
+/// The work of a worker for received bytes.
 #[inline(never)]
 fn take(server: &mut Server, input: &[u8], limits: &Limits, built: &[u8], out: &mut Vec<u8>) {
     let mut used = 0;
@@ -50,7 +49,7 @@ fn take(server: &mut Server, input: &[u8], limits: &Limits, built: &[u8], out: &
     }
 }
 
-/// What a service does with a request.
+/// The work of a service for a request.
 #[inline(never)]
 fn answer(server: &mut Server, request: &Request<'_>, built: &[u8], out: &mut Vec<u8>) {
     black_box(request.target);

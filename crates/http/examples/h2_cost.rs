@@ -1,13 +1,13 @@
-//! Takes requests as `h2load` sends them off a connection of HTTP/2 and answers each with a built head and 1 KB of body, N
-//! times 32 streams, to count instructions under callgrind:
+//! Receives requests of an HTTP/2 connection, as `h2load` sends them, and sends a prebuilt head and 1 KB of body for
+//! each, N times 32 streams, to count instructions under callgrind:
 //!
 //! ```text
 //! cargo build --release -p lowroad-http --example h2_cost
 //! valgrind --tool=callgrind target/release/examples/h2_cost 100
 //! ```
 //!
-//! Run it with two values of N; the difference divided by 32 times the difference of N is the cost of one. A second argument
-//! `chromium` makes it a request of a browser, whose path is another each time.
+//! Run it with two values of N; the difference divided by 32 times the difference of N is the cost of one exchange.
+//! With a second argument `chromium` it sends requests like a browser's, each with another path.
 
 use std::hint::black_box;
 
@@ -64,7 +64,7 @@ fn main() {
     println!("{} streams", id / 2);
 }
 
-/// The first request names what the others take from the table.
+/// The first request adds the fields to the table that the others index.
 fn put_h2load(id: u32, input: &mut Vec<u8>) {
     let block: &[u8] = match id {
         1 => b"\x82\x86\x41\x0elocalhost:8080\x85\x7a\x0dh2load nghttp",
@@ -74,7 +74,7 @@ fn put_h2load(id: u32, input: &mut Vec<u8>) {
     input.extend_from_slice(block);
 }
 
-/// A page's part: nearly everything is in the table after the first, but the path.
+/// A subresource of a page: after the first request, all fields except the path are in the table.
 fn put_browser(id: u32, input: &mut Vec<u8>) {
     const FIELDS: [(&str, &str); 13] = [
         ("sec-ch-ua-platform", "\"Linux\""),
@@ -113,14 +113,14 @@ fn put_browser(id: u32, input: &mut Vec<u8>) {
         }
         _ => block.extend((0..14).rev().map(|number| 0xbe + number)),
     }
-    // Not indexed, as browsers do with paths.
+    // A literal without indexing, as browsers send paths.
     let path = format!("\x04\x19/images/levels-{:05}.avif", id % 100_000);
     block.splice(2..2, path.bytes());
     frame::put_head(frame::kind::HEADERS, 5, id, block.len(), input);
     input.extend_from_slice(&block);
 }
 
-/// What a worker does with what has come.
+/// The work of a worker for received bytes.
 #[inline(never)]
 fn take(
     server: &mut Server,
@@ -148,7 +148,7 @@ fn take(
     send(server, body, turn);
 }
 
-/// What a service does with a request.
+/// The work of a service for a request.
 #[inline(never)]
 fn answer(
     server: &mut Server,
@@ -164,7 +164,7 @@ fn answer(
     }
 }
 
-/// What a worker does when all input is used.
+/// The work of a worker when all input is consumed.
 #[inline(never)]
 fn send(server: &mut Server, body: &[u8], turn: &mut Turn<'_>) {
     while let Some(piece) = server.send(16_384, turn.out) {

@@ -5,7 +5,7 @@
 //! valgrind --tool=callgrind target/release/examples/parse_cost small 10000
 //! ```
 //!
-//! Run it with two values of N; the difference divided by the difference of N is the cost of one.
+//! Run it with two values of N; the difference divided by the difference of N is the cost of one parse.
 
 use std::hint::black_box;
 
@@ -45,7 +45,7 @@ fn main() {
     let limits = Limits::default();
     for _ in 0..rounds {
         let parsed = h1::parse(black_box(head.as_bytes()), &limits);
-        // By reference, so that the black box does not add copies of its own.
+        // By reference, so that the black box adds no copies.
         if !matches!(black_box(&parsed), Ok(Some(_))) {
             return eprintln!("not a complete head: {parsed:?}");
         }

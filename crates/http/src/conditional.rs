@@ -1,8 +1,7 @@
-//! Conditional requests: which answer the validators of the selected representation make due. It
-//! knows nothing of where they come from. Read RFC 9110 §8.8 (validators) and §13, above all the
-//! order in §13.2.2.
+//! Preconditions: evaluates conditional requests against the validators of the selected representation. Read RFC 9110
+//! §8.8 (validators) and §13, above all the order in §13.2.2.
 //!
-//! Evaluate only where the answer without conditions would be 2xx (§13.2.1).
+//! To be evaluated only if the response without preconditions would be 2xx (§13.2.1).
 
 use crate::date;
 use crate::list;
@@ -14,16 +13,16 @@ use crate::values::Values;
 /// The validators of the selected representation.
 #[derive(Clone, Copy, Debug)]
 pub struct Validators<'a> {
-    /// With its quotes; weak if it begins with `W/`; empty if there is none.
+    /// The entity tag with its quotes; weak if it begins with `W/`; empty if there is none.
     pub etag: &'a [u8],
     /// Seconds since 1970.
     pub last_modified: Option<u64>,
 }
 
-/// What the conditions of a request come to.
+/// The outcome of a request's preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// Answer as if there were no conditions.
+    /// Respond as if there were no preconditions.
     Proceed,
     /// 304 (Not Modified).
     NotModified,
@@ -31,8 +30,8 @@ pub enum Precondition {
     Failed,
 }
 
-/// Evaluates all conditions but If-Range. `now_secs` (seconds since 1970) is needed for dates with
-/// two-digit years.
+/// Evaluates all preconditions except If-Range. `now_secs` (seconds since 1970) is needed for dates with two-digit
+/// years.
 #[inline]
 pub fn evaluate(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64) -> Precondition {
     match req.is_conditional() {
@@ -41,14 +40,14 @@ pub fn evaluate(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64) -
     }
 }
 
-/// Whether the answer may be another than the whole representation: by a condition or a range.
+/// Whether the response may differ from the whole representation, by a precondition or a range.
 #[inline]
 pub fn may_differ(req: &Request<'_>) -> bool {
     req.is_conditional()
 }
 
-/// The parts of a representation of `len` bytes that are asked for: Range counts for GET only, and where If-Range lets
-/// it (§13.1.5, §14.2). For after [`evaluate`].
+/// The requested parts of a representation of `len` bytes: Range applies to GET only, and if If-Range permits it
+/// (§13.1.5, §14.2). To be called after [`evaluate`].
 pub fn ranges(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64, len: u64) -> Ranges {
     match req.range() {
         Some(value) if req.method == Method::Get && if_range_holds(req, validators, now_secs) => {
@@ -58,17 +57,19 @@ pub fn ranges(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64, len
     }
 }
 
-/// The steps of §13.2.2 but the last, which is [`if_range_holds`].
+/// All steps of §13.2.2 except the last, which is [`if_range_holds`].
 fn evaluate_steps(req: &Request<'_>, own: &Validators<'_>, now_secs: u64) -> Precondition {
     if !req.if_match().is_empty() {
         if !any_matches(&req.if_match(), own.etag, Comparison::Strong) {
             return Precondition::Failed;
         }
+    // If-Unmodified-Since is ignored if there is an If-Match (§13.1.4).
     } else if modified_after(req.if_unmodified_since(), own, now_secs) == Some(true) {
         return Precondition::Failed;
     }
     let is_read = matches!(req.method, Method::Get | Method::Head);
     if !req.if_none_match().is_empty() {
+        // Without a match If-None-Match is true, and If-Modified-Since is ignored (§13.1.3).
         if !any_matches(&req.if_none_match(), own.etag, Comparison::Weak) {
             return Precondition::Proceed;
         }
@@ -83,9 +84,9 @@ fn evaluate_steps(req: &Request<'_>, own: &Validators<'_>, now_secs: u64) -> Pre
     Precondition::Proceed
 }
 
-/// Whether Range is to be honoured: there is no If-Range, or it names exactly this representation
-/// (§13.1.5). A weak validator never does, and a date is weak if the representation changed within
-/// the current second, since it might do so again (§8.8.2.2).
+/// Whether Range applies: there is no If-Range, or it matches this representation exactly (§13.1.5). A weak validator
+/// never matches. A date is weak if the representation changed within the current second, since it might change again
+/// (§8.8.2.2).
 pub fn if_range_holds(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64) -> bool {
     let Some(value) = req.if_range() else {
         return true;
@@ -102,24 +103,24 @@ pub fn if_range_holds(req: &Request<'_>, validators: &Validators<'_>, now_secs: 
     }
 }
 
-/// Whether the representation changed after the date in a field; `None` if the field is absent or
-/// no valid date, or the time of change is unknown, so that the condition is ignored.
+/// Whether the representation changed after the date in a field. `None` if the field is absent or not a valid date, or
+/// the time of change is unknown: the precondition is then ignored.
 fn modified_after(field: Option<&[u8]>, own: &Validators<'_>, now_secs: u64) -> Option<bool> {
     let date = date::parse(field?, now_secs)?;
     Some(own.last_modified? > date)
 }
 
-/// How two entity tags are compared (§8.8.3.2).
+/// The comparison of entity tags (§8.8.3.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
-    /// Equal, and neither is weak.
+    /// Equal, and neither tag is weak.
     Strong,
-    /// Equal but for `W/`.
+    /// Equal, ignoring `W/`.
     Weak,
 }
 
-/// Whether one of the listed tags matches, or the field is `*`, for which any representation will
-/// do. A malformed list matches nothing, so that the whole response is sent and nothing is changed.
+/// Whether one of the listed tags matches, or the field is `*`, which matches any representation. A malformed list
+/// matches nothing, so that the whole response is sent and no resource is changed.
 fn any_matches(values: &Values<'_>, own: &[u8], comparison: Comparison) -> bool {
     let matches = |tag: &[u8]| match comparison {
         Comparison::Strong => strong_match(tag, own),
@@ -130,8 +131,8 @@ fn any_matches(values: &Values<'_>, own: &[u8], comparison: Comparison) -> bool 
         .any(|value| value == b"*" || list_matches(value, matches))
 }
 
-/// Whether one tag of the list in `value` matches, and all of it is a list of tags. They may contain commas, so the
-/// list cannot simply be split.
+/// Whether one tag of the list in `value` matches, and the whole list is valid. Tags may contain commas, so the list
+/// cannot simply be split.
 pub fn list_matches(value: &[u8], matches: impl Fn(&[u8]) -> bool) -> bool {
     let mut rest = value;
     let mut matched = false;
@@ -162,7 +163,7 @@ fn weak_match(tag: &[u8], own: &[u8]) -> bool {
     opaque(tag) == opaque(own)
 }
 
-/// The entity tag at the start of `value`, with `W/` and quotes, and what follows it.
+/// Splits off the entity tag at the start of `value`, with `W/` and quotes.
 fn take_tag(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let quoted = value.strip_prefix(b"W/").unwrap_or(value);
     let opaque = quoted.strip_prefix(b"\"")?;

@@ -1,4 +1,4 @@
-//! Dates as HTTP writes and reads them. It knows no clock. Read RFC 9110 §5.6.7.
+//! HTTP dates. Read RFC 9110 §5.6.7.
 
 use crate::list::decimal;
 
@@ -19,7 +19,7 @@ const MONTHS: [&str; 12] = [
 const LAST_SECS: u64 = 253_402_300_799;
 const DAY_SECS: u64 = 86_400;
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT` for seconds since 1970, up to the end of the year 9999.
+/// Formats seconds since 1970 as `Sun, 06 Nov 1994 08:49:37 GMT`, up to the end of the year 9999.
 pub fn format(unix_secs: u64) -> [u8; 29] {
     let secs = unix_secs.min(LAST_SECS);
     let days = secs / DAY_SECS;
@@ -38,10 +38,11 @@ pub fn format(unix_secs: u64) -> [u8; 29] {
     out
 }
 
-/// Seconds since 1970 of a date in any of the three formats of RFC 9110 §5.6.7; `now_secs` decides
-/// the century of a two-digit year. Names of days, months and the zone are read in any case, as many caches do. `None` if
+/// Parses a date in any of the three formats of RFC 9110 §5.6.7 to seconds since 1970; `now_secs` decides the century
+/// of a two-digit year. Names of days, months and the zone are accepted in any case, as many caches do. `None` if
 /// malformed or before 1970.
 pub fn parse(date: &[u8], now_secs: u64) -> Option<u64> {
+    // The three formats differ in the fourth byte.
     match date.get(3)? {
         b',' => imf_fixdate(date),
         b' ' => asctime(date),
@@ -91,7 +92,7 @@ fn asctime(date: &[u8]) -> Option<u64> {
     seconds(decimal(&date[20..])?, month, decimal(day)?, &date[11..19])
 }
 
-/// A two-digit year that would lie more than 50 years ahead is in the past.
+/// The year for two digits: a year more than 50 years ahead is in the past (RFC 9110 §5.6.7).
 fn full_year(two_digits: u64, now_secs: u64) -> u64 {
     let (now, _, _) = civil(now_secs.min(LAST_SECS) / DAY_SECS);
     let year = now - now % 100 + two_digits;
@@ -119,8 +120,7 @@ fn month_len(year: u64, month: u64) -> u64 {
     }
 }
 
-/// Days from 1970-01-01 to a date not before it. Years are counted from March, so that the leap
-/// day is the last.
+/// Days from 1970-01-01 to a date not before it. Years are counted from March, so that the leap day is the last.
 fn days(year: u64, month: u64, day: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let month_from_march = (month + 9) % 12;

@@ -1,7 +1,8 @@
-//! The head of a stored response in the forms in which protocols send it, made once.
+//! The head of a stored response in the formats of the protocols, built once.
 //!
-//! The text of HTTP/1 is there from the beginning. It lies where the response does, mostly with the body behind it, so that a
-//! hit is one copy, and [`Encoded`] has the places in it. That of HTTP/2 is a [`crate::h2::LazyBlock`] beside it.
+//! The HTTP/1 text is built when the response is stored. It is placed with the response, mostly in front of the body,
+//! so that a hit is sent with one copy; `HeadMap` has the offsets in it. The HTTP/2 block is a
+//! [`crate::h2::LazyBlock`] beside it.
 //!
 //! ```text
 //! HTTP/1.1 200 OK\r\nDate: …\r\n                status and date
@@ -17,20 +18,21 @@ use crate::fields::{Known, Lines, Name};
 use crate::head::{HeadWriter, date_offset};
 use crate::status::Status;
 
-/// Places in a stored head, as offsets into its text, which is given to each method. There are as many of them as of stored
-/// responses, so they are small.
+/// Offsets into the text of a stored head, which is passed to each method. Small, since there is one for each stored
+/// response.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoded {
     status: Status,
-    /// The date in the text is that of whoever made the response.
+    /// The date in the text is the origin's and is kept.
     is_dated: bool,
-    /// After the fields that 304 has too, which follow the date; fields about the bytes follow, then Content-Length.
+    /// The end of the fields that a 304 also has, which follow the date. Fields about the content follow, then
+    /// Content-Length.
     content: u32,
-    /// After Content-Length: the end of the head but for the empty line.
+    /// The end of the head, without the empty line.
     end: u32,
-    /// Bytes of the line of Content-Length; 0 if there is none.
+    /// The length of the Content-Length line in bytes; 0 if there is none.
     length_len: u8,
-    /// The value of ETag; empty if there is none.
+    /// The range of the ETag value; empty if there is none.
     etag: (u16, u16),
 }
 
@@ -41,12 +43,12 @@ pub struct Section<'t> {
 }
 
 impl<'t> Section<'t> {
-    /// Name and value of each.
+    /// The name and value of each field.
     pub fn fields(self) -> impl Iterator<Item = (Name<'t>, &'t [u8])> {
         Lines::of(self.h1).named()
     }
 
-    /// As lines of HTTP/1.
+    /// The fields as HTTP/1 lines.
     #[must_use]
     pub(crate) fn h1(self) -> &'t [u8] {
         self.h1
@@ -60,14 +62,14 @@ impl Encoded {
         self.status
     }
 
-    /// Whether the date in the text is that of whoever made the response, and stays.
+    /// Whether the date in the text is the origin's and has to stay.
     #[must_use]
     #[inline]
     pub fn is_dated(&self) -> bool {
         self.is_dated
     }
 
-    /// When the response was made, if it was not by us.
+    /// The date of the origin, if the response has one.
     #[must_use]
     pub fn date<'t>(&self, text: &'t [u8]) -> Option<&'t [u8; 29]> {
         let dated = text
@@ -76,22 +78,23 @@ impl Encoded {
         dated.first_chunk()
     }
 
-    /// Bytes of the head for HTTP/1, without the empty line.
+    /// The length of the HTTP/1 head in bytes, without the empty line.
     #[must_use]
     #[inline]
     pub fn h1_len(&self) -> usize {
         self.end as usize
     }
 
-    /// Whether the head says how long the body is.
+    /// Whether the head has Content-Length.
     #[must_use]
     #[inline]
     pub fn has_length(&self) -> bool {
         self.length_len > 0
     }
 
-    /// Appends to its text, which is not to be closed yet, how long the body is; unless its status has none.
+    /// Appends Content-Length to the text, which must still be open, unless the status forbids it.
     pub fn set_length(&mut self, text: &mut Vec<u8>, body_len: u64) {
+        // RFC 9110 §8.6: no Content-Length in a 204.
         if self.status != Status::NO_CONTENT && !self.has_length() {
             let start = text.len();
             HeadWriter::resume(text).field_u64("Content-Length", body_len);
@@ -100,30 +103,30 @@ impl Encoded {
         }
     }
 
-    /// The fields that 304 has too.
+    /// The fields that a 304 response also has (RFC 9110 §15.4.5).
     #[must_use]
     pub fn shared<'t>(&self, text: &'t [u8]) -> Section<'t> {
         section(text, self.start(), self.content)
     }
 
-    /// The fields about the bytes.
+    /// The fields about the content.
     #[must_use]
     pub fn content<'t>(&self, text: &'t [u8]) -> Section<'t> {
         section(text, self.content, self.length())
     }
 
-    /// All fields; how long the body is stands beside them.
+    /// All fields except Content-Length.
     #[must_use]
     pub fn all<'t>(&self, text: &'t [u8]) -> Section<'t> {
         section(text, self.start(), self.length())
     }
 
-    /// Before Content-Length.
+    /// The offset of Content-Length.
     fn length(&self) -> u32 {
         self.end - u32::from(self.length_len)
     }
 
-    /// Behind the date.
+    /// The offset after the date.
     fn start(&self) -> u32 {
         offset(date_offset(self.status) + 31)
     }
@@ -135,7 +138,7 @@ impl Encoded {
         value(text, (start.into(), end.into()))
     }
 
-    /// The value of Content-Type, unless a rule has set it; then it is empty.
+    /// The value of Content-Type; empty if a rule sets it.
     #[must_use]
     pub fn content_type<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let is = |(name, _): &(Name<'t>, &[u8])| *name == Name::Known(Known::ContentType);
@@ -154,23 +157,24 @@ fn value(text: &[u8], (start, end): (u32, u32)) -> &[u8] {
     text.get(start as usize..end as usize).unwrap_or_default()
 }
 
-/// No head is that long; in one that is, nothing is found there.
+/// Converts an offset. No head exceeds `u32`; a larger offset becomes `u32::MAX`, at which look-ups return an empty
+/// slice.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-/// Bytes of the line of Content-Length, which is short.
+/// The length of the Content-Length line, which is short.
 fn line_len(start: usize, end: usize) -> u8 {
     u8::try_from(end - start).unwrap_or(u8::MAX)
 }
 
-/// Encodes a head: first the fields that 304 has too, then those about the bytes.
+/// Builds a stored head: first the fields that a 304 also has, then those about the content.
 #[derive(Debug)]
 pub struct Encoder {
     text: Vec<u8>,
     status: Status,
     is_dated: bool,
-    /// Where the fields about the bytes begin, once they have.
+    /// The start of the fields about the content, once they have begun.
     content: Option<usize>,
     etag: (usize, usize),
 }
@@ -190,7 +194,7 @@ impl Encoder {
         }
     }
 
-    /// Says when the response was made, if it was not by us.
+    /// Sets the origin's date.
     pub fn set_date(&mut self, date: &[u8; 29]) {
         let start = date_offset(self.status);
         if let Some(place) = self.text.get_mut(start..start + date.len()) {
@@ -203,18 +207,20 @@ impl Encoder {
     pub fn field(&mut self, name: &str, value: &[u8]) {
         let start = self.text.len() + name.len() + 2;
         HeadWriter::resume(&mut self.text).field(name, value);
+        // The first of several counts; a field about the content is not the validator.
         let is_etag = Known::find(name.as_bytes()) == Some(Known::Etag);
         if is_etag && self.content.is_none() && self.etag == (0, 0) {
             self.etag = (start, start + value.len());
         }
     }
 
-    /// From here on fields are about the bytes.
+    /// Begins the fields about the content.
     pub fn begin_content(&mut self) {
         self.content = Some(self.text.len());
     }
 
-    /// Ends the head of a response with so many bytes: its text, without the empty line, and the places in it.
+    /// Ends the head of a response with a body of `body_len` bytes. Returns its text, without the empty line, and the
+    /// offsets.
     #[must_use]
     pub fn finish(mut self, body_len: u64) -> (Vec<u8>, Encoded) {
         let length = self.text.len();
@@ -222,7 +228,7 @@ impl Encoder {
         self.places(length)
     }
 
-    /// The same for one of which the length is not known, or is said when it is sent.
+    /// Ends a head without Content-Length: the length is unknown, or is added when the response is sent.
     #[must_use]
     pub fn finish_open(self) -> (Vec<u8>, Encoded) {
         let length = self.text.len();
@@ -237,7 +243,7 @@ impl Encoder {
             content: offset(self.content.unwrap_or(length)),
             end: offset(self.text.len()),
             length_len: line_len(length, self.text.len()),
-            // One that lies far behind is as good as none: it is for who asks on condition.
+            // An ETag beyond 64 KiB is treated as absent: conditional requests then get the whole response.
             etag: match (start.try_into(), end.try_into()) {
                 (Ok(start), Ok(end)) => (start, end),
                 _ => (0, 0),

@@ -1,5 +1,4 @@
-//! Content codings and the choice among them. Knows neither files nor encoders. Read RFC 9110
-//! §8.4.1 and §12.5.3.
+//! Content codings and the selection among them. Read RFC 9110 §8.4.1 and §12.5.3.
 
 use crate::list;
 use crate::values::Values;
@@ -7,7 +6,7 @@ use crate::values::Values;
 /// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// As it is.
+    /// No coding.
     Identity,
     /// RFC 1952.
     Gzip,
@@ -18,7 +17,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Every coding, in order of preference where the client has none.
+    /// Every coding, in the server's order of preference.
     pub const ALL: [Encoding; 4] = [
         Encoding::Brotli,
         Encoding::Zstd,
@@ -36,7 +35,7 @@ impl Encoding {
         }
     }
 
-    /// What a precompressed sibling's name ends with; empty for identity.
+    /// The suffix of a precompressed file's name; empty for identity.
     pub const fn file_suffix(self) -> &'static str {
         match self {
             Encoding::Identity => "",
@@ -46,7 +45,7 @@ impl Encoding {
         }
     }
 
-    /// The coding with this name in any case; `x-gzip` is an old name of gzip.
+    /// The coding with this name in any case; `x-gzip` is an alias of gzip (RFC 9110 §8.4.1.3).
     pub fn parse(name: &[u8]) -> Option<Encoding> {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         let known = Encoding::ALL.into_iter().find(|e| is(e.as_str()));
@@ -66,7 +65,7 @@ impl EncodingSet {
     /// No coding.
     pub const EMPTY: EncodingSet = EncodingSet(0);
 
-    /// The set whose [`EncodingSet::bits`] these are.
+    /// The set with these [`bits`](Self::bits).
     pub const fn from_bits(bits: u8) -> EncodingSet {
         EncodingSet(bits)
     }
@@ -81,12 +80,12 @@ impl EncodingSet {
         self.0 |= encoding.bit();
     }
 
-    /// Takes a coding out.
+    /// Removes a coding.
     pub const fn remove(&mut self, encoding: Encoding) {
         self.0 &= !encoding.bit();
     }
 
-    /// The set with one coding more, for constants.
+    /// Returns the set with one more coding, for constants.
     pub const fn with(mut self, encoding: Encoding) -> EncodingSet {
         self.insert(encoding);
         self
@@ -102,15 +101,15 @@ impl EncodingSet {
         self.0 == 0
     }
 
-    /// The codings of the set, preferred ones first.
+    /// The codings of the set, in order of preference.
     pub fn iter(self) -> impl Iterator<Item = Encoding> {
         Encoding::ALL.into_iter().filter(move |e| self.contains(*e))
     }
 }
 
-/// The coding of the answer (RFC 9110 §12.5.3): of those available, the one to which the client
-/// gives the highest weight, and among equals the first of [`Encoding::ALL`]. Identity is always
-/// available, and it is also the answer if the client accepts nothing that is, or says nothing.
+/// Selects the coding of the response (RFC 9110 §12.5.3): of the available ones, the one with the highest weight in the
+/// request, and among equals the first in order of preference. Identity is always available; it is also selected if the
+/// client accepts no available coding, or sends no Accept-Encoding.
 #[inline]
 pub fn choose(accept: &Values<'_>, available: EncodingSet) -> Encoding {
     if accept.is_empty() || available.is_empty() {
@@ -119,18 +118,17 @@ pub fn choose(accept: &Values<'_>, available: EncodingSet) -> Encoding {
     Weights::parse(accept).choose(available)
 }
 
-/// The weights a client gives, in thousandths.
+/// The weights in Accept-Encoding, in thousandths.
 #[derive(Default)]
 struct Weights {
-    /// By `Encoding as usize`; `None` if not named.
+    /// Indexed by coding; `None` if not named.
     named: [Option<u16>; 4],
-    /// That of `*`.
+    /// The weight of `*`.
     others: Option<u16>,
 }
 
 impl Weights {
-    /// Members that are malformed or name other codings are left out. If one is named twice, the
-    /// lower weight counts.
+    /// Malformed members and unknown codings are ignored. If a coding is named twice, the lower weight counts.
     fn parse(accept: &Values<'_>) -> Weights {
         let mut weights = Weights::default();
         for member in accept.iter().flat_map(list::members) {
@@ -167,7 +165,7 @@ impl Weights {
         best.1
     }
 
-    /// Identity is acceptable unless it is excluded, but what is named is preferred to it.
+    /// The weight of a coding. Identity is acceptable unless it is excluded, but any named coding is preferred to it.
     fn of(&self, encoding: Encoding) -> u16 {
         match self.named[encoding as usize].or(self.others) {
             Some(weight) => weight,
@@ -177,8 +175,8 @@ impl Weights {
     }
 }
 
-/// The weight after a `;`, in thousandths: `q=` and 0 to 1 with up to three decimals (RFC 9110
-/// §12.4.2). `None` if malformed.
+/// Parses the weight after a `;`, in thousandths: `q=` and 0 to 1 with up to three decimals (RFC 9110 §12.4.2). `None`
+/// if malformed.
 fn parse_weight(parameter: &[u8]) -> Option<u16> {
     let value = match list::trim(parameter) {
         [b'q' | b'Q', b'=', value @ ..] => value,

@@ -1,4 +1,4 @@
-//! The page that is shown when a site has none of its own for a status. Knows nothing of when that is.
+//! The built-in error page, for sites without a page for a status.
 
 use alloc::format;
 use alloc::string::String;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::status::Status;
 
-/// The built-in page: what went wrong in one sentence, readable everywhere.
+/// The built-in page: the error in one sentence, readable on all devices.
 pub fn built_in(status: Status, explanation: &str) -> Vec<u8> {
     let (code, reason) = (status.code(), status.reason());
     let explanation = escape(explanation);
@@ -20,7 +20,7 @@ pub fn built_in(status: Status, explanation: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Text as HTML.
+/// Escapes text for HTML.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -36,10 +36,10 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// What is said, with 403, of a folder without an index file whose files are not listed.
+/// The explanation of a 403 for a directory without an index file and with listing disabled.
 pub const NO_INDEX: &str = "This folder has no index page, and its files are not listed.";
 
-/// What a status means to somebody who did not expect it.
+/// The explanation of a status for the visitor.
 pub fn explanation(status: Status) -> &'static str {
     match status {
         Status::FORBIDDEN => "This is not for public reading.",

@@ -1,6 +1,6 @@
-//! Request fields in which a proxy describes the client's original request: its scheme, host, path or method. The
-//! server may choose its response by them, though none of them is part of a cache key. `bpf/request.h` of the
-//! soft-interrupt level has the same list.
+//! Request fields in which a proxy reports the client's original request: its scheme, host, path or method. The server
+//! may choose its response by them, though they are not part of a cache key. `bpf/request.h` of the softirq level has
+//! the same list.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,28 +8,28 @@ use alloc::vec::Vec;
 use crate::head::put_number;
 use crate::host;
 
-/// The client's request as a trusted proxy reports it. All parts are `None` if it reports nothing of use.
+/// The client's request as reported by a trusted proxy. All parts are `None` if there is no usable report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForwardedRequest {
-    /// Whether its scheme was https; `None` if the proxy reports no scheme.
+    /// Whether the client's scheme was https; `None` if not reported.
     pub is_https: Option<bool>,
-    /// Its authority, for which [`host::is_valid`] holds.
+    /// The client's authority, for which [`host::is_valid`] holds.
     pub authority: Option<Box<[u8]>>,
     /// The port to which the client connected.
     pub port: Option<u16>,
 }
 
 impl ForwardedRequest {
-    /// The port of the client's URL, for a request with this authority: as reported, else that of the authority, else the
-    /// default of the reported scheme. `None` if there is none of these.
+    /// The port of the client's URL, for a request with this authority: the reported one, else that of the authority,
+    /// else the default of the reported scheme. `None` if there is none of these.
     #[must_use]
     pub fn port_of(&self, authority: &[u8]) -> Option<u16> {
         let of_authority = || host::port(authority).or(self.is_https.map(default_port));
         self.port.or_else(of_authority)
     }
 
-    /// The authority with the reported port, if that is neither in it nor the default of its scheme: what a response may
-    /// depend on, and so a part of its cache key.
+    /// The authority with the reported port, if the port is neither in it nor the default of its scheme. A response
+    /// may depend on it, so it is part of the cache key.
     #[must_use]
     pub fn authority_with_port(&self, authority: &[u8], is_https: bool) -> Option<Vec<u8>> {
         let port = self.port.filter(|port| *port != default_port(is_https))?;
@@ -42,21 +42,21 @@ impl ForwardedRequest {
     }
 }
 
-/// Whether a client's request is over https: as a trusted proxy reports it, else as it came.
+/// Whether the client's request is over https: as reported by a trusted proxy, else by its connection.
 #[must_use]
 pub fn is_https(forwarded: Option<&ForwardedRequest>, is_tls: bool) -> bool {
     let reported = forwarded.and_then(|forwarded| forwarded.is_https);
     reported.unwrap_or(is_tls)
 }
 
-/// The port of URLs without one.
+/// The port of URLs without a port.
 #[must_use]
 pub const fn default_port(is_https: bool) -> u16 {
     if is_https { 443 } else { 80 }
 }
 
-/// Names of fields in which proxies report the client's address or its request, other than `X-Forwarded-…`. Programs
-/// take them for a proxy's, so those of clients are removed.
+/// Fields in which proxies report the client's address or request, other than `X-Forwarded-…`. Applications trust
+/// them, so those sent by clients are removed.
 pub const REPORTS: [&str; 10] = [
     "Forwarded",
     "Front-End-Https",
@@ -70,10 +70,10 @@ pub const REPORTS: [&str; 10] = [
     "X-URL-Scheme",
 ];
 
-/// Names of fields of two networks of proxies that report the client's scheme.
+/// Fields of two CDNs (Cloudflare, CloudFront) that report the client's scheme.
 const OF_NETWORKS: [&str; 2] = ["CF-Visitor", "CloudFront-Forwarded-Proto"];
 
-/// Whether this is a field in which proxies report a client or its request, which a client must not forge.
+/// Whether proxies use this field to report a client or its request; a client must not forge it.
 #[must_use]
 pub fn is_report(name: &[u8]) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
@@ -91,17 +91,17 @@ pub fn is_x_forwarded(name: &[u8]) -> bool {
     starts_with(name, X_FORWARDED)
 }
 
-/// Whether a field of a trusted proxy is passed on as it is: `X-Forwarded-Prefix`, `X-Forwarded-User`, `CF-Visitor` and the
-/// like, but none that reports address, scheme, host or port in the usual way.
+/// Whether a trusted proxy's field is forwarded unchanged: `X-Forwarded-Prefix`, `X-Forwarded-User`, `CF-Visitor` and
+/// similar ones, but none of the usual fields for address, scheme, host or port.
 #[must_use]
 pub fn is_other_report(name: &[u8]) -> bool {
     let is = |rest: &&str| name[X_FORWARDED.len()..].eq_ignore_ascii_case(rest.as_bytes());
     is_x_forwarded(name) && !REWRITTEN.iter().any(is) || is_of_network(name)
 }
 
-/// Whether programs see this report with a value that no cache key has: a client's address, its port where the authority
-/// has another or none is reported, and what trusted proxies alone may say. All other reports are part of the key, or removed from each
-/// request.
+/// Whether applications receive this report with a value that is not part of a cache key: a client's address, its port
+/// where the authority has another or none is reported, and fields that only trusted proxies may send. All other
+/// reports are part of the key, or removed from each request.
 #[must_use]
 pub fn is_report_of_client(name: &[u8]) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
@@ -111,7 +111,7 @@ pub fn is_report_of_client(name: &[u8]) -> bool {
 
 const X_FORWARDED: &str = "X-Forwarded";
 
-/// The rest of the names of fields that this server writes itself, and of their synonyms.
+/// The names, after `X-Forwarded`, of fields that this server writes itself, and of their synonyms.
 const REWRITTEN: [&str; 11] = [
     "",
     "-By",
@@ -131,15 +131,15 @@ fn starts_with(name: &[u8], start: &str) -> bool {
     found.is_some_and(|found| found.eq_ignore_ascii_case(start.as_bytes()))
 }
 
-/// Prefixes of their names.
+/// Prefixes of fields that describe another original request. Eight bytes, as in `bpf/request.h`.
 const BEGINNINGS: [&str; 7] = [
     "X-Forwar", "X-HTTP-M", "X-Method", "X-Origin", "X-Rewrit", "X-Scheme", "X-URL-Sc",
 ];
 
-/// Exceptions: fields that only identify the client.
+/// An exception: this field only identifies the client.
 const OF_CLIENTS: &str = "X-Forwarded-For";
 
-/// Other names.
+/// Further fields that describe another original request.
 const NAMES: [&str; 5] = [
     "CF-Visitor",
     "CloudFront-Forwarded-Proto",

@@ -1,7 +1,7 @@
-//! Response heads, written at the end of a buffer. It knows nothing of which fields are due.
+//! Writes response heads at the end of a buffer; the caller selects the fields.
 //!
-//! The layout is fixed at its start, so that the date of a head prebuilt long ago is overwritten in
-//! place, and open at its end, so that what depends on the connection is appended to it:
+//! The layout is fixed at its start, so that the date of a prebuilt head can be overwritten in place, and open at its
+//! end, so that fields that depend on the connection can be appended:
 //!
 //! ```text
 //! HTTP/1.1 200 OK\r\n
@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use crate::scan::{self, VALUE};
 use crate::status::Status;
 
-/// Where the 29 bytes of the date stand, counted from the first byte of a head with this status.
+/// The offset of the date's 29 bytes in a head with this status.
 pub const fn date_offset(status: Status) -> usize {
     "HTTP/1.1 200 ".len() + status.reason().len() + "\r\nDate: ".len()
 }
@@ -32,7 +32,7 @@ impl<'v> HeadWriter<'v> {
     /// [`crate::date::format`].
     pub fn start(out: &'v mut Vec<u8>, status: Status, date: &[u8; 29]) -> HeadWriter<'v> {
         if status == Status::OK {
-            // In one piece, as most are.
+            // Most responses are 200: one copy.
             out.extend_from_slice(b"HTTP/1.1 200 OK\r\nDate: ");
         } else {
             put_status_line(out, status);
@@ -43,23 +43,24 @@ impl<'v> HeadWriter<'v> {
         HeadWriter(out)
     }
 
-    /// Begins the head of an interim response, which has no date.
+    /// Begins the head of an interim response, which needs no date (RFC 9110 §6.6.1).
     pub fn interim(out: &'v mut Vec<u8>, status: Status) -> HeadWriter<'v> {
         put_status_line(out, status);
         HeadWriter(out)
     }
 
-    /// Goes on with a head whose start is the end of `out` already.
+    /// Continues a head that is the end of `out`.
     pub fn resume(out: &'v mut Vec<u8>) -> HeadWriter<'v> {
         HeadWriter(out)
     }
 
-    /// Adds a field. `name` must be a token; a byte of `value` that a field cannot contain, like
-    /// those of a line end, becomes a space.
+    /// Adds a field. `name` must be a token; bytes that a value cannot have, such as those of a line end, become
+    /// spaces.
     pub fn field(&mut self, name: &str, value: &[u8]) -> &mut Self {
         self.name(name);
         let start = self.0.len();
         self.0.extend_from_slice(value);
+        // Against response splitting: a value from a request or a handler must not end the line.
         let written = self.0.get_mut(start..).unwrap_or_default();
         for byte in written.iter_mut().filter(|b| !scan::is(**b, VALUE)) {
             *byte = b' ';
@@ -67,19 +68,19 @@ impl<'v> HeadWriter<'v> {
         self.end()
     }
 
-    /// Adds a field whose value `write` appends, which writes nothing that a value cannot have.
+    /// Adds a field; `write` appends its value, and must write only valid bytes.
     pub fn field_by(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
         self.name(name);
         write(self.0);
         self.end()
     }
 
-    /// Adds fields that are lines already, `name: value\r\n` each.
+    /// Adds fields given as lines, `name: value\r\n` each.
     pub fn lines(&mut self, lines: &[u8]) {
         self.0.extend_from_slice(lines);
     }
 
-    /// Adds a field whose value is a decimal number.
+    /// Adds a field with a decimal number as its value.
     pub fn field_u64(&mut self, name: &str, value: u64) -> &mut Self {
         self.name(name);
         put_number(self.0, value);
@@ -94,7 +95,7 @@ impl<'v> HeadWriter<'v> {
         self.end()
     }
 
-    /// Adds `Content-Range: bytes */len`, which goes with 416.
+    /// Adds `Content-Range: bytes */len`, for a 416 response.
     pub fn content_range_unsatisfied(&mut self, len: u64) -> &mut Self {
         self.name("Content-Range");
         self.0.extend_from_slice(b"bytes */");
@@ -112,13 +113,12 @@ impl<'v> HeadWriter<'v> {
         self.0.extend_from_slice(b"Connection: close\r\n\r\n");
     }
 
-    /// Ends the head with `Connection: keep-alive`, which an HTTP/1.0 client needs to be told, and
-    /// the empty line.
+    /// Ends the head with `Connection: keep-alive`, which an HTTP/1.0 client requires, and the empty line.
     pub fn finish_keep_alive(self) {
         self.0.extend_from_slice(b"Connection: keep-alive\r\n\r\n");
     }
 
-    /// Leaves the head open: whoever sends it appends the connection's fields and the empty line.
+    /// Leaves the head open: the sender appends the connection's fields and the empty line.
     pub fn finish_open(self) {}
 
     fn name(&mut self, name: &str) {
@@ -151,7 +151,7 @@ fn put_status_line(out: &mut Vec<u8>, status: Status) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A status code has three digits, always.
+/// The digits of a status code, which always has three.
 fn three_digits(code: u16) -> [u8; 3] {
     [code / 100, code / 10 % 10, code % 10].map(|digit| b'0' | (digit % 10) as u8)
 }

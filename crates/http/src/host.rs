@@ -1,28 +1,27 @@
-//! Host names as they stand in Host and in request targets. It knows nothing of sites or of what
-//! a name resolves to.
+//! Host names in Host fields and request targets.
 //!
-//! A subset of RFC 3986 §3.2.2: names of letters, digits, `-`, `_` and single dots (no percent
-//! escapes: a name with one would have two spellings), IPv4 addresses, which look like names, and
-//! IPv6 addresses in brackets (no zone, no IPvFuture); each with an optional port. Internationalised
-//! names come as A-labels and are left as they are. Read also RFC 9110 §7.2.
+//! A subset of RFC 3986 §3.2.2: names of letters, digits, `-`, `_` and single dots (no percent escapes, which would
+//! give a name two spellings), IPv4 addresses, which look like names, and IPv6 addresses in brackets (no zone, no
+//! IPvFuture); each with an optional port. Internationalised names arrive as A-labels and are left unchanged. Read
+//! also RFC 9110 §7.2.
 
 use core::net::Ipv6Addr;
 
 use crate::list;
 use crate::scan::{self, DIGIT, HOST};
 
-/// Longest name, without the port, before and after [`normalize`].
+/// The longest name, without the port, before and after [`normalize`].
 pub const NAME_LEN_MAX: usize = 255;
 
-/// Whether `raw` is `host` or `host:port`. If this holds, [`normalize`] succeeds. An empty Host is what a client sends
-/// whose URI has no authority (RFC 9110 §7.2), and an `http` URI always has one.
+/// Whether `raw` is `host` or `host:port`. If so, [`normalize`] succeeds. An empty Host is invalid: a client sends it
+/// for a URI without an authority (RFC 9110 §7.2), and an `http` URI always has one.
 #[inline]
 pub fn is_valid(raw: &[u8]) -> bool {
     split(raw).is_some()
 }
 
-/// The name by which a site is looked up: lower case, without port and without one trailing dot.
-/// An IPv6 address keeps its brackets. `None` if `raw` is empty or invalid.
+/// The name for looking up a site: lower case, without port and without one trailing dot. An IPv6 address keeps its
+/// brackets. `None` if `raw` is empty or invalid.
 pub fn normalize<'a>(raw: &[u8], out: &'a mut [u8; 256]) -> Option<&'a [u8]> {
     let (host, _) = split(raw)?;
     let host = host.strip_suffix(b".").unwrap_or(host);
@@ -32,13 +31,13 @@ pub fn normalize<'a>(raw: &[u8], out: &'a mut [u8; 256]) -> Option<&'a [u8]> {
     Some(name)
 }
 
-/// The port, `None` if `raw` has none or is invalid.
+/// The port; `None` if `raw` has none or is invalid.
 pub fn port(raw: &[u8]) -> Option<u16> {
     let (_, digits) = split(raw)?;
     list::decimal(digits)?.try_into().ok()
 }
 
-/// Whether both name the same host and port, where `default_port` is meant if there is none (RFC 3986 §6.2.3).
+/// Whether both are the same host and port, with `default_port` where the port is missing (RFC 3986 §6.2.3).
 #[inline]
 pub fn is_same(one: &[u8], other: &[u8], default_port: u16) -> bool {
     one.eq_ignore_ascii_case(other) || is_equivalent(one, other, default_port)
@@ -56,7 +55,7 @@ fn is_equivalent(one: &[u8], other: &[u8], default_port: u16) -> bool {
     one.0.eq_ignore_ascii_case(other.0) && port(one.1) == port(other.1)
 }
 
-/// Host and the digits of the port (empty if there are none), both checked.
+/// Splits into the host and the digits of the port (empty if there are none), both checked.
 #[inline(always)]
 fn split(raw: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = match raw.first()? {
@@ -71,12 +70,12 @@ fn split(raw: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Where the dot-separated labels at the start of `raw` end; one final dot belongs to them.
+/// The end of the dot-separated labels at the start of `raw`; one final dot is included.
 #[inline(always)]
 fn name_end(raw: &[u8]) -> Option<usize> {
     let mut rest = raw;
     loop {
-        // An empty label means an empty name, a dot too many, or the end after a final dot.
+        // An empty label: an empty name, a double dot, or the end after a final dot.
         let label_end = scan::skip(rest, HOST);
         if label_end.len() == rest.len() {
             break;
@@ -91,7 +90,7 @@ fn name_end(raw: &[u8]) -> Option<usize> {
     (1..=NAME_LEN_MAX).contains(&end).then_some(end)
 }
 
-/// Where the bracketed IPv6 address at the start of `raw` ends.
+/// The end of the bracketed IPv6 address at the start of `raw`.
 fn address_end(raw: &[u8]) -> Option<usize> {
     let close = raw.iter().position(|b| *b == b']')?;
     let address = core::str::from_utf8(raw.get(1..close)?).ok()?;
@@ -99,10 +98,11 @@ fn address_end(raw: &[u8]) -> Option<usize> {
     Some(close + 1)
 }
 
-/// Up to five digits, at most 65535, or nothing (RFC 3986 §3.2.3 allows an empty port).
+/// Whether these are up to five digits of at most 65535, or none (RFC 3986 §3.2.3 allows an empty port).
 #[inline(always)]
 fn is_port(digits: &[u8]) -> bool {
     let all_digits = scan::run(digits, DIGIT) == digits.len();
+    // `Option` orders by its value: the digits are checked above.
     all_digits && (digits.len() < 5 || digits.len() == 5 && list::decimal(digits) <= Some(0xffff))
 }
 

@@ -1,6 +1,6 @@
-//! The PROXY protocol, versions 1 and 2: what a proxy says before the first byte of a connection about who
-//! is at its other end. Parser and writer. It knows nothing of what follows, nor of whom to believe: a
-//! header is only to be read from addresses that are allowed to send one.
+//! The PROXY protocol, versions 1 and 2: a header before the first byte of a connection, in which a proxy names the
+//! client. Parser and writer. A header may be read only from addresses that are trusted to send one; the caller checks
+//! that.
 //!
 //! Read first: `proxy-protocol.txt` of HAProxy, sections 2.1 and 2.2.
 
@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use core::fmt::Write as _;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// How long a header of version 1 is at most, with its end of line (section 2.1).
+/// The length limit of a version 1 header, with its line end (section 2.1).
 pub const V1_LEN_MAX: usize = 107;
-/// How long a header of version 2 may be: addresses need 52 bytes, the rest is extensions.
+/// The length limit of a version 2 header: IP addresses need 52 bytes, the rest is extensions.
 pub const V2_LEN_MAX: usize = 4096;
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -18,63 +18,63 @@ const V1_START: &[u8; 6] = b"PROXY ";
 const V2_START_LEN: usize = 16;
 const TLV_CRC32C: u8 = 3;
 
-/// What the first bytes of a connection are.
+/// The result of parsing the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// More is needed to tell.
+    /// More bytes are needed.
     Incomplete,
-    /// A whole header.
+    /// A complete header.
     Header(Header),
-    /// None that may be believed; the connection is to be closed without an answer.
+    /// Not a valid header; the connection is to be closed without a response.
     Refused(Refused),
 }
 
-/// A header.
+/// A PROXY header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Whose connection it is.
+    /// The addresses of the proxied connection.
     pub ends: Ends,
-    /// How many bytes the header took.
+    /// The length of the header in bytes.
     pub len: usize,
 }
 
-/// Whose connection it is.
+/// The addresses of the proxied connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// A client's, which the proxy passes on.
+    /// A client's connection that the proxy passes on.
     Tcp {
-        /// The client.
+        /// The client's address.
         source: SocketAddr,
-        /// What the client connected to.
+        /// The address to which the client connected.
         destination: SocketAddr,
     },
-    /// A client's, of whom the proxy does not know or say an address of the internet.
+    /// A client's connection without an IP address.
     Unknown,
-    /// The proxy's own, for example to check health.
+    /// The proxy's own connection, such as a health check.
     Local,
 }
 
-/// Why it is no header.
+/// Why the bytes are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It begins like none.
+    /// The connection begins with neither version's signature.
     Start,
-    /// It is longer than may be.
+    /// The header exceeds its length limit.
     TooLong,
-    /// A line that is not as version 1 wants it.
+    /// The line is malformed for version 1.
     Line,
-    /// A version or command that there is not.
+    /// An unknown version or command.
     Command,
-    /// A family or transport that there is not, or not on such a connection.
+    /// An unknown address family or transport, or one that does not fit the connection.
     Family,
-    /// Addresses or extensions that do not fit into the length that was said.
+    /// Addresses or extensions that do not fit the announced length.
     Length,
-    /// A checksum that is not that of the header.
+    /// A wrong checksum.
     Checksum,
 }
 
 impl Refused {
-    /// For logs.
+    /// The reason, for logs.
     pub fn reason(self) -> &'static str {
         match self {
             Refused::Start => "the connection does not begin with a PROXY header",
@@ -88,7 +88,7 @@ impl Refused {
     }
 }
 
-/// Reads the header at the begin of a connection.
+/// Parses the header at the start of a connection.
 pub fn parse(bytes: &[u8]) -> Parsed {
     let parsed = if starts_like(bytes, SIGNATURE) {
         parse_v2(bytes)
@@ -118,7 +118,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<Header>, Refused> {
     };
     let line = line[..end].strip_suffix(b"\r").ok_or(Refused::Line)?;
     let line = core::str::from_utf8(line).map_err(|_| Refused::Line)?;
-    // A line of less than the start has an end where the start has none.
+    // `starts_like` accepts a prefix of the start, so a short line may still differ here.
     let rest = line.strip_prefix("PROXY ").ok_or(Refused::Line)?;
     let ends = ends_of_line(rest).ok_or(Refused::Line)?;
     Ok(Some(Header { ends, len: end + 1 }))
@@ -148,7 +148,7 @@ fn ends_of_line(rest: &str) -> Option<Ends> {
     })
 }
 
-/// Decimal digits without a sign or zeros before them.
+/// Parses decimal digits without a sign or leading zeros.
 fn port(word: &str) -> Option<u16> {
     let digits = word.bytes().all(|byte| byte.is_ascii_digit());
     let canonical = word == "0" || !word.starts_with('0');
@@ -172,7 +172,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, Refused> {
         return Ok(None);
     };
     let ends = match command {
-        // Family and addresses mean nothing here (section 2.2).
+        // LOCAL: family and addresses are ignored (section 2.2).
         0x20 => Ends::Local,
         _ => {
             let (ends, extensions_at) = ends_of_block(family, rest)?;
@@ -186,7 +186,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, Refused> {
     }))
 }
 
-/// Whose connection, and where the extensions begin.
+/// The addresses in a version 2 header, and the offset of the extensions.
 fn ends_of_block(family: u8, block: &[u8]) -> Result<(Ends, usize), Refused> {
     let len = match family {
         0x00 => 0,
@@ -221,7 +221,7 @@ fn v6(octets: &[u8]) -> IpAddr {
     IpAddr::from(octets)
 }
 
-/// Type, length and value, again and again to the end; a checksum must be right.
+/// Checks the extensions (type, length, value) up to the end; a checksum must be right.
 fn check_extensions(header: &[u8], mut at: usize) -> Result<(), Refused> {
     while at < header.len() {
         let start = header.get(at..at + 3).ok_or(Refused::Length)?;
@@ -240,7 +240,7 @@ fn check_extensions(header: &[u8], mut at: usize) -> Result<(), Refused> {
     Ok(())
 }
 
-/// CRC32c of the header with zeros for the four bytes of the checksum itself.
+/// The CRC32c of the header with its four checksum bytes set to zero.
 fn crc32c_without(header: &[u8], checksum_at: usize) -> u32 {
     let zeroed = checksum_at..checksum_at + 4;
     let bytes = header.iter().enumerate();
@@ -303,7 +303,7 @@ pub fn write_v2(to: &mut Vec<u8>, ends: Ends) {
     }
 }
 
-/// A header has addresses of one family: where they differ, both are written as IPv6.
+/// A header has addresses of one family: if they differ, both become IPv6 (IPv4-mapped).
 fn same_family(ends: Ends) -> Ends {
     match ends {
         Ends::Tcp {

@@ -1,13 +1,12 @@
-//! Byte ranges: which parts of a representation a Range field asks for. It knows nothing of how
-//! they are sent. Range is for GET only, and subject to If-Range
-//! ([`crate::conditional::if_range_holds`]). Read RFC 9110 §14.
+//! Byte ranges: evaluates a Range field. Range applies to GET only, and subject to If-Range
+//! (`crate::preconditions::if_range_holds`). Read RFC 9110 §14.
 //!
-//! A client cannot be made to get more than the representation has: where the ranges are many or
-//! overlap so much that they add up to more than the whole, the whole is sent (§14.2, §17.15).
+//! A request cannot cause a response larger than the representation: if the ranges are too many, or overlap so much
+//! that their sum exceeds the whole, the whole is sent (§14.2, §17.15).
 
 use crate::list;
 
-/// Most ranges in one answer.
+/// The most ranges in one response.
 pub const RANGES_MAX: usize = 16;
 
 /// Bytes `start..end` of a representation: `start < end <= length`.
@@ -19,20 +18,20 @@ pub struct ByteRange {
     pub end: u64,
 }
 
-/// What a Range field asks for.
+/// The outcome of a Range field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranges {
-    /// Ignore the field and send everything: it is malformed, of another unit, or abusive.
+    /// Ignore the field and send the whole: it is malformed, has another unit, or is abusive.
     Whole,
-    /// One range (which may be everything).
+    /// One range (which may cover everything).
     One(ByteRange),
-    /// Two or more, of which none overlap or touch.
+    /// Two or more ranges that do not overlap or touch.
     Many(RangeSet),
     /// 416 (Range Not Satisfiable).
     Unsatisfiable,
 }
 
-/// Up to [`RANGES_MAX`] ranges in the order in which the client asked for them.
+/// Up to [`RANGES_MAX`] ranges in the client's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeSet {
     ranges: [ByteRange; RANGES_MAX],
@@ -57,8 +56,7 @@ impl RangeSet {
         Some(())
     }
 
-    /// The same bytes as ranges that neither overlap nor touch; a joined range stands where the
-    /// first of its parts stood.
+    /// Merges ranges that overlap or touch; a merged range is in the position of its first part.
     fn coalesced(&self) -> RangeSet {
         let mut set = RangeSet::EMPTY;
         for range in self.iter() {
@@ -83,7 +81,7 @@ impl RangeSet {
             self.ranges[kept] = other;
             kept += 1;
         }
-        // Never more ranges than there were, so there is room for this one.
+        // The number of ranges never grows here, so there is room for this one.
         let place = place.unwrap_or_else(|| {
             kept += 1;
             kept - 1
@@ -118,13 +116,14 @@ pub fn evaluate(value: &[u8], len: u64) -> Ranges {
             Some(Some(range)) => range,
         };
         sum = sum.saturating_add(range.end - range.start);
+        // Overlapping ranges must not multiply the response.
         if sum > len || set.push(range).is_none() {
             return Ranges::Whole;
         }
     }
     let set = set.coalesced();
     match *set.ranges.get(..set.len).unwrap_or_default() {
-        // A client that always sends Range gets all of the nothing: Content-Range could not express it (§14.2).
+        // A client that always sends Range gets the empty whole: Content-Range could not express it (§14.2).
         [] if !found || len == 0 => Ranges::Whole,
         [] => Ranges::Unsatisfiable,
         [range] => Ranges::One(range),
@@ -132,22 +131,22 @@ pub fn evaluate(value: &[u8], len: u64) -> Ranges {
     }
 }
 
-/// The range set after `bytes=`, whose case does not matter (§14.1).
+/// The range set after `bytes=`; the unit is case-insensitive (§14.1).
 fn strip_unit(value: &[u8]) -> Option<&[u8]> {
     let (unit, specs) = value.split_at_checked(6)?;
     unit.eq_ignore_ascii_case(b"bytes=").then_some(specs)
 }
 
-/// One range as written.
+/// A range as written in the field.
 enum Spec {
-    /// First and last byte, the latter included; `u64::MAX` if not given.
+    /// The first and the last byte, both included; `u64::MAX` if the last is missing.
     From(u64, u64),
-    /// As many bytes at the end.
+    /// The number of bytes at the end.
     Suffix(u64),
 }
 
 impl Spec {
-    /// `None` if malformed.
+    /// Parses a range; `None` if malformed.
     fn parse(spec: &[u8]) -> Option<Spec> {
         let dash = spec.iter().position(|b| *b == b'-')?;
         let (first, last) = (spec.get(..dash)?, spec.get(dash + 1..)?);
@@ -161,7 +160,7 @@ impl Spec {
         }
     }
 
-    /// The bytes meant of `len`, `None` if there are none.
+    /// The range within `len` bytes; `None` if it is empty.
     fn resolve(self, len: u64) -> Option<ByteRange> {
         let (start, end) = match self {
             Spec::From(first, last) => (first, last.saturating_add(1).min(len)),
@@ -171,8 +170,7 @@ impl Spec {
     }
 }
 
-/// A decimal number; one that is too large for `u64` is larger than any length, and `u64::MAX` is,
-/// too.
+/// Parses a decimal number. A number too large for `u64` becomes `u64::MAX`: both exceed any length.
 fn saturating(digits: &[u8]) -> Option<u64> {
     match list::decimal(digits) {
         Some(number) => Some(number),

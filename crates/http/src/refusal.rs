@@ -56,7 +56,7 @@ refusals! {
     ObsFold => BAD_REQUEST "a folded field line";
     /// Whitespace between field name and colon (RFC 9112 §5.1).
     SpaceBeforeColon => BAD_REQUEST "whitespace before the colon of a field";
-    /// A field line without a colon, or whose name is not a token.
+    /// A field line without a colon, or with a name that is not a token.
     FieldName => BAD_REQUEST "a field name is not a token";
     /// A control character in a field value.
     FieldValue => BAD_REQUEST "a control character in a field value";

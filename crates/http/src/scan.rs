@@ -1,22 +1,20 @@
-//! Byte classes and the search for the first byte that ends something. It knows nothing of what is
-//! being parsed.
+//! Byte classes, and the search for the first byte outside a class.
 //!
-//! Three techniques, each where it is the cheapest: a table look-up per byte for short runs with
-//! many classes; eight lanes in a `u64` to find a position; and a fold over 16 bytes, which the
-//! compiler turns into vector instructions, to skip long runs in which nothing happens.
+//! Three techniques, each where it is the cheapest: a table look-up per byte for short runs with many classes; eight
+//! lanes in a `u64` (SWAR) to find a position; and a fold over 16 bytes, which the compiler vectorizes, to skip long
+//! runs.
 //!
 //! Read RFC 9110 §5.6.2 (token) and §5.5 (field values), RFC 3986 §2 (characters of a URI).
 
-/// A character of a token.
+/// A character of a token (RFC 9110 §5.6.2).
 pub(crate) const TOKEN: u8 = 1;
-/// A character that stands for itself in a path and needs no second look: unreserved,
-/// sub-delimiters, `:` and `@`. The slash is not among them.
+/// A character of a path that needs no normalization: unreserved, sub-delimiters, `:` and `@`, but not the slash.
 pub(crate) const PATH: u8 = 1 << 1;
-/// What may stand in a request target at all: visible ASCII but `#`.
+/// A character that a request target may contain: visible ASCII except `#`.
 pub(crate) const TARGET: u8 = 1 << 2;
-/// A character of a host name: letters, digits, `-`, `_`. The dot is not among them.
+/// A character of a host name: letters, digits, `-`, `_`, but not the dot.
 pub(crate) const HOST: u8 = 1 << 3;
-/// What may stand in a field value: visible ASCII, SP, HTAB and bytes from 0x80.
+/// A character of a field value: visible ASCII, SP, HTAB and bytes from 0x80.
 pub(crate) const VALUE: u8 = 1 << 4;
 /// An unreserved character of RFC 3986 §2.3.
 pub(crate) const UNRESERVED: u8 = 1 << 5;
@@ -37,10 +35,11 @@ pub(crate) fn run(bytes: &[u8], class: u8) -> usize {
     bytes.len() - skip(bytes, class).len()
 }
 
-/// `bytes` from the first one on that does not belong to `class`.
+/// The rest of `bytes` from the first one that does not belong to `class`.
 #[inline(always)]
 pub(crate) fn skip(bytes: &[u8], class: u8) -> &[u8] {
     let mut rest = bytes;
+    // Four look-ups are combined into one branch.
     while let Some((four, after)) = rest.split_first_chunk::<4>()
         && four.iter().fold(class, |c, b| c & CLASSES[*b as usize]) != 0
     {
@@ -69,8 +68,8 @@ pub(crate) fn strip_prefix<'b, const N: usize>(
 pub(crate) fn split_at_colon(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (words, _) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
-        // Marks lanes equal to `:` and lanes from 0x80, which no name contains; a borrow can set
-        // marks above the first one.
+        // Marks lanes equal to `:` and lanes from 0x80, which no name contains; a borrow can also set marks above the
+        // first one.
         let marks = (u64::from_le_bytes(*word) ^ spread(b':')).wrapping_sub(ONES) & HIGH;
         if marks != 0 {
             return match bytes.split_at(i * 8 + first_lane(marks)) {
@@ -88,8 +87,7 @@ fn split_at_colon_slowly(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(..colon)?, bytes.get(colon + 1..)?))
 }
 
-/// The number of bytes before the first one that a field value cannot contain (normally the CR at
-/// its end).
+/// The number of bytes before the first one that a field value cannot contain (normally the CR at its end).
 #[inline(always)]
 pub(crate) fn value_len(bytes: &[u8]) -> usize {
     let len = clean_len(bytes);
@@ -99,8 +97,7 @@ pub(crate) fn value_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// The same if it is known that the first `len` bytes belong to the value, and that it contains
-/// such bytes as [`clean_len`] stops at.
+/// Continues `value_len` after the first `len` bytes, for a value with bytes at which [`clean_len`] stops.
 #[inline(never)]
 fn value_len_after(bytes: &[u8], mut len: usize) -> usize {
     loop {
@@ -113,16 +110,16 @@ fn value_len_after(bytes: &[u8], mut len: usize) -> usize {
     }
 }
 
-/// A number of bytes among which is no control character. The next byte is usually one, but may
-/// also be HTAB, 0x7e after 0xff, or anything within the last 16 bytes.
+/// A number of leading bytes without control characters. The next byte is usually one, but may also be HTAB, 0x7e
+/// after 0xff, or any byte within the last 16.
 #[inline(always)]
 fn clean_len(bytes: &[u8]) -> usize {
     let (chunks, tail) = bytes.as_chunks::<16>();
     let Some((first, more)) = chunks.split_first() else {
         return run(tail, VALUE);
     };
-    // Most values are short, so the position is looked for at once; only if the first 16 bytes are
-    // clean, a cheaper question is asked of the next ones.
+    // Most values are short, so look for the position at once; only if the first 16 bytes are clean, use the cheaper
+    // test without a position for the following ones.
     if let Some(at) = suspect_in(first) {
         return at;
     }
@@ -136,8 +133,7 @@ fn clean_len(bytes: &[u8]) -> usize {
     len + run(tail, VALUE)
 }
 
-/// Whether the first `len` bytes, of which there must be as many, are a token. Names of letters and
-/// hyphens are the quick case.
+/// Whether the first `len` bytes are a token; there must be as many. Names of letters and hyphens take the fast path.
 #[inline(always)]
 pub(crate) fn starts_with_token(bytes: &[u8], len: usize) -> bool {
     if let (Some(chunk), Some(lanes)) = (bytes.first_chunk::<16>(), LANES.get(len))
@@ -148,7 +144,7 @@ pub(crate) fn starts_with_token(bytes: &[u8], len: usize) -> bool {
     is_token_by_table(bytes.get(..len).unwrap_or_default())
 }
 
-/// By length, which of 16 lanes belong to a name of that length: 0xff in these, 0 in the others.
+/// For each length, the lanes of 16 that belong to a name of that length: 0xff in these, 0 in the others.
 static LANES: [[u8; 16]; 17] = {
     let mut lanes = [[0; 16]; 17];
     let mut len = 0;
@@ -163,11 +159,11 @@ static LANES: [[u8; 16]; 17] = {
     lanes
 };
 
-/// Whether all the lanes chosen by `lanes` are ASCII letters or `-`.
+/// Whether all lanes selected by `lanes` are ASCII letters or `-`.
 #[inline(always)]
 fn letters_and_hyphens(chunk: &[u8; 16], lanes: &[u8; 16]) -> bool {
     let other = chunk.iter().zip(lanes).fold(false, |other, (byte, lane)| {
-        // A lane that does not count is taken for a hyphen.
+        // Unselected lanes count as hyphens.
         let byte = (byte ^ b'-') & lane ^ b'-';
         other | (((byte | 0x20).wrapping_sub(b'a') >= 26) & (byte != b'-'))
     });
@@ -185,8 +181,8 @@ const fn spread(byte: u8) -> u64 {
     ONES * byte as u64
 }
 
-/// The position of the first control character in the chunk, or of a harmless byte before it: a
-/// byte 0x7e after one of 0xff looks like 0x7f because of the carry.
+/// The position of the first control character in the chunk, or of a harmless byte before it: a byte 0x7e after 0xff
+/// looks like 0x7f because of the carry.
 #[inline(always)]
 fn suspect_in(chunk: &[u8; 16]) -> Option<usize> {
     let ([low, high], _) = chunk.as_chunks::<8>() else {
@@ -203,7 +199,7 @@ fn suspect_in(chunk: &[u8; 16]) -> Option<usize> {
 fn suspect_lane(word: u64) -> Option<usize> {
     let below_space = word.wrapping_sub(spread(0x20));
     let above_tilde = word.wrapping_add(ONES);
-    // Also marks most lanes from 0x80; they are taken out only where there are any marks.
+    // Also marks most lanes from 0x80; they are removed only if there are any marks.
     let marks = (below_space | above_tilde) & HIGH;
     if marks == 0 || marks & !word == 0 {
         return None;

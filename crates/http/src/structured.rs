@@ -1,13 +1,13 @@
-//! Structured fields: dictionaries and lists, as strict as RFC 8941 wants. It knows no field. Read RFC 8941 §3 and §4.2.
+//! Structured fields: dictionaries and lists, parsed as strictly as RFC 8941 requires. Read RFC 8941 §3 and §4.2.
 //!
-//! A field that breaks a rule anywhere is `None` as a whole. Parameters are checked and dropped; decimals and byte
-//! sequences are told apart from other items, and their values dropped: no field read here has a use for them.
+//! A field that breaks any rule is `None` as a whole. Parameters are checked and dropped. Decimals and byte sequences
+//! are recognized, but their values are dropped, since no field read here needs them.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 
-/// More members are refused.
+/// The most members that are accepted.
 const MEMBERS_MAX: usize = 256;
 
 /// A member of a dictionary or list.
@@ -17,20 +17,21 @@ pub enum Item {
     Integer(i64),
     /// A token.
     Token(Vec<u8>),
-    /// A string without its quotes and escapes.
+    /// A string, without its quotes and escapes.
     String(Vec<u8>),
     /// A boolean; also the value of a key without one.
     Boolean(bool),
-    /// The items of a list in parentheses.
+    /// The items of an inner list.
     Inner(Vec<Item>),
     /// A decimal or a byte sequence.
     Other,
 }
 
-/// Keys and values of a dictionary that came on these lines; the last value of a key counts, in the first's place.
+/// Parses a dictionary from the lines of a field; the last value of a key counts, in the position of the first.
 pub fn dictionary<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Option<Vec<(Vec<u8>, Item)>> {
     let joined = joined(lines);
     let mut members: Vec<(Vec<u8>, Item)> = Vec::new();
+    // A map instead of a search: a field with many keys must not cost quadratic time.
     let mut places: BTreeMap<&[u8], usize> = BTreeMap::new();
     Reader(&joined).members(|reader| {
         let key = reader.key()?;
@@ -53,7 +54,7 @@ pub fn dictionary<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Option<Vec<(
     Some(members)
 }
 
-/// The members of a list that came on these lines.
+/// Parses a list from the lines of a field.
 pub fn list<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Option<Vec<Item>> {
     let joined = joined(lines);
     let mut members = Vec::new();
@@ -64,6 +65,7 @@ pub fn list<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Option<Vec<Item>> 
     Some(members)
 }
 
+// RFC 8941 §4.2: the lines are combined into one list first.
 fn joined<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Vec<u8> {
     let mut joined = Vec::new();
     for (at, line) in lines.into_iter().enumerate() {
@@ -75,11 +77,11 @@ fn joined<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Vec<u8> {
     joined
 }
 
-/// What is left to read.
+/// A parser; holds the rest of the input.
 struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {
-    /// Reads members by `one` until the end, with commas between.
+    /// Parses comma-separated members with `one` until the end.
     fn members(&mut self, mut one: impl FnMut(&mut Reader<'b>) -> Option<()>) -> Option<()> {
         self.spaces();
         while !self.0.is_empty() {
@@ -90,7 +92,7 @@ impl<'b> Reader<'b> {
             }
             self.skip(b',').then_some(())?;
             self.blanks();
-            // A comma at the end has nothing to divide.
+            // RFC 8941 §4.2.1: a trailing comma is an error.
             (!self.0.is_empty()).then_some(())?;
         }
         Some(())
@@ -105,7 +107,7 @@ impl<'b> Reader<'b> {
         Some(item)
     }
 
-    /// What follows an opening parenthesis, to the closing one.
+    /// Parses an inner list after its opening parenthesis.
     fn inner(&mut self) -> Option<Vec<Item>> {
         let mut items = Vec::new();
         loop {

@@ -1,30 +1,30 @@
-//! Paths: decoding them once and encoding them again. Knows no files. Read RFC 3986 §2.1 and §3.3.
+//! Decodes and encodes the paths of request targets. Read RFC 3986 §2.1 and §3.3.
 
 use alloc::vec::Vec;
 
 use crate::refusal::Refusal;
 
-/// Percent-decodes a path once and merges slashes. What a file system, a proxy and we might read
-/// differently is refused: NUL, encoded slashes, backslashes, and dot segments however written.
+/// Percent-decodes a path once and merges slashes. A path that a file system, a proxy and this server might read
+/// differently is refused: NUL, encoded slashes, backslashes, and dot segments in any encoding.
 ///
 /// # Errors
-/// `TargetInvalid` if it does not begin with `/`; `TargetTooLong` if `scratch` is shorter than
-/// `path`; `PathEscape`, `PathNul`, `PathSlash`, `PathDots`.
+/// `TargetInvalid` if it does not begin with `/`; `TargetTooLong` if `scratch` is shorter than `path`; `PathEscape`,
+/// `PathNul`, `PathSlash`, `PathDots`.
 pub fn decode<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Refusal> {
     decode_as(path, scratch, Slashes::Refused)
 }
 
-/// The same for who has no files: encoded slashes and backslashes are bytes of the path as any other. Dot segments are
-/// refused here too, however their slashes are written, and beside backslashes.
+/// Like [`decode`], for handlers without files: encoded slashes and backslashes are ordinary bytes of the path. Dot
+/// segments are refused here too, however their slashes are written, and also between backslashes.
 ///
 /// # Errors
-/// As [`decode`], but for `PathSlash`.
+/// Those of [`decode`], except `PathSlash`.
 pub fn decode_with_slashes<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Refusal> {
     decode_as(path, scratch, Slashes::Decoded)
 }
 
-/// How long the path is, decoded, before the first slash or backslash that is encoded, or backslash that is not; all of it
-/// where there is none.
+/// The length of the decoded path up to the first encoded slash, or the first backslash in any form; of the whole path
+/// if it has none.
 #[must_use]
 pub fn plain_len(path: &[u8]) -> usize {
     let (mut len, mut rest, mut last) = (0, path, 0);
@@ -35,7 +35,7 @@ pub fn plain_len(path: &[u8]) -> usize {
     len
 }
 
-/// What encoded slashes and backslashes become.
+/// The treatment of encoded slashes and of backslashes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slashes {
     Refused,
@@ -64,7 +64,8 @@ fn decode_as<'a>(
         len += 1;
     }
     let decoded = &out[..len];
-    // Origins may take a backslash for a slash; in what files get there is none.
+    // Some origins treat a backslash as a slash; paths for files contain none here.
+    // Checked after decoding: `%2e%2e` is a dot segment, too.
     if decoded
         .split(|b| matches!(b, b'/' | b'\\'))
         .any(|segment| segment == b"." || segment == b"..")
@@ -74,7 +75,7 @@ fn decode_as<'a>(
     Ok(decoded)
 }
 
-/// The first byte of an encoded path, and the rest.
+/// Decodes the first byte of a path. Returns the rest, too.
 fn next(path: &[u8], slashes: Slashes) -> Result<Option<(u8, &[u8])>, Refusal> {
     match path {
         [] => Ok(None),
@@ -107,10 +108,9 @@ pub(crate) fn hex_digit(digit: u8) -> Option<u8> {
     }
 }
 
-/// Appends `path` percent-encoded for use in Location and in a quoted HTML attribute: what would
-/// need quoting there becomes an escape, and so does `:`, which could make a scheme of a relative
-/// reference. `/` stays; a reference that begins with `//` would name another host, but a name that
-/// [`decode`] gave does not.
+/// Appends `path` percent-encoded for Location and for a quoted HTML attribute: characters that would need quoting
+/// there are escaped, and so is `:`, which could turn a relative reference into one with a scheme. `/` is kept; a
+/// reference that begins with `//` would name another host, but a path from [`decode`] never does.
 pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for byte in path {

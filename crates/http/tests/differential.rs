@@ -1,5 +1,5 @@
-//! The parser against itself: heads cut at every byte, followed by other bytes, and mutated at
-//! random with a fixed seed. What must hold whatever the bytes are is in [`check`].
+//! Compares the parser with itself: heads cut at every byte, followed by other bytes, and mutated at random with a
+//! fixed seed. [`check`] has the invariants for any input.
 
 use lowroad_http::h1::{Head, head_complete, parse};
 use lowroad_http::host;
@@ -29,7 +29,7 @@ const CORPUS: &[&str] = &[
     "BREW /pot HTTP/1.1\r\nHost: a\r\n\r\n",
 ];
 
-/// What is seen of a request: every public part of it, owned, so that two can be compared.
+/// Every public part of a request as text, so that two can be compared.
 fn view(head: &Head<'_>) -> String {
     let request = &head.request;
     let fields: Vec<_> = request.fields().collect();
@@ -59,7 +59,7 @@ fn view(head: &Head<'_>) -> String {
     )
 }
 
-/// `None` for partial.
+/// The result as text; `None` for a partial head.
 fn outcome(bytes: &[u8], limits: &Limits) -> Result<Option<String>, Refusal> {
     Ok(match parse(bytes, limits)? {
         None => None,
@@ -70,7 +70,7 @@ fn outcome(bytes: &[u8], limits: &Limits) -> Result<Option<String>, Refusal> {
     })
 }
 
-/// What holds for every accepted request.
+/// The invariants of every accepted request.
 fn check(parsed: &Head<'_>, bytes: &[u8]) {
     let request = &parsed.request;
     assert!(parsed.len <= bytes.len());
@@ -146,7 +146,7 @@ fn a_head_means_the_same_however_it_is_cut() {
     }
 }
 
-/// A small generator of the xorshift family; the same numbers in every run.
+/// An xorshift generator; the same numbers in every run.
 struct Random(u64);
 
 impl Random {
@@ -200,7 +200,7 @@ fn mutated_heads_keep_the_invariants() {
             Ok(None) => (),
             Err(_) => refused += 1,
         }
-        // However much has come: never a panic, and never another meaning.
+        // For any prefix: no panic, and no other result.
         let cut = random.below(bytes.len() + 1);
         let part = outcome(&bytes[..cut], &Limits::default());
         match (&part, &whole) {

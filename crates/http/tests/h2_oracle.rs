@@ -1,5 +1,6 @@
-//! Our ends of HTTP/2 against those of the `h2` crate, over a pipe in memory whose bytes are cut by a seed: bodies both ways,
-//! trailers, interim responses, resets, windows of all sizes, many streams at a time. `LOWROAD_SEED` runs one case.
+//! Tests `H2Server` and `H2Client` against those of the `h2` crate, over a pipe in memory that cuts the bytes at
+//! random by a seed: bodies in both directions, trailers, interim responses, resets, windows of all sizes, many
+//! concurrent streams. `LOWROAD_SEED` runs one case.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 const CASES: u64 = 60;
 
-/// Numbers by a seed.
+/// Random numbers from a seed.
 #[derive(Clone)]
 struct Draw(u64);
 
@@ -30,7 +31,7 @@ impl Draw {
         (self.0 >> 33) as usize % below
     }
 
-    /// Small mostly, and sometimes large.
+    /// A length: mostly small, sometimes large.
     fn len(&mut self) -> usize {
         let max = [1, 10, 1000, 20_000, 200_000][self.below(5)];
         self.below(max)
@@ -60,7 +61,7 @@ fn cases(run: impl AsyncFn(Draw)) {
     }
 }
 
-/// Says which seed failed.
+/// Prints the seed of a failed case.
 struct Printed(u64);
 
 impl Drop for Printed {
@@ -69,7 +70,7 @@ impl Drop for Printed {
     }
 }
 
-/// One end of the pipe: bytes come and go in pieces of any size.
+/// One end of the pipe: bytes pass in pieces of any size.
 struct Pipe {
     io: DuplexStream,
     draw: Draw,
@@ -99,7 +100,8 @@ impl Pipe {
         }
     }
 
-    /// Moves bytes either way; false at the end. Both at once, as the other end may read only what it has room to answer.
+    /// Moves bytes in both directions at once, since the other end may read only as much as it has room to answer.
+    /// False at the end.
     async fn go_on(&mut self) -> bool {
         let mut buffer = vec![0; 1 + self.draw.len()];
         let len = (1 + self.draw.len()).min(self.out.len());
@@ -117,21 +119,21 @@ impl Pipe {
         true
     }
 
-    /// Whether more may be written: what waits is bounded.
+    /// Whether more may be written: the pending output is bounded.
     fn has_room(&self) -> bool {
         self.out.len() < 50_000
     }
 }
 
-/// What is known of an exchange at our server.
+/// The state of an exchange at `H2Server`.
 #[derive(Default)]
 struct Exchange {
     is_echo: bool,
     to_send: VecDeque<u8>,
 }
 
-/// Serves until the client goes: `/echo` gives the request's body with trailers that came, `/len/N` gives N bytes, `/hint` an
-/// interim response first, `/reset` no response.
+/// Serves until the client closes: `/echo` returns the request's body and trailers, `/len/N` N bytes, `/hint` an
+/// interim response first, `/reset` resets the stream.
 async fn serve(io: DuplexStream, draw: Draw) -> Counters {
     let mut pipe = Pipe::new(io, draw);
     let settings = pipe.settings;
@@ -242,7 +244,7 @@ fn act(
     }
 }
 
-/// Sends bodies in turn; what is echoed is taken only now.
+/// Sends bodies in turn; the window of an echoed body is returned only now.
 fn send(server: &mut Server, exchanges: &mut HashMap<StreamId, Exchange>, pipe: &mut Pipe) {
     while pipe.has_room()
         && let Some(piece) = server.send(1 + pipe.draw.len(), &mut pipe.out)
@@ -285,7 +287,7 @@ fn its_client_and_our_server() {
     });
 }
 
-/// One request of any kind, by h2's client.
+/// Sends one random request with the client of the `h2` crate.
 async fn ask(mut asking: h2::client::SendRequest<Bytes>, mut draw: Draw, number: usize) {
     let len = draw.len();
     let (method, path) = match draw.below(6) {
@@ -392,7 +394,7 @@ fn our_client_and_its_server() {
             while let Some(next) = connection.accept().await {
                 let (request, answer) = match next {
                     Ok(next) => next,
-                    // The client has gone before all was said to it.
+                    // The client closed before it received everything.
                     Err(why) if why.is_io() => return,
                     Err(why) => panic!("a client that is right: {why}"),
                 };
@@ -404,7 +406,7 @@ fn our_client_and_its_server() {
     });
 }
 
-/// Answers by h2's server: echoes the body, or as many bytes as are asked for.
+/// Answers with the server of the `h2` crate: echoes the body, or sends as many bytes as requested.
 async fn answer_it(
     request: Request<h2::RecvStream>,
     mut answer: h2::server::SendResponse<Bytes>,
@@ -468,14 +470,14 @@ async fn answer_it(
     }
 }
 
-/// What our client waits for.
+/// A response that the client expects.
 struct Asked {
     to_send: VecDeque<u8>,
     wanted: Vec<u8>,
     got: Vec<u8>,
 }
 
-/// Asks for many things, and checks each.
+/// Sends many requests, and checks each response.
 async fn visit(io: DuplexStream, mut draw: Draw) {
     let mut pipe = Pipe::new(io, draw.fork());
     let settings = pipe.settings;
@@ -499,7 +501,7 @@ async fn visit(io: DuplexStream, mut draw: Draw) {
             let it = asked.get_mut(&piece.stream).expect("it has a body");
             pipe.out.extend(it.to_send.drain(..piece.len as usize));
         }
-        // Nothing comes while nothing is asked, but the first settings.
+        // Without a request only the first settings arrive.
         if asked.is_empty() && client.is_open() && pipe.out.is_empty() {
             continue;
         }
@@ -604,7 +606,7 @@ fn heard(
             assert!(trailers.clone().all(|line| line == (b"x-sum", b"12")));
             *stream
         }
-        // Its limit counts streams that are over for us already.
+        // The limit of the `h2` crate also counts streams that are closed on this side.
         ClientEvent::Reset {
             stream,
             code: Code::REFUSED_STREAM,

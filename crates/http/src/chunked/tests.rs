@@ -1,5 +1,4 @@
-//! Exchanges with the decoder, always through [`BodyReader`] and always both in one piece and byte
-//! by byte, which must come to the same.
+//! Runs the decoder through [`BodyReader`], each case both in one piece and byte by byte; the results must be equal.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,7 +8,7 @@ use crate::body::Framing;
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 
-/// The decoded body and the bytes left over, or the refusal. `None`: not complete.
+/// The decoded body and the bytes left over, or the refusal. `None`: incomplete.
 type Outcome = Result<Option<(Vec<u8>, Vec<u8>)>, Refusal>;
 
 fn decode_in(input: &[u8], piece: usize, limits: &Limits) -> Outcome {
@@ -138,7 +137,7 @@ fn bad_extensions() {
     assert_refused("1;a=\"\\\r\n", Refusal::ChunkExtension);
     assert_refused("1;\x01\r\n", Refusal::ChunkExtension);
     assert_refused("1;\0\r\n", Refusal::ChunkExtension);
-    // What the grammar does not have, another decoder may read differently.
+    // Another decoder may read syntax outside the grammar differently.
     for extension in [
         ";",
         "; ",

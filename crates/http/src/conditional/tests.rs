@@ -1,4 +1,4 @@
-//! Tables: the fields of a request, the validators, and what is due.
+//! Tables: the fields of a request, the validators, and the expected outcome.
 
 use alloc::string::String;
 
@@ -89,7 +89,7 @@ fn lists_of_tags_in_odd_shapes() {
         "If-None-Match: \"x\"\r\nIf-None-Match: \"y\"\r\nIf-None-Match: \"v1\"\r\n",
         NotModified,
     );
-    // What is inside of a tag is not a tag.
+    // A tag within another tag does not count.
     assert_get("If-None-Match: \"a, \"v1\", b\"\r\n", Proceed);
     // A list with a fault matches nothing.
     assert_get("If-None-Match: \"v1\" garbage\r\n", Proceed);

@@ -16,7 +16,7 @@ use crate::scan::{self, TOKEN, VALUE};
 
 /// The initial capacity: enough for an ordinary response.
 const TEXT_LEN: usize = 256;
-/// The number of fields whose names are noted; names of later fields are looked up on demand.
+/// The number of fields with noted names; names of later fields are looked up on demand.
 const NOTED_MAX: usize = 16;
 /// Marks a name that is not a standard one.
 const OTHER: u8 = u8::MAX;
@@ -242,7 +242,7 @@ impl Fields {
         self.len += 1;
     }
 
-    /// The standard name of the field at index `at`, whose name was given as `name`.
+    /// The standard name of the field at index `at`, which was given as `name`.
     fn known_at(&self, at: usize, name: &[u8]) -> Option<Known> {
         match self.names.get(at) {
             Some(noted) => Known::ALL.get(usize::from(*noted)).copied(),

@@ -237,7 +237,7 @@ impl Client {
                     Ok(step) => step,
                     Err(broken) if broken.refusal.is_mendable() => {
                         let used = broken.used;
-                        // Mend only a whole section: a fault later in it may have no single meaning.
+                        // `mend_trailers` needs the whole section.
                         let is_whole =
                             is_whole_section(input.get(used..).unwrap_or_default(), limits)?;
                         let event = is_whole.then_some(ClientEvent::IrregularTrailers);
@@ -353,7 +353,7 @@ impl Client {
         matches!(self.input, Input::UntilClose)
     }
 
-    /// Handles the server's end of stream. Returns whether it ended a body, whose completeness cannot be verified.
+    /// Handles the server's end of stream. Returns whether it ended a body; the completeness of such a body cannot be verified.
     ///
     /// # Errors
     /// The response is incomplete.

@@ -2,7 +2,7 @@
 //! reverse. Received bytes are turned into events that borrow from them; heads and body framing are appended to a
 //! buffer. Clocks, sites and the meaning of bodies belong to the caller.
 //!
-//! Input that is not consumed stays with the caller, who passes it again together with the bytes that follow.
+//! Input that is not consumed stays with the caller, and is passed again together with the bytes that follow.
 //!
 //! ```text
 //!  Server  Request ─► Data* ─► End ─┐               Client  request() ─► data()* ─► end() ─┐
@@ -65,7 +65,7 @@ impl<E> Step<E> {
     }
 }
 
-/// Whether a partial head, whose first `seen_len` bytes were already parsed, should be parsed again: when its end may
+/// Whether a partial head should be parsed again after its first `seen_len` bytes: when its end may
 /// have arrived, when it reached its limit, and every 256 bytes, so that malformed heads are detected early.
 fn is_due(input: &[u8], seen_len: usize, limits: &Limits) -> bool {
     input.len() >= limits.head_len_max

@@ -57,7 +57,7 @@ enum Input {
     Body,
     /// The body was refused; the error is returned when the caller reads it.
     Refused(Refusal),
-    /// A request without a body, whose end event is still to be returned.
+    /// A request without a body; its end event is still to be returned.
     NoBody,
     /// The request is complete; its response is not.
     Done,
@@ -350,7 +350,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends a response whose body, of the announced length, was sent without calls of `H1Server::data`.
+    /// Ends a response after its body, of the announced length, was sent without calls of `H1Server::data`.
     pub fn end_unseen(&mut self) {
         self.output = Outgoing::Idle;
         self.turn();

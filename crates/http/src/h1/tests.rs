@@ -1,4 +1,4 @@
-//! Exchanges, read from top to bottom as they happen.
+//! Exchanges, to be read from top to bottom.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -15,10 +15,10 @@ use crate::refusal::Refusal;
 use crate::status::Status;
 use alloc::format;
 
-/// A stream's name does not matter here.
+/// HTTP/1 ignores the stream identifier.
 const ONE: StreamId = StreamId(1);
 
-/// A server's end with what was received and not used, and what it sends.
+/// A server with its unconsumed input and its output.
 #[derive(Default)]
 struct Host {
     server: Server,
@@ -27,7 +27,7 @@ struct Host {
 }
 
 impl Host {
-    /// Bytes come; what they mean, in words.
+    /// Receives bytes; returns the events as text.
     fn gets(&mut self, bytes: &str) -> Vec<String> {
         self.received.extend_from_slice(bytes.as_bytes());
         let mut words = Vec::new();
@@ -122,7 +122,7 @@ fn pipelined_requests_are_answered_one_after_the_other() {
         said,
         "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"
     );
-    // What comes now is nobody's.
+    // Input after the end is discarded.
     assert_eq!(host.gets("GET /c HTTP/1.1\r\nHost: h\r\n\r\n"), [""; 0]);
     assert!(host.server.is_over() && host.received.is_empty());
 }
@@ -158,11 +158,11 @@ fn who_asks_for_leave_to_send_a_body_gets_it_once() {
     assert_eq!(host.says(), "HTTP/1.1 100 Continue\r\n\r\n");
     assert!(!host.server.expects_continue(ONE));
     assert_eq!(host.gets("x"), ["data x", "end"]);
-    // Who sends some of it does not wait.
+    // A client that sends a part of the body does not wait.
     let mut host = Host::default();
     host.gets(&format!("{head}x"));
     assert!(!host.server.expects_continue(ONE));
-    // Nor does who has its answer.
+    // Nor does a client that has its response.
     let mut host = Host::default();
     host.gets(head);
     host.server.leave_body(ONE, &mut host.sent);
@@ -369,7 +369,7 @@ fn a_body_may_come_after_the_response() {
     assert_eq!(words, ["data cd", "end", "request GET /b HTTP/1.1", "end"]);
 }
 
-/// A client's end, likewise.
+/// A client with its unconsumed input and its output.
 #[derive(Default)]
 struct Visitor {
     client: Client,
@@ -712,7 +712,7 @@ fn nothing_may_come_unasked() {
     );
 }
 
-/// What one end writes, the other reads as it was meant.
+/// Each side parses the output of the other side to the same message.
 #[test]
 fn both_ends_understand_each_other() {
     for (len, body) in [
@@ -767,7 +767,7 @@ fn both_ends_understand_each_other() {
     }
 }
 
-/// The request of a client that wants to speak another protocol.
+/// The request of a client that asks for another protocol.
 const ASKS: &str =
     "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
@@ -923,7 +923,7 @@ fn mended_trailers_are_regular() {
     assert_eq!(mend_trailers(b"A: b\n"), None);
 }
 
-/// As the fields of the head (RFC 9112 §2.2, §5.1, §5.2). Lines that are no fields stay a fault.
+/// Mended like the fields of the head (RFC 9112 §2.2, §5.1, §5.2). Lines that are not fields stay a fault.
 #[test]
 fn irregular_trailers_of_a_response_are_mended_whole_and_in_pieces() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: , chunked,\r\n\r\n2\r\nok\r\n0\r\n";

@@ -133,7 +133,7 @@ impl Client {
             && http.going == Going::No
             && http.peer_last_id.is_none()
             && http.last_id < ID_MAX - 1
-            // 32,767: slots of streams are u16.
+            // Bounded even if the peer sets no limit, since slots are u16.
             && http.streams.len() < http.peer.streams_max.min(32_767) as usize
     }
 

@@ -36,7 +36,7 @@ pub(super) struct Connection {
     /// The field block in progress, which CONTINUATION frames extend.
     block: Option<Block>,
     pub(super) streams: Streams,
-    /// A stream whose output has just ended, to be settled after its last bytes are written; 0 if there is none.
+    /// A stream with output that has just ended, to be settled after its last bytes are written; 0 if there is none.
     pub(super) unsettled: u32,
     pub(super) queue: Queue,
     pub(super) peer: Peer,

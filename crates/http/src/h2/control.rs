@@ -10,7 +10,7 @@ use super::frame::{self, FrameHead, flag};
 use super::priority::Priority;
 use super::settings::TABLE_LEN;
 
-/// The payloads of the two kinds of PING that are sent, to tell their acknowledgements apart.
+/// The payloads of the two kinds of PING that are sent, to distinguish their acknowledgements.
 pub(super) const PING_ESTIMATE: [u8; 8] = *b"estimate";
 const PING_LEAVING: [u8; 8] = *b"leaving.";
 /// The last stream of a GOAWAY that only announces the shutdown (RFC 9113 §6.8).
@@ -33,7 +33,7 @@ impl Connection {
 
     /// Counts a stream that ended early, by the peer's reset or after a stream error.
     pub(super) fn count_reset(&mut self, turn: &mut Turn<'_>) -> Result<(), Fault> {
-        // Rapid Reset (CVE-2023-44487): a client that opens and resets streams keeps within the stream limit, but
+        // Rapid reset: a client that opens and resets streams keeps within the stream limit, but
         // causes unlimited work.
         match self.resets.charge(1, turn.settings.resets, turn.now_ms) {
             true => Ok(()),

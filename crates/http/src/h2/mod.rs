@@ -2,7 +2,7 @@
 //! reverse. Received bytes are turned into events that borrow from them; all output is appended to a buffer. Clocks,
 //! sites and the meaning of bodies belong to the caller.
 //!
-//! As in [`crate::h1`], unconsumed input stays with the caller, who passes it again together with the bytes that
+//! As in [`crate::h1`], unconsumed input stays with the caller, and is passed again together with the bytes that
 //! follow; a request is the version-neutral [`crate::Request`]; a response is status, fields and the length of its
 //! body. The difference: exchanges are identified by [`StreamId`], many are active at a time, and a body is sent when
 //! its stream is scheduled:

@@ -19,7 +19,7 @@ pub(super) struct Queue {
     last: [u16; CLASSES],
     /// Bits of the classes that are not empty.
     filled: u16,
-    /// Bits of the urgencies whose incremental streams are served next.
+    /// Bits of the urgencies that serve their incremental streams next.
     turns: u8,
 }
 

@@ -177,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Settles the stream whose output ended last.
+    /// Settles the stream in `unsettled`.
     #[inline]
     pub(super) fn settle_last(&mut self, out: &mut Vec<u8>) {
         if self.unsettled != 0 {

@@ -35,7 +35,7 @@ pub enum Event<'h, 'b> {
         /// Validated.
         trailers: Lines<'b>,
     },
-    /// A request that is refused, or whose body is too long. It can be answered with the refusal's status; the stream
+    /// A refused request, or one with a body that is too long. It can be answered with the refusal's status; the stream
     /// has no more events.
     Refused {
         /// The stream of the request.
@@ -247,7 +247,7 @@ impl Server {
         self.http.give_back(stream.0, len, out);
     }
 
-    /// Resets streams whose clients still send an unwanted body 5 s after the response. To be called about once a
+    /// Resets streams with an unwanted body that still arrives 5 s after the response. To be called about once a
     /// second while the connection is not idle.
     pub fn reset_lingering(&mut self, now_ms: u64, out: &mut Vec<u8>) {
         self.http.reset_lingering(now_ms, out);
@@ -261,7 +261,7 @@ impl Server {
         }
     }
 
-    /// Resets a stream whose work has ended.
+    /// Resets a stream after its work has ended.
     pub fn reset(&mut self, stream: StreamId, code: Code, out: &mut Vec<u8>) {
         if let Some(it) = self.http.streams.by_id(stream.0) {
             if !it.is_dead {

@@ -66,7 +66,7 @@ pub(super) struct Stream {
     pub(super) send_window: i32,
     /// The window for receiving.
     pub(super) window: Window,
-    /// Bytes that were received and whose window was not returned.
+    /// Bytes that were received, but not returned to the window.
     pub(super) untaken: u32,
     /// When to reset the stream if its body is unwanted; `None` before the first check after its response.
     pub(super) linger_until_ms: Option<u64>,
@@ -150,7 +150,7 @@ impl Streams {
         self.order.iter().map(|(_, slot)| *slot)
     }
 
-    /// Adds a stream whose identifier is higher than all others.
+    /// Adds a stream with an identifier higher than all others.
     pub(super) fn add(&mut self, stream: Stream) -> u16 {
         let id = stream.id;
         let slot = match self.free.pop() {

@@ -1,5 +1,5 @@
-//! Exchanges, as a client that writes its frames by hand sees them. `tell` gives what the server understood, `heard` what it
-//! said, both in words.
+//! Exchanges from the view of a client that writes frames by hand. `tell` returns the server's events, `heard` its
+//! output, both as text.
 
 mod bodies;
 mod errors;
@@ -22,7 +22,7 @@ use crate::status::Status;
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
-/// A server, and what it has said.
+/// A server and its output.
 struct Talk {
     server: Server,
     settings: Settings,
@@ -30,12 +30,12 @@ struct Talk {
     now_ms: u64,
     out: Vec<u8>,
     probe: Probe,
-    /// Input that was not used.
+    /// Unconsumed input.
     rest: Vec<u8>,
 }
 
 impl Talk {
-    /// One that has just begun.
+    /// A new server.
     fn new(settings: Settings) -> Talk {
         let (mut out, mut counters) = (Vec::new(), Counters::default());
         let server = Server::new(&mut Turn {
@@ -55,7 +55,7 @@ impl Talk {
         }
     }
 
-    /// One on which both have said their settings.
+    /// A server after the exchange of settings.
     fn open(settings: Settings) -> Talk {
         let mut talk = Talk::new(settings);
         let mut input = PREFACE.to_vec();
@@ -67,7 +67,7 @@ impl Talk {
         talk
     }
 
-    /// Gives it bytes.
+    /// Passes bytes to the server.
     fn tell(&mut self, bytes: &[u8]) -> String {
         let mut words: Vec<String> = Vec::new();
         self.rest.extend_from_slice(bytes);
@@ -101,7 +101,7 @@ impl Talk {
         words.join(", ")
     }
 
-    /// What it has said since the last time.
+    /// The output since the last call.
     fn heard(&mut self) -> String {
         let mut out = core::mem::take(&mut self.out);
         let words = said(&mut self.probe, &out);
@@ -110,7 +110,7 @@ impl Talk {
         words
     }
 
-    /// Lets it send what it can, in frames of at most so many bytes.
+    /// Sends data, in frames of at most `len_max` bytes.
     fn send(&mut self, len_max: usize) {
         while let Some(piece) = self.server.send(len_max, &mut self.out) {
             let len = self.out.len();
@@ -171,7 +171,7 @@ fn event_words(event: &Event<'_, '_>) -> String {
     }
 }
 
-/// Frames in words.
+/// Frames as text.
 fn said(probe: &mut Probe, mut bytes: &[u8]) -> String {
     let mut words = Vec::new();
     while let Some(head) = bytes.first_chunk().map(FrameHead::parse) {

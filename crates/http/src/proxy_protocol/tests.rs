@@ -43,7 +43,7 @@ fn what_is_written_is_read_and_every_part_of_it_is_incomplete() {
             bytes.extend_from_slice(b"GET / HTTP/1.1\r\n");
             let read = header(&bytes);
             assert_eq!(read.len, len);
-            // Version 1 has no word for the proxy's own.
+            // Version 1 cannot express `Local`.
             let same = read.ends == same_family(ends);
             assert!(same || (ends, read.ends) == (Ends::Local, Ends::Unknown));
         }
@@ -123,7 +123,7 @@ fn blocks_are_read_strictly() {
         Refused::Length
     );
     assert_eq!(refused(&block(0x21, 0x21, &addresses)), Refused::Length);
-    // The proxy's own: the family means nothing.
+    // LOCAL: the family is ignored.
     assert_eq!(header(&block(0x20, 0x77, &[1, 2])).ends, Ends::Local);
     assert_eq!(header(&block(0x21, 0x31, &[0; 216])).ends, Ends::Unknown);
     let long = block(0x21, 0x11, &[0; V2_LEN_MAX]);

@@ -1,4 +1,4 @@
-//! Tables: the value of Range, the length, and the ranges meant.
+//! Tables: the value of Range, the length, and the expected ranges.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,5 +1,4 @@
-//! Tables: a head and what it means, or why it is refused. Splitting and mutating heads is in
-//! `tests/differential.rs`.
+//! Tables: a head and its meaning, or its refusal. Heads are split and mutated in `tests/differential.rs`.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,7 +9,7 @@ use crate::method::Method;
 use crate::request::{OwnedRequest, Target};
 use crate::values::Values;
 
-/// Parses a head that must be complete and all of the bytes.
+/// Parses bytes that must be exactly one complete head.
 #[track_caller]
 fn parsed(head: &str) -> Head<'_> {
     match parse(head.as_bytes(), &Limits::default()) {
@@ -431,7 +430,7 @@ fn whitespace_around_values() {
     assert_eq!(request(&head).referer(), Some(b"a \t b".as_slice()));
 }
 
-/// RFC 9110 §5.6.3: optional whitespace is SP and HTAB, in fields that decide about the request, too.
+/// RFC 9110 §5.6.3: optional whitespace is SP and HTAB, also in fields for framing and routing.
 #[test]
 fn whitespace_around_values_that_the_parser_acts_on() {
     for before in ["", " ", "\t", " \t "] {
@@ -677,7 +676,7 @@ fn expectations() {
     }
     let twice = alloc::format!("Expect: 100-continue\r\nExpect: 100-continue\r\n{body}");
     assert!(parsed(&with_fields(&twice)).expect_continue);
-    // Without a body there is nothing to wait for.
+    // Without a body, 100 (Continue) is not expected.
     assert!(!parsed(&with_fields("Expect: 100-continue\r\n")).expect_continue);
     let empty = "Expect: 100-continue\r\nContent-Length: 0\r\n";
     assert!(!parsed(&with_fields(empty)).expect_continue);
@@ -774,7 +773,7 @@ fn the_head_may_reach_its_limit_but_not_exceed_it() {
     );
     // Bytes that follow do not count.
     assert_eq!(refusal(head.clone() + "body", &limits(head.len())), None);
-    // A head that is not complete is refused when it cannot become complete within the limit.
+    // An incomplete head is refused once it cannot become complete within the limit.
     let part = &head[..head.len() - 1];
     assert_eq!(refusal(part, &limits(head.len())), None);
     assert_eq!(

@@ -38,7 +38,7 @@ pub(in crate::h2) struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder whose table has at most `size_limit` bytes.
+    /// A decoder with a table of at most `size_limit` bytes.
     pub(in crate::h2) fn new(size_limit: usize) -> Decoder {
         Decoder {
             table: Table::new(size_limit),

@@ -88,7 +88,7 @@ pub fn put_field_short(name: Name<'_>, value: &[u8], out: &mut Vec<u8>) {
     put_short(value, out);
 }
 
-/// Appends a field whose value is a number.
+/// Appends a field with a number as its value.
 pub fn put_field_u64(name: Known, value: u64, out: &mut Vec<u8>) {
     put_name(Name::Known(name), out);
     let at = out.len();

@@ -118,7 +118,7 @@ impl Bits<'_> {
         self.count < 8 && self.bits.leading_ones() >= self.count
     }
 
-    /// Decodes a symbol whose code has more than 8 bits.
+    /// Decodes a symbol with a code of more than 8 bits.
     fn long(&mut self) -> Option<u8> {
         // No code has 9 bits.
         for len in 10..=LEN_MAX.min(self.count as usize) {

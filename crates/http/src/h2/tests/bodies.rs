@@ -64,7 +64,7 @@ fn windows_are_given_back_as_bodies_are_taken() {
     assert_eq!(talk.tell(&data(1, &part, false)), "1 data 16384");
     talk.server.taken(StreamId(1), 16_384, &mut talk.out);
     assert_eq!(talk.heard(), "0 window 65536");
-    // Bytes of a stream that is reset are given back to the connection.
+    // The bytes of a reset stream are returned to the connection's window.
     for _ in 0..2 {
         talk.tell(&data(1, &part, false));
     }
@@ -92,7 +92,7 @@ fn windows_grow_with_the_path() {
             talk.tell(&frame_of(kind::PING, flag::ACK, 0, b"estimate"));
         }
     }
-    // What has been granted beyond what came.
+    // The window granted in addition to the received bytes.
     let heard = talk.heard();
     let granted = heard
         .split(", ")
@@ -145,7 +145,7 @@ fn lengths_are_kept() {
         talk.heard(),
         "1 reset PROTOCOL_ERROR, 3 reset PROTOCOL_ERROR"
     );
-    // What was on its way is ignored.
+    // Frames sent before the client received the reset are ignored.
     assert_eq!(talk.tell(&data(1, b"x", true)), "");
 }
 
@@ -160,7 +160,7 @@ fn a_body_that_is_too_long_is_refused() {
         ..Settings::default()
     };
     let mut talk = Talk::open(settings);
-    // The service judges an announced length, since it knows the request's site.
+    // The service checks an announced length, since it knows the request's site.
     talk.tell(&post(1, &[("content-length", "5")]));
     assert_eq!(
         talk.tell(&data(1, b"abcde", false)),

@@ -8,8 +8,7 @@ fn put_settings(settings: &[(u16, u32)]) -> Vec<u8> {
     out
 }
 
-/// What a server does that has a stream 1 whose request is whole, a stream 3 with a body that comes, a stream 5 that is over,
-/// and a stream 7 that it reset.
+/// A server with four streams: 1 has a complete request, 3 an incomplete body, 5 is closed, 7 was reset by the server.
 fn prepared() -> Talk {
     let mut talk = Talk::open(Settings::default());
     talk.tell(

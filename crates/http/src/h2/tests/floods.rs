@@ -1,13 +1,13 @@
-//! What costs the server more than the client, and its end.
+//! Floods: input that costs the server more than the client, and the end of the connection.
 
 use lowroad_limits::{CellRate, Rate};
 
 use super::*;
 
-/// What is said, by the number of times it was.
+/// The input of each round, by its number.
 type Input = fn(u32) -> Vec<u8>;
 
-/// Says the same again and again, until the connection ends: how often it was said.
+/// Sends input repeatedly until the connection ends. Returns the number of rounds.
 fn until_the_end(talk: &mut Talk, max: usize, mut input: impl FnMut(u32) -> Vec<u8>) -> usize {
     for round in 0..max {
         let heard = talk.tell(&input(round as u32));
@@ -17,7 +17,7 @@ fn until_the_end(talk: &mut Talk, max: usize, mut input: impl FnMut(u32) -> Vec<
             return round;
         }
         assert!(!heard.contains("fault"), "{heard}");
-        // Answers are not kept here.
+        // The output is not needed here.
         talk.out.clear();
     }
     max
@@ -30,7 +30,7 @@ fn rapid_reset() {
         let id = round * 2 + 1;
         [get(id, "/", &[]), reset(id)].concat()
     });
-    // 128 slots are full by then, since nobody said that the work has ended; each further stream is refused, and then reset.
+    // By then 128 slots are occupied, since `done` was not called; each further stream is refused, and then reset.
     assert_eq!(rounds, 128 + (1000 - 128) / 2);
     assert_eq!(talk.server.streams(), 128);
     assert!(talk.counters.refused > 400 && talk.counters.resets > 400);
@@ -44,7 +44,7 @@ fn rapid_reset_where_work_ends_at_once() {
         talk.server.done(StreamId(id), &mut talk.out);
     }
     assert_eq!(talk.counters.refused, 0);
-    // Half a minute makes good for all of them.
+    // Half a minute refills the whole budget.
     talk.now_ms += 31_000;
     for id in (1000..2000).map(|number| number * 2 + 1) {
         let heard = talk.tell(&[get(id, "/", &[]), reset(id)].concat());
@@ -123,7 +123,7 @@ fn windows_that_are_used_are_no_flood() {
         assert_eq!(talk.tell(&[window(0, 1000), window(1, 1000)].concat()), "");
         talk.send(16_384);
     }
-    // Tiny ones are.
+    // Tiny frames are glitches.
     let rounds = until_the_end(&mut talk, 100, |_| [window(0, 1), window(1, 1)].concat());
     assert!(rounds < 25, "{rounds}");
 }
@@ -151,7 +151,7 @@ fn continuation() {
 #[test]
 fn a_block_that_is_small_and_means_much() {
     let mut talk = Talk::open(Settings::default());
-    // One field of 4,000 bytes in the table, and then its index, again and again.
+    // The HPACK bomb: one field of 4,000 bytes in the table, then its index repeatedly.
     let mut bomb = block(&[
         (":method", "GET"),
         (":scheme", "http"),
@@ -163,7 +163,7 @@ fn a_block_that_is_small_and_means_much() {
     bomb.extend(core::iter::repeat_n(0xbe, 12_000));
     let heard = talk.tell(&frame_of(kind::HEADERS, 5, 1, &bomb));
     assert_eq!(heard, "1 refused HeadTooLarge");
-    // The tables are still the same at both ends.
+    // The tables are still equal on both sides.
     let mut next = block(&[
         (":method", "GET"),
         (":scheme", "http"),

@@ -1,4 +1,4 @@
-//! Whose turn it is to send. RFC 9218.
+//! The order of sending. RFC 9218.
 
 use super::*;
 
@@ -89,7 +89,7 @@ fn priorities_change() {
     assert_eq!(turns(&mut talk, 10, 1), "1");
     talk.tell(&[update(5, "u=1"), update(1, "u=6, i")].concat());
     assert_eq!(turns(&mut talk, 10, 99), "5 5* 3 3* 1*");
-    // Of a stream that has not begun, and instead of what its request says.
+    // PRIORITY_UPDATE for an idle stream overrides the Priority field of its request.
     talk.tell(
         &[
             update(9, "u=1"),
@@ -125,7 +125,7 @@ fn bodies_that_come_bit_by_bit() {
 
 #[test]
 fn streams_that_end_leave_the_lists_whole() {
-    // Any operations by a seed: whatever is asked for is sent, once.
+    // Random operations from a seed: every body is sent exactly once.
     let mut seed = 1_u64;
     let mut draw = |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -320,7 +320,7 @@ fn no_response_but_a_tunnel_is_one() {
     let other = "5 head :status=403 content-length=3, 5 data 3 end, 5 reset NO_ERROR";
     let wanted = format!("1 {refused}, 1 reset NO_ERROR, 3 {refused}, 3 reset NO_ERROR, {other}");
     assert_eq!(talk.heard(), wanted);
-    // Who speaks before there is a tunnel.
+    // Data before the tunnel is accepted.
     assert_eq!(
         talk.tell(&data(7, b"hello", false)),
         "7 reset PROTOCOL_ERROR"
@@ -408,6 +408,6 @@ fn a_table_that_became_smaller_is_acknowledged() {
 
 #[test]
 fn an_idle_connection_is_small() {
-    // Beside the fields that the client has put into the table.
+    // In addition to the fields in the client's dynamic table.
     const { assert!(size_of::<Server>() <= 512) }
 }
