@@ -1,24 +1,24 @@
-//! Purges as rules: what was stored before a rule was made, and is meant by it, is gone or stale. It knows neither the
-//! objects nor how a URL is written: the caller says what a rule means, and by which names an object can be purged.
+//! Bans: purges as rules. A response that was stored before a matching rule is invalid or stale. The caller defines the
+//! meaning of a rule, and the names by which an object can be purged.
 //!
-//! A rule costs the same when it is made, however much is stored. An object remembers the generation up to which it was
-//! checked, and is compared only with what is younger: with one mark for each of its names, and with the few rules that no
-//! name can stand for.
+//! Adding a rule has a constant cost, however many responses are stored. An object remembers the generation up to
+//! which it was checked, and is compared only with younger entries: with one mark for each of its names, and with the
+//! few rules that names cannot express.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-/// Rules in the order in which they were made, and marks of names.
+/// The rules in the order of their generations, and the marks of names.
 #[derive(Debug)]
 pub struct Bans<R> {
     rules: VecDeque<Rule<R>>,
-    /// When names were purged last.
+    /// The last purges of each name.
     marks: BTreeMap<u64, Mark>,
-    /// Generation of the youngest rule; 0 before the first.
+    /// The generation of the youngest rule; 0 before the first.
     generation: u64,
-    /// Objects that were last checked before this generation are gone: their rules were dropped.
+    /// Objects last checked before this generation are invalid, since the rules after their check were dropped.
     floor: u64,
-    /// Rules and marks that were dropped where there was no room.
+    /// The number of rules and marks that were dropped for space.
     dropped: u64,
     rules_max: usize,
     marks_max: usize,
@@ -31,7 +31,7 @@ struct Rule<R> {
     generation: u64,
 }
 
-/// Generations; 0: never.
+/// The generations of the last hard and soft purge; 0: never.
 #[derive(Debug, Default)]
 struct Mark {
     hard: u64,
@@ -39,34 +39,34 @@ struct Mark {
     soft_at_ms: u64,
 }
 
-/// What a purge does.
+/// The effect of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It takes away.
+    /// Objects are invalid.
     Hard,
-    /// It makes stale, from this time on.
+    /// Objects are stale from this time on.
     Soft {
-        /// When it came.
+        /// The time of the purge.
         at_ms: u64,
     },
 }
 
-/// What the rules do to an object.
+/// The effect of all rules on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ban {
-    /// Nothing.
+    /// No rule matches.
     None,
-    /// It is stale.
+    /// The object is stale.
     Soft {
-        /// Since then.
+        /// The time since which it is stale.
         at_ms: u64,
     },
-    /// It is gone.
+    /// The object is invalid.
     Hard,
 }
 
 impl<R: PartialEq> Bans<R> {
-    /// No rules, and room for `rules_max` of them and the marks of `marks_max` names.
+    /// An empty list with room for `rules_max` rules and the marks of `marks_max` names.
     #[must_use]
     pub fn new(rules_max: usize, marks_max: usize) -> Bans<R> {
         Bans {
@@ -80,19 +80,19 @@ impl<R: PartialEq> Bans<R> {
         }
     }
 
-    /// What an object remembers that is fetched from now on. Take it before the origin is asked.
+    /// The generation for an object that is fetched from now on. To be read before the request to the origin.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What is added from now on has a greater generation than this one: for rules that outlive a process.
+    /// Makes later generations greater than this one: for rules that outlive a process.
     pub fn skip_to(&mut self, generation: u64) {
         self.generation = self.generation.max(generation);
     }
 
-    /// Adds a rule; an equal one that it makes needless goes. Where there is no room, the oldest one goes, and with it what
-    /// was not checked since.
+    /// Adds a rule, and removes an equal one that it covers. Without room, the oldest rule is dropped, and objects
+    /// that were not checked since become invalid.
     pub fn add(&mut self, means: R, kind: Kind) {
         self.generation += 1;
         let is_needed = |rule: &Rule<R>| {
@@ -113,8 +113,8 @@ impl<R: PartialEq> Bans<R> {
         }
     }
 
-    /// Marks names, as one purge. Where there is no room, the older half of all marks goes, and with it what was not checked
-    /// since. Of two soft purges of a name the later counts.
+    /// Marks names, as one purge. Without room, the older half of all marks is dropped, and objects that were not
+    /// checked since become invalid. Of two soft purges of a name the later counts.
     pub fn mark(&mut self, names: impl IntoIterator<Item = u64>, kind: Kind) {
         self.generation += 1;
         for name in names {
@@ -143,15 +143,15 @@ impl<R: PartialEq> Bans<R> {
         self.dropped += (before - self.marks.len()) as u64;
     }
 
-    /// How many rules and marks were dropped where there was no room; with them went the objects that had not been checked
-    /// since.
+    /// The number of rules and marks that were dropped for space; objects that were not checked since became invalid.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Checks an object with these names that was last checked at generation `since`; it then remembers
-    /// [`Bans::generation`]. A hard purge goes before soft ones, and of these the first.
+    /// Checks an object with these names that was last checked at generation `since`; afterwards it remembers
+    /// [`generation`](Self::generation). A hard purge takes precedence over soft ones, and of these the earliest
+    /// counts.
     pub fn check(
         &self,
         since: u64,
@@ -184,13 +184,13 @@ impl<R: PartialEq> Bans<R> {
         found
     }
 
-    /// How many rules and marks there are.
+    /// The number of rules and marks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rules.len() + self.marks.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(bans.check(0, [], |_| false), Ban::Hard);
         assert_eq!(bans.check(1, [], |_| false), Ban::None);
         (0..5).for_each(|name| bans.mark([name], Kind::Hard));
-        // Those of generations 4 to 6 went.
+        // The marks of generations 4 to 6 were dropped.
         assert_eq!((bans.len(), bans.dropped()), (4, 4));
         assert_eq!(bans.check(5, [], |_| false), Ban::Hard);
         assert_eq!(bans.check(6, [0], |_| false), Ban::None);

@@ -1,22 +1,20 @@
-//! The Cache-Control of a response. It knows nothing of other fields and decides nothing. Read
-//! RFC 9111 §5.2 and §4.2.1.
+//! Parses the Cache-Control field of a response. Read RFC 9111 §5.2 and §4.2.1.
 //!
-//! What is malformed is noted and not guessed at: who reads the result takes the response for stale.
-//! The qualified forms `private="field"` and `no-cache="field"` count as the bare ones, which is
-//! allowed and stricter; who can leave fields out looks at [`CacheControl::no_cache_bare`] and
-//! [`CacheControl::private_bare`], and at [`field_names`].
+//! Malformed parts are recorded, not interpreted; the caller treats the response as stale. The qualified forms
+//! `private="field"` and `no-cache="field"` count as the unqualified ones, which is permitted and stricter. A caller
+//! that can omit fields uses [`CacheControl::no_cache_bare`], [`CacheControl::private_bare`] and [`field_names`].
 
 use lowroad_http::fields::is_token;
 
-/// Longer times mean this many seconds (§1.2.2).
+/// The cap of delta-seconds (§1.2.2).
 const DELTA_SECS_MAX: u64 = 1 << 31;
 
-/// What the lines of Cache-Control say together.
+/// The directives of all lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheControl {
     /// There was a line, perhaps an empty one.
     pub present: bool,
-    /// A line could not be read wholly.
+    /// A line could not be parsed completely.
     pub malformed: bool,
     /// `no-store`
     pub no_store: bool,
@@ -30,9 +28,9 @@ pub struct CacheControl {
     pub private_bare: bool,
     /// `public`
     pub public: bool,
-    /// `must-revalidate`, or `proxy-revalidate`, which means the same to a shared cache once a response is stale.
+    /// `must-revalidate`, or `proxy-revalidate`, which has the same effect on a shared cache.
     pub must_revalidate: bool,
-    /// `must-revalidate`, which also lets others have what was asked for with Authorization (§3.5).
+    /// `must-revalidate`, which also permits sharing responses to requests with Authorization (§3.5).
     pub must_revalidate_proper: bool,
     /// `must-understand`
     pub must_understand: bool,
@@ -48,20 +46,20 @@ pub struct CacheControl {
     pub stale_if_error: Delta,
 }
 
-/// The argument of a directive that is a time.
+/// The delta-seconds argument of a directive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delta {
-    /// The directive is not there.
+    /// The directive is absent.
     #[default]
     Absent,
-    /// So many seconds, at most 2^31.
+    /// Seconds, at most 2^31.
     Secs(u64),
-    /// No number, or two that differ.
+    /// Not a number, or two different ones.
     Invalid,
 }
 
 impl CacheControl {
-    /// Reads one line; call it for each.
+    /// Adds one line; call it for each.
     pub fn add_line(&mut self, line: &[u8]) {
         self.present = true;
         for directive in Directives::of(line) {
@@ -72,7 +70,7 @@ impl CacheControl {
         }
     }
 
-    /// Adds one directive of any field that has those of Cache-Control.
+    /// Adds one directive, from any field with the directives of Cache-Control.
     pub(crate) fn add_directive(&mut self, name: &[u8], argument: Option<&[u8]>) {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         self.no_store |= is("no-store");
@@ -101,7 +99,7 @@ impl CacheControl {
 /// The field names in the arguments of `private` and `no-cache` in a line of Cache-Control. A shared cache stores the
 /// response without these fields (§5.2.2.4, §5.2.2.7).
 pub fn field_names(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    // Names are arguments.
+    // Without `=` there are no arguments.
     let line = if line.contains(&b'=') { line } else { &[] };
     let qualified = |(name, argument): (&[u8], _)| {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
@@ -114,8 +112,8 @@ pub fn field_names(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|name| !name.is_empty())
 }
 
-/// Whether an argument holds no field name, so that the directive is the bare one. What is no list of names is taken so,
-/// too.
+/// Whether an argument has no field name, so that the directive counts as unqualified. So does an argument that is not
+/// a list of names.
 fn names_nothing(argument: &[u8]) -> bool {
     let inner = match argument {
         [b'"', inner @ .., b'"'] => inner,
@@ -129,7 +127,7 @@ fn names_nothing(argument: &[u8]) -> bool {
     names.peek().is_none() || !names.all(|name| name.iter().all(|b| is_token_byte(*b)))
 }
 
-/// The directives of one line, each with its argument; `None` for what is none.
+/// The directives of one line, each with its argument; `None` for a malformed one.
 pub(crate) struct Directives<'l>(&'l [u8]);
 
 impl<'l> Directives<'l> {
@@ -156,7 +154,7 @@ impl<'l> Iterator for Directives<'l> {
     }
 }
 
-/// Name and argument of a directive.
+/// Splits a directive into name and argument.
 fn split(member: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let (name, argument) = match member.iter().position(|b| *b == b'=') {
         Some(at) => (&member[..at], Some(&member[at + 1..])),
@@ -175,7 +173,7 @@ impl Delta {
         }
     }
 
-    /// What holds after another occurrence of the directive.
+    /// Adds another occurrence of the directive.
     pub(crate) fn and(self, argument: Option<&[u8]>) -> Delta {
         let new = argument.and_then(delta_secs);
         match (self, new) {
@@ -186,7 +184,7 @@ impl Delta {
     }
 }
 
-/// Seconds, bare or in quotes; too large ones are cut down, as §1.2.2 wants.
+/// Parses seconds, bare or quoted; larger values are capped (§1.2.2).
 fn delta_secs(argument: &[u8]) -> Option<u64> {
     let bare = match argument {
         [b'"', inner @ .., b'"'] => inner,
@@ -195,7 +193,7 @@ fn delta_secs(argument: &[u8]) -> Option<u64> {
     non_negative(bare)
 }
 
-/// A number of seconds of digits only, at most 2^31.
+/// Parses digits to a number of seconds, at most 2^31.
 pub(crate) fn non_negative(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -205,7 +203,7 @@ pub(crate) fn non_negative(digits: &[u8]) -> Option<u64> {
 }
 
 /// Splits `list` into its first member and the text after the comma; `None` if a quoted string is not closed. Reads no
-/// byte after that comma.
+/// byte after that comma, so that a line is read once.
 fn take_member(list: &[u8]) -> Option<(&[u8], &[u8])> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in list.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The field Cache-Status: what a cache says of how it answered. It knows nothing of why. Read RFC 9211.
+//! Writes Cache-Status: how a cache handled a request. Read RFC 9211.
 
 use alloc::vec::Vec;
 
@@ -7,41 +7,41 @@ use lowroad_http::head::put_number;
 /// A member of the field.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheStatus<'a> {
-    /// How the request was answered.
+    /// How the request was handled.
     pub answered: Answered,
-    /// The status of the origin's response, where it is another than the client's.
+    /// The status of the origin's response, if it differs from the client's.
     pub fwd_status: Option<u16>,
-    /// Seconds for which the response is fresh; negative if it is stale.
+    /// The remaining freshness in seconds; negative if the response is stale.
     pub ttl_secs: Option<i64>,
     /// The response was stored.
     pub stored: bool,
-    /// The request waited for another's response.
+    /// The request was coalesced with another one.
     pub collapsed: bool,
-    /// More for who looks for a fault: a token.
+    /// Details for debugging: a token.
     pub detail: Option<&'a str>,
 }
 
-/// How a request was answered.
+/// How a request was handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answered {
-    /// From the store.
+    /// Answered from the store.
     #[default]
     Hit,
-    /// Nothing is stored under its URL.
+    /// No response is stored for the URL.
     UriMiss,
-    /// What is stored is for other requests, by Vary.
+    /// The stored responses are for other requests, by Vary.
     VaryMiss,
-    /// What is stored is stale.
+    /// The stored response is stale.
     Stale,
-    /// The request asked for it.
+    /// The request demanded it.
     Request,
-    /// The cache was not to be asked.
+    /// The request bypasses the cache.
     Bypass,
-    /// Its method is not answered from the store.
+    /// The method is not answered from the store.
     Method,
-    /// Nothing that fits is stored, and why is not known.
+    /// No stored response fits, for an unspecified reason.
     Miss,
-    /// Only a part of what it asks for is stored.
+    /// Only a part of the requested ranges is stored.
     Partial,
 }
 
@@ -72,7 +72,7 @@ impl CacheStatus<'_> {
                 out.extend_from_slice(why.as_bytes());
             }
         }
-        // What follows describes a request that went on to the origin.
+        // The following parameters describe forwarded requests only.
         if let (Some(status), true) = (self.fwd_status, self.answered != Answered::Hit) {
             out.extend_from_slice(b"; fwd-status=");
             put_number(out, u64::from(status));

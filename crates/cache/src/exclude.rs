@@ -1,9 +1,9 @@
-//! Paths excluded from a cache in front of another web server: the server answers them differently to local clients, or
+//! Paths excluded from a cache in front of another web server, because the server answers them differently to local or
 //! to few clients. Independent of cache keys and responses.
 //!
-//! Where it is in doubt, a path is excluded: that costs a hit, the opposite gives away a page. So
-//! letters are compared without case, and a target both as it is written, percent escapes decoded, and as a
-//! server may resolve it: without empty and dot segments and without parameters (`;x`).
+//! In doubt, a path is excluded: that costs a hit, whereas the opposite discloses a page. So letters are compared
+//! without case, and a target is compared both as written (percent escapes decoded) and as a server may resolve it:
+//! without empty and dot segments and without parameters (`;x`).
 
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
@@ -12,21 +12,20 @@ use core::fmt;
 
 use crate::pattern::decode_escapes;
 
-/// Left out whatever the operator says: paths at which servers tell about themselves, or that are limited
-/// to some addresses wherever they are known, and those of certificates, where what was true a moment ago
-/// is wrong.
+/// Always excluded: status pages of servers, pages that are usually restricted to some addresses, and paths of
+/// certificate validation, where a slightly old response is wrong.
 const WELL_KNOWN: [&str; 23] = [
     // Apache.
     "/server-status",
     "/server-info",
     "/balancer-manager",
     "/ldap-status",
-    // nginx, as its manual and Debian's monitoring have them.
+    // nginx: the paths of its manual and of Debian's monitoring.
     "/nginx_status",
     "/nginx-status",
     "/stub_status",
     "/basic_status",
-    // PHP's processes.
+    // PHP-FPM.
     "/status",
     "/ping",
     "/fpm-",
@@ -36,24 +35,24 @@ const WELL_KNOWN: [&str; 23] = [
     "/metrics",
     "/actuator",
     "/debug/",
-    // Where people administer.
+    // Administration.
     "/admin",
     "/phpmyadmin",
     "/wp-admin",
     "/wp-login",
     "/private",
     "/internal",
-    // Of certificates (RFC 8555 §8.3).
+    // Certificates (RFC 8555 §8.3).
     "/.well-known/acme-challenge/",
 ];
 
-/// Whether a prefix is one of those that are left out by default.
+/// Whether a prefix is excluded by default.
 #[must_use]
 pub fn is_well_known(prefix: &str) -> bool {
     WELL_KNOWN.contains(&prefix)
 }
 
-/// Prefixes of paths.
+/// The excluded prefixes of paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Excluded(Vec<Prefix>);
 
@@ -64,7 +63,7 @@ struct Prefix {
     resolved: Vec<u8>,
 }
 
-/// A text is no prefix of a path.
+/// The error for a text that is not a prefix of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoPath(String);
 
@@ -81,10 +80,10 @@ impl fmt::Display for NoPath {
 impl core::error::Error for NoPath {}
 
 impl Excluded {
-    /// Takes prefixes of paths.
+    /// Parses prefixes of paths.
     ///
     /// # Errors
-    /// The first that is none.
+    /// The first text that is not a prefix.
     pub fn read(texts: &[String]) -> Result<Excluded, NoPath> {
         let read = |text: &String| {
             let is_path = text.starts_with('/') && !text.contains(['?', '#', ' ']);
@@ -103,15 +102,15 @@ impl Excluded {
             .map(Excluded)
     }
 
-    /// These, and those that are left out by default.
+    /// These prefixes and those excluded by default.
     ///
     /// # Errors
-    /// The first that is no path.
+    /// The first text that is not a prefix.
     pub fn and_well_known(texts: &[String]) -> Result<Excluded, NoPath> {
         Excluded::read(&Excluded::with_well_known(texts))
     }
 
-    /// All paths.
+    /// Excludes all paths.
     #[must_use]
     pub fn everything() -> Excluded {
         Excluded(Vec::from([Prefix {
@@ -128,7 +127,7 @@ impl Excluded {
         texts.iter().cloned().chain(known).collect()
     }
 
-    /// The prefix, as it was given, that excludes a target.
+    /// The prefix, as given, that excludes a target.
     pub fn prefix_of(&self, target: &[u8]) -> Option<&str> {
         if self.0.is_empty() {
             return None;
@@ -141,7 +140,7 @@ impl Excluded {
     }
 }
 
-/// A path in lower case, without query, decoded until nothing changes: some servers do it twice.
+/// A path in lower case, without query, decoded until it does not change any more: some servers decode twice.
 fn written(target: &[u8]) -> Vec<u8> {
     let path = target
         .split(|byte| *byte == b'?')
@@ -150,7 +149,7 @@ fn written(target: &[u8]) -> Vec<u8> {
     let mut path = path.to_ascii_lowercase();
     loop {
         let decoded = decode_escapes(&path).to_ascii_lowercase();
-        // Each round that changes something makes it shorter.
+        // Each round that changes the path makes it shorter, so the loop ends.
         if decoded.len() == path.len() {
             return decoded;
         }
@@ -158,7 +157,7 @@ fn written(target: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The same as a server may resolve it.
+/// The path as a server may resolve it.
 fn resolved(target: &[u8]) -> Vec<u8> {
     let path = written(target);
     let mut kept: Vec<&[u8]> = Vec::new();
@@ -186,7 +185,7 @@ fn resolved(target: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A prefix in that form: its last segment, which may be a part of one, stays.
+/// A prefix in that form; its last segment is kept, since it may be a part of one.
 fn beginning(prefix: &[u8]) -> Vec<u8> {
     let path = written(prefix);
     let folder_len = path.iter().rposition(|byte| *byte == b'/');

@@ -1,7 +1,7 @@
-//! Which bytes of one arena are free: best fit over two trees.
+//! The free bytes of one arena: a best-fit allocator over two trees.
 //!
-//! It owns no memory and knows no addresses, only offsets from 0. It is called when a response is
-//! stored or evicted, never on a hit, so it is written to be clear: O(log n) in the free extents.
+//! It owns no memory and works with offsets from 0. It is called when a response is stored or evicted, never on a hit,
+//! so it is written for clarity: O(log n) in the free extents.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::num::NonZeroU64;
@@ -9,23 +9,23 @@ use core::num::NonZeroU64;
 #[cfg(test)]
 mod tests;
 
-/// The granule of allocation in bytes. Extents may share a cache line: they are written once, and a million of them would
-/// waste 32 MB if they did not.
+/// The granule of allocation in bytes. Extents may share a cache line: they are written once, and cache-line alignment
+/// would waste 32 MB with a million of them.
 pub const UNIT: u64 = 8;
 
 /// The size of a page in bytes, for [`Align::Page`].
 pub const PAGE: u64 = 4096;
 
-/// How many exactly large enough free extents are tried for a page-aligned place, before one is
-/// taken that has room for any alignment. It bounds the search.
+/// The number of free extents of sufficient length that are tried for a page-aligned position, before one is used that
+/// has room for any alignment. It bounds the search.
 const TRIES: usize = 8;
 
-/// Where an extent may begin and end.
+/// The alignment of both ends of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// At multiples of [`UNIT`].
+    /// Multiples of [`UNIT`].
     Unit,
-    /// At multiples of [`PAGE`], both ends, so that its pages hold nothing else.
+    /// Multiples of [`PAGE`], so that no other extent shares its pages.
     Page,
 }
 
@@ -38,29 +38,29 @@ impl Align {
     }
 }
 
-/// A run of bytes that is in use. It can be given back once: it is neither `Clone` nor `Copy`.
+/// A used run of bytes. It can be freed once: it is neither `Clone` nor `Copy`.
 ///
-/// Dropping it does not free it; the bytes then stay in use for as long as the [`Extents`] live.
+/// Dropping it does not free it; the bytes then stay in use for as long as the allocator exists.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the bytes stay in use until the extent is given to Extents::free"]
 pub struct Extent {
-    /// The first byte, a multiple of [`UNIT`]; and 1 more for [`Align::Page`]. An extent is small: there are many.
+    /// The first byte, a multiple of [`UNIT`], plus 1 for page alignment. Packed, since there are many extents.
     place: u64,
     asked: NonZeroU64,
 }
 
 impl Extent {
-    /// The first byte, from the beginning of the arena.
+    /// The first byte, counted from the start of the arena.
     pub fn offset(&self) -> u64 {
         self.place & !1
     }
 
-    /// The length in bytes that was asked for, at least 1.
+    /// The requested length in bytes, at least 1.
     pub fn asked(&self) -> u64 {
         self.asked.get()
     }
 
-    /// The length in bytes: what was asked for, rounded up to whole units or pages.
+    /// The length in bytes: the requested length, rounded up to whole units or pages.
     #[expect(clippy::len_without_is_empty, reason = "an extent is never empty")]
     pub fn len(&self) -> u64 {
         self.asked().next_multiple_of(self.align().bytes())
@@ -78,23 +78,22 @@ impl Extent {
     }
 }
 
-/// An [`Extent`] of whole units that is so short that one number says where it is. There are as many of them as of stored
-/// responses.
+/// A short, unit-aligned extent, packed into one number. There is one for each stored response.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the bytes stay in use until the extent is given to Extents::free"]
 pub struct Short(NonZeroU64);
 
 impl Short {
-    /// Bits for the length; the others are for the first unit.
+    /// The number of bits for the length; the others are for the first unit.
     const LEN_BITS: u32 = 24;
-    /// Longer ones are none.
+    /// The longest extent that can be packed.
     pub const LEN_MAX: u64 = (1 << Self::LEN_BITS) - 1;
     const UNITS_MAX: u64 = u64::MAX >> Self::LEN_BITS;
 
-    /// The same extent, if it is short.
+    /// Packs an extent.
     ///
     /// # Errors
-    /// It is not, or lies too far out: the extent.
+    /// The extent, if it is too long, too far out or page-aligned.
     pub fn new(extent: Extent) -> Result<Short, Extent> {
         let (unit, asked) = (extent.offset() / UNIT, extent.asked);
         let is_short = asked.get() <= Self::LEN_MAX && unit <= Self::UNITS_MAX;
@@ -104,19 +103,19 @@ impl Short {
         }
     }
 
-    /// As [`Extent::offset`].
+    /// Like `offset` of the extent.
     #[inline]
     pub fn offset(&self) -> u64 {
         (self.0.get() >> Self::LEN_BITS) * UNIT
     }
 
-    /// As [`Extent::asked`].
+    /// Like `asked` of the extent.
     #[inline]
     pub fn asked(&self) -> u64 {
         self.0.get() & Self::LEN_MAX
     }
 
-    /// The extent that it was made of.
+    /// Unpacks the extent.
     pub fn extent(self) -> Extent {
         Extent {
             place: self.offset(),
@@ -132,14 +131,14 @@ pub struct Extents {
     len: u64,
     /// `used` + the sum of all free lengths == `len`.
     used: u64,
-    /// Offset → length of each free extent. No two touch: they would be one.
+    /// Offset → length of each free extent. Adjacent free extents are always merged.
     free: BTreeMap<u64, u64>,
     /// The same extents as (length, offset): the first from (n, 0) on is the best fit for n.
     by_len: BTreeSet<(u64, u64)>,
 }
 
 impl Extents {
-    /// All of `[0, len)` free; `len` is rounded down to a multiple of [`UNIT`].
+    /// An allocator with all of `[0, len)` free; `len` is rounded down to a multiple of [`UNIT`].
     pub fn new(len: u64) -> Extents {
         let len = len - len % UNIT;
         let mut extents = Extents {
@@ -154,12 +153,12 @@ impl Extents {
         extents
     }
 
-    /// Takes the smallest free extent that can hold `len` bytes (0 counts as 1), and leaves free
-    /// what is not needed on both sides.
+    /// Allocates `len` bytes (0 counts as 1) from the smallest free extent that can hold them. Its rest on both sides
+    /// stays free.
     ///
-    /// None = nothing found; freeing some extents may help even when enough bytes are free in all.
-    /// For [`Align::Page`] a fitting extent may be missed if many of just that length begin at odd
-    /// places: the search is bounded.
+    /// `None` if no extent was found; freeing some extents may help even if enough bytes are free in total. With page
+    /// alignment a fitting extent may be missed if many of the same length begin off a page boundary, since the search
+    /// is bounded.
     pub fn allocate(&mut self, len: u64, align: Align) -> Option<Extent> {
         let asked = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
         let len = asked.get().checked_next_multiple_of(align.bytes())?;
@@ -179,7 +178,7 @@ impl Extents {
         })
     }
 
-    /// Gives an extent back. It must come from [`Extents::allocate`] of this same value.
+    /// Frees an extent. It must come from `allocate` of the same value.
     pub fn free(&mut self, extent: Extent) {
         debug_assert!(extent.end() <= self.len, "an extent of another arena");
         self.used -= extent.len();
@@ -212,12 +211,12 @@ impl Extents {
         self.len
     }
 
-    /// The longest free extent in bytes; 0 = everything is in use.
+    /// The length of the longest free extent in bytes; 0 if everything is in use.
     pub fn largest_free(&self) -> u64 {
         self.by_len.last().map_or(0, |&(len, _)| len)
     }
 
-    /// The free extent to take from, as (its length, its offset, the aligned offset inside).
+    /// The free extent to allocate from, as (its length, its offset, the aligned offset in it).
     fn best_fit(&self, len: u64, align: Align) -> Option<(u64, u64, u64)> {
         let surely_fits = len.checked_add(align.bytes() - UNIT)?;
         self.by_len

@@ -1,15 +1,14 @@
-//! How long a response is fresh, and how old it is. It knows no clock, and nothing of whether the
-//! response may be stored at all. Read RFC 9111 §4.2.
+//! The freshness lifetime of a response, and its age. Read RFC 9111 §4.2.
 
 use crate::cache_control::{CacheControl, Delta, non_negative};
 use lowroad_http::date;
 
-/// The longest lifetime that is guessed from Last-Modified.
+/// The longest heuristic lifetime.
 pub const HEURISTIC_SECS_MAX: u64 = 24 * 3600;
-/// The guess is the time since the last change divided by this.
+/// The heuristic lifetime is the time since the last change divided by this.
 const HEURISTIC_SHARE: u64 = 10;
 
-/// The fields that say something about time, as they came.
+/// The raw fields about time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times<'a> {
     /// Date
@@ -25,28 +24,28 @@ pub struct Times<'a> {
 /// A field that should come once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Once<'a> {
-    /// It did not come.
+    /// The field is absent.
     #[default]
     Absent,
     /// Its value; several lines of the same value count as one.
     Value(&'a [u8]),
-    /// Lines that differ.
+    /// Lines with different values.
     Conflict,
 }
 
-/// When a response came, by the receiver's clocks.
+/// When a response was received, by the receiver's clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Seconds since 1970 at which it had come.
+    /// The time of receipt, in seconds since 1970.
     pub at_unix_secs: u64,
-    /// Time from the request to then.
+    /// The time from sending the request to the receipt.
     pub delay_ms: u64,
 }
 
-/// What gave a lifetime.
+/// The source of a lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// `max-age` of CDN-Cache-Control (RFC 9213), or its `s-maxage`.
+    /// `s-maxage` or `max-age` of CDN-Cache-Control (RFC 9213).
     Targeted,
     /// `s-maxage`
     SMaxage,
@@ -54,27 +53,27 @@ pub enum Source {
     MaxAge,
     /// Expires, counted from Date.
     Expires,
-    /// The operator's time for responses that say nothing.
+    /// The operator's lifetime for responses without one.
     Ttl,
     /// A tenth of the time since Last-Modified.
     Heuristic,
-    /// Nothing did: the response is stale from the start, and kept to be validated.
+    /// There is none: the response is stale from the start, and stored for validation.
     Nothing,
 }
 
-/// How long a response may be used, and how much of that is over.
+/// The freshness lifetime, and the age on arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freshness {
     /// The whole lifetime.
     pub lifetime_secs: u64,
-    /// The age when it was received.
+    /// The age on arrival.
     pub age_ms: u64,
-    /// What gave the lifetime.
+    /// The source of the lifetime.
     pub source: Source,
 }
 
 impl Freshness {
-    /// What is left of the lifetime; 0 if the response is stale.
+    /// The rest of the lifetime; 0 if the response is stale.
     pub fn left_ms(&self) -> u64 {
         self.lifetime_secs
             .saturating_mul(1000)
@@ -83,7 +82,7 @@ impl Freshness {
 }
 
 impl<'a> Once<'a> {
-    /// What holds after another line.
+    /// Adds another line.
     #[must_use]
     pub fn and(self, value: &'a [u8]) -> Once<'a> {
         match self {
@@ -101,8 +100,7 @@ impl<'a> Once<'a> {
     }
 }
 
-/// The lifetime that the response itself gives; `None` if it says nothing. What it says but cannot
-/// be read is 0 (§4.2.1, §5.3).
+/// The explicit lifetime of a response; `None` if it has none. An unreadable one counts as 0 (§4.2.1, §5.3).
 pub fn explicit(
     control: &CacheControl,
     times: &Times<'_>,
@@ -128,7 +126,7 @@ fn from_expires(times: &Times<'_>, at_unix_secs: u64) -> u64 {
     expires.saturating_sub(dated(times, at_unix_secs))
 }
 
-/// A lifetime guessed from Last-Modified (§4.2.2); `None` if that is absent or no date.
+/// The heuristic lifetime by Last-Modified (§4.2.2); `None` if that is absent or not a date.
 pub fn heuristic(times: &Times<'_>, at_unix_secs: u64) -> Option<u64> {
     let modified = times.last_modified.date(at_unix_secs)?;
     let unchanged_secs = dated(times, at_unix_secs).saturating_sub(modified);
@@ -140,14 +138,15 @@ pub fn age_ms(times: &Times<'_>, received: &Received) -> u64 {
     let apparent_secs = received
         .at_unix_secs
         .saturating_sub(dated(times, received.at_unix_secs));
-    // An Age that is no number is ignored (§5.1).
+    // An Age that is not a number is ignored (§5.1).
     let said_ms = times.age.and_then(first_number).map_or(0, said_ms);
     let corrected_ms = said_ms.saturating_add(received.delay_ms);
     apparent_secs.saturating_mul(1000).max(corrected_ms)
 }
 
-/// What an Age stands for. Caches cut theirs to whole seconds, so on average what is behind them is half a second older. A
-/// worker whose clock is behind that of the one who stored it (by less than that) then doesn't say less than the origin did.
+/// The value of an Age in ms. Caches truncate to whole seconds, so on average the true age is half a second higher.
+/// With this correction, a worker with a clock slightly behind that of the storing worker does not report a lower Age
+/// than the origin.
 fn said_ms(secs: u64) -> u64 {
     const CUT_MS: u64 = 500;
     match secs {
@@ -156,7 +155,7 @@ fn said_ms(secs: u64) -> u64 {
     }
 }
 
-/// Date; a response without a valid one is as old as its arrival.
+/// Date; without a valid one, the time of arrival.
 fn dated(times: &Times<'_>, at_unix_secs: u64) -> u64 {
     times.date.date(at_unix_secs).unwrap_or(at_unix_secs)
 }

@@ -1,30 +1,30 @@
-//! The ghost queue of S3-FIFO: hashes of keys that were evicted not long ago.
+//! The ghost queue of S3-FIFO: hashes of recently evicted keys.
 //!
-//! It holds no keys and no values: two keys with one hash are taken for the same, which costs a
-//! place in the wrong queue and nothing else.
+//! It stores no keys and no values: two keys with one hash count as equal. The only cost of a collision is that a key
+//! enters the wrong queue.
 
 use alloc::collections::VecDeque;
 use core::mem::size_of;
 use hashbrown::HashTable;
 
-/// A FIFO of hashes with a look-up.
+/// A FIFO of hashes with fast look-up.
 #[derive(Debug, Default)]
 pub(crate) struct Ghost {
     /// The oldest in front.
     order: VecDeque<u64>,
-    /// Each hash in `order` once, with how often it is there.
+    /// Each hash in `order`, with the number of its occurrences.
     known: HashTable<(u64, u32)>,
 }
 
 impl Ghost {
-    /// Bytes for one hash in both structures; the table is half full at worst.
+    /// The size of one hash in both structures, in bytes; the table is half full at worst.
     pub(crate) const BYTES_EACH: usize = size_of::<u64>() + 2 * (size_of::<(u64, u32)>() + 1);
 
     pub(crate) fn contains(&self, hash: u64) -> bool {
         self.known.find(hash, |known| known.0 == hash).is_some()
     }
 
-    /// Adds a hash and forgets the oldest until at most `len_max` are left.
+    /// Adds a hash, and removes the oldest ones until at most `len_max` are left.
     pub(crate) fn push(&mut self, hash: u64, len_max: usize) {
         self.order.push_back(hash);
         match self.known.find_mut(hash, |known| known.0 == hash) {

@@ -1,16 +1,15 @@
-//! Cache-Groups and Cache-Group-Invalidation: responses of one origin that become invalid together. It knows no store. Read
-//! RFC 9875.
+//! Cache-Groups and Cache-Group-Invalidation: responses of one origin that are invalidated together. Read RFC 9875.
 
 use alloc::vec::Vec;
 
 use lowroad_http::structured::{self, Item};
 
-/// As many groups as a cache has to keep for a response (§2).
+/// The number of groups of a response that a cache has to support (§2).
 const GROUPS_MAX: usize = 32;
-/// More bytes of a group's name than a cache has to take.
+/// The longest name in bytes that is accepted; more than a cache has to support.
 const NAME_LEN_MAX: usize = 256;
 
-/// The groups that the lines of one of the fields name; none if the field is invalid. Names are compared byte by byte,
+/// The groups in the lines of one of the fields; empty if the field is invalid. Names are compared byte by byte,
 /// within one origin.
 pub fn names<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Vec<Vec<u8>> {
     let members = structured::list(lines).unwrap_or_default();

@@ -1,10 +1,10 @@
-//! Which stored responses a request that changes something makes invalid. It knows no store: what comes out are paths with
-//! queries on the request's own origin. Read RFC 9111 §4.4 and RFC 3986 §5.
+//! Invalidation of stored responses by unsafe requests. The result is a list of paths with queries on the request's
+//! origin. Read RFC 9111 §4.4 and RFC 3986 §5.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// Whether a method may change what a GET gives; that of unknown ones is not known, so they may.
+/// Whether a method may change the response to a GET; unknown methods count as unsafe.
 #[must_use]
 pub fn is_unsafe(method: &[u8]) -> bool {
     ![
@@ -21,8 +21,8 @@ pub fn is_unsafe(method: &[u8]) -> bool {
     .contains(&method)
 }
 
-/// Paths with queries that are invalid after a response to an unsafe request: its target's, and those that Location and
-/// Content-Location name on the same origin. None after an error.
+/// The paths with queries to invalidate after a response to an unsafe request: its target, and those that Location and
+/// Content-Location name on the same origin. Empty after an error.
 pub fn invalidated<'f>(
     status: u16,
     base: &Base<'_>,
@@ -48,19 +48,20 @@ pub fn invalidated<'f>(
     all
 }
 
-/// The URI that references are relative to.
+/// The URI to which references are relative.
 #[derive(Clone, Copy, Debug)]
 pub struct Base<'b> {
     /// `http` or `https`.
     pub scheme: &'b [u8],
-    /// Host and port as asked.
+    /// Host and port of the request.
     pub authority: &'b [u8],
     /// Path and query; begins with `/`.
     pub target: &'b [u8],
 }
 
 impl Base<'_> {
-    /// The path and query that a reference means if it is of the same origin.
+    /// Resolves a reference to path and query; `None` if it is of another origin.
+    // The fragment is not part of a request target.
     #[must_use]
     pub fn resolve(&self, reference: &[u8]) -> Option<Vec<u8>> {
         let reference = before(reference, b"#");
@@ -88,14 +89,14 @@ impl Base<'_> {
         Some([&whole[..], query].concat())
     }
 
-    /// What follows scheme and authority, if they are these.
+    /// The reference after scheme and authority; `None` if these are of another origin.
     fn local<'r>(&self, reference: &'r [u8]) -> Option<&'r [u8]> {
         let scheme_len = before(reference, b":/?").len();
         let rest = match reference.get(scheme_len) {
             Some(b':') => {
                 let is_own = reference[..scheme_len].eq_ignore_ascii_case(self.scheme);
                 let rest = &reference[scheme_len + 1..];
-                // `http:path` is an address of old that no one may rely on.
+                // RFC 3986 §5.2.2 deprecates `http:path`.
                 (is_own && rest.starts_with(b"//")).then_some(rest)?
             }
             _ => reference,
@@ -110,7 +111,7 @@ impl Base<'_> {
         is_own.then(|| &after[authority.len()..])
     }
 
-    /// Without the port that the scheme has anyway.
+    /// The authority without the scheme's default port.
     fn plain<'a>(&self, authority: &'a [u8]) -> &'a [u8] {
         let port: &[u8] = match self.scheme.eq_ignore_ascii_case(b"https") {
             true => b":443",
@@ -126,7 +127,7 @@ fn before<'t>(text: &'t [u8], any: &[u8]) -> &'t [u8] {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// RFC 3986 §5.2.4.
+/// Removes dot segments (RFC 3986 §5.2.4).
 fn without_dots(path: &[u8]) -> Vec<u8> {
     let mut kept: Vec<&[u8]> = Vec::new();
     let segments: Vec<&[u8]> = path.split(|b| *b == b'/').skip(1).collect();

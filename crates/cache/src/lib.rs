@@ -1,14 +1,16 @@
-//! Where stored responses are kept: the bytes of an arena, and what is in it under which key; and
-//! which responses may be kept, and for how long.
+//! The parts of an HTTP cache (RFC 9111) as pure functions and data structures: storage and eviction, storability and
+//! freshness, validation and invalidation.
 //!
-//! Independent parts. [`Extents`] says which bytes of an arena are free; [`Store`] maps keys to values within a bound in
-//! bytes and chooses what to evict. RFC 9111 is the rest: [`storable`] says what may be stored, with [`freshness`],
-//! [`cache_control`] and [`request`]; [`lifetime`] how it may be used; [`vary`] and [`no_vary_search`] for which requests;
-//! [`validation`] conditional requests to the origin; [`partial`] the use of stored parts;
-//! [`invalidation`], [`groups`], [`pattern`] and [`bans`] invalidate stored responses; [`bypass`] and [`exclude`]
-//! select the requests that an operator excludes from it; [`cache_status`] writes the field Cache-Status. None knows a
-//! clock, a thread, a file or a socket: the values are the caller's, and so are the arena's memory and the time. The
-//! first two know no HTTP either: a key is opaque bytes.
+//! The parts are independent. `ExtentAllocator` manages the free bytes of an arena; `CacheStore` maps keys to values
+//! within a bound in bytes and evicts by S3-FIFO. The other modules implement RFC 9111: `storage_policy` decides
+//! whether a response may be stored, with [`freshness`], [`cache_control`] and [`request`]; [`lifetime`] how it may be
+//! reused; [`vary`] and [`no_vary_search`] for which requests; [`validation`] handles conditional requests to the
+//! origin; `partial_content` combines and reuses parts; [`invalidation`], [`groups`], [`pattern`] and `ban_list`
+//! invalidate stored responses; [`bypass`] and `excluded_paths` select the requests that an operator excludes;
+//! [`cache_status`] writes Cache-Status.
+//!
+//! The crate uses no clock, thread, file or socket: the values, the arena's memory and the time belong to the caller.
+//! For the first two parts a key is opaque bytes.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -40,7 +42,7 @@ pub mod vary;
 pub use extents::{Align, Extent, Extents, PAGE, Short, UNIT};
 pub use store::{Counters, Keyed, Store};
 
-/// Numbers for the random walks of the tests (Marsaglia's xorshift); `state` must not be 0.
+/// Random numbers for tests (Marsaglia's xorshift); `state` must not be 0.
 #[cfg(test)]
 fn xorshift(state: &mut u64) -> u64 {
     *state ^= *state << 13;

@@ -1,87 +1,88 @@
-//! How a stored response may be used: as it is, stale, after validation, or not at all. It knows no clock: times are
-//! milliseconds of one that never goes back. Read RFC 9111 §4.2.4, §5.2 and RFC 5861.
+//! Decides how a stored response may be reused: fresh, stale, after validation, or not at all. Times are milliseconds
+//! of a monotonic clock. Read RFC 9111 §4.2.4, §5.2 and RFC 5861.
 //!
-//! A response that has both `s-maxage` and a window of RFC 5861 may be used stale in that window: its author said so
-//! in as many words. `s-maxage` alone forbids stale use, as `must-revalidate` does in any case.
+//! A response with both `s-maxage` and a window of RFC 5861 may be reused stale in that window, since the window is
+//! explicit. `s-maxage` alone forbids stale reuse, as `must-revalidate` always does.
 
 use crate::freshness::Freshness;
 use crate::request::Asked;
 use lowroad_http::fields::FieldNames;
 
-/// That a response may be stored, and how.
+/// The decision to store a response, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storing {
-    /// Its lifetime and age.
+    /// The lifetime and the age on arrival.
     pub freshness: Freshness,
-    /// Each use has to be validated.
+    /// Each use needs validation.
     pub no_cache: bool,
-    /// It may not be used stale, but in a window that it gives itself.
+    /// No stale reuse, except in a window that the response gives itself.
     pub must_revalidate: bool,
-    /// For so long after its lifetime it may be used while it is validated.
+    /// The time after the lifetime in which it may be reused during validation.
     pub swr_secs: u64,
-    /// For so long after its lifetime it may be used if validation fails.
+    /// The time after the lifetime in which it may be reused if validation fails.
     pub sie_secs: u64,
-    /// It will not change in its lifetime.
+    /// It does not change within its lifetime.
     pub immutable: bool,
-    /// Fields that are not stored with it.
+    /// Fields that are not stored.
     pub left_out: FieldNames,
-    /// It is 206: it has only parts of the representation.
+    /// A 206 with parts of the representation.
     pub is_partial: bool,
 }
 
-/// What is kept with a stored response.
+/// The times of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// When it was made, by its age when it came or was last validated. That may be before the clock began.
+    /// The time of its origin, computed from its age on arrival or at the last validation. May precede the clock's
+    /// start.
     pub born_ms: i64,
-    /// Until when it is fresh.
+    /// The end of its freshness.
     pub until_ms: u64,
-    /// Until when it may be used while it is validated.
+    /// The end of reuse during validation.
     pub swr_until_ms: u64,
-    /// Until when it may be used if validation fails.
+    /// The end of reuse after a failed validation.
     pub sie_until_ms: u64,
-    /// Each use has to be validated.
+    /// Each use needs validation.
     pub no_cache: bool,
-    /// It may not be used stale but until `swr_until_ms` and `sie_until_ms`.
+    /// No stale reuse, except until `swr_until_ms` and `sie_until_ms`.
     pub must_revalidate: bool,
-    /// It could be used without validation when it came, be it stale.
+    /// On arrival it could be reused without validation, perhaps stale.
     pub was_useful: bool,
 }
 
-/// What may be done with a stored response.
+/// How a stored response may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// It is the answer.
+    /// Reuse it.
     Fresh,
-    /// It is the answer, for the client takes a stale one.
+    /// Reuse it stale, as the client permits.
     Stale,
-    /// It is the answer, and is to be validated meanwhile.
+    /// Reuse it, and validate it in the background.
     StaleWhileRevalidate,
-    /// The origin is to be asked whether it still holds.
+    /// Validate it at the origin first.
     Validate,
-    /// 504: the client wants nothing that the origin has to be asked for.
+    /// 504: the client sent `only-if-cached`.
     Unusable,
 }
 
 impl Storing {
-    /// Whether it is of any use in the store, to one who `validates` it if it can be.
+    /// Whether storing it is useful; `validates` if it can be validated.
     pub(crate) fn is_useful(&self, validates: bool) -> bool {
         let left_ms = self.freshness.left_ms() + (self.swr_secs + self.sie_secs) * 1000;
         validates || (left_ms > 0 && !self.no_cache)
     }
 
-    /// What is kept of it if it came at `now_ms`.
+    /// The times to store if it arrived at `now_ms`.
     #[must_use]
     pub fn lifetime(&self, now_ms: u64) -> Lifetime {
         let lifetime_ms = self.freshness.lifetime_secs.saturating_mul(1000);
         let left_ms = self.freshness.left_ms();
-        // What it was stale for on arrival counts against the windows.
+        // Time for which it was stale on arrival counts against the windows.
         let over_ms = self.freshness.age_ms.saturating_sub(lifetime_ms);
         let window = |secs: u64| {
             let whole_ms = secs.saturating_mul(1000);
             now_ms.saturating_add(left_ms.saturating_add(whole_ms.saturating_sub(over_ms)))
         };
-        // It may have ended before the response came.
+        // The lifetime may have ended before the arrival.
         let until_ms = now_ms.saturating_add(left_ms).saturating_sub(over_ms);
         let swr_until_ms = window(self.swr_secs);
         Lifetime {
@@ -96,13 +97,13 @@ impl Storing {
     }
 }
 
-/// When something was made that is so old now.
+/// The time of origin of a response with this age.
 #[must_use]
 pub fn born_ms(now_ms: u64, age_ms: u64) -> i64 {
     signed(now_ms).saturating_sub(signed(age_ms))
 }
 
-/// How old something is that was made then.
+/// The age of a response with this time of origin.
 #[must_use]
 #[inline]
 pub fn age_ms(born_ms: i64, now_ms: u64) -> u64 {
@@ -117,21 +118,22 @@ fn signed(ms: u64) -> i64 {
 }
 
 impl Lifetime {
-    /// Whether it may be used for a request that says nothing to caches: [`Use::Fresh`] for [`Asked::GET`].
+    /// Whether it may be reused for a request without cache directives: equivalent to `Reusability::Fresh` for
+    /// `RequestDirectives::GET`.
     #[must_use]
     #[inline]
     pub fn is_fresh(&self, now_ms: u64) -> bool {
         !self.no_cache && now_ms < self.until_ms
     }
 
-    /// Its age, which the field Age says in whole seconds.
+    /// Its age, which Age reports in whole seconds.
     #[must_use]
     #[inline]
     pub fn age_ms(&self, now_ms: u64) -> u64 {
         age_ms(self.born_ms, now_ms)
     }
 
-    /// What a soft purge leaves of it: its lifetime ends now at the latest, and its windows begin then.
+    /// The times after a soft purge: the lifetime ends now at the latest, and the windows begin then.
     #[must_use]
     #[inline]
     pub fn expired(self, now_ms: u64) -> Lifetime {
@@ -144,7 +146,7 @@ impl Lifetime {
         }
     }
 
-    /// What may be done with it for a request.
+    /// Decides how it may be reused for a request.
     #[must_use]
     pub fn use_for(&self, asked: &Asked, now_ms: u64) -> Use {
         match self.without_origin(asked, now_ms) {
@@ -158,6 +160,7 @@ impl Lifetime {
         let age_max_ms = asked
             .max_age_secs
             .map_or(u64::MAX, |secs| secs.saturating_mul(1000));
+        // `max-age=0` always asks for validation, even of a response without age.
         let is_older = match asked.max_age_secs {
             Some(0) => true,
             _ => self.age_ms(now_ms) > age_max_ms,
@@ -173,7 +176,7 @@ impl Lifetime {
         if asked.min_fresh_secs > 0 {
             return None;
         }
-        // A client that gives a limit does not take what is stale, unless it says so.
+        // A client with max-age accepts a stale response only with max-stale.
         let is_bound = asked.max_age_secs.is_some();
         if now_ms < self.swr_until_ms && !is_bound {
             return Some(Use::StaleWhileRevalidate);
@@ -183,7 +186,7 @@ impl Lifetime {
         (takes && !self.must_revalidate).then_some(Use::Stale)
     }
 
-    /// Whether it may be the answer after the origin failed: by a 500, 502, 503 or 504, or by no answer at all.
+    /// Whether it may be reused after the origin failed: with a 500, 502, 503 or 504, or without a response.
     #[must_use]
     pub fn stands_in(&self, asked: &Asked, now_ms: u64) -> bool {
         if self.no_cache || asked.no_cache || asked.min_fresh_secs > 0 && now_ms >= self.until_ms {

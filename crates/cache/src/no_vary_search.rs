@@ -1,14 +1,14 @@
-//! No-Vary-Search: which differences of the query do not matter to a response. It knows no store: it makes the query part
-//! of a key. Read the field's draft (draft-ietf-httpbis-no-vary-search).
+//! No-Vary-Search: differences of the query that do not matter to a response. The result is the query part of a cache
+//! key. Read the field's draft (draft-ietf-httpbis-no-vary-search).
 //!
-//! Queries are compared decoded (`+` is a space); what cannot be told apart for sure stays apart.
+//! Queries are compared decoded (`+` is a space); in doubt they count as different.
 
 use alloc::vec::Vec;
 
 use crate::pattern::decode_escapes;
 use lowroad_http::structured::{self, Item};
 
-/// What the field says.
+/// The parsed field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoVarySearch {
     /// The order of the keys does not matter.
@@ -26,7 +26,7 @@ enum Params {
 }
 
 impl NoVarySearch {
-    /// Reads the field's lines; everything matters if they are invalid.
+    /// Parses the field's lines; if they are invalid, every difference matters.
     pub fn read<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> NoVarySearch {
         structured::dictionary(lines)
             .and_then(NoVarySearch::of)
@@ -50,7 +50,7 @@ impl NoVarySearch {
         match (&mut read.params, except) {
             (_, None) => {}
             (Params::AllBut(names), Some(except)) => *names = except,
-            // Exceptions need something that they are exceptions from.
+            // `except` is valid only with `params`.
             _ => return None,
         }
         Some(read)
@@ -62,7 +62,7 @@ impl NoVarySearch {
         *self == NoVarySearch::default()
     }
 
-    /// What two queries have in common if the response to one answers the other.
+    /// Normalizes a query: equal results mean that one response answers both.
     #[must_use]
     pub fn normalised(&self, query: &[u8]) -> Vec<u8> {
         let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = query
@@ -78,7 +78,7 @@ impl NoVarySearch {
         let mut out = Vec::new();
         for (key, value) in pairs {
             for part in [key, value] {
-                // With its length before, no part can look like two.
+                // With a length prefix, no part can look like two.
                 out.extend_from_slice(&(part.len() as u64).to_be_bytes());
                 out.extend_from_slice(&part);
             }

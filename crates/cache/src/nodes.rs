@@ -1,7 +1,5 @@
-//! The nodes of the store: a slab, and two FIFOs linked through it.
-//!
-//! Links are slab indices, so a node leaves the middle of its FIFO in constant time and nothing
-//! moves. It knows no hashing and no policy.
+//! The nodes of the store: a slab, and two FIFOs linked through it. Links are slab indices, so that a node leaves the
+//! middle of its FIFO in constant time, and no node moves.
 
 use alloc::vec::Vec;
 use core::mem::size_of;
@@ -9,23 +7,23 @@ use core::mem::size_of;
 /// No node: the end of a FIFO.
 const NIL: u32 = u32::MAX;
 
-/// Which FIFO a node is in.
+/// The FIFO of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// Where new keys begin.
+    /// The FIFO of new keys.
     Small,
-    /// Where keys are that came again.
+    /// The FIFO of keys that were requested again.
     Main,
 }
 
-/// One stored value, which has its key. There are millions, so it is small.
+/// One stored value, which includes its key. There are millions, so it is small.
 #[derive(Debug)]
 pub(crate) struct Node<V> {
     pub(crate) hash: Hash,
     pub(crate) value: V,
-    /// What it counts for, in bytes: value, key and overhead.
+    /// The size in bytes: value, key and overhead.
     pub(crate) bytes: u64,
-    /// Hits since it came into its FIFO, `<= 3`.
+    /// Hits since the node entered its FIFO, `<= 3`.
     pub(crate) frequency: u8,
     pub(crate) queue: Queue,
     newer: u32,
@@ -46,7 +44,7 @@ impl<V> Node<V> {
     }
 }
 
-/// The part of a key's hash that is kept.
+/// The stored part of a key's hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hash(u32);
 
@@ -57,13 +55,13 @@ impl From<u64> for Hash {
 }
 
 impl Hash {
-    /// As many bits as the table wants: it takes places from the lower ones and tags from the upper ones.
+    /// Expands the hash to 64 bits: the table uses the lower bits for positions and the upper ones for tags.
     pub(crate) fn for_table(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
 
-/// The ends of one FIFO, and what is in it.
+/// The ends of a FIFO, and the bytes in it.
 #[derive(Clone, Copy, Debug)]
 struct Fifo {
     newest: u32,
@@ -77,18 +75,18 @@ const EMPTY: Fifo = Fifo {
     bytes: 0,
 };
 
-/// All nodes.
+/// All nodes of a store.
 #[derive(Debug)]
 pub(crate) struct Nodes<V> {
     slots: Vec<Option<Node<V>>>,
-    /// Slots that are None.
+    /// Slots that are `None`.
     vacant: Vec<u32>,
     small: Fifo,
     main: Fifo,
 }
 
 impl<V> Nodes<V> {
-    /// Bytes for one node, what the value points to not included.
+    /// The size of one node in bytes, without memory that the value points to.
     pub(crate) const BYTES_EACH: usize = size_of::<Option<Node<V>>>() + size_of::<u32>();
 
     pub(crate) fn new() -> Nodes<V> {
@@ -100,7 +98,7 @@ impl<V> Nodes<V> {
         }
     }
 
-    /// Whether there is a free index for one more.
+    /// Whether there is a free index for one more node.
     pub(crate) fn has_room(&self) -> bool {
         !self.vacant.is_empty() || self.slots.len() < NIL as usize
     }
@@ -121,12 +119,12 @@ impl<V> Nodes<V> {
         Some(self.fifo(queue).oldest).filter(|&at| at != NIL)
     }
 
-    /// Bytes of the nodes in this FIFO.
+    /// The bytes of the nodes in a FIFO.
     pub(crate) fn bytes(&self, queue: Queue) -> u64 {
         self.fifo(queue).bytes
     }
 
-    /// Puts a node in, as the newest of `node.queue`. [`Nodes::has_room`] must hold.
+    /// Inserts a node as the newest of `node.queue`. [`Self::has_room`] must hold.
     pub(crate) fn insert(&mut self, node: Node<V>) -> u32 {
         let at = match self.vacant.pop() {
             Some(at) => {
@@ -142,7 +140,7 @@ impl<V> Nodes<V> {
         at
     }
 
-    /// Takes a node out.
+    /// Removes a node.
     pub(crate) fn remove(&mut self, at: u32) -> Node<V> {
         self.unlink(at);
         self.vacant.push(at);
@@ -151,21 +149,21 @@ impl<V> Nodes<V> {
             .expect("links and the table name slots in use")
     }
 
-    /// Makes a node the newest of a FIFO, its own or the other.
+    /// Makes a node the newest of a FIFO, the same or the other one.
     pub(crate) fn renew(&mut self, at: u32, queue: Queue) {
         self.unlink(at);
         self.node_mut(at).queue = queue;
         self.link(at);
     }
 
-    /// The indices in use, in no order that means anything.
+    /// The indices in use, in arbitrary order.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<'_, V> {
         (0u32..)
             .zip(&self.slots)
             .filter_map(|(at, slot)| slot.as_ref().map(|_| at))
     }
 
-    /// Forgets all nodes and gives their memory back; returns them.
+    /// Removes all nodes and frees their slots.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Node<V>> + use<V> {
         core::mem::replace(self, Nodes::new())
             .slots

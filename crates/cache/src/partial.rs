@@ -1,8 +1,8 @@
-//! Parts of a representation: which 206 fit together, and whether what there is answers a request for a range. It knows
-//! neither bytes nor where they lie. Read RFC 9111 §3.3, §3.4 and RFC 9110 §14.4.
+//! Partial content: which 206 responses can be combined, and whether the stored parts answer a range request. Read RFC
+//! 9111 §3.3, §3.4 and RFC 9110 §14.4.
 //!
-//! A part with a strong validator is combined with others of the same version. One without is reused for what lies within it,
-//! and never combined.
+//! A part with a strong validator is combined with others of the same version. A part without one is reused for ranges
+//! within it, and never combined.
 
 use alloc::vec::Vec;
 
@@ -10,29 +10,28 @@ use lowroad_http::range::{self, ByteRange, Ranges};
 
 use crate::validation::{Line, Validators};
 
-/// Parts that neither overlap nor touch, in their order.
+/// Sorted ranges that neither overlap nor touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// The length of the whole.
+    /// The length of the whole representation.
     pub len: u64,
     ranges: Vec<ByteRange>,
 }
 
-/// A part as a 206 announces it.
+/// The part that a 206 announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'f> {
-    /// Which bytes it has.
+    /// The range of the part.
     pub range: ByteRange,
-    /// The length of the whole.
+    /// The length of the whole representation.
     pub len: u64,
-    /// The strong validator of the whole. Without one the part is not combined with others.
+    /// The strong validator. A part without one is not combined with others.
     pub etag: Option<&'f [u8]>,
 }
 
 impl<'f> Part<'f> {
-    /// The part in a 206 with these fields, if it may be stored: a range by itself that lies within what was `asked` by Range,
-    /// of a whole whose length is known, with one entity tag at most. Parts of another range are not
-    /// trusted.
+    /// The part in a 206 with these fields, if it may be stored: a single range, within the one requested in `asked`,
+    /// of a representation of known length, with at most one entity tag. A part of any other range is not trusted.
     #[must_use]
     pub fn of(asked: &[u8], fields: impl Iterator<Item = Line<'f>> + Clone) -> Option<Part<'f>> {
         let named = |name: &'static [u8]| {
@@ -43,7 +42,7 @@ impl<'f> Part<'f> {
         let (Some((_, value)), None) = (ranges.next(), ranges.next()) else {
             return None;
         };
-        // Two tags are of two versions, and conditions would be compared with one of them.
+        // Two tags denote two versions, and preconditions would be compared with one of them.
         if named(b"etag").nth(1).is_some() {
             return None;
         }
@@ -61,7 +60,7 @@ fn is_strong(tag: &[u8]) -> bool {
     tag.starts_with(b"\"")
 }
 
-/// The part and the length in Content-Range; `None` if it is malformed, unsatisfied or of unknown length.
+/// Parses Content-Range; `None` if it is malformed, unsatisfied or of unknown length.
 #[must_use]
 pub fn content_range(value: &[u8]) -> Option<(ByteRange, u64)> {
     let (unit, rest) = value.split_at_checked(6)?;
@@ -81,7 +80,7 @@ pub fn content_range(value: &[u8]) -> Option<(ByteRange, u64)> {
 }
 
 impl Parts {
-    /// Nothing of a representation of `len` bytes.
+    /// No parts of a representation of `len` bytes.
     #[must_use]
     pub fn of(len: u64) -> Parts {
         Parts {
@@ -90,7 +89,7 @@ impl Parts {
         }
     }
 
-    /// One part of a representation of `len` bytes, in which it lies.
+    /// One part of a representation of `len` bytes, which must contain it.
     #[must_use]
     pub fn with_part(len: u64, part: ByteRange) -> Parts {
         Parts {
@@ -99,8 +98,8 @@ impl Parts {
         }
     }
 
-    /// Adds a part of a representation of `len` bytes whose validator is `own` if what there is has the same strong one;
-    /// says whether it was added (§3.4).
+    /// Adds a part of a representation of `len` bytes. Returns false, without adding it, unless the stored validator
+    /// and that of the part are equal and strong (§3.4).
     pub fn add(&mut self, part: ByteRange, len: u64, (stored, own): (&[u8], &[u8])) -> bool {
         let fits = len == self.len && part.start < part.end && part.end <= len;
         if !is_strong(stored) || stored != own || !fits {
@@ -122,7 +121,7 @@ impl Parts {
         true
     }
 
-    /// Whether nothing is missing.
+    /// Whether all parts are present.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.has(ByteRange {
@@ -131,15 +130,15 @@ impl Parts {
         })
     }
 
-    /// Whether all of a range is there.
+    /// Whether the whole range is present.
     #[must_use]
     pub fn has(&self, asked: ByteRange) -> bool {
         let holds = |range: &ByteRange| range.start <= asked.start && asked.end <= range.end;
         asked.start >= asked.end || self.ranges.iter().any(holds)
     }
 
-    /// Whether a request for these ranges, evaluated for the length of the whole, can be answered. That a range is not
-    /// satisfiable is known from the length alone.
+    /// Whether a request for these ranges, evaluated for the length of the whole, can be answered. An unsatisfiable
+    /// range is known by the length alone.
     #[must_use]
     pub fn answers(&self, asked: &Ranges) -> bool {
         match asked {
@@ -150,7 +149,7 @@ impl Parts {
         }
     }
 
-    /// What a part has that was missing, in its order.
+    /// The ranges of a part that are missing here, sorted.
     #[must_use]
     pub fn news(&self, part: ByteRange) -> Vec<ByteRange> {
         let both = |gap: ByteRange| ByteRange {
@@ -161,7 +160,7 @@ impl Parts {
         news.filter(|new| new.start < new.end).collect()
     }
 
-    /// What is missing, in its order.
+    /// The missing ranges, sorted.
     #[must_use]
     pub fn missing(&self) -> Vec<ByteRange> {
         let ends = core::iter::once(0).chain(self.ranges.iter().map(|r| r.end));

@@ -1,51 +1,50 @@
-//! What a purge means: everything, one URL, or all URLs that begin alike. It knows nothing of what
-//! is stored or published.
+//! Purge patterns: everything, one URL, all URLs with a prefix, or a host.
 //!
-//! Where it is in doubt, a pattern takes in more rather than less: a response purged for nothing
-//! costs a fetch, one that is forgotten is a stale answer. So targets are compared with percent escapes decoded and the
-//! slashes of the path merged, as many origins read them, although each form is stored for itself;
-//! and a Host that says no port stands for both the default one and the one that was asked.
+//! In doubt, a pattern matches more rather than less: a needless purge costs a fetch, a missed one leaves a stale
+//! response. So targets are compared with percent escapes decoded and the slashes of the path merged, as many origins
+//! read them, although each form is stored separately; and a Host without a port stands for both the default port and
+//! the port of the connection.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use lowroad_http::host;
 
-/// The port of a request that names none.
+/// The port of a request without one.
 const PORT_DEFAULT: u16 = 80;
-/// How a URL begins, and its port where it names none.
+/// The start of a URL, and its default port.
 const SCHEMES: [(&str, u16); 2] = [("http://", 80), ("https://", 443)];
 
 /// A set of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Every one.
+    /// Every request.
     All,
-    /// Those of one URL, in all variants, or of those that begin with it.
+    /// The requests for one URL, in all variants, or for all URLs with this prefix.
     Url {
         /// Lower case, without port and final dot.
         host: Vec<u8>,
         /// The port.
         port: u16,
-        /// Path and query, as [`decode_target`] gives them.
+        /// Path and query in the form of [`decode_target`].
         target: Vec<u8>,
-        /// What begins with `target` is meant as well.
+        /// Targets that begin with `target` match, too.
         is_prefix: bool,
     },
-    /// Those of one host, at whatever port: lower case, without final dot.
+    /// The requests for one host on any port: lower case, without final dot.
     Host(Vec<u8>),
 }
 
-/// Why a text is no pattern.
+/// Why a text is not a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatternError {
-    /// It begins neither with `http://` nor with `https://`.
+    /// It begins with neither `http://` nor `https://`.
     Scheme,
     /// The host is missing or malformed.
     Host,
-    /// A `*` stands before the path.
+    /// A `*` before the path.
     StarInHost,
-    /// It holds a space, a `#`, or what is not ASCII.
+    /// A space, a `#`, or a non-ASCII character.
     Target,
 }
 
@@ -71,7 +70,7 @@ impl fmt::Display for PatternError {
 impl core::error::Error for PatternError {}
 
 impl fmt::Display for Pattern {
-    /// As [`Pattern::parse`] reads it.
+    /// Writes the form that `parse` reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (host, port, target, is_prefix) = match self {
             Pattern::All => return f.write_str("all"),
@@ -96,10 +95,10 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
-    /// Reads `all`, `host:NAME`, `http://host[:port]/path?query`, the same with `https`, or that with a `*` at its end.
+    /// Parses `all`, `host:NAME`, `http://host[:port]/path?query`, the same with `https`, or with a `*` at the end.
     ///
     /// # Errors
-    /// The text is none of these.
+    /// The text has another form.
     pub fn parse(text: &str) -> Result<Pattern, PatternError> {
         if text == "all" {
             return Ok(Pattern::All);
@@ -129,10 +128,10 @@ impl Pattern {
         Some(Pattern::Host(name))
     }
 
-    /// That of one URL, or of those that begin so, as a request names it: by what is in its Host field, and its target.
+    /// The pattern of one URL, or of a prefix, in the terms of a request: its Host field and its target.
     ///
     /// # Errors
-    /// Its host is no host.
+    /// The host is invalid.
     pub fn of_url(
         authority: &[u8],
         target: &[u8],
@@ -147,7 +146,7 @@ impl Pattern {
         })
     }
 
-    /// Whether what was asked with this Host and target is meant; `at_port` is where, if that is
+    /// Whether the pattern matches a request with this Host and target; `at_port` is the port of its connection, if
     /// known.
     pub fn takes(&self, asked_host: &[u8], at_port: Option<u16>, asked: &[u8]) -> bool {
         match self {
@@ -167,7 +166,7 @@ impl Pattern {
     }
 }
 
-/// Whether a Host field, that came in at a port, may mean this host and port.
+/// Whether a Host field, received on a port, may mean this host and port.
 fn is_authority(asked: &[u8], at_port: Option<u16>, host: &[u8], port: u16) -> bool {
     let same_port = match host::port(asked) {
         Some(said) => said == port,
@@ -176,13 +175,13 @@ fn is_authority(asked: &[u8], at_port: Option<u16>, host: &[u8], port: u16) -> b
     is_host(asked, host) && same_port
 }
 
-/// Whether a Host field may mean this host: an empty one, or one that is no name, may mean any.
+/// Whether a Host field may mean this host: an empty or invalid one may mean any.
 fn is_host(asked: &[u8], host: &[u8]) -> bool {
     let mut out = [0; 256];
     host::normalize(asked, &mut out).is_none_or(|name| name == host)
 }
 
-/// A URL behind its scheme, and the port that it has by that.
+/// The URL after its scheme, and the scheme's default port.
 fn without_scheme(url: &str) -> Option<(&str, u16)> {
     SCHEMES.into_iter().find_map(|(scheme, port)| {
         let (start, rest) = url.split_at_checked(scheme.len())?;
@@ -200,7 +199,7 @@ fn read_authority(authority: &[u8]) -> Option<(Vec<u8>, Option<u16>)> {
     Some((name, host::port(authority)))
 }
 
-/// The decoded target, and whether it is a prefix.
+/// Decodes a target, and determines whether it is a prefix.
 fn read_target(target: &str) -> Result<(Vec<u8>, bool), PatternError> {
     let visible = |b: u8| b.is_ascii_graphic() && b != b'#';
     if !target.bytes().all(visible) {
@@ -217,8 +216,8 @@ fn read_target(target: &str) -> Result<(Vec<u8>, bool), PatternError> {
     Ok((target, is_prefix))
 }
 
-/// A target in the form in which purges compare it: percent escapes decoded, and the slashes of the path merged. Those of
-/// the query are no separators.
+/// A target in the form used for comparing purges: percent escapes decoded, and the slashes of the path merged. The
+/// slashes of the query are not separators.
 pub fn decode_target(target: &[u8]) -> Vec<u8> {
     let path_len = target.iter().position(|byte| *byte == b'?');
     let (path, query) = target.split_at(path_len.unwrap_or(target.len()));
@@ -228,7 +227,7 @@ pub fn decode_target(target: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// Each `%XX` as the byte that it means; what is no escape stays.
+/// Decodes each `%XX`; malformed escapes are unchanged.
 pub fn decode_escapes(target: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(target.len());
     let mut rest = target;
@@ -376,7 +375,7 @@ mod tests {
         assert!(matches("https://a:8443/x", "a:8443", 8443, "/x"));
         assert!(!matches("https://a/x", "a:8443", 8443, "/x"));
         assert!(!matches("https://a/x", "b", 443, "/x"));
-        // A port may have been mapped, and which scheme it was nobody says.
+        // A port may have been mapped, and the scheme is unknown.
         assert!(matches("https://a/x", "a", 8443, "/x"));
         assert!(matches("http://a/x", "a", 443, "/x"));
     }

@@ -1,32 +1,32 @@
-//! What a request asks of caches. It decides nothing. Read RFC 9111 §5.2.1, §5.4 and RFC 5861 §4.
+//! Parses the cache directives of a request. Read RFC 9111 §5.2.1, §5.4 and RFC 5861 §4.
 
 use crate::cache_control::{Delta, Directives};
 
-/// The parts of a request that matter to what is stored.
+/// The parts of a request that decide about the use of stored responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Its method is GET.
+    /// The method is GET.
     pub is_get: bool,
-    /// It has Authorization.
+    /// Authorization is present.
     pub is_authorized: bool,
     /// `no-store`
     pub no_store: bool,
-    /// `no-cache`, or Pragma with it where there is no Cache-Control.
+    /// `no-cache`, or `Pragma: no-cache` without Cache-Control.
     pub no_cache: bool,
     /// `only-if-cached`
     pub only_if_cached: bool,
-    /// `max-age`; 0 if it is no number.
+    /// `max-age`; 0 if it is not a number.
     pub max_age_secs: Option<u64>,
     /// `min-fresh`
     pub min_fresh_secs: u64,
-    /// `max-stale`; without a number, any staleness will do.
+    /// `max-stale`; without an argument, any staleness is accepted.
     pub max_stale_secs: u64,
     /// `stale-if-error`
     pub stale_if_error_secs: u64,
 }
 
 impl Asked {
-    /// A GET that says nothing.
+    /// A GET without directives.
     pub const GET: Asked = Asked {
         is_get: true,
         is_authorized: false,
@@ -39,8 +39,7 @@ impl Asked {
         stale_if_error_secs: 0,
     };
 
-    /// Reads a request. Where its directives are not to be `honoured`, only those are that make less of the cache public:
-    /// `no-store`.
+    /// Reads a request. If its directives are not to be `honoured`, only `no-store` is, which keeps content private.
     pub fn read<'f>(
         is_get: bool,
         fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
@@ -77,7 +76,7 @@ impl Asked {
         }
     }
 
-    /// Of two times, the one that lets less be used counts.
+    /// Adds a directive. Of repeated `max-age` or `min-fresh`, the stricter value counts.
     fn add(&mut self, name: &[u8], argument: Option<&[u8]>) {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         let secs = Delta::Absent.and(argument).secs();

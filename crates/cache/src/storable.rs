@@ -1,9 +1,9 @@
-//! Whether a shared cache may store a response, and why not. Who may use it then, and when, is decided in
-//! [`crate::lifetime`]. Read RFC 9111 §3 and §4, RFC 9110 §15.1.
+//! Decides whether a shared cache may store a response, and gives the reason if not. [`crate::lifetime`] decides its
+//! later reuse. Read RFC 9111 §3 and §4, RFC 9110 §15.1.
 //!
-//! [`decide`] knows the request and the caller's [`Policy`]. [`judge`] is the same for those who have made sure that the
-//! request had no Authorization, no Range, and no field that is not part of the key, and who answer unasked: nothing
-//! that would have to be validated before each use is stored, and nothing that sets a cookie.
+//! [`decide`] evaluates the request and the caller's `StoragePolicy`. [`judge`] is the variant for callers that have
+//! excluded requests with Authorization, Range or fields outside the key, and that reuse responses without further
+//! checks: responses that need validation before each use, or set a cookie, are not stored.
 
 use crate::cache_control::{self, CacheControl};
 use crate::freshness::{self, Freshness, HEURISTIC_SECS_MAX, Received, Source, Times};
@@ -16,54 +16,55 @@ use alloc::vec::Vec;
 use core::fmt;
 use lowroad_http::fields::FieldNames;
 
-/// What a cache stores beyond what it has to refuse.
+/// The decisions that RFC 9111 leaves to a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// What needs validation before it is used is stored, if it has a validator; so are stale responses.
+    /// Store responses that need validation before use, and stale ones, if they have a validator.
     pub validates: bool,
-    /// A lifetime must be given by the response itself.
+    /// Require that the response gives a lifetime.
     pub explicit_only: bool,
-    /// The operator's lifetime for responses that give none; if it is set, nothing is guessed from Last-Modified.
+    /// The operator's lifetime for responses without one; it replaces the heuristic by Last-Modified.
     pub ttl_secs: Option<u64>,
-    /// Upper bound of a heuristic lifetime from Last-Modified.
+    /// The upper bound of a heuristic lifetime by Last-Modified.
     pub guessed_secs_max: u64,
-    /// Stores 403, 429 and 451, though another client may be admitted, or this one a moment later.
+    /// Store 403, 429 and 451, although another client, or the same one later, may be admitted.
     pub refusals: bool,
-    /// `stale-while-revalidate` for responses that say nothing of it.
+    /// The default of `stale-while-revalidate`.
     pub stale_while_revalidate_secs: u64,
-    /// `stale-if-error` for responses that say nothing of it.
+    /// The default of `stale-if-error`.
     pub stale_if_error_secs: u64,
-    /// Responses that set cookies.
+    /// The treatment of responses that set cookies.
     pub cookies: Cookies,
-    /// Vary may name any fields, and the caller tells their values apart ([`crate::vary`]); else Accept-Encoding only.
+    /// Vary may name any fields, which the caller selects by ([`crate::vary`]); else only Accept-Encoding.
     pub varies: bool,
-    /// Accept-Encoding is part of the key, whether Vary names it or not: a server may forget to.
+    /// Accept-Encoding is part of the key even if Vary does not name it, since servers may omit it.
     pub encoding_in_key: bool,
-    /// CDN-Cache-Control counts.
+    /// Evaluate CDN-Cache-Control.
     pub targeted: bool,
-    /// The fields that `private` and `no-cache` name are left out of what is stored; else they count as unqualified.
+    /// Store responses without the fields that `private` and `no-cache` name; else these directives count as
+    /// unqualified.
     pub leaves_out: bool,
-    /// 206 may be stored.
+    /// Store 206 responses.
     pub partial: bool,
-    /// Only what is meant for shared caches by its own words: `public`, `s-maxage` or CDN-Cache-Control.
+    /// Store only responses explicitly meant for shared caches: `public`, `s-maxage` or CDN-Cache-Control.
     pub shared_only: bool,
 }
 
-/// Which responses with Set-Cookie are stored. The RFC lets a cache store all of them (§7.3). An application that starts
-/// a session on a page with `max-age` does not mean everybody to have that session, though, so that a lifetime alone is
-/// not enough for other caches than private ones.
+/// Which responses with Set-Cookie are stored. RFC 9111 permits a cache to store all of them (§7.3). But an
+/// application that starts a session on a page with `max-age` does not intend to share that session, so a lifetime
+/// alone suffices only for private caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cookies {
     /// None.
     Never,
-    /// Those that are meant for shared caches by their own words: `public`, `s-maxage` or CDN-Cache-Control.
+    /// Those explicitly meant for shared caches: `public`, `s-maxage` or CDN-Cache-Control.
     Shared,
     /// All.
     Always,
 }
 
 impl Policy {
-    /// What is stored is used without a look back.
+    /// Stored responses are reused without further checks.
     pub const STRICT: Policy = Policy {
         validates: false,
         explicit_only: false,
@@ -80,14 +81,14 @@ impl Policy {
         partial: false,
         shared_only: false,
     };
-    /// Programs: any Vary, but only lifetimes that they gave.
+    /// For applications: any Vary, but only explicit lifetimes.
     pub const PROGRAM: Policy = Policy {
         explicit_only: true,
         refusals: true,
         varies: true,
         ..Policy::STRICT
     };
-    /// Origins: everything that the RFC allows.
+    /// For origins: everything that RFC 9111 permits.
     pub const ORIGIN: Policy = Policy {
         validates: true,
         refusals: true,
@@ -100,32 +101,32 @@ impl Policy {
     };
 }
 
-/// Why a response is not stored.
+/// The reason for not storing a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotStorable {
-    /// Its status is not final, or depends on more than the key.
+    /// The status is not final, or depends on more than the key.
     Status(u16),
-    /// Its status may only be stored with an explicit lifetime, and there is none.
+    /// The status may be stored only with an explicit lifetime, which is missing.
     StatusNeedsLifetime(u16),
-    /// `must-understand`, and the status is not one of those that are understood.
+    /// `must-understand` with a status whose caching rules are not implemented.
     NotUnderstood(u16),
     /// `no-store`
     NoStore,
     /// `private`
     Private,
-    /// `no-cache`: each use would have to be validated.
+    /// `no-cache`: each use would need validation.
     NoCache,
     /// It sets a cookie.
     SetCookie,
-    /// Vary names a field that is no part of the key, or `*`.
+    /// Vary names a field that is not part of the key, or `*`.
     Vary(String),
-    /// Cache-Control cannot be read.
+    /// Cache-Control cannot be parsed.
     Malformed,
-    /// `must-revalidate` without an explicit lifetime: no time is guessed for it.
+    /// `must-revalidate` without an explicit lifetime, which forbids a heuristic one.
     MustRevalidate,
-    /// It gives no lifetime, nothing to guess one from, and the operator gave none.
+    /// There is no lifetime: neither explicit nor heuristic nor by the operator.
     NoLifetime,
-    /// It is not fresh when it comes.
+    /// The response is stale on arrival.
     Stale,
     /// The response has no explicit lifetime, and changed so recently that its heuristic lifetime is over: storable
     /// later.
@@ -134,11 +135,11 @@ pub enum NotStorable {
     Method,
     /// The request has `no-store`.
     Asked,
-    /// The request has Authorization, and the response does not say that others may have it (§3.5).
+    /// The request has Authorization, and the response does not permit sharing (§3.5).
     Authorization,
-    /// It has to be validated before it is used, and has no validator.
+    /// The response needs validation before use, and has no validator.
     NoValidator,
-    /// It does not say that it is for shared caches, and the operator wants that.
+    /// The response is not explicitly for shared caches, and the operator requires that.
     NotShared,
 }
 
@@ -221,8 +222,8 @@ impl fmt::Display for NotStorable {
 
 impl core::error::Error for NotStorable {}
 
-/// Judges the response to a GET. `ttl_secs` is the operator's lifetime for responses that give none;
-/// if it is set, nothing is guessed from Last-Modified.
+/// Judges the response to a GET. `ttl_secs` is the operator's lifetime for responses without one; it replaces the
+/// heuristic by Last-Modified.
 ///
 /// # Errors
 /// The first reason found not to store the response.
@@ -271,24 +272,25 @@ pub fn decide<'a>(
     match storing.is_useful(policy.validates && seen.has_validator) {
         true => Ok(storing),
         false if !policy.validates && source == Source::Heuristic => Err(NotStorable::JustChanged),
+        // A different reason for the same result: the operator can act on it by waiting or by a ttl.
         false if !policy.validates => Err(NotStorable::Stale),
         false => Err(NotStorable::NoValidator),
     }
 }
 
-/// The fields of a response that matter here.
+/// The fields of a response that decide about storing it.
 #[derive(Debug, Default)]
 struct Seen<'a> {
     control: CacheControl,
-    /// From CDN-Cache-Control, whose directives count instead of the others.
+    /// `control` comes from CDN-Cache-Control, which overrides Cache-Control and Expires.
     is_targeted: bool,
     times: Times<'a>,
     sets_cookie: bool,
     has_validator: bool,
-    /// Values of Cache-Control.
+    /// The values of Cache-Control.
     control_lines: Vec<&'a [u8]>,
     left_out: FieldNames,
-    /// `Pragma: no-cache`, which is a request field; servers that send it mean Cache-Control.
+    /// `Pragma: no-cache`, a request field; servers that send it mean Cache-Control.
     pragma_no_cache: bool,
 }
 
@@ -316,6 +318,7 @@ impl<'a> Seen<'a> {
         if let Some(control) = targeted::read(&targeted) {
             seen.control = control;
             seen.is_targeted = true;
+            // RFC 9213 §2.2: Expires is ignored with a targeted field.
             seen.times.expires = freshness::Once::Absent;
         }
         Ok(seen)
@@ -324,7 +327,7 @@ impl<'a> Seen<'a> {
     fn add(&mut self, name: &[u8], value: &'a [u8]) {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         let times = &mut self.times;
-        // By length, so that a name is compared with one or two.
+        // The length selects one or two candidate names.
         match name.len() {
             3 if is("age") => times.age = times.age.or(Some(value)),
             4 if is("date") => times.date = times.date.and(value),
@@ -348,7 +351,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Every use has to be validated.
+    /// Whether every use needs validation.
     fn no_cache(&self, policy: &Policy) -> bool {
         let said = match policy.leaves_out {
             true => self.control.no_cache_bare,
@@ -357,7 +360,7 @@ impl<'a> Seen<'a> {
         said || (self.pragma_no_cache && !self.control.present)
     }
 
-    /// Its author means others than who asked to have it (§3.5).
+    /// Whether the response may be shared although its request had Authorization (§3.5).
     fn is_for_all(&self) -> bool {
         let control = &self.control;
         control.public || control.must_revalidate_proper || control.s_maxage.secs().is_some()
@@ -367,8 +370,8 @@ impl<'a> Seen<'a> {
         let control = &self.control;
         let no_cache = self.no_cache(policy);
         let s_maxage = control.s_maxage != cache_control::Delta::Absent;
-        // Without a lifetime it is stored to be validated, and may be one user's: neither a client nor a rule for all
-        // responses makes it everybody's.
+        // Without a lifetime it is stored only for validation, and may be personal: neither a client's max-stale nor
+        // the operator's default for all responses may make it reusable by others.
         let is_never_fresh = freshness.lifetime_secs == 0;
         let window = |said: cache_control::Delta, own: u64| match said {
             _ if !policy.validates || control.must_revalidate || no_cache => 0,
@@ -395,7 +398,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Fails with the first name that the caller does not tell apart, which is all but Accept-Encoding, or `*`.
+/// Fails with the first name that the caller does not select by: any but Accept-Encoding, or `*`.
 fn check_vary(value: &[u8], policy: &Policy) -> Result<(), NotStorable> {
     let foreign = value
         .split(|b| *b == b',')
@@ -412,7 +415,7 @@ fn check_vary(value: &[u8], policy: &Policy) -> Result<(), NotStorable> {
     }
 }
 
-/// Everything but time.
+/// Checks everything except the lifetime.
 fn allowed(status: u16, seen: &Seen<'_>, policy: &Policy) -> Result<(), NotStorable> {
     let control = &seen.control;
     let is_refused = is_refusal(status) && !policy.refusals;
@@ -425,7 +428,7 @@ fn allowed(status: u16, seen: &Seen<'_>, policy: &Policy) -> Result<(), NotStora
     if control.must_understand && !is_understood(status) {
         return Err(NotStorable::NotUnderstood(status));
     }
-    // With must-understand, no-store is there for caches that do not know must-understand (§5.2.2.3).
+    // With must-understand, no-store is meant for caches that do not implement must-understand (§5.2.2.3).
     if control.no_store && !control.must_understand {
         return Err(NotStorable::NoStore);
     }
@@ -473,7 +476,7 @@ fn lifetime(
         false if policy.validates && seen.no_cache(policy) => Err(NotStorable::NoValidator),
         false => Err(NotStorable::NoLifetime),
     };
-    // Its author cares about staleness: a lifetime of our own making is not what is meant.
+    // must-revalidate asks for strict freshness: a heuristic would defeat it.
     if seen.control.must_revalidate {
         return nothing().map_err(|_| NotStorable::MustRevalidate);
     }
@@ -491,19 +494,19 @@ fn lifetime(
     given.map_or_else(nothing, Ok)
 }
 
-/// Statuses that depend on the client or on the moment.
+/// Whether the status depends on the client or the moment.
 fn is_refusal(status: u16) -> bool {
     matches!(status, 403 | 429 | 451)
 }
 
-/// Statuses whose meaning is in the response alone. The others are interim ones, or answer what is
-/// no part of a key: credentials, ranges, preconditions other than those for caches.
+/// Whether the status is meaningful by the response alone. The others are interim, or depend on parts of the request
+/// outside the key: credentials, ranges, preconditions other than those for caches.
 fn is_plain(status: u16) -> bool {
     (200..600).contains(&status) && !matches!(status, 206 | 401 | 407 | 412 | 416)
 }
 
-/// Statuses that may be stored without an explicit lifetime (RFC 9110 §15.1). 304 is
-/// among them for requests that are conditional themselves: it says what the 200 would have said.
+/// Whether the status may be stored without an explicit lifetime (RFC 9110 §15.1). 304 is included for requests that
+/// are conditional themselves: it stands for the 200.
 fn is_heuristic(status: u16) -> bool {
     matches!(
         status,
@@ -511,7 +514,7 @@ fn is_heuristic(status: u16) -> bool {
     )
 }
 
-/// Statuses whose rules for caches are followed here.
+/// Whether the caching rules of this status are implemented.
 fn is_understood(status: u16) -> bool {
     is_heuristic(status) || matches!(status, 302 | 303 | 307)
 }

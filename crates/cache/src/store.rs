@@ -1,23 +1,24 @@
-//! Keys to values, bounded in bytes; what is evicted is chosen by S3-FIFO.
+//! A map from keys to values with a bound in bytes, and the eviction policy S3-FIFO.
 //!
-//! It knows no clock and no HTTP: freshness is the caller's, the hash too, and so is the disposal
-//! of values that go, which are handed out and not dropped here (they may name arena extents).
+//! The caller supplies the hashes and checks freshness. It also disposes of the values that leave, which are returned
+//! and not dropped here (they may own arena extents).
 //!
 //! # Why S3-FIFO
 //! (Yang, Zhang, Qiu, Yue, Rashmi: *FIFO queues are all you need for cache eviction*, SOSP 2023.)
-//! Most objects of a web site's request stream are asked for once in the time that they would spend
-//! in the cache. A new key goes to a *small* FIFO with a tenth of the bytes and leaves it soon,
-//! unless it is asked for again; only then it comes to the *main* FIFO. A *ghost* of hashes remembers
-//! those that left the small one, and who returns while remembered goes to main at once. A walk
-//! over the whole site so passes through a tenth of the cache and leaves the rest alone.
+//! Most objects of a web site are requested only once in the time that they would spend in the cache. A new key enters
+//! a
+//! *small* FIFO with a tenth of the bytes and leaves it soon, unless it is requested again; only then it moves to the
+//! *main* FIFO. A *ghost* queue remembers the hashes of keys that left the small FIFO; a key that returns while
+//! remembered enters main at once. A scan over the whole site thus passes through a tenth of the cache and leaves the
+//! rest alone.
 //!
-//! - LRU moves a node in a list at each hit (three nodes written, cold cache lines), and one walk
-//!   over the site empties it.
-//! - CLOCK is as cheap at a hit, but a walk passes through all of it.
-//! - W-TinyLFU resists walks as well, for a frequency sketch written at each hit and aged by halving,
-//!   and an LRU besides.
-//! - SIEVE is simpler still, one FIFO and a hand, but a walk makes its hand pass over the new keys
-//!   slowly: its authors themselves do not claim resistance to scans.
+//! - LRU moves a node in a list at each hit (three nodes written, cold cache lines), and one scan over the site
+//!   empties it.
+//! - CLOCK is as cheap at a hit, but a scan passes through all of it.
+//! - W-TinyLFU resists scans as well, at the cost of a frequency sketch written at each hit and aged by halving, and
+//!   an LRU.
+//! - SIEVE is simpler still, one FIFO and a hand, but during a scan its hand moves slowly over the new keys: its
+//!   authors   do not claim resistance to scans.
 //!
 //! A hit here is one probe, one key compare, and one byte that is written until it has reached 3.
 
@@ -30,47 +31,47 @@ use hashbrown::HashTable;
 #[cfg(test)]
 mod tests;
 
-/// Hits beyond this many change nothing: two bits are enough to tell the hot from the rest.
+/// The highest hit count: two bits are enough to separate hot keys from the rest.
 const FREQUENCY_MAX: u8 = 3;
 
-/// Hits while in the small FIFO that bring a key to main.
+/// The number of hits in the small FIFO that promotes a key to main.
 const PROMOTE_FROM: u8 = 2;
 
-/// The share of the small FIFO is the capacity divided by this.
+/// The small FIFO has the capacity divided by this.
 const SMALL_SHARE: u64 = 10;
 
-/// The largest object is the capacity divided by this: a few could otherwise drive out all others.
+/// The largest object is the capacity divided by this: otherwise a few objects could evict all others.
 const LARGEST_SHARE: u64 = 4;
 
-/// What a store has done and what it holds.
+/// Counts of operations and the current contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Values taken in, replacements included.
+    /// Values stored, replacements included.
     pub inserted: u64,
-    /// Values driven out for want of space; neither removed nor replaced ones.
+    /// Values evicted for space; removed or replaced ones do not count.
     pub evicted: u64,
-    /// Values given back because they were too large.
+    /// Values refused because they were too large.
     pub refused: u64,
-    /// Values held now.
+    /// Values stored now.
     pub objects: u64,
-    /// What they count for now, in bytes: the sum of size and [`Store::ENTRY_OVERHEAD`] of each.
+    /// Their size in bytes: the sum of size and `CacheStore::ENTRY_OVERHEAD` of each.
     pub bytes: u64,
 }
 
-/// A value that has its key with it.
+/// A value that contains its key.
 pub trait Keyed {
     /// The key.
     fn key(&self) -> &[u8];
 }
 
-/// A map from keys to values that never counts for more bytes than its capacity.
+/// A map from keys to values that never exceeds its capacity in bytes.
 ///
-/// Hashes are the caller's; equal keys must come with equal hashes. The lower 32 bits count. Where clients choose
-/// the keys, the hash should be keyed, or they can make all keys collide.
+/// The caller supplies the hashes; equal keys must have equal hashes. The lower 32 bits are used. Where clients choose
+/// the keys, the hash should be keyed, since they could otherwise cause collisions of all keys.
 #[derive(Debug)]
 pub struct Store<V> {
     capacity_bytes: u64,
-    /// Indices of nodes by the node's hash: each node that is linked is in it once.
+    /// Indices of nodes by hash: each linked node is in it once.
     table: HashTable<u32>,
     nodes: Nodes<V>,
     ghost: Ghost,
@@ -80,12 +81,12 @@ pub struct Store<V> {
 }
 
 impl<V: Keyed> Store<V> {
-    /// What a value counts for beside its size, in bytes: its node, its place in the
-    /// table (half full at worst), and one hash in the ghost.
+    /// The size of an entry in addition to its value, in bytes: its node, its slot in the table (half full at worst),
+    /// and one hash in the ghost queue.
     pub const ENTRY_OVERHEAD: u64 =
         (Nodes::<V>::BYTES_EACH + 2 * (size_of::<u32>() + 1) + Ghost::BYTES_EACH) as u64;
 
-    /// An empty store; it takes memory as it fills. With a capacity of 0 it refuses everything.
+    /// An empty store; it allocates memory as it fills. With a capacity of 0 it refuses all values.
     pub fn new(capacity_bytes: u64) -> Self {
         Store {
             capacity_bytes,
@@ -98,7 +99,7 @@ impl<V: Keyed> Store<V> {
         }
     }
 
-    /// The value of a key; counts as a use of it.
+    /// The value of a key; counts as a hit.
     pub fn find(&mut self, hash: u64, key: &[u8]) -> Option<&V> {
         let at = self.index(hash, key)?;
         let node = self.nodes.node_mut(at);
@@ -108,19 +109,19 @@ impl<V: Keyed> Store<V> {
         Some(&node.value)
     }
 
-    /// The value of a key; counts nothing.
+    /// The value of a key, without counting a hit.
     pub fn peek(&self, hash: u64, key: &[u8]) -> Option<&V> {
         self.index(hash, key).map(|at| &self.nodes.node(at).value)
     }
 
-    /// Stores a value that counts for `size` bytes, its key included, beside [`Store::ENTRY_OVERHEAD`].
+    /// Stores a value of `size` bytes, its key included and [`Self::ENTRY_OVERHEAD`] not included.
     ///
-    /// An equal key is replaced, and keeps the place that it has earned. What has to leave, the
-    /// replaced value first, is appended to `dropped`.
+    /// A value with an equal key is replaced; the new value keeps its queue and hits. The replaced value and then the
+    /// evicted ones are appended to `dropped`.
     ///
     /// # Errors
-    /// The value is given back if it counts for more than a quarter of the capacity. An equal key is
-    /// removed even so: its old value must not outlive the attempt to replace it.
+    /// The value is returned if it exceeds a quarter of the capacity. A value with an equal key is removed
+    /// nevertheless: it must not outlive the attempt to replace it.
     pub fn insert(
         &mut self,
         hash: u64,
@@ -155,27 +156,27 @@ impl<V: Keyed> Store<V> {
         Ok(())
     }
 
-    /// Takes a value out, whoever asked for it.
+    /// Removes a value.
     pub fn remove(&mut self, hash: u64, key: &[u8]) -> Option<V> {
         self.index(hash, key).map(|at| self.take(at).value)
     }
 
-    /// Drives out the value that is next to leave, as if its space were needed. None = empty.
+    /// Evicts the next value, as if its space were needed. `None` if the store is empty.
     ///
-    /// A single call may pass over many values that had hits; each step is paid for by a hit.
+    /// A single call may pass over many values that had hits; each step is paid for by an earlier hit.
     pub fn evict_one(&mut self) -> Option<V> {
         let victim = self.victim()?;
         let node = self.take(victim);
         if node.queue == Queue::Small {
-            // The ghost may remember as many as the store holds: enough to notice who returns
-            // while main turns over once, and bounded by what ENTRY_OVERHEAD has counted.
+            // The ghost queue remembers as many keys as the store has: enough to recognize keys that return while main
+            // turns over once, and included in ENTRY_OVERHEAD.
             self.ghost.push(node.hash.for_table(), self.table.len());
         }
         self.evicted += 1;
         Some(node.value)
     }
 
-    /// Takes out all values for which `keep` is false, and appends them to `dropped`.
+    /// Removes all values for which `keep` is false, and appends them to `dropped`.
     pub fn retain(&mut self, mut keep: impl FnMut(&V) -> bool, dropped: &mut Vec<V>) {
         let leaving: Vec<u32> = self
             .nodes
@@ -185,14 +186,14 @@ impl<V: Keyed> Store<V> {
         dropped.extend(leaving.into_iter().map(|at| self.take(at).value));
     }
 
-    /// Takes out everything, the memory of keys that were evicted included.
+    /// Removes everything, the memory of evicted keys included.
     pub fn clear(&mut self, dropped: &mut Vec<V>) {
         self.table.clear();
         self.ghost.clear();
         dropped.extend(self.nodes.take_all().map(|node| node.value));
     }
 
-    /// What was done since [`Store::new`], and what is held now.
+    /// The counts since `new`, and the current contents.
     pub fn counters(&self) -> Counters {
         Counters {
             inserted: self.inserted,
@@ -203,7 +204,7 @@ impl<V: Keyed> Store<V> {
         }
     }
 
-    /// All values, in no order that means anything; counts nothing.
+    /// All values in arbitrary order, without counting hits.
     pub fn iter(&self) -> impl Iterator<Item = &V> {
         self.nodes.indices().map(|at| &self.nodes.node(at).value)
     }
@@ -241,8 +242,8 @@ impl<V: Keyed> Store<V> {
         }
     }
 
-    /// The node to evict next. Those that it passes over are moved on: from small to main, or to
-    /// the young end of main with one hit less, so it comes to an end.
+    /// The node to evict next. Nodes with hits are moved on: from small to main, or to the young end of main with one
+    /// hit less. So the loop ends.
     fn victim(&mut self) -> Option<u32> {
         loop {
             let queue = self.queue_to_shorten();
@@ -257,7 +258,7 @@ impl<V: Keyed> Store<V> {
         }
     }
 
-    /// Small while it has more than its share or main has nothing, else main.
+    /// Selects the small FIFO while it exceeds its share or main is empty, else main.
     fn queue_to_shorten(&self) -> Queue {
         let small_share = self.capacity_bytes / SMALL_SHARE;
         let main_is_empty = self.nodes.oldest(Queue::Main).is_none();

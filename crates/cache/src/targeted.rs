@@ -1,13 +1,12 @@
-//! CDN-Cache-Control: what its author says to caches like this one, instead of Cache-Control and Expires. It decides
-//! nothing. Read RFC 9213.
+//! CDN-Cache-Control, a targeted field: overrides Cache-Control and Expires for caches like this one. Read RFC 9213.
 
 use alloc::string::ToString;
 
 use crate::cache_control::CacheControl;
 use lowroad_http::structured::{self, Item};
 
-/// What the field's lines say; `None` if it is absent, empty or invalid, so that the other fields count (§2.1). A
-/// directive that has a value of another type than it should is invalid, too.
+/// Parses the field's lines; `None` if it is absent, empty or invalid, so that the other fields count (§2.1). A
+/// directive with a value of the wrong type makes it invalid, too.
 pub fn read(lines: &[&[u8]]) -> Option<CacheControl> {
     if lines.is_empty() {
         return None;
@@ -32,7 +31,7 @@ pub fn read(lines: &[&[u8]]) -> Option<CacheControl> {
             }
             _ if is_time => return None,
             Item::Boolean(false) => {}
-            // With names or without: stricter, and simpler.
+            // Qualified `no-cache` and `private` count as unqualified: stricter, and simpler.
             _ => control.add_directive(&name, None),
         }
     }

@@ -1,4 +1,4 @@
-//! Asking an origin whether stored responses still hold, and what its answer changes. It knows messages only by their
+//! Validation of stored responses at the origin, and the update of their fields by its response. Messages are lists of
 //! fields. Read RFC 9111 §3.2, §4.3 and RFC 9110 §8.8.
 
 use alloc::vec::Vec;
@@ -9,12 +9,12 @@ use lowroad_http::fields::FieldNames;
 /// A field line.
 pub type Line<'f> = (&'f [u8], &'f [u8]);
 
-/// What tells a stored response from others of its URL.
+/// The validators of a stored response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Validators<'f> {
-    /// As it came; weak if it begins with `W/`.
+    /// The raw entity tag; weak if it begins with `W/`.
     pub etag: Option<&'f [u8]>,
-    /// As it came.
+    /// The raw Last-Modified.
     pub last_modified: Option<&'f [u8]>,
 }
 
@@ -27,8 +27,8 @@ pub struct Conditions {
     pub if_modified_since: Option<Vec<u8>>,
 }
 
-/// Fields that a 304 or the response to HEAD never changes: they are about the message or the stored bytes, or about
-/// one connection.
+/// Fields that neither a 304 nor a response to HEAD changes: they describe the message, the stored content, or one
+/// connection.
 const KEPT: [&[u8]; 16] = [
     b"connection",
     b"content-encoding",
@@ -45,12 +45,12 @@ const KEPT: [&[u8]; 16] = [
     b"upgrade",
     b"www-authenticate",
     b"content-digest",
-    // Another one would name other bytes than are stored.
+    // Another ETag would denote other content than the stored one.
     b"etag",
 ];
 
 impl<'f> Validators<'f> {
-    /// Those of a response; a field that came twice with different values validates nothing.
+    /// The validators of a response; a field with different values on several lines is ignored.
     pub fn of(fields: impl IntoIterator<Item = Line<'f>>) -> Validators<'f> {
         let (mut etags, mut dates) = (Vec::new(), Vec::new());
         for (name, value) in fields {
@@ -66,7 +66,7 @@ impl<'f> Validators<'f> {
         }
     }
 
-    /// Whether nothing can be asked.
+    /// Whether there is no validator.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.etag.is_none() && self.last_modified.is_none()
@@ -91,14 +91,14 @@ fn is_tag(tag: &[u8]) -> bool {
     matches!(opaque, [b'"', inner @ .., b'"'] if !inner.iter().any(|b| *b <= b' ' || *b == b'"'))
 }
 
-/// What is asked to validate `selected`; the tags of the URL's other variants go with it, so that a 304 may name one of
-/// them (§4.3.1).
+/// The preconditions for validating `selected`. They include the tags of the URL's other variants, so that a 304 can
+/// select one of them (§4.3.1).
 pub fn conditions<'f>(
     selected: Validators<'_>,
     others: impl IntoIterator<Item = Validators<'f>>,
 ) -> Conditions {
     let mut tags: Vec<&[u8]> = selected.etag.into_iter().collect();
-    // With a date alone, the tags of others would hide it: If-None-Match wins.
+    // If selected has only a date, the tags of others would override it: If-None-Match takes precedence over dates.
     if !tags.is_empty() || selected.last_modified.is_none() {
         for tag in others.into_iter().filter_map(|v| v.etag) {
             if !tags.contains(&tag) {
@@ -112,8 +112,8 @@ pub fn conditions<'f>(
     }
 }
 
-/// Which of the stored responses a 304 is about (§4.3.4); `asked` is the one of `stored` that was to be validated.
-/// Nothing, if the origin speaks of a response that is not stored.
+/// Selects the stored response that a 304 refers to (§4.3.4); `asked` is the index in `stored` of the one being
+/// validated. `None` if the 304 refers to a response that is not stored.
 #[must_use]
 pub fn selected(stored: &[Validators<'_>], asked: usize, by: Validators<'_>) -> Option<usize> {
     let others = (0..stored.len()).filter(|at| *at != asked);
@@ -130,12 +130,12 @@ pub fn selected(stored: &[Validators<'_>], asked: usize, by: Validators<'_>) -> 
     if by.last_modified.is_some() {
         return find(|it, by| it.last_modified == by.last_modified);
     }
-    // It names none: the one that was asked for, which a server that leaves out its validators means.
+    // A 304 without validators: the server omits them, and means the response that was validated.
     stored.get(asked).map(|_| asked)
 }
 
-/// The fields of a stored response after a 304, or after a response to HEAD that is about it ([`HeadSays::Same`]): each field of the new
-/// one takes the place of all lines of that name (§3.2).
+/// The fields of a stored response after a 304, or after a response to HEAD for the same version
+/// (`HeadComparison::Same`): each new field replaces all lines of that name (§3.2).
 pub fn merged<'f>(stored: &[Line<'f>], new: &[Line<'f>], left_out: &FieldNames) -> Vec<Line<'f>> {
     let options = connection_options(new);
     let is_kept = |name: &[u8]| {
@@ -146,7 +146,7 @@ pub fn merged<'f>(stored: &[Line<'f>], new: &[Line<'f>], left_out: &FieldNames) 
     let news = new.iter().copied().filter(|(name, _)| !is_kept(name));
     let news: Vec<Line<'f>> = news.collect();
     let new_names: FieldNames<&[u8]> = news.iter().map(|(name, _)| *name).collect();
-    // An Age that the new response does not have is over: the origin answered itself.
+    // An Age that the new response does not have is obsolete: the origin answered itself.
     let is_over = |name: &[u8]| new_names.has(name) || name.eq_ignore_ascii_case(b"age");
     let stored = stored.iter().copied().filter(|(name, _)| !is_over(name));
     let mut all: Vec<Line<'f>> = stored.collect();
@@ -154,7 +154,7 @@ pub fn merged<'f>(stored: &[Line<'f>], new: &[Line<'f>], left_out: &FieldNames) 
     all
 }
 
-/// The names in Connection.
+/// The field names in Connection.
 fn connection_options<'f>(fields: &[Line<'f>]) -> FieldNames<&'f [u8]> {
     let lines = fields
         .iter()
@@ -163,20 +163,20 @@ fn connection_options<'f>(fields: &[Line<'f>]) -> FieldNames<&'f [u8]> {
     options.map(<[u8]>::trim_ascii).collect()
 }
 
-/// What the response to HEAD says of a stored response.
+/// The relation of a response to HEAD to a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadSays {
-    /// It is about the stored one, whose fields it freshens.
+    /// Same version: it freshens the stored fields.
     Same,
-    /// There is another one by now: the stored one is stale.
+    /// Another version: the stored response is stale.
     Other,
-    /// Nothing: it lacks what tells one version from another.
+    /// Unknown: it lacks the validators that would identify the version.
     Nothing,
 }
 
-/// Compares a stored response with that to HEAD (§4.3.5). To freshen it, that has to have the strong tag of the stored one, or
-/// all its validators, and one at least, though the RFC does not ask for it: fields of one response would stand before the body
-/// of another.
+/// Compares a stored response with a response to HEAD (§4.3.5). To freshen, the latter must have the same strong tag,
+/// or all the stored validators and at least one. RFC 9111 does not require this, but the fields of one version could
+/// otherwise be combined with the body of another.
 #[must_use]
 pub fn head_says(stored: &[Line<'_>], head: &[Line<'_>]) -> HeadSays {
     let value = |of: &[Line<'_>], name: &[u8]| {
@@ -205,8 +205,7 @@ pub fn head_says(stored: &[Line<'_>], head: &[Line<'_>]) -> HeadSays {
     }
 }
 
-/// Whether a date validates strongly: it is at least a second older than the response that it came with (RFC 9110
-/// §8.8.2.2).
+/// Whether a date is a strong validator: it is at least a second older than the response with it (RFC 9110 §8.8.2.2).
 #[must_use]
 pub fn is_strong_date(last_modified: &[u8], response_date: &[u8], now_secs: u64) -> bool {
     let at = |text| date::parse(text, now_secs);

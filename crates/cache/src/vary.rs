@@ -1,26 +1,25 @@
-//! Which requests a stored response answers, where it depends on more than its key: the fields that Vary names, as they
-//! were in the request that it was made for. It knows no message but by its fields. Read RFC 9111 §4.1 and RFC 9110
-//! §12.5.5.
+//! Selecting fields: which requests a stored response answers, by the values of the fields that Vary names in the
+//! original request. Read RFC 9111 §4.1 and RFC 9110 §12.5.5.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use lowroad_http::forwarding;
 
-/// More names are not told apart.
+/// The most names that are supported.
 const NAMES_MAX: usize = 16;
 
-/// A name in small letters, and the value.
+/// A name in lower case, and the value.
 type Field = (Box<[u8]>, Box<[u8]>);
 
-/// The fields of a request that a response depends on, with their values; none where Vary names none.
+/// The selecting fields of a response with their values in a request; empty if Vary names none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selecting {
-    /// `None` if there are none: most responses depend on nothing, and there are many of them.
+    /// `None` if there are none: this is the common case, and there are many responses.
     named: Option<Box<Named>>,
 }
 
-/// Names in small letters, in their order, each once.
+/// The fields, sorted by name, without duplicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Named(Box<[Field]>);
 
@@ -34,13 +33,13 @@ impl FromIterator<Field> for Selecting {
 }
 
 impl Selecting {
-    /// That of what depends on nothing but its key.
+    /// No selecting fields: the response depends on its key only.
     pub const ALL: Selecting = Selecting { named: None };
 
-    /// What a response with these values of Vary depends on, which was made for a request with these fields. `None` if no
-    /// other request can be answered with it: Vary says `*`, or names too much or nothing that is a name; or a field by
-    /// which proxies report a client, since a client's own is not what the origin saw. Reports that are part of the key, or
-    /// that no origin gets, are left out.
+    /// The selecting fields of a response with these values of Vary, for a request with these fields. `None` if no
+    /// other request can be answered with the response: Vary has `*`, too many names or an invalid one, or a field in
+    /// which proxies report the client, since a client's own value is not the one that the origin received. Reports
+    /// that are part of the key, or are never sent to origins, are ignored.
     pub fn of<'v, 'f, F>(vary: impl IntoIterator<Item = &'v [u8]>, request: F) -> Option<Selecting>
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
@@ -80,14 +79,14 @@ impl Selecting {
         Some(fields.collect())
     }
 
-    /// Whether the response depends on nothing but its key.
+    /// Whether the response depends on its key only.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.named.is_none()
     }
 
-    /// Whether a request with these fields is answered with it.
+    /// Whether the response answers a request with these fields.
     pub fn takes<'f, F>(&self, request: F) -> bool
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
@@ -96,7 +95,7 @@ impl Selecting {
         self.fields().iter().all(same)
     }
 
-    /// The same fields as they are in another request.
+    /// The same selecting fields with the values of another request.
     #[must_use]
     pub fn of_request<'f, F>(&self, request: F) -> Selecting
     where
@@ -109,7 +108,7 @@ impl Selecting {
         fields.collect()
     }
 
-    /// Appends bytes that are the same for equal ones only.
+    /// Appends an unambiguous encoding: equal bytes mean equal fields.
     pub fn write(&self, to: &mut Vec<u8>) {
         for part in self.iter().flat_map(|(name, value)| [name, value]) {
             to.extend_from_slice(&(part.len() as u64).to_le_bytes());
@@ -117,7 +116,7 @@ impl Selecting {
         }
     }
 
-    /// Whether both depend on the same fields.
+    /// Whether both have the same names.
     #[must_use]
     pub fn has_names_of(&self, other: &Selecting) -> bool {
         let names = |of: &Selecting| of.fields().len();
@@ -125,14 +124,14 @@ impl Selecting {
         names(self) == names(other) && pairs.all(|((one, _), (two, _))| one == two)
     }
 
-    /// Bytes that it takes.
+    /// The memory in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let size = |(name, value): &Field| name.len() + value.len() + 32;
         self.fields().iter().map(size).sum()
     }
 
-    /// Name and value of each.
+    /// The name and value of each field.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields()
             .iter()
@@ -144,8 +143,8 @@ impl Selecting {
     }
 }
 
-/// Whether a field lists preferences, whose case and spaces mean nothing (RFC 9110 §12.5). Neither does the order of members
-/// of equal weight; but of languages and types many origins take the first.
+/// Whether a field is a list of preferences: case and spaces are insignificant (RFC 9110 §12.5). The order of members
+/// with equal weight is insignificant, too, but many origins take the first language or type.
 fn is_preference(name: &[u8]) -> bool {
     [
         &b"accept"[..],
@@ -156,7 +155,7 @@ fn is_preference(name: &[u8]) -> bool {
     .contains(&name)
 }
 
-/// Whether a field may be a list (RFC 9110 §5.6.1), in which spaces around commas mean nothing. These are none.
+/// Whether a field may be a list (RFC 9110 §5.6.1), with insignificant spaces around commas.
 fn may_be_list(name: &[u8]) -> bool {
     ![
         &b"authorization"[..],
@@ -168,8 +167,7 @@ fn may_be_list(name: &[u8]) -> bool {
     .contains(&name)
 }
 
-/// One text for all lists whose members are the same, with one space behind each comma; a list with quoted strings stays
-/// as it is.
+/// Normalizes a list to one space after each comma; a list with quoted strings is unchanged.
 fn spaced(list: &[u8]) -> Vec<u8> {
     if list.contains(&b'"') {
         return list.to_vec();
@@ -178,12 +176,12 @@ fn spaced(list: &[u8]) -> Vec<u8> {
     members.collect::<Vec<_>>().join(&b", "[..])
 }
 
-/// One text for all lists that mean the same; a list with quoted strings stays as it is. `has_order`: who is first counts.
+/// Normalizes a list of preferences; a list with quoted strings is unchanged. `has_order`: the order is significant.
 fn normalised(list: &[u8], has_order: bool) -> Vec<u8> {
     if list.contains(&b'"') {
         return list.to_vec();
     }
-    // Spaces inside of a part mean that it is malformed: an origin takes `d e` for anything but `de`.
+    // Spaces inside a part make it malformed: an origin does not read `d e` as `de`, so they stay.
     let plain = |member: &[u8]| -> Vec<u8> {
         let parts = member.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
         let parts: Vec<Vec<u8>> = parts.map(<[u8]>::to_ascii_lowercase).collect();
@@ -198,8 +196,8 @@ fn normalised(list: &[u8], has_order: bool) -> Vec<u8> {
     members.join(&b","[..])
 }
 
-/// The values of a field as one list, as programs get them (RFC 9110 §5.3, RFC 6265 §5.4); empty if the field is missing,
-/// and a space, which no value can be, if it is empty (RFC 9111 §4.1).
+/// The values of a field joined as one list (RFC 9110 §5.3, RFC 6265 §5.4). Empty if the field is missing; a space,
+/// which no value can be, if the field is empty: RFC 9111 §4.1 distinguishes the two.
 fn value_of<'f>(name: &[u8], request: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Box<[u8]> {
     let mut value = Vec::new();
     let between: &[u8] = if name == b"cookie" { b"; " } else { b", " };
@@ -323,7 +321,7 @@ mod tests {
             let made = Selecting::of([name.as_bytes()], forged.iter().copied());
             assert_eq!(made, None, "{name}");
         }
-        // The key has scheme and host, and Forwarded reaches no origin.
+        // The key has scheme and host, and Forwarded is never sent to an origin.
         let known = selecting(&[b"X-Forwarded-Proto, X-Forwarded-Host, Forwarded"], &[]);
         assert_eq!(known, Some(Selecting::ALL));
     }

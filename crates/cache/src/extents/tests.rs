@@ -1,4 +1,4 @@
-//! Boundaries by example, and everything else by random walks with a fixed seed.
+//! Boundary cases by example, and the rest by random walks with a fixed seed.
 
 use super::*;
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ fn unit(extents: &mut Extents, len: u64) -> Extent {
     extents.allocate(len, Align::Unit).expect("there is room")
 }
 
-/// What must hold after any operation, looked at from inside.
+/// The invariants after any operation.
 fn check(extents: &Extents, held: &[Extent], seed: u64) {
     let free: u64 = extents.free.values().sum();
     assert_eq!(extents.used + free, extents.len, "seed {seed}: used + free");

@@ -53,7 +53,7 @@ fn an_age_beyond_the_time_that_the_clock_has_run_is_kept() {
         .expect("it may be stored")
         .lifetime(500);
     assert_eq!(it.age_ms(500), 7_200_500);
-    // Another worker's clock is behind.
+    // The clock of another worker may be behind.
     assert_eq!(it.age_ms(0) / 1000, 7200);
 }
 

@@ -32,7 +32,7 @@ fn values(numbers: &[Number]) -> Vec<u64> {
     numbers.iter().map(|number| number.value).collect()
 }
 
-/// Spreads a number over 64 bits, as the hash of a key would be.
+/// Spreads a number over 64 bits, like the hash of a key.
 fn hash_of(key: u64) -> u64 {
     let mixed = (key ^ (key >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
@@ -52,7 +52,7 @@ fn holds(store: &Store<Number>, key: u64) -> bool {
     store.peek(hash_of(key), &key.to_be_bytes()).is_some()
 }
 
-/// Inserts `key` with itself as the value; returns what had to go.
+/// Inserts `key` with itself as the value; returns the dropped values.
 fn put(store: &mut Store<Number>, key: u64) -> Vec<u64> {
     let mut dropped = Vec::new();
     let stored = store.insert(hash_of(key), number(key, key), 100, &mut dropped);
@@ -66,7 +66,7 @@ fn queue_of(store: &Store<Number>, key: u64) -> Option<Queue> {
         .map(|at| store.nodes.node(at).queue)
 }
 
-/// What must hold after any operation, looked at from inside.
+/// The invariants after any operation.
 fn check(store: &Store<Number>, seed: u64) {
     let mut bytes = [0, 0];
     let mut count = 0;
@@ -363,7 +363,7 @@ fn random_walks_agree_with_a_plain_map() {
             let (hash, bytes) = (hash_of(key) & 0xFFFF, key.to_be_bytes());
             match random(20) {
                 0..8 => {
-                    // Absence is always allowed; what is found must be the newest value.
+                    // A value may be absent at any time; if it is found, it must be the newest one.
                     let found = store.find(hash, &bytes).map(|number| number.value);
                     assert!(
                         found.is_none() || found == model.get(&key).copied(),
@@ -395,7 +395,7 @@ fn random_walks_agree_with_a_plain_map() {
             }
             check(&store, seed);
         }
-        // Each value was taken in once and has gone out at most once: none is lost, none doubled.
+        // Each value was inserted once and has left at most once: none is lost, none duplicated.
         let left = store.iter();
         let mut seen: Vec<u64> = dropped.iter().chain(left).map(|it| it.value).collect();
         let all = seen.len();
@@ -409,7 +409,7 @@ fn random_walks_agree_with_a_plain_map() {
     }
 }
 
-/// The plain LRU to compare with: the youngest at the back, so small that a walk will do.
+/// A plain LRU for comparison: the youngest at the back; small enough for a linear search.
 struct Lru {
     keys: VecDeque<u64>,
     len_max: usize,
