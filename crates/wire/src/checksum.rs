@@ -1,25 +1,24 @@
-//! The Internet checksum (RFC 1071): a sum of 16-bit words whose overflow comes back in at the low
-//! end. It knows no headers.
+//! The Internet checksum (RFC 1071): a sum of 16-bit words with end-around carry.
 
 use crate::width::folded;
 
-/// Bytes that are added at once.
+/// The number of bytes that are added at once.
 const BLOCK: usize = 32;
 
-/// A sum under way. Parts may be added in any order; each begins at an even offset.
+/// A partial sum. Parts may be added in any order; each begins at an even offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes; an odd one at the end has a zero beside it.
+    /// Adds bytes; an odd last byte is padded with zero.
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Sum {
         let (long, bytes) = bytes.as_chunks::<BLOCK>();
         self.blocks(long).short(bytes)
     }
 
-    /// Adds long words as they lie in memory: the order of bytes only turns the folded sum (RFC 1071 §2 B), and
-    /// 2^16 is 1 to it.
+    /// Adds 32-bit words in native byte order: swapping bytes only swaps those of the folded sum (RFC 1071 §2 B), and
+    /// 2^16 is congruent to 1, so halves can be added.
     fn blocks(self, blocks: &[[u8; BLOCK]]) -> Sum {
         if blocks.is_empty() {
             return self;
@@ -32,6 +31,7 @@ impl Sum {
         }
         let halves = |sum: u64| (sum >> 32) + (sum & 0xffff_ffff);
         let sum = lanes.iter().map(|lane| halves(*lane)).sum();
+        // Back to network byte order, for sums of both kinds to be added.
         let folded = folded(halves(sum));
         Sum(self.0 + u64::from(u16::from_be_bytes(folded.to_ne_bytes())))
     }
@@ -52,8 +52,7 @@ impl Sum {
         Sum(self.0 + u64::from(word))
     }
 
-    /// What belongs into the header. Over what has its checksum in it already, it is 0 if that is
-    /// right.
+    /// The checksum for the header. Over data that includes its checksum, the result is 0 if the checksum is right.
     #[must_use]
     pub fn checksum(self) -> u16 {
         !folded(self.0)

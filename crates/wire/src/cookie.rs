@@ -1,6 +1,6 @@
-//! Our first sequence number: 32 bits of a keyed hash of whose it is, which nobody can guess, and in three
-//! of them what the SYN said, roughly (RFC 4987 §3.6). Of the 2^32 numbers eight are cookies of a minute. It
-//! knows no clock.
+//! SYN cookies (RFC 4987 §3.6): the initial sequence number is 32 bits of a keyed hash of the connection, which cannot
+//! be guessed. Three of the bits also encode the class of the SYN's options. Of the 2^32 numbers, eight are cookies of
+//! a minute.
 
 use core::net::IpAddr;
 
@@ -8,19 +8,19 @@ use crate::frame::Tuple;
 use crate::options::{Abilities, MSS_DEFAULT};
 use crate::width::{index, upper};
 
-/// What it says is what everybody can do who said as much or more.
+/// A cookie encodes the options rounded down to a class that the client certainly supports.
 const MSS_LARGE: u16 = 1360;
 const MSS_MIN_V6: u16 = 1220;
-/// Above it are the bits that the class changes.
+/// The class changes the bits from this one on.
 const CLASS_SHIFT: u32 = 29;
 
-/// The first sequence number for a SYN with the number `client_isn`.
+/// The initial sequence number for a SYN with the number `client_isn`.
 #[must_use]
 pub fn make(key: [u64; 2], tuple: &Tuple, client_isn: u32, minute: u64, can: &Abilities) -> u32 {
     hash(key, tuple, client_isn, minute) ^ class_of(can) << CLASS_SHIFT
 }
 
-/// What a cookie says, if it was made for this.
+/// The options encoded in a cookie; `None` if it was not made for this connection and minute.
 #[must_use]
 pub fn check(
     key: [u64; 2],
@@ -30,11 +30,12 @@ pub fn check(
     cookie: u32,
 ) -> Option<Abilities> {
     let class = hash(key, tuple, client_isn, minute) ^ cookie;
+    // The lower 29 bits must equal those of the hash.
     let is_cookie = class << (32 - CLASS_SHIFT) == 0;
     is_cookie.then(|| read_class(class >> CLASS_SHIFT, tuple))
 }
 
-/// Most clients say a scale of 6 to 8, and SACK.
+/// Encodes options. Most clients offer a scale of 6 to 8, and SACK.
 fn class_of(can: &Abilities) -> u32 {
     let windows = match can.scale {
         None => 0,
@@ -86,7 +87,7 @@ fn sip_hash(key: [u64; 2], words: &[u64]) -> u64 {
         key[0] ^ 0x6c79_6765_6e65_7261,
         key[1] ^ 0x7465_6462_7974_6573,
     ];
-    // The length in bytes is the last word's last byte.
+    // The last byte of the last word is the length in bytes.
     let end = (words.len() as u64 * 8) << 56;
     for word in words.iter().chain([&end]) {
         v[3] ^= word;
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_that_of_the_paper() {
-        // The reference implementation's vectors for 0 and 8 bytes.
+        // Vectors of the reference implementation for 0 and 8 bytes.
         assert_eq!(sip_hash(KEY, &[]), 0x726f_db47_dd0e_0e31);
         assert_eq!(
             sip_hash(KEY, &[0x0706_0504_0302_0100]),
@@ -144,7 +145,7 @@ mod tests {
                     let can = Abilities { mss, scale, sack };
                     let cookie = make(KEY, &TUPLE, 7, 3, &can);
                     let says = check(KEY, &TUPLE, 7, 3, cookie).expect("right");
-                    // Whether windows are scaled must be known.
+                    // The cookie must preserve whether windows are scaled.
                     assert_eq!(says.scale.is_some(), scale.is_some());
                     assert!(says.scale <= scale && says.sack <= sack && says.mss <= mss);
                     assert!(check(KEY, &TUPLE, 8, 3, cookie).is_none());
@@ -163,7 +164,7 @@ mod tests {
             sack: true,
         };
         let cookie = make(KEY, &TUPLE, 7, 3, &can);
-        // Those that differ in the upper bits, and none that differs in one of the others.
+        // Numbers that differ in the class bits only are valid, all others are not.
         let right = |number: u32| check(KEY, &TUPLE, 7, 3, number).is_some();
         assert!((0..8).all(|class| right(cookie ^ class << 29)));
         assert!(!(0..29).any(|bit| right(cookie ^ 1 << bit)));

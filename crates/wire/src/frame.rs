@@ -1,5 +1,5 @@
-//! From an Ethernet frame to a TCP segment. It takes what is plain: no VLAN tags, no fragments, no IP
-//! options or extension headers. It knows no connections.
+//! Parses Ethernet frames to TCP segments. Only plain frames are accepted: no VLAN tags, no fragments, no IP options or
+//! extension headers.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,73 +21,73 @@ pub const ACK: u8 = 0x10;
 /// URG.
 pub const URG: u8 = 0x20;
 
-/// Bytes before IP.
+/// The length of the Ethernet header.
 pub const ETHERNET_LEN: usize = 14;
-/// An IPv4 header without options.
+/// The length of an IPv4 header without options.
 pub const IPV4_LEN: usize = 20;
-/// An IPv6 header.
+/// The length of an IPv6 header.
 pub const IPV6_LEN: usize = 40;
-/// A TCP header without options.
+/// The length of a TCP header without options.
 pub const TCP_LEN: usize = 20;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
-/// TCP's number in IP.
+/// The protocol number of TCP.
 pub const PROTOCOL_TCP: u8 = 6;
 
-/// Who talks to whom: a connection's name.
+/// Identifies a connection by its addresses and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tuple {
     /// The client's address.
     pub client: IpAddr,
-    /// Ours.
+    /// The address of this machine.
     pub local: IpAddr,
     /// The client's port.
     pub client_port: u16,
-    /// Ours.
+    /// The port of this machine.
     pub local_port: u16,
 }
 
 /// A TCP segment in its frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'f> {
-    /// Who talks to whom.
+    /// The connection.
     pub tuple: Tuple,
     /// The client's MAC.
     pub client_mac: [u8; 6],
-    /// Ours.
+    /// The MAC address of this machine.
     pub local_mac: [u8; 6],
-    /// Its first byte's number.
+    /// The sequence number of the first byte.
     pub seq: u32,
-    /// The number of our byte that the client expects next.
+    /// The acknowledgement number: the next byte that the client expects.
     pub ack: u32,
     /// TCP flags.
     pub flags: u8,
-    /// As in the header, not scaled.
+    /// The window field, not scaled.
     pub window: u16,
     /// TCP options.
     pub options: &'f [u8],
-    /// Data.
+    /// The data.
     pub payload: &'f [u8],
-    /// Header and data, for the checksum.
+    /// TCP header and data, for the checksum.
     tcp: &'f [u8],
-    /// What is before that.
+    /// The headers before TCP.
     heads: &'f [u8],
 }
 
-/// Why a frame has no segment for us.
+/// Why a frame is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
     /// Not TCP over IP.
     Other,
-    /// A fragment, IP options, or lengths that do not fit together.
+    /// A fragment, IP options, or inconsistent lengths.
     NotPlain,
 }
 
 impl<'f> Segment<'f> {
-    /// Reads Ethernet, IP and TCP.
+    /// Parses Ethernet, IP and TCP.
     ///
     /// # Errors
-    /// [`NotTaken`]; the frame is not broken then, it is for somebody else to read.
+    /// `FrameRejection`: the frame need not be malformed; the kernel handles it.
     pub fn parse(frame: &'f [u8]) -> Result<Segment<'f>, NotTaken> {
         let (ethernet, packet) = frame
             .split_first_chunk::<ETHERNET_LEN>()
@@ -137,25 +137,25 @@ impl<'f> Segment<'f> {
             .is_ok_and(|len| pseudo_header(&self.tuple, len).bytes(self.tcp).checksum() == 0)
     }
 
-    /// Whether it was sent to a group of machines: TCP never is (RFC 9293 §3.9.2.3).
+    /// Whether the destination MAC is a group address, which TCP never uses (RFC 9293 §3.9.2.3).
     #[must_use]
     pub fn is_to_group(&self) -> bool {
         self.local_mac[0] & 1 != 0
     }
 
-    /// The number of what follows the data.
+    /// The sequence number after the data.
     #[must_use]
     pub fn end(&self) -> u32 {
         self.seq.wrapping_add(len_of(self.payload))
     }
 
-    /// Whether exactly ACK of SYN, ACK and RST is set, as in all of a connection's life.
+    /// Whether of SYN, ACK and RST exactly ACK is set, as in all segments of an established connection.
     #[must_use]
     pub fn is_plain_ack(&self) -> bool {
         self.flags & (SYN | ACK | RST) == ACK
     }
 
-    /// The frame with another segment of the same client: ports, window and timestamps stay.
+    /// A frame with another segment of the same client: ports, window and timestamps are kept.
     pub fn with(&self, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
         let options = Timestamps::read(self.options).map(Timestamps::write);
         let options = options.as_ref().map_or([].as_slice(), |option| option);
@@ -184,7 +184,7 @@ impl<'f> Segment<'f> {
         frame
     }
 
-    /// The same with its first bytes of data only.
+    /// The segment with the first `len` bytes of its data only.
     #[must_use]
     pub fn cut(mut self, len: usize) -> Segment<'f> {
         self.payload = self.payload.get(..len).unwrap_or(self.payload);
@@ -197,8 +197,8 @@ pub fn len_of(bytes: &[u8]) -> u32 {
     sequence(bytes.len())
 }
 
-/// What the TCP checksum covers besides TCP (RFC 9293 §3.1, RFC 8200 §8.1); its order of addresses does
-/// not matter to a sum.
+/// The pseudo-header of the TCP checksum (RFC 9293 §3.1, RFC 8200 §8.1). The order of the addresses does not affect
+/// the sum.
 pub fn pseudo_header(tuple: &Tuple, tcp_len: u16) -> Sum {
     [tuple.client, tuple.local]
         .iter()
@@ -220,7 +220,7 @@ fn ipv4(packet: &[u8]) -> Result<Packet<'_>, NotTaken> {
         return Err(NotTaken::Other);
     }
     let is_fragment = head[6] & 0x3f != 0 || head[7] != 0;
-    // Frames may be filled up behind the packet.
+    // Short frames are padded after the packet, so the IP length counts.
     let len = usize::from(u16::from_be_bytes([head[2], head[3]]));
     let tcp = packet.get(IPV4_LEN..len).ok_or(NotTaken::NotPlain)?;
     if head[0] != 0x45 || is_fragment {
@@ -243,7 +243,7 @@ fn ipv6(packet: &[u8]) -> Result<Packet<'_>, NotTaken> {
         .ok_or(NotTaken::Other)?;
     let address = |at: usize| Ipv6Addr::from(core::array::from_fn::<u8, 16, _>(|i| head[at + i]));
     let (client, local) = (address(8), address(24));
-    // Addresses that stand for IPv4 do not belong on a wire (RFC 4942 §2.2).
+    // IPv4-mapped addresses must not appear on the wire (RFC 4942 §2.2).
     if head[6] != PROTOCOL_TCP || client.to_ipv4_mapped().is_some() {
         return Err(NotTaken::Other);
     }

@@ -1,17 +1,16 @@
-//! Keys: the bytes that name a published response. Here is how they are written and read; `reading` says which
-//! request has which. Their numbers are those of `crates/softirq/bpf/shared.h`, by which the eBPF programs make
-//! the same keys. It knows nothing of tables, hashes or purges.
+//! Keys of published responses: their encoding, and the mapping of requests to keys (`request`). The constants are
+//! those of `crates/softirq/bpf/shared.h`, by which the eBPF programs build the same keys.
 //!
 //! ```text
 //! class  port (BE)  address   0x01 target   0x02 Host   0x03 Accept-Encoding   …
 //! u8     u16        16 bytes  value bytes, 0x20 to 0x7e, up to the next byte below 0x20
 //! ```
 //!
-//! Port and address are those that the client asked, IPv4 as `::ffff:a.b.c.d`: a server may answer
-//! differently at each.
+//! Port and address are the destination of the client's connection, IPv4 as `::ffff:a.b.c.d`, since a server may answer
+//! differently on each.
 //!
-//! The pieces stand in the order in which the request had them, target first. Values are literal:
-//! another spelling, or another order, is another key.
+//! The pieces are in the order of the request, target first. Values are literal: a different spelling or order is a
+//! different key.
 
 mod reading;
 
@@ -27,10 +26,10 @@ use crate::reason::Reason;
 use crate::shared;
 use crate::width::index;
 
-/// Longest key, in bytes.
+/// The longest key in bytes.
 pub const KEY_LEN_MAX: usize = index(shared::KEY_MAX);
 
-/// Class, port and address.
+/// The length of class, port and address.
 const START_LEN: usize = index(shared::KEY_START);
 const ADDRESS_AT: usize = index(shared::KEY_ADDRESS_AT);
 
@@ -40,7 +39,7 @@ const ACCEPT_ENCODING: u8 = shared::KEY_ACCEPT_ENCODING as u8;
 const IF_NONE_MATCH: u8 = shared::KEY_IF_NONE_MATCH as u8;
 const IF_MODIFIED_SINCE: u8 = shared::KEY_IF_MODIFIED_SINCE as u8;
 
-/// How the request's connection is to be treated, as far as the answer's bytes depend on it.
+/// The treatment of the request's connection, as far as the bytes of the response depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Class(u8);
 
@@ -48,17 +47,17 @@ impl Class {
     const CLOSES: u8 = shared::CLASS_CLOSE as u8;
     const HTTP10: u8 = shared::CLASS_HTTP_10 as u8;
 
-    /// A class from what it says.
+    /// Builds a class.
     pub const fn new(closes: bool, is_http10: bool) -> Class {
         Class(if closes { Class::CLOSES } else { 0 } | if is_http10 { Class::HTTP10 } else { 0 })
     }
 
-    /// The connection ends with the answer.
+    /// Whether the connection ends with the response.
     pub fn closes(self) -> bool {
         self.0 & Class::CLOSES != 0
     }
 
-    /// The request is HTTP/1.0.
+    /// Whether the request is HTTP/1.0.
     pub fn is_http10(self) -> bool {
         self.0 & Class::HTTP10 != 0
     }
@@ -68,16 +67,16 @@ impl Class {
     }
 }
 
-/// What a key says.
+/// The decoded parts of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyParts<'k> {
-    /// How the connection goes on.
+    /// The treatment of the connection.
     pub class: Class,
-    /// The address of this machine that was asked.
+    /// The destination address.
     pub address: IpAddr,
-    /// The port that was asked.
+    /// The destination port.
     pub port: u16,
-    /// Begins with `/`.
+    /// The request target; begins with `/`.
     pub target: &'k [u8],
     /// The value of Host; may be empty.
     pub host: &'k [u8],
@@ -90,29 +89,29 @@ pub struct KeyParts<'k> {
 }
 
 impl KeyParts<'_> {
-    /// Address and port that were asked.
+    /// The destination address and port.
     pub fn local(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
     }
 
-    /// Whether the request asks for the response only if it has changed.
+    /// Whether the request is conditional.
     pub fn is_conditional(&self) -> bool {
         self.if_none_match.is_some() || self.if_modified_since.is_some()
     }
 }
 
-/// A key whose bytes have been checked. A copy shares the bytes.
+/// A validated key. A clone shares the bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<[u8]>);
 
 impl Key {
-    /// Takes bytes that are a key; `None` if they are not.
+    /// Validates bytes as a key; `None` if they are not one.
     pub fn read(bytes: &[u8]) -> Option<Key> {
         Key::parse(bytes).map(|_| Key(bytes.into()))
     }
 
-    /// The key of a request whose fields come in the order of [`KeyParts`]; `None` if a value holds
-    /// a byte that it may not hold, or the key is too long.
+    /// The key of a request with its fields in the order of [`KeyParts`]; `None` if a value has an invalid byte, or
+    /// the key is too long.
     pub fn build(parts: &KeyParts<'_>) -> Option<Key> {
         let mut key = Builder::new(parts.class, parts.local());
         for (id, value) in [
@@ -125,11 +124,11 @@ impl Key {
             let Some(value) = value else { continue };
             key.add(id, value).ok()?;
         }
-        // Beside what each piece may be, the whole has a form.
+        // `add` checks each piece; this checks the whole.
         Key::read(&key.bytes)
     }
 
-    /// Reads a key; `None` if the bytes are none.
+    /// Decodes a key; `None` if the bytes are not one.
     pub fn parse(bytes: &[u8]) -> Option<KeyParts<'_>> {
         let (&[class, port_high, port_low, ..], pieces) = bytes.split_first_chunk::<START_LEN>()?;
         let address: [u8; 16] = *bytes[ADDRESS_AT..].first_chunk()?;
@@ -141,6 +140,7 @@ impl Key {
         while let Some(id) = rest.first() {
             let place = seen.get_mut(usize::from(*id))?;
             let (value, after) = take_piece(rest, *id)?;
+            // A repeated piece: the programs never build such a key.
             if place.replace(value).is_some() {
                 return None;
             }
@@ -169,7 +169,7 @@ impl Key {
         })
     }
 
-    /// What the key says.
+    /// The decoded parts.
     pub fn parts(&self) -> KeyParts<'_> {
         Key::parse(&self.0).expect("checked when it was made")
     }
@@ -179,7 +179,7 @@ impl Key {
         &self.0
     }
 
-    /// What is asked for, as people write it.
+    /// The URL, for people.
     #[must_use]
     pub fn url(&self) -> String {
         let parts = self.parts();
@@ -187,19 +187,19 @@ impl Key {
         format!("http://{}{}", text(parts.host), text(parts.target))
     }
 
-    /// Whether this is the key of the same request, perhaps to another address.
+    /// Whether both keys are of the same request, perhaps to different addresses.
     pub fn is_same_request(&self, other: &Key) -> bool {
         self.0[..ADDRESS_AT] == other.0[..ADDRESS_AT] && self.0[START_LEN..] == other.0[START_LEN..]
     }
 }
 
-/// A key while it is written.
+/// A key that is being built.
 struct Builder {
     bytes: Vec<u8>,
 }
 
 impl Builder {
-    /// With what each key begins with.
+    /// Starts a key with class, port and address.
     fn new(class: Class, local: SocketAddr) -> Builder {
         let address = match local.ip() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -214,7 +214,7 @@ impl Builder {
 
     /// Adds a piece.
     fn add(&mut self, id: u8, value: &[u8]) -> Result<(), Reason> {
-        // A byte below 0x20 would begin another piece.
+        // A byte below 0x20 would begin another piece: a client could forge one.
         if value.iter().any(|byte| !(0x20..0x7f).contains(byte)) {
             return Err(Reason::UpSyntax);
         }
@@ -233,7 +233,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The value of the piece `id` at the start of `bytes`, and what follows it.
+/// Splits the piece `id` off the start of `bytes`; returns its value, and the rest.
 fn take_piece(bytes: &[u8], id: u8) -> Option<(&[u8], &[u8])> {
     let rest = bytes.strip_prefix(&[id])?;
     let len = rest.iter().position(|b| *b < 0x20).unwrap_or(rest.len());
@@ -249,7 +249,7 @@ mod tests {
     use alloc::string::ToString;
     use core::net::Ipv4Addr;
 
-    /// What would be a key of this class at port 80 of 192.0.2.1.
+    /// A candidate for a key of this class at port 80 of 192.0.2.1.
     fn at_80(class: u8, pieces: &[u8]) -> Vec<u8> {
         let mut bytes = Builder::new(Class(class), SocketAddr::new(PARTS.address, 80)).bytes;
         bytes.extend(pieces);

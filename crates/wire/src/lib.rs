@@ -1,5 +1,5 @@
-//! Frames of TCP over IPv4 and IPv6: reading and checksums, TCP options, SYN cookies, and what makes two HTTP requests
-//! equal at the soft-interrupt level ([`key`]). The crate `wire_model` has the level's rules in Rust.
+//! TCP over IPv4 and IPv6: frames, checksums, TCP options, SYN cookies, and the cache keys of HTTP requests at the
+//! softirq level ([`key`]). The crate `wire_model` implements the level's rules in Rust.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,16 @@
-//! What a client can do, as the options of its SYN say (RFC 9293 §3.2, RFC 7323, RFC 2018), and what
-//! our SYN-ACK says to that. It knows no connections.
+//! The TCP options of a SYN (RFC 9293 §3.2, RFC 7323, RFC 2018), and the options of the SYN-ACK that answers it.
 
 use alloc::vec::Vec;
 
 use crate::shared;
 use crate::width::index;
 
-/// What everybody takes (RFC 9293 §3.7.1).
+/// The MSS that every host supports (RFC 9293 §3.7.1).
 pub const MSS_DEFAULT: u16 = 536;
-/// Ours.
+/// The window scale that this side offers.
 pub const WINDOW_SCALE: u8 = 7;
 const SCALE_MAX: u8 = 14;
-/// More than these are not read; no client sends as many.
+/// The most options that are read; clients send fewer.
 const OPTIONS_MAX: usize = 12;
 
 const END: u8 = 0;
@@ -21,9 +20,9 @@ const SCALE: u8 = 3;
 const SACK: u8 = 4;
 const TIMESTAMPS: u8 = 8;
 
-/// The timestamps option with its padding.
+/// The length of the timestamps option with its padding.
 pub const TIMESTAMPS_LEN: usize = index(shared::TIMESTAMPS_LEN);
-/// Options up to the first timestamp, in the layout of all stacks (RFC 7323 appendix A).
+/// The timestamps option up to the first timestamp, in the layout of all stacks (RFC 7323 appendix A).
 const TIMESTAMPS_BEGIN: [u8; 4] = [NOP, NOP, TIMESTAMPS, 10];
 
 /// The timestamps of a segment (RFC 7323 §3.2).
@@ -31,12 +30,12 @@ const TIMESTAMPS_BEGIN: [u8; 4] = [NOP, NOP, TIMESTAMPS, 10];
 pub struct Timestamps {
     /// The clock of the sender.
     pub value: u32,
-    /// The clock of the receiver as the sender last saw it.
+    /// The receiver's clock as last received by the sender.
     pub echo: u32,
 }
 
 impl Timestamps {
-    /// Reads timestamps from the options of a segment, if they have the layout of all stacks.
+    /// Parses the timestamps in a segment's options, if they have the layout of all stacks.
     #[must_use]
     pub fn read(options: &[u8]) -> Option<Timestamps> {
         let rest = options.strip_prefix(&TIMESTAMPS_BEGIN)?;
@@ -48,7 +47,7 @@ impl Timestamps {
         })
     }
 
-    /// Writes the option.
+    /// Encodes the option.
     #[must_use]
     pub fn write(self) -> [u8; TIMESTAMPS_LEN] {
         let mut option = [0; TIMESTAMPS_LEN];
@@ -59,26 +58,26 @@ impl Timestamps {
     }
 }
 
-/// What a client can do.
+/// The TCP options of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// The longest data in a segment to it.
+    /// The maximum segment size of the client.
     pub mss: u16,
-    /// By how many bits its window is to be shifted, if that is agreed.
+    /// The shift count of its window, if window scaling was negotiated.
     pub scale: Option<u8>,
-    /// It takes selective acknowledgements.
+    /// Selective acknowledgements are permitted.
     pub sack: bool,
 }
 
 impl Abilities {
-    /// From the options of a SYN; `None` if they are malformed.
+    /// Parses the options of a SYN; `None` if they are malformed.
     #[must_use]
     pub fn read(options: &[u8]) -> Option<Abilities> {
         let (can, is_well_formed) = Abilities::scan(options);
         is_well_formed.then_some(can)
     }
 
-    /// From the options of a SYN up to the first malformed one, as in Linux.
+    /// Parses the options of a SYN up to the first malformed one, as Linux does.
     #[must_use]
     pub fn read_well_formed(options: &[u8]) -> Abilities {
         Abilities::scan(options).0
@@ -99,8 +98,8 @@ impl Abilities {
         (can, end.is_some())
     }
 
-    /// The same without what finds no room in a SYN-ACK whose options are no longer than the SYN's:
-    /// what is not said is not agreed.
+    /// Removes the options that do not fit into a SYN-ACK with options no longer than those of the SYN: an option
+    /// without an answer is not negotiated.
     #[must_use]
     pub fn within(mut self, options_len: usize) -> Abilities {
         if options_len < 8 {
@@ -112,7 +111,7 @@ impl Abilities {
         self
     }
 
-    /// The options of the SYN-ACK, no longer than those of the SYN; `timestamps` if the SYN has them.
+    /// The options of the SYN-ACK, no longer than those of the SYN; with `timestamps` if the SYN has them.
     #[must_use]
     pub fn answer(
         &self,
@@ -134,7 +133,7 @@ impl Abilities {
         if let Some(timestamps) = timestamps.filter(|_| options_len >= 20) {
             let mut option = timestamps.write();
             if self.sack {
-                // Replaces the padding.
+                // SACK-permitted replaces the two padding bytes.
                 option[..2].copy_from_slice(&[SACK, 2]);
             }
             words.extend(option.as_chunks().0);
@@ -151,7 +150,7 @@ impl Abilities {
     }
 }
 
-/// The TSval among the options of a SYN.
+/// The TSval in the options of a SYN.
 #[must_use]
 pub fn timestamp(options: &[u8]) -> Option<u32> {
     let mut found = None;
@@ -163,13 +162,14 @@ pub fn timestamp(options: &[u8]) -> Option<u32> {
     found
 }
 
-/// Shows each option and its value; `None` if they are malformed.
+/// Calls `show` with each option and its value; `None` if the options are malformed.
 fn each(mut options: &[u8], mut show: impl FnMut(u8, &[u8])) -> Option<()> {
     for _ in 0..OPTIONS_MAX {
         match options {
             [] | [END, ..] => break,
             [NOP, rest @ ..] => options = rest,
             [_] => return None,
+            // A length below 2 fails in `get(2..)`, so each round makes progress.
             [kind, len, ..] => {
                 let (option, rest) = options.split_at_checked(usize::from(*len))?;
                 show(*kind, option.get(2..)?);
@@ -237,7 +237,7 @@ mod tests {
             (&[2, 4, 5, 0xb4, 4, 2, 8, 10], 1460, true),
             (&[4, 2, 2, 4, 5], 536, true),
             (&[4, 2, 2], 536, true),
-            // Well-formed, but of a length that its kind does not have.
+            // Well-formed, but with a length that the kind does not have.
             (&[2, 3, 5, 4, 2], 536, true),
             (&[4, 3, 0, 2, 4, 5, 0xb4], 1460, false),
         ];

@@ -1,4 +1,4 @@
-//! The names of all exits, as in `lowroad-softirq`'s counters. It knows nothing else.
+//! The reasons for the treatment of segments, with the names of the counters in `lowroad-softirq`.
 
 macro_rules! reasons {
     ($($name:ident $text:literal $what:literal),* $(,)?) => {
@@ -7,7 +7,7 @@ macro_rules! reasons {
         pub enum Reason { $(#[doc = $what] $name),* }
 
         impl Reason {
-            /// Its name in counters.
+            /// The name of its counter.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Reason::$name => $text),* }

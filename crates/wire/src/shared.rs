@@ -1,5 +1,4 @@
-//! What these rules have from the header of the eBPF programs, `crates/softirq/bpf/shared.h`, where it is
-//! explained.
+//! Constants of the eBPF programs' header, `crates/softirq/bpf/shared.h`, which documents them.
 
 #![allow(
     missing_docs,

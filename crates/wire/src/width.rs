@@ -1,16 +1,15 @@
-//! Numbers of one width as numbers of another, where that can't fail: what frames and maps hold has 8 to 64
-//! bits, what is in memory is counted in `usize`. It knows nothing of either.
+//! Infallible conversions between number widths: frames and maps have 8 to 64 bits, memory is counted in `usize`.
 
-// From here on it is no question whether a number of the wire or of a map is one of memory, or the reverse.
+// The conversions below are lossless because of this.
 const _: () = assert!(usize::BITS == u64::BITS);
 
-/// A number of 32 bits as an index or a length in memory.
+/// A 32-bit number as an index or a length in memory.
 #[must_use]
 pub const fn index(number: u32) -> usize {
     number as usize
 }
 
-/// A number of 64 bits as an index.
+/// A 64-bit number as an index.
 #[must_use]
 pub const fn long_index(number: u64) -> usize {
     number as usize
@@ -28,20 +27,20 @@ pub const fn lower(word: u64) -> u32 {
     word as u32
 }
 
-/// A length in sequence numbers, which go round after 2^32 (RFC 9293 §3.4).
+/// A length in sequence numbers, which wrap at 2^32 (RFC 9293 §3.4).
 #[must_use]
 pub const fn sequence(len: usize) -> u32 {
     len as u32
 }
 
-/// How long a value of a type is.
+/// The size of a type.
 #[must_use]
 pub const fn len_of<T>() -> u32 {
     const { assert!(size_of::<T>() <= index(u32::MAX)) }
     size_of::<T>() as u32
 }
 
-/// A sum of 16-bit words, in 16 bits (RFC 1071 §2).
+/// Folds a sum of 16-bit words to 16 bits (RFC 1071 §2).
 #[must_use]
 pub const fn folded(mut sum: u64) -> u16 {
     while sum > 0xffff {

@@ -1,57 +1,56 @@
-//! What the rules need to be told: time, secrets, responses, and what the server above has. All of it
-//! is behind one trait, so that a test, a kernel or an image without one can say it.
+//! The environment of the rules: time, secrets, responses, and the sockets of the kernel. It is one trait, so that a
+//! test, a kernel or a unikernel image can implement it.
 
 use core::net::IpAddr;
 
 use crate::frame::Tuple;
 use crate::reason::Reason;
 
-/// Whether this level answers.
+/// The mode of the level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Frames pass.
+    /// All frames pass to the kernel.
     Off,
-    /// It does.
+    /// Requests are answered.
     Serve,
-    /// New connections go to the server above, live ones with their next request.
+    /// New connections pass to the kernel; live ones migrate at their next request.
     Drain,
 }
 
-/// What the server above has for a segment.
+/// The kernel's socket for a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Socket {
-    /// Nothing.
+    /// There is none.
     None,
-    /// Somebody listens.
+    /// A listening socket.
     Listener,
-    /// A connection whose handshake is not complete.
+    /// A connection in its handshake.
     Handshake,
-    /// A connection.
+    /// An established connection.
     Connection,
-    /// What is left of one.
+    /// A connection in TIME_WAIT.
     TimeWait(TimeWait),
 }
 
-/// What is left of a connection whose end the server above has begun, so that late segments of it
-/// harm nobody.
+/// The state of a connection that the kernel closed first, kept against late segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeWait {
-    /// The client's next number.
+    /// The next sequence number of the client.
     pub rcv_nxt: u32,
-    /// The client's latest TSval, if it had timestamps.
+    /// The latest TSval of the client, if it used timestamps.
     pub ts_recent: Option<u32>,
 }
 
-/// Since when a client must have been let in.
+/// How recently the server must have admitted a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admitted {
     /// Within the last minute.
     OfLate,
-    /// Since the rules have changed by which it is.
+    /// Since the last change of the access rules.
     Ever,
 }
 
-/// What may be overlooked in requests.
+/// Request fields that may be ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ignore {
     /// `Cookie`.
@@ -63,69 +62,69 @@ pub struct Ignore {
 /// A published response.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'s> {
-    /// Which publication it is: the same number is the same bytes.
+    /// The number of the publication: equal numbers mean equal bytes.
     pub id: u32,
     /// Head and body.
     pub bytes: &'s [u8],
-    /// Where the body begins.
+    /// The offset of the body.
     pub head_len: usize,
-    /// Where the 29 bytes of Date's value begin.
+    /// The offset of the 29 bytes of Date's value.
     pub date_at: Option<usize>,
-    /// Where the 5 digits of Age's value begin.
+    /// The offset of the 5 digits of Age's value.
     pub age_at: Option<usize>,
-    /// When its Age was 0. Before the clock's start it wraps round.
+    /// The time at which its Age was 0. Wraps around for times before the clock's start.
     pub born_ns: u64,
-    /// From then on it is not answered.
+    /// The time from which it is not sent any more.
     pub expires_ns: u64,
 }
 
-/// What the rules ask for.
+/// The queries and effects of the rules.
 pub trait World {
-    /// A clock that only goes forward. It may stand still for some milliseconds.
+    /// A monotonic clock. It may lag by some milliseconds.
     fn now_ns(&self) -> u64;
-    /// Whether this level answers.
+    /// The mode of the level.
     fn mode(&self) -> Mode;
-    /// Whether who keeps the responses has been heard of of late.
+    /// Whether the daemon that maintains the responses is alive.
     fn is_kept(&self) -> bool;
-    /// What may be overlooked in requests.
+    /// The request fields that may be ignored.
     fn ignore(&self) -> Ignore;
-    /// Bytes of a packet on the way to the clients.
+    /// The MTU of the path to the clients, in bytes.
     fn mtu(&self) -> usize;
-    /// Segments of the longest answer on a connection that stays open; elsewhere it is [`crate::PARTS_MAX`].
+    /// The most segments of an answer on a connection that stays open; on one that closes it is `shared::PARTS_MAX`.
     fn kept_parts_max(&self) -> u32;
-    /// Whether this port is answered.
+    /// Whether the level answers on this port.
     fn is_served(&self, port: u16) -> bool;
-    /// Whether a connection is left alone: one of who fetches the responses.
+    /// Whether a connection is exempt, because the daemon's probe source fetches responses by it.
     fn is_exempt(&self, tuple: &Tuple) -> bool;
-    /// Whether this client is left alone.
+    /// Whether this client is denied.
     fn is_denied(&self, client: IpAddr) -> bool;
-    /// Whether this client may be answered, as far as the server above has let it in at the same address and
-    /// port, and by the same interface: of late, for a new connection, or ever. Its own port does not matter.
+    /// Whether the server has admitted this client at the same address and port, and on the same interface: recently,
+    /// for a new connection, or ever. The client's port does not matter.
     fn is_admitted(&self, tuple: &Tuple, when: Admitted) -> bool;
-    /// The server above has let this client in.
+    /// Records that the server has admitted this client.
     fn admit(&mut self, tuple: &Tuple);
-    /// A number that changes with the rules by which it does.
+    /// A number that changes with the access rules.
     fn rules(&self) -> u32;
     /// Whether the segment's destination is this machine.
     fn is_here(&self, tuple: &Tuple) -> bool;
-    /// What the server above has for a segment.
+    /// The kernel's socket for a segment.
     fn socket(&self, tuple: &Tuple) -> Socket;
-    /// Ends a connection in TIME_WAIT, so that the listener behind it is the one for the segment. False:
-    /// there is none, or it must stay.
+    /// Ends a connection in TIME_WAIT, so that the segment reaches the listener. False if there is none, or it must
+    /// stay.
     fn end_time_wait(&mut self, tuple: &Tuple) -> bool;
-    /// The secret for the cookies of a minute; may change every 64.
+    /// The secret for the cookies of a minute; may change every 64 minutes.
     fn cookie_key(&self, minute: u64) -> [u64; 2];
-    /// A number that no client can guess.
+    /// A number that clients cannot guess.
     fn random(&self) -> u32;
-    /// The value of Date.
+    /// The current value of Date.
     fn date(&self) -> [u8; 29];
-    /// Whether anything is published, or is learned from what is asked for, and answering it is worth it.
+    /// Whether responses are published, or are learned from requests, and answering by them is worthwhile.
     fn has_responses(&self) -> bool;
-    /// What is published under a key, fresh or not.
+    /// The response published under a key, fresh or not.
     fn response(&self, key: &[u8]) -> Option<Stored<'_>>;
-    /// A publication by its number, for as long as its bytes are there: fresh or not, and for some
-    /// seconds after it was retired.
+    /// A publication by its number, as long as its bytes exist: fresh or not, and for some seconds after it was
+    /// withdrawn.
     fn publication(&self, id: u32) -> Option<Stored<'_>>;
-    /// Counts an exit.
+    /// Counts a reason.
     fn count(&mut self, reason: Reason);
 }

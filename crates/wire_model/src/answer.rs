@@ -1,5 +1,4 @@
-//! From a request in a segment to the answer, if this level has one. It knows no states: whether it is
-//! the time to answer is for `responder`.
+//! Looks up the answer to a request in a segment. `responder` decides whether to answer.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -15,38 +14,38 @@ use lowroad_wire::shared;
 use lowroad_wire::width::{index, lower, sequence};
 use lowroad_wire::world::{Admitted, Mode, Stored, World};
 
-/// Maximum response bytes in one Ethernet segment, beside timestamps.
+/// The most response bytes in one Ethernet segment with timestamps.
 const RESPONSE_LEN_MAX: usize = index(shared::RESPONSE_MAX);
-/// IPv6's routers do not fragment (RFC 8200 §5).
+/// The same for IPv6, sized for the minimum MTU: routers do not fragment (RFC 8200 §5).
 const RESPONSE_LEN_MAX_V6: usize = index(shared::RESPONSE_MAX_V6);
-/// Headers of a packet.
+/// The length of the IP and TCP headers.
 const HEADS_LEN: usize = 40;
 const HEADS_LEN_V6: usize = 60;
 
-/// What is to be sent.
+/// An answer to be sent.
 pub(crate) struct Answer {
     pub(crate) bytes: Vec<u8>,
-    /// Which publication it is.
+    /// The publication.
     pub(crate) id: u32,
-    /// FIN goes with it.
+    /// Whether FIN is sent with it.
     pub(crate) closes: bool,
-    /// Bytes of each segment but the last.
+    /// The bytes of each segment except the last.
     pub(crate) cut: usize,
 }
 
 impl Answer {
-    /// What it takes of our numbers.
+    /// The sequence numbers that it occupies.
     pub(crate) fn len(&self) -> u32 {
         len_of(&self.bytes) + u32::from(self.closes)
     }
 
-    /// How many segments it takes.
+    /// The number of its segments.
     pub(crate) fn parts(&self) -> usize {
         self.bytes.len().div_ceil(self.cut).max(1)
     }
 }
 
-/// Whether requests of this client are answered now.
+/// Whether requests of this client may be answered now.
 pub(crate) fn may_answer(world: &impl World, segment: &Segment<'_>) -> Result<(), Reason> {
     if world.mode() != Mode::Serve {
         Err(Reason::UpDrain)
@@ -102,12 +101,12 @@ pub(crate) fn choose(
     })
 }
 
-/// What goes into a segment to a client.
+/// The segment size for a client.
 struct Path {
     is_v6: bool,
     mtu: usize,
     mss: usize,
-    /// Bytes of TCP options in each segment.
+    /// The length of the TCP options in each segment.
     options_len: usize,
 }
 
@@ -121,19 +120,19 @@ impl Path {
         }
     }
 
-    /// Maximum TCP options and data of a segment, by the client and the path.
+    /// The most TCP options and data of a segment, by the client's MSS and the MTU.
     fn segment_len_max(&self) -> usize {
         let heads = if self.is_v6 { HEADS_LEN_V6 } else { HEADS_LEN };
         self.mtu.saturating_sub(heads).min(self.mss)
     }
 
-    /// Maximum data of a segment.
+    /// The most data of a segment.
     fn room(&self) -> usize {
         self.segment_len_max().saturating_sub(self.options_len)
     }
 
-    /// What each segment of a longer answer carries: one size for all whose path is not the usual one, so
-    /// that the sums of all parts can be had beforehand.
+    /// The data of each segment of a longer answer. All paths smaller than the usual one share one size, so that the
+    /// checksums of the segments can be computed in advance.
     fn cut(&self) -> usize {
         match !self.is_v6 && self.segment_len_max() >= RESPONSE_LEN_MAX + TIMESTAMPS_LEN {
             true => RESPONSE_LEN_MAX,
@@ -141,8 +140,7 @@ impl Path {
         }
     }
 
-    /// Into pieces of which length an answer is cut: itself, if it goes into one segment. None: it is too
-    /// long.
+    /// The size of the pieces of an answer: its length, if it fits into one segment. `None` if it is too long.
     fn cut_of(&self, len: usize, is_head: bool, parts_max: u32) -> Option<usize> {
         let limit = match self.is_v6 {
             true => RESPONSE_LEN_MAX_V6,
@@ -158,7 +156,7 @@ impl Path {
     }
 }
 
-/// How the answer under way is cut, of several segments.
+/// The segmentation of the answer in flight, with several segments.
 pub(crate) fn flight_of(
     world: &impl World,
     segment: &Segment<'_>,
@@ -170,7 +168,7 @@ pub(crate) fn flight_of(
     Flight { len, cut }
 }
 
-/// The same of several segments, of whose window the client takes nothing back.
+/// An answer of several segments, to be sent again. No window check: the client must not shrink its window.
 pub(crate) fn flight_again(
     world: &impl World,
     connection: &Connection,
@@ -186,8 +184,8 @@ pub(crate) fn flight_again(
     })
 }
 
-/// The answer that is under way once more, with the date of now: fresh or not, as long as it is there. Of
-/// what the client has already, no window is needed.
+/// The answer in flight, to be sent again with the current date: fresh or not, as long as it exists. The part that the
+/// client has needs no window.
 pub(crate) fn again(
     world: &impl World,
     segment: &Segment<'_>,
@@ -207,18 +205,18 @@ pub(crate) fn again(
     })
 }
 
-/// Whether so many bytes go into the client's window, and a FIN.
+/// Whether `len` bytes and a FIN fit into the client's window.
 fn has_window(segment: &Segment<'_>, connection: &Connection, len: usize) -> bool {
     usize::from(segment.window) << connection.can.scale.unwrap_or(0) > len
 }
 
 const DIGITS: [u8; 10] = *b"0123456789";
 
-/// The first bytes of a response, with the date and its age of now.
+/// The first bytes of a response, with the current Date and Age.
 fn filled_in(stored: &Stored<'_>, len: usize, date: &[u8; 29], now_ns: u64) -> Vec<u8> {
     let mut bytes = stored.bytes.get(..len).unwrap_or(stored.bytes).to_vec();
-    // The clock may be a little behind that by which the response was born; before the clock's start
-    // it was born at a large number.
+    // The clock may be slightly behind the one of `born_ns`, hence the signed difference. Births before the clock's
+    // start are large numbers, for which the subtraction wraps.
     let age_s = now_ns
         .wrapping_sub(stored.born_ns)
         .cast_signed()
@@ -242,7 +240,7 @@ fn filled_in(stored: &Stored<'_>, len: usize, date: &[u8; 29], now_ns: u64) -> V
     bytes
 }
 
-/// One of the answer's segments; `seq` is the number of the answer's first byte.
+/// Writes one segment of an answer; `seq` is the number of the answer's first byte.
 pub(crate) fn write_part(
     world: &impl World,
     answer: &Answer,

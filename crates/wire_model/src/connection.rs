@@ -1,4 +1,4 @@
-//! What is kept of a connection, and the table of them. It knows no rules.
+//! The state of a connection, and the table of connections.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -9,73 +9,73 @@ use lowroad_wire::options::{Abilities, TIMESTAMPS_LEN, Timestamps, WINDOW_SCALE}
 use lowroad_wire::width::{lower, sequence};
 use lowroad_wire::world::World;
 
-/// Advertised to clients: as much as a new socket of Linux advertises by default.
+/// The advertised window: the default of a new socket in Linux.
 pub const WINDOW: u16 = 64_240;
 
-/// How far a connection has come.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// Answered here.
+    /// Requests are answered here.
     Open,
-    /// We have sent FIN.
+    /// This side has sent FIN.
     Closing,
-    /// Both sides have sent FIN; kept to acknowledge the client's again.
+    /// Both sides have sent FIN; kept to acknowledge a repeated FIN of the client.
     Done,
-    /// Nothing is left of it but its handshake, which must not open it again.
+    /// Only the handshake is remembered, which must not open the connection again.
     Over,
-    /// The segment at `rcv_nxt` is on its way to a listener, perhaps not for the first time.
+    /// In migration: the segment at `rcv_nxt` was passed to a listener, perhaps more than once.
     Handed,
-    /// The server above has it.
+    /// The kernel has the connection.
     Kernel,
-    /// The same, if it takes it: its SYN was left to it to see whether it lets its client in.
+    /// The kernel may have it: its SYN was passed on, to see whether the server admits its client.
     Asked,
 }
 
-/// The answer that is under way: what `snd_nxt` counts and the client has not acknowledged.
+/// The answer in flight: the data before `snd_nxt` that the client has not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnderWay {
-    /// The response's publication.
+    /// The publication of the response.
     pub id: u32,
-    /// Bytes of it, without FIN.
+    /// Its length in bytes, without FIN.
     pub len: usize,
-    /// Bytes of the request that are not acknowledged by anything else: all, or the last one if the answer
-    /// takes several segments.
+    /// The bytes of the request that only the answer acknowledges: all, or the last one if the answer has several
+    /// segments.
     pub request_len: usize,
 }
 
-/// One TCP connection.
+/// A TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// How far it has come.
+    /// The state.
     pub state: ConnectionState,
-    /// The client's next number.
+    /// The next sequence number of the client.
     pub rcv_nxt: u32,
-    /// Ours.
+    /// The next sequence number of this side.
     pub snd_nxt: u32,
-    /// What the client can do.
+    /// The options that were negotiated.
     pub can: Abilities,
-    /// If both sides send timestamps: the offset of ours from the clock, in milliseconds.
+    /// With timestamps: the offset of this side's timestamps from the clock, in milliseconds.
     pub clock_offset: Option<u32>,
-    /// The answer that is under way.
+    /// The answer in flight.
     pub under_way: Option<UnderWay>,
-    /// How often it was sent for less than its request.
+    /// How often the answer was sent again after the acknowledgement of a part.
     pub parts: u8,
-    /// What of it was lost, if it takes several segments.
+    /// The loss recovery of an answer with several segments.
     pub recovery: Recovery,
-    /// Of our first number, so that a late copy of its handshake does not open it again.
+    /// Bits of the initial sequence number, so that a late copy of the handshake does not open the connection again.
     pub handshake: u16,
-    /// It is handed up, and since then nobody listens.
+    /// Since when there is no listener for a connection in migration.
     pub no_listener_since_ns: Option<u64>,
 }
 
 impl Connection {
-    /// Only its client can say that it is gone.
+    /// Whether only the client can end the connection.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.state, ConnectionState::Open | ConnectionState::Closing)
     }
 
-    /// Numbers and flags of an acknowledgement without data. A request whose answer is under way is not
-    /// acknowledged by anything but the answer: else, if that gets lost, it would not come again.
+    /// The numbers and flags of an acknowledgement without data. While an answer is in flight, its request is
+    /// acknowledged by the answer only: otherwise the client would not retransmit the request if the answer was lost.
     pub(crate) fn acknowledged(&self) -> (u32, u32, u8) {
         let Some(under_way) = self.under_way else {
             return (self.snd_nxt, self.rcv_nxt, ACK);
@@ -88,35 +88,34 @@ impl Connection {
         )
     }
 
-    /// How much of the answer under way this number acknowledges; FIN counts. Less than nothing is a large
-    /// number.
+    /// The part of the answer in flight that this number acknowledges, with FIN. An older number gives a large result.
     pub(crate) fn acknowledged_part(&self, ack: u32) -> u32 {
         ack.wrapping_sub(self.acknowledged().0)
     }
 
-    /// How much of our numbers is under way.
+    /// The sequence numbers of the answer in flight.
     pub(crate) fn under_way_len(&self) -> u32 {
         self.snd_nxt.wrapping_sub(self.acknowledged().0)
     }
 
-    /// Whether the answer under way takes several segments.
+    /// Whether the answer in flight has several segments.
     pub(crate) fn is_flight(&self) -> bool {
         self.under_way
             .is_some_and(|under_way| under_way.request_len == WITHHELD)
     }
 
-    /// Whether this number acknowledges a flight or a part of it, or begins it.
+    /// Whether this number acknowledges a flight or a part of it, or is its start.
     pub(crate) fn is_of_flight(&self, ack: u32) -> bool {
         self.is_flight() && self.acknowledged_part(ack) <= self.under_way_len()
     }
 
-    /// The server above has it: nothing else is known.
+    /// A marker for a connection of the kernel.
     #[must_use]
     pub fn of_kernel() -> Connection {
         Connection::marker(ConnectionState::Kernel)
     }
 
-    /// Only whose it is.
+    /// A connection with a state only.
     pub(crate) fn marker(state: ConnectionState) -> Connection {
         Connection {
             state,
@@ -146,19 +145,19 @@ impl Connection {
         timestamps.map_or(Vec::new(), |timestamps| timestamps.write().to_vec())
     }
 
-    /// Length of these options.
+    /// The length of these options.
     pub(crate) fn reply_options_len(&self) -> usize {
         self.clock_offset.map_or(0, |_| TIMESTAMPS_LEN)
     }
 
-    /// The window for a segment to the client, as it stands in the header.
+    /// The window field of a segment to the client.
     #[must_use]
     pub fn own_window(&self) -> u16 {
         own_window(&self.can)
     }
 }
 
-/// The window for a segment to a client that can do this; a SYN-ACK's is not scaled.
+/// The window field for a client with these options; a SYN-ACK's window is never scaled.
 pub(crate) fn own_window(can: &Abilities) -> u16 {
     match can.scale {
         Some(_) => WINDOW >> WINDOW_SCALE,
@@ -174,72 +173,70 @@ pub(crate) fn now_ms(world: &impl World) -> u32 {
 /// A SYN that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HalfOpen {
-    /// The client's first number.
+    /// The client's initial sequence number.
     pub client_isn: u32,
-    /// Ours.
+    /// The initial sequence number of this side.
     pub isn: u32,
-    /// What the SYN said.
+    /// The options of the SYN.
     pub can: Abilities,
-    /// When it came.
+    /// The time of its arrival.
     pub at_ns: u64,
 }
 
-/// What a client has sent before it has acknowledged our answer.
+/// Data that a client sent before it acknowledged the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The number of the first byte.
+    /// The sequence number of the first byte.
     pub seq: u32,
-    /// Data.
+    /// The data.
     pub bytes: Vec<u8>,
-    /// How much of it came first.
+    /// The length of the first segment.
     pub first_len: usize,
-    /// FIN follows.
+    /// Whether FIN follows.
     pub has_fin: bool,
 }
 
-/// Where connections are kept. It may forget any of them at any time; those that are over it keeps for
-/// some seconds if it can, because a client may not have our FIN.
+/// The connection table. It may lose any entry at any time; connections that are over it keeps for some seconds if it
+/// can, because the client may not have received the FIN.
 pub trait Table {
-    /// That of the client.
+    /// The connection of a client.
     fn get(&mut self, tuple: &Tuple) -> Option<&mut Connection>;
-    /// Puts one in, in the place of that of the same name; false if there is no room.
+    /// Inserts or replaces a connection; false if there is no room.
     fn put(&mut self, tuple: &Tuple, connection: Connection) -> bool;
-    /// Takes one out.
+    /// Removes a connection.
     fn remove(&mut self, tuple: &Tuple);
-    /// A SYN that was answered. What a flood of them displaces is no loss: the cookie says nearly
-    /// the same.
+    /// Remembers a SYN that was answered. Losing it in a flood is harmless: the cookie encodes nearly the same.
     fn remember(&mut self, tuple: &Tuple, what: HalfOpen);
-    /// The SYN that was remembered.
+    /// The remembered SYN.
     fn recall(&self, tuple: &Tuple) -> Option<HalfOpen>;
-    /// That one is not needed any more.
+    /// Removes a remembered SYN.
     fn forget(&mut self, tuple: &Tuple);
-    /// Holds what came too early, in the place of what it held of this connection.
+    /// Buffers early data, and replaces the buffer of this connection.
     fn hold(&mut self, tuple: &Tuple, what: Held);
-    /// Takes that out, if it is there yet.
+    /// Removes the buffer, if it still exists.
     fn take_held(&mut self, tuple: &Tuple) -> Option<Held>;
-    /// Whether a SYN of this tuple may be among those that were displaced in the last seconds; each may
-    /// come by its cookie once, and this counts as that one.
+    /// Whether a SYN of this tuple may be among those displaced in the last seconds. Each displaced SYN permits one
+    /// connection by its cookie; a call that returns true uses one up.
     fn may_be_forgotten(&mut self, tuple: &Tuple, now_ns: u64) -> bool;
 }
 
-/// A table that is as large as it may be, for tests and small machines. When it is full, connections
-/// that are over make room.
+/// A table of a fixed size, for tests and small machines. If it is full, connections that are over make room.
 #[derive(Clone, Debug, Default)]
 pub struct Connections {
     places: usize,
     connections: BTreeMap<Tuple, Connection>,
     half_open: BTreeMap<Tuple, HalfOpen>,
     held: BTreeMap<Tuple, Held>,
-    /// How many SYNs were displaced, and when the last was.
+    /// The number of displaced SYNs, and the time of the last displacement.
     forgotten: usize,
     forgotten_ns: u64,
 }
 
-/// Clients repeat what is lost after 1 s and 3 s.
+/// Clients retransmit after 1 s and 3 s.
 const FORGOTTEN_LIFE_NS: u64 = 8_000_000_000;
 
 impl Connections {
-    /// With this many places.
+    /// A table for this many connections.
     #[must_use]
     pub fn new(places: usize) -> Connections {
         Connections {
@@ -248,7 +245,7 @@ impl Connections {
         }
     }
 
-    /// A flood displaces all SYNs that are remembered.
+    /// Displaces all remembered SYNs, as a flood does.
     pub fn displace_half_open(&mut self, now_ns: u64) {
         let count = self.half_open.len();
         self.half_open.clear();

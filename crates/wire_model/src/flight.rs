@@ -1,9 +1,8 @@
-//! An answer of several segments under way: the flight. What a segment of a client that has not got all of it
-//! says, and what is due for that (RFC 5681 §3.2, RFC 5827, RFC 6582). It knows numbers only: no frames, no
-//! responses, no table.
+//! Loss recovery for an answer of several segments, the flight: evaluates segments of a client that lacks parts of it
+//! (RFC 5681 §3.2, RFC 5827, RFC 6582). Works with numbers only, without frames, responses or the table.
 //!
-//! All parts acknowledge the request but for its last byte; so the client's own timer runs until it has
-//! acknowledged the whole answer, and nobody here needs one.
+//! All segments of the answer acknowledge the request except its last byte. So the client's retransmission timer runs
+//! until it has acknowledged the whole answer, and this side needs none.
 
 use lowroad_wire::reason::Reason;
 use lowroad_wire::shared;
@@ -11,84 +10,83 @@ use lowroad_wire::shared;
 #[cfg(test)]
 mod tests;
 
-/// Segments of a flight: as many as a server sends at first (RFC 6928).
+/// The most segments of a flight: the initial window of RFC 6928.
 pub const PARTS_MAX: u32 = shared::PARTS_MAX;
-/// What of a request is not acknowledged while a flight is under way. No request is as short.
+/// The bytes of a request that are not acknowledged during a flight. Every request is longer.
 pub(crate) const WITHHELD: usize = 1;
-/// How often an answer is sent again without any progress, for what costs less than its request.
+/// How often an answer is sent again without progress, on input that costs less than its request.
 pub(crate) const AGAIN_MAX: u8 = 7;
-/// A segment that begins earlier has nothing to do with the request that is answered.
+/// The largest distance before the end of the request at which a segment can still belong to it.
 pub(crate) const BEHIND_MAX: i32 = 1500;
-/// Parts that are sent again at a time once the client's timer has fired: as many as bring an
-/// acknowledgement at once.
+/// The parts sent again at a time after the client's timer has fired: enough for an immediate acknowledgement.
 const TIMER_PARTS: u32 = 2;
 
-/// How the answer is cut.
+/// The segmentation of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flight {
-    /// Bytes, without FIN.
+    /// The length in bytes, without FIN.
     pub(crate) len: u32,
-    /// Bytes of each part but the last.
+    /// The bytes of each part except the last.
     pub(crate) cut: u32,
 }
 
-/// Why parts are sent again.
+/// The phase of recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// None was.
+    /// No part was sent again.
     #[default]
     None,
-    /// The client has acknowledged the one before repeatedly.
+    /// Fast retransmit: the client sent duplicate acknowledgements.
     Fast,
     /// The client's timer has fired.
     Timer,
 }
 
-/// What is known of the losses of a flight. It starts empty with each.
+/// The state of the loss recovery. Reset for each flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Bytes of the answer that the client has.
+    /// The bytes of the answer that the client has acknowledged.
     acked: u32,
     duplicates: u8,
     phase: Phase,
-    /// The client's when it said so.
+    /// The client's window at that time.
     window: u16,
-    /// How often parts were sent again since it has got another.
+    /// How often parts were sent again since the last progress.
     again: u8,
 }
 
-/// What a segment says of the flight.
+/// The acknowledgement information of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
-    /// How much of the answer it acknowledges.
+    /// The bytes of the answer that it acknowledges.
     pub(crate) part: u32,
-    /// How far before the end of the request it begins.
+    /// The distance of its start before the end of the request.
     pub(crate) before: i32,
-    /// Bytes of data.
+    /// The length of its data.
     pub(crate) len: i32,
-    /// FIN.
+    /// Whether it has FIN.
     pub(crate) has_fin: bool,
-    /// As in the header.
+    /// The window field.
     pub(crate) window: u16,
-    /// TCP options besides timestamps.
+    /// Whether it has TCP options besides timestamps.
     pub(crate) has_options: bool,
 }
 
-/// What is due.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Parts once more: the first, and how many.
+    /// Send parts again.
     Again {
-        /// Which is the first.
+        /// The first part.
         first: u32,
-        /// How many.
+        /// The number of parts.
         count: u32,
     },
-    /// It was sent again often enough.
+    /// Reset the connection: the answer was sent again often enough.
     Enough,
-    /// An acknowledgement without data.
+    /// Send an acknowledgement without data.
     Acknowledge(Reason),
-    /// Nothing.
+    /// Do nothing.
     Drop(Reason),
 }
 
@@ -97,20 +95,20 @@ impl Flight {
         self.len.div_ceil(self.cut)
     }
 
-    /// In which part the client is that has so much.
+    /// The part in which this byte is.
     fn part_at(self, acked: u32) -> u32 {
         acked / self.cut
     }
 
-    /// So many parts from there on, as far as there are. Of who lacks only the FIN, the last one.
+    /// Sends up to `count` parts from this byte on; the last part if only the FIN is missing.
     fn again(self, acked: u32, count: u32) -> Due {
         let first = self.part_at(acked).min(self.parts() - 1);
         let count = count.min(self.parts() - first);
         Due::Again { first, count }
     }
 
-    /// Acknowledgements that say the same before a part counts as lost. With few parts under way there are
-    /// never three of them (RFC 5827).
+    /// The number of duplicate acknowledgements by which a part counts as lost. With few parts outstanding there
+    /// cannot be three (early retransmit, RFC 5827).
     fn duplicates_of_loss(self, acked: u32) -> u32 {
         let outstanding = self.parts().saturating_sub(self.part_at(acked));
         outstanding.saturating_sub(1).clamp(1, 3)
@@ -118,19 +116,19 @@ impl Flight {
 }
 
 impl Said {
-    /// Whether it is of this request's time.
+    /// Whether it belongs to the time of this request.
     pub(crate) fn is_near(&self, window: u16) -> bool {
         (-i32::from(window)..=BEHIND_MAX).contains(&self.before)
     }
 
-    /// From which of its bytes on it goes beyond the request, if it does: that is held.
+    /// The offset from which on its data goes beyond the request, if it does; that data is buffered.
     pub(crate) fn beyond(&self) -> Option<usize> {
         let goes_beyond = self.len + i32::from(self.has_fin) > self.before;
         let says_more = self.len > 0 || self.has_fin;
         (says_more && goes_beyond).then(|| usize::try_from(self.before).unwrap_or(0))
     }
 
-    /// Its client's timer has fired: it brings what is withheld.
+    /// Whether it is a retransmission by the client's timer: it has the withheld byte.
     fn is_repeat(&self) -> bool {
         1 <= self.before && self.before <= self.len
     }
@@ -140,7 +138,7 @@ impl Said {
     }
 }
 
-/// What is due for a segment of a client that has not got all of the flight.
+/// The action for a segment of a client that lacks parts of the flight.
 pub(crate) fn on_segment(flight: Flight, known: &mut Recovery, said: &Said) -> Due {
     if said.is_bare() {
         on_acknowledged(flight, known, said)
@@ -162,7 +160,7 @@ fn on_timer(flight: Flight, known: &mut Recovery, part: u32) -> Due {
     if !is_patient(known) {
         return Due::Enough;
     }
-    // Who goes back and forth makes no progress.
+    // An acknowledgement that moves back and forth is no progress.
     known.acked = known.acked.max(part);
     known.duplicates = 0;
     known.phase = Phase::Timer;
@@ -181,9 +179,9 @@ fn on_acknowledged(flight: Flight, known: &mut Recovery, said: &Said) -> Due {
     }
 }
 
-/// The client has more than before: how many parts it gets. Of those behind a lost one it says nothing, so in
-/// recovery it gets the next that it may lack (RFC 6582); an acknowledgement within a part brings nothing,
-/// or each of its bytes could be one.
+/// The number of parts to send after progress. An acknowledgement does not cover the parts after a lost one, so in
+/// recovery the next possibly missing one is sent (RFC 6582). Progress within a part triggers no sending, since each
+/// byte could otherwise be acknowledged separately to multiply the traffic.
 fn on_progress(flight: Flight, known: &mut Recovery, said: &Said) -> u32 {
     let is_next = flight.part_at(said.part) > flight.part_at(known.acked);
     known.acked = said.part;
@@ -200,7 +198,7 @@ fn on_progress(flight: Flight, known: &mut Recovery, said: &Said) -> u32 {
     }
 }
 
-/// The client says the same once more. Without SACK a client that has room again says nothing else either.
+/// Handles a repeated acknowledgement. Without SACK, a window update looks the same except for its window.
 fn on_duplicate(flight: Flight, known: &mut Recovery, said: &Said) -> Due {
     let nothing = Due::Drop(Reason::TcpAck);
     if !said.has_options && said.window != known.window {
@@ -219,7 +217,7 @@ fn on_duplicate(flight: Flight, known: &mut Recovery, said: &Said) -> Due {
     flight.again(said.part, 1)
 }
 
-/// Whether parts may be sent again without progress, and that they are.
+/// Whether parts may be sent again without progress; counts the attempt.
 fn is_patient(known: &mut Recovery) -> bool {
     let is_patient = known.again < AGAIN_MAX;
     known.again += u8::from(is_patient);

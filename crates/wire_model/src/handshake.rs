@@ -1,5 +1,5 @@
-//! From a SYN to a connection. Nothing is kept that a flood of SYNs could fill: what the SYN said is
-//! in our first sequence number, which the client has to send back.
+//! The TCP handshake. A flood of SYNs cannot fill any state: the SYN's options are encoded in the initial sequence
+//! number, a cookie that the client returns.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -14,39 +14,39 @@ use lowroad_wire::reason::Reason;
 use lowroad_wire::world::{Admitted, Mode, Socket, TimeWait, World};
 
 const MINUTE_NS: u64 = 60_000_000_000;
-/// A cookie of the last minute is good for so long yet.
+/// How long cookies of the previous minute are accepted.
 const COOKIE_LIFE_NS: u64 = 10_000_000_000;
-/// So long another SYN of the tuple does not displace one; Linux waits as long.
+/// How long a remembered SYN is not displaced by another of the same tuple; the same time as in Linux.
 const HALF_OPEN_LIFE_NS: u64 = 63_000_000_000;
-/// The least that a client must take: less is not worth a level of its own.
+/// The smallest MSS that is served: with a smaller one, answers need too many segments to be worthwhile.
 const MSS_MIN_V4: u16 = 536;
-/// IPv6 carries 1280 bytes everywhere.
+/// Every IPv6 path carries 1280 bytes.
 const MSS_MIN_V6: u16 = 1220;
 
-/// What is answered and why, or why the SYN is for the server above.
+/// Answers a SYN, or returns the reason to pass it to the kernel.
 pub(crate) fn on_syn(
     world: &mut impl World,
     table: &mut impl Table,
     syn: &Segment<'_>,
 ) -> Result<(Reason, Vec<u8>), Reason> {
     let can = acceptable(world, table, syn)?;
-    // Only its client can say that it is gone (RFC 5961 §4).
+    // A live connection can be ended by its client only (RFC 5961 §4).
     let old = table.get(&syn.tuple).copied();
     if old.is_some_and(|old| old.is_live()) {
         return Err(Reason::TcpChallenge);
     }
-    // A new connection, whatever the server above had for these ports.
+    // A new connection replaces the kernel's old one on these ports.
     if old.is_some_and(|old| matches!(old.state, ConnectionState::Kernel | ConnectionState::Asked))
     {
         table.remove(&syn.tuple);
     }
-    // Else one that is forged would displace that of the client.
+    // A forged SYN would otherwise displace the handshake of the client.
     if let Some(known) = other_syn(table, syn, world.now_ns()) {
         return Ok((Reason::TcpChallenge, challenge(&known, syn)));
     }
     let isn = remember(world, table, syn, can);
     let own_mss = if is_v6(syn) { 1440 } else { 1460 };
-    // Each connection has a different clock, so no timestamp reveals the uptime of this machine.
+    // Random per connection, so that timestamps do not reveal the uptime of this machine.
     let timestamps = options::timestamp(syn.options).map(|echo| Timestamps {
         value: world.random(),
         echo,
@@ -62,11 +62,11 @@ pub(crate) fn on_syn(
     Ok((Reason::TcpSyn, reply.write(syn)))
 }
 
-/// Our first number for it.
+/// Remembers the SYN, and returns the initial sequence number for it.
 fn remember(world: &impl World, table: &mut impl Table, syn: &Segment<'_>, can: Abilities) -> u32 {
     let now_ns = world.now_ns();
     let minute = now_ns / MINUTE_NS;
-    // Who says the same again is answered the same.
+    // A retransmitted SYN gets the same answer.
     let isn = match repeated(table, syn) {
         Some(known) => known.isn,
         None => cookie::make(world.cookie_key(minute), &syn.tuple, syn.seq, minute, &can),
@@ -81,7 +81,7 @@ fn remember(world: &impl World, table: &mut impl Table, syn: &Segment<'_>, can: 
     isn
 }
 
-/// Another SYN of the same tuple, if it is remembered, and not for long.
+/// Another recent SYN of the same tuple that is remembered.
 fn other_syn(table: &impl Table, syn: &Segment<'_>, now_ns: u64) -> Option<HalfOpen> {
     let is_other = |known: &HalfOpen| {
         known.client_isn != syn.seq && now_ns.wrapping_sub(known.at_ns) <= HALF_OPEN_LIFE_NS
@@ -89,7 +89,7 @@ fn other_syn(table: &impl Table, syn: &Segment<'_>, now_ns: u64) -> Option<HalfO
     table.recall(&syn.tuple).filter(is_other)
 }
 
-/// Whose handshake that is not resets it.
+/// A challenge ACK: a client without this handshake resets it.
 fn challenge(known: &HalfOpen, syn: &Segment<'_>) -> Vec<u8> {
     let reply = Reply {
         seq: known.isn.wrapping_add(1),
@@ -108,7 +108,7 @@ fn acceptable(
     syn: &Segment<'_>,
 ) -> Result<Abilities, Reason> {
     let serves = world.mode() == Mode::Serve && world.is_kept() && world.has_responses();
-    // Of one handshake, one of us answers everything.
+    // One side answers a whole handshake.
     if !serves && repeated(table, syn).is_none() {
         return Err(Reason::PassSynOff);
     }
@@ -130,50 +130,50 @@ fn acceptable(
     match world.socket(&syn.tuple) {
         Socket::Listener if is_strange => return Err(Reason::PassUnadmitted),
         Socket::Listener => {}
-        // Of a stranger's old connection only the server above may say that it is over.
+        // For a client that is not admitted, only the kernel may end an old connection.
         Socket::TimeWait(old)
             if !is_strange && is_reopening(syn, &old) && world.end_time_wait(&syn.tuple) =>
         {
             world.count(Reason::TcpReused);
         }
-        // The server above knows what to do.
+        // The kernel handles the rest.
         _ => return Err(Reason::PassSynSocket),
     }
     Ok(can.within(syn.options.len()))
 }
 
-/// Whether a SYN may begin a new connection in the place of this one (RFC 9293 §3.10.7.4, RFC 6191): its number is
-/// above all of the old, and so is its timestamp, if the old one had timestamps. A newer timestamp alone is not enough
-/// here, since this level drops no segment for an old timestamp.
+/// Whether a SYN may open a new connection in place of one in TIME_WAIT (RFC 9293 §3.10.7.4, RFC 6191): its number
+/// exceeds all of the old one, and so does its timestamp, if the old connection had timestamps. A newer timestamp
+/// alone is not enough here, since this level does not drop segments for old timestamps (no PAWS).
 fn is_reopening(syn: &Segment<'_>, old: &TimeWait) -> bool {
     let is_after = |new: u32, old: u32| new.wrapping_sub(old).cast_signed() > 0;
     let times = old.ts_recent.zip(options::timestamp(syn.options));
     is_after(syn.seq, old.rcv_nxt) && times.is_none_or(|(recent, new)| !is_after(recent, new))
 }
 
-/// What was answered to this SYN before, if its client has not been heard of since.
+/// The remembered answer to this SYN, if the client has not continued since.
 fn repeated(table: &impl Table, syn: &Segment<'_>) -> Option<HalfOpen> {
     let known = table.recall(&syn.tuple)?;
     (known.client_isn == syn.seq).then_some(known)
 }
 
-/// What a segment is to the handshake of its tuple that is remembered.
+/// The relation of a segment to the remembered handshake of its tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relation {
-    /// None is.
+    /// No handshake is remembered.
     None,
-    /// It completes it: there is a connection now.
+    /// It completes the handshake: the connection is open.
     Completes,
-    /// It comes after what completes it.
+    /// It arrived before the segment that completes the handshake.
     Overtakes,
-    /// Its client has reset it.
+    /// It resets the handshake.
     Resets,
-    /// It acknowledges another number than ours.
+    /// It acknowledges a wrong number.
     Misses,
 }
 
-/// Only the very next after the SYN completes a handshake: what has overtaken others would make a request
-/// of what is the middle of one.
+/// Determines the relation. Only the segment right after the SYN completes a handshake: with a reordered one, the
+/// middle of a request would be parsed as its start.
 pub(crate) fn relation(
     world: &impl World,
     table: &mut impl Table,
@@ -203,10 +203,10 @@ pub(crate) fn relation(
     }
 }
 
-/// Makes the segment's connection, the first of whose segments it is; false if there is no room.
+/// Opens the connection with its first segment; false if there is no room.
 fn open(world: &impl World, table: &mut impl Table, segment: &Segment<'_>, can: Abilities) -> bool {
-    // Clients send timestamps from here on if the SYN-ACK had them, and never otherwise. The clock continues from the
-    // SYN-ACK's timestamp, which the client echoes.
+    // Clients send timestamps from here on only if the SYN-ACK had them. The clock continues from the SYN-ACK's
+    // timestamp, which the client echoes.
     let clock_offset = Timestamps::read(segment.options)
         .map(|timestamps| timestamps.echo.wrapping_sub(now_ms(world)));
     let connection = Connection {
@@ -224,7 +224,8 @@ fn open(world: &impl World, table: &mut impl Table, segment: &Segment<'_>, can: 
     table.put(&segment.tuple, connection)
 }
 
-/// Makes the connection whose handshake was forgotten, or says why not. It does not begin again what is over.
+/// Opens a connection with a forgotten SYN by its cookie, or returns the reason not to. A connection that is over is
+/// not opened again.
 pub(crate) fn open_by_cookie(
     world: &impl World,
     table: &mut impl Table,
@@ -250,8 +251,7 @@ pub(crate) fn open_by_cookie(
     }
 }
 
-/// Cookies that were wrong within a second: so many are no accident, and for the rest of it nobody is
-/// known by one.
+/// Counts wrong cookies. So many within a second are an attack: for the rest of it no connection is opened by a cookie.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Doubts {
     second: u64,
@@ -275,27 +275,26 @@ impl Doubts {
     }
 }
 
-/// Whether the segment is a late copy of one that came with the handshake of this very connection: it
-/// must not begin it anew.
+/// Whether the segment is a late copy of one after the handshake of this connection: it must not open it again.
 pub(crate) fn is_of_handshake(segment: &Segment<'_>, connection: &Connection) -> bool {
     connection.state != ConnectionState::Done
         && connection.handshake == handshake_of(segment)
         && connection.rcv_nxt.wrapping_sub(segment.seq) <= 0xffff
 }
 
-/// A segment that can't be of the connection as it is known: nowhere near its window.
+/// Whether the segment is so far from the window that it cannot be of the known connection.
 pub(crate) fn is_far(segment: &Segment<'_>, connection: &Connection) -> bool {
     let ahead = segment.seq.wrapping_sub(connection.rcv_nxt);
     ahead.wrapping_add(0x1_0000) > 0x2_0000 && segment.flags & FIN == 0
 }
 
-/// The middle bits of our first number, if the segment acknowledges nothing else.
+/// The middle bits of the initial sequence number, if the segment acknowledges only the SYN.
 fn handshake_of(segment: &Segment<'_>) -> u16 {
     let [_, high, low, _] = segment.ack.wrapping_sub(1).to_be_bytes();
     u16::from_be_bytes([high, low])
 }
 
-/// What a cookie says that is good yet: of this minute, or of the last a moment ago.
+/// The options in a cookie that is still valid: of this minute, or of the previous one shortly after it.
 fn said(world: &impl World, segment: &Segment<'_>) -> Option<Abilities> {
     let (isn, client_isn) = (segment.ack.wrapping_sub(1), segment.seq.wrapping_sub(1));
     let now_ns = world.now_ns();

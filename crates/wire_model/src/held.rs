@@ -1,38 +1,39 @@
-//! What a client sends before it has acknowledged our answer: its next requests, or its FIN. They are held,
-//! unacknowledged, until it does; so the client's timer is not waited for, and it runs as long as
-//! anything may be lost. It knows no answers.
+//! Buffered segments: data that a client sends before it has acknowledged the answer, namely its next requests or its
+//! FIN. They stay unacknowledged until the client has acknowledged the answer. So they are processed without waiting
+//! for the client's timer, which still runs as long as any part may be lost.
 
 use alloc::vec::Vec;
 
 use crate::connection::{Connection, Held, Table, WINDOW};
 use lowroad_wire::frame::{ACK, FIN, PSH, Segment, len_of};
 
-/// As much as is held of a connection.
+/// The most bytes buffered for a connection.
 const HELD_LEN_MAX: usize = 1400;
-/// Less is no request.
+/// Shorter data cannot be a request.
 const HELD_LEN_MIN: usize = 8;
-/// Clients cut anew what they send again, but no shorter (Linux: `tcp_min_snd_mss`).
+/// Clients may split segments when they retransmit, but into no smaller ones (Linux: `tcp_min_snd_mss`).
 pub(crate) const REPEAT_LEN_MIN: usize = 48;
 
-/// What a segment beyond `rcv_nxt` turned out to be.
+/// The result of processing a segment beyond `rcv_nxt`.
 pub(crate) enum Ahead {
-    /// Nothing that is waited for.
+    /// It is not related to the buffer.
     NotOurs,
-    /// It follows on what is held, and is held too.
+    /// It continues the buffer, and was added.
     Held,
-    /// It brings what was held.
+    /// It acknowledges the answer: the buffer can be processed.
     Taken(Taken),
 }
 
-/// What was held, as if it had come only now.
+/// The buffered data as one segment that arrives now.
 pub(crate) struct Taken {
-    /// The segment.
+    /// The frame of that segment.
     pub(crate) frame: Vec<u8>,
-    /// It came in pieces, of which the first alone would not be known for its request.
+    /// It arrived in several segments, of which the first alone would not be recognized as a retransmission of the
+    /// request.
     pub(crate) is_pieced: bool,
 }
 
-/// Holds the segment from its byte `skip` on, if that is what comes next or follows on what is held.
+/// Buffers the segment from its byte `skip` on, if that is at `rcv_nxt` or continues the buffer.
 pub(crate) fn hold(
     table: &mut impl Table,
     segment: &Segment<'_>,
@@ -69,7 +70,7 @@ pub(crate) fn hold(
     fits
 }
 
-/// A segment beyond `rcv_nxt`.
+/// Processes a segment beyond `rcv_nxt`.
 pub(crate) fn on_ahead(
     table: &mut impl Table,
     segment: &Segment<'_>,

@@ -1,15 +1,15 @@
-//! A model of the soft-interrupt level: HTTP answered segment by segment, without a TCP stack. The eBPF programs of
-//! `lowroad-softirq` follow the same rules in C. Its tests run the same traces against both, so this is also where to read
-//! what the level does and why. Only tests depend on this crate.
+//! A model of the softirq level: HTTP answered segment by segment, without a TCP stack. The eBPF programs of
+//! `lowroad-softirq` follow the same rules in C, and its tests run the same traces against both. So this crate is also
+//! the place to read the level's rules and their reasons. Only tests depend on it.
 //!
-//! The rule that everything follows from: while an answer is under way, its request is acknowledged by nothing but the
-//! answer; or not all of it, if the answer takes several segments (`flight`). The client sends what gets lost again, and
-//! gets the same answer again. So there is no timer, no queue and no copy of what was sent. What comes before that answer
-//! is acknowledged is held without a promise (`held`).
+//! The basic rule: while an answer is in flight, its request is acknowledged only by the answer itself; if the answer
+//! has several segments, all but its last byte is (`flight`). After a loss the client therefore retransmits the
+//! request, and gets the same answer again. So there is no timer, no queue and no copy of sent data. Segments that
+//! arrive before the answer is acknowledged are buffered without acknowledgement (`buffered`).
 //!
-//! The way of a frame: `Segment::parse`, [`responder::Responder::segment`], which asks `handshake` for a SYN, `answer` and
-//! `key::read` for a request, and writes with [`reply::Reply`]. Time, keys, responses and the sockets of a server above are
-//! behind `World`; this crate does no input or output.
+//! The path of a frame: `SegmentView::parse`, then `ModelResponder::segment`, which calls `handshake` for a SYN,
+//! `answer` and `key::read` for a request, and writes by `ModelReply`. Time, keys, responses and the kernel's sockets
+//! are behind `SegmentContext`; this crate does no I/O.
 //!
 //! Read first: RFC 9293 §3.10.7 (segments), RFC 4987 §3.6 (cookies), RFC 5961 (resets).
 #![no_std]

@@ -1,4 +1,4 @@
-//! From an answer to the frame that carries it, back to where a segment came from. It knows no rules.
+//! Writes the frame of a reply to a segment.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -6,32 +6,32 @@ use core::net::IpAddr;
 use lowroad_wire::checksum::Sum;
 use lowroad_wire::frame::{PROTOCOL_TCP, Segment, TCP_LEN, pseudo_header};
 
-/// Shorter frames are filled up: not all drivers do it.
+/// Shorter frames are padded, since not all drivers do it.
 const FRAME_LEN_MIN: usize = 60;
 const HOP_LIMIT: u8 = 64;
 
 /// A segment that answers another.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reply<'r> {
-    /// Its first byte's number.
+    /// The sequence number of the first byte.
     pub seq: u32,
-    /// The number of the client's byte that is expected next.
+    /// The acknowledgement number.
     pub ack: u32,
     /// TCP flags.
     pub flags: u8,
-    /// As in the header, scaled already.
+    /// The window field, already scaled.
     pub window: u16,
     /// TCP options: a multiple of four bytes, at most 40.
     pub options: &'r [u8],
-    /// Data.
+    /// The data.
     pub payload: &'r [u8],
 }
 
 impl Reply<'_> {
-    /// The frame.
+    /// Writes the frame.
     ///
     /// # Panics
-    /// When options or payload are longer than a packet holds.
+    /// If options or payload exceed a packet.
     #[must_use]
     pub fn write(&self, to: &Segment<'_>) -> Vec<u8> {
         let tcp_len = TCP_LEN + self.options.len() + self.payload.len();
@@ -63,8 +63,8 @@ impl Reply<'_> {
                 let ip_at = frame.len() + 2;
                 frame.extend([0x08, 0x00, 0x45, 0]);
                 frame.extend((tcp_len + 20).to_be_bytes());
-                // It may be fragmented on the way, for nobody here would hear that it must be; so it
-                // needs a number.
+                // Routers may fragment the packet, because ICMP messages about its size are not processed here; so it
+                // needs an identification.
                 frame.extend(((self.seq ^ self.seq >> 16) & 0xffff).to_be_bytes()[2..].iter());
                 frame.extend([0, 0, HOP_LIMIT, PROTOCOL_TCP, 0, 0]);
                 frame.extend(local.octets());
@@ -149,7 +149,7 @@ mod tests {
             assert_eq!((read.tuple.client, read.tuple.local), (local, client));
             assert_eq!((read.tuple.client_port, read.tuple.local_port), (80, 5));
             assert_eq!(read.end(), 10);
-            // Any prefix can be read without harm.
+            // Any prefix can be parsed without a panic.
             for len in 0..frame.len() {
                 if let Ok(part) = Segment::parse(&frame[..len]) {
                     assert!(part.payload.len() <= 3);

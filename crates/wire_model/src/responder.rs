@@ -1,6 +1,6 @@
-//! What is done with a segment, by the state of its connection: RFC 9293 §3.10.7 for a server that
-//! never has more than one answer under way. It keeps nothing but the table. What begins a connection is in
-//! `opening`, what ours do is in `ours` and `requests`.
+//! Processes a segment by the state of its connection: RFC 9293 §3.10.7 for a server with at most one answer in
+//! flight. The table is the only state. `unknown_connection` opens connections; `connection_segment` and `requests`
+//! process segments of open ones.
 
 use crate::connection::{Connection, ConnectionState, Table};
 use crate::handshake::{self, Doubts};
@@ -13,10 +13,10 @@ mod opening;
 mod ours;
 mod requests;
 
-/// A server that is away for so long is gone.
+/// A server without a listener for this long is considered gone.
 const LISTENER_WAIT_NS: u64 = 4_000_000_000;
 
-/// The rules with their table.
+/// The rules with their connection table.
 #[derive(Clone, Debug)]
 pub struct Responder<T> {
     table: T,
@@ -24,18 +24,18 @@ pub struct Responder<T> {
 }
 
 impl<T: Table> Responder<T> {
-    /// With a table.
+    /// A responder with an empty or prepared table.
     pub fn new(table: T) -> Responder<T> {
         let doubts = Doubts::default();
         Responder { table, doubts }
     }
 
-    /// The table, for who looks.
+    /// The table, for tests.
     pub fn table(&mut self) -> &mut T {
         &mut self.table
     }
 
-    /// A frame comes.
+    /// Processes a frame.
     pub fn frame(&mut self, world: &mut impl World, frame: &[u8]) -> Verdict {
         if world.mode() == Mode::Off {
             return Verdict::Pass(Reason::PassOther);
@@ -44,7 +44,7 @@ impl<T: Table> Responder<T> {
             Ok(segment) if world.is_served(segment.tuple.local_port) => {
                 match segment.has_right_header_sum() {
                     true => return self.segment(world, &segment),
-                    // RFC 1122 §3.2.1.2: such a packet gets no answer; the kernel drops it.
+                    // RFC 1122 §3.2.1.2: such a packet is not answered; the kernel drops it.
                     false => Verdict::Pass(Reason::DropSum),
                 }
             }
@@ -54,7 +54,7 @@ impl<T: Table> Responder<T> {
         counted(world, verdict)
     }
 
-    /// A segment to one of our ports comes.
+    /// Processes a segment to one of the served ports.
     pub fn segment(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let known = self.table.get(&segment.tuple).copied();
         let known = known.filter(|known| known.state != ConnectionState::Over);
@@ -72,7 +72,7 @@ impl<T: Table> Responder<T> {
             return counted(world, Verdict::Pass(Reason::PassKernel));
         }
         if !segment.has_right_sum() {
-            // What is not ours the server above looks at itself.
+            // The kernel checks segments of other connections itself.
             return counted(
                 world,
                 match known {
@@ -108,8 +108,9 @@ impl<T: Table> Responder<T> {
             Ok((reason, frame)) => return replied(world, reason, frame),
             Err(reason) => reason,
         };
-        // The server above will answer it: what is left here of the client's port would keep what
-        // follows from it. Of a live connection only its client can say that it is gone (RFC 5961 §4).
+        // The kernel will answer the SYN: an old connection left here under the client's port would capture the
+        // segments that follow. A live connection can be ended by its client only (RFC 5961 §4), hence the challenge
+        // ACK.
         let is_refused = !matches!(reason, Reason::PassSynForeign | Reason::PassSynSocket);
         match old.filter(|_| is_refused) {
             Some(old) if old.is_live() => {
@@ -119,7 +120,7 @@ impl<T: Table> Responder<T> {
             _ => {}
         }
         if reason == Reason::PassUnadmitted {
-            // Without room for the marker its client is not let in by this connection.
+            // Without room for the marker, the client is not admitted by this connection.
             let asked = Connection {
                 rcv_nxt: world.rules(),
                 ..Connection::marker(ConnectionState::Asked)
@@ -129,8 +130,8 @@ impl<T: Table> Responder<T> {
         counted(world, Verdict::Pass(reason))
     }
 
-    /// Of a connection whose SYN was left to the server above: once its handshake is complete, the client
-    /// is let in, and is who it says it is; unless its SYN passed other rules than those of now.
+    /// A connection with a SYN that was passed to the kernel: once its handshake is complete, its address is verified, and
+    /// the client is admitted; unless the access rules have changed since the SYN.
     fn on_asked(&mut self, world: &mut impl World, segment: &Segment<'_>) {
         let known = self.table.get(&segment.tuple);
         let is_by_these_rules = known.is_some_and(|asked| asked.rcv_nxt == world.rules());
@@ -144,13 +145,13 @@ impl<T: Table> Responder<T> {
         }
     }
 
-    /// The server above may not have taken the connection yet: then only the segment that it is to
-    /// begin with may come through, for it takes the numbers of any as those of the first.
+    /// A connection in migration. The listener may not have accepted it yet: then only the segment that it begins with
+    /// may pass, since the kernel takes the numbers of any segment for those of the first.
     fn on_handed(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let is_next = segment.seq == connection.rcv_nxt;
         if segment.flags & RST != 0 {
-            // If the server above has it, it knows what to do; else it is over.
+            // If the kernel has the connection, it handles the reset; else the connection is over.
             if is_next {
                 connection.state = ConnectionState::Over;
             }
@@ -179,8 +180,8 @@ impl<T: Table> Responder<T> {
     }
 }
 
-/// Nobody listens, as while a server is restarted: the client sends its segment again, to whoever listens
-/// then.
+/// Handles a missing listener, as during a restart of the server: the client retransmits its segment, to the new
+/// listener.
 fn wait_for_listener(connection: &mut Connection, now_ns: u64) -> Verdict {
     let since_ns = *connection.no_listener_since_ns.get_or_insert(now_ns);
     match now_ns.saturating_sub(since_ns) < LISTENER_WAIT_NS {

@@ -1,4 +1,4 @@
-//! What becomes of a frame, and the segments without data that answer one. It knows no rules.
+//! The verdict about a frame, and the segments without data that answer one.
 
 use alloc::vec::Vec;
 
@@ -8,25 +8,25 @@ use lowroad_wire::frame::{ACK, FIN, Segment};
 use lowroad_wire::reason::Reason;
 use lowroad_wire::world::World;
 
-/// What becomes of a frame.
+/// The verdict about a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// This frame goes back.
+    /// Reply with this frame.
     Reply(Vec<u8>),
-    /// These go back, in this order.
+    /// Reply with these frames, in order.
     Flight(Vec<Vec<u8>>),
-    /// The connection goes to the server above, which takes this segment for its first.
+    /// Migrate the connection to the kernel, with this segment as the first.
     Up(Reason),
-    /// The same with this frame for its first: it has what came earlier, and this one waited for.
+    /// Migrate the connection with this frame as the first segment: it has the data that was buffered.
     UpInstead(Reason, Vec<u8>),
-    /// Nobody sees it any more.
+    /// Drop the frame.
     Drop(Reason),
-    /// The server above sees it as if nobody were here.
+    /// Pass the frame to the kernel unchanged.
     Pass(Reason),
 }
 
-/// A segment without data; it does not acknowledge a request whose answer is under way. Of a flight the client
-/// has a part: it would not believe a number before that.
+/// An acknowledgement without data. It does not acknowledge a request with an answer in flight. A client with a part
+/// of a flight would reject a lower sequence number, so its own acknowledgement number is used.
 pub(crate) fn acknowledge(
     world: &mut impl World,
     segment: &Segment<'_>,
@@ -40,7 +40,7 @@ pub(crate) fn acknowledge(
     bare(world, segment, connection, reason, (seq, ack, flags))
 }
 
-/// Our FIN, for the first time or once more.
+/// Sends FIN, for the first time or again.
 pub(crate) fn finish(
     world: &mut impl World,
     segment: &Segment<'_>,
@@ -56,7 +56,7 @@ pub(crate) fn finish(
     )
 }
 
-/// A segment without data.
+/// Sends a segment without data.
 pub(crate) fn bare(
     world: &mut impl World,
     segment: &Segment<'_>,
@@ -81,7 +81,7 @@ pub(crate) fn replied(world: &mut impl World, reason: Reason, frame: Vec<u8>) ->
     Verdict::Reply(frame)
 }
 
-/// Segments with data: one, or several.
+/// Sends one or several segments with data.
 pub(crate) fn sent(world: &mut impl World, reason: Reason, mut frames: Vec<Vec<u8>>) -> Verdict {
     world.count(reason);
     match frames.len() {

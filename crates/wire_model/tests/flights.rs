@@ -1,5 +1,5 @@
-//! Answers of several segments, over links that lose, delay and double, to a plain client: each comes whole,
-//! and its request is acknowledged in the end. A fault names its seed.
+//! Answers of several segments to a plain client, over links that lose, delay and duplicate: each answer arrives
+//! complete, and its request is acknowledged at the end. A failure prints its seed.
 
 mod sim;
 
@@ -7,11 +7,11 @@ use sim::client::{Client, Habits};
 use sim::world::{REQUEST, REQUEST_CLOSE, Values};
 use sim::{Course, Link, Run};
 
-/// Bytes of an answer in a segment.
+/// The bytes of an answer in a segment.
 const CUT: usize = 1448;
 const TEN_PARTS: usize = 10 * CUT - 100;
 
-/// One connection: so many requests for a response of so many bytes.
+/// One connection: a number of requests for a response of a given length.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     len: usize,
@@ -75,7 +75,7 @@ fn every_loss_of_one_or_two_is_made_good() {
                 habits,
                 ..ONE
             };
-            // Also of what is sent again.
+            // Retransmissions may be lost, too.
             for one in 0..12 {
                 for other in one..12 {
                     let link = Link {
@@ -169,9 +169,9 @@ fn any_link_brings_it_whole() {
         let goes_up = case.requests > 2 || case.requests > 1 && case.habits.ends_early;
         match take(case, link) {
             Ok(_) => {}
-            // Two requests that were held are for the server above, and one with FIN.
+            // Two requests in one buffer are migrated, and so is one with FIN.
             Err(fault) if fault.contains("Up") && goes_up => {}
-            // Seven timers without any progress are the end.
+            // After seven timeouts without progress the connection is reset.
             Err(fault) if fault.contains("reset") => resets += 1,
             Err(fault) => panic!("seed {seed}: {fault}"),
         }

@@ -1,7 +1,7 @@
-//! From the bytes of a request to the key of its response. `lowroad-http` reads the request; here is
-//! decided whether it is one that a stored response may answer, and what tells it from others: the same as in
-//! `bpf/request.h`. What is not in the key is either without influence on a response that a shared cache may
-//! store, or a reason to hand the request up.
+//! Maps the bytes of a request to the key of its response. `lowroad-http` parses the request; this module decides
+//! whether a stored response may answer it, and which parts distinguish it from others, like `bpf/request.h`. Fields
+//! outside the key either do not influence a response that a shared cache may store, or are a reason to punt the
+//! request to the slow path.
 
 use core::net::SocketAddr;
 
@@ -18,16 +18,16 @@ use crate::world::Ignore;
 pub struct Reading {
     /// The key.
     pub key: Key,
-    /// Only the head is wanted.
+    /// Whether the request is a HEAD.
     pub is_head: bool,
-    /// The connection ends with the answer.
+    /// Whether the connection ends with the response.
     pub closes: bool,
 }
 
-/// Reads `bytes`, which must be one request to `local` and nothing more.
+/// Parses `bytes`, which must be exactly one request to `local`.
 ///
 /// # Errors
-/// Why it is for the server above.
+/// The reason to punt the request.
 pub fn read(bytes: &[u8], local: SocketAddr, ignore: Ignore) -> Result<Reading, Reason> {
     if !bytes.starts_with(b"GET ") && !bytes.starts_with(b"HEAD ") {
         return Err(Reason::UpMethod);
@@ -35,7 +35,7 @@ pub fn read(bytes: &[u8], local: SocketAddr, ignore: Ignore) -> Result<Reading, 
     match h1::parse(bytes, &Limits::default()) {
         Err(_) => Err(Reason::UpSyntax),
         Ok(None) => Err(Reason::UpCut),
-        // What is behind the head is found after what is in it.
+        // Pipelined bytes are reported only if the request has no other reason, as in the eBPF programs.
         Ok(Some(head)) => match derive(&head, local, ignore) {
             Ok(_) if head.len < bytes.len() => Err(Reason::UpMore),
             other => other,
@@ -43,10 +43,10 @@ pub fn read(bytes: &[u8], local: SocketAddr, ignore: Ignore) -> Result<Reading, 
     }
 }
 
-/// The key of a request that was parsed.
+/// The key of a parsed request.
 ///
 /// # Errors
-/// Why it is for the server above.
+/// The reason to punt the request.
 pub fn derive(head: &Head<'_>, local: SocketAddr, ignore: Ignore) -> Result<Reading, Reason> {
     let request = &head.request;
     let Target::Origin { .. } = request.target else {
@@ -60,7 +60,7 @@ pub fn derive(head: &Head<'_>, local: SocketAddr, ignore: Ignore) -> Result<Read
     }
     let is_http_10 = head.version == Version::Http10;
     let mut key = Builder::new(Class::new(!head.keep_alive, is_http_10), local);
-    // The target as it came; `request.target` is in parts.
+    // The raw target: the key needs it in one piece, while `request.target` is split.
     let target = request.raw_target();
     if target.first() != Some(&b'/') {
         return Err(Reason::UpTarget);
@@ -73,7 +73,7 @@ pub fn derive(head: &Head<'_>, local: SocketAddr, ignore: Ignore) -> Result<Read
             Meaning::Connection => 0,
             Meaning::Piece(id) => id,
         };
-        // Several lines of a list are one list, but nobody sends that, and its key is not literal.
+        // Repeated lines could be combined to one list, but clients do not send them, and the key would not be literal.
         if seen & 1 << id != 0 {
             return Err(Reason::UpSyntax);
         }
@@ -108,7 +108,7 @@ const PIECES: [(&str, u8); 4] = [
     ("If-Modified-Since", IF_MODIFIED_SINCE),
 ];
 
-/// Each makes another response of it, or is for who holds the connection.
+/// Fields that change the response, or that only the server of the connection can handle.
 const NOT_HERE: [&str; 14] = [
     "Authorization",
     "Content-Length",

@@ -1,5 +1,5 @@
-//! The decisions of `flight`, by numbers: a client that says at once what it has, and a link that loses what
-//! it is told to. Time and real segments are in `tests/flights.rs`.
+//! The decisions of `flight`, by numbers: a client that acknowledges immediately, and a link with specified losses.
+//! Time and real segments are in `tests/flights.rs`.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
@@ -24,7 +24,7 @@ fn bare(part: u32) -> Said {
     }
 }
 
-/// What a client's timer sends: the last byte of its request.
+/// A retransmission by the client's timer: the last byte of its request.
 fn repeat(part: u32) -> Said {
     let (before, len) = (1, 1);
     Said {
@@ -40,14 +40,14 @@ fn again(first: u32, count: u32) -> Due {
 
 const NOTHING: Due = Due::Drop(Reason::TcpAck);
 
-/// What it took until the client had everything.
+/// The cost until the client had everything.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Took {
     again: usize,
     timers: usize,
 }
 
-/// Parts that come in this order; a client that acknowledges each, and whose timer fires when nothing comes.
+/// Delivers parts in this order to a client that acknowledges each; its timer fires when no part arrives.
 fn deliver(flight: Flight, first: &[u32], has_options: bool) -> Took {
     let mut known = Recovery::default();
     let (mut has, mut took) = (BTreeSet::new(), Took::default());
@@ -115,7 +115,7 @@ fn one_that_is_lost_is_sent_again_alone() {
             cut: CUT,
         };
         for lost in 0..parts {
-            // Behind the last nothing comes that would tell.
+            // After the last part there is no duplicate acknowledgement.
             let timers = usize::from(lost == parts - 1);
             let took = deliver(flight, &all_but(flight, &[lost]), true);
             assert_eq!(took, Took { again: 1, timers }, "{lost} of {parts}");
@@ -129,7 +129,7 @@ fn two_that_are_lost_cost_one_timer_at_most() {
         for other in one + 1..10 {
             let took = deliver(TEN, &all_but(TEN, &[one, other]), true);
             assert!(took.timers <= 1, "{one} {other}: {took:?}");
-            // In recovery from the timer the one behind is sent too.
+            // In recovery by the timer the next part is sent, too.
             assert!(took.again <= 4, "{one} {other}: {took:?}");
         }
     }
@@ -141,7 +141,7 @@ fn all_but_the_first_and_everything_come_two_at_a_time() {
     assert_eq!(took.timers, 1);
     let took = deliver(TEN, &[], true);
     assert_eq!(took.timers, 1);
-    // One part comes twice for each acknowledgement of a single one.
+    // An acknowledgement of a single part triggers two parts.
     assert!(took.again <= 20, "{took:?}");
 }
 
@@ -188,7 +188,7 @@ fn a_window_that_opens_says_nothing_of_losses() {
         };
         assert_eq!(on_segment(TEN, &mut known, &said), NOTHING);
     }
-    // The same three times is a loss, and more of them are none.
+    // Three equal acknowledgements are one loss; further ones are none.
     let said = Said {
         window: 99,
         has_options: false,
@@ -232,7 +232,7 @@ fn a_timer_is_believed_seven_times() {
         assert_eq!(on_segment(TEN, &mut known, &repeat(0)), again(0, 2));
     }
     assert_eq!(on_segment(TEN, &mut known, &repeat(0)), Due::Enough);
-    // A part of a part is no progress.
+    // A part of a part is not progress.
     assert_eq!(on_segment(TEN, &mut known, &repeat(CUT - 1)), Due::Enough);
     assert_eq!(on_segment(TEN, &mut known, &repeat(CUT)), again(1, 2));
     for _ in 0..6 {
@@ -250,7 +250,7 @@ fn who_goes_back_and_forth_gets_no_more() {
             came.push(on_segment(TEN, &mut known, &said));
         }
     }
-    // The first part is progress once.
+    // The first part counts as progress once.
     let timers = came.iter().filter(|due| **due == again(0, 2)).count();
     let others = came.iter().filter(|due| **due == again(1, 2)).count();
     assert_eq!((timers, others), (8, 1));
@@ -274,7 +274,7 @@ fn fewer_acknowledgements_count_as_a_loss_where_few_parts_are_under_way() {
     for (has, wanted) in [(0, 3), (5, 3), (6, 3), (7, 2), (8, 1), (9, 1)] {
         let mut known = Recovery::default();
         on_segment(TEN, &mut known, &bare(has * CUT));
-        // The first of none acknowledged is a repetition already.
+        // Without any acknowledged part, the first acknowledgement is already a duplicate.
         let counted =
             (1..).find(|_| on_segment(TEN, &mut known, &bare(has * CUT)) == again(has, 1));
         let counted = counted.expect("endless") + u32::from(has == 0);
@@ -305,7 +305,7 @@ fn what_is_beyond_the_request_is_held_and_is_no_repetition() {
         len: 30,
         ..bare(CUT)
     };
-    // Before, data, FIN; what is held from which byte on, and what is due.
+    // Start, data, FIN; the offset of buffered data, and the action.
     let timer = again(1, 2);
     let cases = vec![
         (0, 30, false, Some(0), Due::Drop(Reason::DropPipelined)),

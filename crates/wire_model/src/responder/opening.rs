@@ -1,5 +1,4 @@
-//! A segment of no connection that is known, or of one that is over: whether it begins another. It knows
-//! no answers.
+//! Segments of unknown connections, or of connections that are over: decides whether they open a new one.
 
 use super::Responder;
 use crate::connection::{Connection, Table};
@@ -10,7 +9,7 @@ use lowroad_wire::reason::Reason;
 use lowroad_wire::world::{Socket, World};
 
 impl<T: Table> Responder<T> {
-    /// Sees to it that the segment's connection is in the table, or says why it can't be.
+    /// Ensures that the segment's connection is in the table, or returns the verdict if it cannot be.
     pub(super) fn find_or_open(
         &mut self,
         world: &mut impl World,
@@ -32,8 +31,8 @@ impl<T: Table> Responder<T> {
         }
     }
 
-    /// The client may have begun another from the same port: no SYN of a live connection was answered. Its
-    /// cookie alone says so only where the segment can't be a late one of this connection.
+    /// The client may have opened another connection from the same port. No SYN is answered for a live connection. The
+    /// cookie alone counts only if the segment cannot be a late one of the known connection.
     pub(super) fn open_anew(
         &mut self,
         world: &mut impl World,
@@ -59,8 +58,8 @@ impl<T: Table> Responder<T> {
         Ok(())
     }
 
-    /// Of no connection that is known: perhaps a handshake completes, perhaps the server above has it.
-    /// Only where it could not, the cookie is looked at.
+    /// A segment of an unknown connection: it may complete a handshake, or belong to the kernel. The cookie is checked
+    /// only if the kernel has no connection for it.
     pub(super) fn open_unknown(
         &mut self,
         world: &mut impl World,
@@ -78,13 +77,14 @@ impl<T: Table> Responder<T> {
         if !segment.is_plain_ack() {
             return Err(unknown);
         }
-        // A listener would reset it. It comes again, or what it acknowledges is not lost.
+        // A listener would reset it. The client retransmits it, or the data that it acknowledges is not lost.
         if relation == Relation::Overtakes {
             return Err(Verdict::Drop(Reason::DropEarly));
         }
         match world.socket(&segment.tuple) {
             Socket::None => Err(unknown),
-            // Of one handshake, one of us looks at everything: else a guess would be good for two numbers.
+            // One side handles a whole handshake: otherwise a guess would succeed for two numbers, this cookie and the
+            // kernel's.
             Socket::Listener if relation == Relation::Misses => {
                 Err(Verdict::Drop(Reason::DropCookie))
             }
@@ -96,7 +96,7 @@ impl<T: Table> Responder<T> {
                 })
             }
             Socket::Connection | Socket::Handshake | Socket::TimeWait(_) => {
-                // Without room for the marker it is asked again.
+                // Without room for the marker, the socket is looked up again at the next segment.
                 let _ = self.table.put(&segment.tuple, Connection::of_kernel());
                 Err(Verdict::Pass(Reason::PassKernel))
             }

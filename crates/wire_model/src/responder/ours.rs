@@ -1,5 +1,4 @@
-//! A segment of a connection of ours, by its numbers and flags (RFC 9293 §3.10.7.4). What requests bring is
-//! in `requests`.
+//! Segments of known connections, by their numbers and flags (RFC 9293 §3.10.7.4). `requests` handles requests.
 
 use super::Responder;
 use super::requests::{part_of, said_of_flight};
@@ -12,13 +11,13 @@ use lowroad_wire::reason::Reason;
 use lowroad_wire::world::World;
 
 impl<T: Table> Responder<T> {
-    /// A segment of a connection of ours.
+    /// Processes a segment of a connection in the table.
     pub(super) fn on_ours(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         if segment.flags & RST != 0 {
             return self.on_reset(world, segment);
         }
-        // RFC 5961 §4.2
+        // RFC 5961 §4.2: a SYN gets a challenge ACK.
         if segment.flags & SYN != 0 {
             return acknowledge(world, segment, connection, Reason::TcpChallenge);
         }
@@ -47,7 +46,8 @@ impl<T: Table> Responder<T> {
             Ahead::Held => counted(world, Verdict::Drop(Reason::DropPipelined)),
             Ahead::Taken(Taken { frame, is_pieced }) => {
                 let taken = Segment::parse(&frame).expect("as it was written");
-                // Should the answer be lost, such a client might send only the first piece again, for ever.
+                // Requests in several segments are migrated: if the answer were lost, the client might retransmit only
+                // the first segment, which would never be recognized as the request.
                 let verdict = match is_pieced && known.state == ConnectionState::Open {
                     true => self.up(world, &taken, Reason::UpCut),
                     false => self.on_expected(world, &taken),
@@ -60,7 +60,7 @@ impl<T: Table> Responder<T> {
         }
     }
 
-    /// A segment at `rcv_nxt`.
+    /// Processes a segment at `rcv_nxt`.
     pub(super) fn on_expected(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let is_acknowledged = segment.ack == connection.snd_nxt;
@@ -95,7 +95,7 @@ impl<T: Table> Responder<T> {
         counted(world, Verdict::Drop(Reason::TcpAck))
     }
 
-    /// What comes before our answer is acknowledged is dropped, but held first.
+    /// Drops a segment that arrived before the answer is acknowledged, after buffering it.
     pub(super) fn keep(
         &mut self,
         world: &mut impl World,
@@ -109,7 +109,7 @@ impl<T: Table> Responder<T> {
         counted(world, Verdict::Drop(reason))
     }
 
-    /// Not at `rcv_nxt`: from the past or from the future.
+    /// Processes a segment that is not at `rcv_nxt`: an old or an early one.
     pub(super) fn on_other_seq(
         &mut self,
         world: &mut impl World,
@@ -127,7 +127,7 @@ impl<T: Table> Responder<T> {
         let has_fin = segment.flags & FIN != 0;
         let is_empty = segment.payload.is_empty();
         match connection.state {
-            // Our FIN, or the acknowledgement of the client's, was lost.
+            // The FIN of this side, or the acknowledgement of the client's, was lost.
             ConnectionState::Done if before == 1 && has_fin => {
                 match segment.ack == connection.snd_nxt {
                     true => acknowledge(world, segment, connection, Reason::TcpFin),
@@ -145,8 +145,8 @@ impl<T: Table> Responder<T> {
         }
     }
 
-    /// RFC 5961 §3.2: a reset is accepted at the sequence number that the client is to send next. That is `rcv_nxt`,
-    /// and, while an answer is under way and its request is unacknowledged, the number acknowledged last.
+    /// Processes a reset. RFC 5961 §3.2: it is accepted at the client's next sequence number. That is `rcv_nxt`, and,
+    /// while an answer is in flight and its request unacknowledged, the number acknowledged last.
     pub(super) fn on_reset(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let (_, edge, _) = connection.acknowledged();
@@ -161,7 +161,7 @@ impl<T: Table> Responder<T> {
         counted(world, Verdict::Drop(Reason::TcpReset))
     }
 
-    /// The end of what can be done here: the client finds out at once.
+    /// Resets a connection that cannot continue, so that the client learns of it at once.
     pub(super) fn reset(
         &mut self,
         world: &mut impl World,
@@ -180,15 +180,15 @@ impl<T: Table> Responder<T> {
     }
 }
 
-/// Whether the client has all of a flight and repeats what is withheld of its request: its acknowledgement was
-/// lost, and it has nothing else to say it with. Then everything is acknowledged that it repeats.
+/// Whether the client has all of a flight and retransmits the withheld part of its request: its acknowledgement was
+/// lost, and the retransmission repeats it. Then the whole retransmission is acknowledged.
 fn has_all_of_flight(segment: &Segment<'_>, connection: &Connection) -> bool {
     let before = connection.rcv_nxt.wrapping_sub(segment.seq).cast_signed();
     let is_near = (1..=BEHIND_MAX).contains(&before);
     is_near && connection.is_flight() && segment.ack == connection.snd_nxt
 }
 
-/// FIN at `rcv_nxt`, without data, with everything of ours acknowledged.
+/// Processes a FIN at `rcv_nxt`, without data, with all sent data acknowledged.
 fn on_fin(world: &mut impl World, segment: &Segment<'_>, connection: &mut Connection) -> Verdict {
     connection.rcv_nxt = connection.rcv_nxt.wrapping_add(1);
     connection.under_way = None;

@@ -1,5 +1,5 @@
-//! Requests, and those whose answer has not arrived: the first answer and those that repeat it. Which
-//! segment is a request is for `ours`; what is due of an answer of several segments, for `flight`.
+//! Requests, and retransmissions of requests with an answer in flight. `connection_segment` recognizes requests;
+//! `flight` decides for answers of several segments.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ use lowroad_wire::width::{index, sequence};
 use lowroad_wire::world::{Socket, World};
 
 impl<T: Table> Responder<T> {
-    /// The server above gets the connection, from this segment on.
+    /// Migrates the connection to the kernel, which receives this segment as its first.
     pub(super) fn up(
         &mut self,
         world: &mut impl World,
@@ -33,7 +33,7 @@ impl<T: Table> Responder<T> {
         counted(world, Verdict::Up(reason))
     }
 
-    /// A request at `rcv_nxt`, with everything of ours acknowledged.
+    /// Processes a request at `rcv_nxt`, with all sent data acknowledged.
     pub(super) fn on_request(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let chosen = may_answer(world, segment).and_then(|()| choose(world, segment, connection));
@@ -63,8 +63,8 @@ impl<T: Table> Responder<T> {
         sent(world, Reason::AnswerHit, frames)
     }
 
-    /// A segment of a client that has not got all of an answer of several segments. What it sends beyond its
-    /// request is held.
+    /// Processes a segment of a client that lacks parts of an answer with several segments. Data beyond the request is
+    /// buffered.
     pub(super) fn on_flight(
         &mut self,
         world: &mut impl World,
@@ -100,8 +100,8 @@ impl<T: Table> Responder<T> {
         sent(world, Reason::AnswerAgain, frames)
     }
 
-    /// The last request once more, from a client that has nothing of the answer yet; perhaps with less
-    /// of it, or with more behind it: clients cut anew what they send again, and put it together.
+    /// Processes a retransmission of the last request, from a client without any of the answer. It may have less of
+    /// the request, or more data after it, since clients may split and join segments when they retransmit.
     pub(super) fn on_same_request(
         &mut self,
         world: &mut impl World,
@@ -116,9 +116,9 @@ impl<T: Table> Responder<T> {
         self.answer_again(world, &segment.cut(under_way.request_len), under_way)
     }
 
-    /// The client has a part of the answer, which somebody on the way has cut. Its timer has nothing to wait
-    /// for any more, so it gets the answer once more at once; but not for ever, because an
-    /// acknowledgement costs less than a request. Then it is told that this is the end.
+    /// Processes an acknowledgement of a part of the answer, which a middlebox has split. The client's retransmission
+    /// timer does not run any more, so the answer is sent again at once; but only [`AGAIN_MAX`] times, because an
+    /// acknowledgement costs less than a request. Then the connection is reset.
     pub(super) fn on_part(
         &mut self,
         world: &mut impl World,
@@ -135,8 +135,8 @@ impl<T: Table> Responder<T> {
         self.answer_again(world, &bare, under_way)
     }
 
-    /// The answer under way once more. The client may have it already, or a part, or not, so nobody else
-    /// may answer that request: it gets the same again, fresh or not, as long as it is there, or the end.
+    /// Sends the answer in flight again. The client may already have any part of it, so no other response may take its
+    /// place: the same one is sent, fresh or not, as long as it exists; else the connection is reset.
     pub(super) fn answer_again(
         &mut self,
         world: &mut impl World,
@@ -157,7 +157,7 @@ impl<T: Table> Responder<T> {
     }
 }
 
-/// The answer, or some of its parts, as it is under way: `seq` is its first number.
+/// Writes some segments of the answer in flight; `seq` is its first sequence number.
 fn write_parts(
     world: &impl World,
     answer: &Answer,
@@ -173,7 +173,8 @@ fn write_parts(
         .collect()
 }
 
-/// What the segment says of the flight under way, if it is of one that its client has not got all of.
+/// The acknowledgement information of a segment about the flight; `None` if there is no flight, or the client has all
+/// of it.
 pub(super) fn said_of_flight(segment: &Segment<'_>, connection: &Connection) -> Option<Said> {
     let part = connection.acknowledged_part(segment.ack);
     let timestamps_len = Timestamps::read(segment.options).map_or(0, |_| TIMESTAMPS_LEN);

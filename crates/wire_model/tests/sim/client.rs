@@ -1,5 +1,4 @@
-//! A plain client: TCP with delayed acknowledgements, a timer that backs off, and perhaps what says SACK. It knows
-//! no link; time is what it is told.
+//! A plain TCP client: delayed acknowledgements, a timer with backoff, optionally SACK. The time is an argument.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +6,7 @@ use lowroad_wire::Segment;
 use lowroad_wire::frame::{ACK, FIN, PSH, RST, SYN};
 use lowroad_wire::width::index;
 
-/// The client's first number: it wraps round soon.
+/// The client's initial sequence number, which wraps soon.
 const ISN: u32 = 0xffff_fff0;
 const TIMER_MS: u64 = 200;
 const DELAY_MS: u64 = 40;
@@ -16,28 +15,28 @@ const TIMER_MAX_MS: u64 = 10_000;
 /// A segment to the server.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// Its first byte's number.
+    /// The sequence number of the first byte.
     pub seq: u32,
-    /// What it acknowledges.
+    /// The acknowledgement number.
     pub ack: u32,
     /// TCP flags.
     pub flags: u8,
-    /// Data.
+    /// The data.
     pub payload: Vec<u8>,
-    /// SACK.
+    /// The options, for SACK.
     pub options: Vec<u8>,
 }
 
-/// How it behaves.
+/// The behavior of the client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Habits {
-    /// It says SACK where something is missing.
+    /// It sends SACK for missing data.
     pub has_sack: bool,
-    /// It repeats its whole request, not only what is not acknowledged of it.
+    /// It retransmits its whole request, not only the unacknowledged part.
     pub repeats_all: bool,
-    /// So many bytes of its data go into a segment: 0 is all.
+    /// The bytes of data in a segment; 0 for all.
     pub at_a_time: usize,
-    /// It sends its FIN behind its data, before it has the answers.
+    /// It sends FIN right after its data, before it has the answers.
     pub ends_early: bool,
 }
 
@@ -46,12 +45,12 @@ pub struct Client {
     habits: Habits,
     is_open: bool,
     data: Vec<u8>,
-    /// Of the data, acknowledged and sent; a FIN counts.
+    /// The acknowledged and the sent part of the data, with FIN.
     una: u32,
     nxt: u32,
     max: u32,
     isn: u32,
-    /// What came, in order, and what came too early.
+    /// The received data: in order, and early.
     pub got: Vec<u8>,
     early: BTreeMap<u32, Vec<u8>>,
     fin_at: Option<u32>,
@@ -62,14 +61,14 @@ pub struct Client {
     timer_ms: u64,
     /// How often its timer has fired since the last progress.
     pub tried: u32,
-    /// The server has ended it.
+    /// Whether the server has reset the connection.
     pub is_reset: bool,
     wanted: usize,
     closes: bool,
 }
 
 impl Client {
-    /// One that sends this and waits for so many bytes; the server is to close if it `closes`.
+    /// A client that sends `data` and expects `wanted` bytes; with `closes` also a FIN.
     pub fn new(data: Vec<u8>, wanted: usize, closes: bool, habits: Habits) -> Client {
         Client {
             habits,
@@ -94,12 +93,12 @@ impl Client {
         }
     }
 
-    /// Everything came, and everything of its own is acknowledged.
+    /// Whether all data was received, and all sent data acknowledged.
     pub fn is_done(&self) -> bool {
         self.has_all() && self.una == self.end()
     }
 
-    /// Everything came.
+    /// Whether all data was received.
     pub fn has_all(&self) -> bool {
         self.is_open && self.got.len() >= self.wanted && (self.has_fin || !self.closes)
     }
@@ -108,14 +107,14 @@ impl Client {
         u32::try_from(self.data.len()).expect("short") + u32::from(self.habits.ends_early)
     }
 
-    /// When it has something to do by itself.
+    /// The time of its next timer.
     pub fn next_ms(&self) -> Option<u64> {
         let has_timer = !self.is_open || self.una < self.max;
         let timer = has_timer.then_some(self.timer_at_ms);
         [timer, self.ack_at_ms].into_iter().flatten().min()
     }
 
-    /// Its time has come.
+    /// Handles its timer.
     pub fn on_time(&mut self, now_ms: u64, out: &mut Vec<Sent>) {
         if self.ack_at_ms.is_some_and(|at| at <= now_ms) {
             self.acknowledge(out);
@@ -129,7 +128,7 @@ impl Client {
             out.push(self.syn());
         } else if self.una < self.max {
             self.tried += 1;
-            // From there on, as far as one segment goes.
+            // From there on, up to one segment.
             let piece = u32::try_from(self.habits.at_a_time).expect("short").max(1);
             let begin = if self.habits.repeats_all { piece } else { 1 };
             self.nxt = self.una - self.una % begin;
@@ -138,7 +137,7 @@ impl Client {
         }
     }
 
-    /// It begins.
+    /// Sends the SYN.
     pub fn open(&mut self, now_ms: u64, out: &mut Vec<Sent>) {
         self.timer_at_ms = now_ms + self.timer_ms;
         out.push(self.syn());
@@ -154,7 +153,7 @@ impl Client {
         }
     }
 
-    /// A segment of the server.
+    /// Processes a segment of the server.
     pub fn on_segment(&mut self, now_ms: u64, segment: &Segment<'_>, out: &mut Vec<Sent>) {
         if segment.flags & SYN != 0 {
             if !self.is_open {
@@ -264,7 +263,7 @@ impl Client {
         }
     }
 
-    /// What is next, in as many segments as it takes.
+    /// Sends the next data, in as many segments as needed.
     fn send(&mut self, now_ms: u64, out: &mut Vec<Sent>) {
         let is_repeat = self.nxt < self.max;
         while self.nxt < self.end() {
@@ -276,7 +275,7 @@ impl Client {
             };
             let payload = rest[..most.min(rest.len())].to_vec();
             let len = u32::try_from(payload.len()).expect("short");
-            // Its FIN goes alone, but together with what is sent again.
+            // The first FIN is sent alone; with a retransmission it is in the same segment.
             let with_fin = len == 0 || is_repeat && self.una > 0;
             let fin = self.habits.ends_early && self.nxt + len == data_len && with_fin;
             let psh = if len > 0 { PSH } else { 0 };

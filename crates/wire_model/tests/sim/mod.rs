@@ -1,4 +1,4 @@
-//! The rules behind a link that loses, delays and doubles, with virtual time. A draw decides what is not said.
+//! Runs the rules behind a link that loses, delays and duplicates, with virtual time. Unspecified choices are random.
 
 pub mod client;
 pub mod world;
@@ -20,7 +20,7 @@ const LIMIT_MS: u64 = 600_000;
 pub struct Draws(pub u64);
 
 impl Draws {
-    /// The next.
+    /// The next number.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,30 +28,30 @@ impl Draws {
         z ^ z >> 31
     }
 
-    /// In so many of a hundred cases.
+    /// True in `share` percent of the calls.
     pub fn percent(&mut self, share: u64) -> bool {
         self.word() % 100 < share
     }
 }
 
-/// What becomes of frames on their way.
+/// The link.
 pub struct Link {
-    /// Losses, of a hundred.
+    /// The percentage of lost frames.
     pub loses: u64,
-    /// Those that others overtake.
+    /// The percentage of delayed frames.
     pub delays: u64,
-    /// Those that come twice.
+    /// The percentage of duplicated frames.
     pub doubles: u64,
-    /// These of the server's segments with data are lost, counted from the first.
+    /// The server's segments with data that are lost, counted from the first.
     pub lost: Vec<usize>,
-    /// And these of the client's.
+    /// The client's segments with data that are lost.
     pub lost_of_client: Vec<usize>,
-    /// Its luck.
+    /// The random numbers.
     pub draws: Draws,
 }
 
 impl Link {
-    /// A good one.
+    /// A link without faults.
     pub fn good(seed: u64) -> Link {
         Link {
             loses: 0,
@@ -64,12 +64,12 @@ impl Link {
     }
 }
 
-/// How it went.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Course {
-    /// How long it took.
+    /// The duration.
     pub took_ms: u64,
-    /// Segments with data of the server.
+    /// The number of the server's segments with data.
     pub sent: usize,
 }
 
@@ -78,11 +78,11 @@ enum What {
     ToClient(Vec<u8>),
 }
 
-/// Both ends, and what is on its way between them.
+/// Both ends, and the frames between them.
 pub struct Run {
     /// The client.
     pub client: Client,
-    /// The world of the rules.
+    /// The context of the rules.
     pub world: Values,
     link: Link,
     responder: Responder<Connections>,
@@ -94,7 +94,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// From the client's SYN on.
+    /// Starts with the client's SYN.
     pub fn new(client: Client, world: Values, link: Link) -> Run {
         Run {
             client,
@@ -109,10 +109,10 @@ impl Run {
         }
     }
 
-    /// Until the client has everything.
+    /// Runs until the client has everything.
     ///
     /// # Errors
-    /// What went wrong.
+    /// A description of the failure.
     pub fn finish(&mut self) -> Result<Course, String> {
         let mut out = Vec::new();
         self.client.open(0, &mut out);
@@ -164,7 +164,7 @@ impl Run {
                 Verdict::Reply(frame) => self.reply(frame),
                 Verdict::Flight(frames) => frames.into_iter().for_each(|frame| self.reply(frame)),
                 Verdict::Drop(_) => {}
-                // Whoever is above resets what is over.
+                // The kernel resets unknown connections.
                 Verdict::Pass(Reason::PassUnknown) => self.client.is_reset = true,
                 other => return Err(format!("{other:?}")),
             },
@@ -217,7 +217,7 @@ impl Run {
     }
 }
 
-/// A frame of the client: as an answer to one of the server.
+/// A frame of the client, made as a reply to one of the server.
 fn frame_of(sent: &Sent) -> Vec<u8> {
     let mut of_server = [0u8; 54];
     of_server[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);

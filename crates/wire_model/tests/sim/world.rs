@@ -1,4 +1,4 @@
-//! A world with one response, and a clock that is told the time.
+//! A context with one response and a settable clock.
 
 use std::net::IpAddr;
 
@@ -7,25 +7,25 @@ use lowroad_wire::frame::Tuple;
 use lowroad_wire::world::{Admitted, Ignore, Mode, Socket, Stored, World};
 use lowroad_wire_model::PARTS_MAX;
 
-/// What is asked for.
+/// A request.
 pub const REQUEST: &[u8] = b"GET /a HTTP/1.1\r\nHost: h\r\nUser-Agent: hello\r\n\r\n";
-/// The same, and then the end; as long.
+/// The request with `Connection: close`, of the same length.
 pub const REQUEST_CLOSE: &[u8] = b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
-/// The world.
+/// The context.
 pub struct Values {
-    /// Now.
+    /// The current time.
     pub now_ns: u64,
-    /// The response to either.
+    /// The response to both requests.
     pub response: Vec<u8>,
-    /// Whether it may be sent again.
+    /// Whether the publication still exists.
     pub is_there: bool,
-    /// What was counted, in order.
+    /// The counted reasons, in order.
     pub counted: Vec<Reason>,
 }
 
 impl Values {
-    /// With a response of so many bytes, each of which is another than its neighbours.
+    /// A context with a response of `len` bytes, each different from its neighbours.
     pub fn new(len: usize) -> Values {
         let letters = (0..=255u8).cycle().zip(1u8..=251);
         let mut letters = letters.cycle().map(|(one, other)| one ^ other);
