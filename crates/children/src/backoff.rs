@@ -1,8 +1,8 @@
-//! Restart back-off: how long a child that has ended stays down. Independent of processes and clocks.
+//! Restart back-off: the delay before a child is started again.
 
 use std::time::Duration;
 
-/// The delays of one child, which double while it does not live long.
+/// The delays of one child, which double as long as its lives are short.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     min: Duration,
@@ -12,7 +12,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Delays from `min` to `max`, for a child that has started well once it has lived for `long_life`.
+    /// Delays from `min` to `max`; a child that lives for `long_life` counts as well started.
     pub const fn new(min: Duration, max: Duration, long_life: Duration) -> Backoff {
         Backoff {
             min,
@@ -22,14 +22,14 @@ impl Backoff {
         }
     }
 
-    /// The delay after a child that did not start.
+    /// The delay after a child that failed to start.
     pub fn failed(&mut self) -> Duration {
         let delay = self.next;
         self.next = (delay * 2).min(self.max);
         delay
     }
 
-    /// The delay after a child that has lived so long.
+    /// The delay after a child with this lifetime.
     pub fn ended(&mut self, lifetime: Duration) -> Duration {
         if self.is_long(lifetime) {
             self.reset();
@@ -37,12 +37,12 @@ impl Backoff {
         self.failed()
     }
 
-    /// Whether a child that has lived so long had started well.
+    /// Whether a child with this lifetime counts as well started.
     pub fn is_long(&self, lifetime: Duration) -> bool {
         lifetime >= self.long_life
     }
 
-    /// A child has started well.
+    /// Resets the delay, since a child has started well.
     pub fn reset(&mut self) {
         self.next = self.min;
     }

@@ -1,6 +1,5 @@
-//! What a program may use: set between fork and exec, the only place where that holds for all that
-//! it starts. The only file of this crate with
-//! unsafe code.
+//! Resource limits of a program: set between fork and exec, the only place where they apply to all of its descendants.
+//! The only file of this crate with unsafe code.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -9,7 +8,7 @@ use rustix::process::{
     Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
 };
 
-/// What a program and each of its children may use.
+/// The limits of a program and each of its children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "messages", derive(serde::Serialize, serde::Deserialize))]
 pub struct Limits {
@@ -17,22 +16,22 @@ pub struct Limits {
     pub memory_len_max: u64,
     /// Seconds of processor time; 0 = no limit.
     pub cpu_s_max: u64,
-    /// Processes and threads that its user may have, all together, before one of its is refused; 0 = no limit. Nothing is
-    /// refused to root.
+    /// The number of processes and threads of its user, in total, above which further ones are refused; 0 = no limit.
+    /// Never refused to root.
     pub processes_max: u64,
-    /// User and group that it runs as, with no other groups; `None` = those of this process.
+    /// User and group to run as, without supplementary groups; `None` = those of this process.
     pub user: Option<(u32, u32)>,
     /// The soft and the hard limit of descriptors; `None` = as many as this process.
     pub descriptors: Option<(Option<u64>, Option<u64>)>,
-    /// It is killed when the thread ends that starts it.
+    /// Kill it when the thread that started it ends.
     pub ends_with_parent: bool,
 }
 
-/// Makes `command` set these limits, and dump no core.
+/// Makes `command` set these limits, and disable core dumps.
 #[allow(unsafe_code)]
 pub fn limit(command: &mut Command, limits: Limits) {
     if let Some((user, group)) = limits.user {
-        // Where this process is root, the standard library gives up all other groups too.
+        // If this process is root, the standard library drops the supplementary groups, too.
         command.uid(user).gid(group);
     }
     let set = move || {
@@ -50,16 +49,16 @@ pub fn limit(command: &mut Command, limits: Limits) {
         }
         Ok(())
     };
-    // SAFETY: the closure runs in the child of a process with several threads, where only what is
-    // async-signal-safe is allowed. It makes eleven system calls at most, owns only numbers, takes no
-    // lock and allocates nothing (an `Errno` becomes an `io::Error` by its number alone).
+    // SAFETY: the closure runs in the forked child of a multi-threaded process, where only async-signal-safe functions
+    // are allowed. It makes at most eleven system calls, owns only numbers, takes no lock and does not allocate (an
+    // `Errno` becomes an `io::Error` by its number alone).
     unsafe {
         command.pre_exec(set);
     }
 }
 
-/// Sets a limit, or leaves what this process may not exceed itself: only root could raise that, and a program is rarely root.
-/// On a machine with little memory the kernel's own limit of processes is below the usual one here.
+/// Sets a limit, capped by the hard limit of this process, which only root could raise. On a machine with little
+/// memory the kernel's default limit of processes is below the usual one here.
 fn lower(resource: Resource, wanted: Rlimit) -> rustix::io::Result<()> {
     let Some(hard) = getrlimit(resource).maximum else {
         return setrlimit(resource, wanted);
@@ -74,7 +73,7 @@ fn lower(resource: Resource, wanted: Rlimit) -> rustix::io::Result<()> {
     )
 }
 
-/// 0 = no limit.
+/// Converts a configured limit; 0 = no limit.
 fn limit_of(configured: u64) -> Option<u64> {
     (configured > 0).then_some(configured)
 }
@@ -90,14 +89,14 @@ fn both(limit: Option<u64>) -> Rlimit {
 mod tests {
     use super::*;
 
-    /// As on a machine with 512 MiB, where the kernel allows some 1,900 processes.
+    /// As on a machine with 512 MiB, where the kernel permits about 1,900 processes.
     #[test]
     #[allow(unsafe_code)]
     fn what_the_machine_does_not_allow_is_not_asked_of_it() {
         const NOBODY: u32 = 65_534;
         let mut command = Command::new("grep");
         command.args(["-E", "processes|open files", "/proc/self/limits"]);
-        // SAFETY: system calls with numbers and nothing else, in a child that is about to become another program.
+        // SAFETY: only system calls with numbers, in a forked child that is about to exec.
         unsafe {
             command.pre_exec(|| {
                 lower(Resource::Nproc, both(Some(500)))?;

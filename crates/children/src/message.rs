@@ -1,8 +1,9 @@
-//! Messages between the server and its children, over two kinds of sockets, with one limit and one error.
+//! Messages between the server and its children, over two kinds of sockets, with one limit and one error type.
 //!
-//! A [`Channel`] is a packet socket: it keeps the bounds of messages, passes descriptors with them, and takes a message whole or
-//! not at all, so that threads share it without a lock. It takes no more than the socket's buffer. A [`stream`] carries longer
-//! messages, each after its length. Both ends are the same program, so messages have no version.
+//! `PacketChannel` is a SOCK_SEQPACKET socket: it preserves message boundaries, passes descriptors with messages, and
+//! accepts a message completely or not at all, so that threads share it without a lock. Messages are limited by the
+//! socket's buffer. A [`stream`] carries longer messages, each with a length prefix. Both ends are the same program,
+//! so messages have no version.
 
 #[cfg(feature = "messages")]
 mod content;
@@ -27,25 +28,25 @@ use rustix::net::{
 #[cfg(feature = "messages")]
 pub use self::content::{decode, encode};
 
-/// Bytes of a message: more than a module's response that is held, and what belongs to it.
+/// The longest message in bytes: more than a module's buffered response with its metadata.
 pub const MESSAGE_LEN_MAX: usize = 64 << 20;
-/// Bytes that may wait in a channel. The system may allow less; longer messages are refused.
+/// The buffer size of a channel in bytes. The system may permit less; longer messages are refused.
 const ROOM_LEN: usize = 1 << 20;
-/// Descriptors that come with a message; more are closed.
+/// The most descriptors of a message; further ones are closed.
 const DESCRIPTORS_MAX: usize = 3;
 
 /// Why a message was not sent or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageError {
-    /// The other process is gone.
+    /// The other process has closed its end.
     Closed,
-    /// The message is longer than the socket takes, or than [`MESSAGE_LEN_MAX`].
+    /// The message exceeds the socket's buffer or [`MESSAGE_LEN_MAX`].
     TooLong,
-    /// The socket has no room, or nothing arrived in time.
+    /// The socket has no room, or no message arrived in time.
     NotReady,
-    /// The bytes are no message of this program.
+    /// The bytes are not a message of this program.
     Malformed,
-    /// Another error of the system.
+    /// Another system error.
     System(Errno),
 }
 
@@ -74,12 +75,12 @@ impl From<MessageError> for io::Error {
     }
 }
 
-/// What a sender does while the socket is full.
+/// The behavior of a sender while the socket is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendMode {
-    /// It waits.
+    /// Wait for room.
     Wait,
-    /// It gets [`MessageError::NotReady`].
+    /// Return [`MessageError::NotReady`].
     Try,
 }
 
@@ -100,7 +101,7 @@ impl AsFd for Channel {
 }
 
 impl Channel {
-    /// A channel, and the socket at its other end. Other children inherit neither.
+    /// Creates a channel, and the socket at its other end. Other children inherit neither.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -112,7 +113,7 @@ impl Channel {
         Ok((Channel(ours), other))
     }
 
-    /// The channel to the parent process, in a child whose standard input it is.
+    /// The channel to the parent process, in a child that has it as standard input.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -120,24 +121,24 @@ impl Channel {
         Ok(Channel(io::stdin().as_fd().try_clone_to_owned()?))
     }
 
-    /// Bounds the time that [`Channel::receive`] waits.
+    /// Bounds the waiting time of `receive`.
     ///
     /// # Errors
-    /// As of setsockopt(2).
+    /// Those of setsockopt(2).
     pub fn set_receive_timeout(&self, timeout: Duration) -> io::Result<()> {
         Ok(set_socket_timeout(&self.0, Timeout::Recv, Some(timeout))?)
     }
 
-    /// Ends the exchange for all that hold either end.
+    /// Shuts the connection down for all processes that hold either end.
     pub fn close(&self) {
-        // Fails where the other process has closed its end.
+        // Fails if the other process has closed its end.
         let _ = shutdown(&self.0, Shutdown::Both);
     }
 
     /// Sends a message with descriptors.
     ///
     /// # Errors
-    /// [`MessageError`]: nothing was sent.
+    /// [`MessageError`]: the message was not sent.
     pub fn send(
         &self,
         content: &[u8],
@@ -159,8 +160,8 @@ impl Channel {
         }
     }
 
-    /// Waits for a message, whose content fills `buffer`, and returns its descriptors. Some are missing if this process may
-    /// have no more.
+    /// Waits for a message, stores its content in `buffer`, and returns its descriptors. Some are missing if this
+    /// process has reached its descriptor limit.
     ///
     /// # Errors
     /// [`MessageError`].
@@ -170,7 +171,7 @@ impl Channel {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(buffer)];
-        // The message is there, so that no signal interrupts this.
+        // The message is queued already, so a signal cannot interrupt this call.
         recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
         let mut descriptors = Vec::new();
         for message in control.drain() {

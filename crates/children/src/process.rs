@@ -1,7 +1,8 @@
-//! Start, wait and end of one child.
+//! Starts, watches and ends one child.
 //!
-//! A child is watched by a descriptor, which becomes readable when it ends, so that one thread waits for children, sockets and a
-//! deadline at once ([`ready`]). A number (pid) belongs to a child until it is reaped, so no signal from here reaches a stranger.
+//! A child is watched by a descriptor that becomes readable when it ends, so that one thread waits for children,
+//! sockets and a deadline together ([`ready`]). A pid belongs to a child until it is reaped, so signals from here
+//! cannot reach a stranger.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,19 +22,19 @@ use rustix::process::{
 
 use crate::message::Channel;
 
-/// This program, even if its file is another one by now.
+/// The file of the running program, even if it was replaced in the meantime.
 const PROGRAM: &str = "/proc/self/exe";
-/// A helper ends when its channel does. One that is still busy then is left behind.
+/// How long to wait for the end of a helper after closing its channel. A helper that is still busy is left behind.
 const HELPER_END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Starts this program for another task, by the program's name.
+/// A command that runs this program for another task, with the program's name.
 pub fn helper_command(task: &str) -> Command {
     let mut command = Command::new(PROGRAM);
     command.arg0("lowroad").arg(task);
     command
 }
 
-/// Starts this program again, with its arguments that pass.
+/// A command that runs this program again, with the arguments for which `passes` is true.
 pub fn same_command(passes: impl Fn(&str) -> bool) -> Command {
     let mut args = std::env::args_os();
     let mut command = Command::new(PROGRAM);
@@ -42,7 +43,7 @@ pub fn same_command(passes: impl Fn(&str) -> bool) -> Command {
     command
 }
 
-/// A child process. It lives on when this is dropped.
+/// A child process. Dropping this does not end it.
 #[derive(Debug)]
 pub struct ChildProcess {
     child: Child,
@@ -58,11 +59,11 @@ impl AsFd for ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts a child. With the command go the ends of sockets that it holds for the child, so that the child's end is seen at
-    /// the other ones.
+    /// Starts a child. The command is consumed with its ends of the child's sockets, so that the other ends see the
+    /// child's end.
     ///
     /// # Errors
-    /// As of fork(2) and execve(2), or there are no descriptors left.
+    /// Those of fork(2) and execve(2), or there are no descriptors left.
     pub fn spawn(mut command: Command) -> io::Result<ChildProcess> {
         let mut child = command.spawn()?;
         match end_of(Pid::from_child(&child)) {
@@ -80,32 +81,32 @@ impl ChildProcess {
         }
     }
 
-    /// Starts a child whose standard input is the other end of a channel.
+    /// Starts a child with the other end of a channel as its standard input.
     ///
     /// # Errors
-    /// As of [`ChildProcess::spawn`], or there are no descriptors left.
+    /// As for [`ChildProcess::spawn`].
     pub fn spawn_with_channel(mut command: Command) -> io::Result<(ChildProcess, Channel)> {
         let (channel, other) = Channel::pair()?;
         command.stdin(other);
         Ok((ChildProcess::spawn(command)?, channel))
     }
 
-    /// Starts a child whose standard input is the other end of a stream.
+    /// Starts a child with the other end of a stream as its standard input.
     ///
     /// # Errors
-    /// As of [`ChildProcess::spawn`], or there are no descriptors left.
+    /// As for [`ChildProcess::spawn`].
     pub fn spawn_with_stream(mut command: Command) -> io::Result<(ChildProcess, UnixStream)> {
         let (stream, other) = UnixStream::pair()?;
         command.stdin(OwnedFd::from(other));
         Ok((ChildProcess::spawn(command)?, stream))
     }
 
-    /// Its number.
+    /// Its process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its output, where its command has pipes for it.
+    /// Its output pipes, if its command has any.
     pub fn take_output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.child.stdout.take(), self.child.stderr.take())
     }
@@ -118,7 +119,7 @@ impl ChildProcess {
     /// Sends a signal to the child.
     pub fn signal(&self, signal: Signal) {
         if !self.is_reaped {
-            // A child that has ended needs none.
+            // Fails only if the child has ended.
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
     }
@@ -126,12 +127,12 @@ impl ChildProcess {
     /// Sends a signal to the group that the child leads.
     pub fn signal_group(&self, signal: Signal) {
         if !self.is_reaped {
-            // A group that has ended needs none.
+            // Fails only if the group has ended.
             let _ = kill_process_group(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Its status if it has ended; it is not reaped.
+    /// Its status if it has ended; does not reap it.
     ///
     /// # Errors
     /// It was reaped.
@@ -143,8 +144,9 @@ impl ChildProcess {
     /// Waits for its end.
     ///
     /// # Errors
-    /// Another one has reaped it.
+    /// It was reaped elsewhere.
     pub fn reap(&mut self) -> io::Result<ExitStatus> {
+        // Once the child is reaped, its pid may belong to another process.
         self.is_reaped = true;
         self.child.wait()
     }
@@ -152,7 +154,7 @@ impl ChildProcess {
     /// Kills it and waits for its end.
     ///
     /// # Errors
-    /// Another one has reaped it.
+    /// It was reaped elsewhere.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.signal(Signal::KILL);
         self.reap()
@@ -169,17 +171,18 @@ impl ChildProcess {
 pub struct ChildHandle(Arc<OwnedFd>);
 
 impl ChildHandle {
-    /// Waits until a helper has ended whose channel is closed: a supervisor kills processes that outlive the server, and logs that.
+    /// Waits for the end of a helper with a closed channel: otherwise a supervisor would kill processes that outlive
+    /// the server, and log that.
     pub fn wait_for_helper(&self) {
         let deadline = Instant::now() + HELPER_END_TIMEOUT;
         if ready([Some(readable(&*self.0))], Some(deadline)).is_ok_and(|[ended]| ended) {
-            // The other thread may not have come to that.
+            // The descriptor becomes readable before the process is reaped; the reaping thread may be late.
             let _ = waitid(WaitId::PidFd(self.0.as_fd()), WaitIdOptions::EXITED);
         }
     }
 }
 
-/// A descriptor that becomes readable when a child ends: its pidfd, where the system has that (Linux 5.3).
+/// A descriptor that becomes readable when a child ends: its pidfd, if the system supports it (Linux 5.3).
 fn end_of(pid: Pid) -> io::Result<OwnedFd> {
     match pidfd_open(pid, PidfdFlags::empty()) {
         Err(Errno::NOSYS | Errno::PERM) => end_pipe(pid),
@@ -187,7 +190,7 @@ fn end_of(pid: Pid) -> io::Result<OwnedFd> {
     }
 }
 
-/// The same as a pipe, which a thread closes that waits for the child.
+/// The fallback: a pipe, closed by a thread that waits for the child.
 fn end_pipe(pid: Pid) -> io::Result<OwnedFd> {
     let (read, write) = io::pipe()?;
     let waiting = move || {
@@ -201,15 +204,15 @@ fn end_pipe(pid: Pid) -> io::Result<OwnedFd> {
     Ok(read.into())
 }
 
-/// A descriptor that is waited for until it is readable.
+/// Polls a descriptor for readability.
 pub fn readable(descriptor: &impl AsFd) -> PollFd<'_> {
     PollFd::new(descriptor, PollFlags::IN)
 }
 
-/// Waits for one of the descriptors that are there, until the deadline. Which of them have something; none after a signal.
+/// Waits until one of the descriptors is ready, or until the deadline. Returns which are ready; none after a signal.
 ///
 /// # Errors
-/// As of poll(2).
+/// Those of poll(2).
 pub fn ready<const N: usize>(
     descriptors: [Option<PollFd<'_>>; N],
     deadline: Option<Instant>,
@@ -281,7 +284,7 @@ mod tests {
         let mut output = child.take_output().0.expect("a pipe");
         output.read_exact(&mut [0]).expect("it has started both");
         child.signal_group(Signal::TERM);
-        // Only when both have ended.
+        // The pipe closes only when both have ended.
         assert_eq!(output.read(&mut [0]).ok(), Some(0));
         let status = child.reap().expect("a status");
         assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));

@@ -1,8 +1,7 @@
-//! Applications that the server starts, keeps alive and stops: the origins that are its own. Knows nothing of what they
-//! speak.
+//! Supervises applications: starts the server's local origins, restarts them when they end, and stops them.
 //!
-//! Each has a thread of its own. When an application ends, it is started again, after a pause that grows while it does not
-//! live long ([`life`]). It is the leader of a process group, which ends with it, and with the server however that ends.
+//! Each application has a thread. When it ends, it is started again after a delay that grows while its lives are short
+//! (`life_cycle`). It leads a process group, which ends with it, and with the server, however that ends.
 
 mod left;
 mod life;
@@ -28,27 +27,27 @@ use crate::limits::{Limits, limit};
 use crate::process::{ChildProcess, readable, ready};
 use crate::{Notice, descriptors};
 
-/// Reads of what an application has written when it ends: more than a pipe holds. A process that it leaves behind may write
-/// for ever.
+/// The number of reads of remaining output after the end of an application: more than a pipe holds. Bounded, since a
+/// leftover process may write for ever.
 const READS_LAST: usize = 64;
 
-/// What is started.
+/// The application to start.
 #[derive(Clone, Debug)]
 pub struct Application {
     /// The program and its arguments; never empty.
     pub command: Vec<String>,
-    /// Where it runs; `None`: where the server does.
+    /// Its working directory; `None`: that of the server.
     pub folder: Option<PathBuf>,
-    /// Variables besides those of the server.
+    /// Environment variables in addition to those of the server.
     pub env: Vec<(String, String)>,
-    /// How long it may take to end once it was told to.
+    /// How long it may take to end after SIGTERM.
     pub stop_timeout: Duration,
 }
 
-/// Whether an application could be started with the rights of this process. Starts nothing.
+/// Checks whether an application could be started with the rights of this process, without starting it.
 ///
 /// # Errors
-/// What its start would log.
+/// The message that its start would log.
 pub fn check(application: &Application) -> Result<(), String> {
     program::find(application).map_err(|error| start_failure(&application.command[0], &error))
 }
@@ -61,30 +60,30 @@ fn start_failure(program: &str, error: &io::Error) -> String {
     format!("{program} can't be started: {error}{hint}")
 }
 
-/// An application that is kept alive. Dropped, it is stopped, in order.
+/// A supervised application. Dropping this stops it gracefully.
 pub struct Supervisor {
     stop: PipeWriter,
     thread: Option<JoinHandle<()>>,
     begins: Begins,
 }
 
-/// Whether an application begins at all.
+/// Whether an application can start at all.
 #[derive(Clone, Default)]
 pub struct Begins(Arc<AtomicBool>);
 
 impl Begins {
-    /// There is no such program, or it is not for the server to run, as far as was found at the last try. Waiting is of no
-    /// use then.
+    /// Whether the last try found that the program does not exist or may not be run. Then waiting is useless.
     pub fn never(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
 impl Supervisor {
-    /// Starts an application, and again whenever it ends. What it writes and how it ends goes to `notice`, a line each.
+    /// Starts an application, and restarts it whenever it ends. Its output and its ends are passed to `notice`, line
+    /// by line.
     ///
     /// # Errors
-    /// The machine gives no thread or no pipe.
+    /// The system provides no thread or no pipe.
     pub fn start(application: Application, notice: Notice) -> io::Result<Supervisor> {
         let (stopped, stop) = io::pipe()?;
         let begins = Begins::default();
@@ -109,14 +108,14 @@ impl Supervisor {
         })
     }
 
-    /// Whether it begins at all.
+    /// Whether it can start at all.
     pub fn begins(&self) -> Begins {
         self.begins.clone()
     }
 
-    /// Tells it to end; the drop waits for that.
+    /// Begins to stop it; the drop waits for its end.
     pub fn end(&self) {
-        // Fails where it has ended.
+        // Fails only if the thread has ended.
         let _ = (&self.stop).write(&[0]);
     }
 }
@@ -133,16 +132,16 @@ impl Drop for Supervisor {
 struct Supervising {
     application: Application,
     notice: Notice,
-    /// Readable when the application is no longer wanted; `None` from then on.
+    /// Readable when the application is to stop; `None` from then on.
     stopped: Option<PipeReader>,
     begins: Begins,
     began: Instant,
     life: Life,
-    /// It, while it runs.
+    /// The running process.
     child: Option<ChildProcess>,
-    /// Its output and its errors, while they are open.
+    /// Its standard output and standard error, while they are open.
     output: [Option<LineStream>; 2],
-    /// By which its descendants are known.
+    /// Identifies its descendants.
     mark: Mark,
 }
 
@@ -158,7 +157,7 @@ impl Supervising {
         }
     }
 
-    /// Waits for what happens next, until the deadline.
+    /// Waits for the next event, until the deadline.
     fn wait(&mut self, deadline: Option<Instant>) {
         let [is_stopped, has_ended, has_output, has_errors] = self.ready(deadline);
         self.read([has_output, has_errors]);
@@ -180,11 +179,11 @@ impl Supervising {
             output,
             errors,
         ];
-        // The kernel may be short of memory for a moment.
+        // poll(2) can fail if the kernel is short of memory; the loop then tries again.
         ready(all, deadline).unwrap_or_default()
     }
 
-    /// Passes on the output that is there.
+    /// Passes on the available output.
     fn read(&mut self, have_some: [bool; 2]) {
         for (stream, has_some) in self.output.iter_mut().zip(have_some) {
             if let Some(lines) = stream.as_mut().filter(|_| has_some)
@@ -244,7 +243,7 @@ impl Supervising {
     }
 
     fn ended(&mut self) {
-        // What is left of its group ends with it.
+        // Kill the rest of its group before the leader is reaped: until then the group's number cannot be reused.
         self.signal(Signal::KILL);
         let Some(mut child) = self.child.take() else {
             return;
@@ -296,7 +295,7 @@ impl Supervising {
     }
 }
 
-/// Whether a program that could not be started for this won't be a moment later either.
+/// Whether this error of a start is permanent.
 fn is_hopeless(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(
@@ -368,7 +367,7 @@ mod tests {
     fn what_can_not_be_started_is_tried_again() {
         for (command, says) in [
             ("/nonexistent/application", "can't be started: No such file"),
-            // A folder may be run by nobody.
+            // A folder cannot be executed by any user.
             ("/", "may the server's user run it?"),
         ] {
             let lines = Lines::default();

@@ -1,5 +1,4 @@
-//! What an application leaves behind each time that it ends: processes and threads. In a process of its own, since it counts
-//! threads.
+//! Leftover processes and threads after each end of an application. A separate test process, since it counts threads.
 
 use std::fs;
 use std::process::Command;
@@ -10,11 +9,11 @@ use lowroad_children::Notice;
 use lowroad_children::supervisor::{Application, Supervisor};
 use lowroad_testkit::wait_until;
 
-/// How many daemons are looked at of each kind.
+/// The number of daemons of each kind that are checked.
 const ENDS: usize = 4;
 
-/// Leaves two processes that have left its group and hold its error output: one that can be known, and one that has cleared
-/// its environment. Both are said once they have left.
+/// Starts two processes that leave its group and hold its error output: one with the mark, and one with a cleared
+/// environment. Prints both once they have left.
 const SCRIPT: &str = "
 known=$(setsid sh -c 'echo $$; exec sleep 1000 >/dev/null' &)
 unknown=$(setsid env -i sh -c 'echo $$; exec sleep 1000 >/dev/null' &)
@@ -24,14 +23,14 @@ echo unknown $unknown
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
-/// The rest of all lines that begin so.
+/// The rest of all lines with this prefix.
 fn after(lines: &Lines, front: &str) -> Vec<String> {
     let lines = lines.lock().expect("a lock");
     let found = lines.iter().filter_map(|line| line.strip_prefix(front));
     found.map(String::from).collect()
 }
 
-/// Whether a process sleeps as the script has it sleep.
+/// Whether a process runs the script's sleep.
 fn is_there(pid: &str) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line == b"sleep\x001000\0")
 }
@@ -67,7 +66,7 @@ fn what_has_left_its_group_ends_with_it_and_holds_no_threads() {
     let (known, unknown) = (after(&lines, "known "), after(&lines, "unknown "));
     let are_there = |pids: &[String]| pids.iter().filter(|pid| is_there(pid)).count();
     let counts = (are_there(&known), are_there(&unknown));
-    // What nobody finds is ours to end.
+    // The supervisor cannot find these, so the test ends them.
     let _ = Command::new("kill")
         .args(["-s", "KILL"])
         .args(&unknown)

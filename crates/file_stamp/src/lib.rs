@@ -1,4 +1,4 @@
-//! The identity of a file's version: what of its metadata changes when its bytes do.
+//! The identity of a file's version: the part of its metadata that changes with its content.
 
 #![forbid(unsafe_code)]
 
@@ -7,42 +7,43 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What of a file's metadata changes when its bytes do.
+/// The part of a file's metadata that changes with its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileStamp {
-    /// Device and inode: which file it is.
+    /// Device and inode, which identify the file.
     pub id: (u64, u64),
     /// Length in bytes.
     pub len: u64,
-    /// Time of the last change of the bytes, ns since 1970.
+    /// Time of the last change of the content, ns since 1970.
     pub modified_ns: i64,
     /// Time of the last change of the inode, ns since 1970: catches a modification time set back.
     pub changed_ns: i64,
-    /// How many names it has.
+    /// The number of its hard links.
     pub links: u64,
 }
 
 impl FileStamp {
-    /// The stamp of an open file, now. Blocks on the disk.
+    /// The current stamp of an open file. Blocks on the disk.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// Those of fstat(2).
     pub fn of(file: &File) -> io::Result<FileStamp> {
         file.metadata().map(|meta| FileStamp::from(&meta))
     }
 
-    /// The stamp of the file at a path, now. Blocks on the disk.
+    /// The current stamp of the file at a path. Blocks on the disk.
     ///
     /// # Errors
-    /// When there is none that can be looked at.
+    /// Those of stat(2).
     pub fn at(path: &Path) -> io::Result<FileStamp> {
         fs::metadata(path).map(|meta| FileStamp::from(&meta))
     }
 
-    /// The stamp of a file that is written all the time: it equals none that the file will have, so it proves nothing.
+    /// The stamp of a file that is being written: it differs from every later stamp of the file, so it proves nothing.
     #[must_use]
     pub fn unsettled(self) -> FileStamp {
         FileStamp {
+            // No file has this time: it is before 1970 by far.
             changed_ns: i64::MIN,
             ..self
         }
@@ -53,14 +54,14 @@ impl FileStamp {
         self.changed_ns != i64::MIN
     }
 
-    /// Whether at most the inode changed since `earlier`: names, permissions, attributes, but none of the bytes.
+    /// Whether at most the inode changed since `earlier`: names, permissions, attributes, but not the content.
     pub fn has_content_of(&self, earlier: &FileStamp) -> bool {
         let content = |stamp: &FileStamp| (stamp.id, stamp.len, stamp.modified_ns);
         content(self) == content(earlier)
     }
 
-    /// Whether all that happened since `earlier` is that the file lost a name: it was removed, or
-    /// replaced by another.
+    /// Whether the only change since `earlier` is the loss of a hard link: the file was removed, or replaced by
+    /// another.
     pub fn only_lost_a_name(&self, earlier: &FileStamp) -> bool {
         self.links < earlier.links && self.has_content_of(earlier)
     }

@@ -1,5 +1,5 @@
-//! A token bucket for each of many clients, in a table of bounded size: places for the hash of a client, in sets of a few.
-//! The fullest bucket of a set is forgotten first; its client begins anew with a full one.
+//! A token bucket for each of many clients, in a set-associative table of bounded size, indexed by the hash of a
+//! client. The fullest bucket of a set is evicted first; its client starts again with a full one.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -8,29 +8,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::rate::{BucketState, CellRate, Rate};
 use crate::shares::client_network;
 
-/// Clients with a bucket at a time; 16 bytes each.
+/// The number of buckets; 16 bytes each.
 const CLIENTS_MAX: usize = 65_536;
-/// Places of a set.
+/// The number of slots in a set.
 const WAYS: usize = 8;
 
 /// A bucket for each client.
 #[derive(Debug)]
 pub struct ClientRates {
     buckets: Mutex<BucketTable>,
-    /// Keyed, so that a client can't choose addresses that share a place.
+    /// Keyed, so that a client cannot choose addresses that share a slot.
     hasher: RandomState,
 }
 
 #[derive(Debug)]
 struct BucketTable {
     rate: CellRate,
-    /// Sets of [`WAYS`] places; a power of two of them.
+    /// Sets of [`WAYS`] slots; a power of two of them.
     places: Vec<ClientBucket>,
-    /// Buckets that were forgotten before they were full again.
+    /// The number of buckets evicted before they were full again.
     forgotten: u64,
 }
 
-/// The bucket of a client. A full one is as good as none, so its place may be another's.
+/// The bucket of a client. A full bucket is equivalent to none, so its slot can be reused.
 #[derive(Clone, Copy, Debug, Default)]
 struct ClientBucket {
     hash: u64,
@@ -38,7 +38,7 @@ struct ClientBucket {
 }
 
 impl ClientRates {
-    /// Full buckets of this rate.
+    /// Full buckets with this rate.
     pub fn new(rate: Rate) -> ClientRates {
         ClientRates {
             buckets: Mutex::new(BucketTable::new(rate, CLIENTS_MAX)),
@@ -49,19 +49,19 @@ impl ClientRates {
     /// Takes a token of a client.
     ///
     /// # Errors
-    /// There is none; the ms after which there is one.
+    /// There is none; the ms until the next one.
     pub fn take(&self, client: IpAddr, now_ms: u64) -> Result<(), u64> {
         let hash = self.hash(client);
         self.lock().take(hash, now_ms)
     }
 
-    /// Gives a token back.
+    /// Returns a token.
     pub fn give_back(&self, client: IpAddr, now_ms: u64) {
         let hash = self.hash(client);
         self.lock().give_back(hash, now_ms);
     }
 
-    /// How many buckets were forgotten before they were full again: the table was too small for its clients.
+    /// The number of buckets evicted before they were full again; if it grows, the table is too small for the clients.
     pub fn forgotten(&self) -> u64 {
         self.lock().forgotten
     }
@@ -76,7 +76,7 @@ impl ClientRates {
 }
 
 impl BucketTable {
-    /// For at least so many clients.
+    /// A table for at least `clients_max` clients.
     fn new(rate: Rate, clients_max: usize) -> BucketTable {
         let sets = clients_max.div_ceil(WAYS).next_power_of_two();
         BucketTable {
@@ -99,13 +99,14 @@ impl BucketTable {
         }
     }
 
-    /// The bucket of a client, in a place that may have been another's. There always is one.
+    /// The bucket of a client, in a slot that is evicted if necessary. Always `Some`.
     fn bucket(&mut self, hash: u64, now_ms: u64) -> Option<&mut BucketState> {
         let sets = self.places.len() / WAYS;
         let first = (hash as usize & (sets - 1)) * WAYS;
         let set = self.places.get_mut(first..first + WAYS)?;
         let own = set.iter().position(|place| place.hash == hash);
         let fullest = || {
+            // The fullest bucket loses the least by being forgotten.
             let places = set.iter().enumerate();
             let fullest = places.min_by_key(|(_, place)| place.state.full_ns);
             fullest.map(|(at, _)| at)
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(buckets.take(9, 8), Ok(()));
         assert_eq!(buckets.forgotten, 1, "the first");
         assert_eq!(buckets.take(2, 9), Err(93), "it is still known");
-        // Long after, all of them are full.
+        // By then all buckets are full.
         for client in 20..28 {
             assert_eq!(buckets.take(client, 10_000), Ok(()));
         }

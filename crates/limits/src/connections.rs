@@ -1,11 +1,11 @@
-//! How many connections there may be, in all and by address. Shared by the workers.
+//! Limits on open connections, in total and per address. Shared by the workers.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Number of independent maps, so that workers seldom meet at one lock.
+/// The number of independent maps, so that workers rarely contend for a lock.
 const SHARDS: usize = 16;
 
 /// Counts open connections.
@@ -15,20 +15,20 @@ pub struct ConnectionLimit {
     by_address: [Mutex<HashMap<IpAddr, u32>>; SHARDS],
 }
 
-/// Why a connection is turned away.
+/// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionOverload {
-    /// All connections together are too many.
+    /// The total limit is reached.
     Connections,
-    /// Those of this address are too many.
+    /// The limit of this address is reached.
     Address,
 }
 
 impl ConnectionLimit {
-    /// Counts a connection in, unless that would pass a limit.
+    /// Counts a new connection, unless it would exceed a limit.
     ///
     /// # Errors
-    /// The limit that is reached; nothing is counted then.
+    /// The limit that is reached; the connection is not counted.
     pub fn enter(
         &self,
         peer: IpAddr,
@@ -39,6 +39,7 @@ impl ConnectionLimit {
             self.open.fetch_sub(1, Relaxed);
             return Err(ConnectionOverload::Connections);
         }
+        // The total comes first: it needs no lock, so refusing stays cheap during a flood.
         let mut map = self.shard(peer);
         let count = map.entry(peer).or_insert(0);
         if *count >= address_max {
@@ -50,18 +51,19 @@ impl ConnectionLimit {
         Ok(())
     }
 
-    /// Counts a connection in that turns out to be another address's, by [`ConnectionLimit::pass_on`]: nobody's limit counts.
+    /// Counts a connection of a proxy, which [`ConnectionLimit::pass_on`] later moves to its client's address: no
+    /// address limit applies yet.
     ///
     /// # Errors
-    /// As [`ConnectionLimit::enter`].
+    /// As for [`ConnectionLimit::enter`].
     pub fn enter_for_another(&self, proxy: IpAddr, max: usize) -> Result<(), ConnectionOverload> {
         self.enter(proxy, max, u32::MAX)
     }
 
-    /// A connection is another address's.
+    /// Moves a connection to another address.
     ///
     /// # Errors
-    /// There are too many of that. It is counted as its all the same, until it leaves.
+    /// That address has too many connections. The connection is counted for it nevertheless, until it leaves.
     pub fn pass_on(
         &self,
         from: IpAddr,
@@ -79,19 +81,20 @@ impl ConnectionLimit {
         }
     }
 
-    /// Counts a connection out that [`ConnectionLimit::enter`] counted in.
+    /// Removes a connection that [`ConnectionLimit::enter`] counted.
     pub fn leave(&self, peer: IpAddr) {
         self.open.fetch_sub(1, Relaxed);
         let mut map = self.shard(peer);
         if let Some(count) = map.get_mut(&peer) {
             *count -= 1;
+            // Entries of 0 are removed, so that the maps are bounded by the open connections.
             if *count == 0 {
                 map.remove(&peer);
             }
         }
     }
 
-    /// Connections open now.
+    /// The number of open connections.
     pub fn open(&self) -> usize {
         self.open.load(Relaxed)
     }

@@ -1,16 +1,16 @@
-//! Limits: how many requests may be under way at a time, how often they may come, and which is next.
+//! Limits: concurrency, rates, and the scheduling of waiters.
 //!
-//! | module | is |
+//! | module | purpose |
 //! |---|---|
-//! | `permits` | so many at a time; others are refused or queue |
-//! | `shares` | the same, of which no client takes all |
-//! | `connections` | so many connections at a time, in all and of each address |
-//! | `scheduler` | classes that share a number of calls: which call begins, waits or is shed |
+//! | `permits` | a semaphore: excess requests are refused or queue |
+//! | `client_shares` | a semaphore of which no client can take all |
+//! | `connections` | connection limits, in total and per address |
+//! | `scheduler` | traffic classes that share a number of calls: which call begins, waits or is shed |
 //! | `rate`, `client_rates` | token buckets: one, or one for each of many clients |
-//! | `sliding_window` | so many in any period, exactly |
-//! | `queue`, `wait_cell` | waiters in order, and how a future learns its outcome |
+//! | `sliding_window` | an exact limit in any period |
+//! | `wait_queue`, `wait_cell` | waiters in order, and the outcome for a future |
 //!
-//! The time is an argument. Knows no clocks, no sockets and no requests.
+//! The time is an argument; the crate uses no clock and no sockets.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]

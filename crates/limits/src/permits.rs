@@ -1,8 +1,8 @@
-//! A semaphore: how many of one kind may be under way at a time. Others are refused at once, or wait in a
-//! queue of its worker (`worker_queues`).
+//! A semaphore: the limit of concurrent operations of one kind. Excess ones are refused at once, or wait in a queue of
+//! their worker (`worker_queues`).
 //!
-//! Acquiring and releasing are lock-free while there are no waiters. A waiter enters its queue first and then looks for
-//! room; a release counts down first and then looks for waiters: so one of both sees the other.
+//! Acquiring and releasing are lock-free while there are no waiters. A waiter enters its queue before it checks for a
+//! free permit, and a release frees its permit before it checks for waiters: so at least one of the two sees the other.
 
 mod worker_queues;
 
@@ -15,19 +15,19 @@ use std::task::{Context, Poll};
 use self::worker_queues::WorkerQueues;
 use crate::WaitCell;
 
-/// A limit, and how near it is.
+/// A limit, and the number of permits in use.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     /// 0 <= under_way <= max
     under_way: AtomicUsize,
     max: AtomicUsize,
-    /// How many wait; written with the queues locked.
+    /// The number of waiters; written with the queues locked.
     waiting: AtomicUsize,
     waiting_max: usize,
     queues: Mutex<WorkerQueues>,
 }
 
-/// A permit for one; given back when it is dropped.
+/// A permit for one operation; released when dropped.
 #[derive(Debug)]
 pub struct Permit {
     of: Arc<ConcurrencyLimit>,
@@ -39,17 +39,17 @@ pub struct Permit {
 pub struct TooManyWaiters;
 
 impl ConcurrencyLimit {
-    /// As many as `max` at a time; nobody waits.
+    /// At most `max` permits, without a queue.
     pub fn new(max: usize) -> Arc<ConcurrencyLimit> {
         ConcurrencyLimit::queued(max, 1, 0)
     }
 
-    /// As many as `max` at a time; the others wait in one queue, that of worker 0, however many they are.
+    /// At most `max` permits; any number of waiters in one queue, that of worker 0.
     pub fn in_line(max: usize) -> Arc<ConcurrencyLimit> {
         ConcurrencyLimit::queued(max, 1, usize::MAX)
     }
 
-    /// As many as `max` at a time, over all of so many workers; up to `waiting_max` more wait.
+    /// At most `max` permits over all workers; up to `waiting_max` waiters.
     pub fn queued(max: usize, workers: usize, waiting_max: usize) -> Arc<ConcurrencyLimit> {
         Arc::new(ConcurrencyLimit {
             under_way: AtomicUsize::new(0),
@@ -60,18 +60,18 @@ impl ConcurrencyLimit {
         })
     }
 
-    /// A permit, unless there are as many as there may be, or others wait for it.
+    /// A permit, unless all are in use or there are waiters.
     pub fn try_acquire(self: &Arc<Self>) -> Option<Permit> {
         self.try_acquire_on(0)
     }
 
-    /// The same on a worker, one of those that there are.
+    /// The same on a worker, which must exist.
     pub fn try_acquire_on(self: &Arc<Self>, worker: usize) -> Option<Permit> {
         let is_free = self.waiting() == 0 && self.count_in();
         is_free.then(|| self.permit(worker))
     }
 
-    /// Waits for a permit on a worker, one of those that there are, since `now_ms` of monotonic time.
+    /// Waits for a permit on a worker, which must exist, from `now_ms` of monotonic time on.
     pub fn acquire(self: &Arc<Self>, worker: usize, now_ms: u64) -> Acquire {
         Acquire {
             of: self.clone(),
@@ -81,23 +81,23 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Lets as many as `max` be under way, if it were fewer until now.
+    /// Raises the limit to `max`, if it is lower.
     pub fn raise(&self, max: usize) {
         self.max.fetch_max(max, SeqCst);
         self.let_in(0);
     }
 
-    /// How many there may be.
+    /// The limit.
     pub fn max(&self) -> usize {
         self.max.load(SeqCst)
     }
 
-    /// How many there are.
+    /// The number of permits in use.
     pub fn under_way(&self) -> usize {
         self.under_way.load(SeqCst)
     }
 
-    /// How many wait.
+    /// The number of waiters.
     pub fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
@@ -120,7 +120,7 @@ impl ConcurrencyLimit {
         self.let_in(worker);
     }
 
-    /// Admits waiters as far as there is room, which was given back on this worker.
+    /// Admits waiters as long as there are free permits; the permit was released on this worker.
     fn let_in(&self, worker: usize) {
         while self.waiting() > 0 {
             let mut queues = self.lock();
@@ -128,6 +128,8 @@ impl ConcurrencyLimit {
                 return;
             }
             let waker = queues.take_next(worker).and_then(|cell| cell.settle(true));
+            // The permit is already counted in for the waiter. Wake it without the lock: the waker may take locks of
+            // its executor.
             self.waiting.store(queues.len(), SeqCst);
             drop(queues);
             if let Some(waker) = waker {
@@ -147,7 +149,7 @@ impl Drop for Permit {
     }
 }
 
-/// Waits for a permit. Dropped, it waits no more.
+/// Waits for a permit. Dropping it ends the wait.
 pub struct Acquire {
     of: Arc<ConcurrencyLimit>,
     worker: usize,
@@ -155,14 +157,14 @@ pub struct Acquire {
     place: Option<QueuePlace>,
 }
 
-/// A place in a worker's queue.
+/// An entry in a worker's queue.
 struct QueuePlace {
     ticket: u64,
     cell: Arc<WaitCell>,
 }
 
 impl Acquire {
-    /// Takes a permit at once, or a place in the queue.
+    /// Takes a permit, or enters the queue.
     fn begin(&mut self) -> Result<Option<Permit>, TooManyWaiters> {
         if let Some(permit) = self.of.try_acquire_on(self.worker) {
             return Ok(Some(permit));
@@ -176,7 +178,7 @@ impl Acquire {
         self.of.waiting.store(queues.len(), SeqCst);
         drop(queues);
         self.place = Some(QueuePlace { ticket, cell });
-        // A release before that may have seen no waiter.
+        // A permit released before the push may not have seen this waiter.
         self.of.let_in(self.worker);
         Ok(None)
     }
@@ -210,6 +212,7 @@ impl Drop for Acquire {
             self.of.waiting.store(queues.len(), SeqCst);
             return;
         }
+        // The waiter was admitted in the meantime: pass its permit on.
         drop(queues);
         self.of.give_back(self.worker);
     }

@@ -1,4 +1,4 @@
-//! A queue of waiters in the order of arrival. Knows no permits and no timeouts.
+//! A queue of waiters in the order of arrival.
 
 use alloc::collections::VecDeque;
 
@@ -10,7 +10,7 @@ pub struct WaitQueue<W>(VecDeque<Waiter<W>>);
 struct Waiter<W> {
     /// Ascending along the queue.
     ticket: u64,
-    /// When it arrived, or must be served.
+    /// The time of its arrival, or its deadline.
     time_ms: u64,
     waiter: W,
 }
@@ -26,7 +26,7 @@ impl<W> WaitQueue<W> {
         self.0.len()
     }
 
-    /// Adds the last one; its ticket is higher than those of the others.
+    /// Adds a waiter at the end; its ticket must exceed all others.
     pub fn push(&mut self, ticket: u64, time_ms: u64, waiter: W) {
         self.0.push_back(Waiter {
             ticket,
@@ -35,7 +35,7 @@ impl<W> WaitQueue<W> {
         });
     }
 
-    /// The time of the first.
+    /// The time of the first waiter.
     pub fn first_ms(&self) -> Option<u64> {
         self.0.front().map(|first| first.time_ms)
     }
@@ -48,7 +48,7 @@ impl<W> WaitQueue<W> {
         self.0.pop_back().map(|last| last.waiter)
     }
 
-    /// Removes a waiter. False if it was taken before.
+    /// Removes a waiter. False if it was removed before.
     pub fn remove(&mut self, ticket: u64) -> bool {
         let place = self.0.binary_search_by_key(&ticket, |waiter| waiter.ticket);
         place.is_ok_and(|place| self.0.remove(place).is_some())

@@ -1,48 +1,49 @@
-//! Token buckets, each kept as the time at which it will be full again (the generic cell rate algorithm of ITU-T I.371):
-//! one number, so that threads share a bucket without a lock.
+//! Token buckets by the generic cell rate algorithm (ITU-T I.371): the state is the time at which the bucket will be
+//! full again, one number, so that threads share a bucket without a lock.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// So many requests in so much time.
+/// A number of requests in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// At least 1.
     pub requests: u64,
     /// At least 1; in the configuration a second, a minute or an hour.
     pub period_ms: u64,
-    /// How many may come at a time; in the configuration 1 to 1 000 000. Default there: as many as in a second of the rate,
-    /// but at least 1.
+    /// The most requests at once; in the configuration 1 to 1 000 000. Default there: the requests of one second, but
+    /// at least
+    /// 1.
     pub burst: u64,
 }
 
-/// A rate, computed: how fast a bucket fills, and how much it holds.
+/// A rate in precomputed form: the time per token, and the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellRate {
-    /// The time of one token.
+    /// The time to refill one token.
     token_ns: u64,
-    /// The time of all tokens that a bucket holds.
+    /// The time to refill an empty bucket.
     burst_ns: u64,
 }
 
-/// A bucket of which the rate is kept elsewhere. It begins full.
+/// The state of a bucket without its rate. Full at first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BucketState {
-    /// When it is full again.
+    /// When the bucket is full again.
     pub(crate) full_ns: u64,
 }
 
-/// A bucket that threads share. It begins full.
+/// A bucket that threads share. Full at first.
 #[derive(Debug)]
 pub struct TokenBucket {
     rate: CellRate,
-    /// When it is full again.
+    /// When the bucket is full again.
     full_ns: AtomicU64,
 }
 
 const MS_NS: u64 = 1_000_000;
 
 impl CellRate {
-    /// The rate, computed.
+    /// Precomputes a rate.
     pub const fn new(rate: Rate) -> CellRate {
         const fn at_least_1(count: u64) -> u64 {
             if count == 0 { 1 } else { count }
@@ -57,7 +58,7 @@ impl CellRate {
 }
 
 impl BucketState {
-    /// A bucket that has so many tokens now.
+    /// A bucket with `count` tokens now.
     pub fn with_tokens(count: u64, rate: CellRate, now_ms: u64) -> BucketState {
         let missing_ns = rate
             .burst_ns
@@ -70,7 +71,7 @@ impl BucketState {
     /// Takes a token.
     ///
     /// # Errors
-    /// There is none; the ms after which there is one.
+    /// There is none; the ms until the next one.
     pub fn take(&mut self, rate: CellRate, now_ms: u64) -> Result<(), u64> {
         let mut charged = *self;
         match charged.charge(1, rate, now_ms) {
@@ -80,25 +81,25 @@ impl BucketState {
         Ok(())
     }
 
-    /// Takes tokens, whether it has them or not. False if it has not: the next ones come later.
+    /// Takes tokens unconditionally. False if the bucket did not have them: it then has a debt to refill first.
     pub fn charge(&mut self, count: u64, rate: CellRate, now_ms: u64) -> bool {
         let tokens_ns = rate.token_ns.saturating_mul(count);
         self.full_ns = self.full_ns.max(ns(now_ms)).saturating_add(tokens_ns);
         self.missing_ns(now_ms) <= rate.burst_ns
     }
 
-    /// Gives tokens back.
+    /// Returns tokens, at most up to a full bucket.
     pub fn give_back(&mut self, count: u64, rate: CellRate) {
         let tokens_ns = rate.token_ns.saturating_mul(count);
         self.full_ns = self.full_ns.saturating_sub(tokens_ns);
     }
 
-    /// Whether it is full.
+    /// Whether the bucket is full.
     pub fn is_full(self, now_ms: u64) -> bool {
         self.missing_ns(now_ms) == 0
     }
 
-    /// The time of the tokens that are missing.
+    /// The time until the bucket is full.
     fn missing_ns(self, now_ms: u64) -> u64 {
         self.full_ns.saturating_sub(ns(now_ms))
     }
@@ -116,12 +117,13 @@ impl TokenBucket {
     /// Takes a token.
     ///
     /// # Errors
-    /// There is none; the ms after which there is one.
+    /// There is none; the ms until the next one.
     pub fn take(&self, now_ms: u64) -> Result<(), u64> {
         let taken = |full_ns: u64| {
             let mut state = BucketState { full_ns };
             state.take(self.rate, now_ms).map(|()| state.full_ns)
         };
+        // The closure may run again if another thread took a token in between.
         let updated = |full_ns: u64| taken(full_ns).ok();
         match self.full_ns.fetch_update(Relaxed, Relaxed, updated) {
             Ok(_) => Ok(()),
@@ -130,7 +132,7 @@ impl TokenBucket {
     }
 }
 
-/// A wait as the field Retry-After has it: in seconds, at least one.
+/// A wait as the value of Retry-After: in seconds, at least one.
 pub fn retry_after_s(wait_ms: u64) -> u64 {
     wait_ms.div_ceil(1000).max(1)
 }
@@ -165,7 +167,7 @@ mod tests {
         assert_eq!(bucket.take(106), Err(1));
         assert_eq!(bucket.take(107), Ok(()));
         assert_eq!(bucket.take(107), Err(100));
-        // Unused tokens are kept, up to the burst.
+        // Unused tokens accumulate, up to the burst.
         assert_eq!(taken(&bucket, 307), 2);
         assert_eq!(taken(&bucket, 100_000), 5);
     }
@@ -185,7 +187,7 @@ mod tests {
     fn a_clock_that_is_behind_gives_nothing_away() {
         let bucket = bucket(1, 1000, 2);
         assert_eq!(taken(&bucket, 5000), 2);
-        // Another worker's time may be older.
+        // The time of another worker may lag behind.
         assert_eq!(bucket.take(4990), Err(1010));
         assert_eq!(bucket.take(u64::MAX), Ok(()));
     }
@@ -208,7 +210,7 @@ mod tests {
         assert!(!bucket.charge(1, rate, 1_000_000));
         bucket.give_back(2, rate);
         assert!(bucket.charge(1, rate, 1_000_000));
-        // No more than all are given back.
+        // A bucket cannot hold more than its burst.
         bucket.give_back(100, rate);
         assert!(bucket.charge(3, rate, 1_000_000));
         assert!(!bucket.charge(1, rate, 1_000_000));

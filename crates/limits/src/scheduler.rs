@@ -1,4 +1,4 @@
-//! Who begins, who waits and who is shed.
+//! Schedules calls of traffic classes: which call begins, waits or is shed.
 //!
 //! ```text
 //!  arrive ─┬─► Begins ───────────────────────────► ended
@@ -9,50 +9,50 @@
 //!          └─► Shed
 //! ```
 //!
-//! After whatever may make room ([`ClassScheduler::ended`], [`ClassScheduler::gave_up`]) the caller asks [`ClassScheduler::next`] until there is
-//! nothing; then nobody waits who could begin.
+//! After each event that may free a slot ([`ClassScheduler::ended`], [`ClassScheduler::gave_up`]) the caller calls
+//! [`ClassScheduler::next`] until it returns `None`; then no call waits that could begin.
 //!
-//! Which class is next is said by start-time fair queueing (Goyal, Vin, Cheng: SIGCOMM '96), each call counting as one: a
-//! class that begins a call moves on by the inverse of its weight in a virtual time, and who is least far is next. A class
-//! that had nothing to do, or was at its own bound, begins at the present: nothing is saved up.
+//! The next class is chosen by start-time fair queueing (Goyal, Vin, Cheng: SIGCOMM '96), with each call as one unit:
+//! a class that begins a call advances in virtual time by the inverse of its weight, and the class with the earliest
+//! time is next. A class that was idle, or at its limit, continues at the present: it saves nothing up.
 
 use alloc::vec::Vec;
 
 use crate::queue::WaitQueue;
 
-/// What one call of weight 1 takes of the virtual time. A `u64` of it lasts for 2^44 of them.
+/// The virtual time of one call of weight 1. A `u64` lasts for 2^44 of them.
 const CALL: u64 = 1 << 20;
 
-/// CallBounds of all classes together.
+/// The bounds of all classes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallBounds {
-    /// Calls under way at a time; at least 1.
+    /// The most calls in progress; at least 1.
     pub calls_max: usize,
-    /// Calls that wait.
+    /// The most waiting calls.
     pub waiting_max: usize,
 }
 
-/// What is said of a class.
+/// The settings of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassRules {
-    /// Its share beside those of others; 1 to 2^20.
+    /// Its share relative to other classes; 1 to 2^20.
     pub weight: u32,
-    /// Calls under way at a time.
+    /// The most calls in progress.
     pub calls_max: usize,
-    /// Calls that wait.
+    /// The most waiting calls.
     pub waiting_max: usize,
-    /// How long one may wait.
+    /// The longest wait of a call.
     pub deadline_ms: u64,
 }
 
-/// Says whose turn it is. `W` is how who waits is told.
+/// Schedules calls. `W` is a waiter's handle, by which the caller reports its outcome.
 #[derive(Debug)]
 pub struct ClassScheduler<W> {
     bounds: CallBounds,
     classes: Vec<Class<W>>,
     /// 0 <= under_way <= bounds.calls_max
     under_way: usize,
-    /// The length of all queues.
+    /// The number of calls in all queues.
     waiting: usize,
     /// The virtual time at which the last call began.
     present: u64,
@@ -62,7 +62,7 @@ pub struct ClassScheduler<W> {
 #[derive(Debug)]
 struct Class<W> {
     rules: ClassRules,
-    /// How many may wait for sure, whatever other classes do.
+    /// The number of waiting calls that is reserved for it, independently of other classes.
     kept: usize,
     /// 0 <= under_way <= rules.calls_max
     under_way: usize,
@@ -71,34 +71,34 @@ struct Class<W> {
     queue: WaitQueue<W>,
 }
 
-/// What comes of a call at once.
+/// The immediate outcome of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CallArrival<W> {
     /// It begins.
     Begins,
-    /// It waits, and [gives up](ClassScheduler::gave_up) by this ticket. Who was last in the queue of a lower class may have lost its
-    /// place to it.
+    /// It waits; [`gave_up`](ClassScheduler::gave_up) takes this ticket. The last call in the queue of a lower class
+    /// may have been displaced.
     Waits {
         /// The ticket.
         ticket: u64,
-        /// Whose place it has, with its class.
+        /// The displaced call, with its class.
         displaced: Option<(usize, W)>,
     },
-    /// Too many wait already.
+    /// Refused: too many calls wait already.
     Shed,
 }
 
-/// What has become of a call that waited.
+/// The outcome of a waiting call.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CallOutcome<W> {
     /// It begins.
     Begins(W),
-    /// It has waited longer than its class may; the class.
+    /// It has waited longer than its class permits; the class.
     TooLate(usize, W),
 }
 
 impl<W> ClassScheduler<W> {
-    /// Nobody, within these bounds. Classes are numbered in their order.
+    /// No calls, within these bounds. Classes are numbered in their order.
     pub fn new(bounds: CallBounds, rules: &[ClassRules]) -> ClassScheduler<W> {
         let weights: u64 = rules
             .iter()
@@ -124,7 +124,7 @@ impl<W> ClassScheduler<W> {
         }
     }
 
-    /// A call of a class comes.
+    /// A call of a class arrives.
     pub fn arrive(&mut self, class: usize, waiter: W, now_ms: u64) -> CallArrival<W> {
         if self.has_room(class) {
             self.begin(class);
@@ -142,23 +142,23 @@ impl<W> ClassScheduler<W> {
         CallArrival::Waits { ticket, displaced }
     }
 
-    /// A call of a class is over.
+    /// A call of a class has ended.
     pub fn ended(&mut self, class: usize) {
         self.under_way -= 1;
         self.classes[class].under_way -= 1;
     }
 
-    /// Nobody waits by this ticket any more. False if it was told already what became of it.
+    /// Removes a waiting call. False if its outcome was already returned.
     pub fn gave_up(&mut self, class: usize, ticket: u64) -> bool {
         let is_gone = self.classes[class].queue.remove(ticket);
         self.waiting -= usize::from(is_gone);
         is_gone
     }
 
-    /// What becomes of those who wait, until it is nothing.
+    /// The outcome of the next waiting call; `None` if all others keep waiting.
     pub fn next(&mut self, now_ms: u64) -> Option<CallOutcome<W>> {
         for (number, class) in self.classes.iter_mut().enumerate() {
-            // All of a class may wait equally long, so the first is late first.
+            // All calls of a class have the same deadline, so the first one is late first.
             let is_late = class
                 .queue
                 .first_ms()
@@ -175,7 +175,7 @@ impl<W> ClassScheduler<W> {
         Some(CallOutcome::Begins(waiter))
     }
 
-    /// Calls under way of a class, and how many wait.
+    /// The calls of a class: in progress, and waiting.
     pub fn numbers(&self, class: usize) -> (usize, usize) {
         let class = &self.classes[class];
         (class.under_way, class.queue.len())
@@ -187,7 +187,7 @@ impl<W> ClassScheduler<W> {
         self.under_way < self.bounds.calls_max && class.under_way < class.rules.calls_max
     }
 
-    /// The class of those who wait for room that is there.
+    /// The class to serve next, if one has a waiting call and a free slot.
     fn turn(&self) -> Option<usize> {
         let waits = |class: &usize| self.classes[*class].queue.len() > 0 && self.has_room(*class);
         let classes = (0..self.classes.len()).filter(waits);
@@ -198,11 +198,12 @@ impl<W> ClassScheduler<W> {
         self.under_way += 1;
         let class = &mut self.classes[class];
         class.under_way += 1;
+        // Never backwards: a class that was idle starts at the present.
         self.present = self.present.max(class.start);
         class.start = self.present + CALL / u64::from(class.rules.weight.max(1));
     }
 
-    /// A place in the queue for a call of a class, and who loses it; `None` if there is none.
+    /// Makes room in the queue for a call of a class. Returns the displaced call, if any; `None` if there is no room.
     fn make_place(&mut self, class: usize) -> Option<Option<(usize, W)>> {
         let at = &self.classes[class];
         if at.queue.len() >= at.rules.waiting_max {
@@ -213,7 +214,7 @@ impl<W> ClassScheduler<W> {
         }
         let is_kept = at.queue.len() < at.kept;
         let rank = self.rank(class);
-        // Beyond what is kept for them, classes have places that nobody needed until now.
+        // Above its reserved part, a queue uses places that other classes did not need so far.
         let gives = |other: &usize| {
             let queue_len = self.classes[*other].queue.len();
             queue_len > self.classes[*other].kept && (is_kept || self.rank(*other) < rank)
@@ -227,7 +228,7 @@ impl<W> ClassScheduler<W> {
         Some(Some((lowest, waiter)))
     }
 
-    /// Lower classes are shed first: those of less weight, or later in their order.
+    /// The rank of a class for shedding, lowest first: by weight, then by the reverse order.
     fn rank(&self, class: usize) -> (u32, usize) {
         (self.classes[class].rules.weight, usize::MAX - class)
     }

@@ -1,5 +1,5 @@
-//! A limit of which no client takes all. A client with much of it has to leave as much free as its share says, so a new
-//! client finds room, however much the others want (dynamic thresholds, Choudhury and Hahne 1998).
+//! A semaphore of which no client can take all: dynamic thresholds (Choudhury and Hahne 1998). The share that a client
+//! may use shrinks with the free permits, so a new client always finds some, whatever the demand of the others.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -8,22 +8,23 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::permits::{ConcurrencyLimit, Permit};
 
-/// Counts of clients in a row; a power of two.
+/// The number of counts in a row; a power of two.
 const ROW_LEN: usize = 1024;
 
-/// A limit, and how much of it each client has.
+/// A limit, and the permits in use by each client.
 #[derive(Debug)]
 pub struct ClientShares {
     limit: Arc<ConcurrencyLimit>,
     percent: usize,
-    /// Two counts a client, each in a row of its own at places that nobody can foretell. Others may count there, too, so
-    /// the lower one is what the client has at most; two clients share both by one chance in a million.
+    /// A count-min sketch: each client has one count in each row, at unpredictable positions. Other clients may share
+    /// a count, so the lower one is an upper bound for the client; two clients share both with a probability of one in
+    /// a million.
     counts: Box<[[AtomicU32; ROW_LEN]; 2]>,
     hasher: RandomState,
     refused: AtomicU64,
 }
 
-/// A permit of a client; given back when it is dropped.
+/// A permit of a client; released when dropped.
 #[derive(Debug)]
 pub struct ClientPermit {
     of: Arc<ClientShares>,
@@ -31,17 +32,17 @@ pub struct ClientPermit {
     _permit: Permit,
 }
 
-/// Why there is no permit.
+/// Why a permit is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareRefusal {
-    /// As many are under way as may be.
+    /// All permits are in use.
     Full,
-    /// This client has its share.
+    /// The client has reached its share.
     Share,
 }
 
 impl ClientShares {
-    /// As many as `max` at a time, of which a client that is alone may have so many percent; 100 is no bound.
+    /// At most `max` permits, of which a single client may use `percent`; 100 means no bound.
     pub fn new(max: usize, percent: usize) -> Arc<ClientShares> {
         Arc::new(ClientShares {
             limit: ConcurrencyLimit::new(max),
@@ -78,24 +79,24 @@ impl ClientShares {
         let free = max.saturating_sub(self.limit.under_way());
         let held = self.of(places).map(|count| count.load(Relaxed)).min();
         let held = held.map_or(0, |held| held as usize);
-        // What others take meanwhile is theirs: a bound that is exact to the last one would need a lock.
+        // Concurrent acquisitions may exceed the bound by a few: an exact one would need a lock.
         if free > 0 && held * (100 - self.percent) >= free * self.percent {
             return Err(ShareRefusal::Share);
         }
         self.limit.try_acquire().ok_or(ShareRefusal::Full)
     }
 
-    /// How many there may be.
+    /// The limit.
     pub fn max(&self) -> usize {
         self.limit.max()
     }
 
-    /// How many there are.
+    /// The number of permits in use.
     pub fn under_way(&self) -> usize {
         self.limit.under_way()
     }
 
-    /// How often there was no permit.
+    /// The number of refusals.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -109,12 +110,12 @@ impl ClientShares {
 
     fn places(&self, client: IpAddr) -> [usize; 2] {
         let hash = self.hasher.hash_one(client_network(client));
-        // Bits that have nothing to do with each other; the rest falls away.
+        // Two independent parts of the hash.
         [hash as usize % ROW_LEN, (hash >> 32) as usize % ROW_LEN]
     }
 }
 
-/// A client, which is what one subscriber has: an IPv4 address, or 64 bits of an IPv6 address.
+/// The network of one subscriber: an IPv4 address, or the upper 64 bits of an IPv6 address.
 pub(crate) fn client_network(client: IpAddr) -> u64 {
     match client.to_canonical() {
         IpAddr::V4(address) => u64::from(u32::from(address)),
@@ -138,7 +139,7 @@ mod tests {
         IpAddr::V4(number.into())
     }
 
-    /// All that a client gets.
+    /// All permits that a client gets.
     fn all(shares: &Arc<ClientShares>, client: IpAddr) -> Vec<ClientPermit> {
         std::iter::from_fn(|| shares.try_acquire(client).ok()).collect()
     }

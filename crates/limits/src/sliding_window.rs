@@ -1,18 +1,18 @@
-//! A rate that is kept exactly over any period of its length, by the times of all that were taken: for few.
+//! A limit that holds exactly in any period, by storing the time of each event: for small limits.
 
 use alloc::collections::VecDeque;
 
-/// At most so many in a sliding period.
+/// At most `max` events in a sliding period.
 #[derive(Clone, Debug)]
 pub struct SlidingWindow {
     max: usize,
     period_s: u64,
-    /// Of the last `max`, the oldest first.
+    /// The times of the last `max` events, the oldest first.
     times_s: VecDeque<u64>,
 }
 
 impl SlidingWindow {
-    /// At most `max` in `period_s`.
+    /// A limit of `max` events in `period_s`.
     pub fn new(max: usize, period_s: u64) -> SlidingWindow {
         SlidingWindow {
             max,
@@ -21,10 +21,10 @@ impl SlidingWindow {
         }
     }
 
-    /// Takes one.
+    /// Records an event.
     ///
     /// # Errors
-    /// There is none left before this second.
+    /// The limit is reached; the second from which on an event is possible.
     pub fn take(&mut self, now_s: u64) -> Result<(), u64> {
         while self
             .times_s

@@ -1,9 +1,9 @@
-//! How a future learns what became of its place in a queue: a cell that it polls, and that is settled once.
+//! The outcome of a wait: a cell that a future polls, and that is settled once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// A waiter's outcome.
+/// The outcome of a waiter.
 #[derive(Debug)]
 pub struct WaitCell(Mutex<WaitOutcome>);
 
@@ -15,12 +15,12 @@ enum WaitOutcome {
 }
 
 impl WaitCell {
-    /// The cell of a waiter.
+    /// A new cell, not settled.
     pub fn pending() -> Arc<WaitCell> {
         Arc::new(WaitCell(Mutex::new(WaitOutcome::Pending(None))))
     }
 
-    /// Admits the waiter or turns it away, with its queue locked. Gives the waker to wake once it is not.
+    /// Admits or refuses the waiter, called with its queue locked. Returns the waker, to be woken after unlocking.
     #[must_use]
     pub fn settle(&self, is_admitted: bool) -> Option<Waker> {
         match std::mem::replace(&mut *self.lock(), WaitOutcome::Settled(is_admitted)) {
@@ -29,7 +29,7 @@ impl WaitCell {
         }
     }
 
-    /// Whether the waiter is admitted, once that is settled.
+    /// Whether the waiter was admitted, once that is settled.
     pub fn poll(&self, context: &Context<'_>) -> Poll<bool> {
         match &mut *self.lock() {
             WaitOutcome::Settled(is_admitted) => Poll::Ready(*is_admitted),
@@ -44,7 +44,7 @@ impl WaitCell {
         }
     }
 
-    /// Whether it is settled that the waiter is admitted.
+    /// Whether the waiter was admitted already.
     pub fn is_admitted(&self) -> bool {
         matches!(&*self.lock(), WaitOutcome::Settled(true))
     }

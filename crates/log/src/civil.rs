@@ -1,9 +1,9 @@
-//! Times as text, in UTC. Knows no clock and no other zone. To read first: RFC 3339 §5.6.
+//! Times as text, in UTC. To read first: RFC 3339 §5.6.
 
 /// Year, month (1 to 12) and day (1 to 31) of a day counted from 1970-01-01.
 ///
-/// The year is taken to begin in March, so that the leap day comes last (the well-known algorithm
-/// on the proleptic Gregorian calendar).
+/// The year is counted from March, so that the leap day is the last (the well-known algorithm on the proleptic
+/// Gregorian calendar).
 fn date(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
@@ -40,7 +40,7 @@ pub fn minutes(unix_s: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
-/// `20/Nov/2026:20:45:12 +0000`, as access logs have it.
+/// `20/Nov/2026:20:45:12 +0000`, the format of access logs.
 pub fn common_log(unix_s: u64) -> String {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",

@@ -1,8 +1,7 @@
-//! The error log: messages with a level and a time; what is below the level asked for costs one
-//! comparison.
+//! The error log: messages with a level and a time. A message below the configured level costs one comparison.
 //!
-//! The same message again within a second is counted, not written, so that a flood of errors does
-//! not become a flood of lines. Knows no file: lines go into a [`Sink`].
+//! The same message again within a second is counted, not written, so that a flood of errors does not become a flood of
+//! lines. The lines go into a `LineSink`.
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,16 +10,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::civil;
 use crate::writer::Sink;
 
-/// How much a message matters.
+/// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Something failed.
     Error,
-    /// Something may fail, or works with less.
+    /// A possible failure, or reduced operation.
     Warn,
-    /// Something happened as it should.
+    /// A regular event.
     Info,
-    /// For who looks for a fault.
+    /// Details for debugging.
     Debug,
 }
 
@@ -36,7 +35,7 @@ impl Level {
     }
 }
 
-/// A way into the error log; clones share it and what it remembers of repetitions.
+/// A handle to the error log; clones share the log and its memory of repetitions.
 #[derive(Clone)]
 pub struct Logger {
     level: Level,
@@ -49,7 +48,7 @@ struct Shared {
 }
 
 impl Logger {
-    /// A log into `sink` of messages that matter at least as much as `level`.
+    /// A log to `sink` of messages that are at least as severe as `level`.
     pub fn new(sink: Sink, level: Level) -> Logger {
         Logger {
             level,
@@ -65,7 +64,7 @@ impl Logger {
         if level > self.level {
             return;
         }
-        // Formatted before the lock is taken: others wait for it.
+        // Formatted before the lock is taken, since others wait for it.
         let message = message.to_string();
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -79,22 +78,22 @@ impl Logger {
         self.shared.push(recent.lines(level, message, unix_ms));
     }
 
-    /// Something failed.
+    /// Logs a failure.
     pub fn error(&self, message: fmt::Arguments<'_>) {
         self.log(Level::Error, message);
     }
 
-    /// Something may fail, or works with less.
+    /// Logs a possible failure, or reduced operation.
     pub fn warn(&self, message: fmt::Arguments<'_>) {
         self.log(Level::Warn, message);
     }
 
-    /// Something happened as it should.
+    /// Logs a regular event.
     pub fn info(&self, message: fmt::Arguments<'_>) {
         self.log(Level::Info, message);
     }
 
-    /// For who looks for a fault.
+    /// Logs details for debugging.
     pub fn debug(&self, message: fmt::Arguments<'_>) {
         self.log(Level::Debug, message);
     }
@@ -109,7 +108,7 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// What was only counted until now is said when the last clone goes.
+    /// Writes the counts of pending repetitions when the last clone is dropped.
     fn drop(&mut self) {
         let recent = self
             .recent
@@ -120,9 +119,9 @@ impl Drop for Shared {
     }
 }
 
-/// Different messages remembered: several threads may complain of several things in turns.
+/// The number of messages remembered: several threads may report several problems in turns.
 const RECENT_MAX: usize = 8;
-/// How long the same message is not written again.
+/// How long a repeated message is counted instead of written.
 const REPEAT_MS: u64 = 1000;
 
 /// The messages of the last second, at most [`RECENT_MAX`], oldest first.
@@ -136,15 +135,15 @@ struct Message {
     text: String,
     /// When it was written.
     written_ms: u64,
-    /// When it last came.
+    /// The time of its last occurrence.
     last_ms: u64,
-    /// How often it came since it was written.
+    /// The number of occurrences since it was written.
     repeated: u64,
 }
 
 impl Recent {
-    /// The lines to write when a message comes: none if it came within the last second. Repetitions
-    /// of messages whose second is over are reported first.
+    /// The lines to write for a message: none if it was written within the last second. The counts of earlier
+    /// repetitions come first.
     fn lines(&mut self, level: Level, text: String, now_ms: u64) -> String {
         let mut lines =
             self.lines_counted(|message| now_ms.abs_diff(message.written_ms) >= REPEAT_MS);
@@ -168,7 +167,7 @@ impl Recent {
         lines
     }
 
-    /// Forgets the messages that are `over`; the lines say how often they were repeated.
+    /// Forgets the messages that are `over`; the lines have the counts of their repetitions.
     fn lines_counted(&mut self, over: impl Fn(&Message) -> bool) -> String {
         let mut lines = String::new();
         for message in self.messages.extract_if(.., |message| over(message)) {
@@ -189,7 +188,7 @@ impl Message {
 fn line_into(lines: &mut String, unix_ms: u64, level: Level, text: &str, repeated: u64) {
     // Writing into memory does not fail.
     let _ = write!(lines, "{} {} ", civil::rfc3339(unix_ms), level.as_str());
-    // A line break in a message would make it look like two, an escape would colour a terminal.
+    // A line break could forge a second message, and an escape sequence could control a terminal.
     lines.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }));
     if repeated > 0 {
         let times = if repeated == 1 { "time" } else { "times" };
@@ -267,7 +266,7 @@ mod tests {
                     .lines()
                     .count(),
                 {
-                    // Each eighth new message pushes "first", repeated seven times, out.
+                    // Each eighth new message evicts "first", with seven repetitions.
                     if ms > 0 && ms % RECENT_MAX as u64 == 7 {
                         2
                     } else {

@@ -1,4 +1,4 @@
-//! Escaping of received bytes for a log: no client's bytes can leave their field or their line.
+//! Escapes received bytes for a log: a client's bytes cannot leave their field or their line.
 
 use std::io::Write;
 

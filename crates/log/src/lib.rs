@@ -1,5 +1,4 @@
-//! Logs that never make their writers wait: the access log's lines, the error log, and the thread
-//! that writes both.
+//! Logs that never block their writers: the lines of the access log, the error log, and the thread that writes both.
 //!
 //! Independent of any server: [`access`] formats the line of a response, [`writer`] writes bytes to a file, and
 //! [`error`] prefixes messages with level and time.

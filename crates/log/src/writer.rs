@@ -27,7 +27,7 @@ const PENDING_LEN_MAX: usize = 4 << 20;
 const WAKE_LEN: usize = 64 * 1024;
 /// A buffer that grew beyond this is freed.
 const CAPACITY_KEPT_MAX: usize = 256 * 1024;
-/// How long closing waits for the rest to be written.
+/// How long closing waits for the pending lines.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 2000 });
 
 /// Where a log goes.
@@ -73,7 +73,7 @@ struct Shared {
     lost: AtomicU64,
 }
 
-/// What is done when a log can't be opened anew.
+/// Called if a log cannot be reopened.
 type OnFailure = Box<dyn FnOnce(&io::Error) + Send>;
 /// Opens a log's file in another way, after an error.
 type OpenOtherwise = fn(&Path, io::Error) -> io::Result<File>;
@@ -171,7 +171,7 @@ impl Writer {
         self.shared.lost.load(Relaxed)
     }
 
-    /// Writes what waits and ends the thread; gives up after two seconds. Takes no more lines.
+    /// Writes the pending lines and ends the thread; gives up after two seconds. Accepts no more lines.
     pub fn close(mut self) {
         let end = Instant::now() + CLOSE_TIMEOUT;
         let mut control = self.shared.shut();
@@ -185,7 +185,7 @@ impl Writer {
         }
         drop(control);
         if let Some(thread) = self.thread.take() {
-            // It has nothing left to do; a panic of it has been reported already.
+            // The thread has finished; the panic hook has already reported a panic.
             let _ = thread.join();
         }
     }

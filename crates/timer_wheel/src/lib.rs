@@ -1,9 +1,9 @@
-//! A timing wheel: when to look at which entry of a table, by the entry's index.
+//! A timing wheel: schedules checks of table entries, by the entry's index.
 //!
-//! An entry is in one slot at most, that of the earliest time that was asked for. An entry that is needed later stays
-//! there, is looked at once too early, and asks again. So deadlines that move with each request or packet cost one
-//! comparison, and an index that passes to another entry may keep its slot. It knows no clock and no deadlines; the unit
-//! of time is the caller's.
+//! An entry is in at most one slot, that of the earliest requested time. An entry that is needed later stays there, is
+//! checked once too early, and requests another check. So deadlines that move with each request or packet cost one
+//! comparison, and an index that passes to another entry may keep its slot. The deadlines and the unit of time belong
+//! to the caller.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -15,12 +15,12 @@ use alloc::vec::Vec;
 
 const SLOTS: u64 = 2048;
 const WORDS: usize = (SLOTS / 64) as usize;
-/// No time, and no slot.
+/// No time, or no slot.
 const NEVER: u64 = u64::MAX;
 /// No index.
 const NONE: u32 = u32::MAX;
 
-/// A wheel with slots of `TICK` units of time, to which times are rounded up. What lies beyond its last slot is looked at
+/// A wheel with slots of `TICK` units of time, to which times are rounded up. Times beyond its last slot are checked
 /// early.
 #[derive(Debug)]
 pub struct TimerWheel<const TICK: u64> {
@@ -29,17 +29,17 @@ pub struct TimerWheel<const TICK: u64> {
     /// A bit for each slot with entries.
     filled: [u64; WORDS],
     places: Vec<SlotPlace>,
-    /// The slot that was looked at last.
+    /// The slot that was checked last.
     cursor: u64,
-    /// The first slot with entries, kept since each wait asks for it; once it is the cursor's, the one behind that is
-    /// looked for.
+    /// The first slot with entries, cached since each wait needs it; when the cursor reaches it, the following one is
+    /// searched.
     next: u64,
 }
 
-/// The place of an entry.
+/// The links of an entry in its slot.
 #[derive(Clone, Copy, Debug)]
 struct SlotPlace {
-    /// The time of its slot; [`NEVER`]: it is in none.
+    /// The time of its slot; [`NEVER`] if it is in none.
     due: u64,
     before: u32,
     after: u32,
@@ -52,7 +52,7 @@ const NOWHERE: SlotPlace = SlotPlace {
 };
 
 impl<const TICK: u64> TimerWheel<TICK> {
-    /// An empty wheel with memory for so many entries; more take more when they come.
+    /// An empty wheel with memory for `count` entries; it grows for higher indices.
     pub fn new(count: usize, now: u64) -> TimerWheel<TICK> {
         TimerWheel {
             heads: vec![NONE; SLOTS as usize],
@@ -63,14 +63,15 @@ impl<const TICK: u64> TimerWheel<TICK> {
         }
     }
 
-    /// Goes on at `now`: for callers that do not advance it while it is empty.
+    /// Continues at `now`: for callers that do not advance it while it is empty.
     pub fn skip_to(&mut self, now: u64) {
         if self.next == NEVER {
             self.cursor = self.cursor.max(now / TICK);
         }
     }
 
-    /// Asks to look at an entry at that time, or before. The time of its slot, if it was not in an early one.
+    /// Requests a check of an entry at that time or earlier. Returns the time of its slot, unless it was in an early
+    /// one.
     #[inline]
     pub fn ask(&mut self, index: u32, at: u64) -> Option<u64> {
         let place = self.places.get(index as usize);
@@ -86,6 +87,7 @@ impl<const TICK: u64> TimerWheel<TICK> {
             self.places.resize(index as usize + 1, NOWHERE);
         }
         let last = self.cursor + SLOTS - 1;
+        // Later than the cursor's slot, so that `pop` makes progress even if each entry asks again at once.
         let slot = at.div_ceil(TICK).clamp(self.cursor + 1, last);
         let due = slot * TICK;
         if due >= self.places[index as usize].due {
@@ -108,7 +110,7 @@ impl<const TICK: u64> TimerWheel<TICK> {
         Some(due)
     }
 
-    /// An entry is not to be looked at any more.
+    /// Cancels the check of an entry.
     pub fn leave(&mut self, index: u32) {
         self.unlink(index);
         if self.heads[(self.next % SLOTS) as usize] == NONE && self.next != NEVER {
@@ -135,7 +137,7 @@ impl<const TICK: u64> TimerWheel<TICK> {
         self.places[index as usize].due = NEVER;
     }
 
-    /// The next entry to look at; it is in no slot then. To be called until there is none.
+    /// Removes and returns the next entry to check. To be called until it returns `None`.
     #[inline]
     pub fn pop(&mut self, now: u64) -> Option<u32> {
         let now = now / TICK;
@@ -156,13 +158,13 @@ impl<const TICK: u64> TimerWheel<TICK> {
         }
     }
 
-    /// When the first entry is to be looked at.
+    /// The time of the first check.
     #[inline]
     pub fn next(&self) -> Option<u64> {
         (self.next != NEVER).then(|| self.next * TICK)
     }
 
-    /// The first slot behind the cursor with entries.
+    /// The first slot after the cursor with entries.
     fn first_filled(&self) -> u64 {
         let first = self.cursor + 1;
         let at = (first % SLOTS) as usize;
@@ -170,6 +172,7 @@ impl<const TICK: u64> TimerWheel<TICK> {
         if rest != 0 {
             return first + u64::from(rest.trailing_zeros());
         }
+        // The last round of the search covers the first word again, for its lower bits: they are a full turn ahead.
         let word_start = first - (first % 64);
         let word = |ahead| self.filled[(at / 64 + ahead) % WORDS];
         (1..=WORDS)

@@ -30,7 +30,7 @@ fn each_comes_when_its_time_has_come() {
     wheel.ask(0, 100);
     wheel.ask(1, 40);
     wheel.ask(2, 101);
-    // It stays in the slot that it has.
+    // It stays in its slot.
     assert_eq!(wheel.ask(1, 90_000), None);
     assert_eq!(due(&mut wheel, 39), []);
     assert_eq!(wheel.next(), Some(40));
@@ -45,7 +45,7 @@ fn each_comes_when_its_time_has_come() {
     wheel.leave(2);
     assert_eq!(wheel.next(), Some(104));
     assert_eq!(due(&mut wheel, 110), [0]);
-    // An entry beyond the last slot is looked at early.
+    // An entry beyond the last slot is checked early.
     assert_eq!(wheel.next(), Some(40 + (SLOTS - 1) * TICK));
     assert_eq!(due(&mut wheel, 1_000_000), [3], "after a long stop");
     assert_eq!(wheel.next(), None);

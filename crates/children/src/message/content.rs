@@ -1,11 +1,11 @@
-//! The content of messages that have a structure, in postcard's form.
+//! The content of structured messages, encoded by postcard.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{MESSAGE_LEN_MAX, MessageError};
 
-/// The bytes of a message.
+/// Encodes a message.
 ///
 /// # Errors
 /// [`MessageError::TooLong`].
@@ -13,10 +13,10 @@ pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, MessageError> {
     append(Vec::new(), message)
 }
 
-/// Appends the bytes of a message.
+/// Encodes a message and appends it.
 pub(super) fn append(to: Vec<u8>, message: &impl Serialize) -> Result<Vec<u8>, MessageError> {
     let front_len = to.len();
-    // Only what can't be counted in advance has no form: this program has no such messages.
+    // Postcard fails only for sequences of unknown length, which no message of this program has.
     let bytes = postcard::to_extend(message, to).map_err(|_| MessageError::Malformed)?;
     match bytes.len() - front_len {
         0..=MESSAGE_LEN_MAX => Ok(bytes),
@@ -24,7 +24,7 @@ pub(super) fn append(to: Vec<u8>, message: &impl Serialize) -> Result<Vec<u8>, M
     }
 }
 
-/// The message that these bytes are.
+/// Decodes a message.
 ///
 /// # Errors
 /// [`MessageError::Malformed`].

@@ -1,4 +1,4 @@
-//! Messages on a stream: a length of 4 bytes, little end first, and the content.
+//! Messages on a stream: a length of 4 bytes, little-endian, and the content.
 
 use std::io::{self, Read, Write};
 
@@ -8,10 +8,10 @@ use serde::de::DeserializeOwned;
 use super::content::{append, decode};
 use super::{MESSAGE_LEN_MAX, MessageError};
 
-/// Bytes of the length before a message.
+/// The length of the prefix in bytes.
 pub const PREFIX_LEN: usize = 4;
 
-/// A message with its length before it.
+/// Encodes a message with its length prefix.
 ///
 /// # Errors
 /// [`MessageError::TooLong`].
@@ -22,7 +22,7 @@ pub fn frame(message: &impl Serialize) -> Result<Vec<u8>, MessageError> {
     Ok(frame)
 }
 
-/// The length that these bytes announce.
+/// Decodes a length prefix.
 ///
 /// # Errors
 /// [`MessageError::TooLong`].
@@ -33,7 +33,7 @@ pub fn announced_len(prefix: [u8; PREFIX_LEN]) -> Result<usize, MessageError> {
     }
 }
 
-/// Reads one message and waits for it.
+/// Reads one message, blocking.
 ///
 /// # Errors
 /// Those of the stream, and [`MessageError`].
@@ -45,7 +45,7 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
     Ok(decode(&content)?)
 }
 
-/// Writes one message and waits for room.
+/// Writes one message, blocking.
 ///
 /// # Errors
 /// Those of the stream, and [`MessageError`].
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn too_long_a_message_is_neither_written_nor_read() {
         let long = "x".repeat(MESSAGE_LEN_MAX);
-        // Its own length is before its bytes.
+        // The length of the string is encoded in addition to its bytes.
         assert_eq!(frame(&long), Err(MessageError::TooLong));
         let prefix = (MESSAGE_LEN_MAX as u32 + 1).to_le_bytes();
         assert_eq!(announced_len(prefix), Err(MessageError::TooLong));

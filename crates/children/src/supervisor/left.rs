@@ -1,7 +1,7 @@
-//! What an application leaves behind when it ends: processes that have left its group, as daemons do. They are known by a
-//! mark in the environment that they have from it. Knows nothing of when it ends.
+//! Leftover processes of an application: those that have left its process group, as daemons do. They are recognized by
+//! a mark in their environment, which they inherit.
 //!
-//! Who has another user's rights by now, or an environment without the mark, is not found.
+//! Processes with another user's rights, or with a cleared environment, are not found.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,18 +11,18 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_si
 
 use crate::process::{readable, ready};
 
-/// The variable that has the mark.
+/// The environment variable of the mark.
 pub const VARIABLE: &str = "LOWROAD_APPLICATION_ID";
-/// How often is looked for more: whoever is not killed yet may start others.
+/// The number of searches: a process that is not killed yet may start others.
 const ROUNDS_MAX: usize = 16;
-/// How long is waited for the end of one that was killed.
+/// How long to wait for the end of a killed process.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A mark that no other application has.
+/// A mark, unique for each application.
 pub struct Mark(String);
 
 impl Mark {
-    /// A new one.
+    /// A new mark.
     pub fn new() -> Mark {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -31,12 +31,12 @@ impl Mark {
         Mark(format!("{ns:x}-{process}-{number}"))
     }
 
-    /// The variable's value.
+    /// The value of the variable.
     pub fn value(&self) -> &str {
         &self.0
     }
 
-    /// Kills all that have it. Gives how many.
+    /// Kills all processes with the mark. Returns their number.
     pub fn kill_all(&self) -> usize {
         let mut killed = 0;
         for _ in 0..ROUNDS_MAX {
@@ -60,24 +60,24 @@ impl Mark {
         pids.filter(|pid| self.kill(*pid)).count()
     }
 
-    /// Kills a process if it has the mark, and waits until it has ended: until then it would be found again.
+    /// Kills a process if it has the mark, and waits for its end: until then it would be found again.
     fn kill(&self, pid: Pid) -> bool {
         if !self.is_of(pid) {
             return false;
         }
-        // Whoever has the number by now may be another: what is held is looked at once more.
+        // The pid may have been reused in the meantime: check again with the pidfd open, which pins the process.
         let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else {
             return false;
         };
         let is_told = self.is_of(pid) && pidfd_send_signal(&held, Signal::KILL).is_ok();
         if is_told {
-            // What the kernel holds longer, for a disk that does not answer, ends later.
+            // A process in an uninterruptible wait, such as for a disk, ends later.
             let _ = ready([Some(readable(&held))], Some(Instant::now() + END_TIMEOUT));
         }
         is_told
     }
 
-    /// Whether a process has the mark; one that has ended has no environment.
+    /// Whether a process has the mark; a zombie has no environment.
     fn is_of(&self, pid: Pid) -> bool {
         let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid()));
         let mark = format!("{VARIABLE}={}", self.0);

@@ -1,5 +1,5 @@
-//! When an application is started, told to end, and killed. Knows neither processes nor clocks: times are since the
-//! beginning.
+//! The life cycle of an application: when it is started, asked to end, and killed. Times are relative to the start of
+//! the supervisor.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use rustix::process::Signal;
 
 use crate::backoff::Backoff;
 
-/// The pause before an application is started again that did not live long.
+/// The delay before a restart after a short life.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// An application that lived so long is started again as if for the first time.
+/// An application that lived this long is restarted with the shortest delay.
 const LONG_LIFE: Duration = Duration::from_secs(10);
 
-/// The life of an application.
+/// The life cycle of an application.
 #[derive(Debug)]
 pub struct Life {
     state: State,
@@ -24,32 +24,32 @@ pub struct Life {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It is to be started then.
+    /// To be started at this time.
     Due(Duration),
-    /// Since then.
+    /// Running since this time.
     Runs(Duration),
-    /// It was told to end, and is killed then.
+    /// SIGTERM was sent; to be killed at this time.
     Ends(Duration),
-    /// It was killed, and ends soon.
+    /// SIGKILL was sent.
     Killed,
     Over,
 }
 
-/// What is to be done.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Start it; then say whether it was.
+    /// Start it, then report the result.
     Start,
     /// Send it this signal.
     Signal(Signal),
-    /// Wait for news, or until then.
+    /// Wait for an event, or until this time.
     Wait(Option<Duration>),
-    /// It has ended and is not wanted any more.
+    /// It has ended and is to stay so.
     Over,
 }
 
 impl Life {
-    /// One that is to be started at once, and may take so long to end.
+    /// An application to be started at once, with this time to end after SIGTERM.
     pub fn new(stop_timeout: Duration) -> Life {
         Life {
             state: State::Due(Duration::ZERO),
@@ -59,7 +59,7 @@ impl Life {
         }
     }
 
-    /// What is to be done now.
+    /// The next action.
     pub fn step(&mut self, now: Duration) -> Step {
         match self.state {
             State::Due(_) if !self.is_wanted => {
@@ -83,19 +83,19 @@ impl Life {
         }
     }
 
-    /// It was started.
+    /// Records its start.
     pub fn started(&mut self, now: Duration) {
         self.state = State::Runs(now);
     }
 
-    /// It could not be started. The pause until the next try.
+    /// Records a failed start. Returns the delay until the next try.
     pub fn failed(&mut self, now: Duration) -> Duration {
         let pause = self.backoff.failed();
         self.state = State::Due(now + pause);
         pause
     }
 
-    /// It has ended. The pause until it is started again, if it is.
+    /// Records its end. Returns the delay until its restart, if it is to run.
     pub fn ended(&mut self, now: Duration) -> Option<Duration> {
         if !self.is_wanted {
             self.state = State::Over;
@@ -110,7 +110,7 @@ impl Life {
         Some(pause)
     }
 
-    /// It is not wanted any more.
+    /// Stops it. A second call can only shorten the time that it has left.
     pub fn stop(&mut self, now: Duration) {
         if self.is_wanted {
             self.is_wanted = false;

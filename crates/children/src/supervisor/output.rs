@@ -1,4 +1,4 @@
-//! The lines that an application writes to its output and its errors.
+//! The lines that an application writes to standard output and standard error.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::Notice;
 
-/// Longer lines are cut into several.
+/// Longer lines are split.
 const LINE_LEN_MAX: usize = 4096;
 
 /// A pipe to which an application writes lines.
@@ -46,7 +46,7 @@ impl LineStream {
         len > 0
     }
 
-    /// Passes on what there is of a line.
+    /// Passes on an incomplete line.
     pub fn end(&mut self, notice: &Notice) {
         if !self.line.is_empty() {
             notice(String::from_utf8_lossy(&self.line).trim_end());

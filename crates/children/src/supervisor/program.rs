@@ -1,4 +1,4 @@
-//! Looks for the program of an application as execvp(3) does, without starting it.
+//! Searches the program of an application as execvp(3) does, without starting it.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,13 +9,13 @@ use rustix::io::Errno;
 
 use super::Application;
 
-/// Where programs are looked for without `PATH`: glibc's default.
+/// The search path without `PATH`: glibc's default.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
-/// Looks for the program from the application's folder, in its `PATH`.
+/// Searches the program from the application's folder, in its `PATH`.
 ///
 /// # Errors
-/// What the start would fail with.
+/// The error with which the start would fail.
 pub fn find(application: &Application) -> io::Result<()> {
     let folder = application.folder.as_deref().unwrap_or(Path::new("."));
     if !folder.metadata()?.is_dir() {

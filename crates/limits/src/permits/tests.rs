@@ -1,4 +1,4 @@
-//! Leave goes round: never more than may be, in order, and lost by nobody.
+//! Permits circulate: never more than the limit, in order, and without loss.
 
 use std::pin::pin;
 use std::task::Waker;
@@ -15,7 +15,7 @@ fn there_are_never_more_than_may_be() {
     let bound = ConcurrencyLimit::new(2);
     let (first, second) = (bound.try_acquire(), bound.try_acquire());
     assert!(first.is_some() && second.is_some());
-    // Refusals count for nothing.
+    // Refusals change no count.
     assert!(bound.try_acquire().is_none() && bound.try_acquire().is_none());
     assert_eq!(bound.under_way(), 2);
     drop(first);
@@ -24,7 +24,7 @@ fn there_are_never_more_than_may_be() {
     assert!(ConcurrencyLimit::new(0).try_acquire().is_none());
 }
 
-/// One is under way on worker 0; then one each waits on 1 and 0, which has come so much later.
+/// One permit is in use on worker 0; one waiter each on 1 and 0, the latter `later_ms` later.
 fn two_who_wait(later_ms: u64) -> (Arc<ConcurrencyLimit>, Permit, Acquire, Acquire) {
     let bound = ConcurrencyLimit::queued(1, 2, 2);
     let first = bound.try_acquire().expect("it is free");
@@ -93,12 +93,12 @@ fn a_line_has_an_end_and_a_bound_may_be_raised() {
     let other = second.as_mut().poll(&mut context());
     assert!(matches!(other, Poll::Ready(Ok(_))));
     assert!(bound.try_acquire().is_none());
-    // Never fewer: others may count on them.
+    // The limit never falls: permits in use may rely on it.
     bound.raise(1);
     assert_eq!(bound.max(), 2);
 }
 
-/// Nobody is passed by who comes when leave was given back but not yet taken.
+/// A new request cannot overtake a waiter that was admitted but has not polled yet.
 #[test]
 fn nobody_passes_those_who_wait() {
     let (bound, first, other, own) = two_who_wait(0);
@@ -108,8 +108,7 @@ fn nobody_passes_those_who_wait() {
     assert!(bound.try_acquire().is_some());
 }
 
-/// Threads that take, wait, give up and give back as fast as they can: none waits for ever, and there
-/// are never too many.
+/// Threads that acquire, wait, give up and release as fast as possible: none waits for ever, and the limit holds.
 #[test]
 fn nobody_is_forgotten_between_threads() {
     const ROUNDS: usize = 20_000;
@@ -135,7 +134,7 @@ fn nobody_is_forgotten_between_threads() {
     assert_eq!((bound.under_way(), bound.waiting()), (0, 0));
 }
 
-/// Sleeps until it is woken, and polls then only.
+/// Sleeps until it is woken, and polls only then.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Thread(std::thread::Thread);
     impl std::task::Wake for Thread {

@@ -1,28 +1,28 @@
-//! Queues for permits, one for each worker. They know nothing of how many permits there are.
+//! Queues of waiters for permits, one for each worker.
 //!
-//! A permit goes to a waiter on the worker where it was given back, with the resource that became free there. A waiter
-//! on another worker gets it only if it has waited markedly longer: strict order would move connections between
-//! workers, and wake one for each request.
+//! A permit goes to a waiter on the worker where it was released, together with the resource that became free there. A
+//! waiter on another worker gets it only if it has waited markedly longer: strict order would move connections between
+//! workers, and wake a worker for each request.
 
 use std::sync::Arc;
 
 use crate::WaitCell;
 use crate::queue::WaitQueue;
 
-/// How much longer another worker's waiter must have waited, in ms of the workers' clocks, which may tick every 4 ms
-/// only.
+/// How much longer the waiter of another worker must have waited, in ms of the workers' clocks, which may tick only
+/// every 4 ms.
 pub const MARKEDLY_MS: u64 = 1;
 
 /// The queues.
 #[derive(Debug)]
 pub struct WorkerQueues {
-    /// By worker.
+    /// Indexed by worker.
     queues: Vec<WaitQueue<Arc<WaitCell>>>,
     ticket_next: u64,
 }
 
 impl WorkerQueues {
-    /// Empty ones of so many workers.
+    /// Empty queues for this many workers.
     pub fn new(workers: usize) -> WorkerQueues {
         WorkerQueues {
             queues: (0..workers).map(|_| WaitQueue::default()).collect(),
@@ -30,12 +30,12 @@ impl WorkerQueues {
         }
     }
 
-    /// How many wait.
+    /// The number of waiters.
     pub fn len(&self) -> usize {
         self.queues.iter().map(WaitQueue::len).sum()
     }
 
-    /// Adds a waiter and gives its ticket.
+    /// Adds a waiter and returns its ticket.
     pub fn push(&mut self, worker: usize, since_ms: u64, cell: Arc<WaitCell>) -> u64 {
         let ticket = self.ticket_next;
         self.ticket_next += 1;
@@ -43,7 +43,7 @@ impl WorkerQueues {
         ticket
     }
 
-    /// Takes the waiter that is next if a permit was given back on this worker.
+    /// Removes the next waiter for a permit released on this worker.
     pub fn take_next(&mut self, worker: usize) -> Option<Arc<WaitCell>> {
         let firsts = self.queues.iter().map(WaitQueue::first_ms).enumerate();
         let oldest = firsts.filter_map(|(worker, since_ms)| Some((since_ms?, worker)));
@@ -55,7 +55,7 @@ impl WorkerQueues {
         self.queues[chosen].take_first()
     }
 
-    /// Removes a waiter. False if it was taken before.
+    /// Removes a waiter. False if it was removed before.
     pub fn remove(&mut self, worker: usize, ticket: u64) -> bool {
         self.queues[worker].remove(ticket)
     }

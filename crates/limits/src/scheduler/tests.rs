@@ -1,4 +1,4 @@
-//! Who is next, in a few histories by hand and in many by chance.
+//! The order of calls, in some histories by hand and in many random ones.
 
 extern crate std;
 
@@ -49,7 +49,7 @@ fn calls_begin_while_there_is_room_and_then_in_their_order() {
     assert_eq!((all.next(0), all.numbers(0)), (None, (1, 0)));
 }
 
-/// A call after another, while somebody of each class always waits; how many of them are each's.
+/// Runs calls one after the other, with a call of each class always waiting; counts the calls of each class.
 fn shares(all: &mut ClassScheduler<u32>, under_way: &mut usize, calls: usize) -> [usize; 3] {
     let mut counts = [0; 3];
     for _ in 0..calls {
@@ -127,7 +127,7 @@ fn the_lowest_class_is_shed_first_and_the_youngest_of_it() {
             CallArrival::Waits { ticket, displaced }
         );
     }
-    // One place of four is kept for the lower class.
+    // One of four places is reserved for the lower class.
     assert_eq!(all.arrive(0, 2, 0), CallArrival::Shed);
     assert_eq!((all.numbers(0), all.numbers(1)), ((0, 3), (1, 1)));
 }
@@ -204,7 +204,7 @@ impl Random {
     }
 }
 
-/// What a history leaves of each call: its class, and its ticket while it waits.
+/// The calls of a history: their classes, and their tickets while they wait.
 #[derive(Default)]
 struct History {
     begun: Vec<usize>,
@@ -218,7 +218,7 @@ impl History {
         self.waiting.remove(place.expect("it waits")).1
     }
 
-    /// One step by chance.
+    /// A random step.
     fn step(
         &mut self,
         all: &mut ClassScheduler<u32>,
@@ -314,11 +314,11 @@ fn bounds_are_kept_and_nobody_waits_for_nothing() {
         }
         (0..5).for_each(|at| sums[at] += history.counts[at]);
     }
-    // All that can happen has happened.
+    // Every kind of step was taken.
     assert!(sums.iter().all(|sum| *sum > 100), "{sums:?}");
 }
 
-/// While two classes both wait without a break, the calls that each began differ from its share by less than one call of
+/// While two classes have waiting calls, the number of calls of each differs from its share by less than one call of
 /// each (the bound of start-time fair queueing).
 #[test]
 fn shares_are_held_at_any_moment() {
@@ -347,7 +347,7 @@ fn shares_are_held_at_any_moment() {
             all.arrive(class, class as u32, 0);
             under_way.push(class);
             counts[class] += 1;
-            // Class 0 comes with what it had at the start.
+            // Class 0 did not always wait, so it has no such bound.
             for (a, b) in [(1, 2), (1, 3), (2, 3)] {
                 let of = |class: usize| counts[class] as f64 / f64::from(weights[class]);
                 let bound = 1.0 / f64::from(weights[a]) + 1.0 / f64::from(weights[b]);

@@ -10,8 +10,8 @@ use super::Target;
 /// Bytes of one write, unless a line is longer.
 const WRITE_LEN_MAX: usize = 64 * 1024;
 
-/// Standard output and error become separate files: their usual handles have locks, and the rest of the program would
-/// wait for these while this thread hangs in a write.
+/// Opens a log's target. Standard output and error become separate files: their usual handles have locks, which the
+/// rest of the program would wait for while this thread blocks in a write.
 pub fn open(target: &Target) -> io::Result<File> {
     match target {
         Target::Stdout => io::stdout().as_fd().try_clone_to_owned().map(File::from),

@@ -243,7 +243,7 @@ fn a_file_can_be_reopened_otherwise() {
         },
         |error| panic!("{error}"),
     );
-    // The lines before go to the file that is gone.
+    // Earlier lines go to the removed file.
     while !file.is_file() || read(&file).is_empty() {
         assert!(writer.sink().push(b"line\n"));
         std::thread::yield_now();
