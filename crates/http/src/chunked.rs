@@ -212,6 +212,7 @@ impl Chunked {
 
     fn size(&mut self, byte: u8) -> Result<State, Refusal> {
         if let Some(digit) = hex_digit(byte) {
+            // Leading zeros count, so that the size line is bounded.
             if self.digits == SIZE_DIGITS_MAX {
                 return Err(Refusal::ChunkSize);
             }
@@ -235,6 +236,7 @@ impl Chunked {
     fn extension(&mut self, byte: u8) -> Result<State, Refusal> {
         let next = match (self.state, byte) {
             (State::Name | State::Value | State::QuotedEnd, b'\r') => return Ok(State::SizeLf),
+            // Padding by servers; in a request it is refused, since another decoder may read it differently.
             (State::Space | State::NameSpace, b'\r') if self.is_response => {
                 return Ok(State::SizeLf);
             }
@@ -267,6 +269,7 @@ impl Chunked {
             return Ok(State::Trailers);
         }
         self.budget = self.extension_len_max;
+        // Checked before the data arrives: a chunk that is too long is refused at once.
         match self.body_left.checked_sub(self.chunk_left) {
             Some(left) => self.body_left = left,
             None => return Err(Refusal::BodyTooLarge),

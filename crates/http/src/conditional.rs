@@ -50,6 +50,7 @@ pub fn may_differ(req: &Request<'_>) -> bool {
 /// (§13.1.5, §14.2). To be called after [`evaluate`].
 pub fn ranges(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64, len: u64) -> Ranges {
     match req.range() {
+        // RFC 9110 §14.2: Range is defined for GET only.
         Some(value) if req.method == Method::Get && if_range_holds(req, validators, now_secs) => {
             range::evaluate(value, len)
         }
@@ -98,6 +99,7 @@ pub fn if_range_holds(req: &Request<'_>, validators: &Validators<'_>, now_secs: 
         };
     }
     match (date::parse(value, now_secs), validators.last_modified) {
+        // §13.1.5: an exact match, and the date must be a strong validator.
         (Some(date), Some(modified)) => date == modified && modified < now_secs,
         _ => false,
     }

@@ -21,6 +21,7 @@ const DAY_SECS: u64 = 86_400;
 
 /// Formats seconds since 1970 as `Sun, 06 Nov 1994 08:49:37 GMT`, up to the end of the year 9999.
 pub fn format(unix_secs: u64) -> [u8; 29] {
+    // The format has four digits for the year.
     let secs = unix_secs.min(LAST_SECS);
     let days = secs / DAY_SECS;
     let (year, month, day) = civil(days);
@@ -84,6 +85,7 @@ fn asctime(date: &[u8]) -> Option<u64> {
     separators.then_some(())?;
     name(&DAYS, &date[..3])?;
     let month = name(&MONTHS, &date[4..7])? + 1;
+    // asctime pads the day with a space.
     let day = if date[8] == b' ' {
         &date[9..10]
     } else {

@@ -158,6 +158,7 @@ impl Weights {
         let mut best = (0, Encoding::Identity);
         for encoding in available.with(Encoding::Identity).iter() {
             let weight = self.of(encoding);
+            // Strictly greater: among equals the first in the order of preference wins.
             if weight > best.0 {
                 best = (weight, encoding);
             }

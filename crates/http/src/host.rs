@@ -24,6 +24,7 @@ pub fn is_valid(raw: &[u8]) -> bool {
 /// brackets. `None` if `raw` is empty or invalid.
 pub fn normalize<'a>(raw: &[u8], out: &'a mut [u8; 256]) -> Option<&'a [u8]> {
     let (host, _) = split(raw)?;
+    // A fully qualified name with its root dot denotes the same site.
     let host = host.strip_suffix(b".").unwrap_or(host);
     let name = out.get_mut(..host.len())?;
     name.copy_from_slice(host);
@@ -94,6 +95,7 @@ fn name_end(raw: &[u8]) -> Option<usize> {
 fn address_end(raw: &[u8]) -> Option<usize> {
     let close = raw.iter().position(|b| *b == b']')?;
     let address = core::str::from_utf8(raw.get(1..close)?).ok()?;
+    // The parser of the standard library accepts no zone identifier.
     address.parse::<Ipv6Addr>().ok()?;
     Some(close + 1)
 }

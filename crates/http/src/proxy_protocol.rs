@@ -109,6 +109,7 @@ fn starts_like(bytes: &[u8], start: &[u8]) -> bool {
 }
 
 fn parse_v1(bytes: &[u8]) -> Result<Option<Header>, Refused> {
+    // Bounds the search: a client could send a line without an end.
     let line = &bytes[..bytes.len().min(V1_LEN_MAX)];
     let Some(end) = line.iter().position(|byte| *byte == b'\n') else {
         return match bytes.len() < V1_LEN_MAX {
@@ -165,6 +166,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, Refused> {
         return Err(Refused::Command);
     }
     let whole_len = V2_START_LEN + len;
+    // Checked before the rest arrives, so that a false length is not waited for.
     if whole_len > V2_LEN_MAX {
         return Err(Refused::TooLong);
     }
@@ -192,6 +194,7 @@ fn ends_of_block(family: u8, block: &[u8]) -> Result<(Ends, usize), Refused> {
         0x00 => 0,
         0x11 => 12,
         0x21 => 36,
+        // Unix sockets: no IP address, but a length that has to be skipped.
         0x31 => 216,
         _ => return Err(Refused::Family),
     };
@@ -229,6 +232,7 @@ fn check_extensions(header: &[u8], mut at: usize) -> Result<(), Refused> {
         let value_at = at + 3;
         let value = header.get(value_at..value_at + len);
         let value = value.ok_or(Refused::Length)?;
+        // Section 2.2.3: a checksum that is present must be verified.
         if start[0] == TLV_CRC32C {
             let told: [u8; 4] = value.try_into().map_err(|_| Refused::Length)?;
             if u32::from_be_bytes(told) != crc32c_without(header, value_at) {
@@ -269,6 +273,7 @@ pub fn write_v1(to: &mut Vec<u8>, ends: Ends) {
             .expect("strings take everything");
             line
         }
+        // Version 1 cannot express `Local`.
         Ends::Unknown | Ends::Local => "PROXY UNKNOWN\r\n".into(),
     };
     to.extend_from_slice(line.as_bytes());

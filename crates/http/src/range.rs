@@ -112,6 +112,7 @@ pub fn evaluate(value: &[u8], len: u64) -> Ranges {
         found = true;
         let range = match Spec::parse(spec).map(|s| s.resolve(len)) {
             None => return Ranges::Whole,
+            // Unsatisfiable by itself; other ranges may still be satisfiable.
             Some(None) => continue,
             Some(Some(range)) => range,
         };

@@ -139,6 +139,7 @@ impl<'b> Reader<'b> {
             b'?' => self.boolean().map(Item::Boolean),
             b':' => self.binary(),
             b'-' | b'0'..=b'9' => self.number(),
+            // A token (RFC 8941 §3.3.4).
             b'*' | b'a'..=b'z' | b'A'..=b'Z' => {
                 let is_part =
                     |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(b);
@@ -161,6 +162,7 @@ impl<'b> Reader<'b> {
                     matches!(escaped, b'"' | b'\\').then(|| text.push(*escaped))?;
                     self.0 = rest;
                 }
+                // RFC 8941 §3.3.3: strings are printable ASCII.
                 0x20..=0x7e => text.push(*byte),
                 _ => return None,
             }
@@ -188,9 +190,11 @@ impl<'b> Reader<'b> {
         let digits = self.take_while(u8::is_ascii_digit);
         if self.skip(b'.') {
             let fraction = self.take_while(u8::is_ascii_digit);
+            // RFC 8941 §3.3.2: at most 12 integer digits and 3 fractional ones.
             let fits = (1..=12).contains(&digits.len()) && (1..=3).contains(&fraction.len());
             return fits.then_some(Item::Other);
         }
+        // RFC 8941 §3.3.1.
         (1..=15).contains(&digits.len()).then_some(())?;
         let number = digits
             .iter()
@@ -199,6 +203,7 @@ impl<'b> Reader<'b> {
     }
 
     fn key(&mut self) -> Option<&'b [u8]> {
+        // RFC 8941 §3.1.2: a key begins with a lower-case letter or `*`.
         matches!(self.0, [b'a'..=b'z' | b'*', ..]).then_some(())?;
         let is_part = |b: &u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*');
         Some(self.take_while(is_part))

@@ -57,6 +57,7 @@ fn decode_as<'a>(
     let mut rest = path;
     while let Some((byte, after)) = next(rest, slashes)? {
         rest = after;
+        // File systems merge slashes, too: one file must not have several paths.
         if byte == b'/' && len > 0 && out[len - 1] == b'/' {
             continue;
         }
@@ -83,6 +84,7 @@ fn next(path: &[u8], slashes: Slashes) -> Result<Option<(u8, &[u8])>, Refusal> {
             let (high, low) = (hex(*high)?, hex(*low)?);
             match high << 4 | low {
                 0 => Err(Refusal::PathNul),
+                // Some programs decode a path before they split it, others after.
                 b'/' | b'\\' if slashes == Slashes::Refused => Err(Refusal::PathSlash),
                 byte => Ok(Some((byte, rest))),
             }

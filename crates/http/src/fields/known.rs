@@ -203,6 +203,7 @@ impl Known {
     #[must_use]
     #[inline]
     pub fn find(name: &[u8]) -> Option<Known> {
+        // `STARTS` has one entry more than there are lengths: each range ends where the next one begins.
         let start = usize::from(*STARTS.get(name.len())?);
         let end = usize::from(*STARTS.get(name.len() + 1)?);
         let (first, last) = ends_of(name);

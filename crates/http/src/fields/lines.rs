@@ -36,6 +36,7 @@ impl<'b> Lines<'b> {
         self.filter_map(|(name, value)| {
             let name = match Known::find(name) {
                 Some(known) => Name::Known(known),
+                // Names are tokens, hence ASCII: no field is skipped.
                 None => Name::Other(str::from_utf8(name).ok()?),
             };
             Some((name, value))

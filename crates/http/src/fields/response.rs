@@ -127,6 +127,7 @@ impl Fields {
         let written = self.text.get_mut(end..).unwrap_or_default();
         let len = written.len().saturating_sub(2);
         let written = written.iter_mut().take(len).skip(name.len() + 2);
+        // Against response splitting: a line end in a value would begin another field.
         let refused = |byte: &&mut u8| !scan::is(**byte, VALUE);
         written.filter(refused).for_each(|byte| *byte = b' ');
     }
@@ -191,6 +192,7 @@ impl Fields {
         if !may_have || !self.known(name).any(|value| with(value).is_some()) {
             return;
         }
+        // Rebuilt, since a value of another length moves all lines after it.
         let mut all = Fields {
             date: self.date,
             ..Fields::default()
@@ -227,9 +229,11 @@ impl Fields {
             Kind::Lifetime => self.gives_lifetime = true,
             Kind::Tag => self.has_tags = true,
         }
+        // Beyond `NOTED_MAX`, `known_at` looks the name up.
         if let Some(noted) = self.names.get_mut(self.len as usize) {
             *noted = known.map_or(OTHER, |known| known as u8);
         }
+        // One allocation for most responses, none for a response without fields.
         if self.text.capacity() == 0 {
             // ": " and CRLF.
             let len = name.len() + value.len() + 4;

@@ -301,6 +301,7 @@ impl Client {
                 self.input = Input::Head { seen_len: 0 };
                 return Ok(Step::event(0, ClientEvent::Irregular));
             }
+            // The head can be mended only when it is complete.
             Err(fault) if fault.is_mendable() && input.len() < limits.head_len_max => {
                 return Ok(self.wait_for_head(input));
             }
@@ -311,6 +312,7 @@ impl Client {
         }
         if head.status.code() < 200 {
             self.interim_count += 1;
+            // A server could send interim responses for ever.
             if self.interim_count > INTERIM_MAX {
                 return Err(Fault::TooManyInterim);
             }
@@ -338,6 +340,7 @@ impl Client {
     }
 
     fn upgraded<'b>(&mut self, head: ResponseHead<'b>) -> Result<Step<ClientEvent<'b>>, Fault> {
+        // RFC 9110 §7.8: a server must not switch to a protocol that was not requested.
         if !self.asks_upgrade {
             return Err(Fault::Upgrade);
         }

@@ -75,6 +75,7 @@ pub(super) fn parse_into<'b>(
     let Err(stop) = fill(place, head, limits) else {
         return Ok(());
     };
+    // The caller must not see a head that was filled in part.
     *place = None;
     match stop {
         Stop::Partial if head.len() >= limits.head_len_max => Err(Refusal::HeadTooLarge),

@@ -158,6 +158,7 @@ fn head<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ResponseHead<'b>, Unread
     let mut count = 0_u16;
     while rest.first() != Some(&b'\r') {
         let field = lines::line(rest)?;
+        // The scan is the fast path; only a name that fails it is examined for its fault.
         if !scan::starts_with_token(rest, field.name.len())
             && let Some(refusal) = lines::name_fault(rest, field.name.len())
         {
@@ -282,6 +283,7 @@ fn mend_lines<'b>(mut rest: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
         let (line, after) = split_line(rest)?;
         rest = after;
         match (line, &mut field) {
+            // RFC 9112 §2.2: whitespace before the first field line is dropped.
             ([b' ' | b'\t', ..], None) => {}
             ([b' ' | b'\t', ..], Some(field)) => {
                 // RFC 9112 §5.2: a fold becomes spaces.
@@ -313,6 +315,7 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn put_field(field: &[u8], out: &mut Vec<u8>) {
     let colon = field.iter().position(|byte| *byte == b':').unwrap_or(0);
     let (name, rest) = field.split_at(colon);
+    // Removes whitespace before the colon (RFC 9112 §5.1).
     out.extend_from_slice(list::trim_end(name));
     out.extend_from_slice(rest);
     out.extend_from_slice(b"\r\n");
@@ -320,6 +323,7 @@ fn put_field(field: &[u8], out: &mut Vec<u8>) {
 
 /// Decides whether fewer bytes than the start of a status line are incomplete or already malformed.
 fn short(bytes: &[u8]) -> Unread {
+    // A server of another protocol is detected before twelve bytes have arrived.
     let shared = bytes.len().min(5);
     match bytes.get(..shared) == b"HTTP/".get(..shared) {
         true => Unread::Partial,
@@ -358,9 +362,11 @@ impl Seen {
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 // Empty members are ignored (RFC 9110 §5.6.1), but a field of only empty members names no coding.
                 let mut codings = list::members(value).filter(|coding| !coding.is_empty());
+                // `chunked` by itself is the only supported coding.
                 let (Some(coding), None) = (codings.next(), codings.next()) else {
                     return Err(Refusal::CodingUnknown);
                 };
+                // A second line would apply `chunked` twice (RFC 9112 §6.1).
                 if self.is_chunked {
                     return Err(Refusal::CodingNotLast);
                 }

@@ -121,6 +121,7 @@ impl Server {
             // Pipelining: the next head waits until the current response is complete.
             Input::Head if self.output != Outgoing::Idle => return Ok(Step::WAIT),
             Input::Head => {
+                // Parsing a partial head after each received byte would take quadratic time.
                 if self.seen_len > 0 && !is_due(input, self.seen_len as usize, limits) {
                     self.seen_len = seen_len(input);
                     return Ok(Step::WAIT);
@@ -225,6 +226,7 @@ impl Server {
     fn expect_body(&mut self, framing: Framing, limits: &Limits) {
         self.input = match BodyReader::new(framing, limits) {
             Ok(reader) => {
+                // Boxed, so that connections without a body in progress stay small.
                 self.reader = Some(Box::new(reader));
                 Input::Body
             }
@@ -246,6 +248,7 @@ impl Server {
             BodyLen::None | BodyLen::Unknown => 0,
         };
         self.output = match len {
+            // RFC 9112 §6.3: these responses have no body, whatever their fields.
             _ if self.flags.has(Flags::HEAD) || status.is_bodiless() => Outgoing::Omitted,
             // A response that could have a body must state that it is empty.
             BodyLen::None | BodyLen::Known(_) => Outgoing::Length,
@@ -270,6 +273,7 @@ impl Server {
             (Outgoing::Chunked, _) => {
                 head.field("Transfer-Encoding", b"chunked");
             }
+            // In a response to HEAD this is the length of the response to GET (RFC 9110 §8.6).
             (Outgoing::Length, _) | (_, BodyLen::Known(_)) if status != Status::NOT_MODIFIED => {
                 head.field_u64("Content-Length", self.left);
             }
@@ -319,6 +323,7 @@ impl Server {
     pub fn head_end(&self) -> &'static [u8] {
         match (self.is_closing(), self.version()) {
             (false, Version::Http11 | Version::Http2) => b"\r\n",
+            // An HTTP/1.0 client assumes that the connection closes unless it is confirmed.
             (false, Version::Http10) => b"Connection: keep-alive\r\n\r\n",
             (true, _) => b"Connection: close\r\n\r\n",
         }
@@ -376,6 +381,7 @@ impl Server {
     #[must_use]
     pub fn can_upgrade(&self) -> bool {
         self.output == Outgoing::Head
+            // Otherwise bytes of the request's body would be taken for those of the new protocol.
             && self.is_request_whole()
             && !self.flags.has(Flags::HTTP_10 | Flags::HEAD)
     }

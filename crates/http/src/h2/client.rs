@@ -173,6 +173,7 @@ impl Client {
             return Err(Broken);
         }
         let http = &mut self.http;
+        // RFC 9113 §5.1.1: a client's streams are odd and increase.
         let id = if http.last_id == 0 {
             1
         } else {
@@ -306,6 +307,7 @@ impl Client {
                     return Ok(Some(ClientEvent::Interim(head)));
                 }
                 stream.to_come = match content_len {
+                    // RFC 9113 §8.1.1: these have no content, whatever Content-Length announces.
                     _ if stream.is_head || status.is_bodiless() => 0,
                     len => len.unwrap_or(UNKNOWN),
                 };

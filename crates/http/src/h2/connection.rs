@@ -194,6 +194,7 @@ impl Connection {
             ours.push((settings::id::ENABLE_PUSH, 0));
         }
         ours.push((settings::id::MAX_HEADER_LIST_SIZE, section_len));
+        // RFC 9218 §2.1: the priorities of RFC 7540 are not used.
         ours.push((settings::id::NO_RFC7540_PRIORITIES, 1));
         frame::put_settings(&ours, turn.out);
         self.unacknowledged = 1;
@@ -214,6 +215,7 @@ impl Connection {
         input: &'b [u8],
         turn: &mut Turn<'_>,
     ) -> Result<(usize, Got<'b>), Fault> {
+        // Not done in `send`, because the bytes of a body have to follow their frame header there.
         self.settle_last(turn.out);
         let mut used = 0;
         loop {
@@ -237,6 +239,7 @@ impl Connection {
     /// Writes GOAWAY and stops reading.
     pub(super) fn end(&mut self, code: Code, why: &str, out: &mut Vec<u8>) {
         if self.phase != Phase::Ended {
+            // GOAWAY names the peer's streams: a server begins none.
             let last_id = if self.is_server { self.last_id } else { 0 };
             frame::put_goaway(last_id, code, why, out);
             self.phase = Phase::Ended;
@@ -325,6 +328,7 @@ impl Connection {
             kind::PING => self.ping(head, payload, turn),
             kind::GOAWAY => Ok(self.goaway_came(payload)),
             kind::PRIORITY_UPDATE => self.priority_update(payload, turn),
+            // Clients disable push by ENABLE_PUSH, and servers never accept it (RFC 9113 §8.4).
             kind::PUSH_PROMISE => Err(Fault::protocol("PUSH_PROMISE though nobody takes it")),
             _ => {
                 // RFC 9113 §5.5: unknown types are ignored, but each costs time. PRIORITY is deprecated (§5.3.2).
@@ -434,6 +438,7 @@ impl Connection {
 
     /// Resets the streams that have lingered for [`LINGER_MS`].
     pub(super) fn reset_lingering(&mut self, now_ms: u64, out: &mut Vec<u8>) {
+        // The scan over all streams runs only if one may be lingering.
         if !core::mem::take(&mut self.has_lingering) {
             return;
         }
@@ -443,6 +448,7 @@ impl Connection {
             if !stream.is_lingering() {
                 continue;
             }
+            // The time starts at the first check after the response.
             let until_ms = stream.linger_until_ms.get_or_insert(now_ms + LINGER_MS);
             if now_ms >= *until_ms {
                 let id = stream.id;
@@ -465,6 +471,7 @@ impl Connection {
             return;
         };
         self.queue.remove(&mut self.streams, slot);
+        // Bytes that were not consumed would otherwise reduce the connection's window for ever.
         let untaken = self.streams.get(slot).untaken;
         self.streams.remove(id);
         self.give_connection(untaken, out);

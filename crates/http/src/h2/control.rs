@@ -24,6 +24,7 @@ impl Connection {
         turn.counters.glitches += 1;
         let rate = turn.settings.glitches;
         let credit = core::mem::take(&mut self.glitch_credit);
+        // Sent DATA compensates for window updates.
         self.glitches.give_back(u64::from(credit), rate);
         match self.glitches.charge(u64::from(count), rate, turn.now_ms) {
             true => Ok(()),
@@ -53,6 +54,7 @@ impl Connection {
             _ => turn.counters.faults += 1,
         }
         self.count_reset(turn)?;
+        // Counted like the client's own resets: it can provoke resets from here, for example by a window overflow.
         frame::put_reset(id, code, turn.out);
         self.forgotten.add(id);
         Ok(match self.streams.by_id(id).is_some() {
@@ -102,6 +104,7 @@ impl Connection {
         self.check_begun(head.stream)?;
         turn.counters.resets += 1;
         self.count_reset(turn)?;
+        // Both sides may have reset the stream at the same time.
         let alive = self.streams.by_id(head.stream).filter(|it| !it.is_dead);
         if alive.is_none() {
             return Ok(Got::Nothing);
@@ -121,6 +124,7 @@ impl Connection {
     ) -> Result<Got<'b>, Fault> {
         // DATA that is sent compensates for window updates, see `data_send`.
         self.glitch(1, turn)?;
+        // The upper bit is reserved (RFC 9113 §6.9).
         let increment = (frame::word(payload) & 0x7fff_ffff) as i32;
         if head.stream == 0 {
             if increment == 0 {
@@ -141,6 +145,7 @@ impl Connection {
         let code = match stream.send_window.checked_add(increment) {
             // RFC 9113 §6.9: an increment of 0 is a stream error.
             _ if increment == 0 => Code::PROTOCOL_ERROR,
+            // RFC 9113 §6.9.1: a window must not exceed 2^31-1.
             None => Code::FLOW_CONTROL_ERROR,
             Some(window) => {
                 stream.send_window = window;
@@ -215,6 +220,7 @@ impl Connection {
     }
 
     pub(super) fn goaway_came<'b>(&mut self, payload: &[u8]) -> Got<'b> {
+        // The upper bit is reserved (RFC 9113 §6.8).
         let last_id = frame::word(payload) & 0x7fff_ffff;
         self.peer_last_id = Some(last_id);
         Got::GoneAway {

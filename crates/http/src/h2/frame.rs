@@ -59,6 +59,7 @@ impl FrameHead {
             len: u32::from_be_bytes([0, l0, l1, l2]) as usize,
             kind,
             flags,
+            // The upper bit is reserved (RFC 9113 §4.1).
             stream: u32::from_be_bytes([s0, s1, s2, s3]) & 0x7fff_ffff,
         }
     }
@@ -85,6 +86,7 @@ impl FrameHead {
     /// nevertheless, as it permits (§5.4.1): the peer is broken.
     #[inline]
     pub fn check(&self) -> Result<(), Fault> {
+        // SETTINGS_MAX_FRAME_SIZE is left at its initial value (RFC 9113 §4.2).
         if self.len > PAYLOAD_LEN_MAX {
             return Err(Fault::size("a frame is larger than allowed"));
         }
@@ -241,6 +243,7 @@ pub(super) fn close_block(stream: u32, is_end: bool, at: usize, len_max: usize, 
     let block_at = at + HEAD_LEN;
     let len = out.len().saturating_sub(block_at);
     let end_stream = if is_end { flag::END_STREAM } else { 0 };
+    // END_STREAM belongs to HEADERS even if CONTINUATION frames follow (RFC 9113 §6.2).
     let (first, flags) = match len <= len_max {
         true => (len, end_stream | flag::END_HEADERS),
         false => (len_max, end_stream),

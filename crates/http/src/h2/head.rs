@@ -263,6 +263,7 @@ impl<'t> Fields<'t> {
                 self.seen.priority = Priority::parse(bytes);
                 Ok(())
             }
+            // RFC 9113 §8.2.2: the only permitted value.
             Kind::Te if bytes.eq_ignore_ascii_case(b"trailers") => Ok(()),
             Kind::Te | Kind::OfConnection => {
                 Err(Wrong::Malformed("a field of HTTP/1's connection"))
@@ -292,6 +293,7 @@ impl<'t> Fields<'t> {
         }
         let lines_at = *self.seen.lines_at.get_or_insert(self.text.len());
         match (self.seen.authority, self.seen.host) {
+            // Readers of the lines expect Host.
             (Some(authority), None) => {
                 self.text.extend_from_slice(b"host: ");
                 self.text
@@ -306,6 +308,7 @@ impl<'t> Fields<'t> {
                     return Err(Wrong::Malformed("Host is not :authority"));
                 }
             }
+            // RFC 9113 §8.3.1: without :authority, Host is the authority.
             (None, host) => self.seen.authority = host,
         }
         if self.seen.has_scattered_cookies {
@@ -313,6 +316,7 @@ impl<'t> Fields<'t> {
         }
         let method = self.method()?;
         if let Some(protocol) = self.seen.protocol {
+            // Handlers of WebSocket expect HTTP/1.1's Upgrade.
             let protocol = protocol.at..protocol.at + protocol.len;
             self.text
                 .extend_from_slice(b"connection: upgrade\r\nupgrade: ");
@@ -338,9 +342,11 @@ impl<'t> Fields<'t> {
         {
             return Err(Wrong::Malformed(":protocol where it can't be"));
         }
+        // RFC 9113 §8.5: CONNECT without :protocol has neither :scheme nor :path.
         if is_tunnel && (has_any || seen.authority.is_none()) || !is_tunnel && !has_target {
             return Err(MISSING);
         }
+        // RFC 9113 §8.3.1: :path is never empty for http and https.
         if seen.path.is_some_and(|path| path.len == 0) {
             return Err(Wrong::Malformed("an empty path"));
         }

@@ -43,6 +43,7 @@ impl Priority {
         let mut priority = Priority::default();
         for (key, item) in dictionary([value]).unwrap_or_default() {
             match (&key[..], item) {
+                // RFC 9218 §4: values out of range are ignored.
                 (b"u", Item::Integer(urgency @ 0..=7)) => priority.urgency = urgency as u8,
                 (b"i", Item::Boolean(is_incremental)) => priority.is_incremental = is_incremental,
                 _ => {}

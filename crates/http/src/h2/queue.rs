@@ -45,6 +45,7 @@ impl Queue {
         let (id, is_incremental) = (stream.id, stream.priority.is_incremental);
         let class = usize::from(stream.priority.class());
         let mut before = self.last[class];
+        // RFC 9218 §10: non-incremental streams are served in the order of their identifiers.
         while !is_incremental && before != NONE && streams.get(before).id > id {
             before = streams.get(before).before;
         }

@@ -46,6 +46,7 @@ impl Connection {
             return Err(Fault::new(Code::FLOW_CONTROL_ERROR, why));
         }
         let is_end = head.has(flag::END_STREAM);
+        // Frames without content use little or no window, so only this bounds them.
         if left == 0 && !is_end {
             self.glitch(1, turn)?;
         }
@@ -70,6 +71,7 @@ impl Connection {
                 Got::Nothing
             }
             Some(got) => {
+                // No caller will return the window of dropped data.
                 data.is_dropped = true;
                 self.give_connection(head.len as u32, turn.out);
                 got
@@ -102,6 +104,7 @@ impl Connection {
             Input::Ended => Code::STREAM_CLOSED,
             Input::Head => Code::PROTOCOL_ERROR,
             _ if !stream.window.take(head.len as u32) => Code::FLOW_CONTROL_ERROR,
+            // RFC 9113 §8.1.1: more content than Content-Length.
             _ if len > stream.to_come => {
                 turn.counters.malformed += 1;
                 Code::PROTOCOL_ERROR
@@ -120,9 +123,11 @@ impl Connection {
             Input::Open => {
                 stream.subtract(len);
                 stream.came += len;
+                // A tunnel may carry any number of bytes.
                 let is_limited = self.is_server && !stream.is_tunnel;
                 let is_too_large = is_limited && stream.came > turn.settings.limits.body_len_max;
                 if !is_too_large {
+                    // With its padding, which `begin_data` returns at once.
                     stream.untaken += head.len as u32;
                     return Ok(None);
                 }

@@ -57,6 +57,7 @@ impl Block {
     ) -> Block {
         let mut bytes = Vec::with_capacity(192);
         hpack::put_status(status, &mut bytes);
+        // A placeholder that each response overwrites.
         hpack::put_date(&[b' '; 29], &mut bytes);
         for (name, value) in fields {
             if is_for_h2(name) {
@@ -184,6 +185,7 @@ impl Server {
             at,
             is_refused,
         } = begun;
+        // The body belongs to the 2xx response that was replaced.
         let len = if is_refused { BodyLen::None } else { len };
         let is_bodiless = status.is_bodiless();
         match len {
@@ -268,6 +270,7 @@ impl Server {
         let frame_len_max = self.http.peer.frame_len_max as usize;
         let it = self.http.streams.get(slot);
         let id = it.id;
+        // After the final response, 100 (Continue) is pointless (RFC 9110 §10.1.1).
         it.expects = false;
         let has_body = !it.is_head
             && !status.is_bodiless()

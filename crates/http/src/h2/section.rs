@@ -70,6 +70,7 @@ impl<'t> Others<'t> {
         let value = value.unwrap_or_default();
         match field.kind {
             _ if !field.is_sound => Some("a field value that can't be one"),
+            // RFC 9113 §8.3: once, and before all fields.
             Kind::Status if !self.is_trailers && !self.has_lines && self.status.is_none() => {
                 let code = list::decimal(value).filter(|_| value.len() == 3);
                 self.status = code.and_then(|code| u16::try_from(code).ok());
@@ -80,6 +81,7 @@ impl<'t> Others<'t> {
             Kind::OfConnection => Some("a field of HTTP/1's connection"),
             Kind::ContentLength if !self.is_trailers => {
                 let len = list::decimal(value);
+                // Equal repetitions count as one (RFC 9110 §8.6).
                 let is_good = len.is_some() && self.content_len.is_none_or(|it| Some(it) == len);
                 self.content_len = len;
                 (!is_good).then_some("Content-Length is not a number")

@@ -136,6 +136,7 @@ impl Connection {
         stream.ready -= u64::from(len);
         stream.send_window -= len as i32;
         self.send_window -= len as i32;
+        // Small frames give no credit: a client that opens its window byte by byte must not pay for a flood with them.
         if len >= WORTHWHILE_LEN {
             self.glitch_credit = self.glitch_credit.saturating_add(UPDATES_OF_DATA);
         }
@@ -150,6 +151,7 @@ impl Connection {
         self.queue.had_turn(stream.priority);
         if is_last {
             stream.output = Output::Ended;
+            // With untaken bytes, removing the stream writes a window update, which is not possible here.
             let is_over = stream.is_over() && stream.untaken == 0;
             self.queue.remove(&mut self.streams, slot);
             match is_over {
@@ -211,6 +213,7 @@ impl Connection {
         stream.untaken -= len;
         stream.window.grow(size);
         if let Some(increment) = stream.window.give(len)
+            // After its last frame a stream needs no window.
             && stream.input == super::streams::Input::Open
         {
             frame::put_window_update(id, increment, out);

@@ -126,9 +126,11 @@ impl Server {
         place: &'h mut Option<Head<'b>>,
         turn: &mut Turn<'_>,
     ) -> Result<Option<Event<'h, 'b>>, Fault> {
+        // RFC 9113 §5.1.1: even streams are begun by servers.
         if id.is_multiple_of(2) {
             return Err(Fault::protocol("a stream that no client begins"));
         }
+        // RFC 9113 §5.1.1: identifiers increase, so this stream has begun before.
         if id <= self.http.last_id {
             return self.later_block(id, is_end, block, text, turn);
         }
@@ -139,6 +141,7 @@ impl Server {
             return Ok(None);
         }
         http.last_id = id;
+        // A refused stream was not processed, so the client may try again (RFC 9113 §8.7).
         if http.streams.len() >= usize::from(turn.settings.streams_max) {
             http.decoder.decode(block.bytes(), &mut Ignored(text))?;
             return http
@@ -171,6 +174,7 @@ impl Server {
         if !http.early.is_empty()
             && let Some(at) = http.early.iter().position(|(early, _)| *early == id)
         {
+            // PRIORITY_UPDATE overrides the Priority field of the request (RFC 9218 §7).
             (_, priority) = http.early.swap_remove(at);
         }
         let input = if is_end { Input::Ended } else { Input::Open };
@@ -222,6 +226,7 @@ impl Server {
         let http = &mut self.http;
         let mut fields = Others::trailers(text, turn.settings.limits.trailers_len_max);
         http.decoder.decode(block.bytes(), &mut fields)?;
+        // RFC 9113 §8.1: trailers end the stream.
         let is_wrong = fields.wrong().is_some() || !is_end;
         let Some(stream) = http.streams.by_id(id) else {
             http.check_closed(id)?;

@@ -116,6 +116,7 @@ impl Peer {
     fn entry(&mut self, id: u16, value: u32, is_server: bool) -> Result<(), Fault> {
         match id {
             id::HEADER_TABLE_SIZE => self.table_len = value,
+            // RFC 9113 §6.5.2: a server must not enable push.
             id::ENABLE_PUSH if value > u32::from(!is_server) => return Err(BAD_VALUE),
             id::MAX_CONCURRENT_STREAMS => self.streams_max = value,
             id::INITIAL_WINDOW_SIZE if value > WINDOW_LEN_MAX => {
@@ -123,8 +124,10 @@ impl Peer {
                 return Err(Fault::new(Code::FLOW_CONTROL_ERROR, why));
             }
             id::INITIAL_WINDOW_SIZE => self.window_len = value,
+            // RFC 9113 §6.5.2: 2^14 to 2^24-1.
             id::MAX_FRAME_SIZE if !(16_384..1 << 24).contains(&value) => return Err(BAD_VALUE),
             id::MAX_FRAME_SIZE => self.frame_len_max = value,
+            // RFC 8441 §3: it must not be disabled again.
             id::ENABLE_CONNECT_PROTOCOL if value > 1 || value == 0 && self.connect_protocol => {
                 return Err(BAD_VALUE);
             }

@@ -22,6 +22,7 @@ impl Window {
     pub(super) fn new(size: u32) -> Window {
         Window {
             left: WINDOW_LEN,
+            // The part above the initial size is granted with the first update.
             due: size.saturating_sub(WINDOW_LEN),
             size: size.max(WINDOW_LEN),
         }
@@ -37,6 +38,7 @@ impl Window {
     /// Consumes `len` bytes. Returns the increment to send, if it is worth a frame.
     pub(super) fn give(&mut self, len: u32) -> Option<u32> {
         self.due += len;
+        // Few large updates suffice: the peer has the other half to go on with.
         if self.due < self.size / 2 {
             return None;
         }

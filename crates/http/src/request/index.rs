@@ -173,6 +173,7 @@ impl Index {
     /// The values of a field that may come on several lines.
     #[inline]
     pub(crate) fn values<'b>(&self, field: Indexed, lines: &'b [u8]) -> Values<'b> {
+        // Evaluated only for repeated fields, which are rare.
         let more = || lines.get(*self.more.get(field as usize)? as usize..);
         match self.first(field, lines) {
             None => Values::NONE,

@@ -48,6 +48,7 @@ impl<'b> PartialRequest<'b> {
                 partial.add(&line[..at], line[at + 1..].trim_ascii());
             }
         }
+        // An empty authority is invalid, so different hosts become `None` here.
         partial.authority = partial.authority.filter(|host| host::is_valid(host));
         partial
     }
@@ -57,6 +58,7 @@ impl<'b> PartialRequest<'b> {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         match () {
             () if is("Host") => {
+                // Two different hosts would select two sites: neither is trusted.
                 let is_other = self.authority.is_some_and(|known| known != value);
                 self.authority = Some(if is_other { &[] } else { value });
             }

@@ -148,9 +148,11 @@ impl<'b> Seen<'b> {
     /// is found on any line.
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Refusal> {
         for coding in list::members(value) {
+            // RFC 9112 §6.1: `chunked` is applied once, and last.
             if self.coding == Coding::Chunked || coding.is_empty() {
                 return Err(Refusal::CodingNotLast);
             }
+            // Any other coding, or `chunked` after another one, is not implemented: 501.
             let known = self.coding == Coding::None && is(coding, b"chunked");
             self.coding = if known {
                 Coding::Chunked
@@ -164,6 +166,7 @@ impl<'b> Seen<'b> {
     /// Evaluates the fields together, after the last line.
     #[inline(always)]
     fn conclude(&self, head: &mut Head<'b>) -> Result<(), Refusal> {
+        // Repetitions are rare, so their checks are out of line.
         if self.again != 0 {
             self.repetitions()?;
         }
@@ -176,6 +179,7 @@ impl<'b> Seen<'b> {
         }
         head.keep_alive = match head.version {
             Version::Http11 | Version::Http2 => !self.close,
+            // RFC 9112 §9.3: HTTP/1.0 persists only if the client asks for it.
             Version::Http10 => self.keep_alive && !self.close,
         };
         if self.once & BODY_FIELDS != 0 {

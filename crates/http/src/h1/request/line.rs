@@ -37,8 +37,10 @@ pub(super) fn parse<'b>(head: &'b [u8], limits: &Limits) -> Result<RequestLine<'
     let (method, rest) = method(start)?;
     let (span, rest) = target_span(rest, limits)?;
     let (version, rest) = version(rest)?;
+    // After the version: 505 takes precedence over 501.
     let method = method.ok_or(Refusal::MethodUnknown)?;
     let (target, authority) = match span.raw.first() {
+        // CONNECT accepts the authority-form only (RFC 9112 §3.2.3).
         Some(b'/') if method != Method::Connect => (span.origin(), None),
         _ => other_form(span.raw, method)?,
     };
@@ -124,6 +126,7 @@ impl<'b> Span<'b> {
 #[inline(always)]
 fn target_span<'b>(rest: &'b [u8], limits: &Limits) -> Result<(Span<'b>, &'b [u8]), Stop> {
     let span = Span::at_start(rest);
+    // Also refused while incomplete, since it can only grow.
     if span.raw.len() > limits.target_len_max {
         return Err(Refusal::TargetTooLong.into());
     }
@@ -186,6 +189,7 @@ fn other_version(rest: &[u8]) -> Result<(Version, &[u8]), Stop> {
         {
             match (major, minor) {
                 (b'1', b'0') => Ok(Version::Http10),
+                // RFC 9110 §2.5: a later minor version is treated as the highest known one.
                 (b'1', _) => Ok(Version::Http11),
                 _ => Err(Refusal::Version),
             }
@@ -255,6 +259,7 @@ fn absolute_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, R
         return Err(Refusal::HostInvalid);
     }
     let target = match rest {
+        // RFC 9112 §3.2.4: OPTIONS with an empty path stands for `*`.
         [] if method == Method::Options => Target::Asterisk,
         [] | [b'?', ..] => Target::Origin {
             path: b"/",

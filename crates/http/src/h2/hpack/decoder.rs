@@ -60,7 +60,9 @@ impl Decoder {
             rest = match first {
                 0x80.. => self.indexed(rest, sink)?,
                 0x40..0x80 => self.literal(rest, 6, sink)?,
+                // RFC 7541 §4.2: size updates come first in a block.
                 0x20..0x40 => return Err(Fault::SizeUpdate),
+                // Without indexing, or never indexed, which differs for intermediaries only (RFC 7541 §6.2.3).
                 _ => self.literal(rest, 4, sink)?,
             };
         }
@@ -73,6 +75,7 @@ impl Decoder {
         let mut rest = block;
         while let Some(0x20..0x40) = rest.first() {
             let (size, after) = integer::decode(rest, 5).ok_or(Fault::Integer)?;
+            // RFC 7541 §6.3: the limit is the value of SETTINGS_HEADER_TABLE_SIZE.
             if size > self.size_limit {
                 return Err(Fault::SizeUpdate);
             }

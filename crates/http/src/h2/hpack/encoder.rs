@@ -122,6 +122,7 @@ fn put_name(name: Name<'_>, out: &mut Vec<u8>) {
     let name = name.as_str().as_bytes();
     out.push(0);
     integer::encode(name.len(), 7, 0, out);
+    // RFC 9113 §8.2.1: names are in lower case.
     out.extend(name.iter().map(u8::to_ascii_lowercase));
 }
 

@@ -142,6 +142,7 @@ pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
         count: 0,
         rest: bytes,
     };
+    // The shortest codes have 5 bits.
     out.reserve(bytes.len() * 8 / 5);
     loop {
         bits.refill();

@@ -75,9 +75,11 @@ impl Table {
     pub(super) fn insert(&mut self, entry: &Entry<'_>) {
         let size = entry.line.len() - 4 + ENTRY_LEN;
         self.evict(size);
+        // RFC 7541 §4.4: this is not an error.
         if size > self.size_max {
             return;
         }
+        // Amortized: fewer bytes are moved than were removed.
         if self.dead_len > DEAD_LEN_MAX.max(self.lines.len() / 2) {
             self.lines.drain(..self.dead_len);
             self.cut = self.cut.wrapping_add(self.dead_len as u32);
@@ -103,6 +105,7 @@ impl Table {
             self.dead_len += place.len as usize;
             self.size -= place.len as usize - 4 + ENTRY_LEN;
         }
+        // No entry has an offset any more, so `cut` may stay.
         if self.entries.is_empty() {
             self.lines.clear();
             self.dead_len = 0;
