@@ -135,6 +135,7 @@ impl<R: PartialEq> Bans<R> {
     fn drop_old_marks(&mut self) {
         let mut ages: Vec<u64> = self.marks.values().map(Mark::youngest).collect();
         let half = ages.len() / 2;
+        // Half of the marks at once, so that the cost is amortized.
         let (_, median, _) = ages.select_nth_unstable(half);
         let floor = self.floor.max(*median);
         self.floor = floor;
@@ -158,6 +159,7 @@ impl<R: PartialEq> Bans<R> {
         names: impl IntoIterator<Item = u64>,
         is_meant: impl Fn(&R) -> bool,
     ) -> Ban {
+        // A dropped rule may have matched; in doubt the object is invalid.
         if since < self.floor {
             return Ban::Hard;
         }
@@ -174,6 +176,7 @@ impl<R: PartialEq> Bans<R> {
             .rules
             .iter()
             .rev()
+            // The rules are in the order of their generations.
             .take_while(|rule| rule.generation > since);
         for rule in younger.filter(|rule| is_meant(&rule.means)) {
             match rule.kind {

@@ -79,6 +79,7 @@ impl CacheControl {
         self.private |= is("private");
         self.private_bare |= is("private") && argument.is_none_or(names_nothing);
         self.public |= is("public");
+        // For a shared cache, both have the same effect.
         self.must_revalidate |= is("must-revalidate") || is("proxy-revalidate");
         self.must_revalidate_proper |= is("must-revalidate");
         self.must_understand |= is("must-understand");
@@ -178,6 +179,7 @@ impl Delta {
         let new = argument.and_then(delta_secs);
         match (self, new) {
             (Delta::Absent, Some(secs)) => Delta::Secs(secs),
+            // RFC 9111 §4.2.1: conflicting values make the response stale.
             (Delta::Secs(known), Some(secs)) if known == secs => self,
             _ => Delta::Invalid,
         }

@@ -134,6 +134,7 @@ impl Excluded {
         }
         let (written, resolved) = (written(target), resolved(target));
         let is_meant = |prefix: &&Prefix| {
+            // In doubt excluded: either reading suffices.
             written.starts_with(&prefix.written) || resolved.starts_with(&prefix.resolved)
         };
         self.0.iter().find(is_meant).map(|prefix| &*prefix.text)
@@ -162,6 +163,7 @@ fn resolved(target: &[u8]) -> Vec<u8> {
     let path = written(target);
     let mut kept: Vec<&[u8]> = Vec::new();
     let mut is_folder = false;
+    // Some servers treat a backslash as a slash.
     for segment in path.split(|byte| matches!(byte, b'/' | b'\\')) {
         let name = segment
             .split(|byte| *byte == b';')

@@ -164,6 +164,7 @@ impl Extents {
         let len = asked.get().checked_next_multiple_of(align.bytes())?;
         let (found_len, found, offset) = self.best_fit(len, align)?;
         self.take(found, found_len);
+        // The gap in front of an aligned extent stays free.
         if offset > found {
             self.add(found, offset - found);
         }
@@ -183,6 +184,7 @@ impl Extents {
         debug_assert!(extent.end() <= self.len, "an extent of another arena");
         self.used -= extent.len();
         let (mut offset, mut end) = (extent.offset(), extent.end());
+        // Merge with both neighbours: free extents never touch.
         if let Some((&left, &left_len)) = self.free.range(..offset).next_back() {
             debug_assert!(left + left_len <= offset, "an extent of another arena");
             if left + left_len == offset {
@@ -222,6 +224,7 @@ impl Extents {
         self.by_len
             .range((len, 0)..)
             .take(TRIES)
+            // Long enough for any alignment.
             .chain(self.by_len.range((surely_fits, 0)..).take(1))
             .map(|&(found_len, found)| (found_len, found, found.next_multiple_of(align.bytes())))
             .find(|&(found_len, found, offset)| offset - found + len <= found_len)

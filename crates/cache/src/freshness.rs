@@ -111,6 +111,7 @@ pub fn explicit(
         Delta::Secs(secs) => Some((secs, source)),
         Delta::Invalid => Some((0, source)),
     };
+    // RFC 9111 §4.2.1: the order of precedence in a shared cache.
     from(control.s_maxage, Source::SMaxage)
         .or_else(|| from(control.max_age, Source::MaxAge))
         .or_else(|| {
@@ -141,6 +142,7 @@ pub fn age_ms(times: &Times<'_>, received: &Received) -> u64 {
     // An Age that is not a number is ignored (§5.1).
     let said_ms = times.age.and_then(first_number).map_or(0, said_ms);
     let corrected_ms = said_ms.saturating_add(received.delay_ms);
+    // RFC 9111 §4.2.3: the larger of the two estimates.
     apparent_secs.saturating_mul(1000).max(corrected_ms)
 }
 

@@ -28,6 +28,7 @@ impl Ghost {
     pub(crate) fn push(&mut self, hash: u64, len_max: usize) {
         self.order.push_back(hash);
         match self.known.find_mut(hash, |known| known.0 == hash) {
+            // A key may be evicted again while its older entry is still in the queue.
             Some(known) => known.1 += 1,
             None => {
                 self.known.insert_unique(hash, (hash, 1), |known| known.0);

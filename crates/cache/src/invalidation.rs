@@ -28,6 +28,7 @@ pub fn invalidated<'f>(
     base: &Base<'_>,
     fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
 ) -> Vec<Vec<u8>> {
+    // RFC 9111 §4.4: only a non-error response invalidates.
     if !(200..400).contains(&status) {
         return Vec::new();
     }

@@ -173,6 +173,7 @@ impl Lifetime {
             let is_fresh = left_ms >= asked.min_fresh_secs.saturating_mul(1000);
             return is_fresh.then_some(Use::Fresh);
         }
+        // min-fresh asks for freshness, which excludes stale reuse.
         if asked.min_fresh_secs > 0 {
             return None;
         }
@@ -183,6 +184,7 @@ impl Lifetime {
         }
         let stale_ms = now_ms.saturating_sub(self.until_ms);
         let takes = stale_ms < asked.max_stale_secs.saturating_mul(1000);
+        // RFC 9111 §5.2.2.2: max-stale does not override must-revalidate.
         (takes && !self.must_revalidate).then_some(Use::Stale)
     }
 

@@ -43,7 +43,9 @@ impl NoVarySearch {
                 (b"params", Item::Boolean(false)) => read.params = Params::None,
                 (b"params", Item::Inner(names)) => read.params = Params::These(strings(names)?),
                 (b"except", Item::Inner(names)) => except = Some(strings(names)?),
+                // A known key with a value of the wrong type makes the field invalid.
                 (b"key-order" | b"params" | b"except", _) => return None,
+                // Unknown keys are ignored, for extensions.
                 _ => {}
             }
         }

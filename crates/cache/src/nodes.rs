@@ -131,6 +131,7 @@ impl<V> Nodes<V> {
                 self.slots[at as usize] = Some(node);
                 at
             }
+            // Slots are reused first, so the slab never exceeds the largest number of nodes.
             None => {
                 self.slots.push(Some(node));
                 u32::try_from(self.slots.len() - 1).expect("the caller asked has_room")

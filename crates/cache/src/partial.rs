@@ -102,10 +102,12 @@ impl Parts {
     /// and that of the part are equal and strong (§3.4).
     pub fn add(&mut self, part: ByteRange, len: u64, (stored, own): (&[u8], &[u8])) -> bool {
         let fits = len == self.len && part.start < part.end && part.end <= len;
+        // RFC 9111 §3.4: only parts with the same strong validator are combined.
         if !is_strong(stored) || stored != own || !fits {
             return false;
         }
         let mut joined = part;
+        // Merges all ranges that overlap or touch the new one.
         self.ranges.retain(|range| {
             let touches = range.start <= joined.end && joined.start <= range.end;
             if touches {

@@ -85,6 +85,7 @@ impl fmt::Display for Pattern {
         write!(f, "http://{}:{port}", host.escape_ascii())?;
         for byte in target {
             match byte {
+                // `parse` would read these as syntax.
                 b'#' | b'%' | b'*' => write!(f, "%{byte:02X}")?,
                 byte if byte.is_ascii_graphic() => write!(f, "{}", char::from(*byte))?,
                 byte => write!(f, "%{byte:02X}")?,
@@ -170,6 +171,7 @@ impl Pattern {
 fn is_authority(asked: &[u8], at_port: Option<u16>, host: &[u8], port: u16) -> bool {
     let same_port = match host::port(asked) {
         Some(said) => said == port,
+        // Without a port in Host, the scheme is unknown: any default port matches.
         None => is_default(port) || at_port.is_none_or(|at_port| at_port == port),
     };
     is_host(asked, host) && same_port

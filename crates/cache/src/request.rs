@@ -64,6 +64,7 @@ impl Asked {
                 pragma |= value.split(|b| *b == b',').any(says);
             }
         }
+        // RFC 9111 §5.4: Pragma counts only without Cache-Control.
         asked.no_cache |= pragma && !has_control;
         match honoured {
             true => asked,
@@ -89,6 +90,7 @@ impl Asked {
         } else if is("min-fresh") {
             self.min_fresh_secs = self.min_fresh_secs.max(secs.unwrap_or(u64::MAX));
         } else if is("max-stale") {
+            // RFC 9111 §5.2.1.2: without an argument, any staleness is accepted.
             let all = argument.is_none().then_some(u64::MAX);
             self.max_stale_secs = all.or(secs).unwrap_or(0);
         } else if is("stale-if-error") {

@@ -259,6 +259,7 @@ pub fn decide<'a>(
     }
     let seen = Seen::read(fields, policy)?;
     allowed(status, &seen, policy)?;
+    // RFC 9111 §3.5.
     if asked.is_authorized && !seen.is_for_all() {
         return Err(NotStorable::Authorization);
     }
@@ -329,6 +330,7 @@ impl<'a> Seen<'a> {
         let times = &mut self.times;
         // The length selects one or two candidate names.
         match name.len() {
+            // RFC 9111 §5.1: the first of several values counts.
             3 if is("age") => times.age = times.age.or(Some(value)),
             4 if is("date") => times.date = times.date.and(value),
             4 if is("etag") => self.has_validator = true,
@@ -374,14 +376,17 @@ impl<'a> Seen<'a> {
         // the operator's default for all responses may make it reusable by others.
         let is_never_fresh = freshness.lifetime_secs == 0;
         let window = |said: cache_control::Delta, own: u64| match said {
+            // RFC 9111 §5.2.2.2, §5.2.2.4: no stale reuse without validation.
             _ if !policy.validates || control.must_revalidate || no_cache => 0,
             cache_control::Delta::Secs(secs) => secs,
+            // The operator's default applies only if the response does not restrict stale reuse itself.
             cache_control::Delta::Absent if !s_maxage && !is_never_fresh => own,
             _ => 0,
         };
         Storing {
             freshness,
             no_cache,
+            // RFC 9111 §5.2.2.10: s-maxage implies proxy-revalidate.
             must_revalidate: control.must_revalidate || s_maxage || is_never_fresh,
             swr_secs: window(
                 control.stale_while_revalidate,
@@ -425,6 +430,7 @@ fn allowed(status: u16, seen: &Seen<'_>, policy: &Policy) -> Result<(), NotStora
     if control.malformed {
         return Err(NotStorable::Malformed);
     }
+    // RFC 9111 §5.2.2.3.
     if control.must_understand && !is_understood(status) {
         return Err(NotStorable::NotUnderstood(status));
     }
@@ -438,6 +444,7 @@ fn allowed(status: u16, seen: &Seen<'_>, policy: &Policy) -> Result<(), NotStora
     if seen.no_cache(policy) && !policy.validates {
         return Err(NotStorable::NoCache);
     }
+    // With `private="set-cookie"` or the like the cookie is not stored.
     let is_left_out = policy.leaves_out && seen.left_out.has(b"set-cookie");
     let is_shared = seen.is_targeted || control.public || control.s_maxage.secs().is_some();
     if policy.shared_only && !is_shared {
@@ -467,6 +474,7 @@ fn lifetime(
         };
         return Ok((secs, source));
     }
+    // RFC 9111 §4.2.2: a heuristic needs one of these statuses, or `public`.
     if !is_heuristic(status) && !seen.control.public {
         return Err(NotStorable::StatusNeedsLifetime(status));
     }
@@ -487,6 +495,7 @@ fn lifetime(
         let secs = freshness::heuristic(&seen.times, at_unix_secs)?;
         Some((secs.min(policy.guessed_secs_max), Source::Heuristic))
     };
+    // The operator's lifetime replaces the heuristic.
     let given = policy
         .ttl_secs
         .map(|secs| (secs, Source::Ttl))

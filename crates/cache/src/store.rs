@@ -131,6 +131,7 @@ impl<V: Keyed> Store<V> {
     ) -> Result<(), V> {
         let replaced = self.index(hash, value.key()).map(|at| self.take(at));
         let place = replaced.as_ref().map(|node| (node.queue, node.frequency));
+        // Before the size check: the old value leaves in any case.
         dropped.extend(replaced.map(|node| node.value));
 
         let bytes = size.saturating_add(Self::ENTRY_OVERHEAD);
@@ -147,6 +148,7 @@ impl<V: Keyed> Store<V> {
             dropped.push(victim);
         }
         let mut node = Node::new(hash, value, bytes, queue);
+        // A replaced key keeps its rank: only its value is new.
         node.frequency = frequency;
         let at = self.nodes.insert(node);
         self.table.insert_unique(hash.for_table(), at, |&other| {
@@ -167,6 +169,7 @@ impl<V: Keyed> Store<V> {
     pub fn evict_one(&mut self) -> Option<V> {
         let victim = self.victim()?;
         let node = self.take(victim);
+        // S3-FIFO remembers only the keys that the small FIFO evicted.
         if node.queue == Queue::Small {
             // The ghost queue remembers as many keys as the store has: enough to recognize keys that return while main
             // turns over once, and included in ENTRY_OVERHEAD.

@@ -121,9 +121,11 @@ pub fn selected(stored: &[Validators<'_>], asked: usize, by: Validators<'_>) -> 
     let mut find = |fits: fn(&Validators<'_>, &Validators<'_>) -> bool| {
         asked_first.find(|at| stored.get(*at).is_some_and(|it| fits(it, &by)))
     };
+    // RFC 9111 §4.3.4: a strong validator selects only an equal one.
     if by.strong().is_some() {
         return find(|it, by| it.strong() == by.strong());
     }
+    // A weak tag is compared without `W/` (RFC 9110 §8.8.3.2).
     if by.etag.is_some() {
         return find(|it, by| it.opaque() == by.opaque());
     }
@@ -141,6 +143,7 @@ pub fn merged<'f>(stored: &[Line<'f>], new: &[Line<'f>], left_out: &FieldNames) 
     let is_kept = |name: &[u8]| {
         KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name))
             || left_out.has(name)
+            // Fields named by Connection are hop-by-hop (RFC 9110 §7.6.1).
             || options.has(name)
     };
     let news = new.iter().copied().filter(|(name, _)| !is_kept(name));

@@ -59,9 +59,11 @@ impl Selecting {
             {
                 return None;
             }
+            // The origin received this server's value, not the client's.
             if forwarding::is_report_of_client(name) {
                 return None;
             }
+            // Part of the key, or never sent to an origin.
             if forwarding::is_report(name) {
                 continue;
             }
@@ -70,6 +72,7 @@ impl Selecting {
                 return None;
             }
         }
+        // A canonical order: Vary may list the same names differently.
         names.sort_unstable();
         names.dedup();
         let fields = names.into_iter().map(|name| {
@@ -200,6 +203,7 @@ fn normalised(list: &[u8], has_order: bool) -> Vec<u8> {
 /// which no value can be, if the field is empty: RFC 9111 §4.1 distinguishes the two.
 fn value_of<'f>(name: &[u8], request: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Box<[u8]> {
     let mut value = Vec::new();
+    // RFC 6265 §5.4: cookies are joined by a semicolon.
     let between: &[u8] = if name == b"cookie" { b"; " } else { b", " };
     let lines = request.filter(|(known, _)| known.eq_ignore_ascii_case(name));
     let mut is_missing = true;

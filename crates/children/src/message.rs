@@ -150,6 +150,7 @@ impl Channel {
         if !descriptors.is_empty() {
             control.push(SendAncillaryMessage::ScmRights(descriptors));
         }
+        // A closed peer is an error here, not a SIGPIPE.
         let mut flags = SendFlags::NOSIGNAL;
         flags.set(SendFlags::DONTWAIT, mode == SendMode::Try);
         loop {
@@ -184,6 +185,7 @@ impl Channel {
 
     /// Waits for a message and returns its length.
     fn next_len(&self) -> Result<usize, MessageError> {
+        // With TRUNC the length of the whole message is returned, although the buffer is empty.
         let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
         let len = loop {
             match recv(&self.0, &mut [0_u8; 0][..], flags) {
@@ -192,6 +194,7 @@ impl Channel {
             }
         };
         match len {
+            // The end of the connection; an empty message would look the same.
             0 => Err(MessageError::Closed),
             1..=MESSAGE_LEN_MAX => Ok(len),
             _ => Err(MessageError::TooLong),

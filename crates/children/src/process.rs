@@ -74,6 +74,7 @@ impl ChildProcess {
                 is_reaped: false,
             }),
             Err(error) => {
+                // Without a descriptor the child could not be watched.
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(error)
@@ -185,6 +186,7 @@ impl ChildHandle {
 /// A descriptor that becomes readable when a child ends: its pidfd, if the system supports it (Linux 5.3).
 fn end_of(pid: Pid) -> io::Result<OwnedFd> {
     match pidfd_open(pid, PidfdFlags::empty()) {
+        // An old kernel, or a sandbox that forbids the system call.
         Err(Errno::NOSYS | Errno::PERM) => end_pipe(pid),
         opened => Ok(opened?),
     }

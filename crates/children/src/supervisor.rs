@@ -231,6 +231,7 @@ impl Supervising {
         }
         let limits = Limits {
             descriptors: descriptors::of_programs(),
+            // So that the application does not survive a server that is killed.
             ends_with_parent: true,
             ..Limits::default()
         };

@@ -84,6 +84,7 @@ impl ConcurrencyLimit {
     /// Raises the limit to `max`, if it is lower.
     pub fn raise(&self, max: usize) {
         self.max.fetch_max(max, SeqCst);
+        // A higher limit may admit waiters.
         self.let_in(0);
     }
 
@@ -111,6 +112,7 @@ impl ConcurrencyLimit {
 
     fn count_in(&self) -> bool {
         let max = self.max();
+        // SeqCst here and for `waiting`: only a total order ensures that a release or a waiter sees the other.
         let more = |count: usize| (count < max).then_some(count + 1);
         self.under_way.fetch_update(SeqCst, SeqCst, more).is_ok()
     }

@@ -84,6 +84,7 @@ impl BucketState {
     /// Takes tokens unconditionally. False if the bucket did not have them: it then has a debt to refill first.
     pub fn charge(&mut self, count: u64, rate: CellRate, now_ms: u64) -> bool {
         let tokens_ns = rate.token_ns.saturating_mul(count);
+        // A bucket that has been full for long starts from now: no more than the burst accumulates.
         self.full_ns = self.full_ns.max(ns(now_ms)).saturating_add(tokens_ns);
         self.missing_ns(now_ms) <= rate.burst_ns
     }

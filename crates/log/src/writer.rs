@@ -210,6 +210,7 @@ impl Sink {
             return true;
         }
         let mut buffer = lock(&self.buffer);
+        // Checked under the buffer's lock: after `shut`, no line is added.
         let before = match buffer.is_closed {
             true => None,
             false => self.shared.reserve(lines.len()),
@@ -262,6 +263,7 @@ impl Shared {
     /// Accounts for bytes that were written, or lost.
     fn count_done(&self, len: usize) {
         let before = self.pending_len.fetch_sub(len, Relaxed);
+        // Only `close` waits for the buffers to be empty.
         if before == len && lock(&self.control).is_closed {
             self.changed.notify_all();
         }
@@ -330,6 +332,7 @@ fn write_all(shared: &Shared, target: &Target, mut output: LogOutput<File>) {
                 shared.count_done(chunk.len());
             }
             lines.clear();
+            // A burst must not keep its memory for ever.
             if lines.capacity() > CAPACITY_KEPT_MAX {
                 lines = Vec::new();
             }

@@ -29,6 +29,7 @@ pub fn check(
     minute: u64,
     cookie: u32,
 ) -> Option<Abilities> {
+    // The XOR leaves the class, if all other bits equal those of the hash.
     let class = hash(key, tuple, client_isn, minute) ^ cookie;
     // The lower 29 bits must equal those of the hash.
     let is_cookie = class << (32 - CLASS_SHIFT) == 0;

@@ -166,6 +166,7 @@ impl<'f> Segment<'f> {
         if self.tuple.local.is_ipv4() {
             let ip = &mut frame[ETHERNET_LEN..];
             ip[2..4].copy_from_slice(&(tcp_len + 20).to_be_bytes());
+            // The checksum field counts as 0 in its own computation.
             ip[10..12].fill(0);
             let checksum = Sum::default().bytes(ip).checksum();
             ip[10..12].copy_from_slice(&checksum.to_be_bytes());
@@ -223,6 +224,7 @@ fn ipv4(packet: &[u8]) -> Result<Packet<'_>, NotTaken> {
     // Short frames are padded after the packet, so the IP length counts.
     let len = usize::from(u16::from_be_bytes([head[2], head[3]]));
     let tcp = packet.get(IPV4_LEN..len).ok_or(NotTaken::NotPlain)?;
+    // 0x45: version 4, a header of five words, so no options.
     if head[0] != 0x45 || is_fragment {
         return Err(NotTaken::NotPlain);
     }

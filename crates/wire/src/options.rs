@@ -91,6 +91,7 @@ impl Abilities {
         };
         let end = each(options, |kind, value| match (kind, value) {
             (MSS, [high, low]) => can.mss = u16::from_be_bytes([*high, *low]),
+            // RFC 7323 §2.3: a larger shift count is used as 14.
             (SCALE, [scale]) => can.scale = Some(*scale.min(&SCALE_MAX)),
             (SACK, []) => can.sack = true,
             _ => {}
@@ -130,6 +131,7 @@ impl Abilities {
             None => [NOP; 4],
         };
         let mut words = Vec::from([[MSS, 4, high, low]]);
+        // MSS, timestamps and window scale need 20 bytes.
         if let Some(timestamps) = timestamps.filter(|_| options_len >= 20) {
             let mut option = timestamps.write();
             if self.sack {

@@ -45,6 +45,7 @@ pub(crate) fn on_syn(
         return Ok((Reason::TcpChallenge, challenge(&known, syn)));
     }
     let isn = remember(world, table, syn, can);
+    // 1500 bytes of Ethernet without the IP and TCP headers.
     let own_mss = if is_v6(syn) { 1440 } else { 1460 };
     // Random per connection, so that timestamps do not reveal the uptime of this machine.
     let timestamps = options::timestamp(syn.options).map(|echo| Timestamps {
@@ -235,6 +236,7 @@ pub(crate) fn open_by_cookie(
     let now_ns = world.now_ns();
     let old = table.get(&segment.tuple).copied();
     let is_old = old.is_some_and(|old| old.handshake == handshake_of(segment));
+    // Without a displaced SYN, a segment with a valid cookie is a late copy or a guess.
     if is_old || !table.may_be_forgotten(&segment.tuple, now_ns) {
         return Err(Reason::PassUnknown);
     }

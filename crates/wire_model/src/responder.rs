@@ -57,6 +57,7 @@ impl<T: Table> Responder<T> {
     /// Processes a segment to one of the served ports.
     pub fn segment(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let known = self.table.get(&segment.tuple).copied();
+        // Only the handshake of such a connection is still of use, see `handshake`.
         let known = known.filter(|known| known.state != ConnectionState::Over);
         let is_syn = segment.flags & (SYN | ACK) == SYN;
         let is_kernels = known.is_some_and(|known| {
@@ -167,6 +168,8 @@ impl<T: Table> Responder<T> {
                 connection.state = ConnectionState::Kernel;
                 Verdict::Pass(Reason::TcpKept)
             }
+            // The old connection would answer the segment; once it is gone, the client's retransmission reaches the
+            // listener.
             Socket::TimeWait(_) => {
                 world.end_time_wait(&segment.tuple);
                 Verdict::Drop(Reason::DropTimeWait)

@@ -40,6 +40,7 @@ pub fn announced_len(prefix: [u8; PREFIX_LEN]) -> Result<usize, MessageError> {
 pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
     let mut prefix = [0; PREFIX_LEN];
     from.read_exact(&mut prefix)?;
+    // Bounded before the memory is allocated.
     let mut content = vec![0; announced_len(prefix)?];
     from.read_exact(&mut content)?;
     Ok(decode(&content)?)

@@ -110,7 +110,7 @@ impl Life {
         Some(pause)
     }
 
-    /// Stops it. A second call can only shorten the time that it has left.
+    /// Stops it. A repeated call does not extend its time.
     pub fn stop(&mut self, now: Duration) {
         if self.is_wanted {
             self.is_wanted = false;

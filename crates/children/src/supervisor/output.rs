@@ -35,6 +35,7 @@ impl LineStream {
         let len = match self.pipe.read(&mut bytes) {
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
+            // An error ends the stream like its end of file.
             Err(_) => 0,
         };
         for piece in bytes[..len].split_inclusive(|byte| *byte == b'\n') {

@@ -30,6 +30,7 @@ pub fn find(application: &Application) -> io::Result<()> {
     for place in std::env::split_paths(&search_path(application)) {
         match check_file(&folder.join(place).join(program)) {
             Ok(()) => return Ok(()),
+            // As in execvp(3): the search goes on, and this error is reported if nothing is found.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => failure = error,
             Err(_) => {}
         }

@@ -27,6 +27,7 @@ impl<T: Table> Responder<T> {
         if let Some(said) = said_of_flight(segment, connection) {
             return self.on_flight(world, segment, &said);
         }
+        // The segment is processed as if the answer had been acknowledged before.
         if has_all_of_flight(segment, connection) {
             connection.under_way = None;
         }
@@ -65,6 +66,7 @@ impl<T: Table> Responder<T> {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let is_acknowledged = segment.ack == connection.snd_nxt;
         if !segment.payload.is_empty() {
+            // This side has sent FIN, so the request cannot be answered any more.
             if connection.state != ConnectionState::Open {
                 return self.reset(world, segment, Reason::TcpClosed);
             }
@@ -83,6 +85,7 @@ impl<T: Table> Responder<T> {
             return on_fin(world, segment, connection);
         }
         if is_acknowledged {
+            // The last byte of the request is still unacknowledged then.
             let is_withheld = connection.is_flight();
             connection.under_way = None;
             if connection.state == ConnectionState::Done {

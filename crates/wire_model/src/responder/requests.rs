@@ -44,6 +44,7 @@ impl<T: Table> Responder<T> {
         let parts = answer.parts();
         let request_len = match parts {
             1 => segment.payload.len(),
+            // With a flight, only the last byte keeps the client's timer running.
             _ => WITHHELD,
         };
         let seq = connection.snd_nxt;
