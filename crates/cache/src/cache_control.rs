@@ -252,6 +252,7 @@ mod tests {
 
     #[test]
     fn what_stands_in_quotes_is_no_directive() {
+        // A naive split at commas would find directives in the quoted string.
         let all = read(&[r#"ext="a, no-store, \", private", max-age=1"#]);
         assert!(!all.no_store && !all.private && !all.malformed);
         assert_eq!(all.max_age, Delta::Secs(1));
@@ -278,6 +279,7 @@ mod tests {
 
     #[test]
     fn duplicates_count_only_when_they_agree() {
+        // RFC 9111 §4.2.1.
         assert_eq!(read(&["max-age=1, max-age=1"]).max_age, Delta::Secs(1));
         assert_eq!(read(&["max-age=1", "max-age=2"]).max_age, Delta::Invalid);
         assert_eq!(
@@ -288,6 +290,7 @@ mod tests {
 
     #[test]
     fn times_that_are_no_numbers_are_invalid() {
+        // RFC 9111 §4.2.1: invalid lifetimes make the response stale; too large ones are capped (§1.2.2).
         for bad in [
             "max-age",
             "max-age=",

@@ -180,6 +180,7 @@ mod tests {
 
     #[test]
     fn the_more_specific_lifetime_wins() {
+        // RFC 9111 §4.2.1.
         let expires = date::format(NOW + 30);
         let times = Times {
             expires: Once::Value(&expires),
@@ -198,6 +199,7 @@ mod tests {
 
     #[test]
     fn expires_counts_from_date() {
+        // The origin's clock may differ, so both times are taken from it.
         let (date, expires) = (date::format(NOW - 100), date::format(NOW + 30));
         let times = Times {
             date: Once::Value(&date),
@@ -214,6 +216,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_stale() {
+        // RFC 9111 §5.3: `Expires: 0` is a common mark of expired responses.
         for expires in [Once::Value(b"0"), Once::Value(b"-1"), Once::Conflict] {
             let times = Times {
                 expires,
@@ -265,6 +268,7 @@ mod tests {
 
     #[test]
     fn the_age_is_the_larger_of_the_apparent_and_the_corrected_one() {
+        // RFC 9111 §4.2.3. An Age of at least 1 s counts half a second more.
         let received = Received {
             at_unix_secs: NOW,
             delay_ms: 1500,

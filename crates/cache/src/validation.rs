@@ -239,6 +239,7 @@ mod tests {
 
     #[test]
     fn a_304_selects_what_it_names() {
+        // RFC 9111 §4.3.4.
         let stored = [tag("\"a\""), tag("W/\"b\""), tag("\"c\"")];
         assert_eq!(selected(&stored, 0, tag("\"c\"")), Some(2));
         assert_eq!(selected(&stored, 0, tag("W/\"b\"")), Some(1));
@@ -253,6 +254,7 @@ mod tests {
 
     #[test]
     fn new_fields_replace_old_ones_but_not_those_of_the_bytes() {
+        // RFC 9111 §3.2: fields about the stored content stay.
         let stored: [Line<'_>; 5] = [
             (b"A", b"1"),
             (b"a", b"2"),
@@ -284,6 +286,7 @@ mod tests {
 
     #[test]
     fn head_without_a_validator_freshens_nothing() {
+        // The fields could belong to another version than the stored body.
         let tagged: [Line<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
         let head: [Line<'_>; 1] = [(b"content-length", b"5")];
         assert_eq!(head_says(&tagged, &head), HeadSays::Nothing);

@@ -262,6 +262,7 @@ mod tests {
 
     #[test]
     fn what_is_malformed_is_not_taken_for_what_is_well_formed() {
+        // A client could otherwise store a variant under the values of well-formed requests.
         let broken: &[Given] = &[(b"Accept-Language", b"d e ; q=1 , x")];
         let made = selecting(&[b"Accept-Language"], broken).expect("it may be stored");
         let right: &[Given] = &[(b"Accept-Language", b"de;q=1,x")];
@@ -272,6 +273,7 @@ mod tests {
 
     #[test]
     fn spaces_around_commas_of_a_list_mean_nothing() {
+        // RFC 9110 §5.6.1; only fields that may be lists are normalized.
         for (name, one, other, same) in [
             (&b"Foo"[..], &b"1,2"[..], &b"1,  2"[..], true),
             (b"Foo", b"1 ,\t2", b"1, 2", true),
@@ -305,6 +307,7 @@ mod tests {
 
     #[test]
     fn an_empty_field_is_no_missing_field() {
+        // RFC 9111 §4.1 distinguishes absent fields.
         for name in [&b"X"[..], b"Accept", b"Cookie"] {
             let with = Selecting::of([name], [(name, &b""[..])].into_iter()).expect("storable");
             let without = Selecting::of([name], [].into_iter()).expect("storable");
@@ -315,6 +318,7 @@ mod tests {
 
     #[test]
     fn what_depends_on_the_client_that_proxies_report_answers_nobody_else() {
+        // A forged field would otherwise select another user's response.
         for name in [
             "X-Forwarded-User",
             "x-forwarded-for",

@@ -48,6 +48,7 @@ fn fresh_until_its_lifetime_ends() {
 
 #[test]
 fn an_age_beyond_the_time_that_the_clock_has_run_is_kept() {
+    // A monotonic clock starts at boot, so the time of origin may be negative.
     let fields = [("Cache-Control", "max-age=9000"), ("Age", "7200")];
     let it = decide(&Asked::GET, &fields)
         .expect("it may be stored")
@@ -59,6 +60,7 @@ fn an_age_beyond_the_time_that_the_clock_has_run_is_kept() {
 
 #[test]
 fn no_cache_is_validated_each_time() {
+    // Not even `stale-if-error` may override it.
     let it = stored("max-age=10, no-cache");
     assert_eq!(it.use_for(&Asked::GET, after(0)), Use::Validate);
     assert!(!it.stands_in(&Asked::GET, after(0)));
@@ -68,6 +70,7 @@ fn no_cache_is_validated_each_time() {
 
 #[test]
 fn the_request_limits_what_is_used() {
+    // RFC 9111 §5.2.1.
     let it = stored("max-age=10");
     assert_eq!(it.use_for(&asks("max-age=5"), after(5)), Use::Fresh);
     assert_eq!(it.use_for(&asks("max-age=5"), after(6)), Use::Validate);
@@ -84,6 +87,7 @@ fn the_request_limits_what_is_used() {
 
 #[test]
 fn max_stale_takes_what_may_be_stale() {
+    // RFC 9111 §4.2.4: the response's prohibition takes precedence.
     let it = stored("max-age=10");
     assert_eq!(it.use_for(&asks("max-stale=5"), after(14)), Use::Stale);
     assert_eq!(it.use_for(&asks("max-stale=5"), after(15)), Use::Validate);
@@ -100,6 +104,7 @@ fn max_stale_takes_what_may_be_stale() {
 
 #[test]
 fn windows_of_stale_use() {
+    // RFC 5861; `must-revalidate` excludes both windows.
     let it = stored("s-maxage=10, stale-while-revalidate=5, stale-if-error=9");
     assert_eq!(
         it.use_for(&Asked::GET, after(14)),
@@ -130,6 +135,7 @@ fn stale_responses_are_stored_to_be_validated() {
 
 #[test]
 fn requests_that_are_not_for_everybody() {
+    // RFC 9111 §3.5.
     let authorized = Asked {
         is_authorized: true,
         ..Asked::GET
@@ -154,6 +160,7 @@ fn requests_that_are_not_for_everybody() {
 
 #[test]
 fn cookies_need_words_for_shared_caches() {
+    // A lifetime alone may be meant for private caches.
     let of = |control| {
         decide(
             &Asked::GET,
@@ -182,6 +189,7 @@ fn named_fields_are_left_out() {
 
 #[test]
 fn what_is_said_to_cdns_counts() {
+    // RFC 9213 §2.2: the targeted field replaces Cache-Control; an invalid one is ignored (§2.1).
     let of = |cdn, control| {
         let fields = [("CDN-Cache-Control", cdn), ("Cache-Control", control)];
         decide(&Asked::GET, &fields).map(|s| s.freshness.lifetime_secs)

@@ -36,6 +36,7 @@ fn a_lifetime_is_enough() {
 
 #[test]
 fn what_its_author_forbids_is_not_stored() {
+    // RFC 9111 §5.2.2; `judge` treats qualified forms as unqualified.
     assert_eq!(control("max-age=60, no-store"), Err(NotStorable::NoStore));
     assert_eq!(control("max-age=60, private"), Err(NotStorable::Private));
     assert_eq!(
@@ -55,6 +56,7 @@ fn what_its_author_forbids_is_not_stored() {
 
 #[test]
 fn stale_on_arrival_is_not_stored() {
+    // RFC 9111 §4.2.1: conflicting and invalid lifetimes count as stale.
     for line in [
         "max-age=0",
         "s-maxage=0, max-age=60",
@@ -78,6 +80,7 @@ fn stale_on_arrival_is_not_stored() {
 
 #[test]
 fn must_revalidate_lets_only_explicit_lifetimes_count() {
+    // A guessed lifetime would contradict the demand for strict freshness.
     assert_eq!(control("max-age=60, must-revalidate"), Ok(60));
     let silent = [("cache-control", "must-revalidate")];
     assert_eq!(
@@ -93,6 +96,7 @@ fn must_revalidate_lets_only_explicit_lifetimes_count() {
 
 #[test]
 fn only_accept_encoding_may_vary() {
+    // `judge` is for callers with Accept-Encoding as the only selecting field.
     let vary = |value| of(&[("cache-control", "max-age=60"), ("vary", value)]);
     assert_eq!(vary("Accept-Encoding"), Ok(60));
     assert_eq!(vary("accept-encoding, , Accept-Encoding"), Ok(60));
@@ -105,6 +109,7 @@ fn only_accept_encoding_may_vary() {
 
 #[test]
 fn cookies_are_for_one_client() {
+    // A session cookie in a shared cache would log visitors in as one another.
     for name in ["Set-Cookie", "set-cookie2"] {
         let fields = [("cache-control", "public, max-age=60"), (name, "a=b")];
         assert_eq!(of(&fields), Err(NotStorable::SetCookie));
@@ -124,6 +129,7 @@ fn must_understand_overrides_no_store_where_the_status_is_understood() {
 
 #[test]
 fn pragma_counts_only_without_cache_control() {
+    // RFC 9111 §5.4.
     assert_eq!(
         judge_with(200, &[("pragma", "x, No-Cache")], Some(9)).map(|_| ()),
         Err(NotStorable::NoCache)
@@ -134,6 +140,7 @@ fn pragma_counts_only_without_cache_control() {
 
 #[test]
 fn statuses_of_rfc_9110_15_1_are_stored_without_an_explicit_lifetime() {
+    // 206 is missing: this policy stores no partial content.
     let stored: Vec<u16> = (100..=599)
         .filter(|status| judge_with(*status, &[], Some(9)).is_ok())
         .collect();
@@ -149,6 +156,7 @@ fn statuses_of_rfc_9110_15_1_are_stored_without_an_explicit_lifetime() {
 
 #[test]
 fn other_final_statuses_need_an_explicit_lifetime_or_public() {
+    // RFC 9111 §3 and §4.2.2.
     for status in [302, 303, 307, 400, 500, 503] {
         let lifetime = [("cache-control", "max-age=60")];
         assert!(judge_with(status, &lifetime, None).is_ok(), "{status}");
@@ -214,6 +222,7 @@ fn who_says_nothing_gets_the_ttl_or_a_guess_or_is_not_stored() {
 
 #[test]
 fn the_delay_is_part_of_the_age() {
+    // RFC 9111 §4.2.3: the response may have aged during the whole exchange.
     let received = Received {
         at_unix_secs: NOW,
         delay_ms: 250,

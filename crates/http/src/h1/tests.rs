@@ -95,6 +95,7 @@ fn the_date_is_one() {
 
 #[test]
 fn idle_connections_take_little_memory() {
+    // Tens of thousands of idle connections are kept.
     assert!(size_of::<Server>() <= 24, "{}", size_of::<Server>());
 }
 
@@ -111,6 +112,7 @@ fn a_request_and_its_response() {
 
 #[test]
 fn pipelined_requests_are_answered_one_after_the_other() {
+    // RFC 9112 §9.3.2: responses are in the order of the requests.
     let mut host = Host::default();
     let two = "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nX";
     assert_eq!(host.gets(two), ["request GET /a HTTP/1.1", "end"]);
@@ -173,6 +175,7 @@ fn who_asks_for_leave_to_send_a_body_gets_it_once() {
 
 #[test]
 fn interim_responses_are_not_for_http_1_0() {
+    // RFC 9110 §15.2.
     let mut host = Host::default();
     host.gets("GET / HTTP/1.0\r\n\r\n");
     host.server.interim(
@@ -219,6 +222,7 @@ fn a_response_of_unknown_length() {
 
 #[test]
 fn what_has_no_body_gets_none() {
+    // RFC 9112 §6.3: a body here would be taken for the next response.
     for (method, status, said) in [
         ("HEAD", Status::OK, "200 OK\r\nContent-Length: 3\r\n\r\n"),
         ("GET", Status::NO_CONTENT, "204 No Content\r\n\r\n"),
@@ -251,6 +255,7 @@ fn the_absence_of_a_body_is_said_where_it_could_be() {
 
 #[test]
 fn who_makes_more_or_less_than_announced_breaks_the_connection() {
+    // The client could not find the next response.
     let mut host = Host::default();
     host.gets("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     let len = BodyLen::Known(2);
@@ -269,6 +274,7 @@ fn who_makes_more_or_less_than_announced_breaks_the_connection() {
 
 #[test]
 fn what_is_no_request_gets_one_response() {
+    // After malformed framing the start of a next request is unknown.
     let mut host = Host::default();
     assert_eq!(
         host.gets("GET / HTTP/9.9\r\n\r\n"),
@@ -289,6 +295,7 @@ fn what_is_no_request_gets_one_response() {
 
 #[test]
 fn a_body_that_nobody_reads_ends_the_connection() {
+    // RFC 9112 §9.3: the unread rest would be parsed as the next request.
     let mut host = Host::default();
     host.gets("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nab");
     host.server.leave_body(ONE, &mut host.sent);
@@ -300,6 +307,7 @@ fn a_body_that_nobody_reads_ends_the_connection() {
 
 #[test]
 fn a_short_rest_of_a_body_is_read_after_an_early_response() {
+    // A rest that is long, or that may never come, is not waited for.
     let post = |fields: &str| format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");
     for (head, drains) in [
         (post("Content-Length: 65536"), true),
@@ -505,6 +513,7 @@ fn a_body_is_sent_as_announced() {
 
 #[test]
 fn responses_end_as_they_say() {
+    // RFC 9112 §6.3, with the irregular heads and chunks that common servers send.
     for (method, response, words, reusable) in [
         (
             Method::Head,
@@ -616,6 +625,7 @@ fn responses_end_as_they_say() {
 
 #[test]
 fn a_body_may_end_with_the_connection() {
+    // Only such a body may end early without a fault.
     let mut visitor = Visitor::default();
     visitor.asks(Method::Get);
     let words = visitor.gets("HTTP/1.1 200 OK\r\n\r\nabc");
@@ -636,6 +646,7 @@ fn a_body_may_end_with_the_connection() {
 
 #[test]
 fn what_could_be_read_in_two_ways_is_a_fault() {
+    // A downstream cache or client could split the response differently.
     let head = |fields: &str| format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
     for (bytes, fault) in [
         (
@@ -705,6 +716,7 @@ fn interim_responses_do_not_go_on_without_end() {
 
 #[test]
 fn nothing_may_come_unasked() {
+    // Such bytes could otherwise be taken for the response to the next request.
     let mut visitor = Visitor::default();
     assert_eq!(
         visitor.gets("HTTP/1.1 200 OK\r\n\r\n"),
@@ -804,6 +816,7 @@ fn another_protocol_is_bytes_both_ways() {
 
 #[test]
 fn each_way_of_another_protocol_ends_by_itself() {
+    // A half-closed tunnel still carries bytes in the other direction.
     let mut host = Host::default();
     host.gets(ASKS);
     host.upgrades();
@@ -825,6 +838,7 @@ fn each_way_of_another_protocol_ends_by_itself() {
 
 #[test]
 fn not_every_request_can_be_upgraded() {
+    // HEAD has no content, HTTP/1.0 no Upgrade, and a pending body would be mixed with the new protocol.
     for (request, can) in [
         (ASKS.to_owned(), true),
         (ASKS.replace("GET", "HEAD"), false),
@@ -867,6 +881,7 @@ fn a_client_gets_the_protocol_that_it_asked_for() {
 
 #[test]
 fn a_server_may_keep_to_its_protocol() {
+    // RFC 9110 §7.8: Upgrade may be ignored.
     let mut visitor = Visitor::default();
     let ask = |visitor: &mut Visitor| {
         let sent = &mut visitor.sent;

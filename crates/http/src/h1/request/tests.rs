@@ -81,6 +81,7 @@ fn a_usual_request() {
 
 #[test]
 fn what_follows_the_head_is_left_alone() {
+    // Bytes after the head must not become part of it: they are the body or a pipelined request.
     let head = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     for after in [
         "x",
@@ -104,6 +105,7 @@ fn what_follows_the_head_is_left_alone() {
 
 #[test]
 fn one_empty_line_may_come_first() {
+    // RFC 9112 §2.2.
     let found = parsed("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(found.line(), b"GET / HTTP/1.1");
     assert_refused(
@@ -128,6 +130,7 @@ fn every_known_method_is_understood() {
 
 #[test]
 fn malformed_request_lines() {
+    // RFC 9112 §3 permits lenient parsing of whitespace; two programs could then find different targets.
     for line in [
         "GET",
         "GET ",
@@ -162,6 +165,7 @@ fn malformed_request_lines() {
 
 #[test]
 fn garbage_is_refused_before_a_line_is_complete() {
+    // The first case is a TLS ClientHello on a plain port: it is answered at once, not after a timeout.
     assert_refused(b"\x16\x03\x01\x02\x00", Refusal::RequestLine);
     assert_refused(b"\x80", Refusal::RequestLine);
     assert_refused(b"\0", Refusal::Nul);
@@ -175,6 +179,7 @@ fn garbage_is_refused_before_a_line_is_complete() {
 
 #[test]
 fn line_ends_inside_of_the_request_line() {
+    // A lenient log or proxy would see two lines.
     assert_refused("GET /\n HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareLf);
     assert_refused("GET /a\rb HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareCr);
     assert_refused("GE\rT / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareCr);
@@ -187,6 +192,7 @@ fn line_ends_inside_of_the_request_line() {
 
 #[test]
 fn versions() {
+    // RFC 9110 §2.5: minor versions are compatible, major versions are not.
     for (version, expected) in [
         ("HTTP/1.0", Ok(Version::Http10)),
         ("HTTP/1.1", Ok(Version::Http11)),
@@ -202,6 +208,7 @@ fn versions() {
             Err(refusal) => assert_refused(&head, refusal),
         }
     }
+    // The HTTP/2 preface on a connection of HTTP/1.
     assert_refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Refusal::Version);
 }
 
@@ -222,6 +229,7 @@ fn syntax_comes_before_version_before_method_before_form() {
 
 #[test]
 fn targets_in_origin_form() {
+    // `plain` must be false for each target that needs decoding or normalization.
     for (raw, path, query, plain) in [
         ("/", "/", None, true),
         ("/a.b-c_d~e/f", "/a.b-c_d~e/f", None, true),
@@ -267,6 +275,7 @@ fn a_plain_path_is_its_own_decoding() {
 
 #[test]
 fn targets_in_absolute_form() {
+    // RFC 9112 §3.2.2: a server must accept the absolute-form, even from clients that are not proxies.
     for (raw, host, path, query) in [
         ("http://b", "b", "/", None),
         ("http://b/", "b", "/", None),
@@ -294,6 +303,7 @@ fn targets_in_absolute_form() {
         );
         assert_eq!(plain, !path.contains("//"), "{raw}");
     }
+    // Host is required even where the target overrides it.
     assert_refused("GET http://b/ HTTP/1.1\r\n\r\n", Refusal::HostMissing);
 }
 
@@ -342,6 +352,7 @@ fn invalid_targets() {
 
 #[test]
 fn the_asterisk_is_for_options() {
+    // RFC 9112 §3.2.4.
     assert_eq!(
         request(&with_line("OPTIONS * HTTP/1.1")).target,
         Target::Asterisk
@@ -360,6 +371,7 @@ fn the_asterisk_is_for_options() {
 
 #[test]
 fn the_authority_is_for_connect() {
+    // RFC 9112 §3.2.3: host and port, both required.
     let head = with_line("CONNECT b:443 HTTP/1.1");
     assert_eq!(request(&head).target, Target::Authority(b"b:443"));
     assert_eq!(request(&head).authority, Some(b"b:443".as_slice()));
@@ -380,6 +392,7 @@ fn the_authority_is_for_connect() {
 
 #[test]
 fn host_rules() {
+    // RFC 9112 §3.2: a missing, repeated or invalid Host is answered with 400.
     assert_refused("GET / HTTP/1.1\r\n\r\n", Refusal::HostMissing);
     assert_refused(
         "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
@@ -418,6 +431,7 @@ fn host_rules() {
 
 #[test]
 fn whitespace_around_values() {
+    // RFC 9112 §5.1: whitespace around a value is not part of it.
     for value in ["b", " b", "\tb", "  \t b", "b ", "b\t ", " b\t"] {
         let head = with_fields(&alloc::format!("Referer:{value}\r\n"));
         assert_eq!(request(&head).referer(), Some(b"b".as_slice()), "{value:?}");
@@ -454,6 +468,7 @@ fn whitespace_around_values_that_the_parser_acts_on() {
 
 #[test]
 fn values_of_every_length_end_at_their_crlf() {
+    // The scanner works on 8 and 16 bytes at once: every length has to end correctly.
     for len in 0..70 {
         let value = "v".repeat(len);
         let head = with_fields(&alloc::format!(
@@ -467,6 +482,7 @@ fn values_of_every_length_end_at_their_crlf() {
 
 #[test]
 fn bytes_of_field_values() {
+    // RFC 9110 §5.5.
     for byte in 0..=255_u8 {
         let mut head = Vec::from("GET / HTTP/1.1\r\nHost: a\r\nReferer: x");
         head.push(byte);
@@ -484,6 +500,7 @@ fn bytes_of_field_values() {
 
 #[test]
 fn bytes_of_field_names() {
+    // RFC 9110 §5.6.2: names are tokens.
     for byte in 0..=255_u8 {
         let mut head = Vec::from("GET / HTTP/1.1\r\nHost: a\r\nx");
         head.push(byte);
@@ -510,6 +527,7 @@ fn malformed_field_lines() {
         (" \r\n", Refusal::ObsFold),
         ("X : y\r\n", Refusal::SpaceBeforeColon),
         ("X\t: y\r\n", Refusal::SpaceBeforeColon),
+        // RFC 9112 §5.1: a proxy that accepts it would see a body, one that ignores it a second request.
         ("Content-Length : 5\r\n", Refusal::SpaceBeforeColon),
         ("X y: z\r\n", Refusal::FieldName),
         (": y\r\n", Refusal::FieldName),
@@ -524,6 +542,7 @@ fn malformed_field_lines() {
         ("X\n: y\r\n", Refusal::BareLf),
         ("X: \0\r\n", Refusal::Nul),
         ("Content\rLength: 5\r\n", Refusal::BareCr),
+        // Vertical tabs, which some parsers treat as whitespace, have been used for request smuggling.
         ("Transfer-Encoding\x0b: chunked\r\n", Refusal::FieldName),
         ("Transfer-Encoding:\x0bchunked\r\n", Refusal::FieldValue),
     ] {
@@ -536,6 +555,7 @@ fn malformed_field_lines() {
 
 #[test]
 fn content_length() {
+    // RFC 9110 §8.6: digits only. Signs, separators and overflows are read differently by different programs.
     for (value, len) in [
         ("0", 0),
         ("5", 5),
@@ -576,6 +596,7 @@ fn content_length() {
 
 #[test]
 fn transfer_encoding() {
+    // RFC 9112 §6.1: `chunked` is applied once and last.
     for value in ["chunked", "Chunked", "CHUNKED", " chunked\t"] {
         let head = with_fields(&alloc::format!("Transfer-Encoding:{value}\r\n"));
         assert_eq!(parsed(&head).framing, Framing::Chunked, "{value:?}");
@@ -613,6 +634,7 @@ fn transfer_encoding() {
 
 #[test]
 fn framing_fields_do_not_go_together() {
+    // RFC 9112 §6.3: with both fields, one program would frame by length and the other by chunks.
     let coding = "Transfer-Encoding: chunked\r\n";
     let length = "Content-Length: 5\r\n";
     assert_refused(
@@ -633,6 +655,7 @@ fn framing_fields_do_not_go_together() {
 
 #[test]
 fn persistence() {
+    // RFC 9112 §9.3.
     for (version, lines, keep) in [
         ("1.1", "", true),
         ("1.1", "Connection: close\r\n", false),
@@ -667,6 +690,7 @@ fn persistence() {
 
 #[test]
 fn expectations() {
+    // RFC 9110 §10.1.1.
     let body = "Content-Length: 5\r\n";
     for value in ["100-continue", "100-Continue"] {
         let lines = alloc::format!("Expect: {value}\r\n{body}");
@@ -694,6 +718,7 @@ fn expectations() {
 
 #[test]
 fn fields_with_one_value_are_ignored_when_repeated() {
+    // These fields do not permit lists, so neither value can be preferred.
     let lines = "Range: r\r\nIf-Modified-Since: m\r\nIf-Unmodified-Since: u\r\nReferer: f\r\nUser-Agent: a\r\n";
     let once = with_fields(lines);
     let once = request(&once);
@@ -729,6 +754,7 @@ fn a_repeated_if_range_takes_range_away() {
 
 #[test]
 fn lists_over_several_lines() {
+    // RFC 9110 §5.3: several lines of a list form one list.
     let lines = "Accept-Encoding: a\r\nIf-Match: m\r\nACCEPT-ENCODING:\tb, c \r\nIf-None-Match: n\r\n\
         If-Match: o\r\nAccept-Encoding-X: x\r\naccept-encoding:\r\n";
     let head = with_fields(lines) + "Accept-Encoding: body\r\n\r\n";
@@ -824,6 +850,7 @@ fn fields_may_reach_their_number_but_not_exceed_it() {
 
 #[test]
 fn head_complete_finds_the_end_wherever_it_is_cut() {
+    // Also lenient line ends count, so that they are refused at once.
     let head = with_fields("X: y\r\n");
     for from in 0..head.len() {
         assert!(head_complete(head.as_bytes(), from), "{from}");
@@ -856,6 +883,7 @@ fn first_line_is_what_there_is_of_it() {
 
 #[test]
 fn what_concerns_caches_is_noted() {
+    // A miss here would let a cache answer a request that it has to forward.
     for fields in [
         "Authorization: x\r\n",
         "cache-control:\r\n",

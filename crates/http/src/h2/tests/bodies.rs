@@ -35,6 +35,7 @@ fn a_body_waits_for_windows() {
 
 #[test]
 fn the_connection_has_a_window_too() {
+    // RFC 9113 §6.9: both windows bound a frame.
     let mut talk = Talk::open(Settings::default());
     talk.tell(&[get(1, "/", &[]), get(3, "/", &[])].concat());
     talk.answer(1, 60_000);
@@ -75,6 +76,7 @@ fn windows_are_given_back_as_bodies_are_taken() {
 
 #[test]
 fn windows_grow_with_the_path() {
+    // Each acknowledged PING marks the end of a round trip that filled the window.
     let limits = crate::Limits {
         body_len_max: 1 << 30,
         ..crate::Limits::default()
@@ -105,6 +107,7 @@ fn windows_grow_with_the_path() {
 
 #[test]
 fn more_than_the_window_is_an_error() {
+    // A stream's window is a stream error, the connection's a connection error (RFC 9113 §6.9).
     let mut talk = Talk::open(Settings::default());
     talk.tell(&[post(1, &[]), post(3, &[]), post(5, &[])].concat());
     let part = [b'x'; 16_384];
@@ -128,6 +131,7 @@ fn more_than_the_window_is_an_error() {
 
 #[test]
 fn lengths_are_kept() {
+    // RFC 9113 §8.1.1.
     let mut talk = Talk::open(Settings::default());
     let five = [("content-length", "5")];
     talk.tell(&[post(1, &five), post(3, &five), post(5, &five)].concat());
@@ -185,6 +189,7 @@ fn a_body_that_is_too_long_is_refused() {
 
 #[test]
 fn an_unwanted_body_may_be_longer_than_the_window() {
+    // Without window updates the client would wait for ever, and never read the response.
     let mut talk = Talk::open(Settings::default());
     talk.tell(&post(1, &[]));
     talk.server.leave_body(StreamId(1), &mut talk.out);
@@ -207,6 +212,7 @@ fn an_unwanted_body_may_be_longer_than_the_window() {
 
 #[test]
 fn an_unwanted_body_is_dropped_for_a_while_before_the_reset() {
+    // Some clients take an early reset for a failure of the request.
     let mut talk = Talk::open(Settings::default());
     talk.tell(&[post(1, &[]), post(3, &[])].concat());
     for id in [1, 3] {
@@ -250,6 +256,7 @@ fn a_response_may_come_before_the_request_is_whole() {
 
 #[test]
 fn who_breaks_its_word_is_told() {
+    // The stream is reset instead of sending a body that contradicts Content-Length.
     let mut talk = Talk::open(Settings::default());
     talk.tell(&[get(1, "/", &[]), get(3, "/", &[])].concat());
     let five = BodyLen::Known(5);
@@ -280,6 +287,7 @@ fn who_breaks_its_word_is_told() {
 
 #[test]
 fn nothing_of_a_body_follows_the_end() {
+    // GOAWAY is the last frame after a connection error.
     let mut talk = Talk::open(Settings::default());
     talk.tell(&get(1, "/", &[]));
     talk.answer(1, 100);

@@ -295,6 +295,7 @@ fn a_stream_ends() {
 
 #[test]
 fn nothing_happens() {
+    // RFC 9113 requires that these are ignored, or permits it.
     let unknown = frame_of(99, 0xff, 77, b"abc");
     let priority = frame_of(kind::PRIORITY, 0, 9, &[0, 0, 0, 1, 16]);
     let update = frame_of(kind::PRIORITY_UPDATE, 0, 0, b"\0\0\0\x0bu=1");
@@ -328,6 +329,7 @@ fn nothing_happens() {
 
 #[test]
 fn what_does_not_begin_as_it_should() {
+    // RFC 9113 §3.4: the preface, then SETTINGS.
     for input in [
         b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec(),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\rx".to_vec(),
@@ -345,6 +347,7 @@ fn what_does_not_begin_as_it_should() {
 
 #[test]
 fn going_away_takes_two_steps() {
+    // RFC 9113 §6.8: requests on their way are still answered.
     let mut talk = Talk::open(Settings::default());
     talk.tell(&get(1, "/", &[]));
     talk.server.drain(&mut talk.out);

@@ -78,6 +78,7 @@ fn made_you_reset() {
 #[test]
 fn frames_of_little_use() {
     let many = 10_000; // the default of `Settings::glitches`
+    // Each PING and SETTINGS is acknowledged, so a flood of them would also fill the output.
     let ping = |_| frame_of(kind::PING, 0, 0, b"12345678");
     let settings = |_| {
         let mut out = Vec::new();
@@ -108,6 +109,7 @@ fn frames_of_little_use() {
 
 #[test]
 fn windows_that_are_used_are_no_flood() {
+    // A normal download sends two window updates for each few frames.
     let settings = Settings {
         glitches: CellRate::new(Rate {
             requests: 1,
@@ -130,6 +132,7 @@ fn windows_that_are_used_are_no_flood() {
 
 #[test]
 fn continuation() {
+    // Empty CONTINUATION frames cost work without using any length limit, so their number is bounded, too.
     let mut talk = Talk::open(Settings::default());
     talk.tell(&frame_of(
         kind::HEADERS,
@@ -177,6 +180,7 @@ fn a_block_that_is_small_and_means_much() {
 
 #[test]
 fn more_streams_than_there_may_be() {
+    // REFUSED_STREAM lets the client try again (RFC 9113 §8.7).
     let settings = Settings {
         streams_max: 2,
         ..Settings::default()

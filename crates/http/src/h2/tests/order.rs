@@ -63,12 +63,14 @@ fn parts_take_turns() {
 
 #[test]
 fn neither_kind_starves() {
+    // RFC 9218 leaves the order of the two kinds open; alternation serves both.
     let mut talk = asked(&["", "i", "", "i"], 30);
     assert_eq!(turns(&mut talk, 10, 99), "1 3 1 7 1* 3 5 7 5 3* 5* 7*");
 }
 
 #[test]
 fn who_has_no_window_keeps_nobody_waiting() {
+    // A blocked stream leaves the queue, however urgent it is.
     let mut talk = Talk::open(Settings::default());
     talk.tell(&[get(1, "/", &priority("u=0")), get(3, "/", &[])].concat());
     talk.answer(1, 70_000);
@@ -125,6 +127,7 @@ fn bodies_that_come_bit_by_bit() {
 
 #[test]
 fn streams_that_end_leave_the_lists_whole() {
+    // The queue links streams through their slots, which are reused.
     // Random operations from a seed: every body is sent exactly once.
     let mut seed = 1_u64;
     let mut draw = |below: u64| {

@@ -37,6 +37,7 @@ fn a_request_and_its_response() {
 
 #[test]
 fn it_makes_no_difference_how_bytes_are_cut() {
+    // TCP and TLS deliver frames in arbitrary pieces.
     let mut input = get(1, "/a", &[("cookie", "a"), ("cookie", "b"), ("x", "y")]);
     input.extend(post(3, &[("content-length", "5")]));
     input.extend(frame_of(kind::DATA, flag::PADDED, 3, b"\x02ab\0\0"));
@@ -67,6 +68,7 @@ fn it_makes_no_difference_how_bytes_are_cut() {
 
 #[test]
 fn a_request_is_the_same_as_that_of_http_1() {
+    // Handlers and caches must not need to know the version.
     let fields = [
         ("user-agent", "u"),
         ("accept-encoding", "gzip"),
@@ -116,12 +118,14 @@ fn a_request_is_the_same_as_that_of_http_1() {
 
 #[test]
 fn what_is_malformed_ends_its_stream_only() {
+    // RFC 9113 §8.1.1: a malformed message is a stream error. Each case is an injection or a contradiction.
     let base = [(":method", "GET"), (":scheme", "http"), (":path", "/")];
     let with = |more: &[(&'static str, &'static str)]| [&base[..], more].concat();
     let cases = [
         with(&[("Upper", "a")]),
         with(&[("a b", "a")]),
         with(&[("", "a")]),
+        // Would become a second field line in HTTP/1.
         with(&[("a", "b\r\nc: d")]),
         with(&[("a", "b\0")]),
         with(&[("a", " b")]),
@@ -177,6 +181,7 @@ fn what_is_malformed_ends_its_stream_only() {
 
 #[test]
 fn what_can_be_answered_is() {
+    // Not malformed, so the client gets a status instead of a reset.
     let long = "a".repeat(9000);
     let mut talk = Talk::open(Settings::default());
     let fields = |more: &[(&'static str, &str)]| {
@@ -305,6 +310,7 @@ fn tunnels_asked(count: u32) -> Talk {
 
 #[test]
 fn no_response_but_a_tunnel_is_one() {
+    // A 2xx to an extended CONNECT would open a tunnel that no handler serves.
     let mut talk = tunnels_asked(4);
     let (server, out) = (&mut talk.server, &mut talk.out);
     let known = BodyLen::Known(3);
@@ -392,6 +398,7 @@ fn a_block_is_made_of_what_came_first() {
 
 #[test]
 fn a_table_that_became_smaller_is_acknowledged() {
+    // RFC 7541 §4.2: the next block begins with a size update.
     let mut talk = Talk::open(Settings::default());
     let mut input = Vec::new();
     frame::put_settings(&[(id::HEADER_TABLE_SIZE, 0)], &mut input);
@@ -408,6 +415,7 @@ fn a_table_that_became_smaller_is_acknowledged() {
 
 #[test]
 fn an_idle_connection_is_small() {
+    // Idle connections are kept in large numbers.
     // In addition to the fields in the client's dynamic table.
     const { assert!(size_of::<Server>() <= 512) }
 }
