@@ -59,6 +59,7 @@ mod tests {
         let delays: Vec<_> = (0..7)
             .map(|at| match at % 2 {
                 0 => backoff.failed().as_secs(),
+                // A short life counts like a failed start.
                 _ => backoff.ended(long - min).as_secs(),
             })
             .collect();

@@ -93,6 +93,7 @@ mod tests {
     #[test]
     #[allow(unsafe_code)]
     fn what_the_machine_does_not_allow_is_not_asked_of_it() {
+        // setrlimit(2) fails above the hard limit, so the program would not start.
         const NOBODY: u32 = 65_534;
         let mut command = Command::new("grep");
         command.args(["-E", "processes|open files", "/proc/self/limits"]);

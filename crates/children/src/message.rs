@@ -227,6 +227,7 @@ mod tests {
         assert_eq!((&buffer[..], descriptors.len()), (&b"a"[..], 1));
         for descriptor in descriptors {
             let flags = rustix::io::fcntl_getfd(&descriptor).expect("open");
+            // Other children must not inherit a received descriptor.
             assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
             File::from(descriptor)
                 .write_all(b"through")
@@ -264,6 +265,7 @@ mod tests {
             .expect("a timeout");
         let nothing = other.receive(&mut buffer).map(drop);
         assert_eq!(nothing, Err(MessageError::NotReady));
+        // Longer than the socket's buffer: it would never fit.
         let long = vec![0; 8 << 20];
         assert_eq!(
             ours.send(&long, &[], SendMode::Wait),

@@ -262,6 +262,7 @@ mod tests {
 
     #[test]
     fn the_end_is_seen_without_pidfd() {
+        // The fallback of old kernels.
         let (mut child, stream) =
             ChildProcess::spawn_with_stream(shell("read line; exit 4")).expect("a shell");
         let end = end_pipe(Pid::from_child(&child.child)).expect("a thread");
@@ -278,6 +279,7 @@ mod tests {
 
     #[test]
     fn a_signal_reaches_the_group() {
+        // The shell's child must end, too.
         let mut command = shell("sleep 1000 & echo; wait");
         command
             .process_group(0)
@@ -294,6 +296,7 @@ mod tests {
 
     #[test]
     fn a_helper_is_reaped_once_by_whichever_thread_comes_first() {
+        // A second waitid(2) fails; both sides have to accept that.
         let (mut child, channel) =
             ChildProcess::spawn_with_channel(shell("read line")).expect("a shell");
         let handle = child.handle();

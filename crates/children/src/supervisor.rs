@@ -351,6 +351,7 @@ mod tests {
 
     #[test]
     fn it_is_stopped_in_order() {
+        // The application ends cleanly on SIGTERM, long before the timeout.
         let script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done";
         let (supervisor, lines) = supervised(script);
         wait_for(&lines, "up", 1);

@@ -153,6 +153,7 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded_and_forgets_who_is_nearest_to_a_full_bucket() {
+        // Eight clients fill the only set.
         let mut buckets = table(2, 8);
         assert_eq!(buckets.places.len(), 8);
         for client in 1..=8 {
@@ -171,6 +172,7 @@ mod tests {
 
     #[test]
     fn a_client_of_ipv6_is_a_network() {
+        // A subscriber has a whole /64 and could use another address for each request.
         let rates = ClientRates::new(Rate {
             requests: 1,
             period_ms: 60_000,

@@ -133,6 +133,7 @@ mod tests {
 
     #[test]
     fn what_is_passed_on_counts_for_another() {
+        // Behind a proxy all connections have one peer address.
         let admission = ConnectionLimit::default();
         let (proxy, client) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
         for passed in [Ok(()), Ok(()), Err(ConnectionOverload::Address)] {

@@ -175,6 +175,7 @@ mod tests {
 
     #[test]
     fn slow_and_fast_rates_are_kept() {
+        // The unit is ns, so that a million tokens a second have no rounding error.
         let slow = bucket(1, 3_600_000, 1);
         assert_eq!(slow.take(0), Ok(()));
         assert_eq!(slow.take(1), Err(3_599_999));
@@ -195,6 +196,7 @@ mod tests {
 
     #[test]
     fn a_charge_beyond_the_burst_is_owed() {
+        // A debt has to be refilled before the next token.
         let rate = CellRate::new(Rate {
             requests: 10,
             period_ms: 1000,

@@ -146,6 +146,7 @@ mod tests {
 
     #[test]
     fn a_client_leaves_room_for_the_next() {
+        // Each further client gets three quarters of the rest.
         let shares = ClientShares::new(256, 75);
         let mut had = Vec::new();
         let lens: Vec<usize> = (0..6)

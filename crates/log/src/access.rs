@@ -251,6 +251,7 @@ mod tests {
 
     #[test]
     fn a_user_is_one_word() {
+        // A space would shift the following fields for log analyzers.
         let entry = Entry {
             user: b"Ann - [\"",
             ..entry()
@@ -284,6 +285,7 @@ mod tests {
 
     #[test]
     fn each_line_has_the_date_of_its_second() {
+        // The date is cached; the clock may also step back.
         let seconds = [784_111_777, 784_111_777, 784_111_778, 784_111_776, 0, 0];
         for (format, form) in [
             (LineFormat::Combined, civil::common_log as fn(u64) -> String),
@@ -305,6 +307,7 @@ mod tests {
 
     #[test]
     fn no_byte_forges_a_line() {
+        // Requests are arbitrary bytes: a line break or a quote could fake another entry.
         for byte in 0..=255 {
             let field = [b'a', byte, b'z'];
             let entry = Entry {
@@ -322,6 +325,7 @@ mod tests {
 
     #[test]
     fn json_is_valid_for_all_bytes() {
+        // 0xC2 begins a character of two bytes, so the byte after it decides whether it is UTF-8.
         for byte in 0..=255 {
             let field = [b'a', byte, 0xC2, byte];
             let entry = Entry {

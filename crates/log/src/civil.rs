@@ -78,6 +78,7 @@ mod tests {
 
     #[test]
     fn every_day_of_four_centuries_follows_the_one_before() {
+        // The Gregorian calendar repeats after 400 years.
         let leap =
             |y: u64| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
         let (mut year, mut month, mut day) = (1970, 1, 1);
@@ -99,6 +100,7 @@ mod tests {
 
     #[test]
     fn no_clock_is_too_wrong() {
+        // A broken clock must not cause a panic or an overflow.
         assert!(rfc3339(u64::MAX).ends_with("Z"));
         assert!(common_log(u64::MAX / 1000).ends_with(" +0000"));
     }

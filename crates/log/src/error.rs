@@ -230,6 +230,7 @@ mod tests {
 
     #[test]
     fn a_message_that_goes_on_is_written_once_a_second() {
+        // So that a lasting problem stays visible.
         let mut recent = Recent::default();
         let lines: String = (0..3000).map(|ms| warn(&mut recent, "full", ms)).collect();
         assert_eq!(
@@ -241,6 +242,7 @@ mod tests {
 
     #[test]
     fn messages_in_turns_are_collapsed_too() {
+        // Remembering only the last message would write both each time.
         let mut recent = Recent::default();
         let lines: String = (0..100)
             .map(|ms| warn(&mut recent, if ms % 2 == 0 { "even" } else { "odd" }, ms))
@@ -280,6 +282,7 @@ mod tests {
 
     #[test]
     fn a_clock_set_back_does_not_silence_a_message() {
+        // The time since the last line is an absolute difference.
         let mut recent = Recent::default();
         assert_eq!(warn(&mut recent, "full", 9000), "9.000Z warn full\n");
         assert_eq!(warn(&mut recent, "full", 5000), "5.000Z warn full\n");

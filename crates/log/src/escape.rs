@@ -74,6 +74,7 @@ mod tests {
 
     #[test]
     fn a_byte_is_escaped_wherever_it_stands() {
+        // The fast path checks chunks of 16 bytes, the last of which may overlap.
         for len in 1..70 {
             for place in 0..len {
                 let mut bytes = vec![b'a'; len];

@@ -57,6 +57,7 @@ fn an_earlier_time_counts() {
     wheel.ask(0, 30_000);
     wheel.ask(0, 200);
     assert_eq!(due(&mut wheel, 210), [0]);
+    // A time in the past.
     wheel.ask(0, 0);
     let next = wheel.next().expect("the past comes with the next tick");
     assert!(next <= 210 + TICK);
@@ -65,6 +66,7 @@ fn an_earlier_time_counts() {
 
 #[test]
 fn slots_of_all_distances_are_found() {
+    // Distances around the words of the bitmap and the wheel's end, from several positions of the cursor.
     for start in [0, TICK * 4_000, TICK * 5_000] {
         for ahead in [1, 63, 64, 65, 1_000, 2_000, 2_046, 2_047] {
             let mut wheel = wheel(0);

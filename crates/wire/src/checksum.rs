@@ -65,6 +65,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_rfc() {
+        // RFC 1071 §3.
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(Sum::default().bytes(&bytes).checksum(), !0xddf2);
     }
@@ -78,6 +79,7 @@ mod tests {
 
     #[test]
     fn long_ones_are_the_sum_of_their_words() {
+        // The vectorized sum must equal the plain one for all lengths of the remainder.
         let bytes: [u8; 2000] = core::array::from_fn(|i| (i * i / 7) as u8);
         for len in 0..bytes.len() {
             let (fast, slow) = (
@@ -86,6 +88,7 @@ mod tests {
             );
             assert_eq!(fast.checksum(), slow.checksum(), "{len}");
         }
+        // 0xffff and 0 are both zero in ones' complement; the result must be the same as that of single words.
         let ones = [0xff; 2000];
         assert_eq!(Sum::default().bytes(&ones).checksum(), 0);
         assert_eq!(Sum::default().bytes(&[0; 64]).checksum(), 0xffff);

@@ -159,6 +159,7 @@ mod tests {
 
     #[test]
     fn eight_numbers_are_cookies_of_a_minute() {
+        // The chance of a guess is 8 in 2^32.
         let can = Abilities {
             mss: 1460,
             scale: Some(7),
@@ -169,6 +170,7 @@ mod tests {
         let right = |number: u32| check(KEY, &TUPLE, 7, 3, number).is_some();
         assert!((0..8).all(|class| right(cookie ^ class << 29)));
         assert!(!(0..29).any(|bit| right(cookie ^ 1 << bit)));
+        // The lower MSS class of IPv6 is the one that every path carries.
         let small = Abilities { mss: 1200, ..can };
         let v6 = Tuple {
             local: IpAddr::V6(core::net::Ipv6Addr::LOCALHOST),

@@ -233,6 +233,7 @@ mod tests {
 
     #[test]
     fn a_malformed_option_ends_the_list() {
+        // Linux ignores the rest of the options, too, instead of the SYN.
         let cases: [(&[u8], u16, bool); 7] = [
             (&[2, 4, 5, 0xb4, 4, 1], 1460, false),
             (&[2, 4, 5, 0xb4, 4, 0, 4, 2], 1460, false),
@@ -267,6 +268,7 @@ mod tests {
 
     #[test]
     fn what_is_agreed_is_said() {
+        // An option without an answer in the SYN-ACK is not negotiated, so both results have to agree.
         for len in (0..=40).step_by(4) {
             for (scale, sack) in [
                 (None, false),

@@ -321,6 +321,7 @@ mod tests {
 
     #[test]
     fn too_many_wrong_cookies_end_belief_for_a_second() {
+        // Guessing 8 in 2^32 numbers at this rate takes more than a day.
         let mut doubts = Doubts::default();
         for _ in 0..WRONG_COOKIES_MAX {
             assert!(!doubts.are_too_many(5 * SECOND_NS + 7));

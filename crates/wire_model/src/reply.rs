@@ -97,6 +97,7 @@ mod tests {
     use lowroad_wire::frame::{ACK, PSH, Tuple};
 
     fn asked(client: IpAddr, local: IpAddr) -> Segment<'static> {
+        // The shortest frame that `parse` accepts; the addresses are replaced below.
         let bytes: &'static [u8] = &[];
         let mut frame = alloc::vec![0u8; 54];
         frame[12] = 8;
@@ -155,6 +156,7 @@ mod tests {
                     assert!(part.payload.len() <= 3);
                 }
             }
+            // The lowest bit of the first byte marks a group address.
             let mut group = frame.clone();
             group[0] |= 1;
             let read = Segment::parse(&group).expect("a segment");

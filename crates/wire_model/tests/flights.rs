@@ -52,6 +52,7 @@ fn take(case: Case, link: Link) -> Result<Course, String> {
 
 #[test]
 fn on_a_good_link_it_comes_at_once() {
+    // One round trip for the handshake and one for the answer.
     for len in [CUT + 1, 2 * CUT, 2 * CUT + 1, 3 * CUT, TEN_PARTS, 10 * CUT] {
         for closes in [false, true] {
             let case = Case { len, closes, ..ONE };
@@ -94,6 +95,7 @@ fn every_loss_of_one_or_two_is_made_good() {
 
 #[test]
 fn all_but_the_first_and_everything_may_be_lost() {
+    // Then only the client's timer can recover.
     for first in [0, 1] {
         let link = Link {
             lost: (first..10).collect(),
@@ -106,6 +108,7 @@ fn all_but_the_first_and_everything_may_be_lost() {
 
 #[test]
 fn a_client_may_end_before_it_has_the_answer() {
+    // Such a FIN is buffered until the answer is acknowledged.
     let habits = Habits {
         ends_early: true,
         ..ONE.habits
@@ -149,6 +152,7 @@ fn link_of(seed: u64) -> Link {
 
 #[test]
 fn any_link_brings_it_whole() {
+    // A reset is acceptable on a very bad link, wrong bytes never are.
     let lens = [1500, 2921, 5000, TEN_PARTS];
     let mut resets = 0;
     let seeds = 600;

@@ -74,6 +74,7 @@ fn who_goes_away_passes_it_on() {
     assert!(last.as_mut().poll(&mut context()).is_pending());
     drop(gone);
     drop(first);
+    // It was admitted by the drop of `first`, but has not polled: its permit goes to `last`.
     drop(called);
     assert!(last.as_mut().poll(&mut context()).is_ready());
     assert_eq!((bound.under_way(), bound.waiting()), (0, 0));
@@ -111,6 +112,7 @@ fn nobody_passes_those_who_wait() {
 /// Threads that acquire, wait, give up and release as fast as possible: none waits for ever, and the limit holds.
 #[test]
 fn nobody_is_forgotten_between_threads() {
+    // A lost wake-up would make a thread sleep for ever.
     const ROUNDS: usize = 20_000;
     let bound = ConcurrencyLimit::queued(2, 4, usize::MAX);
     let inside = AtomicUsize::new(0);
@@ -119,6 +121,7 @@ fn nobody_is_forgotten_between_threads() {
             let (bound, inside) = (&bound, &inside);
             scope.spawn(move || {
                 for round in 0..ROUNDS {
+                    // Some waiters give up, perhaps just when they are admitted.
                     if round % 7 == worker {
                         let mut gone = pin!(bound.acquire(worker, 0));
                         let _ = gone.as_mut().poll(&mut context());

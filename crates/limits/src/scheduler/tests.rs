@@ -82,6 +82,7 @@ fn shares_are_as_the_weights() {
 
 #[test]
 fn who_was_away_has_saved_nothing_up() {
+    // Otherwise a class could block all others after a long idle time.
     let mut all = scheduler(1, 1000, &[weighing(1), weighing(1)]);
     let mut under_way = 0;
     all.arrive(0, 0, 0);
@@ -94,6 +95,7 @@ fn who_was_away_has_saved_nothing_up() {
 
 #[test]
 fn a_class_at_its_own_bound_lets_others_pass() {
+    // Its weight of 100 would make it the next class, but it has no free slot.
     let one = ClassRules {
         calls_max: 1,
         ..weighing(100)
@@ -134,6 +136,7 @@ fn the_lowest_class_is_shed_first_and_the_youngest_of_it() {
 
 #[test]
 fn a_lower_class_gets_its_places_back() {
+    // The higher class had filled the places that are reserved for the lower one.
     let mut all = scheduler(1, 4, &[weighing(3), weighing(1)]);
     for waiter in 0..5 {
         all.arrive(0, waiter, 0);

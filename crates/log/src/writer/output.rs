@@ -134,6 +134,7 @@ mod tests {
 
     #[test]
     fn each_line_is_whole_or_lost_where_the_disk_is_full() {
+        // Each `room` cuts the output at another byte.
         for room in 0..=12 {
             let disk = SmallDisk {
                 written: Vec::new(),

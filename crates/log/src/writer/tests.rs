@@ -59,6 +59,7 @@ fn a_line_waits_no_longer_than_its_delay() {
 
 #[test]
 fn many_lines_do_not_wait_for_their_delay() {
+    // Both sinks count towards `WAKE_LEN`.
     let path = path("many");
     let writer = Writer::open_delayed(&Target::File(path.clone()), NEVER).expect("open");
     let sinks = [writer.sink(), writer.sink()];
@@ -96,6 +97,7 @@ fn lines_that_wait_are_written_before_the_file_is_reopened() {
 
 #[test]
 fn lines_of_a_sink_that_is_gone_are_written() {
+    // A buffer without sinks is removed only after it was written.
     let path = path("gone");
     let writer = Writer::open_delayed(&Target::File(path.clone()), NEVER).expect("open");
     assert!(writer.sink().push(b"one\n"));
@@ -148,6 +150,7 @@ fn a_target_that_takes_nothing_blocks_no_sink() {
 
 #[test]
 fn closing_is_bounded_and_ends_the_buffers() {
+    // The pipe has no reader, so the megabyte is never written.
     let path = fifo("close");
     let writer = Writer::open(&Target::File(path.clone())).expect("open");
     let sink = writer.sink();
@@ -188,6 +191,7 @@ fn threads_do_not_mix_lines_and_close_writes_all() {
 
 #[test]
 fn a_target_that_refuses_is_counted() {
+    // /dev/full fails each write with ENOSPC.
     let writer = Writer::open(&Target::File("/dev/full".into())).expect("open");
     assert!(writer.sink().push(b"one\ntwo\n"));
     let shared = writer.shared.clone();
@@ -198,6 +202,7 @@ fn a_target_that_refuses_is_counted() {
 
 #[test]
 fn a_failed_reopen_keeps_the_file() {
+    // The failure is logged through the log itself.
     let folder = path("folder");
     std::fs::create_dir(&folder).expect("create");
     let (file, moved) = (folder.join("log"), path("moved"));

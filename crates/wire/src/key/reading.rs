@@ -163,6 +163,7 @@ mod tests {
 
     #[test]
     fn keys_are_literal_and_in_order() {
+        // Case and spacing of values are kept; names are compared in any case.
         let cases: [(&str, &[u8]); 5] = [
             (
                 "GET /a?b HTTP/1.1\r\nHost: h:1\r\n\r\n",
@@ -199,6 +200,7 @@ mod tests {
 
     #[test]
     fn the_others_go_up() {
+        // Each of them may change the response, or is not parsed by the eBPF programs.
         let cases = [
             ("POST / HTTP/1.1\r\nHost: h\r\n\r\n", Reason::UpMethod),
             ("GET / HTTP/1.1\r\nHost: h\r\n", Reason::UpCut),

@@ -95,6 +95,7 @@ fn all_but(flight: Flight, lost: &[u32]) -> Vec<u32> {
 
 #[test]
 fn what_is_not_lost_is_not_sent_again() {
+    // Normal acknowledgements must not look like duplicates.
     for parts in 2..=10 {
         let flight = Flight {
             len: parts * CUT,
@@ -168,6 +169,7 @@ fn what_comes_twice_is_not_lost() {
 
 #[test]
 fn a_client_without_sack_gets_everything_too() {
+    // Without SACK there is less information, so recovery takes longer.
     for one in 0..10 {
         for other in one..10 {
             let took = deliver(TEN, &all_but(TEN, &[one, other]), false);
@@ -178,6 +180,7 @@ fn a_client_without_sack_gets_everything_too() {
 
 #[test]
 fn a_window_that_opens_says_nothing_of_losses() {
+    // RFC 5681 §2: a duplicate acknowledgement has the same window.
     let mut known = Recovery::default();
     assert_eq!(on_segment(TEN, &mut known, &bare(CUT)), NOTHING);
     for window in 0..100 {
@@ -200,6 +203,7 @@ fn a_window_that_opens_says_nothing_of_losses() {
 
 #[test]
 fn many_small_acknowledgements_bring_no_more_than_a_few_large_ones() {
+    // ACK division: a client that acknowledges each byte must not multiply the traffic.
     for first in [repeat(0), bare(0)] {
         let mut known = Recovery::default();
         for _ in 0..3 {
@@ -218,6 +222,7 @@ fn many_small_acknowledgements_bring_no_more_than_a_few_large_ones() {
 
 #[test]
 fn an_old_acknowledgement_brings_nothing() {
+    // Reordered acknowledgements are no sign of a loss.
     let mut known = Recovery::default();
     on_segment(TEN, &mut known, &bare(5 * CUT));
     for part in [0, CUT, 5 * CUT - 1].repeat(10) {
@@ -227,6 +232,7 @@ fn an_old_acknowledgement_brings_nothing() {
 
 #[test]
 fn a_timer_is_believed_seven_times() {
+    // A forged retransmission costs one segment and triggers two, so the number is bounded.
     let mut known = Recovery::default();
     for _ in 0..7 {
         assert_eq!(on_segment(TEN, &mut known, &repeat(0)), again(0, 2));
@@ -243,6 +249,7 @@ fn a_timer_is_believed_seven_times() {
 
 #[test]
 fn who_goes_back_and_forth_gets_no_more() {
+    // Alternating acknowledgements must not count as progress.
     let mut known = Recovery::default();
     let mut came = Vec::new();
     for _ in 0..20 {
@@ -271,6 +278,7 @@ fn acknowledgements_count_with_the_timer() {
 
 #[test]
 fn fewer_acknowledgements_count_as_a_loss_where_few_parts_are_under_way() {
+    // RFC 5827: with few parts outstanding, there are never three duplicates.
     for (has, wanted) in [(0, 3), (5, 3), (6, 3), (7, 2), (8, 1), (9, 1)] {
         let mut known = Recovery::default();
         on_segment(TEN, &mut known, &bare(has * CUT));
@@ -284,6 +292,7 @@ fn fewer_acknowledgements_count_as_a_loss_where_few_parts_are_under_way() {
 
 #[test]
 fn who_lacks_only_the_fin_gets_the_last_part() {
+    // FIN is sent with the last part only.
     let flight = Flight {
         len: 2 * CUT,
         cut: CUT,

@@ -122,6 +122,7 @@ impl Client {
         if self.timer_at_ms > now_ms {
             return;
         }
+        // RFC 6298 §5.5: the timer backs off.
         self.timer_ms = (self.timer_ms * 2).min(TIMER_MAX_MS);
         self.timer_at_ms = now_ms + self.timer_ms;
         if !self.is_open {
@@ -169,6 +170,7 @@ impl Client {
             return;
         }
         if segment.flags & RST != 0 {
+            // RFC 5961 §3.2: a reset is accepted at the exact number only.
             self.is_reset |= segment.seq == self.ack();
             return;
         }
@@ -201,6 +203,7 @@ impl Client {
         self.take_in_order();
         let is_next = self.received() > before;
         self.unacknowledged += u32::from(is_next);
+        // RFC 5681 §4.2: out-of-order segments and each second one are acknowledged at once.
         if !is_next || !self.early.is_empty() || self.unacknowledged >= 2 || fin {
             self.acknowledge(out);
         } else {

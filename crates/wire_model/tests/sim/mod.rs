@@ -118,6 +118,7 @@ impl Run {
         self.client.open(0, &mut out);
         self.send(out);
         while !self.client.is_done() {
+            // A reset after the last byte loses nothing.
             if self.client.is_reset && self.client.has_all() {
                 break;
             }
@@ -149,6 +150,7 @@ impl Run {
 
     fn arrive(&mut self) -> Result<(), String> {
         let (_, what) = self.on_way.pop_first().expect("it was seen");
+        // The clock of the rules does not begin at 0.
         self.world.now_ns = 1_000_000_000 + self.now_ms * 1_000_000;
         match what {
             What::ToClient(frame) => {
