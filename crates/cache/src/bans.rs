@@ -241,6 +241,7 @@ mod tests {
 
     #[test]
     fn generations_can_begin_later() {
+        // Rules on disk outlive the process.
         let mut bans = Bans::new(8, 8);
         bans.skip_to(10);
         bans.add('a', Kind::Hard);
@@ -279,6 +280,7 @@ mod tests {
 
     #[test]
     fn what_was_not_checked_for_too_long_is_gone() {
+        // With limited memory, forgetting a purge is not an option.
         let mut bans = Bans::new(2, 4);
         (0..3).for_each(|rule| bans.add(rule, SOFT));
         assert_eq!((bans.len(), bans.dropped()), (2, 1));

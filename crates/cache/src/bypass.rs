@@ -61,6 +61,7 @@ mod tests {
             assert!(has(&all, target, name), "{target} {name}");
             assert!(!has(&none, target, name), "{target} {name}");
         }
+        // Always, without a rule of the operator.
         for name in ["Authorization", "X-Forwarded-Proto"] {
             assert!(has(&none, "/", name), "{name}");
         }

@@ -206,6 +206,7 @@ mod tests {
 
     #[test]
     fn all_spellings_of_a_path_are_excluded() {
+        // A spelling that is missed would publish a status page.
         let these = excluded(&["/server-status", "/Intern/"]);
         for target in [
             "/server-status",

@@ -32,6 +32,7 @@ mod tests {
     fn strings_are_groups() {
         let read = names([&b"\"a, b\";x"[..], b"\"C\", d"]);
         assert_eq!(read, [b"a, b".to_vec(), b"C".to_vec()]);
+        // One fault makes the whole field invalid.
         assert!(names([&b"\"a\", \"b"[..]]).is_empty());
     }
 }

@@ -167,6 +167,7 @@ mod tests {
 
     #[test]
     fn references_of_the_same_origin_are_resolved() {
+        // RFC 3986 §5.
         for (reference, expected) in [
             ("", "/b/c?q"),
             ("?x", "/b/c?x"),
@@ -188,6 +189,7 @@ mod tests {
 
     #[test]
     fn other_origins_are_left_alone() {
+        // RFC 9111 §4.4: otherwise one site could purge the responses of another.
         for reference in [
             "https://a.test/",
             "http://b.test/",

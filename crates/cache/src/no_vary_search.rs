@@ -150,6 +150,7 @@ mod tests {
 
     #[test]
     fn an_invalid_field_says_nothing() {
+        // Then every difference counts, which is safe.
         for bad in [
             "params=1",
             "except=(\"a\")",

@@ -196,6 +196,7 @@ mod tests {
 
     #[test]
     fn they_are_as_a_set_of_bytes() {
+        // Compared with a map of the bytes.
         let mut state = 1_u64;
         let mut random = |below: u64| {
             state = state
@@ -228,6 +229,7 @@ mod tests {
 
     #[test]
     fn others_are_not() {
+        // RFC 9111 §3.4: weak, different and missing validators.
         let mut parts = Parts::of(10);
         for validators in [
             (&b"W/\"a\""[..], &b"W/\"a\""[..]),
@@ -251,6 +253,7 @@ mod tests {
 
     #[test]
     fn a_part_is_what_was_asked_for_of_a_whole_of_known_length() {
+        // A broken origin must not be able to fill gaps with other bytes.
         let part = |asked: &str, range: &'static str, tag: &'static str| {
             let fields: [Line<'static>; 2] = [
                 (b"Content-Range", range.as_bytes()),
@@ -312,6 +315,7 @@ mod tests {
 
     #[test]
     fn content_range_is_read_strictly() {
+        // RFC 9110 §14.4.
         assert_eq!(content_range(b"bytes 4-9/10"), Some((bytes(4, 10), 10)));
         for bad in [
             "bytes */10",

@@ -293,6 +293,7 @@ mod tests {
 
     #[test]
     fn paths_are_compared_with_slashes_merged() {
+        // Many origins read all these forms as one path; but slashes in a query are data.
         let forms = [
             "/x/p/q",
             "/x//p/q",
@@ -372,6 +373,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_over_tls_is_named_by_https() {
+        // The port stands for the scheme.
         assert!(matches("https://a/x", "a", 443, "/x"));
         assert!(matches("HTTPS://a/x", "a:443", 443, "/x"));
         assert!(matches("https://a:8443/x", "a:8443", 8443, "/x"));
@@ -384,6 +386,7 @@ mod tests {
 
     #[test]
     fn in_doubt_it_matches() {
+        // A needless purge costs a fetch, a missed one a stale response.
         assert!(matches("http://a:8080/", "a", 8080, "/"));
         assert!(matches("http://a/", "a", 8080, "/"));
         assert!(!matches("http://a:81/", "a", 8080, "/"));

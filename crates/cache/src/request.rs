@@ -109,6 +109,7 @@ mod tests {
 
     #[test]
     fn directives_are_read_on_the_strict_side() {
+        // An unreadable value must not widen the reuse of stored responses.
         let asked = read("no-store, ONLY-IF-CACHED, max-age=9, max-age=5, min-fresh=x");
         assert!(asked.no_store && asked.only_if_cached && !asked.no_cache);
         assert_eq!(
@@ -130,6 +131,7 @@ mod tests {
 
     #[test]
     fn what_is_not_honoured_still_keeps_out_of_the_store() {
+        // `no-store` protects the client's data.
         let fields = [
             (&b"cache-control"[..], &b"no-store, no-cache"[..]),
             (b"authorization", b"x"),

@@ -53,6 +53,7 @@ mod tests {
 
     #[test]
     fn an_invalid_or_empty_one_is_as_if_it_were_absent() {
+        // RFC 9213 §2.1.
         for bad in [
             "",
             "max-age=\"1\"",

@@ -172,6 +172,7 @@ mod tests {
 
     #[test]
     fn no_body_is_done_at_once_and_takes_nothing() {
+        // The bytes are the next request.
         for framing in [Framing::None, Framing::Length(0)] {
             let mut body = reader(framing);
             assert!(body.is_done());
@@ -204,6 +205,7 @@ mod tests {
 
     #[test]
     fn a_length_over_the_limit_is_refused_before_it_is_read() {
+        // The client can be answered without receiving the body.
         let limits = Limits {
             body_len_max: 10,
             ..Limits::default()

@@ -173,6 +173,7 @@ mod tests {
 
     #[test]
     fn the_three_formats_of_the_rfc_mean_the_same() {
+        // RFC 9110 §5.6.7: a recipient must accept all three.
         for date in [
             "Sun, 06 Nov 1994 08:49:37 GMT",
             "Sunday, 06-Nov-94 08:49:37 GMT",
@@ -199,6 +200,7 @@ mod tests {
 
     #[test]
     fn two_digit_years_lie_at_most_fifty_years_ahead() {
+        // RFC 9110 §5.6.7.
         let year = |date: &str| parse(date.as_bytes(), NOW).map(|s| civil(s / DAY_SECS).0);
         assert_eq!(year("Friday, 01-Jan-76 00:00:00 GMT"), Some(2076));
         assert_eq!(year("Saturday, 01-Jan-77 00:00:00 GMT"), Some(1977));

@@ -295,6 +295,7 @@ mod tests {
 
     #[test]
     fn a_length_may_be_said_later() {
+        // The second call must not add a second field.
         let (mut text, mut encoded) = Encoder::start(Status::OK).finish_open();
         assert!(!encoded.has_length());
         for len in [7, 8] {

@@ -252,6 +252,7 @@ mod tests {
 
     #[test]
     fn the_clients_weights_come_first() {
+        // RFC 9110 §12.4.2.
         assert_chosen("gzip;q=1.0, br;q=0.9", ALL, Gzip);
         assert_chosen("gzip;q=0.5, br;q=0.9, zstd;q=0.91", ALL, Zstd);
         assert_chosen("gzip;q=0.5, identity", ALL, Identity);
@@ -263,6 +264,7 @@ mod tests {
 
     #[test]
     fn weight_zero_excludes() {
+        // RFC 9110 §12.4.2: "not acceptable"; identity is the fallback nevertheless.
         assert_chosen("gzip;q=0", ALL, Identity);
         assert_chosen("gzip;q=0.000, br", GZIP, Identity);
         assert_chosen("*, br;q=0", ALL, Zstd);
@@ -297,6 +299,7 @@ mod tests {
 
     #[test]
     fn several_lines_are_one_list() {
+        // RFC 9110 §5.3.
         let head = b"GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip;q=0.5\r\n\
             X: y\r\naccept-encoding: zstd;q=0.6\r\n\r\n";
         match parse(head, &Limits::default()) {

@@ -162,6 +162,7 @@ mod tests {
 
     #[test]
     fn reports_of_proxies_are_known_in_any_case() {
+        // A client could otherwise forge a report by its spelling.
         for name in [
             "X-Forwarded-For",
             "x-forwarded-user",
@@ -241,6 +242,7 @@ mod tests {
 
     #[test]
     fn what_stood_in_front_is_known_in_any_case() {
+        // A miss would let a cache store a response to another request under this key.
         for name in [
             "X-Forwarded-Proto",
             "x-forwarded-host",

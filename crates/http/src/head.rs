@@ -206,6 +206,7 @@ mod tests {
 
     #[test]
     fn the_date_stands_where_it_is_said_to_stand() {
+        // Prebuilt heads are patched at this offset.
         for status in Status::ALL.iter().copied().chain(Status::new(299)) {
             let text = head(status, |head| head.finish_open());
             assert_eq!(&text[date_offset(status)..][..29], DATE, "{status:?}");
@@ -227,6 +228,7 @@ mod tests {
 
     #[test]
     fn a_value_cannot_split_the_head() {
+        // Response splitting.
         let text = head(Status::FOUND, |mut head| {
             head.field("Location", b"/a\r\nSet-Cookie: b\0\x7f");
             head.finish_open();

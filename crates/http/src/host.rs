@@ -120,6 +120,7 @@ mod tests {
 
     #[test]
     fn a_default_port_may_be_left_out() {
+        // RFC 3986 §6.2.3; a final dot, however, makes another authority.
         let same = |one: &str, other: &str, port| is_same(one.as_bytes(), other.as_bytes(), port);
         for (one, other, port) in [
             ("a", "A", 80),
@@ -149,6 +150,7 @@ mod tests {
 
     #[test]
     fn valid_hosts_and_their_normal_form() {
+        // Several spellings must select the same site.
         for (raw, name, port_expected) in [
             ("localhost", "localhost", None),
             ("LocalHost:8080", "localhost", Some(8080)),
@@ -178,6 +180,7 @@ mod tests {
 
     #[test]
     fn invalid_hosts() {
+        // Most could be read as another host by a lenient parser, or break a log line or a file name.
         for raw in [
             ".",
             "..",

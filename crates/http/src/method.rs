@@ -197,6 +197,7 @@ mod tests {
 
     #[test]
     fn what_is_no_token_or_nearly_a_known_name_is_none() {
+        // `get` could be taken for GET by a program that ignores case.
         let long = "A".repeat(EXTENSION_LEN_MAX + 1);
         for name in [
             "get", "Get", "connect", "", "GET ", "A B", "A/", "\u{e4}", &long,

@@ -282,6 +282,7 @@ mod tests {
 
     #[test]
     fn value_len_finds_each_control_character_at_each_offset() {
+        // All lanes and all lengths of the remainder.
         for len in 0..70 {
             let clean = alloc::vec![b'\xe9'; len];
             assert_eq!(value_len(&clean), len);
@@ -298,6 +299,7 @@ mod tests {
 
     #[test]
     fn the_first_of_several_marks_counts() {
+        // 0x7e after 0xff looks like 0x7f to the carry, see `suspect_in`.
         assert_eq!(value_len(b"ab\x7f\r\n\0\x01\x02"), 2);
         assert_eq!(value_len(b"\tab\t\tcd\t\r\n"), 8);
         assert_eq!(value_len(b"abcdef\xff\x7e\xff\x7f0123456789"), 9);
@@ -305,6 +307,7 @@ mod tests {
 
     #[test]
     fn the_first_colon_splits() {
+        // `9` and `;` are the neighbours of `:`, and 0xba is `:` with the high bit.
         for (text, split) in [
             (&b"ab:9:;::"[..], Some((&b"ab"[..], &b"9:;::"[..]))),
             (b"abcdefgh9;", None),
@@ -330,6 +333,7 @@ mod tests {
 
     #[test]
     fn a_token_is_one_for_each_byte_in_each_place() {
+        // The fast path reads 16 bytes, also those after the name.
         for len in 0..40 {
             for at in 0..len {
                 for byte in 0..=255_u8 {

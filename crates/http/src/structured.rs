@@ -246,6 +246,7 @@ mod tests {
 
     #[test]
     fn dictionaries_keep_the_last_value_of_a_key() {
+        // RFC 8941 §4.2.2.
         let lines = [
             &b"max-age=60, must-revalidate;x=1"[..],
             b"max-age=5,a=\"b\\\"\"",
@@ -279,6 +280,7 @@ mod tests {
 
     #[test]
     fn one_fault_spoils_the_field() {
+        // RFC 8941 §4.2: parsing fails as a whole.
         for bad in [
             "max-age=1, &&&&&",
             "a,",

@@ -141,6 +141,7 @@ mod tests {
 
     #[test]
     fn paths_are_decoded_once() {
+        // Decoding twice would turn `%252e` into a dot after the check.
         for (path, want) in [
             ("/", &b"/"[..]),
             ("/a/b.html", b"/a/b.html"),
@@ -158,6 +159,7 @@ mod tests {
 
     #[test]
     fn what_could_be_read_in_two_ways_is_refused() {
+        // Path traversal: each spelling reaches another file in some program.
         for (path, why) in [
             ("", Refusal::TargetInvalid),
             ("a", Refusal::TargetInvalid),
@@ -185,6 +187,7 @@ mod tests {
 
     #[test]
     fn who_has_no_files_gets_slashes_too() {
+        // Applications use encoded slashes in identifiers.
         let decoded = |path: &str| {
             let mut scratch = [0; 200];
             decode_with_slashes(path.as_bytes(), &mut scratch).map(<[u8]>::to_vec)

@@ -57,6 +57,7 @@ fn cases(run: impl AsyncFn(Draw)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let printed = Printed(seed);
         runtime.expect("a runtime").block_on(run(Draw(seed)));
+        // The seed is printed only if the case panics.
         std::mem::forget(printed);
     }
 }
@@ -188,6 +189,7 @@ fn act(
                 .fields()
                 .filter(|(name, _)| *name == b"cookie")
                 .count();
+            // Cookie crumbs are joined (RFC 9113 §8.2.3).
             assert!(cookies <= 1);
             let mut exchange = Exchange::default();
             let len = target

@@ -137,6 +137,7 @@ fn the_smallest_hole_that_fits_is_taken() {
 
 #[test]
 fn pages_are_never_shared() {
+    // Freed pages are punched out of the arena, so no other extent may be in them.
     let mut extents = Extents::new(4 * PAGE);
     let first = unit(&mut extents, 1);
     let page = extents
@@ -154,6 +155,7 @@ fn pages_are_never_shared() {
 
 #[test]
 fn a_page_is_found_behind_holes_of_its_length_at_odd_places() {
+    // More holes than `TRIES`.
     // Ten holes of one page's length, each half a page off, then one that is a page.
     let mut extents = Extents::new(64 * PAGE);
     let mut walls = Vec::new();
@@ -225,6 +227,7 @@ fn random_walks_keep_every_byte_accounted() {
 
 #[test]
 fn what_is_short_is_one_number() {
+    // `Option` of it must not be larger, hence `NonZeroU64`.
     let mut extents = Extents::new(1 << 48);
     let far = extents.allocate((1 << 42) + 5, Align::Unit).expect("room");
     for asked in [0, 1, 1191, Short::LEN_MAX] {

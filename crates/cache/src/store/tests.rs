@@ -123,6 +123,7 @@ fn what_was_put_is_found_and_counted() {
 
 #[test]
 fn keys_with_one_hash_are_told_apart() {
+    // Clients could provoke collisions, so they must stay correct.
     let mut store: Store<Number> = Store::new(1 << 20);
     let mut dropped = Vec::new();
     for key in 0..50u64 {
@@ -143,6 +144,7 @@ fn keys_with_one_hash_are_told_apart() {
 
 #[test]
 fn one_hit_wonders_leave_from_small_and_main_stays() {
+    // The core property of S3-FIFO.
     let mut store = store_for(100);
     for key in 0..50 {
         put(&mut store, key);
@@ -228,6 +230,7 @@ fn main_leaves_in_order_and_a_hit_gives_another_round() {
 
 #[test]
 fn an_equal_key_is_replaced_in_its_place() {
+    // A refreshed response must not lose its rank.
     let mut store = store_for(20);
     put(&mut store, 1);
     find(&mut store, 1);
@@ -262,6 +265,7 @@ fn an_equal_key_is_replaced_in_its_place() {
 
 #[test]
 fn what_is_too_large_is_given_back_and_the_old_value_goes() {
+    // The old response is outdated, even if the new one cannot be stored.
     let capacity = 4 * (100 + OVERHEAD);
     let mut store: Store<Number> = Store::new(capacity);
     let mut dropped = Vec::new();
@@ -340,6 +344,7 @@ fn retain_and_clear_hand_the_values_out() {
 
 #[test]
 fn the_ghost_is_bounded_by_what_is_held() {
+    // Its memory is part of `ENTRY_OVERHEAD`.
     let mut store = store_for(50);
     for key in 0..10_000 {
         put(&mut store, key);
@@ -360,6 +365,7 @@ fn random_walks_agree_with_a_plain_map() {
         let mut dropped = Vec::new();
         for step in 0..3000u64 {
             let key = random(200);
+            // A short hash, to provoke collisions.
             let (hash, bytes) = (hash_of(key) & 0xFFFF, key.to_be_bytes());
             match random(20) {
                 0..8 => {

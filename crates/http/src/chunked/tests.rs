@@ -36,6 +36,7 @@ fn decode_in(input: &[u8], piece: usize, limits: &Limits) -> Outcome {
 
 fn decode_with(input: &[u8], limits: &Limits) -> Outcome {
     let whole = decode_in(input, input.len().max(1), limits);
+    // The state must survive a cut at any byte.
     for piece in [1, 2, 3, 7] {
         assert_eq!(decode_in(input, piece, limits), whole, "pieces of {piece}");
     }
@@ -62,6 +63,7 @@ fn assert_refused(input: &str, refusal: Refusal) {
 
 #[test]
 fn bodies_and_what_follows_them() {
+    // Bytes after the last chunk belong to the next request.
     assert_body("0\r\n\r\n", "", "");
     assert_body("0\r\n\r\nGET / HTTP/1.1\r\n", "", "GET / HTTP/1.1\r\n");
     assert_body("5\r\nhello\r\n0\r\n\r\n", "hello", "");
@@ -81,6 +83,7 @@ fn bodies_and_what_follows_them() {
 
 #[test]
 fn extensions_are_skipped() {
+    // RFC 9112 §7.1.1: a recipient must ignore unknown extensions.
     assert_body("1;a\r\nx\r\n0;b=c;d\r\n\r\n", "x", "");
     assert_body("1 ; a = \"q\"\r\nx\r\n0\r\n\r\n", "x", "");
     assert_body("1;a=\"1\\\"; \\\\\"\r\nx\r\n0\r\n\r\n", "x", "");
@@ -89,6 +92,7 @@ fn extensions_are_skipped() {
 
 #[test]
 fn trailers_are_checked_and_dropped() {
+    // A lenient reading could find a field, or the end, elsewhere.
     assert_body("0\r\nA: b\r\nContent-Length:\r\n\r\nX", "", "X");
     assert_refused("0\r\nA b\r\n\r\n", Refusal::TrailerInvalid);
     assert_refused("0\r\nA : b\r\n\r\n", Refusal::TrailerInvalid);
@@ -104,6 +108,7 @@ fn trailers_are_checked_and_dropped() {
 
 #[test]
 fn bad_sizes() {
+    // Signs, prefixes and separators are accepted by common number parsers; overflows would wrap to small sizes.
     for size in [
         "",
         " 1",
@@ -167,6 +172,7 @@ fn bad_extensions() {
 
 #[test]
 fn bad_chunk_ends() {
+    // A decoder that skips to the next line would see other chunks.
     assert_refused("1\r\nxy\r\n0\r\n\r\n", Refusal::ChunkEnd);
     assert_refused("1\r\nx\n0\r\n\r\n", Refusal::ChunkEnd);
     assert_refused("1\r\nx\ry0\r\n\r\n", Refusal::ChunkEnd);
@@ -175,6 +181,7 @@ fn bad_chunk_ends() {
 
 #[test]
 fn what_is_cut_off_is_not_complete() {
+    // RFC 9112 §8: a body without its last chunk is incomplete.
     let whole = "5;a=\"b\"\r\nhello\r\n0\r\nA: b\r\n\r\n";
     for end in 0..whole.len() {
         assert_eq!(decode(&whole[..end]), Ok(None), "{end}");
@@ -197,6 +204,7 @@ fn the_body_may_reach_the_limit_but_not_exceed_it() {
 
 #[test]
 fn the_extensions_of_each_chunk_are_bounded() {
+    // Otherwise a client could send extensions for ever without ever reaching the body limit.
     let limits = Limits {
         chunk_extension_len_max: 3,
         ..Limits::default()
@@ -211,6 +219,7 @@ fn the_extensions_of_each_chunk_are_bounded() {
 
 #[test]
 fn the_trailer_section_is_bounded() {
+    // Trailers are buffered until they are complete.
     let limits = Limits {
         trailers_len_max: 6,
         ..Limits::default()

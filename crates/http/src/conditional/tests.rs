@@ -54,6 +54,7 @@ fn without_conditions_go_on() {
 
 #[test]
 fn if_match_compares_strongly() {
+    // RFC 9110 §13.1.1: against lost updates, a weak match is not enough.
     assert_get("If-Match: \"v1\"\r\n", Proceed);
     assert_get("If-Match: \"v2\", \"v1\"\r\n", Proceed);
     assert_get("If-Match: \"v2\"\r\nX: y\r\nIF-MATCH: \"v1\"\r\n", Proceed);
@@ -70,6 +71,7 @@ fn if_match_compares_strongly() {
 
 #[test]
 fn if_none_match_compares_weakly() {
+    // RFC 9110 §13.1.2: 304 for GET and HEAD, 412 for other methods.
     for own in [&STRONG, &WEAK] {
         assert_due("GET", "If-None-Match: \"v1\"\r\n", own, NotModified);
         assert_due("HEAD", "If-None-Match: W/\"v1\"\r\n", own, NotModified);
@@ -105,6 +107,7 @@ fn lists_of_tags_in_odd_shapes() {
 
 #[test]
 fn if_modified_since_is_for_reading_only() {
+    // RFC 9110 §13.1.3.
     for (date, due) in [
         (SAME, NotModified),
         (AFTER, NotModified),
@@ -129,6 +132,7 @@ fn if_modified_since_is_for_reading_only() {
 
 #[test]
 fn if_unmodified_since() {
+    // RFC 9110 §13.1.4.
     for (date, due) in [
         (SAME, Proceed),
         (AFTER, Proceed),
@@ -144,6 +148,7 @@ fn if_unmodified_since() {
 
 #[test]
 fn tags_overrule_dates_and_failure_comes_first() {
+    // RFC 9110 §13.2.2.
     let since = String::from("If-Modified-Since: ") + SAME + "\r\n";
     assert_get(&(since.clone() + "If-None-Match: \"v2\"\r\n"), Proceed);
     assert_get(&(since.clone() + "If-None-Match: \r\n"), Proceed);
@@ -156,6 +161,7 @@ fn tags_overrule_dates_and_failure_comes_first() {
 
 #[test]
 fn a_repeated_date_is_ignored() {
+    // The field permits one value only.
     let since = String::from("If-Modified-Since: ") + SAME + "\r\n";
     assert_get(&(since.clone() + &since), Proceed);
 }
@@ -169,6 +175,7 @@ fn assert_if_range(value: &str, own: &Validators<'_>, holds: bool) {
 
 #[test]
 fn if_range_needs_a_strong_match() {
+    // RFC 9110 §13.1.5: parts of different versions must not be combined.
     assert_if_range("\"v1\"", &STRONG, true);
     assert_if_range("\"v2\"", &STRONG, false);
     assert_if_range("W/\"v1\"", &STRONG, false);
@@ -190,6 +197,7 @@ fn if_range_needs_a_strong_match() {
 
 #[test]
 fn a_date_is_weak_within_the_second_of_the_change() {
+    // RFC 9110 §8.8.2.2.
     let fields = String::from("Range: bytes=0-1\r\nIf-Range: ") + SAME + "\r\n";
     with_request("GET", &fields, |req| {
         assert!(!if_range_holds(req, &STRONG, MODIFIED));

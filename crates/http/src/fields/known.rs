@@ -242,6 +242,7 @@ mod tests {
 
     #[test]
     fn one_other_byte_anywhere_makes_another_name() {
+        // Setting the case bit must not make other bytes equal to letters.
         for known in Known::ALL {
             for at in 0..known.as_str().len() {
                 for byte in 0..=255 {

@@ -288,6 +288,7 @@ mod tests {
 
     #[test]
     fn sizes_and_streams_of_every_frame() {
+        // RFC 9113 §4.2 and §6.
         use kind::*;
         let code = |kind, flags, stream, len| {
             let head = FrameHead {
@@ -365,6 +366,7 @@ mod tests {
 
     #[test]
     fn a_block_is_cut_where_the_peer_says() {
+        // SETTINGS_MAX_FRAME_SIZE bounds each part (RFC 9113 §4.3).
         let mut out = alloc::vec![0; HEAD_LEN];
         out.extend_from_slice(b"abcdefgh");
         close_block(3, true, 0, 3, &mut out);

@@ -64,6 +64,7 @@ mod tests {
 
     #[test]
     fn what_is_said_and_what_is_not() {
+        // RFC 9218 §4: unknown and invalid parameters are ignored.
         for (value, urgency, is_incremental) in [
             ("", 3, false),
             ("u=0", 0, false),

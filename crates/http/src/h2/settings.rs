@@ -170,6 +170,7 @@ mod tests {
             (id::MAX_FRAME_SIZE, (1 << 24) - 1, false, Ok(())),
             (id::ENABLE_CONNECT_PROTOCOL, 2, false, protocol),
             (id::NO_RFC7540_PRIORITIES, 2, false, protocol),
+            // Unknown settings are ignored (RFC 9113 §6.5.2); this one is of the GREASE kind.
             (0x0a0a, u32::MAX, false, Ok(())),
         ] {
             assert_eq!(
@@ -182,6 +183,7 @@ mod tests {
 
     #[test]
     fn the_last_of_a_setting_counts_and_many_are_too_many() {
+        // RFC 9113 §6.5.3: processed in order.
         let peer = taken(&[(4, 1), (3, 7), (4, 2)], false);
         assert_eq!(peer.map(|it| (it.window_len, it.streams_max)), Ok((2, 7)));
         let many = [(4, 1); 33];

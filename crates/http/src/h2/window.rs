@@ -119,6 +119,7 @@ mod tests {
 
     #[test]
     fn it_grows_while_it_limits_the_peer_and_not_beyond() {
+        // The window must stay bounded even on an infinitely fast path.
         let (mut estimate, max) = (Estimate::NEW, 200_000);
         assert!(!estimate.came(100, max), "a short body");
         assert!(estimate.came(60_000, max));

@@ -30,6 +30,7 @@ const ENDS: [(&str, &str); 3] = [
 
 #[test]
 fn what_is_written_is_read_and_every_part_of_it_is_incomplete() {
+    // A header may arrive in any number of segments.
     let mut all = vec![Ends::Unknown, Ends::Local];
     all.extend(ENDS.map(|(source, destination)| tcp(source, destination)));
     for ends in all {
@@ -55,12 +56,14 @@ fn a_line_is_written_as_the_specification_has_it() {
     let mut line = Vec::new();
     write_v1(&mut line, tcp("192.168.0.1:56324", "192.168.0.11:443"));
     assert_eq!(line, b"PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n");
+    // The longest line in section 2.1 of the specification.
     let longest = b"PROXY UNKNOWN ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n";
     assert_eq!(header(longest).ends, Ends::Unknown);
 }
 
 #[test]
 fn lines_are_read_strictly() {
+    // The header decides about the client's address, so nothing is guessed.
     for line in [
         "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n",
         "PROXY  TCP4 192.0.2.1 192.0.2.2 1 2\r\n",

@@ -47,6 +47,7 @@ fn one_range() {
 
 #[test]
 fn nothing_of_it_is_there() {
+    // RFC 9110 §14.1.2: unsatisfiable if no range overlaps the representation.
     assert_ranges("bytes=100-", 100, &[]);
     assert_ranges("bytes=100-200", 100, &[]);
     assert_ranges("bytes=-0", 100, &[]);
@@ -70,6 +71,7 @@ fn a_range_of_empty_content_is_ignored() {
 
 #[test]
 fn malformed_fields_and_other_units_are_ignored() {
+    // RFC 9110 §14.2: an invalid Range is ignored, not answered with an error.
     for value in [
         "",
         "bytes",
@@ -112,6 +114,7 @@ fn several_ranges_in_the_clients_order() {
 
 #[test]
 fn ranges_that_overlap_or_touch_are_joined() {
+    // RFC 9110 §15.3.7.2: a server may coalesce them.
     assert_ranges("bytes=0-9,10-19", 100, &[(0, 20)]);
     assert_ranges("bytes=10-19,0-9", 100, &[(0, 20)]);
     assert_ranges("bytes=0-9,5-14", 100, &[(0, 15)]);
@@ -127,6 +130,7 @@ fn ranges_that_overlap_or_touch_are_joined() {
 
 #[test]
 fn abuse_gets_the_whole() {
+    // RFC 9110 §17.15.
     assert_eq!(ranges("bytes=0-,0-", 100), None);
     assert_eq!(ranges("bytes=0-99,0-0", 100), None);
     assert_ranges("bytes=0-98,50-50", 100, &[(0, 99)]);
@@ -142,6 +146,7 @@ fn abuse_gets_the_whole() {
 
 #[test]
 fn random_sets_cover_the_same_bytes() {
+    // Compared with a map of the requested bytes.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = |below: usize| {
         seed ^= seed << 13;

@@ -190,6 +190,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_rfc() {
+        // RFC 7541 appendices C.4 and C.6.
         for (text, bytes) in [
             (
                 "www.example.com",
@@ -224,6 +225,7 @@ mod tests {
 
     #[test]
     fn padding_is_short_and_of_ones_and_the_end_is_not_encoded() {
+        // RFC 7541 §5.2: all of these are decoding errors.
         let bad = |bytes: &[u8]| decode(bytes, &mut Vec::new()).is_none();
         assert!(bad(&[0xff]), "eight bits of padding");
         assert!(bad(&[0x1f, 0xff]), "a and eleven bits");

@@ -84,6 +84,7 @@ mod tests {
 
     #[test]
     fn one_that_is_too_long_overflows_nothing() {
+        // RFC 7541 §5.1: excessively large integers are decoding errors.
         assert_eq!(decode(&[0x7f, 0xff, 0xff, 0xff, 0xff, 0], 7), None);
         assert_eq!(decode(&[0x7f, 0x80, 0x80, 0x80, 0x80, 0], 7), None);
         assert_eq!(decode(&[0xff; 20], 7), None);

@@ -111,6 +111,7 @@ mod tests {
 
     #[test]
     fn names_are_lower_case_tokens() {
+        // RFC 9113 §8.2.1.
         assert_eq!(Kind::of(b"x-a!"), Kind::Plain);
         for bad in [
             &b""[..],

@@ -161,6 +161,7 @@ mod tests {
 
     #[test]
     fn memory_stays_bounded_however_many_come() {
+        // Evicted lines are removed in time.
         let mut table = Table::new(4096);
         for number in 0..10_000 {
             let line = alloc::format!("n: {number:0>200}\r\n");

@@ -27,6 +27,7 @@ fn said(fields: &[(Vec<u8>, Vec<u8>)]) -> String {
 
 #[test]
 fn requests_without_and_with_huffman() {
+    // Appendices C.3 and C.4.
     for blocks in [
         [
             "8286 8441 0f77 7777 2e65 7861 6d70 6c65 2e63 6f6d",
@@ -52,6 +53,7 @@ fn requests_without_and_with_huffman() {
 
 #[test]
 fn responses_evict() {
+    // Appendix C.6, with a table of 256 bytes.
     let mut probe = Probe::new(256);
     let blocks = [
         "4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d \
@@ -122,6 +124,7 @@ fn what_we_write_is_read() {
 
 #[test]
 fn every_known_name_is_written_in_lower_case() {
+    // RFC 9113 §8.2: upper case makes a message malformed.
     for known in Known::ALL {
         let mut out = Vec::new();
         put_field(Name::Known(*known), b"v", &mut out);
