@@ -18,7 +18,7 @@
 //! - W-TinyLFU resists scans as well, at the cost of a frequency sketch written at each hit and aged by halving, and
 //!   an LRU.
 //! - SIEVE is simpler still, one FIFO and a hand, but during a scan its hand moves slowly over the new keys: its
-//!   authors   do not claim resistance to scans.
+//!   authors do not claim resistance to scans.
 //!
 //! A hit here is one probe, one key compare, and one byte that is written until it has reached 3.
 

@@ -131,8 +131,8 @@ impl<T: Table> Responder<T> {
         counted(world, Verdict::Pass(reason))
     }
 
-    /// A connection with a SYN that was passed to the kernel: once its handshake is complete, its address is verified, and
-    /// the client is admitted; unless the access rules have changed since the SYN.
+    /// A connection with a SYN that was passed to the kernel: once its handshake is complete, its address is verified,
+    /// and the client is admitted; unless the access rules have changed since the SYN.
     fn on_asked(&mut self, world: &mut impl World, segment: &Segment<'_>) {
         let known = self.table.get(&segment.tuple);
         let is_by_these_rules = known.is_some_and(|asked| asked.rcv_nxt == world.rules());

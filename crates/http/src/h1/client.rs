@@ -356,7 +356,8 @@ impl Client {
         matches!(self.input, Input::UntilClose)
     }
 
-    /// Handles the server's end of stream. Returns whether it ended a body; the completeness of such a body cannot be verified.
+    /// Handles the server's end of stream. Returns whether it ended a body; the completeness of such a body cannot be
+    /// verified.
     ///
     /// # Errors
     /// The response is incomplete.

@@ -16,25 +16,25 @@
 //! # Duties of the engine
 //! - **Exchanges** are identified by connection and [`StreamId`]. ALPN or the first bytes ([`PREFACE`]) select HTTP/2.
 //! - **Reading continues** while responses are sent, because windows, resets and new requests arrive then. `reads` of
-//!   the   engine's connection is true unless more than about 64 KB written here is unsent; then the peer does not
-//!   read, and has   to wait.
+//!   the engine's connection is true unless more than about 64 KB written here is unsent; then the peer does not
+//!   read, and has to wait.
 //! - **Output**: all bytes written to the one buffer are sent completely and in order. While an earlier part is being
-//!   sent,   they become a part after it. Responses write heads only. When the input is consumed, and whenever the
-//!   socket has   accepted everything, `H2Server::send` is called until the buffer is full enough (16 KB; for TLS,
-//!   pieces of 16,375   bytes fill a record). Each `NextData` is filled by copying its bytes from the stream's parts,
-//!   or by a reference to   them as the next part. A `Part::Stream` calls `H2Server::body` when bytes arrive and
-//!   `H2Server::end` at its end; it   stays with its exchange instead of occupying the connection's output queue.
+//!   sent, they become a part after it. Responses write heads only. When the input is consumed, and whenever the
+//!   socket has accepted everything, `H2Server::send` is called until the buffer is full enough (16 KB; for TLS,
+//!   pieces of 16,375 bytes fill a record). Each `NextData` is filled by copying its bytes from the stream's parts,
+//!   or by a reference to them as the next part. A `Part::Stream` calls `H2Server::body` when bytes arrive and
+//!   `H2Server::end` at its end; it stays with its exchange instead of occupying the connection's output queue.
 //! - **Request bodies**: one `Incoming` for each stream. Consumed bytes are reported with `H2Server::taken`. A full one
 //!   needs no pause, since the client has no window to send more. An unneeded body: `H2Server::leave_body`.
 //! - **Resets**: `H2ServerEvent::Reset` drops the waiting work (its `Pending`). `H2Server::done` is called when the
-//!   work has   ended: at once if dropping ends it, or with its outcome if a helper continues. Until then the slot is
+//!   work has ended: at once if dropping ends it, or with its outcome if a helper continues. Until then the slot is
 //!   occupied.
 //! - **Refusals** concern one stream: `H2ServerEvent::Refused` is answered like `Service::refuse`, and the connection
 //!   continues.
 //! - **Upgrades**: an extended CONNECT has `H2RequestHead::protocol`, and is a GET with Upgrade for the handler;
 //!   `H2Server::open_tunnel` accepts it; `H2ServerEvent::Data` and `H2Server::body` carry its bytes.
 //! - **Timeouts** as for HTTP/1: `H2Server::is_new` (that of the head), `H2Server::awaits_acknowledgement`, bodies by
-//!   their   rate, `H2Server::is_blocked` or an unread socket by the rate of sending, `H2Server::is_idle`. Then
+//!   their rate, `H2Server::is_blocked` or an unread socket by the rate of sending, `H2Server::is_idle`. Then
 //!   `H2Server::give_up`.
 //! - **Drain**: `H2Server::drain`, then `H2Server::leave` at most a second later; the connection ends when
 //!   `H2Server::is_over` and all output is sent.
