@@ -96,6 +96,7 @@ impl<R: PartialEq> Bans<R> {
     pub fn add(&mut self, means: R, kind: Kind) {
         self.generation += 1;
         let is_needed = |rule: &Rule<R>| {
+            // A soft rule does not replace an equal hard one.
             let is_covered = kind == Kind::Hard || rule.kind != Kind::Hard;
             rule.means != means || !is_covered
         };

@@ -211,6 +211,7 @@ fn take_member(list: &[u8]) -> Option<(&[u8], &[u8])> {
     for (at, byte) in list.iter().enumerate() {
         match byte {
             _ if escaped => escaped = false,
+            // RFC 9110 §5.6.4: a backslash escapes within quotes only.
             b'\\' if quoted => escaped = true,
             b'"' => quoted = !quoted,
             b',' if !quoted => return Some((&list[..at], &list[at + 1..])),

@@ -78,7 +78,7 @@ impl CacheStatus<'_> {
             put_number(out, u64::from(status));
         }
         if let Some(secs) = self.ttl_secs {
-            // RFC 9211 §2.3: negative once the response is stale.
+            // RFC 9211 §2.4: negative once the response is stale.
             let sign: &[u8] = if secs < 0 { b"; ttl=-" } else { b"; ttl=" };
             out.extend_from_slice(sign);
             put_number(out, secs.unsigned_abs());

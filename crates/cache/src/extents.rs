@@ -97,6 +97,7 @@ impl Short {
     pub fn new(extent: Extent) -> Result<Short, Extent> {
         let (unit, asked) = (extent.offset() / UNIT, extent.asked);
         let is_short = asked.get() <= Self::LEN_MAX && unit <= Self::UNITS_MAX;
+        // The packed form has no bit for the alignment.
         match is_short && extent.align() == Align::Unit {
             true => Ok(Short(asked | unit << Self::LEN_BITS)),
             false => Err(extent),

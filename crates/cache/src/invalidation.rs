@@ -92,6 +92,7 @@ impl Base<'_> {
 
     /// The reference after scheme and authority; `None` if these are of another origin.
     fn local<'r>(&self, reference: &'r [u8]) -> Option<&'r [u8]> {
+        // A colon after a slash or question mark does not end a scheme.
         let scheme_len = before(reference, b":/?").len();
         let rest = match reference.get(scheme_len) {
             Some(b':') => {
@@ -144,6 +145,7 @@ fn without_dots(path: &[u8]) -> Vec<u8> {
                 continue;
             }
         }
+        // A final dot segment leaves a trailing slash.
         if is_last {
             kept.push(b"");
         }

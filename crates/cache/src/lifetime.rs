@@ -137,6 +137,7 @@ impl Lifetime {
     #[must_use]
     #[inline]
     pub fn expired(self, now_ms: u64) -> Lifetime {
+        // 0 if the response is stale already: then the times are unchanged.
         let early_ms = self.until_ms.saturating_sub(now_ms);
         Lifetime {
             until_ms: self.until_ms - early_ms,

@@ -213,6 +213,7 @@ fn read_target(target: &str) -> Result<(Vec<u8>, bool), PatternError> {
     };
     let target = match target.starts_with('/') {
         true => decode_target(target.as_bytes()),
+        // `http://host?query` has an empty path, which means `/`.
         false => decode_target(&[b"/", target.as_bytes()].concat()),
     };
     Ok((target, is_prefix))

@@ -88,6 +88,7 @@ impl Asked {
             let known = self.max_age_secs.unwrap_or(u64::MAX);
             self.max_age_secs = Some(known.min(secs.unwrap_or(0)));
         } else if is("min-fresh") {
+            // An unreadable argument demands infinite freshness, the strict side.
             self.min_fresh_secs = self.min_fresh_secs.max(secs.unwrap_or(u64::MAX));
         } else if is("max-stale") {
             // RFC 9111 §5.2.1.2: without an argument, any staleness is accepted.

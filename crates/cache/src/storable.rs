@@ -427,6 +427,7 @@ fn allowed(status: u16, seen: &Seen<'_>, policy: &Policy) -> Result<(), NotStora
     if is_refused || !(is_plain(status) || status == 206 && policy.partial) {
         return Err(NotStorable::Status(status));
     }
+    // RFC 9111 §4.2.1 advises to treat it as stale; here it is not stored at all.
     if control.malformed {
         return Err(NotStorable::Malformed);
     }

@@ -103,6 +103,7 @@ impl<V: Keyed> Store<V> {
     pub fn find(&mut self, hash: u64, key: &[u8]) -> Option<&V> {
         let at = self.index(hash, key)?;
         let node = self.nodes.node_mut(at);
+        // A hot node is not written any more, so its cache line stays shared.
         if node.frequency < FREQUENCY_MAX {
             node.frequency += 1;
         }

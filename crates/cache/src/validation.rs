@@ -187,6 +187,7 @@ pub fn head_says(stored: &[Line<'_>], head: &[Line<'_>]) -> HeadSays {
         line.map(|(_, value)| value.trim_ascii().to_vec())
     };
     let both = |name: &[u8]| (value(stored, name), value(head, name));
+    // RFC 9111 §4.3.5: the fields that identify the version.
     let compared = [b"etag", &b"last-modified"[..], b"content-length"].map(both);
     if compared
         .iter()

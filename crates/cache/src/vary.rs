@@ -114,6 +114,7 @@ impl Selecting {
     /// Appends an unambiguous encoding: equal bytes mean equal fields.
     pub fn write(&self, to: &mut Vec<u8>) {
         for part in self.iter().flat_map(|(name, value)| [name, value]) {
+            // With length prefixes, different fields cannot yield equal bytes.
             to.extend_from_slice(&(part.len() as u64).to_le_bytes());
             to.extend_from_slice(part);
         }
@@ -191,6 +192,7 @@ fn normalised(list: &[u8], has_order: bool) -> Vec<u8> {
         parts.join(&b";"[..])
     };
     let mut members: Vec<Vec<u8>> = list.split(|byte| *byte == b',').map(plain).collect();
+    // RFC 9110 §5.6.1: empty members are ignored.
     members.retain(|member| !member.is_empty());
     if !has_order {
         members.sort_unstable();

@@ -108,6 +108,7 @@ impl Channel {
     pub fn pair() -> io::Result<(Channel, OwnedFd)> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (ours, other) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+        // The send buffer also limits the length of a message.
         set_socket_send_buffer_size(&ours, ROOM_LEN)?;
         set_socket_recv_buffer_size(&ours, ROOM_LEN)?;
         Ok((Channel(ours), other))

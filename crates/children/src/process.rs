@@ -196,6 +196,7 @@ fn end_of(pid: Pid) -> io::Result<OwnedFd> {
 fn end_pipe(pid: Pid) -> io::Result<OwnedFd> {
     let (read, write) = io::pipe()?;
     let waiting = move || {
+        // NOWAIT leaves the child to be reaped by its owner.
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), how) {}
         drop(write);
@@ -222,6 +223,7 @@ pub fn ready<const N: usize>(
     let is_there = descriptors.each_ref().map(Option::is_some);
     let mut polled: Vec<_> = descriptors.into_iter().flatten().collect();
     let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+    // A deadline too far for a timespec counts as none.
     let left = left.and_then(|left| Timespec::try_from(left).ok());
     match poll(&mut polled, left.as_ref()) {
         Ok(_) => {}

@@ -225,6 +225,7 @@ impl Supervising {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // Signals then reach its children, too.
             .process_group(0);
         if let Some(folder) = &application.folder {
             command.current_dir(folder);

@@ -69,6 +69,7 @@ impl FileStamp {
 
 impl From<&Metadata> for FileStamp {
     fn from(meta: &Metadata) -> FileStamp {
+        // Saturating, since a file system may have any times.
         let ns = |s: i64, ns: i64| s.saturating_mul(1_000_000_000).saturating_add(ns);
         FileStamp {
             id: (meta.dev(), meta.ino()),

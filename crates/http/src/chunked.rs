@@ -174,6 +174,7 @@ impl Chunked {
     }
 
     fn trailer_refusal(&self, refusal: Refusal) -> Refusal {
+        // The client mends such trailers and feeds them again.
         match self.is_response && refusal.is_mendable() {
             true => refusal,
             false => Refusal::TrailerInvalid,
@@ -254,6 +255,7 @@ impl Chunked {
             (State::ValueStart, b'"') => State::Quoted,
             (State::Quoted, b'"') => State::QuotedEnd,
             (State::Quoted, b'\\') => State::Escaped,
+            // RFC 9110 §5.6.4: any value byte, or an escaped one.
             (State::Quoted | State::Escaped, _) if scan::is(byte, VALUE) => State::Quoted,
             (State::NameStart | State::Name, _) if scan::is(byte, TOKEN) => State::Name,
             (State::ValueStart | State::Value, _) if scan::is(byte, TOKEN) => State::Value,

@@ -139,6 +139,7 @@ pub fn list_matches(value: &[u8], matches: impl Fn(&[u8]) -> bool) -> bool {
     let mut rest = value;
     let mut matched = false;
     loop {
+        // RFC 9110 §5.6.1: empty members are allowed.
         while let [b',' | b' ' | b'\t', after @ ..] = rest {
             rest = after;
         }
@@ -148,6 +149,7 @@ pub fn list_matches(value: &[u8], matches: impl Fn(&[u8]) -> bool) -> bool {
         let Some((tag, after)) = take_tag(rest) else {
             return false;
         };
+        // The rest of the list has to be valid, too.
         matched |= matches(tag);
         rest = list::trim_start(after);
         if !matches!(rest, [] | [b',', ..]) {
@@ -169,6 +171,7 @@ fn weak_match(tag: &[u8], own: &[u8]) -> bool {
 fn take_tag(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let quoted = value.strip_prefix(b"W/").unwrap_or(value);
     let opaque = quoted.strip_prefix(b"\"")?;
+    // RFC 9110 §8.8.3: no spaces, no quotes, no DEL.
     let is_etagc = |b: &u8| matches!(b, 0x21 | 0x23..=0x7e | 0x80..);
     let len = opaque.iter().position(|b| !is_etagc(b))?;
     let rest = opaque.get(len..)?.strip_prefix(b"\"")?;

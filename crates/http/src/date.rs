@@ -97,6 +97,7 @@ fn asctime(date: &[u8]) -> Option<u64> {
 /// The year for two digits: a year more than 50 years ahead is in the past (RFC 9110 §5.6.7).
 fn full_year(two_digits: u64, now_secs: u64) -> u64 {
     let (now, _, _) = civil(now_secs.min(LAST_SECS) / DAY_SECS);
+    // At first in the century of `now_secs`.
     let year = now - now % 100 + two_digits;
     if year > now + 50 { year - 100 } else { year }
 }
@@ -124,6 +125,7 @@ fn month_len(year: u64, month: u64) -> u64 {
 
 /// Days from 1970-01-01 to a date not before it. Years are counted from March, so that the leap day is the last.
 fn days(year: u64, month: u64, day: u64) -> u64 {
+    // January and February belong to the year that began in March.
     let year = if month <= 2 { year - 1 } else { year };
     let month_from_march = (month + 9) % 12;
     let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
@@ -133,6 +135,7 @@ fn days(year: u64, month: u64, day: u64) -> u64 {
 /// The inverse of [`days`]: year, month, day.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
+    // An era has 400 years.
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);

@@ -250,6 +250,7 @@ fn crc32c_without(header: &[u8], checksum_at: usize) -> u32 {
     let bytes = header.iter().enumerate();
     !bytes.fold(!0, |sum, (at, byte)| {
         let byte = if zeroed.contains(&at) { 0 } else { *byte };
+        // 0x82f63b78 is the reflected polynomial of CRC32c.
         let step = |sum: u32, _| (sum >> 1) ^ (0x82f6_3b78 & (sum & 1).wrapping_neg());
         (0..8).fold(sum ^ u32::from(byte), step)
     })

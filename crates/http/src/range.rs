@@ -156,6 +156,7 @@ impl Spec {
             (first, []) => Some(Spec::From(saturating(first)?, u64::MAX)),
             (first, last) => {
                 let (first, last) = (saturating(first)?, saturating(last)?);
+                // RFC 9110 §14.1.1: a range that ends before its start is invalid.
                 (first <= last).then_some(Spec::From(first, last))
             }
         }

@@ -165,6 +165,7 @@ fn letters_and_hyphens(chunk: &[u8; 16], lanes: &[u8; 16]) -> bool {
     let other = chunk.iter().zip(lanes).fold(false, |other, (byte, lane)| {
         // Unselected lanes count as hyphens.
         let byte = (byte ^ b'-') & lane ^ b'-';
+        // No short-circuit operators, so that the loop can be vectorized.
         other | (((byte | 0x20).wrapping_sub(b'a') >= 26) & (byte != b'-'))
     });
     !other

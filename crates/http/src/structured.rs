@@ -35,6 +35,7 @@ pub fn dictionary<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Option<Vec<(
     let mut places: BTreeMap<&[u8], usize> = BTreeMap::new();
     Reader(&joined).members(|reader| {
         let key = reader.key()?;
+        // RFC 8941 §3.2: a key without a value is true.
         let value = match reader.skip(b'=') {
             true => reader.member()?,
             false => {
@@ -181,6 +182,7 @@ impl<'b> Reader<'b> {
 
     fn binary(&mut self) -> Option<Item> {
         self.skip(b':').then_some(())?;
+        // RFC 8941 §3.3.5: base64, of which the value is not used.
         self.take_while(|b| b.is_ascii_alphanumeric() || b"+/=".contains(b));
         self.skip(b':').then_some(Item::Other)
     }

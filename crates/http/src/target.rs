@@ -50,6 +50,7 @@ fn decode_as<'a>(
     if path.first() != Some(&b'/') {
         return Err(Refusal::TargetInvalid);
     }
+    // Decoding never makes a path longer.
     let out = scratch
         .get_mut(..path.len())
         .ok_or(Refusal::TargetTooLong)?;

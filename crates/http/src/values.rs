@@ -48,6 +48,7 @@ impl<'b> Values<'b> {
         let more = Lines::of(self.more.unwrap_or_default());
         ValuesIter {
             first: self.first,
+            // The bytes begin with a line of this name.
             name: more.clone().next().map_or(&[], |(name, _)| name),
             more,
         }

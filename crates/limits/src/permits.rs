@@ -126,6 +126,7 @@ impl ConcurrencyLimit {
     fn let_in(&self, worker: usize) {
         while self.waiting() > 0 {
             let mut queues = self.lock();
+            // Checked again with the lock: another release may have been faster.
             if queues.len() == 0 || !self.count_in() {
                 return;
             }

@@ -73,6 +73,7 @@ impl BucketState {
     /// # Errors
     /// There is none; the ms until the next one.
     pub fn take(&mut self, rate: CellRate, now_ms: u64) -> Result<(), u64> {
+        // A refused token must not be charged.
         let mut charged = *self;
         match charged.charge(1, rate, now_ms) {
             true => *self = charged,

@@ -105,6 +105,7 @@ impl<W> ClassScheduler<W> {
             .map(|rules| u64::from(rules.weight.max(1)))
             .sum();
         let class = |rules: &ClassRules| {
+            // The product may exceed 64 bits.
             let part = bounds.waiting_max as u128 * u128::from(rules.weight.max(1));
             Class {
                 rules: *rules,

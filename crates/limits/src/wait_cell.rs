@@ -34,6 +34,7 @@ impl WaitCell {
         match &mut *self.lock() {
             WaitOutcome::Settled(is_admitted) => Poll::Ready(*is_admitted),
             WaitOutcome::Pending(Some(waker)) => {
+                // The future may be polled by another task than before.
                 waker.clone_from(context.waker());
                 Poll::Pending
             }

@@ -146,6 +146,7 @@ impl Recent {
     /// repetitions come first.
     fn lines(&mut self, level: Level, text: String, now_ms: u64) -> String {
         let mut lines =
+            // The clock may be set back, hence the absolute difference.
             self.lines_counted(|message| now_ms.abs_diff(message.written_ms) >= REPEAT_MS);
         let known = |message: &&mut Message| message.level == level && message.text == text;
         if let Some(message) = self.messages.iter_mut().find(known) {
@@ -153,6 +154,7 @@ impl Recent {
             message.last_ms = now_ms;
             return lines;
         }
+        // The oldest message makes room; its count is written, not lost.
         if self.messages.len() == RECENT_MAX {
             self.messages.remove(0).count_into(&mut lines);
         }

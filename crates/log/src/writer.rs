@@ -249,6 +249,7 @@ impl Shared {
     fn shut(&self) -> MutexGuard<'_, WriterControl> {
         let mut control = lock(&self.control);
         control.is_closed = true;
+        // With the lock of each buffer, since a push checks this there.
         for buffer in &control.buffers {
             lock(buffer).is_closed = true;
         }

@@ -76,6 +76,7 @@ impl<const TICK: u64> TimerWheel<TICK> {
     pub fn ask(&mut self, index: u32, at: u64) -> Option<u64> {
         let place = self.places.get(index as usize);
         match place.map_or(NEVER, |place| place.due) {
+            // It will be checked early, and ask again then.
             due if at >= due => None,
             _ => self.enter(index, at),
         }
@@ -113,6 +114,7 @@ impl<const TICK: u64> TimerWheel<TICK> {
     /// Cancels the check of an entry.
     pub fn leave(&mut self, index: u32) {
         self.unlink(index);
+        // The cached slot may be empty now.
         if self.heads[(self.next % SLOTS) as usize] == NONE && self.next != NEVER {
             self.next = self.first_filled();
         }
@@ -147,6 +149,7 @@ impl<const TICK: u64> TimerWheel<TICK> {
                 self.unlink(head);
                 return Some(head);
             }
+            // The cached slot was reached.
             if self.next <= self.cursor {
                 self.next = self.first_filled();
             }

@@ -42,6 +42,7 @@ impl Sum {
             .iter()
             .map(|word| u64::from(u16::from_be_bytes(*word)))
             .sum();
+        // An odd last byte is the high half of a word.
         let last = rest.first().map_or(0, |byte| u64::from(*byte) << 8);
         Sum(self.0 + words + last)
     }

@@ -98,6 +98,7 @@ impl<'f> Segment<'f> {
             _ => return Err(NotTaken::Other),
         };
         let head: &[u8; TCP_LEN] = tcp.first_chunk().ok_or(NotTaken::NotPlain)?;
+        // The data offset counts 32-bit words.
         let payload_at = usize::from(head[12] >> 4) * 4;
         let options = tcp.get(TCP_LEN..payload_at).ok_or(NotTaken::NotPlain)?;
         let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
@@ -176,6 +177,7 @@ impl<'f> Segment<'f> {
         let mut tcp = self.tcp[..TCP_LEN].to_vec();
         tcp[4..8].copy_from_slice(&seq.to_be_bytes());
         tcp[12..14].copy_from_slice(&[words << 4, flags]);
+        // Checksum and urgent pointer.
         tcp[16..].fill(0);
         tcp.extend(options);
         tcp.extend(payload);
@@ -220,6 +222,7 @@ fn ipv4(packet: &[u8]) -> Result<Packet<'_>, NotTaken> {
     if head[9] != PROTOCOL_TCP {
         return Err(NotTaken::Other);
     }
+    // More fragments, or an offset; the bit "don't fragment" is allowed.
     let is_fragment = head[6] & 0x3f != 0 || head[7] != 0;
     // Short frames are padded after the packet, so the IP length counts.
     let len = usize::from(u16::from_be_bytes([head[2], head[3]]));

@@ -143,6 +143,7 @@ impl Abilities {
             return words.concat();
         }
         match options_len {
+            // There is not even room for the MSS.
             0..4 => words.clear(),
             4..8 => {}
             8..12 => words.push(if self.scale.is_some() { scale } else { sack }),

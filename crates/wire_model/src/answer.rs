@@ -207,6 +207,7 @@ pub(crate) fn again(
 
 /// Whether `len` bytes and a FIN fit into the client's window.
 fn has_window(segment: &Segment<'_>, connection: &Connection, len: usize) -> bool {
+    // Greater, not equal: FIN takes a number, too.
     usize::from(segment.window) << connection.can.scale.unwrap_or(0) > len
 }
 
@@ -223,6 +224,7 @@ fn filled_in(stored: &Stored<'_>, len: usize, date: &[u8; 29], now_ns: u64) -> V
         .max(0)
         .cast_unsigned()
         / 1_000_000_000;
+    // Age has five digits in published responses.
     let mut rest = lower(age_s.min(99_999));
     let mut age = [0; 5];
     for digit in age.iter_mut().rev() {

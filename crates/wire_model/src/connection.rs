@@ -301,6 +301,7 @@ impl Table for Connections {
     fn remember(&mut self, tuple: &Tuple, what: HalfOpen) {
         let is_full = self.half_open.len() >= self.places;
         if is_full && !self.half_open.contains_key(tuple) {
+            // Any entry may be displaced, since the cookie stands in for it.
             self.half_open.pop_first();
             self.count_forgotten(1, what.at_ns);
         }

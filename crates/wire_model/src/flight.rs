@@ -207,6 +207,7 @@ fn on_duplicate(flight: Flight, known: &mut Recovery, said: &Said) -> Due {
     }
     known.duplicates = known.duplicates.saturating_add(1);
     let is_loss = u32::from(known.duplicates) == flight.duplicates_of_loss(said.part);
+    // One retransmission for each loss; in recovery, progress triggers the next.
     if known.phase != Phase::None || !is_loss {
         return nothing;
     }

@@ -184,6 +184,7 @@ pub(crate) fn relation(
         return Relation::None;
     };
     let is_next = segment.seq == known.client_isn.wrapping_add(1);
+    // RFC 5961 §3.2: accepted at the exact number only.
     if segment.flags & RST != 0 && is_next {
         table.forget(&segment.tuple);
         return Relation::Resets;

@@ -66,6 +66,7 @@ impl<T: Table> Responder<T> {
                 ConnectionState::Kernel | ConnectionState::Asked
             )
         });
+        // A SYN may begin a new connection on the same ports.
         if is_kernels && !is_syn {
             if known.is_some_and(|known| known.state == ConnectionState::Asked) {
                 self.on_asked(world, segment);

@@ -21,8 +21,10 @@ pub fn find(application: &Application) -> io::Result<()> {
     if !folder.metadata()?.is_dir() {
         return Err(Errno::NOTDIR.into());
     }
+    // The child changes to this folder first.
     may_execute(folder)?;
     let program = &application.command[0];
+    // execvp(3): a name with a slash is not searched.
     if program.contains('/') {
         return check_file(&folder.join(program));
     }

@@ -69,6 +69,7 @@ impl<E> Step<E> {
 /// have arrived, when it reached its limit, and every 256 bytes, so that malformed heads are detected early.
 fn is_due(input: &[u8], seen_len: usize, limits: &Limits) -> bool {
     input.len() >= limits.head_len_max
+        // A malformed head is found after at most 256 further bytes.
         || input.len() / 256 != seen_len / 256
         || head_complete(input, seen_len)
 }

@@ -78,6 +78,7 @@ pub(super) fn parse_into<'b>(
     // The caller must not see a head that was filled in part.
     *place = None;
     match stop {
+        // It cannot become complete within the limit.
         Stop::Partial if head.len() >= limits.head_len_max => Err(Refusal::HeadTooLarge),
         Stop::Partial => Ok(()),
         Stop::Refused(refusal) => Err(refusal),
@@ -95,6 +96,7 @@ fn fill<'b>(place: &mut Option<Head<'b>>, head: &'b [u8], limits: &Limits) -> Re
 /// are examined, so that a client that sends single bytes costs no more than one that sends all at once. `parse` is
 /// also due when `buf` has reached `head_len_max`.
 pub fn head_complete(buf: &[u8], from: usize) -> bool {
+    // The end of the head may begin in the old bytes.
     let fresh = buf.get(from.saturating_sub(3)..).unwrap_or_default();
     fresh.windows(2).any(|w| w == b"\n\n") || fresh.windows(3).any(|w| w == b"\n\r\n")
 }

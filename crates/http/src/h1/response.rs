@@ -295,6 +295,7 @@ fn mend_lines<'b>(mut rest: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
                 if let Some(field) = core::mem::replace(&mut field, next) {
                     put_field(&field, out);
                 }
+                // The empty line ends the section.
                 if field.is_none() {
                     break;
                 }

@@ -209,6 +209,7 @@ impl Server {
         self.seen_len = 0;
         self.output = Outgoing::Head;
         let flag = |is_set, flag| if is_set { flag } else { 0 };
+        // `close` may have been called before this request.
         let closes = self.flags.has(Flags::CLOSES) | !head.keep_alive;
         self.flags = Flags(
             flag(head.version == Version::Http10, Flags::HTTP_10)

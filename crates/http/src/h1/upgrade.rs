@@ -17,6 +17,7 @@ pub fn upgrade_asked<'b>(lines: Lines<'b>) -> Option<&'b [u8]> {
         }
     }
     match protocols {
+        // RFC 9110 §7.8: without the Connection option, Upgrade was not meant for this hop.
         (Some(protocol), 1) if is_named && !protocol.is_empty() => Some(protocol),
         _ => None,
     }

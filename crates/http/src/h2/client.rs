@@ -103,6 +103,7 @@ impl Ask<'_> {
                 path => put_pseudo(4, path, out),
             }
         }
+        // The number is an index of the static table: `:authority`.
         put_pseudo(1, self.authority, out);
         if let Some(protocol) = self.protocol {
             put_unindexed(b":protocol", protocol, out);
@@ -365,6 +366,7 @@ impl Client {
     pub fn reset(&mut self, stream: StreamId, code: Code, out: &mut Vec<u8>) {
         if self.http.streams.find(stream.0).is_some() {
             frame::put_reset(stream.0, code, out);
+            // Frames of the server may still be on their way.
             self.http.forgotten.add(stream.0);
             self.http.forget(stream.0, out);
         }

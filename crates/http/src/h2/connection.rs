@@ -253,6 +253,7 @@ impl Connection {
         rest: &'b [u8],
         turn: &mut Turn<'_>,
     ) -> Result<(usize, Got<'b>), Fault> {
+        // A DATA frame may extend over many inputs.
         if self.data.is_some() {
             return self.go_on_with_data(rest, turn);
         }
@@ -279,6 +280,7 @@ impl Connection {
 
     fn preface<'b>(&mut self, rest: &[u8]) -> Result<(usize, Got<'b>), Fault> {
         let shared = rest.len().min(PREFACE.len());
+        // A request of HTTP/1 is detected at its first bytes.
         if rest.get(..shared) != PREFACE.get(..shared) {
             return Err(Fault::protocol(
                 "the connection preface is not that of HTTP/2",
@@ -348,6 +350,7 @@ impl Connection {
                 block: Fragment::Whole(fragment),
             });
         }
+        // Copied, since the input buffer is reused before the block is complete.
         self.block = Some(Block {
             stream: head.stream,
             is_end,
@@ -407,6 +410,7 @@ impl Connection {
             priority,
             next: 0,
             before: 0,
+            // RFC 9113 §6.9.2: the initial window from the peer's settings.
             send_window: self.peer.window_len as i32,
             window: Window::new(WINDOW_LEN),
             untaken: 0,

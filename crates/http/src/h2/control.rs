@@ -130,6 +130,7 @@ impl Connection {
             if increment == 0 {
                 return Err(Fault::protocol("a window that grows by nothing"));
             }
+            // RFC 9113 §6.9.1: on the connection, an overflow is a connection error.
             let window = self.send_window.checked_add(increment);
             self.send_window = window.ok_or(WINDOW_TOO_LARGE)?;
             return Ok(Got::Nothing);
@@ -178,6 +179,7 @@ impl Connection {
         if change != 0 {
             self.change_windows(change)?;
         }
+        // RFC 9113 §6.5.3: acknowledged after they are applied.
         frame::put_settings_ack(turn.out);
         Ok(Got::Nothing)
     }
@@ -191,6 +193,7 @@ impl Connection {
             stream.send_window = i32::try_from(window).map_err(|_| WINDOW_TOO_LARGE)?;
             match stream.can_send() {
                 true => self.enqueue(slot),
+                // A smaller window may stop a stream that is queued.
                 false => self.queue.remove(&mut self.streams, slot),
             }
         }
@@ -269,6 +272,7 @@ impl Connection {
         if self.going == Going::No {
             self.going = Going::Announced;
             frame::put_goaway(ANY_STREAM, Code::NO_ERROR, "", out);
+            // Its acknowledgement shows that the client has received the GOAWAY.
             frame::put_ping(false, PING_LEAVING, out);
         }
     }

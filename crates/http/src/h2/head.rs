@@ -258,6 +258,7 @@ impl<'t> Fields<'t> {
                 self.seen.expects = true;
                 Ok(())
             }
+            // RFC 9110 §10.1.1: answered with 417.
             Kind::Expect => Err(Wrong::Refused(Refusal::ExpectationUnknown)),
             Kind::Priority => {
                 self.seen.priority = Priority::parse(bytes);
@@ -440,6 +441,7 @@ impl Seen {
         if seen.is_host_odd {
             return Err(Refusal::HostInvalid);
         }
+        // CONNECT has no path: its target is the authority.
         let raw_target = span(seen.path).or(authority).unwrap_or_default();
         if raw_target.len() > settings.limits.target_len_max {
             return Err(Refusal::TargetTooLong);

@@ -90,6 +90,7 @@ impl Queue {
         }
         let urgency = self.filled.trailing_zeros() as usize / 2;
         let both = self.filled >> (urgency * 2) & 3;
+        // Only incremental streams, or both kinds and their turn.
         let is_turn = both == 2 || both == 3 && self.turns >> urgency & 1 == 1;
         Some(self.first[urgency * 2 + usize::from(is_turn)])
     }

@@ -33,6 +33,7 @@ impl Connection {
         let (mut used, mut left, mut pad_left) = (HEAD_LEN, head.len, 0);
         if head.has(flag::PADDED) {
             left = left.checked_sub(1).ok_or(frame::NO_PAD_LEN)?;
+            // The frame begins only when the length of its padding has arrived.
             let Some(pad_len) = rest.get(HEAD_LEN) else {
                 return Ok((0, Got::Nothing));
             };
@@ -102,6 +103,7 @@ impl Connection {
         }
         let code = match stream.input {
             Input::Ended => Code::STREAM_CLOSED,
+            // RFC 9113 §8.1: DATA before the HEADERS of the response.
             Input::Head => Code::PROTOCOL_ERROR,
             _ if !stream.window.take(head.len as u32) => Code::FLOW_CONTROL_ERROR,
             // RFC 9113 §8.1.1: more content than Content-Length.

@@ -168,6 +168,7 @@ impl Server {
         if !it.is_some_and(|it| it.is_tunnel && it.output == Output::Head) {
             return false;
         }
+        // RFC 8441 §5: 200 takes the place of 101.
         let begun = self.begin(stream, Status::OK, date, out);
         for (name, value) in fields.for_clients().filter(|(name, _)| is_for_h2(*name)) {
             if !name.as_str().eq_ignore_ascii_case("sec-websocket-accept") {

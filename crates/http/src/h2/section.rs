@@ -33,6 +33,7 @@ impl Sink for Others<'_> {
         if let Some(why) = self.fault(field) {
             self.wrong.get_or_insert(why);
         }
+        // Only regular fields stay in the text; the status is stored as a number.
         if self.wrong.is_some() || field.kind.is_pseudo() {
             self.text.truncate(field.at);
         } else {

@@ -206,11 +206,13 @@ impl Connection {
         let Some(stream) = self.streams.by_id(id) else {
             return;
         };
+        // A caller that returns more than it received must not enlarge the window.
         let len = len.min(stream.untaken);
         if len == 0 {
             return;
         }
         stream.untaken -= len;
+        // The estimate may have grown since the last update.
         stream.window.grow(size);
         if let Some(increment) = stream.window.give(len)
             // After its last frame a stream needs no window.

@@ -271,6 +271,7 @@ impl Server {
         if let Some(it) = self.http.streams.by_id(stream.0) {
             if !it.is_dead {
                 super::frame::put_reset(stream.0, code, out);
+                // Frames of the client may still be on their way.
                 self.http.forgotten.add(stream.0);
             }
             self.http.forget(stream.0, out);

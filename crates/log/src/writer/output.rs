@@ -54,6 +54,7 @@ impl<W: Write> LogOutput<W> {
     /// Writes whole lines; returns the number of lost ones. A line cut by a full disk is terminated before the next
     /// one, so that the two do not merge.
     pub fn write(&mut self, lines: &[u8]) -> u64 {
+        // Still no room: the lines would be appended to the incomplete one.
         if self.is_mid_line && !self.write_bytes(b"\n").is_empty() {
             return line_count(lines);
         }
@@ -97,6 +98,7 @@ fn chunk_len(lines: &[u8]) -> usize {
     if let Some(end) = first.iter().rposition(is_end) {
         return end + 1;
     }
+    // A single line is longer than a write.
     let rest = lines[WRITE_LEN_MAX..].iter().position(is_end);
     rest.map_or(lines.len(), |end| WRITE_LEN_MAX + end + 1)
 }

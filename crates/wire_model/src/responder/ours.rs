@@ -122,6 +122,7 @@ impl<T: Table> Responder<T> {
         let before = connection.rcv_nxt.wrapping_sub(segment.seq);
         if let Some(under_way) = connection.under_way
             && usize::try_from(before) == Ok(under_way.request_len)
+            // No client retransmits in smaller pieces.
             && segment.payload.len() >= under_way.request_len.min(REPEAT_LEN_MIN)
             && connection.acknowledged_part(segment.ack) == 0
         {
@@ -137,6 +138,7 @@ impl<T: Table> Responder<T> {
                     false => finish(world, segment, connection),
                 }
             }
+            // RFC 9293 §3.8.4: a keep-alive probe is one byte before the next number.
             ConnectionState::Open if before == 1 && segment.payload.len() <= 1 && !has_fin => {
                 acknowledge(world, segment, connection, Reason::TcpProbe)
             }

@@ -26,6 +26,7 @@ impl<T: Table> Responder<T> {
         let connection = self.table.get(&segment.tuple).expect("just found");
         connection.state = ConnectionState::Handed;
         if world.socket(&segment.tuple) == Socket::None {
+            // Two reasons are counted: that of the migration, and the missing listener.
             world.count(reason);
             let verdict = wait_for_listener(connection, world.now_ns());
             return counted(world, verdict);

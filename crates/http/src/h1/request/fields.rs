@@ -99,6 +99,7 @@ impl<'b> Seen<'b> {
             }
             Known::Expect => {
                 self.note(EXPECT);
+                // RFC 9110 §10.1.1: the value is case-insensitive.
                 self.expect_other |= !is(value, b"100-continue");
             }
             Known::ContentLength => {

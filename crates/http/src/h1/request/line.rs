@@ -166,6 +166,7 @@ fn path_run(rest: &[u8]) -> (usize, bool) {
             }
             _ => return (rest.len() - after.len(), plain),
         }
+        // Ordinary characters in one run; the loop handles the others.
         after = scan::skip(after, PATH);
     }
 }
@@ -261,6 +262,7 @@ fn absolute_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, R
     let target = match rest {
         // RFC 9112 §3.2.4: OPTIONS with an empty path stands for `*`.
         [] if method == Method::Options => Target::Asterisk,
+        // RFC 9110 §4.2.3: an empty path is equivalent to `/`.
         [] | [b'?', ..] => Target::Origin {
             path: b"/",
             query: rest.get(1..),
@@ -275,6 +277,7 @@ fn strip_scheme(raw: &[u8]) -> Option<&[u8]> {
     let schemes = [b"http://".as_slice(), b"https://"];
     schemes.into_iter().find_map(|scheme| {
         let (start, rest) = raw.split_at_checked(scheme.len())?;
+        // RFC 3986 §3.1: schemes are case-insensitive.
         start.eq_ignore_ascii_case(scheme).then_some(rest)
     })
 }

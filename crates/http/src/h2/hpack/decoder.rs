@@ -59,6 +59,7 @@ impl Decoder {
         while let Some(first) = rest.first() {
             rest = match first {
                 0x80.. => self.indexed(rest, sink)?,
+                // With incremental indexing (RFC 7541 §6.2.1).
                 0x40..0x80 => self.literal(rest, 6, sink)?,
                 // RFC 7541 §4.2: size updates come first in a block.
                 0x20..0x40 => return Err(Fault::SizeUpdate),

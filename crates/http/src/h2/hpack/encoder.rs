@@ -57,6 +57,7 @@ pub fn put_status(status: Status, out: &mut Vec<u8>) {
         0 => {
             let code = status.code();
             let digits = [code / 100, code / 10 % 10, code % 10].map(|it| b'0' | (it % 10) as u8);
+            // A literal without indexing, with the name of index 8: `:status`.
             out.extend_from_slice(&[0x08, 3, digits[0], digits[1], digits[2]]);
         }
         index => out.push(0x80 | index),

@@ -96,6 +96,7 @@ impl Bits<'_> {
         if self.count >= 32 {
             return;
         }
+        // Fewer than 32 bits are left, so 32 more fit.
         if let Some((four, rest)) = self.rest.split_first_chunk::<4>() {
             self.bits |= u64::from(u32::from_be_bytes(*four)) << (32 - self.count);
             self.count += 32;

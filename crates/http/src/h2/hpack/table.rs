@@ -103,6 +103,7 @@ impl Table {
                 break;
             };
             self.dead_len += place.len as usize;
+            // Without ": " and CRLF, which the size does not count.
             self.size -= place.len as usize - 4 + ENTRY_LEN;
         }
         // No entry has an offset any more, so `cut` may stay.
