@@ -66,6 +66,7 @@ impl Base<'_> {
     #[must_use]
     pub fn resolve(&self, reference: &[u8]) -> Option<Vec<u8>> {
         let reference = before(reference, b"#");
+        // Not a URI reference: spaces, control characters or bytes beyond ASCII.
         if !reference.iter().all(|b| (0x21..=0x7e).contains(b)) {
             return None;
         }
@@ -77,6 +78,7 @@ impl Base<'_> {
                 return Some(self.target.to_vec());
             }
             [] if local.len() == reference.len() => base_path.to_vec(),
+            // After an authority, an empty path means `/`.
             [] => b"/".to_vec(),
             [b'/', ..] => without_dots(path),
             _ => {

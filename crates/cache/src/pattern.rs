@@ -110,6 +110,7 @@ impl Pattern {
         let (rest, port_default) = without_scheme(text).ok_or(PatternError::Scheme)?;
         let host_len = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(host_len);
+        // `*` is a suffix of the target only.
         if authority.contains('*') {
             return Err(PatternError::StarInHost);
         }

@@ -85,6 +85,7 @@ impl Supervisor {
     /// # Errors
     /// The system provides no thread or no pipe.
     pub fn start(application: Application, notice: Notice) -> io::Result<Supervisor> {
+        // A pipe, since the thread polls for the stop and for the child together.
         let (stopped, stop) = io::pipe()?;
         let begins = Begins::default();
         let supervising = Supervising {

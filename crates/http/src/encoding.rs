@@ -147,6 +147,7 @@ impl Weights {
                 },
             };
             *slot = match (*slot, weight) {
+                // The stricter one: `gzip, gzip;q=0` excludes gzip.
                 (Some(old), Some(new)) => Some(old.min(new)),
                 (old, new) => old.or(new),
             };

@@ -126,6 +126,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<Header>, Refused> {
 }
 
 fn ends_of_line(rest: &str) -> Option<Ends> {
+    // Section 2.1: anything after UNKNOWN is ignored.
     if rest == "UNKNOWN" || rest.starts_with("UNKNOWN ") {
         return Some(Ends::Unknown);
     }
@@ -295,6 +296,7 @@ pub fn write_v2(to: &mut Vec<u8>, ends: Ends) {
             } else {
                 (0x21, 36)
             };
+            // 0x21: version 2, command PROXY.
             to.extend_from_slice(&[0x21, family, 0, len]);
             for end in [source, destination] {
                 match end.ip() {

@@ -106,6 +106,7 @@ impl DateText {
 
 fn combined(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
     address(entry.peer, out);
+    // The identity of the user (RFC 1413), which is never known.
     out.extend_from_slice(b" - ");
     match entry.user {
         b"" => out.push(b'-'),

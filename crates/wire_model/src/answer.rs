@@ -74,6 +74,7 @@ pub(crate) fn choose(
     let stored = world
         .response(reading.key.as_bytes())
         .ok_or(Reason::UpMiss)?;
+    // `response` returns stale responses, too.
     if stored.expires_ns <= now_ns {
         return Err(Reason::UpExpired);
     }
@@ -89,6 +90,7 @@ pub(crate) fn choose(
     };
     let cut = path.cut_of(len, reading.is_head, parts_max);
     let cut = cut.ok_or(Reason::UpLarge)?;
+    // An answer cannot wait for the window: there is no timer and no queue.
     if !has_window(segment, connection, len) {
         return Err(Reason::UpWindow);
     }

@@ -58,6 +58,7 @@ pub(crate) fn hold(
         None => return false,
     };
     let follows = held.seq.wrapping_add(len_of(&held.bytes)) == seq && !held.has_fin;
+    // Only contiguous data, so that it can be passed on as one segment.
     let fits = follows && held.bytes.len() + payload.len() <= HELD_LEN_MAX;
     if fits {
         if held.bytes.is_empty() {
@@ -87,6 +88,7 @@ pub(crate) fn on_ahead(
     } else {
         Ahead::NotOurs
     };
+    // The answer is not acknowledged completely yet.
     if segment.ack != connection.snd_nxt {
         return not_taken;
     }

@@ -62,6 +62,7 @@ impl Life {
     /// The next action.
     pub fn step(&mut self, now: Duration) -> Step {
         match self.state {
+            // Stopped during a pause, or after a failed start.
             State::Due(_) if !self.is_wanted => {
                 self.state = State::Over;
                 Step::Over

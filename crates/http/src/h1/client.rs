@@ -114,6 +114,7 @@ impl Client {
         out.extend_from_slice(b" HTTP/1.1\r\n");
         out.extend_from_slice(lines);
         self.output = match len {
+            // RFC 9110 §8.6: no Content-Length without content.
             BodyLen::None => Outgoing::Omitted,
             BodyLen::Known(len) => {
                 out.extend_from_slice(b"Content-Length: ");
@@ -133,6 +134,7 @@ impl Client {
         self.asks_upgrade = false;
         self.interim_count = 0;
         let has_body = !matches!(len, BodyLen::None | BodyLen::Known(0));
+        // Neither data nor a last chunk follows, so the request is complete.
         if !has_body {
             self.output = Outgoing::Idle;
         }

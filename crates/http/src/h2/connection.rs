@@ -160,6 +160,7 @@ impl Connection {
             queue: Queue::default(),
             peer: Peer::default(),
             send_window: WINDOW_LEN as i32,
+            // Twice the window of a stream, see `window_len_max`.
             window: Window::new(2 * WINDOW_LEN),
             estimate: Estimate::NEW,
             last_id: 0,

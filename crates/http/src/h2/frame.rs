@@ -113,6 +113,7 @@ impl FrameHead {
         if is_of_stream && self.stream == 0 {
             return Err(Fault::protocol("a frame of a stream without a stream"));
         }
+        // WINDOW_UPDATE belongs to streams and the connection (RFC 9113 §6.9).
         if !is_of_stream && self.kind != kind::WINDOW_UPDATE && self.stream != 0 {
             return Err(Fault::protocol("a frame of the connection on a stream"));
         }

@@ -175,6 +175,7 @@ impl<'t> Fields<'t> {
             at: value_at,
             len: self.text.len() - 2 - value_at,
         };
+        // Pseudo-header fields do not count towards `fields_max`.
         if field.kind.is_pseudo() {
             return self.pseudo(field.kind, value);
         }

@@ -132,6 +132,7 @@ fn meaning(name: &[u8], value: &[u8], ignore: Ignore) -> Result<Meaning, Reason>
         return Ok(Meaning::Piece(*id));
     }
     if is("Connection") {
+        // Any other connection option may name a field or ask for another protocol.
         let plain =
             value.eq_ignore_ascii_case(b"close") || value.eq_ignore_ascii_case(b"keep-alive");
         return if plain {

@@ -27,6 +27,7 @@ pub(super) fn parse<'b>(
     while rest.first() != Some(&b'\r') {
         let line = line(rest)?;
         seen.fields += 1;
+        // Checked for each line, so that a head with too many is refused before it is complete.
         if seen.fields > usize::from(limits.fields_max) {
             return Err(Refusal::TooManyFields.into());
         }

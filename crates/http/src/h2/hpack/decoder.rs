@@ -138,6 +138,7 @@ impl Decoder {
         let is_sound = is_sound(&text[value_at..]);
         let kind = kind.with(&text[value_at..]);
         text.extend_from_slice(b"\r\n");
+        // RFC 7541 §4.4: the name may come from an entry that this insertion evicts, so it was copied before.
         if prefix == 6 {
             self.table.insert(&Entry {
                 line: &text[at..],

@@ -62,6 +62,7 @@ const fn codes() -> Codes {
             if LENGTHS[symbol] as usize == len {
                 made.codes[symbol] = code;
                 made.order[at] = symbol as u16;
+                // All bytes that begin with this code.
                 if len <= 8 {
                     let mut byte = (code as usize) << (8 - len);
                     let end = byte + (1 << (8 - len));
@@ -75,6 +76,7 @@ const fn codes() -> Codes {
             }
             symbol += 1;
         }
+        // The codes of the next length continue with one more bit.
         code <<= 1;
         len += 1;
     }
