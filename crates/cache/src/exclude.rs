@@ -214,15 +214,19 @@ mod tests {
             "/server-status/x",
             "/server-statuses",
             "/%73erver-status",
+            // Encoded twice.
             "/%2573erver%2dstatus",
             "/SERVER-status",
             "//server-status",
             "/a/..//./server-status",
             "/../server-status",
+            // Parameters of path segments.
             "/x;y/../server-status;z",
             "/%2e/server-status",
             "/a%2f..%2fserver-status",
+            // Backslashes as separators.
             "/a\\..\\server-status",
+            // Matches as it is written.
             "/server-status/../x",
         ] {
             let found = these.prefix_of(target.as_bytes());

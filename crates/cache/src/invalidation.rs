@@ -182,7 +182,9 @@ mod tests {
             ("HTTP://a.test?x", "/?x"),
             ("//a.test", "/"),
             ("/../../x", "/x"),
+            // An unknown scheme.
             ("d:e/f", ""),
+            // RFC 3986 §4.2: a first segment with a colon needs `./`.
             ("./d:e", "/b/d:e"),
             ("/a//b", "/a//b"),
         ] {
@@ -198,8 +200,10 @@ mod tests {
             "https://a.test/",
             "http://b.test/",
             "//a.test:81/",
+            // Without an authority.
             "http:/x",
             "/a b",
+            // Userinfo makes another authority.
             "http://u@a.test/",
         ] {
             assert_eq!(resolved(reference), None, "{reference}");

@@ -154,9 +154,11 @@ mod tests {
         for bad in [
             "params=1",
             "except=(\"a\")",
+            // A token instead of a string.
             "params=(a)",
             "key-order=x",
             "params, &",
+            // `except` needs `params` without a list.
             "params=(\"a\"), except=(\"b\")",
         ] {
             assert!(NoVarySearch::read([bad.as_bytes()]).is_empty(), "{bad}");

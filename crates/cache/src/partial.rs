@@ -273,10 +273,13 @@ mod tests {
             assert_eq!(part(asked, "bytes 5-9/10", tag), five, "{asked}");
         }
         for (asked, range, tag) in [
+            // More than requested.
             ("bytes=6-", "bytes 5-9/10", tag),
             ("bytes=0-8", "bytes 5-9/10", tag),
+            // Several ranges were requested.
             ("bytes=0-1, 5-9", "bytes 5-9/10", tag),
             ("bytes=10-", "bytes 5-9/10", tag),
+            // The length of the whole is unknown.
             ("bytes=5-", "bytes 5-9/*", tag),
             ("bytes=5-", "bytes 5-10/10", tag),
             ("lines=5-", "bytes 5-9/10", tag),

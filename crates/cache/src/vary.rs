@@ -281,6 +281,7 @@ mod tests {
             (b"Foo", b"1 ,\t2", b"1, 2", true),
             (b"Foo", b"1 2", b"12", false),
             (b"Foo", b"1, 2", b"2, 1", false),
+            // Not a list of preferences: its origin may count empty members.
             (b"Foo", b"1,,2", b"1,2", false),
             (b"Foo", b"\"1,2\"", b"\"1, 2\"", false),
             (b"Cookie", b"a=1,2", b"a=1, 2", false),

@@ -219,6 +219,7 @@ mod tests {
             "Sun, 06 Nov 1994 08:49:37 UTC",
             "Sun, 6 Nov 1994 08:49:37 GMT",
             "Sun, 31 Apr 1994 08:49:37 GMT",
+            // 1900 was not a leap year.
             "Sun, 29 Feb 1900 08:49:37 GMT",
             "Sun, 00 Nov 1994 08:49:37 GMT",
             "Sun, 06 Nov 1994 24:00:00 GMT",
@@ -226,6 +227,7 @@ mod tests {
             "Sun, 06 Nov 1969 08:49:37 GMT",
             "Sunday, 06-Nov-94 08:49:37 GM",
             "Sun Nov 06 08:49:37 199x",
+            // An extension of early browsers, not in any RFC.
             "Wed, 21 Oct 2015 07:28:00 GMT; length=1",
         ] {
             assert_eq!(parse(date.as_bytes(), NOW), None, "{date}");

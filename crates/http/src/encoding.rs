@@ -286,6 +286,7 @@ mod tests {
             "gzip;q=",
             "gzip;q",
             "gzip;",
+            // RFC 9110 §12.5.3 has no further parameters.
             "gzip;q=0.5;x=y",
             "gzip;x=1",
             "gzip q=1",

@@ -190,6 +190,7 @@ mod tests {
             ":",
             ":80",
             "a:65536",
+            // More than five digits.
             "a:000080",
             "a:8o",
             "a:-1",
@@ -198,17 +199,21 @@ mod tests {
             " a",
             "a ",
             "a/b",
+            // Escapes would give a name two spellings.
             "a%41",
             "user@a",
             "a,b",
             "a\\b",
             "é",
             "[::1",
+            // Without brackets, the port would be ambiguous.
             "::1",
             "[]",
             "[::1]x",
             "[::1]:x",
+            // A zone identifier (RFC 6874).
             "[::1%25eth0]",
+            // IPvFuture (RFC 3986 §3.2.2).
             "[v1.a]",
             "[1.2.3.4]",
             "a\0",

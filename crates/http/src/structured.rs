@@ -294,6 +294,7 @@ mod tests {
             "a b",
             "max-age =1",
             "max-age= 1",
+            // Sixteen digits.
             "a=1234567890123456",
             "a=-",
             "a=(1",

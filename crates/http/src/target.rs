@@ -149,6 +149,7 @@ mod tests {
             ("/a%20b", b"/a b"),
             ("/%e4%F6", b"/\xe4\xf6"),
             ("//a///b/", b"/a/b/"),
+            // A second decoding would make a dot segment.
             ("/%252e%252e/", b"/%2e%2e/"),
             ("/...", b"/..."),
             ("/.a/..b/c..", b"/.a/..b/c.."),
@@ -168,6 +169,7 @@ mod tests {
             ("/%", Refusal::PathEscape),
             ("/%4", Refusal::PathEscape),
             ("/%4g", Refusal::PathEscape),
+            // A nonstandard escape of some old servers.
             ("/%u0041", Refusal::PathEscape),
             ("/a%2fb", Refusal::PathSlash),
             ("/a%2Fb", Refusal::PathSlash),

@@ -379,6 +379,7 @@ mod tests {
     #[test]
     fn addresses_have_their_standard_form() {
         for (peer, want) in [
+            // Dual-stack listeners report IPv4 clients in this form.
             ("::ffff:192.0.2.7", "192.0.2.7"),
             ("0.10.255.100", "0.10.255.100"),
             ("2001:db8::1", "2001:db8::1"),

@@ -318,14 +318,19 @@ mod tests {
         let cases: [(u8, &[u8]); 14] = [
             (0, b""),
             (0, b"\x01/"),
+            // An unknown bit of the class.
             (4, b"\x01/\x02h"),
+            // The target is not the first piece.
             (0, b"\x02h\x01/"),
             (0, b"\x01\x02h"),
             (0, b"\x01a\x02h"),
+            // A repeated piece.
             (0, b"\x01/\x02h\x02h"),
             (0, b"\x01/\x01/\x02h"),
+            // An unknown piece.
             (0, b"\x01/\x02h\x06x"),
             (0, b"\x01/\x02h\x00"),
+            // Values have no outer spaces.
             (0, b"\x01/\x02 h"),
             (0, b"\x01/\x02h "),
             (0, b"\x01/\x02h\x7f"),

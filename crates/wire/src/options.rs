@@ -201,6 +201,7 @@ mod tests {
         };
         let cases: [(&[u8], Option<Abilities>); 9] = [
             (&[], Some(plain)),
+            // The end of options: the rest is ignored.
             (&[0, 2, 4, 9, 9], Some(plain)),
             (
                 &[
@@ -223,6 +224,7 @@ mod tests {
                 }),
             ),
             (&[2], None),
+            // A length of 0 would never end.
             (&[2, 0], None),
             (&[2, 1], None),
             (&[2, 4, 5], None),

@@ -122,6 +122,7 @@ fn windows_of_stale_use() {
 
 #[test]
 fn stale_responses_are_stored_to_be_validated() {
+    // Stale, without a lifetime, and invalid.
     for control in ["max-age=0", "public", "max-age=x"] {
         assert_eq!(
             stored(control).use_for(&Asked::GET, after(0)),

@@ -59,8 +59,10 @@ fn stale_on_arrival_is_not_stored() {
     // RFC 9111 §4.2.1: conflicting and invalid lifetimes count as stale.
     for line in [
         "max-age=0",
+        // In a shared cache, s-maxage takes precedence.
         "s-maxage=0, max-age=60",
         "max-age=0, must-revalidate",
+        // Conflicting values.
         "max-age=1, max-age=2",
         "max-age=-5",
     ] {

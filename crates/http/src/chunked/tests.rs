@@ -124,7 +124,9 @@ fn bad_sizes() {
         "é",
         ";a",
         "\r",
+        // Seventeen digits.
         "00000000000000000",
+        // 2^64 would wrap to 0, the last chunk.
         "10000000000000000",
         "ffffffffffffffff1",
     ] {

@@ -100,8 +100,10 @@ fn lists_of_tags_in_odd_shapes() {
     assert_get("If-None-Match: \"a\" \"v1\"\r\n", Proceed);
     assert_get("If-None-Match: a, \"v1\"\r\n", Proceed);
     assert_get("If-None-Match: \"v1\r\n", Proceed);
+    // RFC 9110 §8.8.3: `W/` is case-sensitive.
     assert_get("If-None-Match: w/\"v1\"\r\n", Proceed);
     assert_get("If-None-Match: \"v 1\"\r\n", Proceed);
+    // `*` stands by itself only.
     assert_get("If-None-Match: \"v2\", *\r\n", Proceed);
 }
 

@@ -529,6 +529,7 @@ fn responses_end_as_they_say() {
         ),
         (
             Method::Get,
+            // Many servers omit the space after the code.
             "HTTP/1.1 204\r\n\r\n",
             &["response 204 with 0 fields", "end"],
             true,
@@ -563,12 +564,14 @@ fn responses_end_as_they_say() {
         ),
         (
             Method::Get,
+            // RFC 9110 §8.6: equal values may be combined.
             "HTTP/1.1 200 OK\r\nContent-Length: 1 ,1\r\n\r\na",
             &["response 200 with 1 fields", "data a", "end"],
             true,
         ),
         (
             Method::Get,
+            // RFC 9110 §2.5.
             "HTTP/1.9 200 OK\r\nContent-Length: 1\r\n\r\na",
             &["response 200 with 1 fields", "data a", "end"],
             true,
@@ -593,6 +596,7 @@ fn responses_end_as_they_say() {
         ),
         (
             Method::Get,
+            // Bare LFs and a folded line (RFC 9112 §2.2, §5.2).
             "HTTP/1.1 200 OK\nA: b\n\tc\r\n d\nContent-Length: 1\n\na",
             &["response 200 with 2 fields", "data a", "end"],
             true,
@@ -685,6 +689,7 @@ fn what_could_be_read_in_two_ways_is_a_fault() {
         ("HTTP/1.1 099 OK\r\n\r\n".into(), Fault::StatusLine),
         ("HTTP/1.1  200 OK\r\n\r\n".into(), Fault::StatusLine),
         ("HTTP/2.0 200 OK\r\n\r\n".into(), Fault::Version),
+        // Another protocol on the origin's port.
         ("SSH-2.0-OpenSSH_9.2\r\n".into(), Fault::StatusLine),
         ("HTTP/1.1 101 \r\n\r\n".into(), Fault::Upgrade),
         (head("").repeat(2), Fault::Unasked),

@@ -71,12 +71,14 @@ fn lines_are_read_strictly() {
         "PROXY TCP4 192.0.2.1 192.0.2.2 1 2 \r\n",
         "PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n",
         "PROXY TCP4 192.0.2.1 192.0.2.2 1 2 3\r\n",
+        // Some parsers read a leading zero as octal.
         "PROXY TCP4 192.0.2.01 192.0.2.2 1 2\r\n",
         "PROXY TCP4 192.0.2.1 192.0.2.2 01 2\r\n",
         "PROXY TCP4 192.0.2.1 192.0.2.2 +1 2\r\n",
         "PROXY TCP4 192.0.2.1 192.0.2.2 1 65536\r\n",
         "PROXY TCP4 ::1 ::2 1 2\r\n",
         "PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n",
+        // A zone has a meaning on the proxy's machine only.
         "PROXY TCP6 fe80::1%eth0 ::2 1 2\r\n",
         "PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n",
         "PROXY tcp4 192.0.2.1 192.0.2.2 1 2\r\n",

@@ -82,6 +82,7 @@ fn malformed_fields_and_other_units_are_ignored() {
         "bytes=1",
         "bytes=a-b",
         "bytes=1-b",
+        // RFC 9110 §14.1.1: an invalid range makes the whole field invalid.
         "bytes=5-4",
         "bytes=1-2-3",
         "bytes=+1-2",
@@ -89,6 +90,7 @@ fn malformed_fields_and_other_units_are_ignored() {
         "bytes=1- 2",
         "bytes =1-2",
         " bytes=1-2",
+        // An unknown range unit.
         "lines=1-2",
         "bytes:1-2",
         "bytes=0-1,x",

@@ -205,6 +205,7 @@ mod tests {
         let cases = [
             ("POST / HTTP/1.1\r\nHost: h\r\n\r\n", Reason::UpMethod),
             ("GET / HTTP/1.1\r\nHost: h\r\n", Reason::UpCut),
+            // The start of a pipelined request.
             ("GET / HTTP/1.1\r\nHost: h\r\n\r\nG", Reason::UpMore),
             (
                 "GET http://h/ HTTP/1.1\r\nHost: h\r\n\r\n",

@@ -317,13 +317,16 @@ fn what_is_beyond_the_request_is_held_and_is_no_repetition() {
     // Start, data, FIN; the offset of buffered data, and the action.
     let timer = again(1, 2);
     let cases = vec![
+        // The next request.
         (0, 30, false, Some(0), Due::Drop(Reason::DropPipelined)),
         (-30, 30, false, Some(0), Due::Drop(Reason::DropPipelined)),
         (1, 31, false, Some(1), timer),
         (30, 60, true, Some(30), timer),
+        // The whole request again.
         (30, 30, false, None, timer),
         (30, 30, true, Some(30), timer),
         (30, 29, true, None, Due::Acknowledge(Reason::TcpOld)),
+        // A part of the request without its last byte.
         (30, 10, false, None, Due::Acknowledge(Reason::TcpOld)),
         (0, 0, true, Some(0), Due::Drop(Reason::TcpFin)),
         (-30, 0, true, Some(0), Due::Drop(Reason::TcpFin)),
@@ -347,6 +350,7 @@ fn what_is_beyond_the_request_is_held_and_is_no_repetition() {
 #[test]
 fn only_what_is_near_is_of_the_flight() {
     for (before, is_near) in [
+        // The limits of `BEHIND_MAX` and of the window.
         (1500, true),
         (1501, false),
         (0, true),

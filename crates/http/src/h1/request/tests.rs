@@ -136,13 +136,16 @@ fn malformed_request_lines() {
         "GET ",
         "GET /",
         "GET / ",
+        // Two spaces: a strict splitter finds an empty target.
         "GET  / HTTP/1.1",
         "GET /  HTTP/1.1",
         "GET / HTTP/1.1 ",
         " GET / HTTP/1.1",
+        // RFC 9112 §3: some lenient parsers split at any whitespace.
         "GET\t/ HTTP/1.1",
         "GET /\tHTTP/1.1",
         "GET HTTP/1.1",
+        // A space in the target: programs disagree about the version.
         "GET / x HTTP/1.1",
         "G@T / HTTP/1.1",
         "GET / http/1.1",
@@ -156,6 +159,7 @@ fn malformed_request_lines() {
         "GET / HTTPS/1.1",
         "GET / HTTP 1.1",
         "GET / HTTP/1,1",
+        // The protocol name of Shoutcast.
         "GET / ICY/1.1",
         "",
     ] {
@@ -236,9 +240,12 @@ fn targets_in_origin_form() {
         ("/!$&'()*+,;=:@", "/!$&'()*+,;=:@", None, true),
         ("/?", "/", Some(""), true),
         ("/a?b?c/../%", "/a", Some("b?c/../%"), true),
+        // Escapes need decoding.
         ("/%41", "/%41", None, false),
+        // Slashes are merged.
         ("//", "//", None, false),
         ("/a//b", "/a//b", None, false),
+        // Not a dot segment, but it could begin one.
         ("/.a", "/.a", None, false),
         ("/a/..", "/a/..", None, false),
         ("/a\\b", "/a\\b", None, false),
@@ -322,6 +329,7 @@ fn invalid_targets() {
         "/a#b",
         "/#",
         "/?#",
+        // RFC 3986 §2: URIs are ASCII.
         "/caf\u{e9}",
         "/\u{7f}",
         "/a\x01",
@@ -336,6 +344,7 @@ fn invalid_targets() {
         "http://",
         "http:///a",
         "http://?a",
+        // RFC 9110 §4.2.4: userinfo is deprecated, and used to deceive.
         "http://u@a/",
         "http://u:p@a/",
         "http://a b",
@@ -383,6 +392,7 @@ fn the_authority_is_for_connect() {
         ":443",
         "http://b:443/",
         "b:443/",
+        // Beyond the highest port.
         "b:99999",
     ] {
         let line = alloc::format!("CONNECT {target} HTTP/1.1");
@@ -575,6 +585,7 @@ fn content_length() {
         "1;",
         "five",
         "18446744073709551616",
+        // An Arabic digit, which Unicode-aware parsers accept.
         "\u{665}",
     ] {
         let head = with_fields(&alloc::format!("Content-Length: {value}\r\n"));
@@ -604,11 +615,14 @@ fn transfer_encoding() {
     for value in [
         "gzip",
         "gzip, chunked",
+        // Removed from HTTP/1.1 by RFC 7230.
         "identity",
         "xchunked",
         "chunkedx",
+        // RFC 9112 §7.1: chunked has no parameters.
         "chunked;a=b",
         "\"chunked\"",
+        // A no-break space is whitespace to Unicode-aware parsers.
         "chunked\u{a0}",
     ] {
         let head = with_fields(&alloc::format!("Transfer-Encoding: {value}\r\n"));
@@ -673,6 +687,7 @@ fn persistence() {
             "Connection: close\r\nConnection: keep-alive\r\n",
             false,
         ),
+        // Another option than `close`.
         ("1.1", "Connection: closed\r\n", true),
         ("1.1", "Connection: \r\n", true),
         ("1.0", "", false),
@@ -680,6 +695,7 @@ fn persistence() {
         ("1.0", "Connection: Keep-Alive, x\r\n", true),
         ("1.0", "Connection: keep-alive, close\r\n", false),
         ("1.0", "Connection: keep-alives\r\n", false),
+        // The field has no meaning without the connection option.
         ("1.0", "Keep-Alive: 5\r\n", false),
         ("1.2", "", true),
     ] {

@@ -83,6 +83,7 @@ fn what_is_no_block() {
     for (block, fault) in [
         ("80", Fault::Index),
         ("be", Fault::Index),
+        // Zero padding beyond the accepted length.
         ("ff 80 80 80 80 80 00", Fault::Integer),
         ("ff", Fault::Integer),
         ("40", Fault::Integer),
@@ -90,7 +91,9 @@ fn what_is_no_block() {
         ("00 01 61 82 ff ff", Fault::Huffman),
         ("00 01 61 84 ff ff ff ff", Fault::Huffman),
         ("7e 00", Fault::Index),
+        // A size update after a field.
         ("82 20", Fault::SizeUpdate),
+        // 4,097 bytes, one more than announced.
         ("3f e2 1f", Fault::SizeUpdate),
     ] {
         let heard = Probe::new(4096).decode(&bytes(block));

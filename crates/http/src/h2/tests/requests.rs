@@ -122,6 +122,7 @@ fn what_is_malformed_ends_its_stream_only() {
     let base = [(":method", "GET"), (":scheme", "http"), (":path", "/")];
     let with = |more: &[(&'static str, &'static str)]| [&base[..], more].concat();
     let cases = [
+        // RFC 9113 §8.2.1: lower case only.
         with(&[("Upper", "a")]),
         with(&[("a b", "a")]),
         with(&[("", "a")]),
@@ -130,19 +131,24 @@ fn what_is_malformed_ends_its_stream_only() {
         with(&[("a", "b\0")]),
         with(&[("a", " b")]),
         with(&[("a", "b ")]),
+        // RFC 9113 §8.2.2: connection-specific fields, up to `te`.
         with(&[("connection", "close")]),
         with(&[("keep-alive", "1")]),
         with(&[("proxy-connection", "a")]),
         with(&[("transfer-encoding", "chunked")]),
         with(&[("upgrade", "websocket")]),
         with(&[("te", "gzip")]),
+        // The stream ends without content.
         with(&[("content-length", "1")]),
         with(&[("content-length", "a")]),
         with(&[("content-length", "0"), ("content-length", "0")]),
         with(&[(":path", "/b")]),
+        // A pseudo-header field of responses.
         with(&[(":status", "200")]),
         with(&[(":what", "a")]),
+        // RFC 9113 §8.3: pseudo-header fields come first.
         with(&[("a", "b"), (":authority", "h")]),
+        // RFC 9113 §8.3.1: they must not differ.
         with(&[(":authority", "h"), ("host", "i")]),
         with(&[("host", "h"), ("host", "h")]),
         with(&[(":protocol", "websocket")]),
