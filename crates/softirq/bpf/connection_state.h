@@ -4,19 +4,19 @@
 
 #include "shared.h"
 
-/* The state of a connection; of one without a place STATE_OVER, which is as good as none. */
+/* State of a connection; STATE_OVER, which counts as no connection, if there is no entry. */
 static __always_inline __u8 state_of(const struct connection *connection)
 {
 	return connection ? connection->state : STATE_OVER;
 }
 
-/* Its requests are answered here. */
+/* Its requests are answered on the fast path. */
 static __always_inline int is_live(const struct connection *connection)
 {
 	return connection->state == STATE_OPEN || connection->state == STATE_CLOSING;
 }
 
-/* Both sides have ended it, or it was reset. */
+/* Both sides have closed it, or it was reset. */
 static __always_inline int has_ended(const struct connection *connection)
 {
 	return connection->state == STATE_DONE || connection->state == STATE_OVER;
@@ -28,25 +28,25 @@ static __always_inline int is_kernels(const struct connection *connection)
 	return connection->state == STATE_KERNEL || connection->state == STATE_ASKED;
 }
 
-/* The kernel has it, with a socket whose sequence numbers are behind the client's. */
+/* The kernel has its socket, whose sequence numbers are behind the client's, so that segments are translated. */
 static __always_inline int is_shifted(const struct connection *connection)
 {
 	return connection->state == STATE_KERNEL && (connection->socket_rcv | connection->socket_snd);
 }
 
-/* The kernel has a socket for it, or will have one. */
+/* The kernel has a socket for it, or is about to create one. */
 static __always_inline int has_socket_soon(const struct connection *connection)
 {
 	return connection->state == STATE_KERNEL || connection->state == STATE_HANDED;
 }
 
-/* A segment with IP options or extension headers would break it: its numbers are known here only. */
+/* A segment with IP options or extension headers would break it, since only this level knows its sequence numbers. */
 static __always_inline int needs_plain_segments(const struct connection *connection)
 {
 	return is_live(connection) || connection->state == STATE_HANDED || is_shifted(connection);
 }
 
-/* Its sequence numbers are known here only: without its place it would hang. */
+/* Only this table knows its sequence numbers: the connection would hang if its entry were evicted. */
 static __always_inline int needs_place(const struct connection *connection)
 {
 	if (is_shifted(connection))

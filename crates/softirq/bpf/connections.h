@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The table of connections: an array in which each has two buckets of eight places. No lists and no
- * locks are shared between processors; a place idle for long enough may be taken by another. */
+/* Connection table: an array in which each connection has two candidate buckets of eight slots. Processors share no
+ * lists and no locks. A slot that was idle for long enough may be reused for another connection. */
 #pragma once
 
 #include "connection_state.h"
@@ -11,8 +11,8 @@ static __always_inline __u16 seen_at(__u64 now_ns)
 	return now_ns >> 30;
 }
 
-/* Units of `seen` from then to now. The clock of one processor may be a tick behind that of another, which
- * has written the next unit already: that is no time at all, not the longest. */
+/* Units of `seen` from `then` to `now`. A processor's clock may lag one tick behind that of another processor, which
+ * has already written the next unit; that counts as 0, not as the longest time. */
 static __always_inline __u16 units_since(__u16 now, __u16 then)
 {
 	__u16 units = now - then;
@@ -66,18 +66,19 @@ static __always_inline struct connection *find(const struct segment *segment)
 	return found && is_of(found, &segment->tuple) ? found : 0;
 }
 
-/* Units of `seen` for which a finished connection keeps its place: its client may not have our FIN. */
+/* Units of `seen` for which a finished connection keeps its slot: the client may not have received our FIN yet. */
 #define LINGER 4
 
-/* Segments to this segment's client carry the timestamps of its connection. */
+/* Sets the options of replies to the segment: the timestamps of its connection, if it has them. */
 static __always_inline void set_reply_options(struct segment *segment, const struct connection *connection)
 {
 	segment->reply_options_len = connection->has_timestamps ? TIMESTAMPS_LEN : 0;
 	segment->clock_offset = connection->clock_offset;
 }
 
-/* How much a place is worth: 0 is nobody's, then what has just finished, then markers, then connections
- * by the time they idle. Those that live are worth 0x10000 at least, those that need their place more. */
+/* Eviction rank of a slot: 0 is free, then connections that have just finished, then markers of kernel connections,
+ * then live connections by idle time. Live connections rank 0x10000 at least, those that need their slot
+ * (needs_place) higher. */
 static __always_inline __u32 worth(const struct connection *connection, __u16 now, __u32 idle)
 {
 	__u16 age = units_since(now, connection->seen);
@@ -85,23 +86,23 @@ static __always_inline __u32 worth(const struct connection *connection, __u16 no
 		return 0;
 	if (needs_place(connection))
 		return age > idle ? 0x10000 : 0x20000 + 0x7fff - age;
-	/* The server has closed, and the end of its response may be under way yet. */
+	/* The server has closed, and the end of its response may still be in flight. */
 	if (is_shifted(connection) && age <= LINGER)
 		return 0x20000;
 	if (age > idle)
 		return 0;
 	if (has_ended(connection))
 		return age <= LINGER;
-	/* Nothing idles for longer than 0x7fff. */
+	/* The idle limit is 0x7fff at most, so the difference is never negative. */
 	return (is_kernels(connection) ? 2 : 0x10000) + 0x7fff - age;
 }
 
-/* Of a bucket: how many places are nobody's << 32 | least worth << 8 | its way. */
+/* Surveys a bucket: number of free slots << 32 | lowest rank << 8 | its slot. */
 SEPARATE __u64 survey(const struct connection_bucket *bucket ARG, __u32 now, __u32 idle)
 {
 	__u64 least = ~0u, vacant = 0;
-	/* It is 0, but the verifier does not know that. Otherwise it would follow each possible worth of one
-	 * place through all places after it. */
+	/* Always 0, but the verifier does not know that. Otherwise it would follow each possible rank of one slot
+	 * through all slots after it. */
 	__u32 same = now;
 	OPAQUE(same);
 	__u64 zero = now - same;
@@ -117,8 +118,8 @@ SEPARATE __u64 survey(const struct connection_bucket *bucket ARG, __u32 now, __u
 
 #define WORTH_LIVE (0x10000 << 8)
 
-/* Of a connection that loses its place: if its client has asked for nothing, it may do so yet, and what
- * completed the handshake comes again with that. */
+/* Records the handshake of an evicted connection again if its client has not sent a request yet: the request then
+ * completes the handshake a second time. */
 SEPARATE int remember_evicted(const struct connection *old ARG, __u64 now_ns)
 {
 	struct control *control = steering();
@@ -132,8 +133,8 @@ SEPARATE int remember_evicted(const struct connection *old ARG, __u64 now_ns)
 	return 0;
 }
 
-/* A place for the segment's connection; what is in it goes, a live connection only for one of ours. Its
- * tuple is set, its tag is not. */
+/* Allocates a slot for the segment's connection and evicts its old content; a live connection is evicted only for
+ * another live one (`is_ours`). Sets the tuple, but not the tag, which the caller publishes last. */
 static __always_inline struct connection *take(const struct segment *segment, __u32 idle, int is_ours)
 {
 	__u32 tag = tag_of(segment);
@@ -143,7 +144,8 @@ static __always_inline struct connection *take(const struct segment *segment, __
 
 	if (!first || !second)
 		return 0;
-	/* The same connection keeps its place. Of two with the same tag the second would not be found. */
+	/* A known connection keeps its slot. Of two connections with the same tag in one bucket, lookups would not
+	 * find the second. */
 	place = tagged(first, tag);
 	other = tagged(second, tag);
 	if (other && (!place || is_of(other, &segment->tuple)))
@@ -152,7 +154,7 @@ static __always_inline struct connection *take(const struct segment *segment, __
 		return 0;
 	if (!place) {
 		__u64 of_first = survey(first, now, idle), of_second = survey(second, now, idle);
-		/* Where more is free; if nothing is, where less is lost. */
+		/* The bucket with more free slots; without free slots, the one whose victim ranks lower. */
 		int is_second = of_first >> 32 != of_second >> 32 ? of_second >> 32 > of_first >> 32
 								  : (__u32)of_second < (__u32)of_first;
 		__u32 least = is_second ? of_second : of_first;
@@ -166,7 +168,7 @@ static __always_inline struct connection *take(const struct segment *segment, __
 		if (least >= WORTH_LIVE)
 			remember_evicted(place, segment->now_ns);
 	}
-	/* Nobody finds it while it is filled. */
+	/* Without a tag, other processors do not find the slot while it is filled. */
 	place->tag = 0;
 	place->tuple = segment->tuple;
 	place->answer = 0;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The one difference between the tiers: what a frame is, and how it is read, resized and sent. */
+/* The only difference between the XDP and the TC tier: the type of a frame, and how to read, resize and send it. */
 #pragma once
 
 #include "maps.h"
 
-/* Marks on frames between the programs at TC: a segment injected towards the kernel in a client's name; an answer; a
- * segment that re-enters the program. All levels use the same marks, each on frames of its ports (is_marked). */
+/* Marks on frames between the programs at TC: a segment injected towards the kernel in a client's name; a response;
+ * a segment that re-enters the program. All levels use the same marks, each on frames of its ports (is_marked). */
 #define TC_INDEX_INJECTED 0x4c57
 #define TC_INDEX_ANSWER 0x4c58
 #define TC_INDEX_REPEATED 0x4c59
-/* On frames whose numbers were translated, in either direction: another device, on which this one lies or which
- * lies on this one, brings them by here again. */
+/* Marks on frames whose sequence numbers were translated, inbound or outbound. A stacked device (above or below this
+ * one) would bring them through the programs a second time. */
 #define TC_INDEX_SHIFTED_IN 0x4c5a
 #define TC_INDEX_SHIFTED_OUT 0x4c5b
 
 #define TC_ACT_SHOT 2
 
-/* A verdict that is none: nothing was sent, and the frame is what it was. */
+/* Not a verdict: nothing was sent, and the frame is unchanged. */
 #define NOT_SENT (-1000)
 
 #ifdef TIER_XDP
@@ -36,7 +36,7 @@ static __always_inline long frame_store(context *ctx, __u32 at, const void *from
 	return bpf_xdp_store_bytes(ctx, at, (void *)from, len);
 }
 
-/* From `from` bytes to `to`. */
+/* Resizes the frame from `from` to `to` bytes. */
 static __always_inline long frame_resize(context *ctx, __u32 from, __u32 to)
 {
 	return bpf_xdp_adjust_tail(ctx, (int)to - (int)from);
@@ -47,12 +47,12 @@ static __always_inline int frame_reply(context *ctx)
 	return XDP_TX;
 }
 
-/* No other program sees what is sent from here. */
+/* XDP_TX bypasses the egress program, so the frame needs no mark. */
 static __always_inline void frame_is_answer(context *ctx)
 {
 }
 
-/* What the driver says of the checksum is not to be had here. */
+/* XDP has no metadata about the driver's checksum verification. */
 static __always_inline __u8 frame_summed(context *ctx)
 {
 	return 0;
@@ -63,7 +63,7 @@ static __always_inline __u32 interface_of(context *ctx)
 	return ctx->ingress_ifindex;
 }
 
-/* No socket has it. */
+/* XDP runs before the kernel allocates an skb, so no socket owns the frame. */
 static __always_inline int frame_is_owned(context *ctx)
 {
 	return 0;
@@ -74,13 +74,13 @@ static __always_inline int frame_disown(context *ctx)
 	return 0;
 }
 
-/* Native XDP there is not. */
+/* The loopback device has no native XDP. */
 static __always_inline int is_on_loopback(context *ctx)
 {
 	return 0;
 }
 
-/* Not 0: the driver has no room for it, or does not pass it on. */
+/* Stores a mark in the frame's metadata. Not 0: the driver has no room for metadata, or does not pass it on. */
 static __always_inline int frame_mark(context *ctx, __u32 mark)
 {
 	struct control *control = steering();
@@ -99,8 +99,8 @@ static __always_inline int frame_mark(context *ctx, __u32 mark)
 	return 0;
 }
 
-/* Whether the program at TC will see the frame from its beginning: it must pass then, and nothing may
- * have been done about it. */
+/* Marks the frame for full processing by the program at TC. If true, the caller must return VERDICT_PASS, and must
+ * not have changed any state for the frame. */
 static __always_inline int frame_again(context *ctx)
 {
 	struct control *control = steering();
@@ -133,13 +133,13 @@ static __always_inline int frame_reply(context *ctx)
 	return bpf_redirect(ctx->ifindex, 0);
 }
 
-/* The program at egress passes it. */
+/* The mark lets the egress program pass it. */
 static __always_inline void frame_is_answer(context *ctx)
 {
 	ctx->tc_index = TC_INDEX_ANSWER;
 }
 
-/* What is known of the checksum. */
+/* The kernel's knowledge of the checksum (skb->ip_summed). */
 static __always_inline __u8 frame_summed(context *ctx)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
@@ -151,9 +151,9 @@ static __always_inline __u32 interface_of(context *ctx)
 	return ctx->ifindex;
 }
 
-/* Whether it counts for a socket on this machine, that of the client, as veth leaves it. If such a frame
- * becomes longer, the kernel does not say that it takes more memory, and the client's TCP computes with that:
- * Linux 6.18 divides by zero then (__tcp_measure_rcv_mss). */
+/* Whether the skb is charged to a local socket, that of the client, as veth leaves it. If such a frame is
+ * lengthened, its truesize does not grow with it, and the client's TCP divides by zero (Linux 6.18,
+ * __tcp_measure_rcv_mss). */
 static __always_inline int frame_is_owned(context *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -164,9 +164,10 @@ static __always_inline int frame_is_owned(context *ctx)
 	return sk && sk->protocol == IPPROTO_TCP;
 }
 
-/* A copy that counts for nobody comes instead of it. */
+/* Replaces the frame by a clone, which no socket owns. */
 static __always_inline int frame_disown(context *ctx)
 {
+	/* The clone has no skb->sk. */
 	bpf_clone_redirect(ctx, ctx->ifindex, BPF_F_INGRESS);
 	return VERDICT_DROP;
 }
@@ -176,7 +177,7 @@ static __always_inline int is_on_loopback(context *ctx)
 	return interface_of(ctx) == LOOPBACK_IFINDEX;
 }
 
-/* This is the program at TC. */
+/* This is the program at TC already. */
 static __always_inline int frame_again(context *ctx)
 {
 	return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The clients that are left to the server. The programs of the level and the interception each have such a map. */
+/* The clients that are left to the server. The programs of the level and the interception program each have such a
+ * map. */
 #pragma once
 
 #include "kernel.h"

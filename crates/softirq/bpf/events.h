@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What user space is told: answers, for the log, and what is worth storing. Nobody is woken: the
- * daemon looks into the ring several times a second. */
+/* Events for user space: answers, for the log, and requests whose responses are worth storing. They don't wake the
+ * daemon, which polls the ring several times a second. */
 #pragma once
 
 #include "memo.h"
@@ -28,7 +28,7 @@ static __always_inline void tell_answered(struct scratch *scratch, const struct 
 	tell(&scratch->event, sizeof(scratch->event) + (head_len & (HEAD_SIZE - 1)));
 }
 
-/* The second time that something is asked for within a while, it is worth a response here. */
+/* Reports a request at its second occurrence, so that one-off requests are not fetched. */
 static __always_inline void tell_asked(struct scratch *scratch, __u32 key_len, __u64 hash, __u64 now_ns)
 {
 	__u32 index = hash & (ASKED_ENTRIES - 1), tag = hash >> 32;
@@ -43,7 +43,7 @@ static __always_inline void tell_asked(struct scratch *scratch, __u32 key_len, _
 	}
 	if ((__s32)(now - place->not_before) < 0)
 		return;
-	/* The daemon has this long to publish it. */
+	/* Gives the daemon this long to publish the response. */
 	place->not_before = now + 2;
 	scratch->asked.hash = hash;
 	scratch->asked.kind = EVENT_ASKED;

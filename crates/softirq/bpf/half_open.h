@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What SYNs said that were answered, and how many of them were forgotten. One overwrites another, so that
- * a flood fills nothing; what it makes us forget may come by its cookie. It knows no cookies.
+/* Half-open connections: the contents of SYNs that were answered, and the number of overwritten entries. New entries
+ * overwrite old ones, so that a SYN flood exhausts nothing; the handshake of an overwritten entry may still complete
+ * by its cookie. Independent of cookie.h.
  *
- * A place says whose it is by two hashes under two keys: a tuple of which only one is the same is another. */
+ * An entry is bound to its tuple by two hashes under two keys: a tuple with only one of them equal does not match. */
 #pragma once
 
 #include "packet.h"
 
-/* What a client can do, as its SYN says. */
+/* The client's TCP options, from its SYN. */
 struct abilities {
 	__u16 mss;
 	__u8 options;
 };
 
-/* A handshake that is under way: both first sequence numbers, and what the SYN said. */
+/* A pending handshake: both initial sequence numbers, and the contents of the SYN. */
 struct handshake {
 	__u32 client_isn;
 	__u32 isn;
 	struct abilities can;
 };
 
-/* Units of 2^30 ns in which a SYN that was forgotten may come by its cookie: the client repeats what is
- * lost after 1 s and 3 s. */
+/* Units of 2^30 ns in which an overwritten handshake may complete by its cookie: clients retransmit after 1 s and 3
+ * s. */
 #define FORGOTTEN_LIFE 8
 
 static __always_inline struct half_open *place_of_half_open(__u64 hash)
@@ -30,7 +31,7 @@ static __always_inline struct half_open *place_of_half_open(__u64 hash)
 	return bpf_map_lookup_elem(&half_open, &index);
 }
 
-/* The handshake of this tuple, if the place has it. */
+/* Reads the pending handshake of this tuple, if the entry holds it. */
 static __always_inline int read_half_open(const struct half_open *place, const struct tuple *tuple, __u64 hash,
 					  const struct control *control, struct handshake *found)
 {
@@ -44,7 +45,7 @@ static __always_inline int read_half_open(const struct half_open *place, const s
 	return who && what >> 32 == ((__u32)(hash >> 32) ^ found->isn);
 }
 
-/* Units of 2^30 ns in which another SYN of the tuple does not displace it; Linux waits as long. */
+/* Units of 2^30 ns in which a SYN with another sequence number does not displace it; as in Linux. */
 #define HALF_OPEN_LIFE 63
 
 static __always_inline int find_half_open(const struct segment *segment, const struct control *control,
@@ -65,7 +66,7 @@ static __always_inline int was_just_forgotten(const struct half_open *place, __u
 	return now - place->forgotten_at <= FORGOTTEN_LIFE;
 }
 
-/* Of another tuple than that of whom the place is for now, nothing is known any more. */
+/* Records a handshake. If the entry belongs to another tuple, that one is overwritten, and counted. */
 static __always_inline void remember(const struct tuple *tuple, __u64 hash, const struct control *control,
 				     const struct handshake *what, __u64 now_ns)
 {
@@ -84,7 +85,7 @@ static __always_inline void remember(const struct tuple *tuple, __u64 hash, cons
 	place->what = (__u64)(tag ^ what->isn) << 32 | (__u32)what->can.mss << 16 | what->can.options;
 }
 
-/* The handshake of the segment's tuple is over, or under way no longer. */
+/* Removes the half-open entry of the segment's tuple. */
 static __always_inline void forget(const struct segment *segment)
 {
 	struct half_open *place = place_of_half_open(segment->hash);
@@ -92,13 +93,13 @@ static __always_inline void forget(const struct segment *segment)
 		place->who = 0;
 }
 
-/* Whether one of those that were forgotten here may come by its cookie now: each may do so once. Who
- * guesses cookies needs a SYN, beside, for each guess. */
+/* Whether an overwritten handshake may complete by its cookie now: each overwritten entry permits one attempt. A
+ * guesser therefore needs a SYN for each guess. */
 static __always_inline int may_be_forgotten(const struct segment *segment)
 {
 	struct half_open *place = place_of_half_open(segment->hash);
 
-	/* Processors that look at once may count below zero: by one each, and it counts for nobody. */
+	/* Concurrent processors may decrement below zero, by one each; negative counts permit nothing. */
 	if (!place || (__s32)place->forgotten <= 0 || !was_just_forgotten(place, segment->now_ns >> 30))
 		return 0;
 	__sync_fetch_and_add(&place->forgotten, -1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* From a SYN to a connection. Nothing is kept that a flood of SYNs could fill. */
+/* From a SYN to a connection. A SYN flood can't exhaust any state. */
 #pragma once
 
 #include "cookie.h"
@@ -20,12 +20,12 @@ static __always_inline int drop(enum reason reason)
 
 static __always_inline int is_alive(const struct control *control, const struct segment *segment)
 {
-	/* The daemon's clock is finer: it may be ahead. */
+	/* The daemon reads a finer clock, so its heartbeat may be ahead of the coarse time. */
 	__s64 silence_ns = segment->now_ns - control->heartbeat_ns;
 	return control->mode == MODE_SERVE && silence_ns < (__s64)HEARTBEAT_LIMIT_NS;
 }
 
-/* Whether its port is being taken off, alone or with all. */
+/* Whether the segment's port is being detached, alone or with the whole level. */
 static __always_inline int is_draining(const struct control *control, const struct segment *segment)
 {
 	return control->mode != MODE_SERVE ||
@@ -53,8 +53,8 @@ static __always_inline struct entrance entrance_of(context *ctx, const struct se
 	return entrance;
 }
 
-/* Whether the kernel has let the client in, there where it comes now: within so long, and by the rules of
- * now. */
+/* Whether the kernel has admitted the client on this interface, within the given time and under the current filter
+ * rules. */
 SEPARATE int is_admitted(context *ctx, const struct segment *segment ARG, __u64 within_ns)
 {
 	struct control *control = steering();
@@ -68,14 +68,15 @@ SEPARATE int is_admitted(context *ctx, const struct segment *segment ARG, __u64 
 
 #define EVER_NS (~0ull >> 1)
 
-/* Whether the machine filters its input, and might not let the client in. */
+/* Whether the machine filters its input, and has not admitted the client. */
 static __always_inline int is_stranger(context *ctx, const struct control *control,
 				       const struct segment *segment, __u64 within_ns)
 {
 	return control->settings & SETTING_ADMIT && !is_admitted(ctx, segment, within_ns);
 }
 
-/* The daemon's own connections to the server come from the server's address, or from nobody's. */
+/* The daemon's own connections to the server come from the server's address, or from a reserved probe source
+ * address. */
 static __always_inline int is_exempt(const struct control *control, const struct segment *segment)
 {
 	return (segment->tuple.client_be[3] == segment->tuple.local_be[3] ||
@@ -83,7 +84,7 @@ static __always_inline int is_exempt(const struct control *control, const struct
 	       is_in(control->exempt, bpf_ntohs(segment->tuple.client_port_be));
 }
 
-/* 127.0.0.0/8 and ::1, which belong on no wire (RFC 1122 §3.2.1.3). */
+/* 127.0.0.0/8 and ::1, which must not appear on a wire (RFC 1122 §3.2.1.3). */
 static __always_inline int is_loopback(const __u32 *address_be)
 {
 	if (address_be[0] || address_be[1])
@@ -92,7 +93,8 @@ static __always_inline int is_loopback(const __u32 *address_be)
 						  : !address_be[2] && address_be[3] == bpf_htonl(1);
 }
 
-/* A router or a bridge sees SYNs for others, and a socket for all addresses would match them. */
+/* Whether the SYN is addressed to this machine. Routers and bridges see SYNs for other hosts, which a wildcard
+ * listener would match. */
 static __always_inline int is_for_us(context *ctx, const struct segment *syn)
 {
 	const __u8 *first = frame_begin(ctx);
@@ -100,7 +102,7 @@ static __always_inline int is_for_us(context *ctx, const struct segment *syn)
 	if (ctx->pkt_type != PACKET_HOST && ctx->pkt_type != PACKET_LOOPBACK)
 		return 0;
 #endif
-	/* To a group of machines, as a link-layer broadcast. */
+	/* The group bit: a link-layer broadcast or multicast. */
 	if ((void *)(first + 1) > frame_end(ctx) || *first & 1)
 		return 0;
 	if (is_loopback(syn->tuple.local_be) || is_loopback(syn->tuple.client_be))
@@ -110,15 +112,15 @@ static __always_inline int is_for_us(context *ctx, const struct segment *syn)
 
 #define NO_OPERATIONS bpf_htonl(0x01010101)
 
-/* Whether this SYN was answered before, and its client has not been heard of since. */
+/* Whether the SYN is a retransmission of one that was answered, and its handshake is still pending. */
 static __always_inline int is_repeated(const struct segment *syn, const struct control *control,
 				       struct handshake *found)
 {
 	return find_half_open(syn, control, found) && found->client_isn == syn->seq;
 }
 
-/* The numbers of an acknowledgement without data. A request whose answer is under way is not
- * acknowledged by anything but the answer: else, if that gets lost, the client would not send it again. */
+/* Acknowledgement number of a segment without data. Only the response acknowledges its request: else, if the
+ * response were lost, the client would not retransmit the request. */
 static __always_inline __u32 acknowledged_to(const struct connection *connection)
 {
 	return connection->rcv_nxt - (connection->answer ? connection->request_len : 0);
@@ -130,15 +132,15 @@ static __always_inline __u32 acknowledged_from(const struct connection *connecti
 	return connection->snd_nxt - (connection->answer ? connection->answer_len + fin : 0);
 }
 
-/* Of a live connection only its client can say that it is gone (RFC 5961 §4). */
+/* Challenge ACK: only the client itself can confirm that its live connection is gone (RFC 5961 §4). */
 static __always_inline int challenge(context *ctx, const struct segment *syn, const struct connection *old)
 {
 	count(reason_tcp_challenge);
 	return reply_bare(ctx, syn, acknowledged_from(old), acknowledged_to(old), FLAG_ACK, old->options);
 }
 
-/* The kernel will answer this SYN: an entry that is left of the client's port would keep what follows
- * from it. */
+/* Passes a SYN for the kernel to answer. An entry left from the client's port would keep later segments from the
+ * kernel. */
 static __always_inline int pass_syn(context *ctx, const struct segment *syn, struct connection *old,
 				    enum reason reason)
 {
@@ -147,18 +149,18 @@ static __always_inline int pass_syn(context *ctx, const struct segment *syn, str
 	if (old && old->state == STATE_DONE)
 		old->tag = 0;
 	else if (old && old->state == STATE_KERNEL)
-		/* What follows may be of another connection. */
+		/* Later segments may belong to a new connection, so tracking stops. */
 		old->answer_len = 0;
 	return pass(reason);
 }
 
-/* A number that changes with the rules. */
+/* A number that changes with the filter rules. */
 static __always_inline __u32 rules_of(const struct control *control)
 {
 	return control->rules_ns;
 }
 
-/* Remembers whose the segment's connection is, and by which rules its SYN passed, if it was that. */
+/* Records the owner of the segment's connection, and for a SYN the rules under which it was passed. */
 SEPARATE int mark(const struct segment *segment ARG, __u32 state)
 {
 	struct control *control = steering();
@@ -172,7 +174,7 @@ SEPARATE int mark(const struct segment *segment ARG, __u32 state)
 	return 0;
 }
 
-/* The kernel answers the SYN if its filter lets it through; what follows tells whether it did. */
+/* The kernel answers the SYN if its filter accepts it; the socket found at the next segment shows whether it did. */
 static __always_inline int ask_kernel(context *ctx, const struct segment *syn, struct connection *old)
 {
 	if (!old || !is_live(old))
@@ -183,9 +185,9 @@ static __always_inline int ask_kernel(context *ctx, const struct segment *syn, s
 #define TCP_STATE_SYN_RECV 3
 #define TCP_STATE_NEW_SYN_RECV 12
 
-/* A segment of a connection whose SYN was left to the kernel: once that has a socket whose handshake is
- * complete, the client is let in, and is who it says it is. `rules`: by which the SYN passed; others might
- * not have let it in. */
+/* Processes a segment of a connection whose SYN was left to the kernel. Once the kernel has a socket with a
+ * completed handshake, the client is admitted, and its address is not forged. `rules`: those under which the SYN was
+ * passed; the current ones might not have accepted it. */
 SEPARATE int on_asked(context *ctx, const struct segment *segment ARG, __u32 rules)
 {
 	__u32 state = socket_state(ctx, segment);
@@ -202,10 +204,10 @@ SEPARATE int on_asked(context *ctx, const struct segment *segment ARG, __u32 rul
 	return 1;
 }
 
-/* More than any verdict; below are the client's abilities. */
+/* Larger than any verdict; the lower bits hold the client's abilities. */
 #define SYN_TAKEN 0x1000000
 
-/* What becomes of a SYN, or that answer_syn shall answer it: apart, so that each has the stack alone. */
+/* Verdict on a SYN, or SYN_TAKEN if answer_syn shall answer it. Two functions, so that each has the whole stack. */
 SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 {
 	struct control *control = steering();
@@ -216,7 +218,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 
 	if (!control)
 		return pass(reason_pass_syn_off);
-	/* Of one handshake, one of us answers everything. */
+	/* A retransmitted SYN is answered even then: one side must answer all segments of a handshake. */
 	if ((!is_alive(control, syn) || is_draining(control, syn) || control->handover_broken ||
 	     control->resting || (!control->published && !(control->settings & SETTING_LEARN))) &&
 	    !is_repeated(syn, control, &known))
@@ -234,22 +236,23 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		can.options &= OPTION_SCALE_MASK;
 	if (control->settings & SETTING_NO_SCALE)
 		can.options |= OPTION_SCALE_NONE;
-	/* What the SYN-ACK has no room to agree to is not agreed to. */
+	/* The SYN-ACK replaces the SYN in its frame, so options that do not fit into the SYN's option space are not
+	 * agreed to. */
 	if (syn->payload_at - syn->tcp_at - TCP_LEN < 8)
 		can.options = OPTION_SCALE_NONE;
 	else if (syn->payload_at - syn->tcp_at - TCP_LEN < 12 &&
 		 (can.options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
 		can.options &= OPTION_SCALE_MASK;
 	is_strange = is_stranger(ctx, control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known);
-	/* One that was taken back may have its old socket yet, and nothing that says gets out. */
+	/* A reclaimed connection may still have its old socket, whose segments the egress program drops. */
 	if (old && is_live(old) && old->socket != SOCKET_NONE)
 		return challenge(ctx, syn, old);
-	/* Of a stranger's old connection only the kernel may say that it is over. */
+	/* Only the kernel may end the old connection of a client that it has not admitted. */
 	listener = find_listener(ctx, syn, !is_strange);
 	if (listener == LISTENER_AGAIN)
 		return VERDICT_PASS;
 	if (listener != LISTENER_FOUND) {
-		/* What the kernel says to it gets out. */
+		/* The entry must not keep the kernel's reply from the client. */
 		if (old && old->state == STATE_DONE)
 			old->tag = 0;
 		return pass(reason_pass_syn_socket);
@@ -263,10 +266,10 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	return SYN_TAKEN | can.mss << 8 | can.options;
 }
 
-/* MSS; SACK permitted, timestamps; scale. */
+/* MSS; SACK permitted, timestamps; window scale. */
 #define SYN_OPTION_WORDS_MAX 5
 
-/* Whether the client's SYN has timestamps, and the SYN-ACK room to agree to them. */
+/* Whether the client's SYN has timestamps, and the SYN-ACK has room for them. */
 static __always_inline int agrees_to_timestamps(context *ctx, const struct control *control, const struct segment *syn,
 						__u32 *tsval_be)
 {
@@ -294,12 +297,13 @@ static __always_inline __u32 choose_syn_options(context *ctx, const struct contr
 	options[0] = bpf_htonl(0x02040000 | (mss < most ? mss & 0xffff : most));
 	if (agrees_to_timestamps(ctx, control, syn, options + 3)) {
 		options[1] = bpf_htonl((has_sack ? 0x04020000 : 0x01010000) | 0x080a);
-		/* Each connection has a different clock, so no timestamp reveals the uptime of this machine. */
+		/* Each connection has a different clock offset, so that timestamps do not reveal the uptime of this
+		 * machine. */
 		options[2] = bpf_get_prandom_u32();
 		options[4] = scale;
 		return 20;
 	}
-	/* Unused words are 0, so that they add nothing to the checksum. */
+	/* Zero words, so that they add nothing to the checksum. */
 	options[3] = 0;
 	if (room < 8)
 		return 4;
@@ -313,7 +317,7 @@ static __always_inline __u32 choose_syn_options(context *ctx, const struct contr
 	return 8;
 }
 
-/* Sends the SYN-ACK. */
+/* Sends the SYN-ACK in the frame of the SYN. */
 static __always_inline int send_syn_ack(context *ctx, const struct control *control, const struct segment *syn,
 					const struct handshake *what)
 {
@@ -338,7 +342,7 @@ static __always_inline int send_syn_ack(context *ctx, const struct control *cont
 	return frame_reply(ctx);
 }
 
-/* `taken`: as on_syn gives it back. */
+/* Answers a SYN. `taken`: the result of on_syn. */
 SEPARATE int answer_syn(context *ctx, struct segment *syn ARG, __u32 taken)
 {
 	struct control *control = steering();
@@ -346,17 +350,17 @@ SEPARATE int answer_syn(context *ctx, struct segment *syn ARG, __u32 taken)
 
 	if (!control)
 		return pass(reason_pass_syn_off);
-	/* An earlier connection of this tuple, which is over, has no influence on this one. */
+	/* An earlier connection of this tuple has no influence on this one. */
 	syn->reply_options_len = 0;
 	int is_known = find_half_open(syn, control, &what);
-	/* Else one that is forged would displace that of the client (RFC 5961 §4, as Linux does it). */
+	/* A forged SYN must not displace the client's handshake (RFC 5961 §4; Linux does the same). */
 	if (is_known && what.client_isn != syn->seq && is_young(syn)) {
 		count(reason_tcp_challenge);
 		return reply_bare(ctx, syn, what.isn + 1, what.client_isn + 1, FLAG_ACK, what.can.options);
 	}
 	what.can.mss = taken >> 8;
 	what.can.options = taken;
-	/* Who says the same again is answered the same. */
+	/* A retransmitted SYN gets the same initial sequence number again. */
 	if (!is_known || what.client_isn != syn->seq)
 		what.isn = make_cookie(control, syn, &what.can);
 	what.client_isn = syn->seq;
@@ -369,7 +373,7 @@ static __always_inline __u16 handshake_of(const struct segment *segment)
 	return (segment->ack - 1) >> 8;
 }
 
-/* Whether the segment is a late copy of one that came with the handshake of this very connection. */
+/* Whether the segment is a late copy from the handshake of this very connection. */
 static __always_inline int is_of_handshake(const struct segment *segment,
 					   const struct connection *connection)
 {
@@ -377,7 +381,7 @@ static __always_inline int is_of_handshake(const struct segment *segment,
 	       connection->rcv_nxt - segment->seq <= 0xffff;
 }
 
-/* Makes the segment's connection, the first of whose segments it is, and counts why: 1. */
+/* Creates the segment's connection, whose first segment it is, and counts the reason. Returns 1 on success. */
 SEPARATE int open_connection(const struct segment *segment ARG, const struct abilities *can ARG, __u32 reason)
 {
 	struct control *control = steering();
@@ -389,13 +393,14 @@ SEPARATE int open_connection(const struct segment *segment ARG, const struct abi
 	connection->snd_nxt = segment->ack;
 	connection->mss = can->mss;
 	connection->options = can->options;
-	/* Clients send them in all segments after the SYN if the SYN-ACK had them, and never otherwise. */
+	/* If the SYN-ACK had timestamps, clients send them in all later segments, and otherwise never (RFC 7323
+	 * §3.2). */
 	connection->has_timestamps = segment->has_timestamps;
 	/* The clock continues from the SYN-ACK's timestamp, which the client echoes. */
 	connection->clock_offset = bpf_ntohl(segment->tsecr_be) - now_ms();
 	connection->handshake = handshake_of(segment);
 	connection->state = STATE_OPEN;
-	/* Last: from now on it is found. */
+	/* Last: the tag makes the slot visible to other processors. */
 	*(volatile __u32 *)&connection->tag = tag_of(segment);
 	count(reason);
 	return 1;
@@ -406,22 +411,22 @@ static __always_inline int is_plain_ack(const struct segment *segment)
 	return (segment->flags & (FLAG_ACK | FLAG_SYN | FLAG_RST)) == FLAG_ACK;
 }
 
-/* What the segment is to the handshake of its tuple that is remembered. */
+/* Relation of a segment to the pending handshake of its tuple. */
 enum relation {
-	/* None is. */
+	/* No handshake is pending. */
 	NO_HANDSHAKE,
-	/* It completes it. */
+	/* Completes the handshake. */
 	COMPLETES,
-	/* It comes after what completes it. */
+	/* Overtook the segment that completes it. */
 	OVERTAKES,
-	/* Its client has reset it. */
+	/* The client has reset it. */
 	RESETS,
-	/* It acknowledges another number than ours. */
+	/* Acknowledges a number other than ours. */
 	MISSES,
 };
 
-/* Only the very next after the SYN completes a handshake: what has overtaken others must not open the
- * connection behind them. */
+/* Only the segment directly after the SYN completes a handshake: one that overtook others would open the connection
+ * behind their data. */
 SEPARATE int relation_of(const struct segment *segment ARG, struct abilities *can ARG)
 {
 	struct control *control = steering();
@@ -444,8 +449,8 @@ SEPARATE int relation_of(const struct segment *segment ARG, struct abilities *ca
 	return COMPLETES;
 }
 
-/* Whether the segment completes a handshake that was forgotten: reason_count; or what becomes of it. It
- * does not begin again what is over. */
+/* Whether the segment completes a handshake whose entry was overwritten: reason_count if so, else the reason to pass
+ * or drop it. Does not reopen a connection that is over. */
 SEPARATE int completes_by_cookie(const struct segment *segment ARG, struct abilities *can ARG)
 {
 	struct control *control = steering();

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Hashes of what peers send, for places in tables; nobody is sent one. It knows no tables.
+/* Keyed hashes of data that peers send, used as positions in tables, and never sent.
  *
- * NH (Black, Halevi, Krawczyk, Krovetz, Rogaway 1999; RFC 4418 §5.2.2): each four bytes are added to a
- * secret of their own, and multiplied in pairs. Products are whole, for they are of 32 bits. Of any two
- * inputs of one length, whatever was chosen of them, the sums differ by any given number under one key in
- * 2^32 at most. SipHash would cost five times as much, and each segment is hashed.
+ * NH (Black, Halevi, Krawczyk, Krovetz, Rogaway 1999; RFC 4418 §5.2.2): each four bytes are added to a secret word,
+ * and the sums are multiplied in pairs of 32 bits to full products of 64. For any two inputs of one length, even
+ * chosen ones, the sums differ by a given number under one key in 2^32 at most. SipHash would cost five times as
+ * much, and each segment is hashed.
  *
- * That holds as long as nobody sees a hash: what is sent, the cookie, is SipHash (cookie.h). The key is
- * drawn when the maps are made, and stays as long as they do, since by it everything in them is found. */
+ * That holds as long as hashes stay secret: the value that is sent, the cookie, is a SipHash (cookie.h). The key is
+ * drawn when the maps are created and never changes, since all entries are found by it. */
 #pragma once
 
 #include "maps.h"
@@ -22,7 +22,7 @@ static __always_inline __u64 nh_of_word(__u64 word, const __u32 *key)
 	return nh((__u32)word, word >> 32, key);
 }
 
-/* No such address of IPv6 comes so far (packet.h). */
+/* The parser refuses IPv6 packets with IPv4-mapped addresses (packet.h). */
 static __always_inline int is_v4(const struct tuple *tuple)
 {
 	return tuple->client_be[2] == bpf_htonl(0xffff);
@@ -32,7 +32,7 @@ static __always_inline __u64 nh_of_tuple(const struct tuple *tuple, const __u32 
 {
 	__u64 ports = nh((__u32)tuple->client_port_be << 16 | tuple->local_port_be, 0, key + 8);
 
-	/* The rest of them is the same in all of IPv4. */
+	/* The other words are the same for all of IPv4. */
 	if (is_v4(tuple))
 		return nh(tuple->client_be[3], tuple->local_be[3], key + 6) + ports;
 	return nh(tuple->client_be[0], tuple->client_be[1], key) +
@@ -41,7 +41,8 @@ static __always_inline __u64 nh_of_tuple(const struct tuple *tuple, const __u32 
 	       nh(tuple->local_be[2], tuple->local_be[3], key + 6) + ports;
 }
 
-/* Any bits of it may be taken: a sum differs from others, but perhaps only in some of its bits. */
+/* Mixes a sum, so that any of its bits may be used as an index: sums of different inputs may differ in few bits
+ * only. */
 static __always_inline __u64 mixed(__u64 sum, const struct hash_key *key)
 {
 	sum = (sum ^ sum >> 32) * key->mix[0];
@@ -54,7 +55,7 @@ static __always_inline __u64 hash_of(const struct tuple *tuple, const struct con
 	return mixed(nh_of_tuple(tuple, control->hash_key.tuple[0]), &control->hash_key);
 }
 
-/* Another hash of it, under a key of its own. */
+/* A second hash of a tuple, under a different key. */
 static __always_inline __u64 identity_of(const struct tuple *tuple, const struct control *control)
 {
 	return nh_of_tuple(tuple, control->hash_key.tuple[1]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What the kernel offers that its UAPI headers do not declare, or Debian's are too old for. */
+/* Kernel interfaces that the UAPI headers do not declare, or that Debian's are too old for. */
 #pragma once
 
 #include <linux/bpf.h>
@@ -17,7 +17,7 @@
 /* linux/if_packet.h */
 #define PACKET_HOST 0
 #define PACKET_LOOPBACK 5
-/* Of every network namespace (net/core/dev.h). */
+/* The loopback device's index in every network namespace (net/core/dev.h). */
 #define LOOPBACK_IFINDEX 1
 
 /* include/net/tcp.h, since 6.9 */
@@ -35,24 +35,24 @@ struct bpf_tcp_req_attrs {
 	__u8 reserved[3];
 };
 
-/* include/linux/skbuff.h: what __sk_buff does not show; where it is the loader finds out. */
+/* include/linux/skbuff.h: a field that __sk_buff does not expose; the loader resolves its offset (CO-RE). */
 struct sk_buff {
 	__u8 ip_summed : 2;
 } __attribute__((preserve_access_index));
 
-/* The device, or who sent it on this machine, vouches for the sum. */
+/* The device, or the local sender, vouches for the checksum. */
 #define CHECKSUM_UNNECESSARY 1
-/* There is only that of the pseudo-header yet; whoever sends the packet on completes it. */
+/* Only the pseudo-header is summed so far; the device or the stack completes the checksum on transmission. */
 #define CHECKSUM_PARTIAL 3
 
 extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
 
-/* Not looked into; declared alone, its kind would not be that of the kernel's (libbpf compares). */
+/* An opaque type; a mere declaration would be of another BTF kind than the kernel's (libbpf compares them). */
 struct sock {
 	char opaque;
 };
 
-/* net/core/filter.c: makes the segment's socket, in mid-connection, as a child of a listener. */
+/* net/core/filter.c: creates the segment's socket in mid-connection, as a child of a listener. */
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
 				   struct bpf_tcp_req_attrs *attrs, int attrs__sz) __ksym __weak;
 
@@ -60,10 +60,10 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
 #define memcpy(to, from, n) __builtin_memcpy(to, from, n)
 #endif
 
-/* A function that is verified once, whatever its callers know, with pointers that are never null. What
- * it is told about memory is the type, so it looks maps up for itself. */
+/* A global function: the verifier checks it once, independent of its callers, with pointers that are never null. It
+ * knows only the type of the memory behind them, so the function looks up map elements again. */
 #define SEPARATE __attribute__((noinline))
 #define ARG __arg_nonnull
 
-/* Keeps clang from folding a checked value back into one that the verifier can't follow. */
+/* Keeps clang from merging a bounds-checked value back into an expression that the verifier can't follow. */
 #define OPAQUE(x) asm volatile("" : "+r"(x))

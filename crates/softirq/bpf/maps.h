@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The maps. User space sets the sizes marked so before it loads; arrays of which it says
- * BPF_F_MMAPABLE it reads and writes as memory. */
+/* The BPF maps. User space sets the sizes marked "sized by user space" before it loads the object, and accesses
+ * arrays with BPF_F_MMAPABLE as memory. */
 #pragma once
 
 #include "denied.h"
@@ -40,8 +40,8 @@ struct {
 	__type(value, struct response);
 } responses SEC(".maps");
 
-/* How often each response was answered, by each processor: one value of a word for each place, sized by
- * user space. In the responses themselves each hit would take their first line from all other processors. */
+/* Hits of each response, counted per processor: one word for each response slot; sized by user space. Counters
+ * inside the responses would move their first cache line between processors at each hit. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -50,7 +50,7 @@ struct {
 	__uint(value_size, 8192);
 } response_hits SEC(".maps");
 
-/* The bytes of all responses: one value, sized by user space, of which each response has a piece. */
+/* The bytes of all responses: a single value, sized by user space, in which each response has an extent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -100,7 +100,8 @@ struct {
 	__type(value, __u32);
 } addresses SEC(".maps");
 
-/* What a filter may tell apart: who asks whom for what, and by which interface he comes. */
+/* Key of an admission: client, local address, port and interface, which are all that an input filter may
+ * distinguish. */
 struct entrance {
 	__u32 client_be[4];
 	__u32 local_be[4];
@@ -109,8 +110,8 @@ struct entrance {
 	__u16 spare;
 };
 
-/* When the kernel has let a client in: CLOCK_MONOTONIC, ns. Only whoever has completed a handshake with the
- * kernel has a place, so that a flood of forged segments takes none. */
+/* When the kernel accepted a client: CLOCK_MONOTONIC, ns. An entry is made only after a handshake with the kernel
+ * has completed, so that a flood of forged segments adds none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -118,7 +119,7 @@ struct {
 	__type(value, __u64);
 } admitted SEC(".maps");
 
-/* An element of it is replaced to wait until no program runs that began before: the system call
+/* Grace period: user space replaces its element to wait until no program runs that began before. The system call
  * returns after a grace period (kernel/bpf/syscall.c, maybe_wait_bpf_programs). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -132,22 +133,22 @@ struct {
 	});
 } grace SEC(".maps");
 
-/* The request is read here, not in the packet: offsets need only be masked. */
+/* The request is parsed in this memory, not in the packet, so that offsets need only be masked. */
 #define HEAD_SIZE 2048
 #define KEY_SIZE 1024
 struct request {
 	__u32 len;
-	/* Where the next line begins. */
+	/* Offset of the next line. */
 	__u32 at;
 	__u32 key_len;
-	/* Which of the SEEN_ marks. */
+	/* SEEN_ bits of the fields found. */
 	__u32 seen;
 	__u32 settings;
-	/* Why it is handed up; reason_count: it is not. */
+	/* Why the request is punted; reason_count: it is not. */
 	__u32 reason;
 	__u32 is_head;
 	__u32 is_http_10;
-	/* What the loops within it work with. */
+	/* Arguments and results of the loops within it. */
 	__u32 from;
 	__u32 to;
 	__u64 hash;
@@ -155,11 +156,11 @@ struct request {
 };
 
 struct scratch {
-	/* Here and not on the stack: the verifier does not follow what memory of maps holds, and what
-	 * it does not follow it need not try in all combinations. */
+	/* In a map and not on the stack: the verifier does not track values in map memory, so it need not try them
+	 * in all combinations. */
 	struct request request;
 	struct answered_event event;
-	/* No padding between: both go out in one piece. */
+	/* No padding between them: each event is sent together with the bytes behind it. */
 	__u8 head[HEAD_SIZE + 8];
 	struct asked_event asked;
 	__u8 key[KEY_SIZE + 8];
@@ -172,7 +173,7 @@ struct {
 	__type(value, struct scratch);
 } scratch SEC(".maps");
 
-/* Set by user space before it loads. */
+/* Set by user space before loading. */
 const volatile struct constants constants = {};
 
 static __always_inline struct control *steering(void)
@@ -187,7 +188,7 @@ static __always_inline struct scratch *scratch_memory(void)
 	return bpf_map_lookup_elem(&scratch, &zero);
 }
 
-/* Counts an answer from this place. Nothing else runs on this processor meanwhile that counts. */
+/* Counts a hit of a response. Not atomic: nothing else on this processor counts in the meantime. */
 static __always_inline void count_hit(__u32 number)
 {
 	__u32 processor = bpf_get_smp_processor_id();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What the programs and user space both see: the values of the maps, limits, and the names of all
- * exits. User space gets these types from this file (bindgen), so they stand nowhere else.
- * Byte order: fields that end in _be are as on the wire, all others as the machine has them. */
+/* Types shared with user space: the values of the maps, limits, and the names of all exits. User space generates its
+ * types from this file (bindgen), so they are defined here only.
+ * Byte order: fields that end in _be are in network byte order, all others in host order. */
 #pragma once
 
 #include <linux/types.h>
@@ -15,29 +15,29 @@
 #define RESPONSE_MAX 1448
 /* IPv6 routers do not fragment, and their ICMP errors would not find a socket: 1280 - 60 - 12 (RFC 8200 §5). */
 #define RESPONSE_MAX_V6 1208
-/* Segments of an answer: as many as the kernel sends at first (RFC 6928). */
+/* Segments of a response: the initial congestion window of the kernel (RFC 6928). */
 #define PARTS_MAX 10
-/* The same at TC where the connection stays open: more cost more there than the kernel takes for them
+/* The same at TC on a connection that stays open: beyond that, segments cost more there than in the kernel
  * (docs/performance.md). */
 #define KEPT_PARTS_MAX_TC 3
-/* Data before a frame, by which native XDP tells the program at TC what to do: hand it over; or take it
- * from the beginning, because it needs what only TC can. */
+/* Frame metadata by which native XDP instructs the program at TC: migrate the connection; or process the frame from
+ * the beginning, because it needs helpers that only TC has. */
 #define META_HAND_OVER 0x4c6f5721
 #define META_AGAIN 0x4c6f5722
-/* Of the interface in a key of the map of what is copied; below is the number of copies. */
+/* Shift of the interface index in a key of the fan-out map; the number of copies is below. */
 #define FAN_OUT_SHIFT 8
 #define KEY_MAX 440
-/* What is copied out of a segment to be read as a request. */
+/* Bytes copied out of a segment for the request parser. */
 #define REQUEST_MAX 1500
 #define DATE_LEN 29
 #define AGE_LEN 5
 
-/* What a key begins with: class, port, and the address that was asked (IPv4 as ::ffff:a.b.c.d), port and
- * address as on the wire; one machine's servers may answer differently at each. */
+/* Start of a key: class, port, and the requested local address (IPv4 as ::ffff:a.b.c.d), port and address in network
+ * byte order. The servers of a machine may respond differently at each. */
 #define KEY_PORT_AT 1
 #define KEY_ADDRESS_AT 3
 #define KEY_START 19
-/* Then come its pieces, each with its bytes as received. */
+/* Identifiers of the pieces that follow, each with its bytes as received. */
 #define KEY_TARGET 1
 #define KEY_HOST 2
 #define KEY_ACCEPT_ENCODING 3
@@ -47,26 +47,26 @@
 #define CLASS_CLOSE 1
 #define CLASS_HTTP_10 2
 
-/* A stored response. Nothing of it but its times changes while the index names it, and for some seconds
- * after: it may have to be sent again. The programs write nothing here: all processors read it. */
+/* A stored response. While the index refers to it, and for some seconds after, only its times change, since it may
+ * have to be retransmitted. The programs never write here: all processors read it. */
 struct response {
-	/* CLOCK_MONOTONIC, ns: from then on it is not answered. */
+	/* CLOCK_MONOTONIC, ns: the end of its freshness. */
 	__u64 expires_ns;
-	/* CLOCK_MONOTONIC, ns, not after now: when its Age was 0. Before boot it wraps round, and so does
-	 * the difference. */
+	/* CLOCK_MONOTONIC, ns, not after now: when its Age was 0. A time before boot wraps around, and so does the
+	 * difference. */
 	__u64 born_ns;
 	__u64 hash;
-	/* Counts publications, never 0: the same number is the same bytes. */
+	/* Publication counter, never 0: the same number means the same bytes. */
 	__u32 id;
-	/* Where its bytes begin in the store, Date and Age as zeros. */
+	/* Offset of its bytes in the store; Date and Age are zeros there. */
 	__u32 at;
-	/* Sums of native 16-bit words, folded: of each RESPONSE_MAX bytes; of each RESPONSE_MAX_V6 bytes; and of
-	 * the head. */
+	/* Checksums of host-order 16-bit words, folded: of each RESPONSE_MAX bytes; of each RESPONSE_MAX_V6 bytes;
+	 * and of the head. */
 	__u16 sums[2][PARTS_MAX];
 	__u16 head_sum;
 	__u16 len;
 	__u16 head_len;
-	/* Where the values of Date and Age begin; 0 is none. */
+	/* Offsets of the values of Date and Age; 0: there is none. */
 	__u16 date_at;
 	__u16 age_at;
 	__u16 key_len;
@@ -75,16 +75,16 @@ struct response {
 	__u8 key[KEY_MAX + 8];
 };
 
-/* So much of the store may be read from where a part begins, whatever its length. */
+/* Bytes of the store that may be read from the start of any part, whatever its length. */
 #define STORE_MARGIN (RESPONSE_MAX + 8)
 
-/* Entries are (upper half of the hash) << 32 | (number of the response + 1), or 0. */
+/* An entry is (upper half of the hash) << 32 | (number of the response + 1), or 0. */
 #define INDEX_WAYS 8
 struct index_bucket {
 	__u64 entry[INDEX_WAYS];
 };
 
-/* Addresses and ports as on the wire; IPv4 as ::ffff:a.b.c.d. */
+/* Four-tuple in network byte order; IPv4 as ::ffff:a.b.c.d. */
 struct tuple {
 	__u32 client_be[4];
 	__u32 local_be[4];
@@ -92,9 +92,9 @@ struct tuple {
 	__u16 local_port_be;
 };
 
-/* The last word, as a number, of 203.0.113.254, 2001:db8::cb00:71fe and fe80::cb00:71fe, the source addresses of our
- * requests, to which the server gives its answer for unknown clients. It is even: connections that are passed through
- * come from the address above it. */
+/* Last word, in host order, of 203.0.113.254, 2001:db8::cb00:71fe and fe80::cb00:71fe: the probe source addresses,
+ * from which the daemon fetches what the server sends to unknown clients. It is even: pass-through connections use
+ * the address above it. */
 #define OUTSIDER 0xcb0071fe
 
 /* A prefix length in bits, and an address; IPv4 as ::ffff:a.b.c.d. */
@@ -103,110 +103,112 @@ struct prefix {
 	__u32 address_be[4];
 };
 
-/* What a prefix in `denied` says; the longest that fits a client holds. */
+/* Values of the map `denied`; the longest prefix that matches a client decides. */
 #define PREFIX_DENIED 1
 #define PREFIX_ALLOWED 2
 
 enum connection_state {
-	/* Ours: answered here. */
+	/* Live: its requests are answered on the fast path. */
 	STATE_OPEN = 1,
-	/* Ours, and we have sent FIN. */
+	/* Live, and our FIN was sent. */
 	STATE_CLOSING = 2,
-	/* Both sides have sent FIN; kept to acknowledge the client's again. */
+	/* Both sides have sent FIN; remembered to acknowledge the client's FIN again. */
 	STATE_DONE = 3,
-	/* The segment at rcv_nxt is on its way to a listener, perhaps not for the first time. */
+	/* Migrating: the segment at rcv_nxt was passed to a listener, perhaps not for the first time. */
 	STATE_HANDED = 4,
 	/* The kernel has a socket for it. */
 	STATE_KERNEL = 5,
-	/* Nothing is left of it but its handshake, which must not open it again. */
+	/* Only its handshake is remembered, which must not open it again. */
 	STATE_OVER = 6,
-	/* The same, if it takes it: its SYN was left to the kernel to see whether its client is let in. */
+	/* As STATE_KERNEL, if the kernel accepts it: its SYN was left to the kernel to find out whether the filter
+	 * admits the client. */
 	STATE_ASKED = 7,
 };
 
-#define ANSWER_NUMBER_BITS 19 /* of a connection's answer */
+#define ANSWER_NUMBER_BITS 19 /* in connection.answer */
 
-/* There is none, or the kernel has the connection and it has not closed. */
+/* No socket, or the kernel has the connection and its socket has not closed. */
 #define SOCKET_NONE 0
-/* It waits for the next request that goes up; kept.h. */
+/* Parked: it waits for the next request that is punted; kept.h. */
 #define SOCKET_KEPT 1
-/* It has closed, or was ended, and may have something to say yet. */
+/* It has closed or was reset, and may still send. */
 #define SOCKET_ENDED 2
 
-#define OPTION_SCALE_MASK 0x0f /* of the client; 15 is none */
+#define OPTION_SCALE_MASK 0x0f /* of the client; 15: none */
 #define OPTION_SCALE_NONE 0x0f
 #define OPTION_SACK 0x10
-/* Not of the client: how often the answer under way was sent for less than its request. */
+/* Not an option of the client: how often the response in flight was retransmitted for segments that cost less than a
+ * request. */
 #define OPTION_PARTS 0xe0
 #define OPTION_PARTS_ONE 0x20
 
-/* Of one TCP connection. While the kernel has it, its numbers say how far the exchange there is, and answer_len
- * what is known of that: following.h. */
+/* A TCP connection. While the kernel has it, its sequence numbers describe the progress of the exchange, and
+ * answer_len what is known of it: following.h. */
 struct connection {
 	struct tuple tuple;
-	/* Upper half of the hash, odd; 0 is free. */
+	/* Upper half of the hash, odd; 0: the slot is free. */
 	__u32 tag;
 	__u32 rcv_nxt;
 	__u32 snd_nxt;
-	/* The response that snd_nxt counts and the client has not acknowledged: its number + 1, and above
-	 * that bits of its id; 0 is none. */
+	/* The response in flight, which snd_nxt includes and the client has not acknowledged: its number + 1, and
+	 * above that bits of its id; 0: none. */
 	__u32 answer;
-	/* Its length, without FIN, and how much of its request is not acknowledged: all, or WITHHELD. */
+	/* Its length, without FIN; and the unacknowledged bytes of its request: all, or WITHHELD. */
 	__u16 answer_len;
 	__u16 request_len;
 	__u16 mss;
-	/* Units of 2^30 ns: when it was last heard of. */
+	/* Units of 2^30 ns: time of the last segment. */
 	__u16 seen;
 	__u8 state;
 	__u8 options;
-	/* Of our first sequence number, so that the same handshake does not open it again. */
+	/* Bits of our initial sequence number, so that a copy of the handshake does not reopen the connection. */
 	__u16 handshake;
-	/* What has become of the kernel's socket while the connection is ours: SOCKET_. Written at egress, too. */
+	/* State of the kernel's socket while the connection is live: SOCKET_. The egress program writes it, too. */
 	__u8 socket;
 	/* Both sides send timestamps (RFC 7323). */
 	__u8 has_timestamps;
 	__u8 spare[2];
-	/* What the socket expects next, and what it sends next, while it waits; while the kernel has the connection,
-	 * by how much the client's numbers are ahead of that. */
+	/* While a socket is parked: the next sequence numbers that it expects and sends. While the kernel has the
+	 * connection: how far the client's numbers are ahead of the socket's. */
 	__u32 socket_rcv;
 	__u32 socket_snd;
 	/* Offset of our timestamps from CLOCK_MONOTONIC in milliseconds. */
 	__u32 clock_offset;
 };
 
-/* With eight, two choices and half the places taken, nobody is turned away (measured: none of 10^6; with
- * four 1 of 30,000). */
+/* With eight slots, two buckets to choose from and half of the slots taken, no connection is refused (measured: 0 of
+ * 10^6; with four slots 1 of 30,000). */
 #define CONNECTION_WAYS 8
 struct connection_bucket {
 	struct connection way[CONNECTION_WAYS];
 };
 
-/* What a SYN said. Two words, each of which names the tuple, by hashes under two keys, so that neither a
- * torn one nor that of another tuple is taken for it. */
+/* Contents of a SYN: two words, each bound to the tuple by a hash under a different key, so that neither a torn
+ * entry nor that of another tuple is accepted. */
 struct half_open {
-	/* The second hash + (the client's first sequence number << 32 | ours); 0: nobody */
+	/* The second hash + (the client's initial sequence number << 32 | ours); 0: free. */
 	__u64 who;
-	/* (tag ^ our number) << 32 | mss << 16 | options */
+	/* (tag ^ our initial sequence number) << 32 | mss << 16 | options */
 	__u64 what;
-	/* How many were overwritten here before they were heard of again, and when the last was: units of
-	 * 2^30 ns. */
+	/* Number of entries overwritten here before their handshake completed, and time of the last: units of 2^30
+	 * ns. */
 	__u32 forgotten;
 	__u32 forgotten_at;
-	/* When the SYN came, in the same units. */
+	/* Arrival of the SYN, in the same units. */
 	__u32 at;
 	__u32 spare;
 };
 
-/* Hashes of what was asked for. */
+/* A hash of a request without a stored response. */
 struct asked {
 	__u32 tag;
-	/* Units of 2^30 ns: not reported again before. */
+	/* Units of 2^30 ns: not reported again before this time. */
 	__u32 not_before;
 };
 
 struct date {
 	__u8 text[32];
-	/* Sum of its 16-bit words, from an even offset. */
+	/* Checksum of its 16-bit words, at an even offset. */
 	__u32 sum;
 	__u32 spare;
 };
@@ -214,127 +216,127 @@ struct date {
 enum mode {
 	MODE_OFF = 0,
 	MODE_SERVE = 1,
-	/* New connections go to the kernel, live ones with their next request. */
+	/* New connections go to the kernel, live ones migrate with their next request. */
 	MODE_DRAIN = 2,
 };
 
-#define SETTING_LOG 1 /* answers are recorded */
+#define SETTING_LOG 1 /* answers are reported as events */
 #define SETTING_IGNORE_COOKIES 2
 #define SETTING_IGNORE_CACHE_CONTROL 4 /* of requests */
 #define SETTING_LEARN 8
-#define SETTING_NO_SACK 32 /* the kernel would not take over a connection that has it */
+#define SETTING_NO_SACK 32 /* the kernel would refuse to migrate a connection that has it */
 #define SETTING_NO_SCALE 64
 #define SETTING_NO_TIMESTAMPS 1024
 #define SETTING_DENY 16 /* the map of denied prefixes is not empty */
-#define SETTING_ADMIT 128 /* only clients that the kernel has let in are answered */
-#define SETTING_STAY_UP 512 /* what was handed up stays up */
-#define SETTING_KEEP_TIME_WAIT 256 /* nobody but the kernel may end what is in TIME_WAIT */
+#define SETTING_ADMIT 128 /* only clients that the kernel has admitted are answered */
+#define SETTING_STAY_UP 512 /* migrated connections are not reclaimed */
+#define SETTING_KEEP_TIME_WAIT 256 /* only the kernel ends sockets in TIME_WAIT */
 
-/* Of eight bytes each: so many of a request or a key are hashed at most. */
+/* Of eight bytes each: the maximum of a request or a key that is hashed. */
 #define HASHED_WORDS_MAX 64
 
-/* Secrets, all different; hash.h. */
+/* Random secrets, all different; hash.h. */
 struct hash_key {
-	/* The last two are for what stands beside. */
+	/* The last two words are for the values hashed beside the bytes: length or address. */
 	__u32 words[2 * (HASHED_WORDS_MAX + 2)];
-	/* For two hashes of a tuple. */
+	/* Keys of the two hashes of a tuple. */
 	__u32 tuple[2][10];
-	/* Odd. */
+	/* Odd multipliers. */
 	__u64 mix[2];
 };
 
-/* Why the kernel would not take connections over. The programs only tell 0 from others. */
+/* Why the kernel would not accept migrated connections. The programs only distinguish 0 from the others. */
 enum handover_problem {
 	HANDOVER_WORKS = 0,
-	/* It says so of each: Multipath TCP, an option that is switched off. */
+	/* It refuses each: Multipath TCP, or an option that is switched off. */
 	HANDOVER_REFUSED = 1,
-	/* It has made no socket of what was handed: a firewall, or what else stands between. */
+	/* It has created no socket from a migrated segment: a firewall, or another packet filter, drops it. */
 	HANDOVER_NOT_TAKEN = 2,
 	/* net.ipv4.tcp_syncookies is 0. */
 	HANDOVER_NO_COOKIES = 3,
 };
 
-/* Whether this level rests, since it gains nothing. */
+/* Level bypass: whether new connections are left to the kernel, because the fast path gains nothing. */
 enum resting {
 	AWAKE = 0,
-	/* Connections are left to the kernel; those of ours go on. */
+	/* Connections are left to the kernel; live ones continue. */
 	RESTING = 1,
-	/* None of ours is left: no frame is looked at. */
+	/* No live connection is left: frames are not examined. */
 	ASLEEP = 2,
 };
 
-/* So many reasons not to publish a response are told apart at most. */
+/* Maximum number of distinct reasons not to publish a response. */
 #define DENIAL_KINDS 8
 
-/* How user space steers the programs. */
+/* Settings and state by which user space controls the programs. */
 struct control {
-	/* CLOCK_MONOTONIC, ns: when the daemon was last heard of. */
+	/* CLOCK_MONOTONIC, ns: last sign of life of the daemon. */
 	__u64 heartbeat_ns;
 	__u32 mode;
 	__u32 settings;
-	/* Responses that can be asked for; 0: connections are left to the kernel. */
+	/* Number of published responses; 0: connections are left to the kernel. */
 	__u32 published;
-	/* Which of `dates` is now. */
+	/* Index of the current one of `dates`. */
 	__u32 date_now;
-	/* Units of 2^30 ns without a segment, after which a connection's place may be taken. */
+	/* Units of 2^30 ns without a segment, after which a connection's slot may be reused. */
 	__u32 idle;
-	/* Who keeps it, and how often it was purged. */
+	/* Process of the daemon, and number of purges. */
 	__u32 pid;
 	__u32 purges;
-	/* Data before the frame does not arrive at the TC program: it looks for itself. */
+	/* Metadata of frames does not arrive at the TC program, which therefore checks every frame. */
 	__u32 meta_broken;
-	/* One of enum handover_problem: not 0, connections are left to the kernel. */
+	/* One of enum handover_problem; not 0: connections are left to the kernel. */
 	__u32 handover_broken;
-	/* Of the interface with the smallest. */
+	/* Smallest MTU of the interfaces. */
 	__u32 mtu;
 	/* One of enum resting. */
 	__u32 resting;
 	struct date dates[2];
-	/* SipHash keys of cookies; (minutes >> 6) & 1 is used. */
+	/* SipHash keys of SYN cookies; (minutes >> 6) & 1 is in use. */
 	__u64 cookie_key[2][2];
 	struct hash_key hash_key;
-	/* The second (units of 2^30 ns) in which somebody last had a wrong cookie, and how many had. */
+	/* Time of the last wrong cookie in units of 2^30 ns, and number of wrong cookies in that unit. */
 	__u32 wrong_cookies_at;
 	__u32 wrong_cookies;
-	/* CLOCK_MONOTONIC, ns: who was let in before is asked for anew, since the rules have changed. */
+	/* CLOCK_MONOTONIC, ns: last change of the filter rules. Admissions before it are void. */
 	__u64 rules_ns;
-	/* The rest is no business of the programs. CLOCK_MONOTONIC, ns: until when it rests, and until when
-	 * nothing new is fetched, since it is hardly asked for; 0: not. */
+	/* The programs do not use the rest. CLOCK_MONOTONIC, ns: end of the bypass, and end of a pause in fetching,
+	 * which begins when there are too few requests; 0: none. */
 	__u64 rest_until_ns;
 	__u64 pause_until_ns;
-	/* Of how many requests it had answered how many when it began to rest. */
+	/* Requests and answers of the sample on which the bypass began. */
 	__u64 rest_requests;
 	__u64 rest_answers;
-	/* How often the daemon did not publish what was asked for, by why. */
+	/* Responses that the daemon did not publish, by reason. */
 	__u64 denials[DENIAL_KINDS];
-	/* Ports that are answered, and source ports on this machine that are left alone. */
+	/* Bit sets of ports: ports that are answered, and local source ports that are exempt. */
 	__u64 ports[1024];
 	__u64 exempt[1024];
-	/* Ports of these that are being taken off: as if the mode were MODE_DRAIN. */
+	/* Bit set of ports that are being detached: as if the mode were MODE_DRAIN. */
 	__u64 leaving[1024];
 };
 
-/* What user space sets before it loads; the verifier leaves out what it turns off. */
+/* Constants that user space sets before loading; the verifier removes the branches that they disable. */
 struct constants {
-	/* Numbers of buckets - 1; both are powers of two. */
+	/* Numbers of buckets - 1; both numbers are powers of two. */
 	__u32 connection_mask;
 	__u32 index_mask;
-	/* Number of places for responses - 1; a power of two. */
+	/* Number of response slots - 1; a power of two. */
 	__u32 response_mask;
-	/* No part of a response begins behind it in the store. */
+	/* Highest offset in the store at which a part of a response may begin. */
 	__u32 store_last;
 };
 
-/* For so long after the kernel has let a client in, its new connections are answered. */
+/* How long an admission by the kernel is valid for new connections. */
 #define ADMISSION_NS 60000000000ull
 
-/* How long the programs go on without the daemon. */
+/* How long the programs continue without a heartbeat of the daemon. */
 #define HEARTBEAT_LIMIT_NS 30000000000ull
 
 #define EVENT_ASKED 1
 #define EVENT_ANSWERED 2
 
-/* In the ring: a response that is asked for and is not here. The key follows. */
+/* Ring event: a request for a response that is not stored. The key follows. */
 struct asked_event {
 	__u64 hash;
 	__u16 kind;
@@ -342,7 +344,7 @@ struct asked_event {
 	__u32 spare;
 };
 
-/* In the ring: an answer. The request's head follows. */
+/* Ring event: an answer. The request's head follows. */
 struct answered_event {
 	__u64 when_ns;
 	__u16 kind;
@@ -353,16 +355,16 @@ struct answered_event {
 	__u32 id;
 };
 
-/* What is counted of an exit, by each processor. */
+/* Counters of an exit, per processor. */
 struct counted {
 	__u64 count;
-	/* Head and body of what was sent; of answer_hit only. */
+	/* Bytes sent, head and body; of answer_hit only. */
 	__u64 bytes;
 };
 
 /* Every exit of the programs has one of these names; each is a counter.
- * answer_: this level answered. up_: the request goes to the server. pass_: none of ours, or not
- * for this level. tcp_: the life of connections. drop_: nothing is said to that. */
+ * answer_: answered on the fast path. up_: the request is punted to the server. pass_: the segment belongs to no
+ * live connection of this level. tcp_: connection life cycle. drop_: dropped without a reply. */
 #define REASONS(X) \
 	X(answer_hit, "a stored response") \
 	X(answer_again, "the same once more: the client had not got all of it") \

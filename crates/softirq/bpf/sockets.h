@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What the kernel has for a segment. It knows no connections of ours. */
+/* Lookups of kernel sockets by a segment's four-tuple. Independent of the connection table. */
 #pragma once
 
 #include "packet.h"
 
-/* The socket that the kernel has for the segment if it came from this port, or its listener; to be
- * released. */
+/* The kernel's socket for the segment if it came from this port, or its listener; the caller must release it. */
 static __always_inline struct bpf_sock *socket_from(void *ctx, const struct segment *segment,
 						    __u16 client_port_be)
 {
@@ -30,13 +29,13 @@ static __always_inline struct bpf_sock *socket_of(void *ctx, const struct segmen
 	return socket_from(ctx, segment, segment->tuple.client_port_be);
 }
 
-/* A part of the kernel's type; libbpf finds out where it is. */
+/* A part of the kernel's type; libbpf relocates the field offsets (CO-RE). */
 struct tcp_sock {
 	__u32 rcv_nxt;
-	/* Up to there the server has read. */
+	/* End of the data that the server has read. */
 	__u32 copied_seq;
 	__u32 snd_nxt;
-	/* Up to there it has written. */
+	/* End of the data that the server has written. */
 	__u32 write_seq;
 } __attribute__((preserve_access_index));
 
@@ -45,7 +44,7 @@ struct tcp_sock {
 #define TCP_STATE_TIME_WAIT 6
 #define TCP_STATE_LISTEN 10
 
-/* The state of what the kernel has for the segment if it came from this port; 0: nothing. */
+/* State of the kernel's socket for the segment if it came from this port; 0: there is none. */
 SEPARATE __u32 state_from(context *ctx, const struct segment *segment ARG, __u16 client_port_be)
 {
 	struct bpf_sock *sk = socket_from(ctx, segment, client_port_be);
@@ -63,7 +62,7 @@ static __always_inline __u32 socket_state(context *ctx, const struct segment *se
 	return state_from(ctx, segment, segment->tuple.client_port_be);
 }
 
-/* Whether somebody listens, whatever else has the client's port: nobody sends from port 0. */
+/* Whether there is a listener, regardless of a socket with the client's port: no client sends from port 0. */
 static __always_inline int is_listened_to(context *ctx, const struct segment *segment)
 {
 	return state_from(ctx, segment, 0) == TCP_STATE_LISTEN;

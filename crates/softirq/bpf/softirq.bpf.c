@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Answers requests for hot small responses from the segment that asks, before there is a socket.
- * Built twice: for native XDP with TIER_XDP, without for TC, where there are three programs: one at ingress
- * that does everything, one that stands behind native XDP and does what only TC can, and one at egress. From top to
- * bottom:
+/* Fast path for small cached responses: answers an HTTP request from the segment that carries it, before there is a
+ * socket.
+ * The file is built twice: with TIER_XDP for native XDP, without for TC. The TC object has three programs: one at
+ * ingress that does everything (without native XDP), one at ingress behind native XDP that does only the work for
+ * which XDP has no helpers, and one at egress. Call graph:
  *
  *   frame -> parse -> on_segment -> on_syn | on_ours -> on_request -> choose -> send
  *                                |                   \-> up -> hand_over -> assign
  *                                \-> take_back -> on_ours
  *   frame -> on_outgoing -> on_response | on_leftover
  *
- * packet.h: frames; sums.h: their checksums; hash.h: places in tables. handshake.h, half_open.h, cookie.h:
- * SYN to connection. connections.h: the table; connection_state.h: predicates over its states. tcp.h: the rules;
- * held.h: early segments; flight.h, parts.h: answers of several segments. answers.h: a request to its answer; memo.h: requests seen before; request.h:
- * HTTP; responses.h: the store; events.h: what user space hears. sockets.h, handover.h, time_wait.h,
- * injected.h: the kernel's sockets. following.h, framing.h: what these exchange; take_back.h: connections
- * that come back; kept.h, path_mtu.h: numbers that are translated; outgoing.h: what the kernel sends; wrapped.h:
- * IP options, extension headers, fragments.
- */
+ * Headers: packet.h: frames; sums.h: checksums; hash.h: hashes for tables. handshake.h, half_open.h, cookie.h: from
+ * SYN to connection. connections.h: the connection table; connection_state.h: predicates over its states. tcp.h: the
+ * state machine; held.h: buffered early segments; flight.h, parts.h: responses of several segments. answers.h: from
+ * a request to its response; memo.h: memoized requests; request.h: HTTP parser; responses.h: stored responses;
+ * events.h: events for user space. sockets.h, handover.h, time_wait.h, injected.h: kernel sockets and migration.
+ * following.h, framing.h: tracking of the exchange on a migrated connection; take_back.h: reclaiming it; kept.h,
+ * path_mtu.h: parked sockets and translated sequence numbers; outgoing.h: egress; wrapped.h: IP options, extension
+ * headers, fragments. */
 #include "path_mtu.h"
 #include "tcp.h"
 #include "wrapped.h"
@@ -39,7 +40,7 @@ static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 
 		return VERDICT_PASS;
 	parsed = parse(begin, end, frame_len, control, &segment);
 #ifdef TIER_XDP
-	/* The program at TC removes headers that native XDP can't. */
+	/* bpf_skb_adjust_room, which removes these headers, exists at TC only. */
 	if (parsed != PARSED && is_wrapped(begin, end))
 		return frame_again(ctx) ? VERDICT_PASS : pass(reason_pass_fragment);
 #endif
@@ -65,7 +66,7 @@ int lowroad_xdp(struct xdp_md *ctx)
 	return on_frame(ctx, begin, end, bpf_xdp_get_buff_len(ctx));
 }
 
-/* Makes the parts of a long answer of the copies of a frame, on their way out. */
+/* Runs on each copy of a frame at devmap egress and turns it into one part of a long response. */
 SEC("xdp.frags/devmap")
 int lowroad_part(struct xdp_md *ctx)
 {
@@ -78,13 +79,14 @@ static __always_inline int on_skb(struct __sk_buff *skb)
 {
 	struct control *control = steering();
 
-	/* Before anything that costs. */
+	/* First, so that a level that is off costs other traffic next to nothing. */
 	if (!control || is_off(control))
 		return VERDICT_PASS;
-	/* Of a VLAN that has no interface here, or with a priority only: the kernel knows which. */
+	/* A tag that is still present belongs to a VLAN without an interface here, or carries a priority only: the
+	 * kernel decides. */
 	if (skb->vlan_present)
 		return pass(reason_pass_other);
-	/* Drivers leave the headers of large frames in one piece, but need not. */
+	/* Drivers usually leave the headers in the linear part of a large frame, but they need not. */
 	if ((void *)(long)skb->data + V6_TCP_AT + TCP_LEN > (void *)(long)skb->data_end)
 		bpf_skb_pull_data(skb, skb->len < V6_TCP_AT + TCP_LEN ? skb->len : V6_TCP_AT + TCP_LEN);
 	if (is_wrapped((void *)(long)skb->data, (void *)(long)skb->data_end))
@@ -92,7 +94,7 @@ static __always_inline int on_skb(struct __sk_buff *skb)
 	return on_frame(skb, (void *)(long)skb->data, (void *)(long)skb->data_end, skb->len);
 }
 
-/* It is as the kernel is to get it. */
+/* Whether the frame was injected or translated by this level already, so that it must pass unchanged. */
 static __always_inline int is_for_kernel(struct __sk_buff *skb)
 {
 	return is_injected(skb) || skb->tc_index == TC_INDEX_SHIFTED_IN;
@@ -123,7 +125,8 @@ static __always_inline int on_handed(struct __sk_buff *skb)
 	return TCX_NEXT;
 }
 
-/* Behind native XDP: what the program there has marked; nothing else is looked at, if marks arrive. */
+/* Ingress program behind native XDP. Processes the frames that the XDP program has marked; if the driver does not
+ * deliver metadata, it checks every frame for connections that migrate. */
 SEC("tc")
 int lowroad_marked(struct __sk_buff *skb)
 {
@@ -141,7 +144,7 @@ int lowroad_marked(struct __sk_buff *skb)
 	return mark == META_HAND_OVER || skb->tc_index == TC_INDEX_REPEATED ? on_handed(skb) : TCX_NEXT;
 }
 
-/* At TC egress, with both tiers. Answers that this level sends from TC pass here too. */
+/* Egress program of both tiers. Responses that this level sends from TC pass through it, too. */
 SEC("tc")
 int lowroad_out(struct __sk_buff *skb)
 {
@@ -154,5 +157,5 @@ int lowroad_out(struct __sk_buff *skb)
 
 #endif
 
-/* The helpers that are used are for programs that say so; the file itself is dual-licensed. */
+/* The helpers used here require a GPL-compatible program; the file itself is dual-licensed. */
 char LICENSE[] SEC("license") = "GPL";

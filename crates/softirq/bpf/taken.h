@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What the program that intercepts connections and user space both know. */
+/* Types shared by the program that intercepts connections and user space. */
 #pragma once
 
 #include <linux/types.h>
 
-/* Addresses with a port at most. */
+/* Maximum number of intercepted addresses, with ports. */
 #define TAKEN_MAX 1024
 
-/* Where a client asks; IPv4 as ::ffff:a.b.c.d. */
+/* A local address and port; IPv4 as ::ffff:a.b.c.d. */
 struct taken {
 	__u32 address_be[4];
-	/* As the machine has it. */
+	/* In host order. */
 	__u32 port;
 };

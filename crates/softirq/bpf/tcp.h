@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What is done with a segment, by the state of its connection. docs/softirq.md has this as a table.
- * The rule that everything follows from: while an answer is under way, its request is not acknowledged, or not
- * all of it; so the client repeats it when something gets lost, and nobody here needs a timer. */
+/* TCP state machine: processes a segment by the state of its connection. docs/softirq.md has this as a table.
+ * Invariant: while a response is in flight, its request is not acknowledged, or not all of it. If a segment is lost,
+ * the client therefore retransmits its request, and this side needs no retransmission timer. */
 #pragma once
 
 #include "flight.h"
@@ -12,14 +12,14 @@ static __always_inline int acknowledge(context *ctx, const struct segment *segme
 {
 	__u32 seq = acknowledged_from(connection);
 
-	/* Of a flight the client has a part, and must believe this. */
+	/* The client has acknowledged a part of the flight, and drops segments with older sequence numbers. */
 	if (is_flight(connection) && segment->ack - seq <= under_way(connection))
 		seq = segment->ack;
 	count(reason);
 	return reply_bare(ctx, segment, seq, acknowledged_to(connection), FLAG_ACK, connection->options);
 }
 
-/* Our FIN, for the first time or once more. */
+/* Sends our FIN, for the first time or again. */
 static __always_inline int finish(context *ctx, const struct segment *segment,
 				  const struct connection *connection)
 {
@@ -28,7 +28,7 @@ static __always_inline int finish(context *ctx, const struct segment *segment,
 			  FLAG_FIN | FLAG_ACK, connection->options);
 }
 
-/* The end of what can be done here: the client finds out at once. */
+/* Resets a connection that can't be continued here, so that the client need not wait for a timeout. */
 static __always_inline int reset(context *ctx, const struct segment *segment,
 				 struct connection *connection, enum reason reason)
 {
@@ -49,19 +49,20 @@ static __always_inline int up(context *ctx, const struct segment *segment,
 	struct control *control = steering();
 	int is_kept = connection->socket == SOCKET_KEPT, is_understood = 0;
 
-	/* Only TC can translate it. */
+	/* Only TC can translate the segment's sequence numbers. */
 	if (is_kept && frame_again(ctx))
 		return VERDICT_PASS;
 	count(reason);
 	if (control)
 		is_understood = begin_following(ctx, control, segment, connection, reason);
-	/* What is not understood may last for long, and gets a socket that needs no help. */
+	/* A request that can't be tracked may be part of a long exchange: it gets a new socket, which needs no
+	 * translation. */
 	if (is_kept && is_understood && !is_leaving(segment) && !resume(ctx, segment, connection))
 		return pass_to_socket(ctx, segment, connection);
 	return hand_over(ctx, segment, connection);
 }
 
-/* Of an answer that takes several segments. What can't send them here, the program at TC can. */
+/* Sends a response of several segments. If this tier can't, the program at TC processes the frame. */
 static __always_inline int on_long_answer(context *ctx, const struct control *control,
 					  const struct segment *segment, struct connection *connection,
 					  const struct choice *choice)
@@ -77,13 +78,14 @@ static __always_inline int on_long_answer(context *ctx, const struct control *co
 	return verdict;
 }
 
-/* A request at rcv_nxt, with everything of ours acknowledged. */
+/* Answers a request at rcv_nxt; the client has acknowledged everything that was sent. */
 static __always_inline int on_request(context *ctx, const struct control *control,
 				      struct segment *segment, struct connection *connection)
 {
 	struct choice choice;
 
-	/* Should the answer be lost, such a client might send only the first piece again, for ever. */
+	/* If the response were lost, such a client might retransmit only the first piece, which would not be
+	 * recognized as the request. */
 	if (segment->is_pieced)
 		return up(ctx, segment, connection, reason_up_cut);
 	if (is_draining(control, segment))
@@ -107,8 +109,8 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 	return frame_reply(ctx);
 }
 
-/* The answer under way once more. The client may have it already, or a part, or not, so nobody else may
- * answer that request: it gets the same again, fresh or not, as long as it is there, or the end. */
+/* Retransmits the response in flight. The client may have it already, in part, or not at all, so no other level may
+ * answer that request: the client gets the same bytes, fresh or not, or a reset if they are no longer stored. */
 SEPARATE int answer_again(context *ctx, const struct segment *segment ARG,
 			  struct connection *connection ARG)
 {
@@ -120,7 +122,7 @@ SEPARATE int answer_again(context *ctx, const struct segment *segment ARG,
 
 	if (!is_still_there(connection))
 		return reset(ctx, segment, connection, reason_tcp_gone);
-	/* What the client has of it needs no window. */
+	/* The part that the client has acknowledged takes no room in its window. */
 	if (!has_window(segment, connection, choice.len - acknowledged_part(segment, connection)))
 		return drop(reason_up_window);
 	if (write_answer(ctx, segment, connection, &choice, acknowledged_from(connection)))
@@ -129,8 +131,8 @@ SEPARATE int answer_again(context *ctx, const struct segment *segment ARG,
 	return frame_reply(ctx);
 }
 
-/* Whether it is the request whose answer is under way once more, from a client that has none of that yet;
- * perhaps with more behind it, or with less of it. */
+/* Whether the segment is a retransmission of the request whose response is in flight, from a client that has
+ * acknowledged nothing of it; possibly with more data behind it, or with only a part of it. */
 static __always_inline int is_same_request(const struct segment *segment,
 					   const struct connection *connection)
 {
@@ -145,14 +147,14 @@ static __always_inline int on_same_request(context *ctx, struct segment *segment
 {
 	__u32 len = connection->request_len;
 
-	/* Clients put together what they send again. */
+	/* Clients may coalesce segments when they retransmit: buffer the data behind the request. */
 	if (segment->payload_len + (segment->flags & FLAG_FIN) > len)
 		hold(ctx, segment, connection, len);
 	segment->payload_len = len;
 	return answer_again(ctx, segment, connection);
 }
 
-/* Whether the client has a part of the answer, which somebody on the way has cut. */
+/* Whether the client has acknowledged a part of the response, of which a middlebox has cut the rest. */
 static __always_inline int has_part(const struct segment *segment, const struct connection *connection)
 {
 	__u32 ahead = segment->seq - (connection->rcv_nxt - connection->request_len);
@@ -161,8 +163,9 @@ static __always_inline int has_part(const struct segment *segment, const struct 
 	       ahead <= WINDOW;
 }
 
-/* The client's timer has nothing to wait for any more, so it gets the answer once more at once; but not for
- * ever, because an acknowledgement costs less than a request. Then it is told that this is the end. */
+/* The request is acknowledged in part, so the client's retransmission timer no longer runs: retransmit the response
+ * at once. The number of times is bounded, because an acknowledgement costs less than a request; then the connection
+ * is reset. */
 static __always_inline int on_part(context *ctx, struct segment *segment, struct connection *connection)
 {
 	if (!is_patient(connection))
@@ -172,7 +175,7 @@ static __always_inline int on_part(context *ctx, struct segment *segment, struct
 	return answer_again(ctx, segment, connection);
 }
 
-/* Of a flight that its client has not got all of. */
+/* Processes a segment of a flight that its client has not acknowledged completely. */
 SEPARATE int on_flight(context *ctx, struct segment *segment ARG, struct connection *connection ARG)
 {
 	enum reason reason;
@@ -187,8 +190,8 @@ SEPARATE int on_flight(context *ctx, struct segment *segment ARG, struct connect
 	return reset(ctx, segment, connection, reason_tcp_gone);
 }
 
-/* RFC 5961 §3.2: a reset is accepted at the sequence number that the client is to send next. That is rcv_nxt, and,
- * while an answer is under way and its request is unacknowledged, the number that we have acknowledged last. */
+/* RFC 5961 §3.2: a reset is accepted at the sequence number that the client sends next: rcv_nxt, or, while a
+ * response is in flight and its request is unacknowledged, the number that we have acknowledged last. */
 static __always_inline int on_reset(context *ctx, const struct segment *segment,
 				    struct connection *connection)
 {
@@ -201,7 +204,7 @@ static __always_inline int on_reset(context *ctx, const struct segment *segment,
 	return drop(reason_tcp_reset);
 }
 
-/* What comes before our answer is acknowledged is dropped, but held first. */
+/* Drops a segment that arrives before our response is acknowledged, but buffers it first. */
 static __always_inline int keep(context *ctx, const struct segment *segment,
 				const struct connection *connection, enum reason reason)
 {
@@ -210,11 +213,11 @@ static __always_inline int keep(context *ctx, const struct segment *segment,
 	return drop(reason);
 }
 
-/* FIN at rcv_nxt, without data. */
+/* Processes a FIN at rcv_nxt without data. */
 static __always_inline int on_fin(context *ctx, const struct segment *segment,
 				  struct connection *connection)
 {
-	/* Our answer is under way yet: its acknowledgement brings the FIN. */
+	/* Our response is still in flight: the buffered FIN is processed with its acknowledgement. */
 	if (segment->ack != connection->snd_nxt)
 		return keep(ctx, segment, connection, reason_tcp_fin);
 	connection->rcv_nxt++;
@@ -228,7 +231,7 @@ static __always_inline int on_fin(context *ctx, const struct segment *segment,
 	return finish(ctx, segment, connection);
 }
 
-/* Not at rcv_nxt: from the past or from the future. */
+/* Processes a segment that is not at rcv_nxt, but before or after it. */
 static __always_inline int on_other_seq(context *ctx, struct segment *segment,
 					struct connection *connection)
 {
@@ -242,12 +245,13 @@ static __always_inline int on_other_seq(context *ctx, struct segment *segment,
 			return finish(ctx, segment, connection);
 		return acknowledge(ctx, segment, connection, reason_tcp_fin);
 	}
+	/* A keep-alive probe: the byte before rcv_nxt (RFC 9293 §3.8.4). */
 	if (before == 1 && segment->payload_len <= 1 && !(segment->flags & FLAG_FIN) &&
 	    connection->state == STATE_OPEN)
 		return acknowledge(ctx, segment, connection, reason_tcp_probe);
 	if (!segment->payload_len && !(segment->flags & FLAG_FIN))
 		return drop(reason_tcp_ack);
-	/* A request that went up before it is on its way to TC, to its socket. */
+	/* The request before it may have been punted and be on its way to TC, to the parked socket. */
 	if ((__s32)before < 0 && connection->socket == SOCKET_KEPT && frame_again(ctx))
 		return VERDICT_PASS;
 	return acknowledge(ctx, segment, connection,
@@ -256,8 +260,8 @@ static __always_inline int on_other_seq(context *ctx, struct segment *segment,
 
 enum ahead { AHEAD_NOT_OURS, AHEAD_HELD, AHEAD_TAKEN, AHEAD_SPOILT };
 
-/* Beyond rcv_nxt. It may follow on what is held, and it may acknowledge what that waits for: then it
- * becomes that, and is what is expected. */
+/* Processes a segment beyond rcv_nxt. It may continue the buffered data, and it may acknowledge the response for
+ * which that waits: then the buffered segment takes its place and is processed. */
 static __always_inline enum ahead on_ahead(context *ctx, struct segment *segment,
 					   struct connection *connection)
 {
@@ -276,23 +280,23 @@ static __always_inline enum ahead on_ahead(context *ctx, struct segment *segment
 	return has_more ? AHEAD_HELD : AHEAD_NOT_OURS;
 }
 
-/* A segment of a connection of ours. */
+/* Processes a segment of a live connection. */
 static __always_inline int on_ours(context *ctx, const struct control *control,
 				   struct segment *segment, struct connection *connection)
 {
 	if (segment->flags & FLAG_RST)
 		return on_reset(ctx, segment, connection);
-	/* What brings an answer, or more of it. */
+	/* A frame that triggers data must not be charged to a local socket (frame_is_owned). */
 	if ((segment->payload_len || connection->answer) && frame_is_owned(ctx))
 		return frame_disown(ctx);
-	/* RFC 9293 §3.10.7.4, fourth and fifth */
+	/* RFC 9293 §3.10.7.4, fourth and fifth check */
 	if (segment->flags & FLAG_SYN)
 		return acknowledge(ctx, segment, connection, reason_tcp_challenge);
 	if (!(segment->flags & FLAG_ACK))
 		return drop(reason_drop_odd);
 	if (is_of_flight(segment, connection))
 		return on_flight(ctx, segment, connection);
-	/* Then all that it repeats is acknowledged. */
+	/* The whole flight is acknowledged, so what the segment retransmits can be acknowledged, too. */
 	if (has_all_of_flight(segment, connection))
 		connection->answer = 0;
 	if (has_part(segment, connection))
@@ -323,7 +327,7 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 		int is_withheld = is_flight(connection);
 
 		connection->answer = 0;
-		/* An old socket of the kernel's may have something to say yet. */
+		/* A parked or old kernel socket may still send, and the entry is needed to drop that. */
 		if (connection->state == STATE_DONE && connection->socket == SOCKET_NONE)
 			connection->state = STATE_OVER;
 		if (is_withheld)
@@ -332,8 +336,8 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 	return drop(reason_tcp_ack);
 }
 
-/* No connection is known: perhaps a handshake completes, perhaps the kernel knows more.
- * What comes back is a reason to pass or drop the segment, or reason_count: there is a connection now. */
+/* Processes a segment without a known connection: it may complete a handshake, or belong to a kernel socket. Returns
+ * a reason to pass or drop the segment, or reason_count if a connection was opened. */
 SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 {
 	struct abilities can = {};
@@ -346,32 +350,34 @@ SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 		return reason_tcp_reset;
 	if (!is_plain_ack(segment))
 		return reason_pass_unknown;
-	/* A listener would reset it. It comes again, or what it acknowledges is not lost. */
+	/* A listener would reset the connection. The client retransmits the segment; if it is a pure ACK, no data is
+	 * lost. */
 	if (relation == OVERTAKES)
 		return reason_drop_early;
 	state = socket_state(ctx, segment);
 	if (state && state != TCP_STATE_LISTEN) {
-		/* Next time nobody looks. */
+		/* A marker, so that the next segment needs no socket lookup. */
 		mark(segment, STATE_KERNEL);
 		return reason_pass_kernel;
 	}
 	if (!state)
 		return reason_pass_unknown;
-	/* Of one handshake, one of us looks at everything: else a guess would be good for two numbers. */
+	/* Of one handshake, either the cookie or the half-open entry is compared, not both: else a guess would have
+	 * two numbers to hit. */
 	reason = relation == MISSES ? reason_drop_cookie : completes_by_cookie(segment, &can);
 	if (reason == reason_count && !open_connection(segment, &can, reason_tcp_open_cookie))
 		return reason_pass_unknown;
 	return reason;
 }
 
-/* A segment that can't be of the connection as it is known: nowhere near its window. */
+/* Whether the segment is so far from the connection's window that it can't belong to it. */
 static __always_inline int is_far(const struct segment *segment, __u32 rcv_nxt)
 {
 	return segment->seq - rcv_nxt + 0x10000 > 0x20000 && !(segment->flags & FLAG_FIN);
 }
 
-/* Of a connection that is not live: the client may have begun another from the same port. Its cookie alone
- * says so only where the segment can't be a late one of the old. */
+/* Opens a new connection in the place of one that is not live, if the client has reused its port. A cookie alone
+ * proves that only if the segment can't be a late one of the old connection. */
 SEPARATE int open_anew(const struct segment *segment ARG, __u32 rcv_nxt)
 {
 	struct abilities can = {};
@@ -390,13 +396,13 @@ static __always_inline int is_drop(int reason)
 	return reason == reason_drop_early || reason == reason_drop_cookie || reason == reason_tcp_reset;
 }
 
-/* The client may have begun another from the same port: no SYN of a live connection was answered. */
+/* Whether the client may have reused its port: SYNs of live connections are not answered, so only for other states. */
 static __always_inline int may_begin_anew(const struct segment *segment, const struct connection *connection)
 {
 	return !is_live(connection) && !is_of_handshake(segment, connection);
 }
 
-/* Whether the kernel keeps the connection of this segment; else it may come back to this level. */
+/* Whether the kernel keeps the connection of this segment; if not, the connection may be reclaimed. */
 static __always_inline int stays_with_kernel(context *ctx, const struct segment *segment,
 					     struct connection *connection, __u16 now)
 {
@@ -407,18 +413,18 @@ static __always_inline int stays_with_kernel(context *ctx, const struct segment 
 	return !is_next_request(segment, connection);
 }
 
-/* A segment of a connection that is handed over to a listener. */
+/* Processes a segment of a connection that is migrating to a listener. */
 static __always_inline int on_handed_over(context *ctx, struct segment *segment, struct connection *connection)
 {
 	if (!(segment->flags & FLAG_RST))
 		return hand_over(ctx, segment, connection);
-	/* If it is the kernel's by now, the kernel knows what to do; else it is over. */
+	/* If the kernel has created the socket, it processes the reset; if not, the connection is over. */
 	if (segment->seq == connection->rcv_nxt)
 		connection->state = STATE_OVER;
 	return pass(reason_tcp_reset);
 }
 
-/* Whether the segment ends a connection for which the kernel keeps a socket. */
+/* Whether the segment ends a connection that has a parked socket. */
 static __always_inline int ends_kept(const struct segment *segment, const struct connection *connection)
 {
 	__u32 acknowledged = acknowledged_to(connection);
@@ -434,8 +440,8 @@ static __always_inline int has_wrong_sum(context *ctx, const struct control *con
 	       !has_right_sum(ctx, control, segment);
 }
 
-/* Dispatches on the state of the connection: first segments for the kernel and invalid ones, then connections that begin
- * or come back, last the segment itself. */
+/* Entry point: dispatches on the state of the connection. First segments for the kernel and invalid ones, then
+ * connections that are opened or reclaimed, last the segment itself. */
 static __always_inline int on_segment(context *ctx, const struct control *control,
 				      struct segment *segment)
 {
@@ -454,6 +460,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	}
 	if (connection)
 		set_reply_options(segment, connection);
+	/* After the kernel's segments, of which the kernel verifies the checksum itself. */
 	if (has_wrong_sum(ctx, control, segment))
 		return connection ? drop(reason_drop_sum) : pass(reason_drop_sum);
 	if (is_syn) {
@@ -477,7 +484,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		if (segment->seq != connection->rcv_nxt && may_begin_anew(segment, connection))
 			open_anew(segment, connection->rcv_nxt);
 	}
-	/* By now the place may hold another connection. */
+	/* open_connection or open_anew may have filled the slot with another connection. */
 	if (!connection || segment->seq != connection->rcv_nxt)
 		connection = find(segment);
 	if (!connection)
