@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* From a segment with a request to the stored response, and out. */
+/* From a segment with a request to the stored response, and to the reply. */
 #pragma once
 
 #include "events.h"
 #include "handshake.h"
 
-/* What is to be sent; or, if there is no response, why the request goes up. */
+/* The response to send; or, if there is none, the reason to punt the request. */
 struct choice {
 	__u32 number;
-	/* As the connection remembers it. */
+	/* Value of connection.answer. */
 	__u32 answer;
 	__u32 len;
 	__u32 closes;
 	__u32 reason;
-	/* Into how many segments it is cut, and after how many bytes each. */
+	/* Number of segments, and bytes of each but the last. */
 	__u16 parts;
 	__u16 cut;
 };
@@ -23,13 +23,13 @@ static __always_inline __u32 answer_of(__u32 number, const struct response *resp
 	return response->id << ANSWER_NUMBER_BITS | (number + 1);
 }
 
-/* The number of the response whose answer is under way. */
+/* Number of the response in flight. */
 static __always_inline __u32 number_under_way(const struct connection *connection)
 {
 	return (connection->answer & ((1 << ANSWER_NUMBER_BITS) - 1)) - 1;
 }
 
-/* Whether it is still there, the very same. */
+/* Whether the response in flight is still stored unchanged. */
 static __always_inline int is_still_there(const struct connection *connection)
 {
 	__u32 number = number_under_way(connection);
@@ -38,7 +38,7 @@ static __always_inline int is_still_there(const struct connection *connection)
 	return response && response->id && answer_of(number, response) == connection->answer;
 }
 
-/* The answer to the segment's request is under way; of that, so many bytes are not acknowledged. */
+/* Records the response to the segment's request as in flight, with this many unacknowledged bytes of the request. */
 static __always_inline void set_under_way(struct connection *connection, const struct segment *segment,
 					  const struct choice *choice, __u32 unacknowledged)
 {
@@ -51,7 +51,7 @@ static __always_inline void set_under_way(struct connection *connection, const s
 	connection->state = choice->closes ? STATE_CLOSING : STATE_OPEN;
 }
 
-/* Whether so many bytes go into the client's window. */
+/* Whether this many bytes fit into the client's window. */
 static __always_inline int has_window(const struct segment *segment, const struct connection *connection,
 				      __u32 len)
 {
@@ -61,8 +61,8 @@ static __always_inline int has_window(const struct segment *segment, const struc
 	return window > len;
 }
 
-/* What each segment of a longer answer carries. One size for all whose path is not the usual one, so that
- * the sums of all parts can be had beforehand. */
+/* Bytes in each segment of a longer response. One size for all paths that are not the usual one, so that the
+ * checksums of all parts can be computed in advance. */
 static __always_inline __u32 cut_for(const struct control *control, const struct segment *segment,
 				     const struct connection *connection)
 {
@@ -75,7 +75,7 @@ static __always_inline __u32 parts_of(__u32 len, __u32 cut)
 	return (len + cut - 1) / cut;
 }
 
-/* Into how many segments the answer is cut: 0 if it is too long for this level. */
+/* Number of segments of the response: 0 if it is too long for this level. */
 static __always_inline __u32 parts_for(const struct control *control, const struct segment *segment,
 				       const struct connection *connection, const struct response *response,
 				       struct choice *choice, int is_head)
@@ -90,14 +90,14 @@ static __always_inline __u32 parts_for(const struct control *control, const stru
 		return 1;
 	if (is_head || cut > mss || cut > room)
 		return 0;
-	/* They are written over in the first. */
+	/* Date and Age are overwritten in the first segment only. */
 	if (response->date_at + DATE_LEN > cut || response->age_at + AGE_LEN > cut)
 		return 0;
 	parts = parts_of(choice->len, cut);
 	return parts <= (choice->closes ? PARTS_MAX : KEPT_PARTS_MAX) ? parts : 0;
 }
 
-/* The segment's payload, to be read there or told of. */
+/* Loads the segment's payload for the parser, or for an event. */
 SEPARATE int load_request(context *ctx, const struct segment *segment ARG)
 {
 	struct scratch *scratch = scratch_memory();
@@ -108,12 +108,12 @@ SEPARATE int load_request(context *ctx, const struct segment *segment ARG)
 	OPAQUE(len);
 	if (len == 0 || len > REQUEST_MAX || frame_load(ctx, segment->payload_at, scratch->head, len))
 		return -1;
-	/* The reader looks up to eight bytes behind. */
+	/* The parser reads up to eight bytes beyond the end. */
 	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
 	return 0;
 }
 
-/* Reads the request in the segment and looks its response up: reason_count, or why there is none. */
+/* Parses the request in the segment and looks up its response: reason_count, or why there is none. */
 SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, struct reading *reading ARG)
 {
 	struct scratch *scratch = scratch_memory();
@@ -123,7 +123,7 @@ SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, stru
 	if (!control || !scratch || load_request(ctx, segment))
 		return reason_up_long;
 	request = &scratch->request;
-	/* Before the index is looked at: a purge in between makes the memo void. */
+	/* Before the index lookup: a purge in between invalidates the memo. */
 	__u32 purges = *(volatile __u32 *)&control->purges;
 	read_request(scratch, segment, control->settings);
 	if (request->reason != reason_count)
@@ -145,13 +145,13 @@ SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, stru
 	return reason_count;
 }
 
-/* Whether what is answered is told, with the request. */
+/* Whether answers are reported as events, with the request. */
 static __always_inline int is_recorded(const struct control *control)
 {
 	return control->settings & SETTING_LOG;
 }
 
-/* The stored response for the request in the segment. */
+/* Chooses the stored response to the request in the segment. */
 SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct connection *connection ARG,
 		    struct choice *choice ARG)
 {
@@ -195,7 +195,7 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 	return 1;
 }
 
-/* Makes the frame the chosen response, from `seq` on: 0, or negative with the frame as it was. */
+/* Rewrites the frame into the chosen response, from `seq` on: 0, or negative with the frame unchanged. */
 SEPARATE int write_answer(context *ctx, const struct segment *segment ARG,
 			  const struct connection *connection ARG, const struct choice *choice ARG, __u32 seq)
 {
@@ -215,7 +215,7 @@ SEPARATE int write_answer(context *ctx, const struct segment *segment ARG,
 	return write_response(ctx, control, segment, response, &answer, 0, choice->len);
 }
 
-/* Counts and records what was answered. */
+/* Counts and reports an answer. */
 static __always_inline void account(const struct control *control, const struct segment *segment,
 				     const struct choice *choice)
 {

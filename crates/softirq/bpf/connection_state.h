@@ -28,7 +28,7 @@ static __always_inline int is_kernels(const struct connection *connection)
 	return connection->state == STATE_KERNEL || connection->state == STATE_ASKED;
 }
 
-/* The kernel has its socket, whose sequence numbers are behind the client's, so that segments are translated. */
+/* The kernel has its socket, with sequence numbers behind the client's, so that segments are translated. */
 static __always_inline int is_shifted(const struct connection *connection)
 {
 	return connection->state == STATE_KERNEL && (connection->socket_rcv | connection->socket_snd);

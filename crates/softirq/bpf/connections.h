@@ -154,7 +154,7 @@ static __always_inline struct connection *take(const struct segment *segment, __
 		return 0;
 	if (!place) {
 		__u64 of_first = survey(first, now, idle), of_second = survey(second, now, idle);
-		/* The bucket with more free slots; without free slots, the one whose victim ranks lower. */
+		/* The bucket with more free slots; without free slots, the one with the lower-ranking victim. */
 		int is_second = of_first >> 32 != of_second >> 32 ? of_second >> 32 > of_first >> 32
 								  : (__u32)of_second < (__u32)of_first;
 		__u32 least = is_second ? of_second : of_first;

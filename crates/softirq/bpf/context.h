@@ -89,6 +89,7 @@ static __always_inline int frame_mark(context *ctx, __u32 mark)
 	if (!control)
 		return -1;
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta))) {
+		/* From now on the program at TC checks every frame. */
 		control->meta_broken = 1;
 		return -1;
 	}

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Our first sequence number: 32 bits of a keyed hash of whose it is, which nobody can guess, and in three
- * of them what the SYN said, roughly (RFC 4987 §3.6). What the SYN said exactly is remembered, as long as
- * nobody needs the place (half_open.h); the cookie is for who was forgotten.
+/* SYN cookies (RFC 4987 §3.6): our initial sequence number is a keyed hash of the connection's identity, which can't
+ * be guessed; three of its 32 bits also encode a coarse class of the SYN's options. The exact options are stored as
+ * long as the half-open entry is not overwritten (half_open.h); the cookie serves overwritten handshakes.
  *
- * Of the 2^32 numbers eight are cookies of a minute. So few, since who has no answer of ours can but guess. */
+ * Of the 2^32 numbers, eight are valid cookies of a minute. So few, since an attacker without our SYN-ACK can only
+ * guess. */
 #pragma once
 
 #include "half_open.h"
@@ -18,7 +19,7 @@
 
 #define COOKIE_WORDS_MAX 6
 
-/* SipHash-2-4 (Aumasson and Bernstein 2012) of so many whole words. */
+/* SipHash-2-4 (Aumasson and Bernstein 2012) of `count` whole words. */
 static __noinline __u64 sip_hash(const __u64 *key, const __u64 *words, __u64 count)
 {
 	__u64 v0 = key[0] ^ 0x736f6d6570736575ull, v1 = key[1] ^ 0x646f72616e646f6dull;
@@ -60,12 +61,12 @@ static __always_inline __u32 cookie_hash(const struct control *control, const st
 	return sip_hash(key, words, 6) >> 32;
 }
 
-/* The upper bits of a number are the hash's, changed by the class. */
+/* The upper bits of a cookie are those of the hash, XORed with the class. */
 #define CLASS_SHIFT 29
 #define MSS_LARGE 1360
 
-/* What it says is what everybody can do who said as much or more; windows and segments are smaller then
- * than they might be. Most clients say a scale of 6 to 8, and SACK. */
+/* Encodes options as a class, which is the largest that the client's options include: after decoding, windows and
+ * segments may be smaller than necessary. Most clients announce SACK and a scale of 6 to 8. */
 static __always_inline __u32 class_of(const struct abilities *can)
 {
 	__u32 scale = can->options & OPTION_SCALE_MASK, class = 1;
@@ -89,7 +90,7 @@ static __always_inline void read_class(__u32 class, int is_v6, struct abilities 
 }
 
 #define MINUTE_NS 60000000000ull
-/* A cookie of the last minute is good for so long yet. */
+/* A cookie of the previous minute stays valid for this long. */
 #define COOKIE_LIFE_NS 10000000000ull
 
 static __always_inline __u32 make_cookie(const struct control *control, const struct segment *syn,
@@ -108,17 +109,18 @@ static __always_inline int is_cookie_of(const struct control *control, const str
 	return !(class << (32 - CLASS_SHIFT));
 }
 
-/* Whether the segment's acknowledgement is a cookie that is good yet, and what it says. */
+/* Whether the segment acknowledges a valid cookie; decodes its class. */
 static __always_inline int check_cookie(const struct control *control, const struct segment *segment,
 					struct abilities *can)
 {
 	__u64 minute = segment->now_ns / MINUTE_NS, before = (segment->now_ns - COOKIE_LIFE_NS) / MINUTE_NS;
 
+	/* In the first seconds of a minute, cookies of the previous one are valid, too. */
 	return is_cookie_of(control, segment, minute, can) ||
 	       (before != minute && is_cookie_of(control, segment, before, can));
 }
 
-/* So many wrong cookies in a second are no accident: for the rest of it nobody is known by one. */
+/* Guessing: from this number of wrong cookies in a second, cookies are rejected for the rest of it. */
 #define WRONG_COOKIES_MAX 4096
 
 static __always_inline int are_cookies_doubted(const struct control *control, const struct segment *segment)
@@ -140,7 +142,7 @@ static __always_inline void count_wrong_cookie(struct control *control, const st
 
 #define LINUX_OPTIONS_LEN 20
 
-/* Reads the options by words, if they have Linux's layout: MSS, SACK, timestamps, scale. */
+/* The options as words, if they have Linux's layout: MSS, SACK, timestamps, scale; otherwise 0. */
 static __always_inline const __u32 *linux_options(context *ctx, const struct segment *syn)
 {
 	const __u32 *words = frame_begin(ctx) + (syn->tcp_at & 0x3f) + TCP_LEN;
@@ -154,7 +156,7 @@ static __always_inline const __u32 *linux_options(context *ctx, const struct seg
 	return words;
 }
 
-/* The TSval of a SYN; negative: it has none. */
+/* TSval of a SYN; negative: it has none. */
 SEPARATE __s64 timestamp_of(context *ctx, const struct segment *syn ARG)
 {
 	__u8 bytes[44] = {};
@@ -177,7 +179,7 @@ SEPARATE __s64 timestamp_of(context *ctx, const struct segment *syn ARG)
 	return -1;
 }
 
-/* Reads the options of a SYN (RFC 9293 §3.2, RFC 7323, RFC 2018). */
+/* Parses the options of a SYN (RFC 9293 §3.2, RFC 7323, RFC 2018). */
 SEPARATE int read_abilities(context *ctx, const struct segment *syn ARG, struct abilities *can ARG)
 {
 	__u8 bytes[44] = {};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Events for user space: answers, for the log, and requests whose responses are worth storing. They don't wake the
+/* Events for user space: answers, for the log, and requests for responses worth storing. They don't wake the
  * daemon, which polls the ring several times a second. */
 #pragma once
 

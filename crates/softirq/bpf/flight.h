@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* An answer of several segments under way: the flight. All of them acknowledge the request but for its last
- * byte, so that the client's own timer runs until it has acknowledged the whole answer, and nobody here
- * needs one. What its acknowledgements say of losses brings what is lost sooner (RFC 5681 §3.2, RFC 5827,
- * RFC 6582). Connections share the places for that: who loses one is served when the client's timer fires. */
+/* Flight: a response of several segments. All of them acknowledge the request except for its last byte, so that the
+ * client's own retransmission timer runs until it has acknowledged the whole response, and this side needs none. Its
+ * acknowledgements trigger earlier retransmissions of lost segments (RFC 5681 §3.2, RFC 5827, RFC 6582). Connections
+ * share the entries for loss recovery: if one is overwritten, the client's timer triggers the retransmission. */
 #pragma once
 
 #include "held.h"
 #include "parts.h"
 
-/* What of a request is not acknowledged while a flight is under way. No request is as short. */
+/* Bytes of the request that stay unacknowledged during a flight. Every request is longer. */
 #define WITHHELD 1
 
 enum phase {
 	PHASE_NONE,
-	/* A segment was sent again because the client has acknowledged the one before it repeatedly. */
+	/* Fast retransmit: a segment was retransmitted after duplicate acknowledgements. */
 	PHASE_FAST,
-	/* The client's timer has fired. */
+	/* The client's retransmission timer has fired. */
 	PHASE_TIMER,
 };
 
 struct recovery {
-	/* Of which flight: its connection, and the number of its first byte. */
+	/* Identity of the flight: its connection, and the sequence number of its first byte. */
 	__u32 tag;
 	__u32 seq;
-	/* Bytes of the answer that the client has. */
+	/* Bytes of the response that the client has acknowledged. */
 	__u16 acked;
 	__u16 window;
 	__u8 duplicates;
@@ -44,8 +44,8 @@ static __always_inline int is_flight(const struct connection *connection)
 	return connection->answer && connection->request_len == WITHHELD;
 }
 
-/* How much of the answer under way the segment acknowledges, and how much that could be; FIN counts. Less than
- * nothing is a large number. */
+/* Acknowledged bytes of the response in flight, and its size; both count FIN. An older acknowledgement gives a large
+ * number. */
 static __always_inline __u32 acknowledged_part(const struct segment *segment,
 					       const struct connection *connection)
 {
@@ -57,22 +57,22 @@ static __always_inline __u32 under_way(const struct connection *connection)
 	return connection->snd_nxt - acknowledged_from(connection);
 }
 
-/* Whether the segment is of a flight that its client has not got all of. */
+/* Whether the segment belongs to a flight that its client has not acknowledged completely. */
 static __always_inline int is_of_flight(const struct segment *segment, const struct connection *connection)
 {
 	return is_flight(connection) && acknowledged_part(segment, connection) < under_way(connection) &&
 	       segment->seq - connection->rcv_nxt + REQUEST_MAX <= REQUEST_MAX + WINDOW;
 }
 
-/* Whether the client has all of a flight and repeats what is withheld of its request: its acknowledgement was
- * lost, and it has nothing else to say it with. Then everything is acknowledged that it repeats. */
+/* Whether the client has the whole flight and retransmits the withheld byte of its request: its acknowledgement was
+ * lost, and only a retransmission can repeat it. Then all that it retransmits is acknowledged. */
 static __always_inline int has_all_of_flight(const struct segment *segment, const struct connection *connection)
 {
 	return is_flight(connection) && segment->ack == connection->snd_nxt &&
 	       connection->rcv_nxt - segment->seq - 1 < REQUEST_MAX;
 }
 
-/* Drops the loss state of an earlier connection with the same port and the same sequence numbers. */
+/* Clears the loss state of an earlier connection with the same port and the same sequence numbers. */
 static __always_inline void reset_recovery(const struct segment *segment, const struct connection *connection)
 {
 	__u32 index = segment->hash & (RECOVERY_ENTRIES - 1);
@@ -82,7 +82,7 @@ static __always_inline void reset_recovery(const struct segment *segment, const 
 		found->tag = 0;
 }
 
-/* Begins it: the connection, and out. NOT_SENT: nothing has changed. */
+/* Starts the flight: updates the connection and sends. NOT_SENT: nothing has changed. */
 SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struct connection *connection ARG,
 			  const struct choice *choice ARG)
 {
@@ -95,7 +95,7 @@ SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struc
 	int verdict;
 
 	reset_recovery(segment, connection);
-	/* First, since the client may be quick. */
+	/* Before sending: the client's acknowledgement may arrive on another processor at once. */
 	set_under_way(connection, segment, choice, WITHHELD);
 	verdict = send_parts(ctx, segment, &parts);
 	if (verdict == NOT_SENT) {
@@ -107,7 +107,7 @@ SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struc
 	return verdict;
 }
 
-/* Sends what the client lacks once more, so many parts at most. NOT_SENT: that response is gone. */
+/* Retransmits up to `most` parts that the client lacks. NOT_SENT: the response is no longer stored. */
 SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const struct connection *connection ARG,
 			__u32 most)
 {
@@ -124,11 +124,11 @@ SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const s
 		return NOT_SENT;
 	parts.cut = cut_for(control, segment, connection);
 	all = parts_of(parts.len, parts.cut);
-	/* It was cut otherwise: an interface has come whose packets are shorter. */
+	/* The cut has changed in the meantime: an interface with a smaller MTU was added. */
 	if (all > PARTS_MAX)
 		return NOT_SENT;
 	parts.first = acknowledged_part(segment, connection) / parts.cut;
-	/* All but its FIN. */
+	/* The client has everything except the FIN. */
 	if (parts.first >= all)
 		parts.first = all - 1;
 	parts.count = most < all - parts.first ? most : all - parts.first;
@@ -139,7 +139,7 @@ SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const s
 	return verdict == NOT_SENT ? VERDICT_DROP : verdict;
 }
 
-/* What is known of the flight's losses; 0: there is no place. */
+/* Loss state of the flight; 0: the map has no such entry. */
 static __always_inline struct recovery *recovery_of(const struct segment *segment,
 						    const struct connection *connection)
 {
@@ -148,7 +148,7 @@ static __always_inline struct recovery *recovery_of(const struct segment *segmen
 
 	if (found && (found->tag != connection->tag || found->seq != seq)) {
 		*(__u64 *)&found->acked = 0;
-		/* Another has had the place: what the client has by now counts as progress once at most. */
+		/* Another connection has used the entry: count the client's progress so far at most once. */
 		if (connection->options & OPTION_PARTS)
 			found->acked = acknowledged_part(segment, connection);
 		found->tag = connection->tag;
@@ -157,8 +157,8 @@ static __always_inline struct recovery *recovery_of(const struct segment *segmen
 	return found;
 }
 
-/* Once more without any progress: whether it may be sent again for that, which costs its client less than a
- * request. */
+/* Whether the flight may be retransmitted once more without progress, for a segment that costs its client less than
+ * a request. */
 static __always_inline int is_patient(struct connection *connection)
 {
 	if ((connection->options & OPTION_PARTS) == OPTION_PARTS)
@@ -167,10 +167,10 @@ static __always_inline int is_patient(struct connection *connection)
 	return 1;
 }
 
-/* How many parts what the client says makes due; negative: enough. */
+/* Number of parts that a segment makes due; negative: too many attempts. */
 #define FLIGHT_ENOUGH (-1)
 
-/* The client's timer has fired. */
+/* Processes a retransmission of the request: the client's timer has fired. */
 static __always_inline int on_flight_timer(struct recovery *known, struct connection *connection, __u32 part,
 					   __u32 cut)
 {
@@ -178,7 +178,7 @@ static __always_inline int on_flight_timer(struct recovery *known, struct connec
 		connection->options &= ~OPTION_PARTS;
 	if (!is_patient(connection))
 		return FLIGHT_ENOUGH;
-	/* Who goes back and forth makes no progress. */
+	/* Acknowledgements that move back and forth are no progress. */
 	if (part > known->acked)
 		known->acked = part;
 	known->duplicates = 0;
@@ -193,7 +193,7 @@ static __always_inline int has_more_options(const struct segment *segment)
 	return segment->payload_at != segment->tcp_at + TCP_LEN + timestamps_len;
 }
 
-/* It says how much it has. */
+/* Processes a pure acknowledgement of a part of the flight. */
 static __always_inline int on_flight_ack(struct recovery *known, const struct segment *segment,
 					 struct connection *connection, __u32 part, __u32 cut)
 {
@@ -205,19 +205,20 @@ static __always_inline int on_flight_ack(struct recovery *known, const struct se
 		known->acked = part;
 		known->window = segment->window;
 		known->duplicates = 0;
-		/* First, since nearly always nothing is lost. */
+		/* The common case first: no loss. */
 		if ((known->phase == PHASE_NONE && !(connection->options & OPTION_PARTS)) || part / cut == before / cut)
 			return 0;
 		connection->options &= ~OPTION_PARTS;
 		return known->phase == PHASE_NONE ? 0 : known->phase == PHASE_FAST ? 1 : 2;
 	}
-	/* Without SACK a client that has room again says nothing else. */
+	/* Without SACK, an acknowledgement that only opens the window looks like a duplicate (RFC 5681 §2). */
 	if (!has_more_options(segment) && segment->window != known->window) {
 		known->window = segment->window;
 		return 0;
 	}
 	if (known->duplicates < 255)
 		known->duplicates++;
+	/* Early retransmit: a small flight produces too few duplicates for the threshold of three (RFC 5827). */
 	outstanding = parts_of(connection->answer_len, cut) - part / cut;
 	threshold = outstanding > 4 ? 3 : outstanding > 2 ? outstanding - 1 : 1;
 	if (known->phase != PHASE_NONE || known->duplicates != threshold)
@@ -228,8 +229,8 @@ static __always_inline int on_flight_ack(struct recovery *known, const struct se
 	return 1;
 }
 
-/* What a segment makes due whose client has not got all of a flight: so many parts, FLIGHT_ENOUGH, or nothing
- * but what stands in `reason`. */
+/* Action for a segment of a flight that is not acknowledged completely: number of parts to retransmit,
+ * FLIGHT_ENOUGH, or 0, with the reason in `reason`. */
 static __always_inline int due_of_flight(context *ctx, const struct segment *segment, struct connection *connection,
 					 enum reason *reason)
 {

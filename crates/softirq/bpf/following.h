@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* How far the exchange of a connection is that the kernel has: where its request ends, and where the response.
- * Only who knows that of every exchange since the handover can tell a request from a body that looks like one,
- * so what is not understood once is not followed any more. It is kept in fields that such a connection
- * does not need otherwise:
+/* Response tracking: progress of the exchange on a kernel connection, i.e. where its request ends, and where the
+ * response. Only if that is known of every exchange since the migration can a request be distinguished from a body
+ * that looks like one, so after one message that is not understood, tracking stops for good. It is stored in fields
+ * that such a connection does not need otherwise:
  *
- *   rcv_nxt, request_len   the last request, and of its length the lower bits
- *   snd_nxt                where its response begins
- *   answer                 where that ends, if it is known; or the next chunk's header
+ *   rcv_nxt, request_len   start of the last request, and the lower bits of its length
+ *   snd_nxt                start of its response
+ *   answer                 end of the response, if known; or the header of the next chunk
  *   answer_len             the marks below
  *
- * What comes writes it before the request goes up, what goes out (outgoing.h) before the response leaves. */
+ * Ingress writes them before it passes a request, egress (outgoing.h) before the response leaves. */
 #pragma once
 
 #include "connections.h"
 #include "framing.h"
 
-/* The end of its request is known. */
+/* The end of the request is known. */
 #define FOLLOWED 1
-/* It was a HEAD. */
+/* The request is a HEAD. */
 #define FOLLOWED_HEAD 2
 /* The end of the response is known. */
 #define FOLLOWED_END 4
-/* It comes in chunks, and where the next begins is known. */
+/* The response is chunked, and the start of the next chunk is known. */
 #define FOLLOWED_CHUNKS 8
-/* So many more requests are looked at. */
+/* Number of further requests that are tracked. */
 #define FOLLOWED_PATIENCE 0xff0
 #define FOLLOWED_LOOK 0x10
 #define FOLLOWED_LOOKS (48 * FOLLOWED_LOOK)
@@ -35,7 +35,7 @@ static __always_inline int is_followed(const struct connection *connection, __u3
 	return connection->answer_len & mark;
 }
 
-/* It stays the kernel's for as long as it lives. */
+/* Stops tracking: the connection stays with the kernel until it ends. */
 static __always_inline void unfollow(struct connection *connection)
 {
 	connection->answer_len = 0;
@@ -46,7 +46,7 @@ static __always_inline __u32 request_end(const struct connection *connection)
 	return connection->rcv_nxt + (connection->request_len | (connection->answer_len & FOLLOWED_LENGTH));
 }
 
-/* Requests that were followed, by each processor: that costs a tenth of a request, with its response. */
+/* Tracked requests, per processor: tracking a request and its response costs a tenth of a request. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -54,9 +54,9 @@ struct {
 	__type(value, __u32);
 } looks SEC(".maps");
 
-/* From so many on, one connection of eight is followed; those tell when it is worth it again. */
+/* Beyond this number, only one connection of eight is tracked; these show when tracking pays off again. */
 #define LOOKS_MAX 512
-/* So many are paid for by a connection that is taken back. */
+/* Number of tracked requests that a reclaimed connection pays for. */
 #define LOOKS_WON 16
 
 static __always_inline __u32 *looks_memory(void)
@@ -85,7 +85,7 @@ static __always_inline void count_taken_back(void)
 		*count -= *count < LOOKS_WON ? *count : LOOKS_WON;
 }
 
-/* The request's first bytes, in scratch; how many. */
+/* Loads the start of the request into scratch. Returns its length. */
 static __always_inline __u32 load_start(context *ctx, const struct segment *segment, struct scratch *scratch)
 {
 	__u32 len = segment->payload_len < REQUEST_MAX ? segment->payload_len : REQUEST_MAX;
@@ -97,7 +97,7 @@ static __always_inline __u32 load_start(context *ctx, const struct segment *segm
 	return len;
 }
 
-/* What is known of a request that goes up for this reason: its length << 8 | marks; 0: nothing. */
+/* Framing of a request that is punted for this reason: its length << 8 | marks; 0: unknown. */
 SEPARATE __u32 framing_of_request(context *ctx, const struct segment *segment ARG, __u32 reason)
 {
 	struct scratch *scratch = scratch_memory();
@@ -111,7 +111,8 @@ SEPARATE __u32 framing_of_request(context *ctx, const struct segment *segment AR
 	case reason_up_large:
 	case reason_up_window:
 	case reason_up_room:
-		/* All of it was read. */
+		/* The parser has read the whole segment as one request without a body, so only its method is
+		 * missing. */
 		scratch->head[0] = 0;
 		if (frame_load(ctx, segment->payload_at, scratch->head, 1))
 			return 0;
@@ -139,13 +140,13 @@ static __always_inline void note_request(struct connection *connection, __u32 fr
 	connection->answer_len = (framing & 0xff) | patience | (len & FOLLOWED_LENGTH);
 }
 
-/* Whether what is handed up may be answered here again. */
+/* Whether migrated connections may be reclaimed. */
 static __always_inline int may_come_back(const struct control *control)
 {
 	return !(control->settings & (SETTING_KEEP_TIME_WAIT | SETTING_STAY_UP));
 }
 
-/* A request of a connection of ours goes up for this reason. Not 0 if it is followed. */
+/* Starts tracking when a request of a live connection is punted for this reason. Not 0 if it is tracked. */
 static __always_inline int begin_following(context *ctx, const struct control *control,
 					   const struct segment *segment, struct connection *connection,
 					   __u32 reason)
@@ -164,7 +165,7 @@ static __always_inline int begin_following(context *ctx, const struct control *c
 	return framing;
 }
 
-/* The kernel gets the next request, too, for this reason. */
+/* Continues tracking: the kernel gets the next request, too, for this reason. */
 static __always_inline void follow_on(context *ctx, const struct segment *segment, struct connection *connection,
 				      __u32 reason)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Where messages end (RFC 9112 §6): heads and chunks, line by line, in scratch memory. It is read for what says so
- * only, and what is said in another way than nearly all say it is not understood. It knows no connections. */
+/* Message framing (RFC 9112 §6): parses heads and chunks line by line, in scratch memory, only for the length of the
+ * message; unusual syntax is not understood. Independent of the connection table. */
 #pragma once
 
 #include "request.h"
 
-/* What was seen in a head. */
+/* Properties of a head (request.seen). */
 #define HEAD_ENDS 1
 #define HEAD_LENGTH 2
 #define HEAD_CHUNKED 4
@@ -18,7 +18,7 @@ static __always_inline __u64 lower_word(const struct scratch *scratch, __u32 at)
 
 #define BYTES(count) (~0ull >> (64 - 8 * (count)))
 
-/* "Connection: keep-alive", and nothing else. */
+/* Whether the line is "Connection: keep-alive" exactly. */
 static __always_inline int is_keep_alive(const struct scratch *scratch, __u32 at, __u32 to)
 {
 	return to - at == 22 && lower_word(scratch, at + 8) == WORD("on: keep") &&
@@ -32,6 +32,7 @@ static __always_inline void length_field(struct scratch *scratch, __u32 at, __u3
 	struct request *request = &scratch->request;
 	__u64 length = 0;
 
+	/* Duplicate lengths are a sign of request smuggling (RFC 9112 §6.3). */
 	if (to <= at || to - at > LENGTH_DIGITS_MAX || request->seen & HEAD_LENGTH) {
 		request->seen |= HEAD_ODD;
 		return;
@@ -46,7 +47,7 @@ static __always_inline void length_field(struct scratch *scratch, __u32 at, __u3
 	request->hash = length;
 }
 
-/* "Content-", and what follows. */
+/* A field line that begins with "Content-". */
 static __always_inline void content_field(struct scratch *scratch, __u32 at, __u32 to)
 {
 	__u64 rest = lower_word(scratch, at + 8);
@@ -57,16 +58,17 @@ static __always_inline void content_field(struct scratch *scratch, __u32 at, __u
 		scratch->request.seen |= HEAD_ODD;
 }
 
-/* Where the line at `at` ends; 0: it is not understood. */
+/* End of the line at `at`; 0: it is not understood. */
 static __always_inline __u32 end_of_line(struct scratch *scratch, __u32 at)
 {
 	__u32 to = end_of_visible(scratch, at, 0x20);
+/* A line that begins with a space is obsolete line folding (RFC 9112 §5.2). */
 
 	return to + 2 > scratch->request.len || (head_word(scratch, to) & 0xffff) != WORD("\r\n") ||
 			       scratch->head[at & (HEAD_SIZE - 1)] == ' ' ? 0 : to;
 }
 
-/* Another protocol, an encoding of the body, or what lets the server know who the connection is of. */
+/* A field that switches the protocol, encodes the body, or authenticates the connection. */
 static __always_inline int is_odd_in_request(const struct scratch *scratch, __u64 name, __u32 at, __u32 to)
 {
 	if (name == WORD("connecti"))
@@ -97,7 +99,8 @@ static long request_line_step(__u64 index, struct cursor *cursor)
 	return (request->seen & HEAD_ODD) != 0;
 }
 
-/* The request line of what this level does not answer, beside GET and HEAD, which were looked at. */
+/* Whether the request is a POST with a plain target: of the methods that are not parsed here, the only one that is
+ * tracked. */
 static __always_inline int is_post(struct scratch *scratch)
 {
 	__u32 to = end_of_visible(scratch, 5, 0x21);
@@ -107,8 +110,7 @@ static __always_inline int is_post(struct scratch *scratch)
 	       (head_word(scratch, to + 9) & 0xffff) == WORD("\r\n");
 }
 
-/* How long the request is that begins in scratch, with its body; 0: it is not known, or more than that follows in
- * its segment. */
+/* Length of the request in scratch with its body; 0: unknown, or more data follows in its segment. */
 static __always_inline __u32 length_of_request(struct scratch *scratch, __u32 len, __u32 payload_len)
 {
 	struct request *request = &scratch->request;
@@ -126,7 +128,7 @@ static __always_inline __u32 length_of_request(struct scratch *scratch, __u32 le
 
 #ifndef TIER_XDP
 
-/* So much of a response's head is looked for. */
+/* Maximum length of a response head that is parsed. */
 #define RESPONSE_HEAD_MAX 1024
 static __always_inline void response_field(struct scratch *scratch, __u32 at, __u32 to)
 {
@@ -165,8 +167,9 @@ static long response_line_step(__u64 index, struct cursor *cursor)
 	return (request->seen & HEAD_ODD) != 0;
 }
 
-/* Reads the head in scratch, of which there are `len` bytes: its status, or 0 if it is not understood or not
- * all there. Where it ends is in request.at then, what was seen in request.seen, the length in request.hash. */
+/* Parses the response head in scratch, of which `len` bytes are present. Returns its status, or 0 if it is not
+ * understood or incomplete. Leaves the end of the head in request.at, its properties in request.seen, and the
+ * content length in request.hash. */
 static __always_inline __u32 read_response_head(struct scratch *scratch, __u32 len)
 {
 	struct request *request = &scratch->request;
@@ -185,20 +188,20 @@ static __always_inline __u32 read_response_head(struct scratch *scratch, __u32 l
 		return 0;
 	request->at += 2;
 	bpf_loop(LINES_MAX, response_line_step, &cursor, 0);
-	/* Both are an attack, or a server's error. */
+	/* Both length and chunked coding are an attack or an error (RFC 9112 §6.3). */
 	if ((request->seen & (HEAD_ENDS | HEAD_ODD)) != HEAD_ENDS ||
 	    (request->seen & (HEAD_LENGTH | HEAD_CHUNKED)) == (HEAD_LENGTH | HEAD_CHUNKED))
 		return 0;
 	return hundreds * 100 + tens * 10 + ones;
 }
 
-/* What is read of a chunk at once: its size, and of the last one the end. */
+/* Bytes of a chunk's line that are loaded; for the last chunk, with its end. */
 #define CHUNK_HEAD_MAX 16
 #define CHUNK_DIGITS_MAX 7
 #define NO_CHUNK (~0u)
 
-/* The line in scratch that begins a chunk, of which there are `len` bytes: how much there is to the next, and with
- * CHUNK_LAST that there is none. */
+/* Parses the chunk header in scratch, of which `len` bytes are present. Returns the distance to the next one; with
+ * CHUNK_LAST, to the end of the body. */
 #define CHUNK_LAST 0x80000000
 static __always_inline __u32 read_chunk(const struct scratch *scratch, __u32 len)
 {
@@ -214,6 +217,7 @@ static __always_inline __u32 read_chunk(const struct scratch *scratch, __u32 len
 		return NO_CHUNK;
 	if (size)
 		return at + 2 + size + 2;
+	/* Trailer fields are not understood. */
 	if (at + 4 > len || (head_word(scratch, at + 2) & 0xffff) != WORD("\r\n"))
 		return NO_CHUNK;
 	return CHUNK_LAST | (at + 4);

@@ -42,6 +42,7 @@ static __always_inline int read_half_open(const struct half_open *place, const s
 	found->isn = numbers;
 	found->can.mss = what >> 16;
 	found->can.options = what;
+	/* Both words must match: another processor may write between the two reads. */
 	return who && what >> 32 == ((__u32)(hash >> 32) ^ found->isn);
 }
 

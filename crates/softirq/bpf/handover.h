@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* A connection goes to the server above: the kernel makes its socket from the segment at hand, in
- * mid-connection, as a child of the listener that it finds itself. */
+/* Migration: gives a connection to the server's kernel TCP. The kernel creates the socket from the current segment,
+ * in mid-connection, as a child of the listener (bpf_sk_assign_tcp_reqsk). */
 #pragma once
 
 #include "kept.h"
@@ -8,14 +8,15 @@
 
 #ifndef TIER_XDP
 
-/* Units of `seen` for which a server may be away, as it is while it is restarted. */
+/* Units of `seen` for which a listener may be missing, as during a restart of the server. */
 #define LISTENER_WAIT 4
 
-/* In the place of the answer under way, which a connection that is handed up has not, with the time since when. */
+/* Stored in connection.answer, which a migrating connection does not need otherwise, together with the time since
+ * when. */
 #define NO_LISTENER 0x10000
 
-/* Nobody listens: the client sends its segment again, to whom the server has become by then. Not 0 if it
- * must not have this one. */
+/* Handles a missing listener: the client retransmits its segment, and a restarted server gets it. Not 0 if the
+ * kernel must not see this segment. */
 static __always_inline int wait_for_listener(const struct segment *segment, struct connection *connection)
 {
 	__u16 now = seen_at(segment->now_ns);
@@ -30,20 +31,20 @@ static __always_inline int wait_for_listener(const struct segment *segment, stru
 	return -1;
 }
 
-/* A new socket has had no more than that before it is known to be the kernel's. */
+/* Maximum number of bytes that a new socket has received before the connection is known to be the kernel's. */
 #define FIRST_WINDOW 0x20000
 
-/* Whether the kernel's socket is one that the connection had before it was taken back, and that is not
- * kept: it expects what was answered here since. Its new one has this segment. */
+/* Whether the kernel's socket is an old one, from before the connection was reclaimed, that is not parked: it
+ * expects a number from before the requests answered here. A new socket has already received this segment. */
 static __always_inline int is_old(const struct tcp_sock *tcp, const struct connection *connection)
 {
 	return tcp && tcp->rcv_nxt - connection->rcv_nxt > FIRST_WINDOW;
 }
 
-/* Ends that socket, which may not have had its FIN yet, and lets the segment come in once more behind that. */
+/* Resets the old socket, which may still wait for its FIN, and re-injects the segment behind the reset. */
 SEPARATE int end_and_repeat(struct __sk_buff *skb, const struct segment *segment ARG, __u32 expected)
 {
-	/* Once: should it not have worked, the client's timer has time. */
+	/* One attempt per frame: if it fails, the client's retransmission is the next. */
 	if (skb->tc_index != TC_INDEX_REPEATED && !inject_reset(skb, segment, expected) &&
 	    !inject_reset(skb, segment, expected + 1)) {
 		count(reason_tcp_ended);
@@ -53,8 +54,8 @@ SEPARATE int end_and_repeat(struct __sk_buff *skb, const struct segment *segment
 	return -1;
 }
 
-/* Gives the connection to a listener: not 0 if it must not have this segment. It can fail silently, when
- * the listener's queue is full: then the client sends its segment again, and it is tried again. */
+/* Assigns the connection to a listener. Not 0 if the kernel must not see this segment. Creation of the socket fails
+ * silently if the accept queue is full: then the client retransmits, and the segment is assigned again. */
 SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 		    struct connection *connection ARG)
 {
@@ -72,13 +73,14 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 
 	if (attrs.snd_wscale == OPTION_SCALE_NONE)
 		attrs.rcv_wscale = attrs.snd_wscale = attrs.wscale_ok = 0;
+	/* Looked up for every segment: the kernel may have failed to create the socket without any report. */
 	sk = socket_of(skb, segment);
 	if (!sk)
 		return wait_for_listener(segment, connection);
 	if (connection->answer)
 		connection->answer = 0;
 	if (sk->state == TCP_STATE_TIME_WAIT) {
-		/* What ends it is on its way yet, or was lost. The segment comes again. */
+		/* The reset that ends it is still queued, or was lost. The client retransmits its segment. */
 		struct tcp_timewait_sock *old = bpf_skc_to_tcp_timewait_sock(sk);
 		if (old)
 			inject_reset(skb, segment, old->tw_sk.__tw_common.skc_tw_rcv_nxt);
@@ -98,8 +100,8 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 		count(reason_tcp_kept);
 		return 0;
 	}
-	/* The kernel takes the numbers of this segment for those of the connection. The listener had no room
-	 * for what came before it, or it is an old copy that does not acknowledge our last answer. */
+	/* The kernel takes the sequence numbers of this segment as those of the connection. Either the listener
+	 * dropped its predecessor, or it is an old copy that does not acknowledge our last response. */
 	if (segment->seq != connection->rcv_nxt || segment->ack != connection->snd_nxt) {
 		bpf_sk_release(sk);
 		count(reason_drop_early);
@@ -107,7 +109,7 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 	}
 	if (attrs.tstamp_ok) {
 		attrs.rcv_tsval = bpf_ntohl(segment->tsval_be);
-		/* The socket's timestamp clock then continues ours. */
+		/* The socket's timestamp clock then continues ours, so that the client's PAWS check drops no segment. */
 		attrs.rcv_tsecr = now_ms() + connection->clock_offset;
 	}
 	listener = bpf_skc_to_tcp_sock(sk);
@@ -120,7 +122,7 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 
 #endif
 
-/* The segment, whole, goes to the kernel; the connection is its from now on. */
+/* Migrates the connection with the whole segment: it belongs to the kernel from now on. */
 static __always_inline int hand_over(context *ctx, const struct segment *segment,
 				     struct connection *connection)
 {

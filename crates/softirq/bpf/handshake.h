@@ -185,7 +185,7 @@ static __always_inline int ask_kernel(context *ctx, const struct segment *syn, s
 #define TCP_STATE_SYN_RECV 3
 #define TCP_STATE_NEW_SYN_RECV 12
 
-/* Processes a segment of a connection whose SYN was left to the kernel. Once the kernel has a socket with a
+/* Processes a segment after a SYN that was left to the kernel. Once the kernel has a socket with a
  * completed handshake, the client is admitted, and its address is not forged. `rules`: those under which the SYN was
  * passed; the current ones might not have accepted it. */
 SEPARATE int on_asked(context *ctx, const struct segment *segment ARG, __u32 rules)
@@ -228,10 +228,12 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		return pass_syn(ctx, syn, old, reason_pass_syn_unusual);
 	if (is_denied(control, syn))
 		return pass_syn(ctx, syn, old, reason_pass_denied);
+	/* With a smaller MSS the kernel would refuse the migration (bpf_sk_assign_tcp_reqsk). */
 	if (read_abilities(ctx, syn, &can) || can.mss < (syn->is_v6 ? 1220 : 536))
 		return pass_syn(ctx, syn, old, reason_pass_syn_unusual);
 	if (!is_for_us(ctx, syn))
 		return pass(reason_pass_syn_foreign);
+	/* Options that are off in the kernel (sysctl): it would refuse the migration of a connection with them. */
 	if (control->settings & SETTING_NO_SACK)
 		can.options &= OPTION_SCALE_MASK;
 	if (control->settings & SETTING_NO_SCALE)
@@ -244,7 +246,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		 (can.options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
 		can.options &= OPTION_SCALE_MASK;
 	is_strange = is_stranger(ctx, control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known);
-	/* A reclaimed connection may still have its old socket, whose segments the egress program drops. */
+	/* A reclaimed connection may still have its old socket, and the egress program drops the segments of that. */
 	if (old && is_live(old) && old->socket != SOCKET_NONE)
 		return challenge(ctx, syn, old);
 	/* Only the kernel may end the old connection of a client that it has not admitted. */
@@ -381,7 +383,7 @@ static __always_inline int is_of_handshake(const struct segment *segment,
 	       connection->rcv_nxt - segment->seq <= 0xffff;
 }
 
-/* Creates the segment's connection, whose first segment it is, and counts the reason. Returns 1 on success. */
+/* Creates a connection from its first segment, and counts the reason. Returns 1 on success. */
 SEPARATE int open_connection(const struct segment *segment ARG, const struct abilities *can ARG, __u32 reason)
 {
 	struct control *control = steering();
@@ -449,7 +451,7 @@ SEPARATE int relation_of(const struct segment *segment ARG, struct abilities *ca
 	return COMPLETES;
 }
 
-/* Whether the segment completes a handshake whose entry was overwritten: reason_count if so, else the reason to pass
+/* Whether the segment completes a handshake with an overwritten entry: reason_count if so, else the reason to pass
  * or drop it. Does not reopen a connection that is over. */
 SEPARATE int completes_by_cookie(const struct segment *segment ARG, struct abilities *can ARG)
 {

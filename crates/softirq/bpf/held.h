@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What a client sends before it has acknowledged our answer: its next requests, or its FIN. They are
- * held here, unacknowledged, and the acknowledgement of the answer is made the segment that was held; so the
- * client's timer is not waited for, and it runs as long as anything may be lost. Connections share
- * the places: who loses one is served when that timer fires. */
+/* Buffered segments: pipelined requests, or a FIN, that a client sends before it has acknowledged our response. They
+ * are buffered here unacknowledged. The acknowledgement of the response is then rewritten into the buffered segment,
+ * so that the client's retransmission timer need not fire, but still runs as long as anything may be lost.
+ * Connections share the buffers: if one is overwritten, the client's retransmission is processed instead. */
 #pragma once
 
 #include "connections.h"
@@ -10,25 +10,25 @@
 
 #define HELD_ENTRIES 128
 #define HELD_MAX 1400
-/* The frame that it is made of must become longer: then the kernel looks at its checksum anew. */
+/* The frame that is rewritten must become longer: only then does the kernel verify its checksum again. */
 #define HELD_MIN 8
 
-/* Clients cut anew what they send again, but no shorter (Linux: tcp_min_snd_mss). Nothing shorter is believed
- * to be a request: it would cost less than one, and bring as much. */
+/* Clients may cut a retransmission differently, but no shorter (Linux: tcp_min_snd_mss). A shorter segment is not
+ * accepted as a request: it would cost less than a request, and trigger as much. */
 #define REPEAT_MIN 48
 
 struct held {
 	struct tuple tuple;
-	/* One processor at a time; the others do without. */
+	/* Lock: one processor at a time; the others do not buffer. */
 	__u32 busy;
-	/* Of the first byte. */
+	/* Sequence number of the first byte. */
 	__u32 seq;
 	__u16 len;
-	/* Of the first piece. */
+	/* Length of the first piece. */
 	__u16 first_len;
 	__u8 has_fin;
 	__u8 spare[3];
-	/* So long that the verifier need not see that pieces end at HELD_MAX. */
+	/* Twice the maximum, so that the verifier need not see that pieces end at HELD_MAX. */
 	__u8 bytes[2 * HELD_MAX];
 };
 
@@ -39,7 +39,7 @@ struct {
 	__type(value, struct held);
 } held_segments SEC(".maps");
 
-/* The place for the connection, which is to be given back; 0 if another has it. */
+/* Locks the connection's buffer, which must be released; 0 if another processor has it. */
 static __always_inline struct held *borrow_held(const struct segment *segment)
 {
 	__u32 index = segment->hash & (HELD_ENTRIES - 1);
@@ -62,7 +62,7 @@ static __always_inline int is_same_tuple(const struct tuple *a, const struct tup
 	return !differs;
 }
 
-/* Whether it holds what comes next of this connection. */
+/* Whether the buffer holds the next data of this connection. */
 static __always_inline int is_held_of(const struct held *held, const struct segment *segment,
 				      const struct connection *connection)
 {
@@ -89,7 +89,8 @@ static __always_inline int add_to_held(context *ctx, const struct segment *segme
 	return 0;
 }
 
-/* Holds the segment from its byte `skip` on, if that is what comes next or follows on what is held: 0. */
+/* Buffers the segment from its byte `skip` on, if that is the next data, or continues the buffered data: 0 on
+ * success. */
 SEPARATE int hold(context *ctx, const struct segment *segment ARG,
 		  const struct connection *connection ARG, __u32 skip)
 {
@@ -139,7 +140,7 @@ static __always_inline int write_held_headers(context *ctx, const struct segment
 	return 0;
 }
 
-/* Makes the frame the segment, which is described already: its data, then its headers. */
+/* Rewrites the frame into the described segment: first its data, then its headers. */
 static __always_inline int write_held(context *ctx, const struct segment *segment, struct held *held,
 				      __u32 old_len)
 {
@@ -161,8 +162,8 @@ static __always_inline int write_held(context *ctx, const struct segment *segmen
 	return frame_store(ctx, segment->tcp_at + 16, &check, sizeof(check));
 }
 
-/* Makes the segment, which acknowledges all of ours, that which was held: 1. 0 if nothing is; negative:
- * the frame is spoilt, and what is held comes again. */
+/* Rewrites a segment that acknowledges all our data into the buffered one: 1. 0 if nothing is buffered; negative:
+ * the frame is damaged, and the client retransmits the buffered data. */
 SEPARATE int take_held(context *ctx, struct segment *segment ARG, const struct connection *connection ARG)
 {
 	struct held *held = borrow_held(segment);
@@ -177,6 +178,7 @@ SEPARATE int take_held(context *ctx, struct segment *segment ARG, const struct c
 		segment->flags = FLAG_ACK | (held->len ? FLAG_PSH : 0) | (held->has_fin ? FLAG_FIN : 0);
 		segment->payload_len = held->len;
 		segment->payload_at = segment->tcp_at + TCP_LEN + (segment->has_timestamps ? TIMESTAMPS_LEN : 0);
+		/* The memo hash was computed over the old payload. */
 		segment->payload_hash = 0;
 		if (held->len)
 			segment->frame_len = segment->payload_at + held->len;

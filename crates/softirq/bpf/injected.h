@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Segments that the kernel is given as if a client had sent them. That takes a second frame, a copy of the
- * one at hand, which only TC can make. It knows no connections, and not why. */
+/* Injects segments into the kernel in a client's name. That takes a second frame, a clone of the current one, which
+ * only TC can make. Independent of the connection table, and of the purpose. */
 #pragma once
 
 #include "packet.h"
 
 #ifndef TIER_XDP
 
-/* The frame at hand is one that goes to the client: its addresses of Ethernet are turned round. */
+/* The current frame goes to the client: its Ethernet addresses are swapped. */
 #define INJECT_TURNED 0x100
-/* The segment re-enters the program, which hands its connection over. */
+/* The segment re-enters the program, which migrates its connection. */
 #define INJECT_HANDED 0x200
 
-/* Where a copy comes in again. On the loopback device a frame that has lost its route would count as a stranger's. */
+/* Re-receives a clone. On loopback it is sent again: received there without its route, it would count as martian. */
 static __always_inline int send_in(struct __sk_buff *skb)
 {
 	return bpf_clone_redirect(skb, skb->ifindex, is_on_loopback(skb) ? 0 : BPF_F_INGRESS);
 }
 
-/* A header without data or options; the addresses are the client's and ours. */
+/* Writes a TCP header without data or options, from the client to this machine. */
 static __always_inline void write_bare_tcp(const struct segment *segment, __u32 *tcp, __u64 sum, __u32 seq,
 					   __u32 ack, __u8 flags)
 {
@@ -31,8 +31,8 @@ static __always_inline void write_bare_tcp(const struct segment *segment, __u32 
 	tcp[4] = segment->summed == CHECKSUM_PARTIAL ? fold(sum) : (__u16)~fold(sum + words_of(tcp, 5));
 }
 
-/* Gives the kernel a bare segment from the segment's client, and leaves the frame as it was. What is behind the
- * headers stays there: the kernel cuts a frame where its IP packet ends. `how`: its flags, and INJECT_. */
+/* Injects a bare segment from the segment's client, and leaves the frame unchanged. Bytes behind the headers stay in
+ * the clone: the kernel trims a frame to its IP length. `how`: TCP flags, and INJECT_. */
 SEPARATE int inject(struct __sk_buff *skb, const struct segment *segment ARG, __u32 seq, __u32 ack, __u32 how)
 {
 	__u32 was[15] = {}, is[15] = {}, len = segment->is_v6 ? 60 : 40;
@@ -66,13 +66,14 @@ SEPARATE int inject(struct __sk_buff *skb, const struct segment *segment ARG, __
 		failed = send_in(skb);
 		skb->tc_index = tc_index;
 	}
+	/* The caller continues with the frame, so its headers are restored. */
 	if (bpf_skb_store_bytes(skb, 0, &eth_was, ETH_HLEN, 0) ||
 	    bpf_skb_store_bytes(skb, ETH_HLEN, was, len, BPF_F_RECOMPUTE_CSUM))
 		return -1;
 	return failed;
 }
 
-/* Ends the kernel's socket, which expects this number next. */
+/* Resets the kernel's socket, which expects `seq` next. */
 static __always_inline int inject_reset(struct __sk_buff *skb, const struct segment *segment, __u32 seq)
 {
 	return inject(skb, segment, seq, 0, FLAG_RST);

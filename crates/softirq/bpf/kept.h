@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The kernel's socket of a connection that is answered here again. It is kept, idle, and gets the next request that
- * goes up, by which time the client's numbers are ahead of its own: by the requests that it has not seen, and the
- * answers that it has not sent. From then on each segment is translated, at TC, on the way in and on the way out.
- * It knows no requests, and not when a socket is kept. */
+/* Parked sockets: the kernel's socket of a reclaimed connection stays idle, and gets the next request that is
+ * punted. By then the client's sequence numbers are ahead of the socket's, by the requests that the socket has not
+ * received and the responses that it has not sent. From then on TC translates the numbers of each segment in both
+ * directions. Independent of requests, and of when a socket is parked. */
 #pragma once
 
 #include "connections.h"
 #include "injected.h"
 #include "sockets.h"
 
-/* Whether the connection's socket waits at these numbers, and for nothing else: it is open, the server has read all
- * before, and the client has all that it has written. */
+/* Whether the connection's socket is idle at these numbers: it is open, the server has read all data, and all that
+ * it has written is acknowledged. */
 SEPARATE int is_waiting(context *ctx, const struct segment *segment ARG, __u32 rcv, __u32 snd)
 {
 	struct bpf_sock *sk = socket_of(ctx, segment);
@@ -28,16 +28,16 @@ SEPARATE int is_waiting(context *ctx, const struct segment *segment ARG, __u32 r
 
 #ifndef TIER_XDP
 
-/* NOP, NOP, SACK: how nearly all write it, this machine too. RFC 2018 */
+/* NOP, NOP, SACK: the usual layout, also of this machine's kernel. RFC 2018 */
 #define SACK_BEGIN 0x01010500
 #define SACK_WORDS_MAX 8
 
-/* In the TCP header. */
+/* Offsets in the TCP header. */
 #define TCP_SEQ_AT 4
 #define TCP_SUM_AT 16
 
-/* Adds to the numbers in the option by which the segment says what it has beyond a gap. One in another place
- * stays, and says what is not so: what it speaks of is sent again later than it could be. */
+/* Adds to the numbers of SACK blocks. An option at another position is not translated and reports wrong ranges: the
+ * segments that it covers are retransmitted later than necessary. */
 SEPARATE int shift_sack(struct __sk_buff *skb, const struct segment *segment ARG, __u32 add)
 {
 	__u32 begin, was[SACK_WORDS_MAX] = {}, is[SACK_WORDS_MAX] = {}, at = segment->tcp_at + TCP_LEN, words;
@@ -69,7 +69,8 @@ SEPARATE int shift_sack(struct __sk_buff *skb, const struct segment *segment ARG
 	       bpf_skb_store_bytes(skb, at + 4, is, words * 4, 0);
 }
 
-/* Adds to the segment's numbers. Not 0 if that fails: then nobody may get it. A wrong checksum stays wrong. */
+/* Adds to the segment's sequence and acknowledgement numbers. Not 0 on failure: the frame must be dropped. The
+ * checksum is updated incrementally, so a wrong one stays wrong. */
 SEPARATE int shift(struct __sk_buff *skb, const struct segment *segment ARG, __u32 add_seq, __u32 add_ack)
 {
 	__u32 was[2] = { bpf_htonl(segment->seq), bpf_htonl(segment->ack) }, is[2] = { bpf_htonl(segment->seq + add_seq) };
@@ -83,7 +84,7 @@ SEPARATE int shift(struct __sk_buff *skb, const struct segment *segment ARG, __u
 	return segment->payload_at - segment->tcp_at > TCP_LEN ? shift_sack(skb, segment, add_ack) : 0;
 }
 
-/* Before the kernel gets it. */
+/* Translates a segment for the kernel's socket. */
 static __always_inline int shift_in(struct __sk_buff *skb, const struct segment *segment,
 				    const struct connection *connection)
 {
@@ -91,7 +92,7 @@ static __always_inline int shift_in(struct __sk_buff *skb, const struct segment 
 	return shift(skb, segment, -connection->socket_rcv, -connection->socket_snd);
 }
 
-/* Before the client gets it. */
+/* Translates a segment for the client. */
 static __always_inline int shift_out(struct __sk_buff *skb, const struct segment *segment,
 				     const struct connection *connection)
 {
@@ -99,7 +100,7 @@ static __always_inline int shift_out(struct __sk_buff *skb, const struct segment
 	return shift(skb, segment, connection->socket_snd, connection->socket_rcv);
 }
 
-/* Whether the socket expects this number next, and so believes a reset that has it (RFC 5961 §3.2). */
+/* Whether `seq` is the next number that the socket expects, so that it accepts a reset with it (RFC 5961 §3.2). */
 SEPARATE int expects(struct __sk_buff *skb, const struct segment *segment ARG, __u32 seq)
 {
 	struct bpf_sock *sk = socket_of(skb, segment);
@@ -114,7 +115,7 @@ SEPARATE int expects(struct __sk_buff *skb, const struct segment *segment ARG, _
 	return is;
 }
 
-/* The client closes (FIN, ACK) or is gone (RST), and so does the client of its socket. */
+/* Ends the parked socket in the client's name: with FIN and ACK if the client closes, with RST if it is gone. */
 static __always_inline void end_kept(struct __sk_buff *skb, const struct segment *segment,
 				     struct connection *connection, __u32 flags)
 {
@@ -122,7 +123,7 @@ static __always_inline void end_kept(struct __sk_buff *skb, const struct segment
 	inject(skb, segment, connection->socket_rcv, connection->socket_snd, flags);
 }
 
-/* The request at hand goes to the kept socket: 0 if it can. */
+/* Passes the current request to the parked socket. Returns 0 if that is possible. */
 static __always_inline int resume(struct __sk_buff *skb, const struct segment *segment, struct connection *connection)
 {
 	__u32 rcv = connection->socket_rcv, snd = connection->socket_snd;
@@ -132,7 +133,8 @@ static __always_inline int resume(struct __sk_buff *skb, const struct segment *s
 	connection->socket = SOCKET_NONE;
 	connection->socket_rcv = segment->seq - rcv;
 	connection->socket_snd = segment->ack - snd;
-	/* What leaves from now on is translated. */
+	/* The egress program on another processor translates as soon as it reads this state, so the offsets are
+	 * written first. */
 	barrier();
 	*(volatile __u8 *)&connection->state = STATE_KERNEL;
 	count(reason_tcp_resumed);

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Interception: gives new connections to a server's port to sockets of ours, which listen elsewhere. The kernel runs it
- * where it looks for a listener, so for a SYN and for what the level below hands up, and never for a segment of a
- * connection that has its socket (Documentation/bpf/prog_sk_lookup.rst). It knows nothing of the level below.
- */
+/* Socket interception (sk_lookup): gives new connections to a server's port to listeners of ours on other ports. The
+ * kernel runs the program when it looks up a listener, so for a SYN and for a migrating connection, and never for a
+ * segment of an existing socket (Documentation/bpf/prog_sk_lookup.rst). Independent of the softirq level. */
 #include "denied.h"
 #include "taken.h"
 
 /* bits/socket.h */
 #define AF_INET 2
 
-/* Who listens for an address. The kernel takes out a socket that is closed, however its process ended. */
+/* Listener for each intercepted address. The kernel removes a socket when it is closed, however its process ended. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SOCKHASH);
 	__uint(max_entries, TAKEN_MAX);
@@ -22,8 +21,8 @@ struct ends {
 	__u32 local_be[4];
 };
 
-/* IPv4 as ::ffff:a.b.c.d. Both forms are read, and by volatile: of two branches clang makes one load at a computed
- * place of the context, which the verifier refuses ("dereference of modified ctx ptr"). */
+/* IPv4 as ::ffff:a.b.c.d. Reads both forms, through volatile: from two branches clang makes one load at a computed
+ * offset of the context, which the verifier refuses ("dereference of modified ctx ptr"). */
 static __always_inline struct ends ends_of(const volatile struct bpf_sk_lookup *ctx)
 {
 	__u32 remote_be = ctx->remote_ip4, local_be = ctx->local_ip4;
@@ -55,23 +54,23 @@ static __always_inline int is_denied(const struct ends *ends)
 	return says && *says == PREFIX_DENIED;
 }
 
-/* Connections from this machine are left to its server: our own requests to it, which come from reserved addresses, and
- * those of other local clients, which may get more from it than strangers. No other host can use these addresses: the
- * kernel drops such packets, or answers them to this machine. The interface is no criterion: for a connection to an
- * address of this machine the kernel reports the interface with the address, not lo. */
+/* Connections from this machine are left to its server: our own requests to it, which come from reserved addresses,
+ * and those of other local clients, to which it may grant more than to remote ones. No other host can use these
+ * addresses: the kernel drops such packets, or answers them to this machine. The interface is no criterion: for a
+ * connection to a local address the kernel reports the interface with that address, not lo. */
 static __always_inline int is_from_here(const struct ends *ends)
 {
 	__u32 outsider_v4[4] = { 0, 0, bpf_htonl(0xffff), bpf_htonl(OUTSIDER) };
 	__u32 outsider_v6[4] = { bpf_htonl(0x20010db8), 0, 0, bpf_htonl(OUTSIDER) };
 	struct ends other = *ends;
 
-	/* Of the pair of addresses, connections that are passed through use the one with the last bit set. */
+	/* Pass-through connections use the address with the last bit set. */
 	other.remote_be[3] &= ~bpf_htonl(1);
 	return is_same(ends->remote_be, ends->local_be) || is_same(other.remote_be, outsider_v4) ||
 	       is_same(other.remote_be, outsider_v6);
 }
 
-/* Whatever it returns but for a drop: without an assigned socket the kernel looks on as if there were no program. */
+/* Without an assigned socket, SK_PASS continues the normal lookup, as if there were no program. */
 SEC("sk_lookup")
 int lowroad_lookup(struct bpf_sk_lookup *ctx)
 {
@@ -89,8 +88,8 @@ int lowroad_lookup(struct bpf_sk_lookup *ctx)
 	sk = bpf_map_lookup_elem(&takers, &asked);
 	if (!sk)
 		return SK_PASS;
-	/* Of those that share its port (SO_REUSEPORT) the kernel chooses one by the hash of the connection. If it is about to
-	 * close it can't be assigned, and the server's is found. */
+	/* If several sockets share the port (SO_REUSEPORT), the kernel selects one by the connection's hash. A
+	 * socket about to close can't be assigned, and the server's listener is found. */
 	bpf_sk_assign(ctx, sk, 0);
 	bpf_sk_release(sk);
 	return SK_PASS;

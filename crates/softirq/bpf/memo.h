@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Requests byte for byte, and the responses that they were read to ask for: clients repeat themselves,
- * and the same bytes need not be read again. Each processor keeps its own, so there are no races; what
- * a memo names may be gone, so it is looked at before it is believed:
+/* Request memos: the bytes of recent requests, and the responses to which they were resolved. Clients repeat
+ * themselves, and the same bytes need not be parsed again. Each processor has its own memos, so there are no races.
+ * A memo may refer to a response that is gone, so it is validated before use:
  *
- * - A response out of the index has expires_ns 0, or its purge is counted (control->purges).
- * - A place with another response has another id; should a new daemon count from the same number,
- *   another hash of its key. */
+ * - A response removed from the index has expires_ns 0, or its purge is counted (control->purges).
+ * - A slot with another response has another id; if a new daemon counts from the same number, the key's hash
+ * differs. */
 #pragma once
 
 #include "responses.h"
 
 #define MEMO_MAX 512
-/* Words that are looked at between two looks at where the frame ends. */
+/* Words that are read between two checks against the frame's end. */
 #define STRIDE 4
 #define MEMO_ENTRIES 1024
 #define MEMO_SHIFT (64 - 10)
 
 struct memo {
-	/* What else a reading depends on; 0 is an empty memo. */
+	/* Other inputs of the result; 0 is an empty memo. */
 	__u64 terms;
-	/* The address that was asked. */
+	/* The local address. */
 	__u64 local[2];
-	/* Of the last request that had no memo here: it gets this one when it comes again at once. */
+	/* Hash of the last request without a memo in this entry: it gets the entry when it is repeated next. */
 	__u64 candidate;
-	/* Of the response's key. */
+	/* Hash of the response's key. */
 	__u64 hash;
 	__u32 number;
 	__u32 id;
 	__u32 purges;
 	__u16 is_head;
 	__u16 closes;
-	/* The request, the last word filled up with zeros; and so much more that the verifier need not see that
-	 * it ends at MEMO_MAX. */
+	/* The request, the last word padded with zeros; and a margin, so that the verifier need not see that it ends
+	 * at MEMO_MAX. */
 	__u64 words[MEMO_MAX / 8 + STRIDE];
 };
 
@@ -42,7 +42,7 @@ struct {
 	__type(value, struct memo);
 } memos SEC(".maps");
 
-/* What a request asks for. */
+/* Result of parsing and lookup. */
 struct reading {
 	__u64 hash;
 	__u32 number;
@@ -52,11 +52,11 @@ struct reading {
 
 static __always_inline __u64 terms_of(const struct segment *segment, const struct control *control)
 {
-	/* Whether something is learnt does not matter. */
+	/* Learning does not affect the result. */
 	return (__u64)(control->settings & ~SETTING_LEARN) << 32 | (__u32)segment->tuple.local_port_be << 16 | segment->payload_len;
 }
 
-/* Whether the memo is of a request at this address, to this port, under these settings. */
+/* Whether the memo's request had this address, port and settings. */
 static __always_inline int has_terms(const struct memo *memo, const struct segment *segment,
 				     const struct control *control)
 {
@@ -70,7 +70,8 @@ static __always_inline struct memo *memo_at(const struct segment *segment)
 	return bpf_map_lookup_elem(&memos, &index);
 }
 
-/* The last one to seven bytes of the payload, filled up with zeros; what is before it is the header. */
+/* The last one to seven bytes of the payload, padded with zeros; the eight bytes read begin in the header at the
+ * earliest. */
 static __always_inline int last_word(context *ctx, const struct segment *segment, __u32 left, __u64 *word)
 {
 	__u32 from = (segment->payload_at + segment->payload_len - 8) & 0x3ff;
@@ -83,7 +84,7 @@ static __always_inline int last_word(context *ctx, const struct segment *segment
 	return 0;
 }
 
-/* The frame's first `len` bytes in one piece, if they can be had so: XDP has what it has. */
+/* Makes the frame's first `len` bytes linear, if possible: XDP can't. */
 static __always_inline long frame_pull(context *ctx, __u32 len)
 {
 #ifndef TIER_XDP
@@ -101,7 +102,7 @@ struct walking {
 static __always_inline void walk_over(struct walking *walking, __u64 word, const __u32 *key)
 {
 	walking->sum += word;
-	/* The carry comes round. */
+	/* The carry wraps around. */
 	if (walking->sum < word)
 		walking->sum++;
 	walking->hash += nh_of_word(word, key);
@@ -109,7 +110,8 @@ static __always_inline void walk_over(struct walking *walking, __u64 word, const
 	OPAQUE(walking->hash);
 }
 
-/* Walks over the payload: sets its hash, and gives its sum. Negative: it is too long for a memo. */
+/* Walks over the payload once for both its hash and its checksum: sets the hash, returns the checksum. Negative: it
+ * is too long for a memo. */
 SEPARATE __s64 walk(context *ctx, const struct control *control ARG, struct segment *segment ARG)
 {
 	__u32 left = segment->payload_len;
@@ -120,7 +122,7 @@ SEPARATE __s64 walk(context *ctx, const struct control *control ARG, struct segm
 	if (left > MEMO_MAX || frame_pull(ctx, segment->payload_at + left))
 		return -1;
 	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
-	/* Each address has memos of its own. */
+	/* The address is hashed, too, so that each has its own memos. */
 	key = control->hash_key.words + 2 * HASHED_WORDS_MAX;
 	walking.hash = nh_of_word(local_word(segment, 0), key) + nh_of_word(local_word(segment, 1), key + 2);
 	walking.sum = 0;
@@ -151,7 +153,7 @@ SEPARATE __s64 walk(context *ctx, const struct control *control ARG, struct segm
 	return (walking.sum & 0xffffffff) + (walking.sum >> 32);
 }
 
-/* Whether the memo is of these very bytes. */
+/* Whether the memo's request has the same bytes. */
 static __always_inline int is_memo_of(context *ctx, const struct memo *memo, const struct segment *segment)
 {
 	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
@@ -179,7 +181,7 @@ static __always_inline int is_memo_of(context *ctx, const struct memo *memo, con
 	return !left || (!last_word(ctx, segment, left, &word) && word == *words);
 }
 
-/* The response that the segment's request asks for, if that is known. */
+/* The response to the segment's request, if a valid memo has it. */
 static __always_inline struct response *recall_reading(context *ctx, const struct control *control,
 						       const struct segment *segment, struct reading *reading)
 {
@@ -198,7 +200,7 @@ static __always_inline struct response *recall_reading(context *ctx, const struc
 	return response;
 }
 
-/* Keeps what the request in scratch was read to ask for. `purges`: as counted before it was looked up. */
+/* Stores a memo of the request in scratch. `purges`: the count before the lookup. */
 SEPARATE int keep_reading(const struct segment *segment ARG, const struct reading *reading ARG, __u32 purges)
 {
 	struct control *control = steering();
@@ -209,6 +211,7 @@ SEPARATE int keep_reading(const struct segment *segment ARG, const struct readin
 
 	if (!control || !scratch || !memo || !response || segment->payload_len > MEMO_MAX)
 		return 0;
+	/* Only a repeated request displaces a memo, so that one-off requests don't. */
 	if (memo->candidate != segment->payload_hash) {
 		memo->candidate = segment->payload_hash;
 		return 0;

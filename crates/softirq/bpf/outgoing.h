@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What leaves this machine from a port that is answered, at TC egress: where the responses of the server above
- * end on connections that are followed; and what a socket still says whose connection was taken back,
- * which its client must not see. */
+/* Egress: segments from ports of this level. Tracks where the server's responses end on tracked connections,
+ * translates sequence numbers, and drops segments from the old socket of a reclaimed connection, which its client
+ * must not receive. */
 #pragma once
 
 #include "handshake.h"
@@ -43,7 +43,7 @@ static __always_inline int parse_outgoing(struct __sk_buff *skb, const struct co
 	segment->window = bpf_ntohs(tcp->window);
 	segment->flags = ((__u8 *)tcp)[13];
 	segment->payload_at = segment->tcp_at + tcp->doff * 4;
-	/* Of a frame that is cut later the length is not in its header. */
+	/* The IP header of a GSO frame does not hold its length. */
 	segment->payload_len = skb->len - segment->payload_at;
 	if (skb->len < segment->payload_at)
 		return NOT_PLAIN;
@@ -51,7 +51,7 @@ static __always_inline int parse_outgoing(struct __sk_buff *skb, const struct co
 	return PARSED;
 }
 
-/* Up to `most` bytes of the payload from `at` on, into scratch, with zeros behind; how many. */
+/* Loads up to `most` bytes of the payload from `at` on into scratch, followed by zeros. Returns how many. */
 static __always_inline __u32 load_payload(struct __sk_buff *skb, const struct segment *segment, __u32 at, __u32 most)
 {
 	struct scratch *scratch = scratch_memory();
@@ -69,8 +69,8 @@ static __always_inline __u32 load_payload(struct __sk_buff *skb, const struct se
 	return len;
 }
 
-/* Reads the head of a response at `at` of the payload, and says where that ends: the length of an informational head,
- * behind which the response begins; 0: all is known that can be. */
+/* Reads a response's head at `at` of the payload, and records where the response ends. Returns the length of an
+ * interim head, after which the final response begins; 0: nothing more to read. */
 SEPARATE __u32 on_response_head(struct __sk_buff *skb, const struct segment *segment ARG,
 				struct connection *connection ARG, __u32 at)
 {
@@ -127,14 +127,14 @@ static long chunk_step(__u64 index, struct chunks *chunks)
 	return 1;
 }
 
-/* So many chunks end in one frame at most, which may have 64 KB. */
+/* Maximum number of chunks that end in one frame, which may have 64 KB. */
 #define CHUNKS_MAX 64
 
 SEPARATE int on_chunks(struct __sk_buff *skb, const struct segment *segment ARG, struct connection *connection ARG)
 {
 	struct chunks chunks = { skb, segment, connection };
 
-	/* From the past: what begins behind it was read already. */
+	/* A retransmission: the chunk headers in it were read already, unless it reaches beyond the next one. */
 	if ((__s32)(connection->answer - segment->seq) < 0) {
 		if ((__s32)(segment->seq + segment->payload_len - connection->answer) > 0)
 			unfollow(connection);
@@ -144,7 +144,7 @@ SEPARATE int on_chunks(struct __sk_buff *skb, const struct segment *segment ARG,
 	return 0;
 }
 
-/* Data of the server's, on a connection that is followed. What was sent before comes again at times. */
+/* Processes the server's data on a tracked connection. It may be retransmitted data. */
 static __always_inline void on_response(struct __sk_buff *skb, const struct segment *segment,
 					struct connection *connection)
 {
@@ -153,11 +153,12 @@ static __always_inline void on_response(struct __sk_buff *skb, const struct segm
 	if (!is_followed(connection, FOLLOWED_END | FOLLOWED_CHUNKS)) {
 		if ((__s32)(end - connection->snd_nxt) <= 0)
 			return;
+		/* The head must begin with the response: it is not reassembled from segments out of order. */
 		if (segment->seq != connection->snd_nxt) {
 			unfollow(connection);
 			return;
 		}
-		/* Its socket lives. */
+		/* Data from the server proves that the kernel has created the socket. */
 		if (connection->state == STATE_HANDED) {
 			connection->state = STATE_KERNEL;
 			count(reason_tcp_kept);
@@ -168,27 +169,27 @@ static __always_inline void on_response(struct __sk_buff *skb, const struct segm
 	}
 	if (is_followed(connection, FOLLOWED_CHUNKS))
 		on_chunks(skb, segment, connection);
-	/* More than the response to this request: of none, or of one that was not waited for. */
+	/* Data beyond the response: unsolicited, or the response to a pipelined request. */
 	if (is_followed(connection, FOLLOWED_END) && (__s32)(end - connection->answer) > 0)
 		unfollow(connection);
 }
 
-/* Ends the socket that says this, with a reset in its client's name. */
+/* Ends the socket that sent the segment, with a reset in its client's name. */
 static __always_inline void end_leftover(struct __sk_buff *skb, const struct segment *segment)
 {
 	if (!inject(skb, segment, segment->ack, 0, FLAG_RST | INJECT_TURNED))
 		count(reason_tcp_ended);
 }
 
-/* What the kept socket says on its own. The acknowledgement of its last response went by here, so it sends that
- * again, or asks whether its client lives; nobody has asked for more than that. What makes no sense ends it. */
+/* Responds to a parked socket. The acknowledgement of its last response bypassed it, so it retransmits that
+ * response, or sends keep-alive probes; no request justifies more. Invalid data ends it. */
 static __always_inline void answer_kept(struct __sk_buff *skb, const struct segment *segment,
 					struct connection *connection)
 {
 	__s32 beyond = segment->seq + segment->payload_len - connection->socket_snd;
 	struct control *control = steering();
 	__u16 age = units_since(seen_at(coarse_now_ns()), connection->seen);
-	/* Of a client that was not heard of for so long nobody knows whether it lives. */
+	/* A client that was silent for that long may be gone. */
 	int is_stale = !control || age > control->idle;
 
 	if (segment->flags & FLAG_FIN || beyond > 0 || is_stale) {
@@ -199,14 +200,14 @@ static __always_inline void answer_kept(struct __sk_buff *skb, const struct segm
 	}
 }
 
-/* A segment of the kernel's on a connection of ours: of a socket from before, kept or not. With its FIN it has
- * nothing more to say. */
+/* Drops a segment that the kernel sends on a live connection: from an old socket, parked or not. A FIN ends the
+ * socket, which has nothing more to send. */
 static __always_inline int on_leftover(struct __sk_buff *skb, struct segment *segment,
 				       struct connection *connection)
 {
 	int is_kept = connection->socket == SOCKET_KEPT;
 
-	/* The answer to something that was not understood here, or to a SYN that nobody listens for. */
+	/* The kernel's reply to a segment that this level passed as unknown, or to a SYN without a listener. */
 	if (segment->flags & FLAG_RST && !is_kept && (!segment->seq || segment->seq == connection->snd_nxt))
 		return TCX_NEXT;
 	count(reason_drop_leftover);
@@ -222,7 +223,7 @@ static __always_inline int on_leftover(struct __sk_buff *skb, struct segment *se
 	return TC_ACT_SHOT;
 }
 
-/* A segment of the kernel's that belongs to its client. */
+/* Passes a segment of the kernel to its client, translated and tracked if needed. */
 static __always_inline int on_passing(struct __sk_buff *skb, struct segment *segment, struct connection *connection)
 {
 	if (is_shifted(connection)) {
@@ -238,7 +239,7 @@ static __always_inline int on_passing(struct __sk_buff *skb, struct segment *seg
 	return TCX_NEXT;
 }
 
-/* A new socket has sent no more than that before it is known to be the kernel's. */
+/* Maximum number of bytes that a new socket has sent before the connection is known to be the kernel's. */
 #define FIRST_FLIGHT 0x1000000
 
 static __always_inline int on_outgoing(struct __sk_buff *skb)
@@ -253,7 +254,7 @@ static __always_inline int on_outgoing(struct __sk_buff *skb)
 	connection = find(&segment);
 	if (!connection)
 		return TCX_NEXT;
-	/* A socket of the past sends none; a new connection's must get out, whatever is left of its port. */
+	/* Old sockets send no SYN; that of a new connection must pass, regardless of an entry left from its port. */
 	if (segment.flags & FLAG_SYN) {
 		if (connection->state == STATE_KERNEL) {
 			unfollow(connection);
@@ -263,7 +264,7 @@ static __always_inline int on_outgoing(struct __sk_buff *skb)
 		return TCX_NEXT;
 	}
 	if (has_socket_soon(connection)) {
-		/* The new socket begins where we have ended; a probe is one before that. */
+		/* The new socket begins where we have ended; a keep-alive probe is one before that. */
 		if (connection->state == STATE_HANDED && segment.seq - connection->snd_nxt + 1 > FIRST_FLIGHT)
 			return on_leftover(skb, &segment, connection);
 		return on_passing(skb, &segment, connection);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* From a frame to a segment, and from a segment to the frame that answers it. */
+/* Parses frames into segments, and rewrites them into replies. */
 #pragma once
 
 #include "context.h"
@@ -15,18 +15,18 @@
 #define TCP_LEN 20
 #define V4_TCP_AT (ETH_HLEN + 20)
 #define V6_TCP_AT (ETH_HLEN + 40)
-/* Shorter frames are filled up where they come filled up: not all drivers do it. */
+/* Minimum Ethernet frame. A reply is padded if the frame was padded on arrival: not all drivers pad. */
 #define FRAME_MIN 60
 
-/* What is known of a TCP segment; numbers as the machine has them. */
+/* A parsed TCP segment; numbers in host order. */
 struct segment {
 	struct tuple tuple;
 	__u32 seq;
 	__u32 ack;
 	__u64 hash;
-	/* When it came: CLOCK_MONOTONIC. */
+	/* Arrival: CLOCK_MONOTONIC. */
 	__u64 now_ns;
-	/* By which a memo of it is found; 0: not walked over. */
+	/* Hash of the payload, by which its memo is found; 0: not computed. */
 	__u64 payload_hash;
 	__u32 frame_len;
 	__u32 payload_len;
@@ -35,23 +35,23 @@ struct segment {
 	__u8 tcp_at;
 	__u8 flags;
 	__u8 is_v6;
-	/* What is known of its checksum: CHECKSUM_ of the kernel; 0 is nothing. */
+	/* State of its checksum: CHECKSUM_ of the kernel; 0: unknown. */
 	__u8 summed;
-	/* It was held in pieces, of which the first alone would not be known for its request (held.h). */
+	/* It was buffered in pieces, of which the first alone would not be accepted as its request (held.h). */
 	__u8 is_pieced;
 	/* It has timestamps at the position that all stacks use. */
 	__u8 has_timestamps;
-	/* Length of the timestamps option in segments to its connection's client. */
+	/* Length of the timestamps option in replies to its client. */
 	__u8 reply_options_len;
 	__u8 spare;
 	/* In network byte order: the client's clock, and ours as last echoed by the client; 0 without timestamps. */
 	__u32 tsval_be;
 	__u32 tsecr_be;
-	/* Of its connection. */
+	/* Offset of its connection's timestamps. */
 	__u32 clock_offset;
 };
 
-/* Half of the address that was asked, as on the wire. */
+/* Half of the local address, in network byte order. */
 static __always_inline __u64 local_word(const struct segment *segment, int half)
 {
 	return ((const __u64 *)segment->tuple.local_be)[half];
@@ -88,7 +88,7 @@ static __always_inline int is_marked(struct __sk_buff *skb, __u32 mark, __u32 po
 
 #endif
 
-/* The coarse clock as each processor has read it last. */
+/* The coarse clock as last read by each processor. */
 struct clock {
 	__u64 jiffies;
 	__u64 now_ns;
@@ -101,7 +101,7 @@ struct {
 	__type(value, struct clock);
 } clocks SEC(".maps");
 
-/* CLOCK_MONOTONIC, by a tick. It goes on when jiffies do, which are read without a call. */
+/* CLOCK_MONOTONIC with the resolution of a tick. It changes together with jiffies, which are read without a call. */
 static __always_inline __u64 coarse_now_ns(void)
 {
 	__u64 jiffies = bpf_jiffies64();
@@ -117,7 +117,7 @@ static __always_inline __u64 coarse_now_ns(void)
 	return clock->now_ns;
 }
 
-/* IPv4 is kept as ::ffff:a.b.c.d. */
+/* IPv4 addresses are stored as ::ffff:a.b.c.d. */
 static __always_inline void set_v4(struct tuple *tuple, __u32 client_be, __u32 local_be)
 {
 	tuple->client_be[0] = tuple->local_be[0] = 0;
@@ -134,7 +134,7 @@ static __always_inline __u16 fold(__u64 sum)
 	low += high;
 	if (low < high)
 		low++;
-	/* Adds both halves; the carry of the lower one wraps round into the upper one. */
+	/* Adds both halves; the carry of the lower one wraps around into the upper one. */
 	low += low << 16 | low >> 16;
 	return low >> 16;
 }
@@ -165,8 +165,8 @@ static __always_inline void read_timestamps(const struct tcphdr *tcp, void *end,
 	segment->tsecr_be = options[2];
 }
 
-/* The same clock as that of the kernel's sockets: a connection may use both in turn, and its client accepts no
- * timestamp from the past. */
+/* The same clock as that of kernel sockets: a connection may use both in turn, and its client drops older timestamps
+ * (PAWS). */
 static __always_inline __u32 now_ms(void)
 {
 	return bpf_ktime_get_ns() / 1000000;
@@ -174,7 +174,7 @@ static __always_inline __u32 now_ms(void)
 
 enum parsed { PARSED, NOT_OURS, NOT_PLAIN, WRONG_SUM };
 
-/* Reads Ethernet, IP and TCP. What it takes is plain: no fragment, no IP options, no tags. */
+/* Parses Ethernet, IP and TCP. Accepts plain packets only: no fragments, no IP options, no VLAN tags. */
 static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len,
 					 const struct control *control, struct segment *segment)
 {
@@ -185,13 +185,14 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 
 	if (begin + V4_TCP_AT + TCP_LEN > end)
 		return NOT_OURS;
-	/* struct ethhdr is packed, and would be read by bytes. */
+	/* struct ethhdr is packed: the compiler would read the field by bytes. */
 	protocol = *(__u16 *)(begin + ETH_HLEN - 2);
 	if (protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = begin + ETH_HLEN;
 		if (ip->protocol != IPPROTO_TCP)
 			return NOT_OURS;
 		tcp = begin + V4_TCP_AT;
+		/* IPv4 with a header of five words; neither MF flag nor fragment offset. */
 		if (*(__u8 *)ip != 0x45 || (ip->frag_off & bpf_htons(0x3fff)))
 			return NOT_PLAIN;
 		if (!is_in(control->ports, bpf_ntohs(tcp->dest)))
@@ -205,7 +206,7 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 		struct ipv6hdr *ip = begin + ETH_HLEN;
 		if (begin + V6_TCP_AT + TCP_LEN > end)
 			return NOT_OURS;
-		/* Addresses that stand for IPv4 do not belong on a wire (RFC 4942 §2.2). */
+		/* IPv4-mapped addresses must not appear on a wire (RFC 4942 §2.2). */
 		if (ip->nexthdr != IPPROTO_TCP || ip->saddr.s6_addr32[2] == bpf_htonl(0xffff))
 			return NOT_OURS;
 		tcp = begin + V6_TCP_AT;
@@ -227,10 +228,10 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 	segment->flags = ((__u8 *)tcp)[13];
 	segment->payload_at = segment->tcp_at + tcp->doff * 4;
 	segment->frame_len = frame_len;
-	/* Frames may be filled up behind the segment. */
+	/* Short frames are padded behind the segment. */
 	if (tcp->doff < 5 || ip_len < segment->payload_at || ip_len > segment->frame_len)
 		return NOT_PLAIN;
-	/* RFC 1122 §3.2.1.2: drop it without an answer. IPv6 headers have no checksum. */
+	/* RFC 1122 §3.2.1.2: drop it without a reply. IPv6 headers have no checksum. */
 	if (fold(header_sum) != 0xffff)
 		return WRONG_SUM;
 	segment->payload_len = ip_len - segment->payload_at;
@@ -244,23 +245,23 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 	return PARSED;
 }
 
-/* What goes back. */
+/* A reply. */
 struct answer {
 	__u32 seq;
 	__u32 ack;
-	/* Sum of the payload. */
+	/* Checksum of the payload. */
 	__u32 sum;
 	__u16 payload_len;
-	/* As it stands in the header. */
+	/* In header units: scaled, except in SYN-ACK. */
 	__u16 window;
 	__u8 flags;
-	/* Bytes of a SYN-ACK's options, which are already in place. */
+	/* Length of a SYN-ACK's options, which are already in the frame. */
 	__u8 options_len;
-	/* The frame goes to the client already. */
+	/* The frame's addresses are already swapped. */
 	__u8 is_turned;
 };
 
-/* By words: of an array of bytes the compiler copies each alone. */
+/* By words: the compiler would copy an array of bytes one by one. */
 static __always_inline void swap_addresses(struct ethhdr *eth)
 {
 	__u32 *words = (__u32 *)eth;
@@ -274,7 +275,7 @@ static __always_inline void swap_addresses(struct ethhdr *eth)
 	halves[5] = to_end;
 }
 
-/* The IPv4 header, without options. `sum`: of both addresses. */
+/* Writes an IPv4 header without options. `sum`: of both addresses. */
 static __always_inline void write_v4(__u32 *words, const struct segment *segment, __u16 len, __u16 id, __u64 sum)
 {
 	__u32 first = (__u32)bpf_htons(len) << 16 | 0x45, ttl = IPPROTO_TCP << 8 | 64;
@@ -286,8 +287,8 @@ static __always_inline void write_v4(__u32 *words, const struct segment *segment
 	words[4] = segment->tuple.client_be[3];
 }
 
-/* Writes Ethernet, IP and TCP over those of the segment; the frame has its length already.
- * IPv4 may be fragmented on the way, since nobody here hears of it if it must be. */
+/* Writes Ethernet, IP and TCP headers over those of the segment; the frame has its final length already. Without the
+ * DF bit: an ICMP error would not reach this level, so routers must be allowed to fragment IPv4. */
 static __always_inline int write_headers(context *ctx, const struct segment *segment,
 					 const struct answer *answer)
 {
@@ -320,7 +321,7 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 		sum = words_of(&segment->tuple, 8);
 	}
 	sum += bpf_htons(IPPROTO_TCP) + bpf_htons(tcp_len);
-	/* By words, as they are summed. */
+	/* By words, in the units of the checksum. */
 	header[0] = (__u32)segment->tuple.client_port_be << 16 | segment->tuple.local_port_be;
 	header[1] = bpf_htonl(answer->seq);
 	header[2] = bpf_htonl(answer->ack);
@@ -337,7 +338,7 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 		words[7] = segment->tsval_be;
 		sum_of_options = words_of(words + 5, 3);
 	}
-	/* A packet that came so goes out so: the kernel adds the rest, or a device. */
+	/* A packet that arrived with a partial checksum leaves with one: the kernel or a device completes it. */
 	if (segment->summed == CHECKSUM_PARTIAL) {
 		words[4] = fold(sum);
 		return 0;
@@ -347,7 +348,7 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 	return 0;
 }
 
-/* Advertised to the client: as much as a new socket of the kernel advertises by default. */
+/* Advertised to the client: the default initial window of a kernel socket. */
 #define WINDOW 64240
 #define WINDOW_SCALE 7
 
@@ -356,7 +357,7 @@ static __always_inline __u16 window_for(__u8 options)
 	return (options & OPTION_SCALE_MASK) == OPTION_SCALE_NONE ? WINDOW : WINDOW >> WINDOW_SCALE;
 }
 
-/* Sends a segment without data. */
+/* Sends a segment without data in the current frame. */
 SEPARATE int send_bare(context *ctx, const struct segment *segment ARG, const struct answer *answer ARG)
 {
 	__u32 len = segment->tcp_at + TCP_LEN + segment->reply_options_len;

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Answers of several segments, and how they leave: at TC as copies of the frame at hand, one behind the
- * other; in native XDP, which sends one frame for each that came, as copies that the kernel makes of a
- * frame which names what they shall be (DEVMAP with BPF_F_BROADCAST): a program behind that makes the
- * parts of them. It knows no rules of TCP. */
+/* Sends responses of several segments. At TC, as clones of the current frame, one after the other. Native XDP sends
+ * one frame for each that arrived: there the kernel broadcasts copies of a frame that names a batch of parts (DEVMAP
+ * with BPF_F_BROADCAST), and a program at devmap egress turns each copy into a part. Independent of TCP rules. */
 #pragma once
 
 #include "answers.h"
 
-/* Consecutive parts of an answer. */
+/* Consecutive parts of a response. */
 struct parts {
-	/* Of the response. */
+	/* Number of the response. */
 	__u32 number;
-	/* Of the answer's first byte. */
+	/* Sequence number of the response's first byte. */
 	__u32 seq;
 	__u32 ack;
-	/* Of the answer; and of each part but the last. */
+	/* Bytes of the response; and of each part but the last. */
 	__u16 len;
 	__u16 cut;
-	/* As it stands in the header. */
+	/* In header units: scaled. */
 	__u16 window;
 	__u8 first;
 	__u8 count;
@@ -25,7 +24,7 @@ struct parts {
 	__u8 spare[3];
 };
 
-/* Makes the frame one part: 0, or negative with the frame as it was. */
+/* Rewrites the frame into one part: 0, or negative with the frame unchanged. */
 SEPARATE int write_part(context *ctx, const struct control *control ARG, const struct segment *segment ARG,
 			const struct parts *parts ARG, __u32 index)
 {
@@ -41,7 +40,7 @@ SEPARATE int write_part(context *ctx, const struct control *control ARG, const s
 	if (!response || from >= parts->len)
 		return -1;
 #ifdef TIER_XDP
-	/* Each is made of a frame of its own. */
+	/* Each part is made of a separate copy with the original addresses. */
 	answer.is_turned = 0;
 #endif
 	OPAQUE(index);
@@ -53,27 +52,27 @@ SEPARATE int write_part(context *ctx, const struct control *control ARG, const s
 
 #ifdef TIER_XDP
 
-/* What is made of the copies of a frame. */
+/* A batch of parts, made of the copies of a frame. */
 struct parcel {
 	struct segment segment;
 	struct parts parts;
-	/* By which the frame names it. */
+	/* Serial number, which the frame carries. */
 	__u32 serial;
-	/* How many parts were made. */
+	/* Number of parts made so far. */
 	__u32 made;
 };
 
-/* Each processor's. Copies leave at the end of the driver's round at the latest, and some sixteen of them at once,
- * so that this many are never under way. */
+/* Batches of a processor. Copies are sent at the end of the driver's NAPI poll at the latest, and about sixteen at
+ * once, so that fewer batches than this are pending. */
 #define PARCELS 64
 struct parcels {
-	/* Of the last. */
+	/* Serial number of the last batch. */
 	__u32 serial;
 	__u32 spare;
 	struct parcel parcel[PARCELS];
 };
 
-/* Where the number stands in the frame: behind its headers, whatever they are. */
+/* Offset of the serial number in the frame: behind the longest headers. */
 #define SERIAL_AT (V6_TCP_AT + TCP_LEN)
 #define PARCEL_LEN (SERIAL_AT + sizeof(__u32))
 
@@ -91,20 +90,20 @@ static __always_inline struct parcel *parcel_of(__u32 serial)
 
 	if (!all)
 		return 0;
-	/* Before that nothing may be added to it. */
+	/* The compiler must not fold the offset in before the null check. */
 	OPAQUE(all);
 	return &all->parcel[serial & (PARCELS - 1)];
 }
 
-/* The frame's number; 0: there is no room. */
+/* The serial number in the frame; 0: the frame is too short. */
 static __always_inline __u32 *serial_in(context *ctx)
 {
 	__u32 *serial = frame_begin(ctx) + SERIAL_AT;
 	return (void *)(serial + 1) <= frame_end(ctx) ? serial : 0;
 }
 
-/* For each interface and each number of parts (both in the key) an array that names the interface so many
- * times: user space fills it where the driver sends frames of others. */
+/* For each interface and number of parts (both in the key) a DEVMAP that lists the interface that many times: user
+ * space fills it where the driver can send redirected frames. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
 	__uint(max_entries, 1024);
@@ -123,13 +122,13 @@ static __always_inline void *copies_for(context *ctx, __u32 count)
 	return bpf_map_lookup_elem(&fan_out, &key);
 }
 
-/* Whether so many parts can be sent from here. */
+/* Whether this many parts can be sent from here. */
 static __always_inline int can_send(context *ctx, __u32 count)
 {
 	return count == 1 || copies_for(ctx, count);
 }
 
-/* Writes down what is to become of the copies of the frame, which has its new length: 0. */
+/* Records the batch for the copies of the frame, which has its new length: 0. */
 static __always_inline int note_parcel(context *ctx, const struct segment *segment, const struct parts *parts)
 {
 	__u32 zero = 0, *serial = serial_in(ctx);
@@ -162,11 +161,12 @@ SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const s
 	copies = copies_for(ctx, parts->count);
 	if (!copies || frame_resize(ctx, segment->frame_len, PARCEL_LEN))
 		return NOT_SENT;
+	/* The frame is truncated by now: after a failure only the client can repeat the request. */
 	return note_parcel(ctx, segment, parts) ? VERDICT_DROP : bpf_redirect_map(copies, 0, BPF_F_BROADCAST);
 }
 
-/* The frame, one of the copies, becomes the next part. They come in their order, on the processor that sent
- * them; if one is missing, it is the last. */
+/* Turns the frame, one of the copies, into the next part. Copies arrive in order, on the processor that sent them;
+ * if one is missing, it is the last. */
 static __always_inline int make_part(context *ctx)
 {
 	__u32 *serial = serial_in(ctx);
@@ -186,7 +186,7 @@ static __always_inline int can_send(context *ctx, __u32 count)
 	return 1;
 }
 
-/* Sends the parts, or NOT_SENT. What is lost behind the first is lost as on the wire. */
+/* Sends the parts, or NOT_SENT. After the first, a failure is handled like a loss on the wire. */
 SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const struct parts *parts ARG)
 {
 	struct control *control = steering();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What routers say of a connection whose numbers are translated: that a segment was too long for a link, or found
- * no way (ICMP, RFC 1191, RFC 8201). They quote the segment as it went out, and the kernel believes only numbers
- * of its own. */
+/* Path MTU discovery on connections with translated sequence numbers: routers report that a segment was too long for
+ * a link, or undeliverable (ICMP, RFC 1191, RFC 8201). They quote the segment as it was sent, and the kernel accepts
+ * only sequence numbers of its socket. */
 #pragma once
 
 #include "kept.h"
@@ -12,10 +12,10 @@
 #define IPPROTO_ICMP_V6 58
 #define ICMP_V6_UNREACHABLE 1
 #define ICMP_V6_TOO_BIG 2
-/* Of the TCP header quoted, as much as is sure to be there. */
+/* Bytes of the quoted TCP header that are always present (RFC 792). */
 #define QUOTED_TCP_LEN 8
 
-/* Where the frame quotes an IP header of a segment that left here; 0: it does not. */
+/* Offset of the quoted IP header of a segment sent by this machine; 0: none. */
 static __always_inline __u32 quote_at(void *begin, void *end)
 {
 	struct ethhdr *eth = begin;
@@ -33,7 +33,7 @@ static __always_inline __u32 quote_at(void *begin, void *end)
 
 #ifndef TIER_XDP
 
-/* Reads the quoted headers at `at`: the tuple and its hash, seq, and where that stands in tcp_at. */
+/* Reads the quoted headers at `at`: tuple, hash, and seq; tcp_at is the offset of the quoted TCP header. */
 static __always_inline int read_quote(struct __sk_buff *skb, const struct control *control, struct segment *segment,
 				      __u32 at)
 {
@@ -60,8 +60,7 @@ static __always_inline int read_quote(struct __sk_buff *skb, const struct contro
 	return is_in(control->ports, bpf_ntohs(segment->tuple.local_port_be)) ? 0 : -1;
 }
 
-/* Translates the quoted number at `at`, if it is of such a connection. A failure leaves what the kernel does not
- * believe. */
+/* Translates the quoted sequence number if its connection needs it. After a failure the kernel ignores the message. */
 SEPARATE int shift_quote(struct __sk_buff *skb, struct segment *segment ARG, __u32 at)
 {
 	struct control *control = steering();
@@ -82,7 +81,7 @@ SEPARATE int shift_quote(struct __sk_buff *skb, struct segment *segment ARG, __u
 
 #endif
 
-/* A frame that is of none of our connections. */
+/* Processes a frame that is not a TCP segment to one of the ports. */
 static __always_inline void on_foreign(context *ctx, void *begin, void *end, struct segment *segment)
 {
 	__u32 at = quote_at(begin, end);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* From the bytes of a request to the key of its response. It takes what it understands wholly, and
- * says why it does not; that is never an error of the client's, only a matter for another level.
- * Eight bytes are looked at a time (SWAR). To read first: RFC 9112 §3, §5; RFC 9110 §5.6. */
+/* HTTP parser: from the bytes of a request to the key of its response. It accepts only requests that it understands
+ * completely, and gives a reason for the others; that is not an error of the client, the request is punted.
+ * Processes eight bytes at a time (SWAR). See RFC 9112 §3, §5; RFC 9110 §5.6. */
 #pragma once
 
 #include "packet.h"
@@ -15,13 +15,13 @@ static __always_inline __u64 at_least(__u64 word, __u8 least)
 	return ((word | HIGHS) - ONES * least) & HIGHS;
 }
 
-/* How many bytes come before the first whose high bit is set; there is one. */
+/* Number of bytes before the first with the high bit set; at least one must be set. */
 static __always_inline __u32 bytes_before(__u64 marks)
 {
 	return ((((marks - 1) & ~marks) & ONES) * ONES >> 56) - 1;
 }
 
-/* The high bit of each byte that is no letter, no digit and no hyphen. */
+/* The high bit of each byte that is not a letter, digit or hyphen. */
 static __always_inline __u64 not_in_name(__u64 word)
 {
 	__u64 lower = word | ONES * 0x20;
@@ -31,7 +31,7 @@ static __always_inline __u64 not_in_name(__u64 word)
 	return (~in | word) & HIGHS;
 }
 
-/* The high bit of each byte below `least`, or no visible ASCII. */
+/* The high bit of each byte below `least`, or outside of visible ASCII. */
 static __always_inline __u64 not_visible(__u64 word, __u8 least)
 {
 	return (~at_least(word, least) | at_least(word, 0x7f) | word) & HIGHS;
@@ -52,7 +52,7 @@ static __always_inline __u64 key_word(const struct scratch *scratch, __u32 at)
 	return *(const __u64 *)(scratch->key + (at & (KEY_SIZE - 1)));
 }
 
-/* The first eight characters of a word in lower case. */
+/* The first eight characters of a lower-case word. */
 static __always_inline __u64 word_of(const char *text, int len)
 {
 	__u64 word = 0;
@@ -64,7 +64,7 @@ static __always_inline __u64 word_of(const char *text, int len)
 }
 #define WORD(text) word_of(text, sizeof(text) - 1)
 
-/* What was seen in a request. */
+/* Properties of a request (request.seen). */
 #define SEEN_HOST 1
 #define SEEN_CONNECTION 2
 #define SEEN_ENCODING 4
@@ -74,7 +74,7 @@ static __always_inline __u64 word_of(const char *text, int len)
 #define SEEN_CLOSE 64
 #define SEEN_KEEP_ALIVE 128
 
-/* What the steps of loops get. */
+/* Context of bpf_loop callbacks. */
 struct cursor {
 	struct scratch *scratch;
 };
@@ -89,7 +89,7 @@ static long scan_step(__u64 index, struct cursor *cursor)
 	return marks != 0;
 }
 
-/* Where the visible bytes from `at` on end. Behind the request there are zeros. */
+/* End of the visible bytes from `at` on. The zeros behind the request stop the scan. */
 static __always_inline __u32 end_of_visible(struct scratch *scratch, __u32 at, __u8 least)
 {
 	struct cursor cursor = { scratch };
@@ -107,7 +107,7 @@ static long copy_step(__u64 index, struct cursor *cursor)
 	return 0;
 }
 
-/* Adds a piece to the key: what is behind it is overwritten by the next. */
+/* Appends a piece to the key. Whole words are copied; the next piece overwrites the excess. */
 static __always_inline void add_to_key(struct scratch *scratch, __u8 id, __u32 from, __u32 to)
 {
 	struct cursor cursor = { scratch };
@@ -125,7 +125,7 @@ static __always_inline void add_to_key(struct scratch *scratch, __u8 id, __u32 f
 	bpf_loop((len + 7) / 8, copy_step, &cursor, 0);
 }
 
-/* A field that is part of the key: once, and with a value that nobody trims. */
+/* A field that is part of the key: it may occur once, and its value has no surrounding spaces to trim. */
 static __always_inline void keep_field(struct scratch *scratch, __u8 id, __u32 mark, __u32 from, __u32 to)
 {
 	struct request *request = &scratch->request;
@@ -146,6 +146,7 @@ static __always_inline void connection_field(struct scratch *scratch, __u32 from
 	__u64 word = head_word(scratch, from) | ONES * 0x20;
 	__u64 rest = head_word(scratch, from + 8) | ONES * 0x20;
 
+	/* Several Connection lines form one list (RFC 9110 §5.3), which is not parsed here. */
 	if (request->seen & SEEN_CONNECTION) {
 		request->reason = reason_up_field;
 		return;
@@ -159,8 +160,9 @@ static __always_inline void connection_field(struct scratch *scratch, __u32 from
 		request->reason = reason_up_field;
 }
 
-/* What tells a server that the client has asked for something else than the request line says, mostly
- * over TLS: its answer may be another. Not X-Forwarded-For, which only says who asks. */
+/* Fields with which a TLS terminator or another proxy reports a scheme, host, target or method other than the
+ * request line's: the server's response may depend on them. Except X-Forwarded-For, which identifies the client
+ * only. */
 static __always_inline int is_of_terminator(__u32 name_len, const __u64 *name)
 {
 	if (name[0] == WORD("x-forwar"))
@@ -171,7 +173,7 @@ static __always_inline int is_of_terminator(__u32 name_len, const __u64 *name)
 	return name_len == 6 && name[0] == WORD("x-host");
 }
 
-/* What a field means here, by its name in lower case. What no level interprets is passed over. */
+/* Processes a field by its lower-case name. Fields that no level interprets are skipped. */
 static __always_inline void field(struct scratch *scratch, __u32 name_len, const __u64 *name,
 				  __u32 from, __u32 to)
 {
@@ -264,7 +266,7 @@ static __always_inline void field(struct scratch *scratch, __u32 name_len, const
 	}
 }
 
-/* One line of the head, or the empty one at its end. */
+/* Parses a line of the head, or the empty one at its end. */
 static long line_step(__u64 index, struct cursor *cursor)
 {
 	struct scratch *scratch = cursor->scratch;
@@ -273,6 +275,7 @@ static long line_step(__u64 index, struct cursor *cursor)
 	__u64 name[4] = {}, marks = 0;
 
 	if ((head_word(scratch, at) & 0xffff) == WORD("\r\n")) {
+		/* Pipelined bytes: the reply would acknowledge them unprocessed. */
 		request->seen |= SEEN_END;
 		if (at + 2 != request->len)
 			request->reason = reason_up_more;
@@ -317,7 +320,7 @@ static long line_step(__u64 index, struct cursor *cursor)
 	return request->reason != reason_count;
 }
 
-/* "GET /x HTTP/1.1" and the end of the line. */
+/* Parses "GET /x HTTP/1.1" and the end of the line. */
 static __always_inline void request_line(struct scratch *scratch)
 {
 	struct request *request = &scratch->request;
@@ -356,7 +359,7 @@ static __always_inline void request_line(struct scratch *scratch)
 
 #define LINES_MAX 48
 
-/* Reads the request of a segment, which is in scratch, and writes its key there. */
+/* Parses the request in scratch and writes its key there. */
 static __always_inline void read_request(struct scratch *scratch, const struct segment *segment,
 					 __u32 settings)
 {
@@ -403,7 +406,7 @@ static long hash_step(__u64 index, struct hashing *hashing)
 	return 0;
 }
 
-/* Keyed, so that nobody from outside fills a bucket on purpose. */
+/* Keyed, so that an attacker can't fill a bucket on purpose. */
 static __always_inline __u64 hash_of_key(struct scratch *scratch, const struct control *control)
 {
 	struct hashing hashing = { scratch, control };

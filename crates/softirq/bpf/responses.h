@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* From a key to the stored response, and from that to the frame that carries it. */
+/* Finds the stored response for a key, and writes it into the frame. */
 #pragma once
 
 #include "packet.h"
@@ -20,7 +20,7 @@ static long compare_step(__u64 index, struct comparison *comparison)
 	return differs != 0;
 }
 
-/* The whole keys, padded with zeros, are the same. */
+/* Whether the whole keys, padded with zeros, are equal. */
 static __always_inline int has_key(struct response *response, struct scratch *scratch, __u32 len)
 {
 	struct comparison comparison = { .scratch = scratch, .response = response };
@@ -34,7 +34,7 @@ static __always_inline int has_key(struct response *response, struct scratch *sc
 
 #define NO_RESPONSE (~0u)
 
-/* Its number, or one that no response has. */
+/* Number of the response, or NO_RESPONSE. */
 static __always_inline __u32 number_for(struct scratch *scratch, __u32 key_len, __u64 hash)
 {
 	__u32 index = hash & constants.index_mask, number = 0;
@@ -42,8 +42,8 @@ static __always_inline __u32 number_for(struct scratch *scratch, __u32 key_len, 
 	if (!bucket)
 		return NO_RESPONSE;
 	for (int i = 0; i < INDEX_WAYS; i++) {
-		/* Once: user space may replace it, and both halves belong together. What it names was whole
-		 * before, and is read by way of it. */
+		/* Read once: user space may replace the entry, and both halves belong together. The response was
+		 * complete before its entry was written. */
 		__u64 entry = *(volatile __u64 *)&bucket->entry[i];
 		if (entry && entry >> 32 == hash >> 32) {
 			number = entry;
@@ -55,7 +55,7 @@ static __always_inline __u32 number_for(struct scratch *scratch, __u32 key_len, 
 	return response && has_key(response, scratch, key_len) ? number : NO_RESPONSE;
 }
 
-/* A sum of words that stand at an odd offset (RFC 1071 §2). */
+/* A checksum of words moved to an odd offset has its bytes swapped (RFC 1071 §2). */
 static __always_inline __u32 at_offset(__u32 sum, __u32 offset)
 {
 	__u16 folded = fold(sum);
@@ -71,14 +71,14 @@ static __always_inline void write_date(context *ctx, __u32 at, const struct date
 		frame_store(ctx, at, date->text, DATE_LEN);
 		return;
 	}
-	/* The last word overlaps: 29 bytes. */
+	/* 29 bytes: the last word overlaps the third. */
 	((__u64 *)to)[0] = ((const __u64 *)date->text)[0];
 	((__u64 *)to)[1] = ((const __u64 *)date->text)[1];
 	((__u64 *)to)[2] = ((const __u64 *)date->text)[2];
 	*(__u64 *)(to + DATE_LEN - 8) = *(const __u64 *)(date->text + DATE_LEN - 8);
 }
 
-/* Writes the age in seconds over the field's value; gives the sum of it. */
+/* Writes the age in seconds over the field's value; returns its checksum. */
 static __always_inline __u32 write_age(context *ctx, __u32 at, __u32 offset, __u64 age_s)
 {
 	__u8 digits[8] = {};
@@ -92,7 +92,7 @@ static __always_inline __u32 write_age(context *ctx, __u32 at, __u32 offset, __u
 	return at_offset(words_of(digits, 2), offset);
 }
 
-/* The response's bytes from there on; 0: there are none. */
+/* The response's bytes from `from` on; 0: the offset is out of range. */
 static __always_inline const void *stored_bytes(const struct response *response, __u32 from)
 {
 	__u32 zero = 0, at = response->at + from;
@@ -104,8 +104,8 @@ static __always_inline const void *stored_bytes(const struct response *response,
 	return bytes + at;
 }
 
-/* Makes the frame a segment with `len` bytes of the response, from `from` on. On an error it is still
- * what it was. */
+/* Rewrites the frame into a segment with `len` bytes of the response, from `from` on. On error the frame is
+ * unchanged. */
 static __always_inline int write_response(context *ctx, const struct control *control,
 					  const struct segment *segment, const struct response *response,
 					  struct answer *answer, __u32 from, __u32 len)
@@ -127,7 +127,7 @@ static __always_inline int write_response(context *ctx, const struct control *co
 	}
 	if (age_at) {
 		__u64 age_ns = segment->now_ns - response->born_ns;
-		/* Born a moment ago by the daemon's clock, which is finer. */
+		/* The daemon's clock is finer, so the response may appear to be born in the future. */
 		if ((__s64)age_ns < 0)
 			age_ns = 0;
 		answer->sum += write_age(ctx, at, age_at, age_ns / 1000000000);

@@ -75,7 +75,7 @@ struct response {
 	__u8 key[KEY_MAX + 8];
 };
 
-/* Bytes of the store that may be read from the start of any part, whatever its length. */
+/* Bytes of the store that may be read from the start of any part, regardless of its length. */
 #define STORE_MARGIN (RESPONSE_MAX + 8)
 
 /* An entry is (upper half of the hash) << 32 | (number of the response + 1), or 0. */
@@ -93,7 +93,7 @@ struct tuple {
 };
 
 /* Last word, in host order, of 203.0.113.254, 2001:db8::cb00:71fe and fe80::cb00:71fe: the probe source addresses,
- * from which the daemon fetches what the server sends to unknown clients. It is even: pass-through connections use
+ * from which the daemon fetches like an unknown client. It is even: pass-through connections use
  * the address above it. */
 #define OUTSIDER 0xcb0071fe
 
@@ -143,7 +143,7 @@ enum connection_state {
 #define OPTION_PARTS_ONE 0x20
 
 /* A TCP connection. While the kernel has it, its sequence numbers describe the progress of the exchange, and
- * answer_len what is known of it: following.h. */
+ * answer_len the tracked state: following.h. */
 struct connection {
 	struct tuple tuple;
 	/* Upper half of the hash, odd; 0: the slot is free. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Whether the TCP checksum of a segment is right, for whatever length it has. It knows no connections. */
+/* Verifies the TCP checksum of segments of any length. Independent of the connection table. */
 #pragma once
 
 #include "memo.h"
 
-/* The sum of a TCP header and its options; negative: it isn't in one piece. */
+/* Checksum of a TCP header and its options; negative: the header is not linear. */
 static __always_inline __s64 sum_of_header(context *ctx, const struct segment *segment)
 {
 	void *at = frame_begin(ctx) + (segment->tcp_at & 0x3f), *end = frame_end(ctx);
@@ -15,7 +15,7 @@ static __always_inline __s64 sum_of_header(context *ctx, const struct segment *s
 		return -1;
 	sum = words_of(at, 5);
 	at += TCP_LEN;
-	/* Nearly always all options are timestamps, and they are in a register. */
+	/* Usually timestamps are the only options, and their values are in registers. */
 	if (segment->has_timestamps) {
 		sum += (__u64)bpf_htonl(TIMESTAMPS_BEGIN) + segment->tsval_be + segment->tsecr_be;
 		at += TIMESTAMPS_LEN;
@@ -30,7 +30,7 @@ static __always_inline __s64 sum_of_header(context *ctx, const struct segment *s
 	return sum;
 }
 
-/* bpf_csum_diff takes no more at a time. */
+/* Maximum length that bpf_csum_diff accepts. */
 #define SUM_CHUNK 512
 #define SUM_CHUNKS_MAX (65536 / SUM_CHUNK + 1)
 
@@ -59,7 +59,7 @@ static long sum_step(__u64 index, struct summing *summing)
 	return request->len == 0;
 }
 
-/* The sum of a long segment, or of one in pieces; negative: it can't be read. */
+/* Checksum of a long or non-linear segment; negative: it can't be read. */
 SEPARATE __s64 sum_of_long(context *ctx, const struct segment *segment ARG)
 {
 	struct scratch *scratch = scratch_memory();
@@ -74,7 +74,7 @@ SEPARATE __s64 sum_of_long(context *ctx, const struct segment *segment ARG)
 	return scratch->request.len ? -1 : (__s64)(__u32)scratch->request.hash;
 }
 
-/* The sum of what the checksum covers besides TCP. */
+/* Checksum of the pseudo-header. */
 static __always_inline __u64 pseudo_sum(const struct segment *segment)
 {
 	__u32 len = segment->payload_at - segment->tcp_at + segment->payload_len;
@@ -83,8 +83,8 @@ static __always_inline __u64 pseudo_sum(const struct segment *segment)
 	return sum + bpf_htons(IPPROTO_TCP) + bpf_htons(len);
 }
 
-/* XDP is not told which sums are partial. They don't come where drivers have a native XDP; should one
- * all the same, this port must not be a black hole. */
+/* Whether the checksum may be a partial one, which XDP can't see. Drivers with native XDP do not deliver such
+ * packets; should one arrive all the same, the port must not become a black hole. */
 static __always_inline int looks_partial(context *ctx, const struct segment *segment, __u64 pseudo)
 {
 #ifdef TIER_XDP
@@ -95,7 +95,7 @@ static __always_inline int looks_partial(context *ctx, const struct segment *seg
 #endif
 }
 
-/* Apart from what nearly all segments need: of one that isn't as simple, or whose sum is wrong. */
+/* Slow path for segments that are long or non-linear, or have a wrong checksum. */
 SEPARATE int has_odd_sum(context *ctx, const struct segment *segment ARG)
 {
 	__s64 sum = sum_of_long(ctx, segment);
@@ -104,7 +104,7 @@ SEPARATE int has_odd_sum(context *ctx, const struct segment *segment ARG)
 	return sum >= 0 && (fold(sum + pseudo) == 0xffff || looks_partial(ctx, segment, pseudo));
 }
 
-/* Whether the TCP checksum is right, where nobody has looked yet. */
+/* Whether the TCP checksum is right, if it is not verified yet. */
 static __always_inline int has_right_sum(context *ctx, const struct control *control, struct segment *segment)
 {
 	__s64 payload = segment->payload_len ? walk(ctx, control, segment) : 0, sum;

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* A connection that the kernel has comes back: when the response above was sent and acknowledged completely, and
- * the next request can be answered here. The kernel's socket stays as it is, and waits (kept.h); what it says
- * meanwhile does not reach the client (outgoing.h).
+/* Reclaiming: a connection that migrated to the kernel is answered on the fast path again, if the server's response
+ * was sent and acknowledged completely, and the next request can be answered here. The kernel's socket stays open
+ * and is parked (kept.h); segments that it sends in the meantime do not reach the client (outgoing.h).
  *
- * At the same moment, and with what follows:
- * - The server closes. The connection is ours before its socket is looked at: a FIN that leaves later is not
- *   passed on, and one that has left is seen by the socket's state, so that the connection stays up.
- * - The kernel sends its response again: what it had in flight is acknowledged, and the copy is dropped.
- * - The client sends its request again: it is at rcv_nxt - request_len of a connection of ours, and gets the same
- *   answer. A copy of an earlier request is acknowledged as old.
- * - The client sends the next request before it has the whole response: it passes, and is not followed any more.
- * - The server says what it was not asked (408): that is beyond the response, and not followed any more.
- * - Two processors have two segments: one of them finds the socket idle and its number expected, the other's
- *   number is that of the past or of the future. */
+ * Races:
+ * - The server closes. The state is set before the socket is examined: a FIN sent later is dropped at egress, and
+ * one sent before shows in the socket's state, so that the connection stays with the kernel.
+ * - The kernel retransmits its response: the client has acknowledged all of it, and the copy is dropped.
+ * - The client retransmits its request: it is at rcv_nxt - request_len of a live connection, and gets the same
+ * response. A copy of an earlier request is acknowledged as old.
+ * - The client sends the next request before it has the whole response: the request passes, and tracking stops.
+ * - The server sends an unsolicited response (408): it is beyond the tracked response, and tracking stops.
+ * - Two processors have two segments: one finds the socket idle and its number expected, the other's number is then
+ * before or after rcv_nxt. */
 #pragma once
 
 #include "answers.h"
 #include "following.h"
 
-/* Whether the segment is the next request of a connection that the kernel has, as far as numbers tell. If the response
- * before it is not complete, the client pipelines. */
+/* Whether the segment is the next request of a kernel connection, judged by its sequence numbers. If the response
+ * before it is not complete, the client pipelines, and tracking stops. */
 static __always_inline int is_next_request(const struct segment *segment, struct connection *connection)
 {
 	if (connection->state != STATE_KERNEL || !is_followed(connection, FOLLOWED) || !segment->payload_len ||
@@ -32,14 +32,14 @@ static __always_inline int is_next_request(const struct segment *segment, struct
 	return 0;
 }
 
-/* This level is about to go, or to sleep: what it does for a connection must end. */
+/* Whether this level is about to be detached or bypassed, so that translation must end. */
 static __always_inline int is_leaving(const struct segment *segment)
 {
 	struct control *control = steering();
 	return !control || control->resting != AWAKE || is_draining(control, segment);
 }
 
-/* Whether this level may answer it. */
+/* Whether the fast path may answer the segment. */
 SEPARATE int may_take_back(context *ctx, const struct segment *segment ARG)
 {
 	struct control *control = steering();
@@ -49,7 +49,7 @@ SEPARATE int may_take_back(context *ctx, const struct segment *segment ARG)
 	       !is_stranger(ctx, control, segment, EVER_NS);
 }
 
-/* The connection is ours again from this segment on, if its socket waits for it, and for nothing else. */
+/* Makes the connection live from this segment on, if its socket is idle. */
 static __always_inline int take_over(context *ctx, const struct segment *segment, struct connection *connection)
 {
 	__u32 rcv = segment->seq - connection->socket_rcv, snd = segment->ack - connection->socket_snd;
@@ -58,7 +58,8 @@ static __always_inline int take_over(context *ctx, const struct segment *segment
 	connection->rcv_nxt = segment->seq;
 	connection->snd_nxt = segment->ack;
 	connection->answer = connection->answer_len = connection->request_len = 0;
-	/* From now on nothing of what it says gets out; seen by all before the socket is looked at. */
+	/* The egress program drops the socket's segments from now on; visible to all processors before the socket is
+	 * examined. */
 	*(volatile __u8 *)&connection->state = STATE_OPEN;
 	__sync_val_compare_and_swap(&connection->answer, 0, 0);
 	if (!is_waiting(ctx, segment, rcv, snd)) {
@@ -74,12 +75,13 @@ static __always_inline int take_over(context *ctx, const struct segment *segment
 	return 1;
 }
 
-/* The next request of a connection of the kernel: 1 if it is ours now, and the segment is to be answered. */
+/* Processes the next request of a kernel connection. Returns 1 if the connection was reclaimed, and the segment is
+ * to be answered. */
 SEPARATE int take_back(context *ctx, struct segment *segment ARG, struct connection *connection ARG)
 {
 	struct choice choice;
 
-	/* What follows goes to a new socket, whose numbers are the client's. */
+	/* A reclaimed connection migrates to a new socket with the client's numbers. */
 	if (is_shifted(connection) && is_leaving(segment) && take_over(ctx, segment, connection))
 		return 1;
 	if (!may_take_back(ctx, segment)) {
@@ -96,14 +98,14 @@ SEPARATE int take_back(context *ctx, struct segment *segment ARG, struct connect
 	return 0;
 }
 
-/* A segment of a connection of the kernel. */
+/* Passes a segment of a kernel connection, translated if needed. */
 static __always_inline int pass_to_socket(context *ctx, const struct segment *segment,
 					  struct connection *connection)
 {
 	if (!is_shifted(connection))
 		return pass(reason_pass_kernel);
 #ifdef TIER_XDP
-	/* TC translates it, from here or as what is marked. */
+	/* TC translates the segment, either at once or as a marked frame. */
 	if (frame_again(ctx))
 		return VERDICT_PASS;
 #else

@@ -92,6 +92,7 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 		return up(ctx, segment, connection, reason_up_drain);
 	if (!is_alive(control, segment))
 		return up(ctx, segment, connection, reason_up_daemon);
+	/* Our response would acknowledge the data, but not the FIN. */
 	if (segment->flags & (FLAG_FIN | FLAG_URG))
 		return up(ctx, segment, connection, reason_up_flags);
 	if (is_denied(control, segment))
@@ -131,7 +132,7 @@ SEPARATE int answer_again(context *ctx, const struct segment *segment ARG,
 	return frame_reply(ctx);
 }
 
-/* Whether the segment is a retransmission of the request whose response is in flight, from a client that has
+/* Whether the segment is a retransmission of the request that the response in flight answers, from a client that has
  * acknowledged nothing of it; possibly with more data behind it, or with only a part of it. */
 static __always_inline int is_same_request(const struct segment *segment,
 					   const struct connection *connection)
@@ -296,7 +297,7 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 		return drop(reason_drop_odd);
 	if (is_of_flight(segment, connection))
 		return on_flight(ctx, segment, connection);
-	/* The whole flight is acknowledged, so what the segment retransmits can be acknowledged, too. */
+	/* The whole flight is acknowledged, so the retransmitted bytes can be acknowledged, too. */
 	if (has_all_of_flight(segment, connection))
 		connection->answer = 0;
 	if (has_part(segment, connection))
@@ -475,6 +476,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		break;
 	case STATE_KERNEL:
 	case STATE_ASKED:
+		/* As in on_ours: the response lengthens the frame. */
 		if (frame_is_owned(ctx))
 			return frame_disown(ctx);
 		if (!take_back(ctx, segment, connection))

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* A connection that the server above has closed stays in TIME_WAIT for a minute, and as long as it
- * does, the kernel takes no other over from the same port of the same client. So what may reopen it
- * (RFC 9293 §3.10.7.4, RFC 6191) ends it here: the kernel is given an RST at the very number that it
- * expects, as if the client had sent it. That takes a second frame, which only TC can make. */
+/* TIME_WAIT: after the server has closed a connection, its socket stays in TIME_WAIT for a minute, in which the
+ * kernel accepts no migration from the same client port. If a SYN may reopen the connection (RFC 9293 §3.10.7.4, RFC
+ * 6191), this level ends the old one: it injects an RST with the exact sequence number that the kernel expects, as
+ * if from the client. That takes a second frame, which only TC can make. */
 #pragma once
 
 #include "injected.h"
 #include "sockets.h"
 
-/* Parts of the kernel's types; libbpf finds out where they are. */
+/* Parts of the kernel's types; libbpf relocates the field offsets (CO-RE). */
 struct sock_common {
 	__u32 skc_tw_rcv_nxt;
 } __attribute__((preserve_access_index));
@@ -26,9 +26,9 @@ struct tcp_timewait_sock {
 
 #define NOT_REOPENED (1ull << 32)
 
-/* The number that the kernel expects on a connection in TIME_WAIT that a SYN may replace with a new one: the SYN's
- * number is above all of the old connection's, and so is its timestamp, if the old one had timestamps. A newer
- * timestamp alone is not enough here, since this level drops no segment for an old timestamp. */
+/* The sequence number that the kernel expects on a connection in TIME_WAIT that a SYN may replace with a new one:
+ * the SYN's number is above all of the old connection's, and so is its timestamp, if the old one had timestamps. A
+ * newer timestamp alone is not enough here, since this level drops no segment for an old timestamp. */
 SEPARATE __u64 reopened_at(struct __sk_buff *skb, const struct segment *syn ARG, __s64 timestamp)
 {
 	struct bpf_sock *sk = socket_of(skb, syn);
@@ -50,8 +50,8 @@ SEPARATE __u64 reopened_at(struct __sk_buff *skb, const struct segment *syn ARG,
 	return found;
 }
 
-/* Whether a SYN whose 4-tuple is in TIME_WAIT begins a new connection. The old one is over soon: before
- * what comes behind the SYN, where one queue has both. */
+/* Whether a SYN with a four-tuple in TIME_WAIT may open a new connection. The injected reset ends the old one
+ * before the segments behind the SYN are processed, if they share a queue. */
 static __always_inline int reopen(struct __sk_buff *skb, const struct segment *syn)
 {
 	__u64 mark = reopened_at(skb, syn, timestamp_of(skb, syn));
@@ -64,7 +64,7 @@ static __always_inline int reopen(struct __sk_buff *skb, const struct segment *s
 
 #else
 
-/* Cannot be done here. */
+/* XDP can't inject a second frame. */
 static __always_inline int reopen(context *ctx, const struct segment *syn)
 {
 	return 0;
@@ -74,8 +74,8 @@ static __always_inline int reopen(context *ctx, const struct segment *syn)
 
 enum listener { LISTENER_NONE, LISTENER_FOUND, LISTENER_AGAIN };
 
-/* Whether a new connection finds a listener, for which an old one is ended if it must be; or whether the
- * program at TC will see. */
+/* Whether a new connection finds a listener; ends an old connection in TIME_WAIT if necessary, or leaves that to the
+ * program at TC. */
 SEPARATE int find_listener(context *ctx, const struct segment *syn ARG, int may_end)
 {
 	struct control *control = steering();
@@ -83,6 +83,7 @@ SEPARATE int find_listener(context *ctx, const struct segment *syn ARG, int may_
 
 	if (state == TCP_STATE_LISTEN)
 		return LISTENER_FOUND;
+	/* Without a listener for the new connection, the old one stays. */
 	if (!may_end || state != TCP_STATE_TIME_WAIT || !control || control->settings & SETTING_KEEP_TIME_WAIT ||
 	    !is_listened_to(ctx, syn))
 		return LISTENER_NONE;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Segments of our connections with IPv4 options or IPv6 extension headers, or in fragments. The kernel has no socket
- * for them, and would reset the connection. This program removes options and extension headers, and the segment
- * re-enters the level. For fragments, and for options that only the kernel can process, the connection is handed to
- * the server above, and its client retransmits the segment once. All others pass unchanged, as do packets that the
- * kernel drops. Only TC can do that. */
+/* Segments of live connections with IPv4 options or IPv6 extension headers, or in fragments. The kernel has no
+ * socket for them, and would reset the connection. This program removes options and extension headers, and the
+ * segment re-enters the level. For fragments, and for options that only the kernel can process, the connection
+ * migrates to the server, and its client retransmits the segment once. All other packets pass unchanged, as do those
+ * that the kernel drops. Only TC can do that. */
 #pragma once
 
 #include "ip_options.h"
 #include "kept.h"
 
-/* Whether the frame may be one of these, by its IP header, which is at the usual offset. */
+/* Whether the frame may be such a packet, judged by its IP header, which is at the usual offset. */
 static __always_inline int is_wrapped(void *begin, void *end)
 {
 	struct ethhdr *eth = begin;
@@ -20,15 +20,15 @@ static __always_inline int is_wrapped(void *begin, void *end)
 		return 0;
 	if (eth->h_proto == bpf_htons(ETH_P_IPV6))
 		return is_extension(ip[6]);
-	/* Options, or a first fragment: later ones have no ports. */
+	/* With options, or a first fragment: later ones have no ports. */
 	return eth->h_proto == bpf_htons(ETH_P_IP) && ip[9] == IPPROTO_TCP && !(ip[6] & 0x1f) && !ip[7] &&
 	       (ip[0] > 0x45 || ip[6] & 0x20) && ip[0] < 0x50;
 }
 
 #ifndef TIER_XDP
 
-/* Of the ports and numbers at the beginning of TCP's header, those that the frame has; a first fragment has the ports
- * and the sequence number at least. Not 0 if they aren't there. */
+/* Reads the ports and numbers at the beginning of the TCP header, as far as the frame has them; a first fragment has
+ * at least the ports and the sequence number. Not 0 if they are missing. */
 static __always_inline int read_numbers(struct __sk_buff *skb, struct segment *segment, const struct wrapping *found)
 {
 	__u32 at = segment->tcp_at + found->len, tcp[4] = {};
@@ -53,7 +53,7 @@ static __always_inline int has_all_numbers(const struct wrapping *found)
 	return found->tcp_len >= 16;
 }
 
-/* Reads the headers of such a frame. 0 if it goes to one of the ports, and the kernel would not drop it. */
+/* Reads the headers of such a frame. 0 if it is addressed to one of the ports, and the kernel would not drop it. */
 SEPARATE int read_wrapped(struct __sk_buff *skb, struct segment *segment ARG, struct wrapping *found ARG)
 {
 	struct control *control = steering();
@@ -66,7 +66,7 @@ SEPARATE int read_wrapped(struct __sk_buff *skb, struct segment *segment ARG, st
 		if (bpf_skb_load_bytes(skb, ETH_HLEN, words, 40))
 			return -1;
 		memcpy(&segment->tuple, words + 2, 32);
-		/* Addresses that stand for IPv4 (RFC 4942 §2.2). */
+		/* IPv4-mapped addresses (RFC 4942 §2.2). */
 		if (words[4] == bpf_htonl(0xffff) || read_extensions(skb, *((__u8 *)words + 6), found))
 			return -1;
 		segment->tcp_at = V6_TCP_AT;
@@ -105,10 +105,10 @@ SEPARATE int unwrap(struct __sk_buff *skb, __u32 is_v6, __u32 len)
 	return bpf_skb_store_bytes(skb, ETH_HLEN, ip, sizeof(ip), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Advertised for a client whose window is in a later fragment, until its next segment. */
+/* Window assumed for a client until its next segment, if the field is in a later fragment. */
 #define SMALL_WINDOW 256
 
-/* The kernel gets a bare acknowledgement with the segment's numbers. The frame is lost. */
+/* Injects a bare acknowledgement with the segment's numbers. The frame is overwritten. */
 static __always_inline void inject_acknowledgement(struct __sk_buff *skb, const struct segment *segment, __u32 how)
 {
 	__u32 len = ETH_HLEN + 60;
@@ -117,8 +117,8 @@ static __always_inline void inject_acknowledgement(struct __sk_buff *skb, const 
 		inject(skb, segment, segment->seq, segment->ack, FLAG_ACK | how);
 }
 
-/* If the client has acknowledged everything, the kernel creates the connection's socket from a bare acknowledgement, and
- * the client retransmits the segment to the socket. */
+/* If the client has acknowledged everything, the kernel creates the connection's socket from a bare acknowledgement,
+ * and the client retransmits the segment to the socket. */
 static __always_inline void hand_over_fragmented(struct __sk_buff *skb, struct segment *segment,
 						 struct connection *connection, const struct wrapping *found)
 {
@@ -148,8 +148,8 @@ static __always_inline int has_socket(struct __sk_buff *skb, const struct segmen
 	return state && state != TCP_STATE_LISTEN && state != TCP_STATE_TIME_WAIT;
 }
 
-/* A segment that only the kernel can process: of a fragmented one the first fragment, which has the sequence numbers.
- * Translates them for the kernel's socket, if needed. */
+/* Processes a segment that only the kernel can process; of a fragmented one the first fragment, which has the
+ * sequence numbers. Translates them for the kernel's socket, if needed. */
 static __always_inline int on_fragment(struct __sk_buff *skb, struct segment *segment, struct connection *connection,
 				       const struct wrapping *found)
 {
@@ -161,7 +161,7 @@ static __always_inline int on_fragment(struct __sk_buff *skb, struct segment *se
 		hand_over_fragmented(skb, segment, connection, found);
 		return drop(reason_drop_fragment);
 	}
-	/* The offset is a byte. */
+	/* segment->tcp_at is a byte. */
 	if (found->len > 0xff - V6_TCP_AT)
 		return drop(reason_drop_no_room);
 	segment->tcp_at += found->len;
@@ -170,7 +170,7 @@ static __always_inline int on_fragment(struct __sk_buff *skb, struct segment *se
 	return shift_in(skb, segment, connection) ? drop(reason_drop_no_room) : pass(reason_pass_kernel);
 }
 
-/* The same before the connection is open: the acknowledgement of our SYN was lost, or is behind it. */
+/* Processes such a segment before the connection is open: the acknowledgement of our SYN was lost, or comes later. */
 static __always_inline int open_fragmented(struct __sk_buff *skb, const struct segment *segment,
 					   const struct wrapping *found)
 {
@@ -179,7 +179,7 @@ static __always_inline int open_fragmented(struct __sk_buff *skb, const struct s
 	return drop(reason_drop_fragment);
 }
 
-/* Whether the segment would break its connection: one of ours, or one that this segment opens. */
+/* Whether the segment would break its connection: a live one, or one that this segment opens. */
 static __always_inline int needs_unwrapping(const struct segment *segment, const struct control *control,
 					    const struct connection *connection)
 {
@@ -190,7 +190,7 @@ static __always_inline int needs_unwrapping(const struct segment *segment, const
 	return needs_plain_segments(connection);
 }
 
-/* A frame with such headers. It re-enters the level without them. */
+/* Processes a frame with such headers. The segment re-enters the level without them. */
 static __always_inline int on_wrapped(struct __sk_buff *skb)
 {
 	struct control *control = steering();
