@@ -1,18 +1,18 @@
-//! The clock of the programs.
+//! The clock that the programs use.
 
 /// CLOCK_MONOTONIC, in nanoseconds.
 #[must_use]
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // Neither is less than 0: the clock begins at boot.
+    // Neither is negative: the clock begins at boot.
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// Units of `seen`, 2^30 ns each, from then to now, as `units_since` in `bpf/connections.h`: whoever reads the clock, then the
-/// table, may find what was seen in the next unit already.
+/// Units of `seen`, 2^30 ns each, from then to now, as `units_since` in `bpf/connections.h`: an entry that is read
+/// after the clock may already have the next unit, which counts as 0.
 #[must_use]
 pub(crate) fn units_since(now_ns: u64, seen: u16) -> u16 {
-    // The low bits: units wrap as the programs' do.
+    // Truncated: units wrap as those of the programs do.
     let units = ((now_ns >> 30) as u16).wrapping_sub(seen);
     if units == u16::MAX { 0 } else { units }
 }

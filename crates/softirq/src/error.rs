@@ -1,23 +1,23 @@
-//! What can go wrong with the level as a whole, and whose fault it is.
+//! Errors of the level as a whole, by cause.
 
 use std::fmt;
 use std::io;
 
-/// Why the level is not there.
+/// Why the level can't work.
 #[derive(Debug)]
 pub enum Error {
-    /// A system call or libbpf: what was tried, and what it said.
+    /// A system call or libbpf failed: the operation, and its error.
     System {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// The kernel's answer.
+        /// Its error.
         error: io::Error,
     },
-    /// The verifier did not take the programs: its last lines.
+    /// The verifier rejected the programs: its last lines.
     Verifier(String),
-    /// The machine lacks something: what, and what would change it.
+    /// The machine lacks a requirement: which, and the remedy.
     Machine(String),
-    /// The caller asks for what can't be.
+    /// The request is impossible.
     Usage(String),
 }
 

@@ -1,4 +1,4 @@
-//! The values of the maps as `bpf/shared.h` has them, and the names of all exits of the programs.
+//! The values of the maps as defined in `bpf/shared.h`, and the names of all exits of the programs.
 
 #![allow(
     missing_docs,
@@ -13,7 +13,7 @@ include!(concat!(env!("OUT_DIR"), "/shared.rs"));
 /// Name and meaning of each reason, by its number.
 pub const REASONS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
 
-/// The sum of native 16-bit words, folded (RFC 1071); an odd byte at the end has a zero beside it.
+/// The folded sum of host-order 16-bit words (RFC 1071); an odd byte at the end is padded with zero.
 #[must_use]
 pub fn sum_of(bytes: &[u8]) -> u16 {
     let mut sum: u64 = 0;

@@ -1,5 +1,5 @@
-//! What is fetched, published, extended and retired, as a state machine. It knows no clock, no
-//! socket and no table: time and events come in, [`Action`]s go out, to be done in their order.
+//! The learner: decides what is fetched, published, extended and retired, as a pure state machine. Time and events come
+//! in, [`Action`]s go out, to be carried out in their order.
 //!
 //! ```text
 //!           asked              pump                 fetched
@@ -9,13 +9,12 @@
 //!                  overtaken by a purge          10 s or 60 s   asked after at 80 % of its life
 //! ```
 //!
-//! Fetches that bring too few hits pause: `account`.
+//! Fetches that bring too few hits are paused: `account`.
 //!
-//! A hash stands for its key: while one key has it, another with the same hash is left to the server
-//! above.
+//! A hash stands for its key: while one key has it, another key with the same hash is left to the server.
 //!
-//! Order matters to whoever does the actions: a Publish may name a serial that it replaces, which is
-//! retired by a later action. Retiring clears an index entry only if it still holds that serial.
+//! Order of actions: a Publish may name a serial that it replaces, which a later action retires. Retiring clears an
+//! index entry only if it still holds that serial.
 
 mod account;
 mod action;
@@ -47,10 +46,10 @@ use std::sync::Arc;
 const SECOND_NS: u64 = 1_000_000_000;
 const MILLISECOND_NS: u64 = 1_000_000;
 
-/// Denials remembered at most. One that is forgotten early costs a fetch.
+/// Maximum number of remembered denials. One that is forgotten early costs a fetch.
 const DENIED_MAX: usize = 16_384;
 
-/// What a [`Learner`] has done and what it holds.
+/// Counters of a [`Learner`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Keys that were reported.
@@ -79,24 +78,23 @@ pub struct Counters {
     pub denied: BTreeMap<&'static str, u64>,
 }
 
-/// The state machine. `now_ns` is monotonic and the same clock in all calls; what is to be done is
-/// added to `out`.
+/// The state machine. `now_ns` is of the same monotonic clock in all calls; actions are appended to `out`.
 #[derive(Debug)]
 pub struct Learner {
     settings: Settings,
     jobs: Jobs,
     published: Entries,
-    /// Until when a hash is denied.
+    /// Denied hashes, with the end of their denial.
     denied: HashMap<u64, u64>,
     account: Account,
-    /// From then on all hits are counted again.
+    /// The next time at which all hits are counted.
     next_count_ns: u64,
     serial_next: u64,
     counters: Counters,
 }
 
 impl Learner {
-    /// With nothing published.
+    /// Starts without published responses.
     pub fn new(settings: Settings) -> Learner {
         Learner {
             account: Account::new(settings.trust.clone()),
@@ -110,43 +108,42 @@ impl Learner {
         }
     }
 
-    /// From now on nothing is published for longer than this, whatever it says.
+    /// Limits the lifetimes of responses published from now on, regardless of their fields.
     pub fn limit_lifetimes(&mut self, secs: u64) {
         self.settings.lifetime_secs_max = secs.min(self.settings.lifetime_secs_max);
     }
 
-    /// What was done so far.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Responses published now.
+    /// Number of published responses.
     pub fn published(&self) -> usize {
         self.published.len()
     }
 
-    /// Fetches under way now, and keys waiting for theirs.
+    /// Numbers of running fetches, and of waiting keys.
     pub fn busy(&self) -> (usize, usize) {
         (self.jobs.under_way(), self.jobs.waiting())
     }
 
-    /// Until when nothing that is new is fetched, since what was fetched is hardly asked for; `None`: it
-    /// is.
+    /// End of a pause in which no new key is fetched, because fetches brought too few hits; `None`: no pause.
     pub fn paused_until(&mut self, now_ns: u64) -> Option<u64> {
         self.account.paused_until(now_ns)
     }
 
-    /// A pause of the fetches is over.
+    /// Ends a pause of the fetches.
     pub fn try_again(&mut self) {
         self.account.try_again();
     }
 
-    /// What was fetched so far says nothing of what will be asked for.
+    /// Resets the fetch budget: past results do not predict future requests any more.
     pub fn trust_anew(&mut self) {
         self.account.begin_anew();
     }
 
-    /// Clients asked for this key more than once, and it is not published.
+    /// Processes a repeated request for a key that is not published.
     pub fn asked(&mut self, key: Key, hash: u64, now_ns: u64, out: &mut Vec<Action>) {
         self.counters.asked += 1;
         if let Some(entry) = self.published.by_hash(hash) {
@@ -172,7 +169,7 @@ impl Learner {
         self.pump(now_ns, out);
     }
 
-    /// A fetch has ended.
+    /// Processes the end of a fetch.
     pub fn fetched(
         &mut self,
         ticket: Ticket,
@@ -184,7 +181,7 @@ impl Learner {
             return;
         };
         if job.overtaken {
-            // Somebody wants it still, as it is now.
+            // The response from before the purge is unusable, but clients still request the key.
             self.counters.overtaken += 1;
             self.enqueue(job.key, job.hash, now_ns, out);
         } else {
@@ -193,8 +190,8 @@ impl Learner {
         self.pump(now_ns, out);
     }
 
-    /// Looks after everything that time brings; call it several times a second. `hits` says how often a
-    /// response was sent since it was published.
+    /// Processes timeouts, expiry and validation; to be called several times a second. `hits` returns the number of
+    /// hits of a response since its publication.
     pub fn tick(
         &mut self,
         now_ns: u64,
@@ -206,18 +203,19 @@ impl Learner {
         for ticket in self.jobs.begun_before(now_ns.saturating_sub(fetch_ns_max)) {
             self.fetched(ticket, Err(FetchError::TimedOut), now_ns, out);
         }
-        // To read all counters takes a while.
+        // Reading all counters is expensive, so it is done once a second.
         let of_all = now_ns >= self.next_count_ns;
         if of_all {
             self.next_count_ns = now_ns.saturating_add(SECOND_NS);
         }
+        // Before the expiry below, so that the last hits of expired responses count.
         let new = self.published.count_hits(now_ns, of_all, hits);
         self.account.pay(new.hits, new.promised, now_ns);
         let gone = self.published.remove_where(|e| e.expires_ns <= now_ns);
         self.counters.expired += gone.len() as u64;
         retire(gone, out);
         for (key, hash, hits) in self.published.due(now_ns) {
-            // Half of the room is for keys that are new.
+            // Half of the queue is reserved for new keys.
             let has_room = self.jobs.waiting() < self.settings.waiting_max.div_ceil(2);
             if has_room && (Account::is_paid_by(hits) || self.account.allows(now_ns)) {
                 self.wait(key, hash);
@@ -226,8 +224,8 @@ impl Learner {
         self.pump(now_ns, out);
     }
 
-    /// Retires what is meant. What is being fetched meanwhile is thrown away and fetched again, since
-    /// the origin may have answered before whatever the purge is for.
+    /// Retires matching responses. Matching fetches in progress are discarded and repeated, since the origin may have
+    /// responded before the change that caused the purge.
     pub fn purge(&mut self, pattern: &Pattern, out: &mut Vec<Action>) {
         let gone = self.published.remove_where(|e| is_meant(pattern, &e.key));
         self.counters.purged += gone.len() as u64;
@@ -238,7 +236,7 @@ impl Learner {
         }
     }
 
-    /// Lets a key wait for its fetch, unless it does already.
+    /// Enqueues a key for fetching, unless it is queued already.
     fn enqueue(&mut self, key: Key, hash: u64, now_ns: u64, out: &mut Vec<Action>) {
         if self.jobs.is_known(hash) {
             return;
@@ -250,21 +248,21 @@ impl Learner {
         self.wait(key, hash);
     }
 
-    /// It will be fetched.
+    /// Enqueues a key and charges the fetch budget.
     fn wait(&mut self, key: Key, hash: u64) {
         if self.jobs.enqueue(key, hash) {
             self.account.take();
         }
     }
 
-    /// Begins as many fetches as may be under way.
+    /// Starts as many fetches as the limit allows.
     fn pump(&mut self, now_ns: u64, out: &mut Vec<Action>) {
         while self.jobs.under_way() < self.settings.under_way_max {
             let Some((key, hash)) = self.jobs.next_waiting() else {
                 return;
             };
             let entry = self.published.by_hash(hash).filter(|e| e.key == key);
-            // A request that is conditional itself is asked as it is.
+            // A key with conditional fields is fetched with these, not with ours.
             let asks_after = entry.filter(|_| !key.parts().is_conditional());
             let previous = asks_after.map(|e| Arc::clone(&e.stored));
             let validators = previous.as_deref().map(Validators::of).unwrap_or_default();
@@ -284,7 +282,7 @@ impl Learner {
         }
     }
 
-    /// Does what the end of a fetch makes due.
+    /// Processes the result of a fetch.
     fn conclude(
         &mut self,
         job: Job,
@@ -295,7 +293,7 @@ impl Learner {
         let terms = Terms {
             key: job.key.parts(),
             settings: &self.settings,
-            // Counts the wait on both sides of the socket too: rather too old than too young.
+            // Includes the waiting time on both sides of the socket: the age is rather too high than too low.
             delay_ms: now_ns.saturating_sub(job.begun_ns) / MILLISECOND_NS,
         };
         match judge(result, job.previous.as_deref(), &terms) {
@@ -308,6 +306,7 @@ impl Learner {
         let born_ns = now_ns.wrapping_sub(accepted.age_ms * MILLISECOND_NS);
         let expires_ns = now_ns.saturating_add(accepted.left_ms * MILLISECOND_NS);
         let with_age = self.settings.with_age;
+        // Identical bytes: only the times change, and the slot, its counters and memos stay valid.
         if let Some(entry) = self.published.by_hash_mut(job.hash)
             && entry.is_sent_as(&accepted, with_age)
         {
@@ -354,7 +353,7 @@ impl Learner {
         retire(old, out);
     }
 
-    /// Evicts until one more response of this length may be published; false if none may be at all.
+    /// Evicts until a response of this length fits; false if it can't fit at all.
     fn make_room(&mut self, len: usize, out: &mut Vec<Action>) -> bool {
         let mut gone = Vec::new();
         while !self.has_room(len) {
@@ -373,8 +372,8 @@ impl Learner {
             && self.published.bytes() + len as u64 <= self.settings.published_bytes_max
     }
 
-    /// Nothing is published. What was published before stays if only the origin failed, and goes if
-    /// it gave another answer.
+    /// Denies a key. A published response stays if the origin merely failed, and is retired if the origin sent another
+    /// response.
     fn refuse(&mut self, job: &Job, denial: Denial, now_ns: u64, out: &mut Vec<Action>) {
         if denial.is_failure()
             && let Some(entry) = self.published.by_hash_mut(job.hash)
@@ -389,7 +388,7 @@ impl Learner {
         self.deny(job.hash, denial, now_ns, out);
     }
 
-    /// There was no room for what was to be published under this hash, or its head can't be sent.
+    /// Reports that a response could not be published under this hash: no room, or an unusable head.
     pub fn not_published(&mut self, hash: u64, now_ns: u64) -> Vec<Action> {
         let mut out = Vec::new();
         self.published.remove(hash);

@@ -1,5 +1,5 @@
-//! The level as user space sees it: its maps as memory, by the folder in which they are pinned. What is
-//! here works with and without programs attached, and with and without the daemon.
+//! The level as seen from user space: its maps as memory, found by the folder in which they are pinned. Works with and
+//! without attached programs, and with and without the daemon.
 
 pub mod clients;
 pub mod connections;
@@ -34,11 +34,11 @@ pub struct Level {
     connections: Mapped<layout::connection_bucket>,
     pub(crate) index: Mapped<layout::index_bucket>,
     pub(crate) responses: Mapped<layout::response>,
-    /// Of each processor a word for each place.
+    /// One word per response slot and processor.
     response_hits: Mapped<u64>,
-    /// Words of the store.
+    /// The store, as words.
     store: Mapped<u64>,
-    /// Its bytes, with the margin.
+    /// Bytes of the store, with the margin.
     store_len: u32,
     response_places: u32,
     asked: Mapped<layout::asked>,
@@ -50,7 +50,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// The maps that are pinned in a folder.
+    /// Opens the maps that are pinned in a folder.
     ///
     /// # Errors
     /// When there are none, or the process may not open them.
@@ -58,7 +58,7 @@ impl Level {
         Level::of(folder, |name| pinned(folder, name))
     }
 
-    /// One of its maps.
+    /// Opens one of its maps.
     ///
     /// # Errors
     /// When the process may not open it.
@@ -66,10 +66,10 @@ impl Level {
         pinned(&self.folder, name)
     }
 
-    /// The maps that have these names, all or some of which are pinned in a folder.
+    /// Opens the maps by name; all or some of them are pinned in the folder.
     ///
     /// # Errors
-    /// When one can't be had.
+    /// When a map can't be opened or mapped.
     pub(crate) fn of(
         folder: &Path,
         named: impl Fn(&str) -> Result<MapHandle, Error>,
@@ -94,19 +94,19 @@ impl Level {
         })
     }
 
-    /// Where its maps and links are pinned.
+    /// The folder in which its maps and links are pinned.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A copy of what steers the programs.
+    /// A copy of the control structure.
     #[must_use]
     pub fn control(&self) -> layout::control {
         self.control.read(0)
     }
 
-    /// How large its maps are.
+    /// The sizes of its maps.
     pub(crate) fn room(&self) -> Room {
         Room {
             connection_buckets: len_of_map(&self.connections),
@@ -116,8 +116,8 @@ impl Level {
         }
     }
 
-    /// Steers its programs as those of another are, but that they answer, tell what is asked for, and take
-    /// everybody in: as if that one were awake, and the client let in.
+    /// Copies the control of another level for a trial: with the same rules, but as if that level were awake, accepted
+    /// all clients and reported misses.
     pub(crate) fn steer_as(&self, other: &Level) {
         let mut control = other.control();
         control.mode = layout::MODE_SERVE;
@@ -125,18 +125,20 @@ impl Level {
         control.resting = layout::AWAKE;
         control.handover_broken = layout::HANDOVER_WORKS;
         control.settings |= layout::SETTING_LEARN;
+        // A trial has neither a client address to check nor a log.
         let of_clients = layout::SETTING_ADMIT | layout::SETTING_DENY;
         control.settings &= !(of_clients | layout::SETTING_LOG);
         self.control.write(0, control);
     }
 
-    /// Says who keeps it, which settings hold, how long packets may be, and after which idle time a connection's place may be
-    /// taken; makes keys if there are none.
+    /// Initializes the control: owner, settings, MTU, and the idle time after which a connection's slot may be reused;
+    /// draws keys if there are none.
     ///
     /// # Errors
     /// When the system has no random numbers.
     pub fn prepare(&self, settings: u32, idle_timeout_s: u32, mtu: u32) -> Result<(), Error> {
         let control = self.control();
+        // Keys of an earlier daemon stay: the entries of the maps are found by them.
         if control.hash_key.mix == [0; 2] {
             let cookie_keys = [[random()?, random()?], [random()?, random()?]];
             self.set(offset_of!(layout::control, cookie_key), cookie_keys);
@@ -155,18 +157,18 @@ impl Level {
         Ok(())
     }
 
-    /// Which settings hold from now on.
+    /// Sets the SETTING_ bits.
     pub fn set_settings(&self, settings: u32) {
         self.set(offset_of!(layout::control, settings), settings);
     }
 
-    /// How long packets may be.
+    /// Sets the smallest MTU of the interfaces.
     pub fn set_mtu(&self, mtu: u32) {
         self.set(offset_of!(layout::control, mtu), mtu);
     }
 
-    /// A new key for cookies, in the place of the one that is not in use: every 64 minutes the
-    /// programs change over. For when, see [`idle_key_period`].
+    /// Draws a new cookie key in the place of the unused one: the programs change over every 64 minutes. It must be
+    /// called in the time that [`idle_key_period`] gives.
     ///
     /// # Errors
     /// When the system has no random numbers.
@@ -177,7 +179,7 @@ impl Level {
         Ok(())
     }
 
-    /// The daemon lives; and what the date is.
+    /// Writes the heartbeat, and the date if it has changed.
     pub fn beat(&self, now_ns: u64, date: &[u8; 29]) {
         let control = self.control();
         let next = (control.date_now & 1) ^ 1;
@@ -186,6 +188,7 @@ impl Level {
         fresh.sum = u32::from(layout::sum_of(date));
         let current = index(next ^ 1);
         if control.dates[current].text != fresh.text {
+            // The programs use the other slot until `date_now` changes.
             let place =
                 offset_of!(layout::control, dates) + index(next) * size_of::<layout::date>();
             self.set(place, fresh);
@@ -194,12 +197,12 @@ impl Level {
         self.set(offset_of!(layout::control, heartbeat_ns), now_ns);
     }
 
-    /// One of the modes of `shared.h`.
+    /// Sets one of the modes of `shared.h`.
     pub fn set_mode(&self, mode: layout::mode) {
         self.set(offset_of!(layout::control, mode), mode);
     }
 
-    /// These ports, and no others, are answered.
+    /// Sets the ports that are answered.
     pub fn set_ports(&self, ports: &[u16]) {
         let mut bits = [0u64; 1024];
         for port in ports {
@@ -209,13 +212,13 @@ impl Level {
         self.set(offset_of!(layout::control, ports), bits);
     }
 
-    /// One of its ports drains: new connections go to the kernel, live ones with their next request.
+    /// Starts to drain a port: new connections go to the kernel, live ones migrate with their next request.
     pub fn drain_port(&self, port: u16) {
         let leaving = offset_of!(layout::control, leaving);
         self.set_port(leaving, port, true);
     }
 
-    /// One of its ports is answered no longer.
+    /// Stops answering on a port.
     pub fn take_port_off(&self, port: u16) {
         self.set_port(offset_of!(layout::control, ports), port, false);
         self.set_port(offset_of!(layout::control, leaving), port, false);
@@ -230,12 +233,12 @@ impl Level {
             .collect()
     }
 
-    /// Connections from this port of the machine are left alone, or no longer.
+    /// Sets whether connections from this local port are exempt.
     pub fn exempt_port(&self, port: u16, exempt: bool) {
         self.set_port(offset_of!(layout::control, exempt), port, exempt);
     }
 
-    /// One bit of one of the fields that have one for each port.
+    /// Sets one bit of a field that has one for each port.
     fn set_port(&self, field: usize, port: u16, wanted: bool) {
         let at = field + usize::from(port >> 6) * size_of::<u64>();
         let word: u64 = self.control.get(0, at);
@@ -244,24 +247,24 @@ impl Level {
         self.set(at, word);
     }
 
-    /// How many responses there are places for.
+    /// The number of response slots.
     #[must_use]
     pub fn places(&self) -> usize {
         self.responses.len()
     }
 
-    /// The same, as a map's size.
+    /// The same, as the size of a map.
     pub(crate) fn response_places(&self) -> u32 {
         self.response_places
     }
 
-    /// How many bytes of responses there is room for.
+    /// The number of bytes that published responses may take.
     #[must_use]
     pub fn store_len(&self) -> u32 {
         self.store_len - layout::STORE_MARGIN
     }
 
-    /// Writes a response's bytes; where, is a multiple of a word.
+    /// Writes a response's bytes; `at` is a multiple of a word.
     pub(crate) fn write_store(&self, at: u32, bytes: &[u8]) {
         let first = index(at) / size_of::<u64>();
         for (word, chunk) in (first..).zip(bytes.chunks(size_of::<u64>())) {
@@ -275,18 +278,18 @@ impl Level {
         self.set(offset_of!(layout::control, published), count);
     }
 
-    /// Whether connections are left to the kernel, since it does not take them over, and why.
+    /// Sets whether connections are left to the kernel because it does not accept migrated ones, and why.
     pub fn set_handover(&self, problem: layout::handover_problem) {
         self.set(offset_of!(layout::control, handover_broken), problem);
     }
 
-    /// How often somebody purged.
+    /// The number of purges.
     #[must_use]
     pub fn purges(&self) -> u32 {
         self.control().purges
     }
 
-    /// Nothing that was fetched before is published from now on.
+    /// Counts a purge: responses fetched before it are not published any more.
     pub fn count_purge(&self) {
         self.set(
             offset_of!(layout::control, purges),
@@ -294,7 +297,7 @@ impl Level {
         );
     }
 
-    /// The hash of a key in this level.
+    /// The hash of a key under this level's secret.
     #[must_use]
     pub fn hash_of(&self, key: &[u8]) -> u64 {
         hash::of_key(
@@ -303,7 +306,7 @@ impl Level {
         )
     }
 
-    /// A hash is not reported as asked for before that time.
+    /// Suppresses reports of this hash until the given time.
     pub fn deny(&self, hash: u64, until_ns: u64) {
         let place = index(lower(hash) & 0xffff);
         let wanted = layout::asked {
@@ -317,7 +320,7 @@ impl Level {
         &self.events
     }
 
-    /// Waits until no program that began before runs.
+    /// Waits until no program runs that began before (a grace period).
     ///
     /// # Errors
     /// When the kernel has no memory for it.
@@ -330,9 +333,8 @@ impl Level {
     }
 }
 
-/// The period of 64 minutes that a cookie's key is used for, while the other key has nothing to do:
-/// cookies of the period before are good for a minute into this one, and in the last minute the next
-/// period may begin before the key is written.
+/// The 64-minute period of the key in use, while the other key may be replaced: cookies of the previous period stay
+/// valid for a minute into this one, and in the last minute the next period may begin before the new key is written.
 #[must_use]
 pub fn idle_key_period(now_ns: u64) -> Option<u64> {
     let minute = now_ns / 60_000_000_000;
@@ -350,12 +352,12 @@ fn memory<T: Copy>(map: &MapHandle) -> Result<Mapped<T>, Error> {
     Mapped::new(map, index(map.max_entries())).map_err(Error::system("mapping a map into memory"))
 }
 
-/// It has as many values as a map can have.
+/// The number of values, which fits a map's size.
 fn len_of_map<T: Copy>(map: &Mapped<T>) -> u32 {
     u32::try_from(map.len()).unwrap_or(u32::MAX)
 }
 
-/// A map whose values are words, as these: one value behind the other.
+/// Maps values that consist of words, one value after the other.
 fn words(map: &MapHandle) -> Result<Mapped<u64>, Error> {
     let words = index(map.value_size()) / size_of::<u64>();
     Mapped::new(map, index(map.max_entries()) * words)

@@ -1,23 +1,23 @@
-//! The soft-interrupt level: eBPF programs that answer hot small responses from the segment that asks
-//! (`bpf/`), and what user space does for them: it loads and attaches them, publishes responses to
-//! them, learns what is asked for, and hears what was answered.
+//! The softirq level: eBPF programs (`bpf/`) that answer requests for small cached responses from the segment that
+//! carries the request, and their user space part, which loads and attaches them, learns which responses are worth
+//! publishing, publishes them, and reads events.
 //!
-//! It knows nothing of the server above: that is whatever listens on the port.
+//! It is independent of the server behind it: that is the process that listens on the port.
 //!
-//! Modules use only those above them in this list, beside their own children:
+//! Modules use only those above them in this list, and their own children:
 //!
-//! | module | is |
+//! | module | purpose |
 //! |---|---|
-//! | `layout`, `pattern`, `clock`, `error` | the types of the maps; names of responses |
-//! | `response` | what a server has answered, and what is made of it |
-//! | `learn` | decides what is fetched, published and given up, and when the level rests; pure |
-//! | `machine` | what the kernel says of interfaces, sockets, settings and filters |
+//! | `layout`, `pattern`, `clock`, `error` | the types of the maps; patterns of response keys |
+//! | `response` | a fetched response, and the bytes published from it |
+//! | `learner` | decides on fetching, publication, eviction and level bypass; pure |
+//! | `machine` | queries the kernel for interfaces, sockets, settings and filters |
 //! | `programs` | loads the programs and attaches them |
-//! | `level` | the maps of one level: what is published, asked for, counted |
-//! | `fetch` | asks the server above |
-//! | `handover` | watches whether the kernel takes connections over |
-//! | `trial` | what the programs would do with a request |
-//! | `daemon`, `doctor` | what runs, and what is judged before that |
+//! | `level` | the maps of one level: published responses, events, counters |
+//! | `fetch` | sends requests to the server |
+//! | `migration` | watches whether the kernel accepts migrated connections |
+//! | `trial` | runs the programs on a request without sending anything |
+//! | `daemon`, `doctor` | the running daemon; checks before it starts |
 
 mod clock;
 pub mod daemon;

@@ -1,5 +1,5 @@
-//! What the kernel says of this machine, or of this network namespace of it: interfaces and their devices,
-//! sockets, settings, filters. It knows nothing of programs and maps.
+//! Queries about this machine, or its current network namespace: interfaces and devices, sockets, settings, packet
+//! filters. Independent of programs and maps.
 
 pub(crate) mod device;
 pub mod filter;

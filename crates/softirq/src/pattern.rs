@@ -1,10 +1,10 @@
-//! Which published responses a purge means. What a purge says is in the crate `lowroad-cache`.
+//! Selects published responses by a purge pattern. The patterns are defined in the crate `lowroad-cache`.
 
 use lowroad_wire::key::Key;
 
 pub use lowroad_cache::pattern::{Pattern, PatternError, decode_escapes};
 
-/// Whether a purge means the response with this key, at whatever address.
+/// Whether the pattern matches the response with this key, at any address.
 #[must_use]
 pub fn is_meant(pattern: &Pattern, key: &Key) -> bool {
     let parts = key.parts();

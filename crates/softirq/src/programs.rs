@@ -1,5 +1,5 @@
-//! From the objects in this program to programs that run: loaded into the kernel, attached to interfaces,
-//! pinned in a folder, so that they outlive the process. It knows nothing of what they do.
+//! Programs: loads the embedded objects into the kernel, attaches them to interfaces, and pins them in a folder, so
+//! that they outlive the process. Independent of the programs' function.
 
 mod calls;
 pub mod fan_out;

@@ -1,26 +1,26 @@
-//! Whether fetches pay: each is a request to the server above, which only hits bring back. Hits pay in,
-//! fetches take out, and what hits are to come may be owed; with nothing left, fetching pauses, and tries again
-//! with a few. It knows nothing of what is fetched.
+//! Fetch budget: each fetch costs the server a request, which only hits repay. Hits are credited, fetches are charged,
+//! and the budget may be overdrawn by the forecast hits. Once it is exhausted, fetching pauses, and resumes with a
+//! small trial budget.
 
 use super::outlook::Outlook;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Hits that a fetch must bring on average.
+/// Average number of hits that a fetch must bring.
 const HITS_PER_FETCH: u64 = 2;
 
-/// How much is fetched without hits, and how long fetching pauses then.
+/// Limits of fetches without hits, and pauses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Fetches on trust at the beginning, so that a hot set is learnt at once. Default 512.
+    /// Initial budget in fetches, so that a hot set is learned at once. Default 512.
     pub on_trust: u64,
-    /// Fetches that hits may have paid for in advance, at most. Default 2048.
+    /// Maximum number of fetches that hits may prepay. Default 2048.
     pub in_advance_max: u64,
-    /// Fetches on trust after a pause. Default 32.
+    /// Budget in fetches after a pause. Default 32.
     pub on_trial: u64,
-    /// The first pause; each after it is twice as long, until hits have paid for what was lent. Default 1 s.
+    /// The first pause; each later one is twice as long, until hits have repaid the debt. Default 1 s.
     pub pause_ns_min: u64,
-    /// No pause is longer. Default 5 min.
+    /// The longest pause. Default 5 min.
     pub pause_ns_max: u64,
 }
 
@@ -36,13 +36,13 @@ impl Default for Rules {
     }
 }
 
-/// The account.
+/// The budget.
 #[derive(Debug)]
 pub(super) struct Account {
     rules: Rules,
-    /// Hits that are not used up; less than 0 are owed.
+    /// Balance in hits; negative: debt.
     hits: i64,
-    /// Up to which they may be.
+    /// Forecast hits, by which it may be overdrawn.
     outlook: Outlook,
     paused_until_ns: Option<u64>,
     pause_ns_next: u64,
@@ -59,7 +59,7 @@ impl Account {
         }
     }
 
-    /// Whether something may be fetched on trust. If not, a pause begins.
+    /// Whether a key without hits may be fetched. If not, a pause begins.
     pub(super) fn allows(&mut self, now_ns: u64) -> bool {
         if self.paused_until(now_ns).is_some() {
             return false;
@@ -72,17 +72,17 @@ impl Account {
         false
     }
 
-    /// Whether so many hits have paid for a fetch themselves.
+    /// Whether this many hits pay for a fetch by themselves.
     pub(super) fn is_paid_by(hits: u64) -> bool {
         hits >= HITS_PER_FETCH
     }
 
-    /// Something is fetched.
+    /// Charges a fetch.
     pub(super) fn take(&mut self) {
         self.hits = self.hits.saturating_sub(price(1));
     }
 
-    /// So many hits came, and promise so much: [`super::outlook::promise`].
+    /// Credits hits, with their projection: [`super::outlook::promise`].
     pub(super) fn pay(&mut self, hits: u64, promised: u64, now_ns: u64) {
         let most = price(self.rules.in_advance_max.max(self.rules.on_trust));
         self.hits = self.hits.saturating_add(signed(hits)).min(most);
@@ -98,7 +98,7 @@ impl Account {
         self.hits.saturating_add(signed(self.outlook.hits()))
     }
 
-    /// Until when nothing is fetched on trust. A pause that is over leaves a little to try with.
+    /// End of the pause. A pause that is over grants the trial budget.
     pub(super) fn paused_until(&mut self, now_ns: u64) -> Option<u64> {
         if self.paused_until_ns.is_some_and(|until| until <= now_ns) {
             self.try_again();
@@ -106,20 +106,20 @@ impl Account {
         self.paused_until_ns
     }
 
-    /// Ends a pause; how long the next one is stays. What was owed is as good as lost.
+    /// Ends a pause and writes off the debt; the length of the next pause stays.
     pub(super) fn try_again(&mut self) {
         self.paused_until_ns = None;
         let missing = price(self.rules.on_trial).saturating_sub(self.left());
         self.hits = self.hits.saturating_add(missing.max(0));
     }
 
-    /// Trusts as at the beginning.
+    /// Starts again with the initial budget.
     pub(super) fn begin_anew(&mut self) {
         *self = Account::new(self.rules.clone());
     }
 }
 
-/// What so many fetches cost, in hits.
+/// Cost of fetches, in hits.
 fn price(fetches: u64) -> i64 {
     signed(fetches.saturating_mul(HITS_PER_FETCH))
 }

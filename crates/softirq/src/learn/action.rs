@@ -1,27 +1,27 @@
-//! What the state machine wants done, and how it names things. It knows nothing of why.
+//! Actions that the state machine requests, and its identifiers.
 
 use super::verdict::Denial;
 use crate::response::fetched::Validators;
 use crate::response::prepare::Prepared;
 use lowroad_wire::key::Key;
 
-/// Names a fetch that was asked for. Never used twice.
+/// Identifies a fetch. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub(super) u64);
 
-/// Names a published response. Never used twice, and larger than all before.
+/// Identifies a published response. Never used twice, and larger than all before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Serial(pub(super) u64);
 
 impl Serial {
-    /// For who publishes without a [`super::Learner`]; what is asked of a name is for the caller to keep.
+    /// For publication without a [`super::Learner`]; the caller must keep serials unique and increasing.
     #[must_use]
     pub fn new(number: u64) -> Serial {
         Serial(number)
     }
 }
 
-/// A response that is published no longer.
+/// A response that is not published any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone {
     /// Its name.
@@ -32,21 +32,21 @@ pub struct Gone {
     pub hash: u64,
 }
 
-/// What is to be done.
+/// An action to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Fetch the response and say what came with [`super::Learner::fetched`].
+    /// Fetch a response and report the result with [`super::Learner::fetched`].
     Fetch {
-        /// To be given back.
+        /// Identifies the fetch in the report.
         ticket: Ticket,
-        /// What to ask for.
+        /// The request.
         key: Key,
-        /// What to ask after; empty for a plain request.
+        /// Validators for a conditional request; empty for a plain one.
         validators: Validators,
     },
-    /// Put a response into the index, in the place of one with the same key if there is one.
+    /// Enter a response into the index, in the place of one with the same key if there is one.
     Publish {
-        /// Its name.
+        /// Its serial.
         serial: Serial,
         /// Its key.
         key: Key,
@@ -56,14 +56,14 @@ pub enum Action {
         prepared: Prepared,
         /// Its age is `now - born_ns`, modulo 2^64: it may have been born before the clock began.
         born_ns: u64,
-        /// From then on it must not be sent.
+        /// It must not be sent from then on.
         expires_ns: u64,
-        /// The response of the same key that a later [`Action::Retire`] names.
+        /// The response of the same key that a later [`Action::Retire`] retires.
         replaces: Option<Serial>,
     },
     /// Change the times of a published response.
     Extend {
-        /// Its name.
+        /// Its serial.
         serial: Serial,
         /// Its key.
         key: Key,
@@ -74,18 +74,18 @@ pub enum Action {
         /// As in [`Action::Publish`].
         expires_ns: u64,
     },
-    /// Take responses out of the index and free them after a grace period.
+    /// Remove responses from the index and free them after a grace period.
     Retire {
-        /// Which; never empty.
+        /// The responses; never empty.
         gone: Vec<Gone>,
     },
-    /// Do not report this hash as asked until then.
+    /// Do not report requests with this hash until the given time.
     Deny {
         /// The hash of the key.
         hash: u64,
-        /// The end of it.
+        /// The end of the denial.
         until_ns: u64,
-        /// Why, for the log.
+        /// The reason, for the log.
         reason: Denial,
     },
 }

@@ -1,4 +1,4 @@
-//! The fetches: which keys wait and which are under way. It knows no bounds and no time.
+//! The queue of waiting keys, and the fetches in progress.
 
 use super::Ticket;
 use crate::response::fetched::Fetched;
@@ -6,24 +6,24 @@ use lowroad_wire::key::Key;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// A fetch under way.
+/// A fetch in progress.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) key: Key,
     pub(super) hash: u64,
-    /// The response that is asked after; `None` for a plain request.
+    /// The stored response to validate; `None` for a plain request.
     pub(super) previous: Option<Arc<Fetched>>,
     pub(super) begun_ns: u64,
-    /// A purge has come since it began.
+    /// A matching purge arrived after its start.
     pub(super) overtaken: bool,
 }
 
-/// All fetches.
+/// All waiting and running fetches.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     waiting: VecDeque<(Key, u64)>,
     under_way: BTreeMap<Ticket, Job>,
-    /// The hashes in both.
+    /// The hashes of both.
     known: HashSet<u64>,
     ticket_next: u64,
 }
@@ -37,12 +37,12 @@ impl Jobs {
         self.under_way.len()
     }
 
-    /// Whether the hash waits or is under way.
+    /// Whether the hash is waiting or being fetched.
     pub(super) fn is_known(&self, hash: u64) -> bool {
         self.known.contains(&hash)
     }
 
-    /// Adds a key at the end, unless it waits or is under way; whether it did.
+    /// Appends a key, unless it is waiting or being fetched. Returns whether it was appended.
     pub(super) fn enqueue(&mut self, key: Key, hash: u64) -> bool {
         let is_new = self.known.insert(hash);
         if is_new {
@@ -51,7 +51,7 @@ impl Jobs {
         is_new
     }
 
-    /// The key to be fetched next. It must go on with [`Jobs::begin`].
+    /// Takes the next key. The caller must continue with [`Jobs::begin`].
     pub(super) fn next_waiting(&mut self) -> Option<(Key, u64)> {
         self.waiting.pop_front()
     }
@@ -63,20 +63,20 @@ impl Jobs {
         ticket
     }
 
-    /// Takes out a fetch that has ended; `None` if it had ended before.
+    /// Removes a fetch at its end; `None` if it was removed before.
     pub(super) fn end(&mut self, ticket: Ticket) -> Option<Job> {
         let job = self.under_way.remove(&ticket)?;
         self.known.remove(&job.hash);
         Some(job)
     }
 
-    /// The fetches that began before a time.
+    /// The fetches started before a time.
     pub(super) fn begun_before(&self, time_ns: u64) -> Vec<Ticket> {
         let old = self.under_way.iter().filter(|(_, j)| j.begun_ns < time_ns);
         old.map(|(ticket, _)| *ticket).collect()
     }
 
-    /// Marks fetches whose result must not be used.
+    /// Marks matching fetches so that their results are discarded.
     pub(super) fn overtake(&mut self, is_meant: impl Fn(&Key) -> bool) {
         for job in self.under_way.values_mut() {
             job.overtaken |= is_meant(&job.key);

@@ -1,31 +1,31 @@
-//! Denials by what an operator could change, few enough to be counted where everybody sees them.
+//! Denials grouped by the cause that an operator could change, few enough for counters.
 
 use super::Denial;
 use crate::response::FetchError;
 use crate::response::prepare::PrepareError;
 use lowroad_cache::storable::NotStorable;
 
-/// What stands against a response, for who may change it.
+/// The obstacle to publishing a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It gives no lifetime, or none that is left.
+    /// It has no freshness lifetime, or none left.
     Lifetime,
-    /// `private`, `no-store` and their like.
+    /// `private`, `no-store` and similar directives.
     CacheControl,
     /// It sets a cookie.
     SetCookie,
     /// It varies by more than Accept-Encoding.
     Vary,
-    /// It is longer than a segment.
+    /// It is too long.
     Size,
-    /// It is told to few, or nothing is to be learnt of its path.
+    /// It is sent to few clients only, or its path is excluded.
     Few,
-    /// Its status, or what is wrong with it or with the server.
+    /// Its status, an error in it, or a failure of the server.
     Other,
 }
 
 impl Kind {
-    /// In the order in which they are counted.
+    /// In the order of the counters.
     pub const ALL: [Kind; 7] = [
         Kind::Lifetime,
         Kind::CacheControl,
@@ -36,7 +36,7 @@ impl Kind {
         Kind::Other,
     ];
 
-    /// For machines.
+    /// A name for machine-readable output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Kind {
 }
 
 impl Denial {
-    /// Of which kind it is.
+    /// The group of a denial.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {

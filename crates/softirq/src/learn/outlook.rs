@@ -1,23 +1,21 @@
-//! How many hits are to come, judged by those that came lately: what may be fetched before it is paid for.
-//! It knows nothing of what is fetched, nor of what is paid.
+//! Hit forecast: estimates future hits from recent ones, which bounds the fetches that may be made in advance of hits.
 //!
-//! Only hits of what was published not long ago say what the next response will bring, so of each response its
-//! first hits count. Those that come at once do not: a page that is asked for three times in a row is
-//! often not asked for again.
+//! Only hits of recently published responses predict the value of the next fetch, so the first hits of each response
+//! count. Immediate hits do not: a page that is requested three times in a row is often not requested again.
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Hits of a response that count.
+/// Number of hits of a response that count.
 const HITS_MAX: u64 = 8;
-/// Hits of a response that is younger do not count.
+/// Minimum age of a response at which its hits count.
 const AGE_NS_MIN: u64 = SECOND_NS;
-/// So long it goes on as it did lately, but no longer than a response lives.
+/// How far ahead the current hit rate is projected, but no longer than the response lives.
 const AHEAD_SECS_MAX: u64 = 60;
-/// What came before is forgotten over this time.
+/// Time over which past hits decay.
 const MEMORY_SECS: u64 = 8;
 
-/// What new hits of a response promise, in hits times seconds: how many came, for how long such go on.
-/// `before`: how many hits it had. `age_ns`: since it was published.
+/// Projection of new hits of a response, in hits times seconds: number of hits, and for how long that rate continues.
+/// `before`: earlier hits of the response. `age_ns`: since its publication.
 pub(super) fn promise(before: u64, new: u64, age_ns: u64, life_ns: u64) -> u64 {
     if age_ns < AGE_NS_MIN {
         return 0;
@@ -26,16 +24,16 @@ pub(super) fn promise(before: u64, new: u64, age_ns: u64, life_ns: u64) -> u64 {
     counted * (life_ns / SECOND_NS).min(AHEAD_SECS_MAX)
 }
 
-/// What is to come.
+/// A decaying sum of projections.
 #[derive(Debug, Default)]
 pub(super) struct Outlook {
-    /// Promises of the last [`MEMORY_SECS`], older ones less and less.
+    /// Projections of the last [`MEMORY_SECS`], older ones weighing less.
     promised: u64,
     at_ns: u64,
 }
 
 impl Outlook {
-    /// So much was promised since the last time.
+    /// Adds the projections since the last call.
     pub(super) fn add(&mut self, promised: u64, now_ns: u64) {
         let passed_ns = now_ns.saturating_sub(self.at_ns);
         self.at_ns = now_ns;
@@ -46,7 +44,7 @@ impl Outlook {
         self.promised = kept.saturating_add(promised);
     }
 
-    /// Hits to come.
+    /// Expected hits.
     pub(super) fn hits(&self) -> u64 {
         self.promised / MEMORY_SECS
     }
@@ -70,7 +68,7 @@ mod tests {
     #[test]
     fn what_comes_steadily_is_what_is_to_come() {
         let mut outlook = Outlook::default();
-        // Ten hits a second, each for a minute.
+        // Ten hits a second, each projected for a minute.
         for tick in 1..=600 {
             outlook.add(60, tick * SECOND_NS / 10);
         }

@@ -1,10 +1,10 @@
-//! What is published, and what goes when there is no room. It knows nothing of fetches.
+//! The published responses, and their eviction. Independent of fetches.
 //!
-//! Eviction is a clock with a window: the hand looks at a few entries, the one with the fewest hits
-//! goes, and the hits of the others are halved, so that what was hot for a moment leaves in a few
-//! rounds. A hit weighs enough for some rounds: what is hit now and then stays before what never was. The
-//! cost of an eviction so does not depend on how much is published, and a walk over the whole site, even one
-//! that asks everything twice, evicts its own entries before those that are hit.
+//! Eviction is CLOCK with a window: the hand examines a few entries, evicts the one with the fewest hits, and halves
+//! the hits of the others, so that briefly popular entries leave after a few rounds. A hit weighs enough for several
+//! rounds: an entry with occasional hits stays before one without any. The cost of an eviction so does not depend on
+//! the number of entries, and a crawl over the whole site, even one that requests everything twice, evicts its own
+//! entries before those with hits.
 
 use super::outlook;
 use super::verdict::{self, Accepted};
@@ -14,13 +14,13 @@ use lowroad_wire::key::Key;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Entries that the hand looks at for one eviction.
+/// Entries that the hand examines for one eviction.
 const WINDOW: usize = 16;
-/// What a hit weighs; each look of the hand halves it. In twenty rounds about as many are evicted as there are
-/// places.
+/// Weight of a hit; each pass of the hand halves it. In twenty rounds about as many entries are evicted as there are
+/// slots.
 const HIT_WEIGHT: u64 = 1 << 20;
 
-/// Hits that were counted, and what they promise: [`outlook::promise`].
+/// Newly counted hits, and their projection: [`outlook::promise`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NewHits {
     pub(super) hits: u64,
@@ -33,21 +33,21 @@ pub(super) struct Entry {
     pub(super) serial: Serial,
     pub(super) key: Key,
     pub(super) hash: u64,
-    /// As it was fetched, to be asked after.
+    /// The response as fetched, for validation.
     pub(super) stored: Arc<Fetched>,
     pub(super) expires_ns: u64,
     published_ns: u64,
-    /// When `stored` came.
+    /// When `stored` was fetched or validated.
     stored_ns: u64,
-    /// Bytes of what is published.
+    /// Bytes of the published form.
     len: u64,
-    /// From then on it is asked after, if it was hit since `stored` came.
+    /// When it is validated, if it had hits since `stored_ns`.
     due_ns: u64,
     /// Hits counted so far.
     hits: u64,
-    /// Hits since `stored` came.
+    /// Hits since `stored_ns`.
     hits_since_fetch: u64,
-    /// The weight of the hits since the hand came by, and a part of those before.
+    /// Weight of the hits since the hand's last pass, plus the rest of earlier ones.
     weight: u64,
 }
 
@@ -83,7 +83,7 @@ impl Entry {
             .is_ok_and(|own| own.is_same_as(&accepted.prepared))
     }
 
-    /// The origin confirmed it.
+    /// Renews it after the origin has confirmed it.
     pub(super) fn renew(&mut self, stored: Fetched, now_ns: u64, expires_ns: u64) {
         self.stored = Arc::new(stored);
         self.stored_ns = now_ns;
@@ -92,14 +92,14 @@ impl Entry {
         self.hits_since_fetch = 0;
     }
 
-    /// It is not asked after before this time.
+    /// Postpones its validation to this time at least.
     pub(super) fn put_off(&mut self, until_ns: u64) {
         self.due_ns = self.due_ns.max(until_ns);
     }
 
-    /// Takes in its counter; what is new.
+    /// Takes over its counter. Returns the new hits.
     fn count(&mut self, hits: u64, now_ns: u64) -> NewHits {
-        // A counter that went back was begun anew.
+        // A counter that went back was reset.
         let new = hits.checked_sub(self.hits).unwrap_or(hits);
         let age_ns = now_ns.saturating_sub(self.published_ns);
         let life_ns = self.expires_ns.saturating_sub(self.stored_ns);
@@ -122,7 +122,7 @@ impl Entry {
     }
 }
 
-/// 80 % of the way.
+/// 80 % of the lifetime.
 fn due_ns(now_ns: u64, expires_ns: u64) -> u64 {
     now_ns + expires_ns.saturating_sub(now_ns) / 5 * 4
 }
@@ -134,9 +134,9 @@ pub(super) struct Entries {
     /// Indices of empty slots.
     free: Vec<usize>,
     by_hash: HashMap<u64, usize>,
-    /// The slot that the hand looks at next.
+    /// The slot that the hand examines next.
     hand: usize,
-    /// Of all entries.
+    /// Bytes of all entries.
     bytes: u64,
 }
 
@@ -145,7 +145,7 @@ impl Entries {
         self.by_hash.len()
     }
 
-    /// Bytes of all that is published.
+    /// Bytes of all published responses.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -158,7 +158,7 @@ impl Entries {
         self.slots.get_mut(*self.by_hash.get(&hash)?)?.as_mut()
     }
 
-    /// Adds an entry whose hash is not there.
+    /// Adds an entry with a new hash.
     pub(super) fn insert(&mut self, entry: Entry) {
         let hash = entry.hash;
         self.bytes += entry.len;
@@ -176,13 +176,13 @@ impl Entries {
         debug_assert!(before.is_none(), "the caller removes what was there");
     }
 
-    /// Takes out the entry with this hash, if there is one.
+    /// Removes the entry with this hash, if there is one.
     pub(super) fn remove(&mut self, hash: u64) -> Vec<Gone> {
         let at = self.by_hash.get(&hash).copied();
         at.and_then(|at| self.take(at)).into_iter().collect()
     }
 
-    /// Takes out all entries of which this is true.
+    /// Removes all entries that satisfy the predicate.
     pub(super) fn remove_where(&mut self, is_meant: impl Fn(&Entry) -> bool) -> Vec<Gone> {
         let is_meant = |slot: &Option<Entry>| slot.as_ref().is_some_and(&is_meant);
         let meant: Vec<usize> = (0..self.slots.len())
@@ -191,7 +191,7 @@ impl Entries {
         meant.into_iter().filter_map(|at| self.take(at)).collect()
     }
 
-    /// Takes in the counters of hits, of all or only of what may have to be asked after; what is new.
+    /// Reads the hit counters, of all entries or only of those that may need validation. Returns the new hits.
     pub(super) fn count_hits(
         &mut self,
         now_ns: u64,
@@ -208,7 +208,8 @@ impl Entries {
         new
     }
 
-    /// What should be asked after: most of its life is over, and it was hit, so often since it was fetched.
+    /// Entries to validate: most of their lifetime is over, and they had hits; with the number of hits since the last
+    /// fetch.
     pub(super) fn due(&self, now_ns: u64) -> Vec<(Key, u64, u64)> {
         let entries = self.slots.iter().flatten();
         entries
@@ -217,9 +218,9 @@ impl Entries {
             .collect()
     }
 
-    /// Takes out the entry with the fewest hits in the window; `None` if there are no entries.
+    /// Evicts the entry with the lowest weight in the window; `None` if there are no entries.
     pub(super) fn evict(&mut self) -> Option<Gone> {
-        // Of equals the oldest goes, or newcomers would drive out each other and nobody else.
+        // Of equal ones the oldest is evicted; else newcomers would only displace each other.
         let mut fewest: Option<(u64, Serial, usize)> = None;
         let mut looked_at = 0;
         for _ in 0..self.slots.len() {

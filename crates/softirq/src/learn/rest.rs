@@ -1,5 +1,5 @@
-//! When a level that answers little rests, and when it tries again, as a state machine: what came and the
-//! time go in, what is to be done comes out. It knows no maps and no clock.
+//! Level bypass: decides when a level that answers little leaves connections to the kernel, and when it tries again. A
+//! pure state machine: counts and time come in, steps go out.
 //!
 //! ```text
 //!          almost nothing answered              none of ours is left
@@ -10,29 +10,29 @@
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Of so many requests one must be answered here.
+/// At least one of this many requests must be answered on the fast path.
 const REQUESTS_PER_ANSWER: u64 = 50;
-/// Requests on connections of the kernel are not read, but each of their segments is looked up. So many cost about
-/// what a request does that is handed up.
+/// Requests on kernel connections are not parsed, but each of their segments is looked up. This many segments cost
+/// about as much as a punted request.
 const SEGMENTS_PER_REQUEST: u64 = 16;
 
-/// How long is looked at, and how long is rested.
+/// Lengths of observation windows and of bypasses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// A judgement is over so long at least. Default 5 s.
+    /// Minimum length of a window. Default 5 s.
     pub window_ns: u64,
-    /// And over so many requests at least. Default 2000.
+    /// Minimum number of requests in a window. Default 2000.
     pub requests_min: u64,
-    /// The same where nothing is here that could be answered. Default 1 s.
+    /// Minimum length if there is nothing to answer with. Default 1 s.
     pub vain_window_ns: u64,
-    /// And this, of which segments are none. Default 500.
+    /// Minimum number of parsed requests in that case; segments do not count. Default 500.
     pub vain_requests_min: u64,
-    /// The first rest; each after it is twice as long, until something is answered again. Default 30 s.
+    /// The first bypass; each later one is twice as long, until requests are answered again. Default 30 s.
     pub rest_ns_min: u64,
-    /// No rest is longer. Default 10 min.
+    /// The longest bypass. Default 10 min.
     pub rest_ns_max: u64,
-    /// Handshakes that were answered may be completed for so long; and so often it is looked whether
-    /// connections are left. Default 10 s.
+    /// Time in which pending handshakes may still complete, and interval of the checks for remaining connections.
+    /// Default 10 s.
     pub settle_ns: u64,
 }
 
@@ -50,16 +50,16 @@ impl Default for Rules {
     }
 }
 
-/// What has come since counting began.
+/// Counters of the traffic since counting began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Requests that were answered here.
+    /// Requests answered on the fast path.
     pub answers: u64,
-    /// Requests that were handed up.
+    /// Requests punted.
     pub handed_up: u64,
-    /// Segments of connections that were the kernel's.
+    /// Segments on kernel connections.
     pub kernel_segments: u64,
-    /// Responses that were published.
+    /// Responses published.
     pub published: u64,
 }
 
@@ -74,42 +74,42 @@ impl Seen {
     }
 }
 
-/// What may be answered yet.
+/// Prospect of future answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prospect {
-    /// Nothing is published, nor is anything being fetched.
+    /// Nothing is published or being fetched.
     Nothing,
-    /// What was published before, but nothing new is fetched.
+    /// Responses are published, but fetching is paused.
     Old,
-    /// What was published lately may be asked for yet.
+    /// Recently published responses may still get hits.
     New,
 }
 
-/// What is to be done.
+/// A step to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Leave connections to the kernel.
     Rest {
-        /// Until then.
+        /// End of the bypass.
         until_ns: u64,
-        /// So many requests were answered.
+        /// Requests answered in the window.
         answers: u64,
-        /// Of so many.
+        /// All requests in the window.
         requests: u64,
     },
-    /// Look at nothing.
+    /// Stop examining frames.
     FallAsleep,
-    /// Answer again.
+    /// End the bypass.
     Wake,
 }
 
-/// How much of what comes is looked at.
+/// Which part of the traffic is processed.
 #[derive(Debug)]
 enum Wakefulness {
-    /// With the beginning of the window, and what had come by then; unknown before the first look.
+    /// With the start of the window, and the counters at that time; `None` before the first sample.
     Awake(Option<(u64, Seen)>),
     Resting {
-        /// When it began, or connections were left.
+        /// Start of the bypass, or last check that found connections.
         since_ns: u64,
         until_ns: u64,
     },
@@ -127,7 +127,7 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Awake.
+    /// Starts without bypass.
     #[must_use]
     pub fn new(rules: Rules) -> Rest {
         Rest {
@@ -137,7 +137,7 @@ impl Rest {
         }
     }
 
-    /// Call it each second. `left`: how many connections of this level there are, if that matters.
+    /// To be called every second. `left`: number of this level's connections, evaluated only if needed.
     pub fn look(
         &mut self,
         now_ns: u64,
@@ -162,7 +162,7 @@ impl Rest {
                 let is_over = left() == 0;
                 self.state = match is_over {
                     true => Wakefulness::Asleep { until_ns },
-                    // To count them takes a while.
+                    // Counting them takes a while, so the next check is after `settle_ns` again.
                     false => Wakefulness::Resting {
                         since_ns: now_ns,
                         until_ns,
@@ -174,7 +174,7 @@ impl Rest {
         }
     }
 
-    /// Ends a rest, if there is one.
+    /// Ends a bypass, if there is one.
     pub fn wake(&mut self) -> Option<Step> {
         let rests = !matches!(self.state, Wakefulness::Awake(_));
         self.state = Wakefulness::Awake(None);
@@ -230,7 +230,7 @@ impl Rest {
 mod tests {
     use super::*;
 
-    /// A level, second by second.
+    /// A level, simulated second by second.
     struct Bench {
         rest: Rest,
         now_s: u64,
@@ -244,7 +244,7 @@ mod tests {
             Bench {
                 rest: Rest::new(Rules::default()),
                 now_s: 1000,
-                // An earlier daemon has counted too.
+                // An earlier daemon has counted as well.
                 seen: Seen {
                     answers: 1_000_000,
                     handed_up: 5,
@@ -256,7 +256,7 @@ mod tests {
             }
         }
 
-        /// Seconds with so many requests each, until something is to be done: when, and what.
+        /// Runs seconds with this many requests each until a step; returns when, and which.
         fn until(&mut self, secs: u64, answers: u64, handed_up: u64) -> Option<(u64, Step)> {
             let begin_s = self.now_s;
             for _ in 0..secs {
@@ -305,7 +305,7 @@ mod tests {
         for (answers, handed_up) in [(20, 980), (500, 500), (1000, 0)] {
             assert_eq!(Bench::new().until(1000, answers, handed_up), None);
         }
-        // And what was hard to answer once is no reason for a long rest later.
+        // A difficult time once is no reason for a long bypass later.
         let mut bench = Bench::new();
         for _ in 0..3 {
             bench.rested(0, 1000);
@@ -354,7 +354,7 @@ mod tests {
         let mut bench = Bench::new();
         bench.prospect = Prospect::Nothing;
         assert_eq!(bench.until(4, 0, 500), Some((1, rest)));
-        // It is gone again, and may come again.
+        // A response published and gone again may come back.
         let mut bench = Bench::new();
         bench.prospect = Prospect::Nothing;
         bench.until(1, 0, 500);

@@ -1,4 +1,4 @@
-//! Bounds and rules of the learner.
+//! Limits and rules of the learner.
 
 use lowroad_cache::exclude::Excluded;
 
@@ -6,39 +6,39 @@ use super::account::Rules as Trust;
 use crate::layout::{PARTS_MAX, RESPONSE_MAX, RESPONSE_MAX_V6};
 use lowroad_wire::key::KeyParts;
 
-/// Bounds and rules of a [`Learner`](super::Learner).
+/// Limits and rules of a [`Learner`](super::Learner).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Responses published at once, at most. Default 16384.
+    /// Maximum number of published responses. Default 16384.
     pub published_max: usize,
-    /// Fetches under way at once, at most. Default 8.
+    /// Maximum number of concurrent fetches. Default 8.
     pub under_way_max: usize,
-    /// Keys that wait for a fetch, at most. Default 1024, half a KiB each.
+    /// Maximum number of keys waiting for a fetch. Default 1024, half a KiB each.
     pub waiting_max: usize,
-    /// Bytes of all responses published at once, at most. Default 24 MiB.
+    /// Maximum bytes of all published responses. Default 24 MiB.
     pub published_bytes_max: u64,
-    /// Segments of an answer at most. Default 10.
+    /// Maximum number of segments of a response. Default 10.
     pub parts_max: usize,
-    /// The same where the connection stays open. Default 10.
+    /// The same on connections that stay open. Default 10.
     pub kept_parts_max: usize,
-    /// The lifetime of responses that give none. Default none: such are guessed or not stored.
+    /// Freshness lifetime of responses without one. Default none: it is estimated, or they are not stored.
     pub ttl_secs: Option<u64>,
-    /// No lifetime is guessed to be longer. Default 5: the server is on this machine, so that asking it
-    /// again costs little, and a change that is not seen costs more.
+    /// Maximum heuristic lifetime (RFC 9111 §4.2.2). Default 5: the server is on this machine, so another fetch costs
+    /// little, and a missed change costs more.
     pub guessed_secs_max: u64,
-    /// No response is published for longer at once. Default a day, since Age has five digits.
+    /// Maximum time of a publication. Default a day, since Age has five digits.
     pub lifetime_secs_max: u64,
-    /// Responses get an Age: yes for a cache, no for the origin itself. Default yes.
+    /// Whether responses get an Age: yes for a cache, no for the origin itself. Default yes.
     pub with_age: bool,
-    /// For so long a key is not fetched again after a failure. Default 10.
+    /// How long a key is not fetched again after a failure. Default 10.
     pub denied_secs: u64,
-    /// The same after a response that was too long. Default 60.
+    /// The same after a response that is too long. Default 60.
     pub denied_long_secs: u64,
-    /// A fetch that has not ended after this time has failed. Default 30.
+    /// Timeout of a fetch. Default 30.
     pub fetch_secs_max: u64,
-    /// Of these paths nothing is fetched. Default none.
+    /// Paths that are not fetched. Default none.
     pub excluded: Excluded,
-    /// How much is fetched that brings no hits.
+    /// Limits of fetches without hits.
     pub trust: Trust,
 }
 
@@ -65,7 +65,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Bytes of an answer to requests with this key, head and body, at most.
+    /// Maximum bytes of a response with this key, head and body.
     #[must_use]
     pub fn len_max(&self, key: &KeyParts<'_>) -> usize {
         let cut = match key.local().is_ipv6() {

@@ -1,5 +1,4 @@
-//! What a fetch came to: a response to publish, or a reason not to. It knows nothing of what is
-//! published.
+//! Judges the result of a fetch: a response to publish, or a reason not to. Independent of the published responses.
 
 use super::settings::Settings;
 use crate::response::FetchError;
@@ -11,32 +10,32 @@ use lowroad_cache::storable::{self, NotStorable};
 use lowroad_wire::key::{Class, KeyParts};
 use std::fmt;
 
-/// Age is written in five digits.
+/// Age is written with five digits.
 const AGE_SECS_MAX: u64 = 99_999;
 
 /// A response that may be published.
 #[derive(Debug)]
 pub struct Accepted {
-    /// As it came, updated by a 304 if that is what came.
+    /// As fetched, updated by a 304 if that was the response.
     pub stored: Fetched,
-    /// As it is published.
+    /// The bytes to publish.
     pub prepared: Prepared,
-    /// How old it is.
+    /// Its age.
     pub age_ms: u64,
-    /// For how long it is published. More than 0.
+    /// Time for which it is published. More than 0.
     pub left_ms: u64,
-    /// By what.
+    /// Source of its lifetime.
     pub source: Source,
 }
 
-/// What the verdict depends on besides the response.
+/// Inputs of the verdict besides the response.
 #[derive(Debug)]
 pub struct Terms<'s> {
-    /// For which request.
+    /// The request.
     pub key: KeyParts<'s>,
-    /// By which terms.
+    /// The limits.
     pub settings: &'s Settings,
-    /// From the decision to fetch until now.
+    /// Time from the decision to fetch until now.
     pub delay_ms: u64,
 }
 
@@ -45,24 +44,24 @@ pub struct Terms<'s> {
 pub enum Denial {
     /// The response may not be stored.
     NotStorable(NotStorable),
-    /// The response can't be made into an answer.
+    /// The response can't be prepared for the fast path.
     Unfit(PrepareError),
-    /// The origin answered with this 5xx.
+    /// The origin responded with this 5xx.
     ServerError(u16),
-    /// The origin answered 304 to a request without conditions, or about something else.
+    /// The origin sent a 304 to an unconditional request, or about another representation.
     NotAskedAfter,
     /// The fetch failed.
     Fetch(FetchError),
-    /// Too many keys are waiting, or nothing may be published.
+    /// Too many keys are waiting, or the limits permit no publication.
     Busy,
-    /// There was no room where it was to be published, or its head is too long.
+    /// No room to publish it, or its head is too long.
     NoRoom,
-    /// Nothing is to be learnt of its path, by this prefix.
+    /// Its path is excluded by this prefix.
     Excluded(String),
 }
 
 impl Denial {
-    /// Whether a key is not to be fetched at all.
+    /// The denial of a key with an excluded path.
     pub fn of_path(key: &KeyParts<'_>, settings: &Settings) -> Option<Denial> {
         let prefix = settings.excluded.prefix_of(key.target)?;
         Some(Denial::Excluded(prefix.to_owned()))
@@ -83,7 +82,7 @@ impl Denial {
         }
     }
 
-    /// The origin is in trouble, so that this says nothing about an older response.
+    /// Whether the origin merely failed, so that an older response stays valid.
     pub(super) fn is_failure(&self) -> bool {
         match self {
             Denial::ServerError(_) | Denial::NotAskedAfter | Denial::Busy | Denial::NoRoom => true,
@@ -137,7 +136,7 @@ impl fmt::Display for Denial {
     }
 }
 
-/// Judges the end of a fetch. `previous` is the response that was asked after.
+/// Judges the result of a fetch. `previous` is the response that was validated.
 ///
 /// # Errors
 /// Why nothing is published.
@@ -188,7 +187,7 @@ fn accept(stored: Fetched, terms: &Terms<'_>) -> Result<Accepted, Denial> {
     })
 }
 
-/// Whether a response may be kept for everybody, and for how long.
+/// Whether a shared cache may store a response, and for how long it is fresh.
 fn storable(
     stored: &Fetched,
     received: &Received,
@@ -198,13 +197,14 @@ fn storable(
         .map_err(Denial::NotStorable)
 }
 
-/// For how long a response is published.
+/// How long a response is published.
 fn left_ms(freshness: &Freshness, settings: &Settings) -> u64 {
     let secs_max = match freshness.source {
         Source::Heuristic => settings.lifetime_secs_max.min(settings.guessed_secs_max),
         _ => settings.lifetime_secs_max,
     };
     freshness
+        // Age must stay within its five digits.
         .left_ms()
         .min(secs_max.saturating_mul(1000))
         .min((AGE_SECS_MAX * 1000).saturating_sub(freshness.age_ms))
@@ -224,7 +224,7 @@ pub(super) fn prepared(
     prepare::prepare(stored, &form)
 }
 
-/// Whether a 304 is about this response: it names no other entity tag (RFC 9111 §4.3.4).
+/// Whether a 304 applies to this response: its entity tag does not differ (RFC 9111 §4.3.4). Strength is ignored.
 fn is_about(not_modified: &Fetched, previous: &Fetched) -> bool {
     let opaque = |tag| <[u8]>::strip_prefix(tag, b"W/").unwrap_or(tag);
     match (not_modified.field("etag"), previous.field("etag")) {

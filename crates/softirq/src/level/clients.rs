@@ -1,5 +1,5 @@
-//! Who is answered: prefixes of clients, addresses of this machine, and whether the kernel must have let a client
-//! in. It knows nothing of who decides that.
+//! Client access to the level: denied and allowed prefixes, local addresses, and whether the kernel must have admitted
+//! a client. Independent of the policy behind them.
 
 use std::mem::offset_of;
 
@@ -10,11 +10,11 @@ use crate::layout;
 
 use super::Level;
 
-/// Leading bits that count, and an address with them; IPv4 as `::ffff:a.b.c.d`.
+/// A prefix length, and an address; IPv4 as `::ffff:a.b.c.d`.
 pub type Prefix = (u32, [u8; 16]);
 
 impl Level {
-    /// Clients with these leading bits (IPv4 as `::ffff:0:0/96`) are left to the server.
+    /// Leaves clients with this prefix (IPv4 as `::ffff:0:0/96`) to the server.
     ///
     /// # Errors
     /// When the map is full.
@@ -28,8 +28,8 @@ impl Level {
             .map_err(Error::bpf("a prefix of clients"))
     }
 
-    /// Denies clients with the first prefixes, and allows those with the others; of the prefixes that fit a
-    /// client the longest holds, a denial where both are as long. What an earlier daemon has left is gone.
+    /// Denies clients with the first prefixes, and allows those with the others; the longest matching prefix decides,
+    /// and a denial wins between equal ones. Prefixes of an earlier daemon are removed.
     ///
     /// # Errors
     /// When the map is full.
@@ -45,13 +45,14 @@ impl Level {
                     .map_err(Error::bpf("a prefix of clients"))?;
             }
         }
+        // Denials last: they overwrite equal prefixes.
         let allow = |one| self.set_prefix(one, layout::PREFIX_ALLOWED);
         allowed.iter().try_for_each(allow)?;
         let deny = |one| self.set_prefix(one, layout::PREFIX_DENIED);
         denied.iter().try_for_each(deny)
     }
 
-    /// Whether only clients are answered that the kernel has let in.
+    /// Sets whether only clients that the kernel has admitted are answered.
     pub fn set_admission(&self, is_required: bool) {
         let settings = self.control().settings;
         let wanted = match is_required {
@@ -61,12 +62,12 @@ impl Level {
         self.set(offset_of!(layout::control, settings), wanted);
     }
 
-    /// Who was let in before this time is asked for anew.
+    /// Invalidates admissions before this time.
     pub fn forget_admitted(&self, now_ns: u64) {
         self.set(offset_of!(layout::control, rules_ns), now_ns);
     }
 
-    /// Only SYNs to these addresses are answered; IPv4 as `::ffff:a.b.c.d`.
+    /// Sets the local addresses; only SYNs to these are answered. IPv4 as `::ffff:a.b.c.d`.
     ///
     /// # Errors
     /// When the map is full.
@@ -86,7 +87,7 @@ impl Level {
     }
 }
 
-/// As the map has it.
+/// A prefix as a key of the map.
 pub(crate) fn prefix_key((bits, address): &Prefix) -> Vec<u8> {
     [bits.to_ne_bytes().as_slice(), address].concat()
 }

@@ -1,4 +1,4 @@
-//! The table of connections, counted and looked through. It changes nothing in it.
+//! Counts and lists the connection table, without changing it.
 
 use std::net::SocketAddrV6;
 
@@ -7,29 +7,29 @@ use crate::layout::{self, CONNECTION_WAYS, connection};
 
 use super::Level;
 
-/// How many connections there are of each kind.
+/// Number of connections of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Connections {
-    /// Answered here, and not over.
+    /// Live on the fast path.
     pub open: usize,
-    /// On their way to a listener.
+    /// Migrating to a listener.
     pub handed: usize,
-    /// Known to be the kernel's.
+    /// Owned by the kernel.
     pub kernel: usize,
-    /// Of all, idle ones too: those with a socket that is kept, or whose numbers are translated.
+    /// With a parked socket or translated sequence numbers, including idle ones.
     pub kept: usize,
-    /// Places.
+    /// Slots of the table.
     pub places: usize,
 }
 
 impl Level {
-    /// Counts the table through.
+    /// Counts the whole table.
     #[must_use]
     pub fn connections(&self) -> Connections {
         self.connections_at(|_| true)
     }
 
-    /// The same, only those to some of the ports.
+    /// Counts the connections to some of the ports.
     #[must_use]
     pub fn connections_at(&self, is_meant: impl Fn(u16) -> bool) -> Connections {
         let now_ns = now_ns();
@@ -56,7 +56,7 @@ impl Level {
         found
     }
 
-    /// Copies of all places of the table of connections that are taken, one after the other.
+    /// Copies of all occupied slots of the table, one after the other.
     pub(crate) fn entries(&self) -> impl Iterator<Item = layout::connection> {
         let buckets = (0..self.connections.len()).map(|index| self.connections.read(index));
         let places = buckets.flat_map(|bucket| bucket.way);
@@ -64,7 +64,7 @@ impl Level {
     }
 }
 
-/// The two ends of a connection: that of this machine, and that of the client; IPv4 as `::ffff:a.b.c.d`.
+/// The local and the remote address of a connection; IPv4 as `::ffff:a.b.c.d`.
 pub(crate) fn ends_of(tuple: &layout::tuple) -> (SocketAddrV6, SocketAddrV6) {
     (
         end(&tuple.local_be, tuple.local_port_be),
@@ -80,7 +80,7 @@ fn end(address_be: &[u32; 4], port_be: u16) -> SocketAddrV6 {
     SocketAddrV6::new(bytes.into(), u16::from_be(port_be), 0, 0)
 }
 
-/// Whether it has an open socket with other numbers than the client's (bpf/connections.h).
+/// Whether it has an open socket with other sequence numbers than the client's (bpf/connections.h).
 pub(crate) fn needs_place(way: &connection) -> bool {
     let socket = u32::from(way.socket);
     if is_shifted(way) {
@@ -90,7 +90,7 @@ pub(crate) fn needs_place(way: &connection) -> bool {
     socket == layout::SOCKET_KEPT && is_live
 }
 
-/// Whether the kernel has it, with other numbers than the client.
+/// Whether the kernel has it, with other sequence numbers than the client's.
 pub(crate) fn is_shifted(way: &connection) -> bool {
     u32::from(way.state) == layout::STATE_KERNEL && (way.socket_rcv | way.socket_snd) != 0
 }

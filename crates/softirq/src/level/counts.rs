@@ -1,4 +1,4 @@
-//! What the programs and the daemon have counted of a level. It knows nothing of what that means.
+//! Counters of a level, from the programs and the daemon.
 
 use std::mem::offset_of;
 use std::time::Duration;
@@ -20,24 +20,24 @@ impl Level {
         (0..layout::reason_count).map(count).collect()
     }
 
-    /// How often the response in a place was answered, by all processors.
+    /// Hits of the response in a slot, summed over all processors.
     pub(crate) fn hits(&self, place: usize) -> u64 {
         let counts = self.hit_counters(place);
         counts.fold(0, |sum, at| sum.wrapping_add(self.response_hits.read(at)))
     }
 
-    /// Another response is about to be in a place: nobody counts there meanwhile.
+    /// Resets a slot's counters before a new response uses it. No program counts there at that time.
     pub(crate) fn clear_hits(&self, place: usize) {
         self.hit_counters(place)
             .for_each(|at| self.response_hits.write(at, 0));
     }
 
-    /// Where the processors count for a place.
+    /// Indices of a slot's counters, one per processor.
     fn hit_counters(&self, place: usize) -> impl Iterator<Item = usize> {
         (place..self.response_hits.len()).step_by(self.responses.len())
     }
 
-    /// Requests that were answered here, and those that were handed up.
+    /// Numbers of requests answered on the fast path, and punted.
     ///
     /// # Errors
     /// When the map can't be read.
@@ -51,7 +51,7 @@ impl Level {
         Ok((sum("answer_hit"), sum("up_")))
     }
 
-    /// Segments of connections that were the kernel's.
+    /// Number of segments on kernel connections.
     ///
     /// # Errors
     /// When the map can't be read.
@@ -59,14 +59,14 @@ impl Level {
         Ok(self.counted(layout::reason_pass_kernel)?.count)
     }
 
-    /// How long ago its maps were pinned, and so since when it counts.
+    /// Time since its maps were pinned, which is when counting began.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         let pin = std::fs::metadata(self.folder.join("reasons")).ok()?;
         pin.modified().ok()?.elapsed().ok()
     }
 
-    /// Bytes of first answers, head and body, over all processors.
+    /// Bytes of first transmissions, head and body, over all processors.
     ///
     /// # Errors
     /// When the map can't be read.
@@ -74,14 +74,15 @@ impl Level {
         Ok(self.counted(layout::reason_answer_hit)?.bytes)
     }
 
-    /// Something that was asked for is not published, for this reason. Only the daemon counts.
+    /// Counts a requested response that is not published, by reason. Called by the daemon only, so a plain increment
+    /// suffices.
     pub fn count_denial(&self, kind: Kind) {
         let at = offset_of!(layout::control, denials) + kind as usize * size_of::<u64>();
         let count: u64 = self.control.get(0, at);
         self.set(at, count.wrapping_add(1));
     }
 
-    /// How often that was, in the order of [`Kind::ALL`].
+    /// Numbers of denials, in the order of [`Kind::ALL`].
     #[must_use]
     pub fn denials(&self) -> [u64; Kind::ALL.len()] {
         let counts = self.control().denials;

@@ -1,4 +1,4 @@
-//! What the programs tell: what is asked for and not here, and what was answered.
+//! Events from the programs: requests for responses that are not published, and answers.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,43 +8,43 @@ use crate::error::Error;
 use crate::layout::{self, answered_event, asked_event};
 use crate::level::Level;
 
-/// Events taken in one turn.
+/// Maximum number of events in one batch.
 const TURN_MAX: usize = 4096;
 
-/// One event.
+/// An event.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A response that is asked for again and is not here.
+    /// A repeated request for a response that is not published.
     Asked {
         /// The hash of its key.
         hash: u64,
         /// Its key.
         key: &'a [u8],
     },
-    /// An answer.
+    /// An answer on the fast path.
     Answered {
         /// CLOCK_MONOTONIC.
         when_ns: u64,
         /// The client.
         client: IpAddr,
-        /// The port that it asked.
+        /// The local port.
         port: u16,
-        /// The answer's status.
+        /// The response's status.
         status: u16,
-        /// Bytes of the answer's body.
+        /// Bytes of the response's body.
         body_len: u16,
-        /// The request's head, as it came.
+        /// The request's head, as received.
         head: &'a [u8],
     },
 }
 
-/// Where events come from.
+/// Reads events from the ring buffer.
 pub struct Events<'a> {
     ring: RingBuffer<'a>,
 }
 
 impl<'a> Events<'a> {
-    /// From the ring of a level; each event goes to `sink` when [`Events::take`] is called.
+    /// Opens the ring of a level; each event goes to `sink` when [`Events::take`] is called.
     ///
     /// # Errors
     /// When the ring can't be mapped.
@@ -62,8 +62,8 @@ impl<'a> Events<'a> {
         Ok(Self { ring })
     }
 
-    /// Gives what is there to the sink, and a bounded number at a time: the daemon has more to do.
-    /// Whether there may be more.
+    /// Passes pending events to the sink, a bounded number per call, so that the daemon's other work is not delayed.
+    /// Returns whether there may be more.
     ///
     /// # Errors
     /// When the ring can't be read.
@@ -78,7 +78,7 @@ impl<'a> Events<'a> {
 }
 
 fn parse(bytes: &[u8]) -> Option<Event<'_>> {
-    // Both kinds have theirs at the same place.
+    // The field has the same offset in both kinds.
     let kind = u16_at(bytes, std::mem::offset_of!(asked_event, kind))?;
     match u32::from(kind) {
         layout::EVENT_ASKED => {

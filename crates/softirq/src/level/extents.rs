@@ -1,17 +1,17 @@
-//! Which pieces of the store are free. It knows neither the store nor what is in it.
+//! Free-space management of the store. Independent of the store and its content.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A piece of the store, in bytes.
+/// A range of the store, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins, a multiple of [`Extents::GRAIN`].
+    /// Offset, a multiple of [`Extents::GRAIN`].
     pub at: u32,
-    /// How long it is, a multiple of it too.
+    /// Length, also a multiple of it.
     pub len: u32,
 }
 
-/// Free pieces, by place and by length. Neighbours are joined.
+/// Free extents, indexed by offset and by length. Adjacent ones are merged.
 #[derive(Clone, Debug, Default)]
 pub struct Extents {
     by_place: BTreeMap<u32, u32>,
@@ -19,10 +19,10 @@ pub struct Extents {
 }
 
 impl Extents {
-    /// What places and lengths are multiples of.
+    /// Offsets and lengths are multiples of this.
     pub const GRAIN: u32 = 8;
 
-    /// All of a store of this length is free.
+    /// Starts with a free store of this length.
     #[must_use]
     pub fn new(len: u32) -> Extents {
         let mut all = Extents::default();
@@ -30,7 +30,7 @@ impl Extents {
         all
     }
 
-    /// What this many bytes take.
+    /// The extent length for this many bytes.
     #[must_use]
     pub fn rounded(len: usize) -> u32 {
         u32::try_from(len)
@@ -38,7 +38,7 @@ impl Extents {
             .next_multiple_of(Self::GRAIN)
     }
 
-    /// The smallest piece that holds so many bytes, or what is needed of it.
+    /// Best fit: takes the smallest free extent that holds this many bytes, and returns the rest of it.
     pub fn take(&mut self, len: usize) -> Option<Extent> {
         let wanted = Self::rounded(len);
         let (found, at) = *self.by_len.range((wanted, 0)..).next()?;
@@ -47,7 +47,7 @@ impl Extents {
         Some(Extent { at, len: wanted })
     }
 
-    /// Takes this very piece: false if it is not all free.
+    /// Takes this exact extent; false if it is not completely free.
     pub fn take_at(&mut self, wanted: Extent) -> bool {
         let before = self.by_place.range(..=wanted.at).next_back();
         let Some((at, len)) = before.map(|(at, len)| (*at, *len)) else {
@@ -63,7 +63,7 @@ impl Extents {
         true
     }
 
-    /// Gives a piece back that was taken.
+    /// Frees an extent.
     pub fn give_back(&mut self, extent: Extent) {
         let Extent { mut at, mut len } = extent;
         let before = self.by_place.range(..at).next_back();

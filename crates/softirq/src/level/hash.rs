@@ -1,5 +1,4 @@
-//! The hash of what was asked for, as the programs make it (`bpf/hash.h`), and its secrets. It knows no
-//! tables.
+//! Hashes of keys, identical to those of the programs (`bpf/hash.h`), and their secrets.
 
 use std::io;
 
@@ -7,7 +6,7 @@ use lowroad_wire::width::lower;
 
 use crate::layout::{HASHED_WORDS_MAX, hash_key};
 
-/// A new secret.
+/// Draws new secrets.
 ///
 /// # Errors
 /// When the system has no random numbers.
@@ -26,7 +25,7 @@ pub fn draw() -> io::Result<hash_key> {
     Ok(drawn)
 }
 
-/// Fills it with what nobody can guess.
+/// Fills the slice with random bytes.
 pub(crate) fn fill(mut bytes: &mut [u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let len = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -35,7 +34,7 @@ pub(crate) fn fill(mut bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The hash of the index and of what was asked for; `bpf/request.h`, `hash_of_key`.
+/// The hash of a key, for the index and for event reports; `hash_of_key` in `bpf/request.h`.
 #[must_use]
 pub fn of_key(key: &[u8], secret: &hash_key) -> u64 {
     let beside = HASHED_WORDS_MAX as usize * 2;
@@ -66,7 +65,7 @@ mod tests {
 
     const KEY: &[u8] = b"\0\0\x50\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01\x01/a/path/of/some/length?with=a&query=behind\x02host";
 
-    /// Of so many secrets, under how many the two come to the same place of `1 << bits`.
+    /// Number of secrets out of `secrets` under which two keys collide in `1 << bits` slots.
     fn collisions(one: &[u8], other: &[u8], secrets: usize, bits: u32) -> usize {
         let collides = |_: &usize| {
             let secret = draw().expect("random numbers");
@@ -79,7 +78,7 @@ mod tests {
 
     #[test]
     fn flipped_bits_collide_no_more_than_chance() {
-        // Any two of ten bits in other words; by chance 2 * 2000 / 256 = 16.
+        // Two of ten bits in different words; by chance 2 * 2000 / 256 = 16.
         for places in [[11, 15], [15, 19], [11, 19], [7, 23], [24, 32], [3, 40]] {
             for bit in [0x40, 0x80, 1] {
                 let mut other = KEY.to_vec();

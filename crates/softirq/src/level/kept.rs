@@ -1,5 +1,5 @@
-//! The kernel's sockets whose connections need this level: those that wait while their connections are answered
-//! here, and those whose numbers are translated (bpf/kept.h). They have to be gone before it goes.
+//! Kernel sockets that depend on this level: parked sockets, and those with translated sequence numbers (bpf/kept.h).
+//! They must be closed before the level is detached.
 
 use std::net::SocketAddrV6;
 
@@ -8,15 +8,15 @@ use crate::level::Level;
 use crate::level::connections::{ends_of, is_shifted, needs_place};
 use crate::machine::netlink::{self, Socket};
 
-/// The two ends of a connection: of this machine, and of the client.
+/// The local and the remote address of a connection.
 type Ends = (SocketAddrV6, SocketAddrV6);
 
-/// Whether any connection to these ports is translated, as far as the kernel knows.
+/// Whether the kernel still has a socket for a translated connection to these ports.
 #[must_use]
 pub fn is_any(level: &Level, is_meant: impl Fn(u16) -> bool) -> bool {
     let translated = find(level, |way| is_shifted(way) && is_meant(port_of(way)));
     translated.into_iter().any(|(local, remote)| {
-        // What can't be found out may be.
+        // After a failed query the socket may exist.
         !matches!(
             netlink::socket_of(local, remote),
             Ok(Socket::None | Socket::Ended | Socket::Listener | Socket::FullListener)
@@ -24,14 +24,15 @@ pub fn is_any(level: &Level, is_meant: impl Fn(u16) -> bool) -> bool {
     })
 }
 
-/// Ends all of those of these ports, and says how many; while the programs work yet, so that clients hear of it.
+/// Destroys all such sockets of these ports and returns their number. The programs must still be attached, so that
+/// clients receive the resets.
 pub fn end(level: &Level, is_meant: impl Fn(u16) -> bool) -> usize {
     let needing = |way: &connection| is_shifted(way) || needs_place(way);
     let found = find(level, |way| needing(way) && is_meant(port_of(way)));
     let ended = found
         .into_iter()
         .map(|(local, remote)| netlink::destroy(local, remote));
-    // Where the kernel can't, nothing is kept.
+    // A kernel without SOCK_DESTROY parks no sockets.
     ended.filter(|ended| matches!(ended, Ok(true))).count()
 }
 

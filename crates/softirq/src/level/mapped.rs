@@ -1,5 +1,5 @@
-//! A map of the kernel as memory. The programs read and write it at the same time, so every access is
-//! one of a whole word, volatile or atomic; what must be seen together is ordered by who writes it.
+//! A BPF array mapped into memory. The programs access it concurrently, so every access is a volatile or atomic access
+//! of whole words; writers order accesses that belong together.
 
 use std::io;
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Values of one type, one behind the other.
+/// Values of one type, stored contiguously.
 #[derive(Debug)]
 pub struct Mapped<T> {
     first: NonNull<T>,
@@ -18,20 +18,20 @@ pub struct Mapped<T> {
     of: PhantomData<T>,
 }
 
-// SAFETY: it is memory of the process, reached by volatile accesses only.
+// SAFETY: it is memory of the process, accessed by volatile operations only.
 unsafe impl<T: Send> Send for Mapped<T> {}
 // SAFETY: as above; each word has one writer at a time.
 unsafe impl<T: Sync> Sync for Mapped<T> {}
 
 #[allow(clippy::len_without_is_empty, reason = "a map has at least one value")]
 impl<T: Copy> Mapped<T> {
-    /// Maps `len` values of an array that was made with `BPF_F_MMAPABLE`.
+    /// Maps `len` values of an array created with `BPF_F_MMAPABLE`.
     ///
     /// # Errors
     /// Those of `mmap`; `EINVAL` if the map is smaller.
     pub fn new(map: impl AsFd, len: usize) -> io::Result<Self> {
         let bytes = (len * size_of::<T>()).next_multiple_of(rustix::param::page_size());
-        // SAFETY: the kernel chooses the place; the length is that of the map, which it checks.
+        // SAFETY: the kernel chooses the address; it checks the length against the map's size.
         let first = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -51,7 +51,7 @@ impl<T: Copy> Mapped<T> {
         })
     }
 
-    /// How many values there are.
+    /// The number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -77,8 +77,7 @@ impl<T: Copy> Mapped<T> {
         unsafe { self.at(index).write_volatile(value) }
     }
 
-    /// Writes one word of a value: what else is in it is somebody else's. The offset is from
-    /// `offset_of!`.
+    /// Writes one word of a value, whose other words may belong to other writers. The offset is from `offset_of!`.
     ///
     /// # Panics
     /// When there is no such value, or no such word in it.
@@ -95,8 +94,8 @@ impl<T: Copy> Mapped<T> {
         }
     }
 
-    /// Writes one word of a value after everything that this thread has written before: who reads it, and
-    /// then what it names, sees that whole. The offset is from `offset_of!`.
+    /// Writes one word of a value with release ordering after all earlier writes of this thread: a reader that follows
+    /// the word sees the data behind it completely. The offset is from `offset_of!`.
     ///
     /// # Panics
     /// As [`Mapped::set`].
@@ -106,8 +105,8 @@ impl<T: Copy> Mapped<T> {
                 && offset.is_multiple_of(align_of::<u64>())
                 && align_of::<T>() >= align_of::<u64>()
         );
-        // SAFETY: within the value, which is within the mapping for as long as `self`, and aligned, as just
-        // checked. Others, in the kernel too, access it by whole words only.
+        // SAFETY: within the value, which is within the mapping for as long as `self`, and aligned, as just checked.
+        // All other accesses, also in the kernel, are of whole words.
         let place = unsafe { AtomicU64::from_ptr(self.at(index).byte_add(offset).cast::<u64>()) };
         place.store(word, Ordering::Release);
     }
@@ -133,7 +132,7 @@ impl<T: Copy> Mapped<T> {
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nothing borrows from it. An error would mean that it is not mapped.
+        // SAFETY: the mapping is owned, and not borrowed any more. An error would mean that it is not mapped.
         unsafe {
             let _ = munmap(self.first.as_ptr().cast(), self.bytes);
         }

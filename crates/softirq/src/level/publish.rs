@@ -1,8 +1,8 @@
-//! Publication: responses into their places, and out of the index when they go. Only the daemon has a
-//! [`Publisher`]; others who purge clear entries of the index, and say so in the control.
+//! Publication: writes responses into their slots, and removes them from the index. Only the daemon has a
+//! [`Publisher`]; other processes purge by clearing index entries, and count that in the control.
 //!
-//! The programs also find responses without the index, by requests that they remember (memo.h): what
-//! leaves the index expires with that, or is counted as purged.
+//! The programs also find responses without the index, by memos of requests (memo.h): a response that leaves the index
+//! is therefore expired at the same time, or counted as purged.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::offset_of;
@@ -16,10 +16,10 @@ use crate::level::Level;
 use crate::level::extents::{Extent, Extents};
 use lowroad_wire::key::KEY_LEN_MAX;
 
-/// For so long a retired response can be sent again: clients repeat themselves after 0.2 s, 0.6 s, 1.4 s, and
-/// so on.
+/// How long a retired response can be retransmitted: clients repeat their requests after 0.2 s, 0.6 s, 1.4 s, and so
+/// on.
 const LINGER_NS: u64 = 60_000_000_000;
-/// So many places are given up together before that, where room is needed.
+/// Number of retired slots that are reused together before that time, if there is no room.
 const REUSED_AT_ONCE: usize = 64;
 
 /// A response to publish.
@@ -29,44 +29,44 @@ pub struct Publication<'a> {
     pub key: &'a [u8],
     /// Head and body, at most [`LEN_MAX`] bytes.
     pub bytes: &'a [u8],
-    /// Where the body begins.
+    /// Offset of the body.
     pub head_len: u16,
-    /// Where the value of Date begins.
+    /// Offset of the value of Date.
     pub date_at: Option<u16>,
-    /// Where the value of Age begins, five digits.
+    /// Offset of the value of Age, five digits.
     pub age_at: Option<u16>,
     /// Its status.
     pub status: u16,
     /// CLOCK_MONOTONIC: when its Age was 0.
     pub born_ns: u64,
-    /// CLOCK_MONOTONIC: when it is fresh no longer.
+    /// CLOCK_MONOTONIC: the end of its freshness.
     pub expires_ns: u64,
 }
 
 /// Why a response is not published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Key or response are too long, or a position is not within.
+    /// Key or response are too long, or an offset is out of range.
     Form,
-    /// All places are taken, or all entries of its bucket, or no piece of the store is long enough.
+    /// All slots are taken, or all entries of the bucket, or no extent of the store is long enough.
     Full,
 }
 
 /// Bytes of a response, head and body.
 pub const LEN_MAX: usize = layout::PARTS_MAX as usize * layout::RESPONSE_MAX as usize;
 
-/// Which places are free, and who is where.
+/// Allocates slots and store extents, and knows the published responses.
 #[derive(Debug)]
 pub struct Publisher {
     free: Vec<u32>,
     store: Extents,
-    /// Out of the index since then, in this order; what is under way may have to be sent again.
+    /// Slots removed from the index, with the time, in this order; a response in flight may have to be retransmitted.
     retired: VecDeque<(u32, u64)>,
     by_serial: HashMap<Serial, Slot>,
     next_id: u32,
 }
 
-/// Where a response is, and by which hash it is found.
+/// The slot of a response, and the hash by which it is found.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     number: u32,
@@ -74,7 +74,7 @@ struct Slot {
 }
 
 impl Publisher {
-    /// Begins anew: what an earlier daemon has published is taken out of the index.
+    /// Starts with an empty index: responses of an earlier daemon are removed from it.
     ///
     /// # Errors
     /// When the grace period can't be waited for.
@@ -95,19 +95,19 @@ impl Publisher {
         for place in (0..level.response_places()).rev() {
             let number = index_of(place);
             let id: u32 = level.responses.get(number, offset_of!(response, id));
-            // An answer that was sent a moment ago may have to be sent again.
+            // A response sent by the earlier daemon's level may have to be retransmitted.
             match id {
                 0 => publisher.free.push(place),
                 _ if publisher.store.take_at(extent_of(level, place)) => {
                     publisher.retired.push_back((place, now_ns));
                 }
-                // Its publication was not finished.
+                // Its publication was interrupted.
                 _ => {
                     level.responses.set(number, offset_of!(response, id), 0u32);
                     publisher.free.push(place);
                 }
             }
-            // Requests that are remembered would find it without the index.
+            // Memos would find it without the index.
             level
                 .responses
                 .set(number, offset_of!(response, expires_ns), 0u64);
@@ -116,8 +116,8 @@ impl Publisher {
         Ok(publisher)
     }
 
-    /// Publishes under a name, in the entry of another with the same key if there is one; that one is
-    /// retired later.
+    /// Publishes a response under a serial number. It takes the index entry of `replaces` if there is one; the caller
+    /// retires that response later.
     ///
     /// # Errors
     /// [`Refused`]; then nothing has changed.
@@ -143,7 +143,7 @@ impl Publisher {
         level.responses.write(index_of(number), fresh);
         level.clear_hits(index_of(number));
         let place = Slot { number, hash };
-        // The response is whole before it can be found.
+        // The release store makes the complete response visible before its entry.
         level.index.publish(bucket, way * 8, place.entry());
         if let Some(old) = old {
             forget(level, old);
@@ -153,7 +153,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// A place, and so many bytes of the store; what was retired last gives up its room last.
+    /// Allocates a slot and an extent of the store; retired slots are reused in the order of their retirement.
     fn room(&mut self, level: &Level, len: usize) -> Option<(u32, Extent)> {
         loop {
             if !self.free.is_empty()
@@ -164,15 +164,15 @@ impl Publisher {
             if self.retired.is_empty() {
                 return None;
             }
+            // In batches, since each costs a grace period.
             self.reuse(level, REUSED_AT_ONCE).ok()?;
         }
     }
 
-    /// Takes these out; when it returns, no program answers with them, but for copies of what it has
-    /// answered already.
+    /// Retires responses: after this call, no program answers with them, except for retransmissions of earlier answers.
     ///
     /// # Errors
-    /// When the grace period can't be waited for; then their places stay taken.
+    /// When the grace period can't be waited for; then their slots stay taken.
     pub fn retire(
         &mut self,
         level: &Level,
@@ -196,23 +196,24 @@ impl Publisher {
         Ok(())
     }
 
-    /// Lets the places of what was retired long enough ago be taken again. Call it each second.
+    /// Frees the slots that were retired long enough ago. To be called every second.
     ///
     /// # Errors
-    /// When the grace period can't be waited for; then these places are lost.
+    /// When the grace period can't be waited for; then these slots are lost.
     pub fn recycle(&mut self, level: &Level, now_ns: u64) -> Result<(), Error> {
         let before_ns = now_ns.saturating_sub(LINGER_NS);
         let is_old = |(_, since_ns): &(u32, u64)| *since_ns < before_ns;
         self.reuse(level, self.retired.partition_point(is_old))
     }
 
-    /// So many of the places that were retired first.
+    /// Frees this many slots, in the order of their retirement.
     fn reuse(&mut self, level: &Level, count: usize) -> Result<(), Error> {
         let count = count.min(self.retired.len());
         let places: Vec<u32> = self.retired.drain(..count).map(|one| one.0).collect();
         if places.is_empty() {
             return Ok(());
         }
+        // Without its id, a response is not retransmitted any more. After the grace period no program reads its bytes.
         for number in &places {
             let id = offset_of!(response, id);
             level.responses.set(index_of(*number), id, 0u32);
@@ -225,7 +226,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Other times of a response.
+    /// Changes the times of a response.
     pub fn extend(&self, level: &Level, serial: Serial, born_ns: u64, expires_ns: u64) {
         if let Some(place) = self.by_serial.get(&serial) {
             let set =
@@ -235,7 +236,7 @@ impl Publisher {
         }
     }
 
-    /// How often it was answered.
+    /// The number of its hits.
     #[must_use]
     pub fn hits(&self, level: &Level, serial: Serial) -> u64 {
         self.by_serial
@@ -244,29 +245,29 @@ impl Publisher {
     }
 
     fn tell_count(&self, level: &Level) {
-        // Never more than there are places.
+        // Bounded by the number of slots.
         let count = u32::try_from(self.by_serial.len());
         level.set_published(count.unwrap_or(u32::MAX));
     }
 }
 
-/// A published response, for those who look.
+/// A published response, for status commands and purges.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// Its key.
     pub key: Vec<u8>,
-    /// How often it was answered.
+    /// The number of its hits.
     pub hits: u64,
     /// Its status.
     pub status: u16,
-    /// Head and body.
+    /// Bytes of head and body.
     pub len: u16,
     /// CLOCK_MONOTONIC.
     pub expires_ns: u64,
     place: Slot,
 }
 
-/// Everything that the index names.
+/// Lists all responses in the index.
 #[must_use]
 pub fn published(level: &Level) -> Vec<Published> {
     let mut found = Vec::new();
@@ -292,11 +293,11 @@ pub fn published(level: &Level) -> Vec<Published> {
     found
 }
 
-/// How often a purge counts itself.
+/// Increments of the purge counter for each purge.
 pub const COUNTS_PER_PURGE: u32 = 2;
 
-/// Takes responses out of the index, for somebody who is not the daemon: when it returns, no program
-/// answers with them, and the daemon publishes nothing that it fetched before.
+/// Purges responses from a process other than the daemon: after this call, no program answers with them, and the daemon
+/// publishes nothing that it fetched before.
 ///
 /// # Errors
 /// When the grace period can't be waited for.
@@ -305,20 +306,20 @@ pub fn purge(level: &Level, which: &[Published]) -> Result<(), Error> {
     for one in which {
         clear_entry(level, one.place);
     }
-    // Once more: a program may have remembered one since the first. Not by their expiry, since the
-    // daemon may extend what it does not know to be purged yet.
+    // Counted again, since a program may have made a memo after the first count. The expiry can't be used: the daemon,
+    // which does not know of the purge yet, may extend it.
     level.count_purge();
     level.wait_for_programs()
 }
 
 impl Slot {
-    /// As it stands in the index.
+    /// The slot as an index entry.
     fn entry(self) -> u64 {
         (self.hash & 0xffff_ffff_0000_0000) | u64::from(self.number + 1)
     }
 }
 
-/// Its bytes in the store.
+/// The response's extent in the store.
 fn extent_of(level: &Level, number: u32) -> Extent {
     let place = index_of(number);
     let len: u16 = level.responses.get(place, offset_of!(response, len));
@@ -339,7 +340,7 @@ fn bucket_of(level: &Level, hash: u64) -> usize {
 fn free_entry(level: &Level, hash: u64) -> Option<(usize, usize)> {
     let bucket = bucket_of(level, hash);
     let entries = level.index.read(bucket).entry;
-    // Of two with the same upper half in one bucket only the first would be found.
+    // Of two entries with the same upper half in one bucket, only the first would be found.
     if entries
         .iter()
         .any(|entry| *entry != 0 && entry >> 32 == hash >> 32)
@@ -363,7 +364,7 @@ fn clear_entry(level: &Level, place: Slot) {
     }
 }
 
-/// What is remembered of requests for it does not hold any more.
+/// Expires a response, which invalidates the memos that refer to it.
 fn forget(level: &Level, place: Slot) {
     let expires_ns = offset_of!(response, expires_ns);
     level
@@ -371,7 +372,7 @@ fn forget(level: &Level, place: Slot) {
         .set(index_of(place.number), expires_ns, 0u64);
 }
 
-/// As it is in the map, and the bytes for the store.
+/// The response in the map's form, and its bytes for the store.
 fn form(what: &Publication<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
     let (len, head_len) = (what.bytes.len(), usize::from(what.head_len));
     if len == 0
@@ -396,7 +397,7 @@ fn form(what: &Publication<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
     };
     fresh.key[..what.key.len()].copy_from_slice(what.key);
     let mut bytes = what.bytes.to_vec();
-    // What is written over is in the first part. Where that is shorter, the programs look.
+    // Date and Age must be in the first part. For shorter parts, the programs check that themselves.
     let within = match len > PART_LENS[0] {
         true => head_len.min(PART_LENS[0]),
         false => head_len,
@@ -421,7 +422,7 @@ fn form(what: &Publication<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
     Some((fresh, bytes))
 }
 
-/// Into parts of what length an answer may be cut.
+/// The lengths of parts into which a response may be cut.
 const PART_LENS: [usize; 2] = [
     layout::RESPONSE_MAX as usize,
     layout::RESPONSE_MAX_V6 as usize,

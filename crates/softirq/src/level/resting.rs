@@ -1,5 +1,5 @@
-//! How a level rests, falls asleep and wakes up, as the programs and those who look are told. It does not
-//! know when.
+//! Level bypass: writes its states into the control, for the programs and for status commands. The decision is made in
+//! `learner::bypass`.
 
 use std::mem::offset_of;
 
@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::layout::{self, CONNECTION_WAYS, connection, connection_bucket, control};
 
 impl Level {
-    /// From now on connections are left to the kernel, those of ours go on; until that time (CLOCK_MONOTONIC),
-    /// since so few of so many requests were answered here.
+    /// Leaves new connections to the kernel until the given time (CLOCK_MONOTONIC); live ones continue. The counts are
+    /// those on which the decision was based.
     pub fn rest(&self, until_ns: u64, answers: u64, requests: u64) {
         self.set(offset_of!(control, rest_answers), answers);
         self.set(offset_of!(control, rest_requests), requests);
@@ -17,13 +17,14 @@ impl Level {
         self.set(offset_of!(control, resting), layout::RESTING);
     }
 
-    /// The programs look at nothing any more. The kernel gives ports again meanwhile, so what is left in the
-    /// table goes: it would answer for connections of the kernel afterwards.
+    /// Stops the programs from examining frames. The client ports may be reused in the meantime, so the table is
+    /// cleared: stale entries would answer for connections of the kernel later.
     ///
     /// # Errors
     /// When the grace period can't be waited for.
     pub fn fall_asleep(&self) -> Result<(), Error> {
         self.set(offset_of!(control, resting), layout::ASLEEP);
+        // Programs that read the state before may still write entries until the grace period is over.
         self.wait_for_programs()?;
         for bucket in 0..self.connections.len() {
             for way in 0..CONNECTION_WAYS as usize {
@@ -39,18 +40,18 @@ impl Level {
         Ok(())
     }
 
-    /// It answers again.
+    /// Ends the bypass.
     pub fn wake(&self) {
         self.set(offset_of!(control, resting), layout::AWAKE);
         self.set(offset_of!(control, rest_until_ns), 0u64);
     }
 
-    /// Until when nothing new is fetched; `None`: it is.
+    /// Records until when fetching is paused; `None`: it is not.
     pub fn set_pause(&self, until_ns: Option<u64>) {
         self.set(offset_of!(control, pause_until_ns), until_ns.unwrap_or(0));
     }
 
-    /// Whether programs report what is asked for.
+    /// Sets whether the programs report requests for responses that are not published.
     pub fn set_learning(&self, wanted: bool) {
         let settings = self.control().settings;
         let bits = match wanted {

@@ -1,16 +1,16 @@
-//! What libbpf's own functions give back, as the standard library has it.
+//! Converts the results of libbpf functions into those of the standard library.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// A descriptor that libbpf has made.
+/// Takes ownership of a descriptor that libbpf has created.
 pub(crate) fn owned(fd: i32) -> io::Result<OwnedFd> {
     checked(fd)?;
-    // SAFETY: a fresh descriptor that nobody else has.
+    // SAFETY: a fresh descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// libbpf gives back the negative error number.
+/// libbpf returns negative error numbers.
 pub(crate) fn checked(status: i32) -> io::Result<()> {
     match status {
         0.. => Ok(()),

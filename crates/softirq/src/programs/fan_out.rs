@@ -1,5 +1,5 @@
-//! Copies of frames for native XDP, which sends one for each that came: maps that name an interface several
-//! times, with the program that makes the parts of an answer of the copies (bpf/parts.h).
+//! Fan-out for native XDP, which sends one frame per received frame: DEVMAPs that list an interface several times, with
+//! the program that turns the copies into parts of a response (bpf/parts.h).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::machine::interfaces;
 use crate::programs::calls::checked;
 use crate::programs::load::Loaded;
 
-/// Drivers that send frames of others say so (include/uapi/linux/netdev.h, NETDEV_XDP_ACT_NDO_XMIT).
+/// The driver can transmit redirected frames (include/uapi/linux/netdev.h, NETDEV_XDP_ACT_NDO_XMIT).
 const SENDS_FRAMES_OF_OTHERS: u64 = 1 << 2;
 
-/// Makes the maps of an interface, if its driver takes what they bring, and removes those of interfaces that are
-/// gone. Without them long answers are sent by the program at TC, so nothing else is done about errors.
+/// Creates the maps of an interface if its driver transmits redirected frames, and removes those of interfaces that are
+/// gone. Errors are ignored: without the maps, the program at TC sends long responses.
 pub fn fill(loaded: &Loaded, interface: i32, folder: &Path) {
     let Ok(all) = MapHandle::from_pinned_path(folder.join("fan_out")) else {
         return;
@@ -27,7 +27,7 @@ pub fn fill(loaded: &Loaded, interface: i32, folder: &Path) {
     }
 }
 
-/// Makes the maps, whatever the driver takes.
+/// Creates the maps regardless of the driver's features.
 ///
 /// # Errors
 /// When the kernel refuses a map.
@@ -40,7 +40,7 @@ pub fn fill_anyway(loaded: &Loaded, interface: i32, folder: &Path) -> Result<(),
     fill_with(&all, program, interface)
 }
 
-/// Names in `all` the maps by which `program` makes parts for an interface.
+/// Enters the maps through which `program` makes parts on an interface into `all`.
 pub(crate) fn fill_with(
     all: &MapHandle,
     program: BorrowedFd<'_>,
@@ -58,9 +58,9 @@ pub(crate) fn fill_with(
     Ok(())
 }
 
-/// Removes the maps of an interface, and of all that are gone.
+/// Removes the maps of this interface, and of interfaces that are gone.
 fn remove_of(all: &MapHandle, interface: i32) {
-    // Without the list nothing is known to be gone.
+    // Without the list of interfaces, none is known to be gone.
     let there = interfaces::all().unwrap_or_default();
     let is_there = |index: u64| {
         let mut indices = there.iter().map(|one| one.interface.index.unsigned_abs());
@@ -72,7 +72,7 @@ fn remove_of(all: &MapHandle, interface: i32) {
         };
         let index = u64::from_ne_bytes(number) >> FAN_OUT_SHIFT;
         if index == u64::from(interface.unsigned_abs()) || !is_there(index) {
-            // What stays harms nobody until the number comes round.
+            // A remaining entry is harmless until the interface index is reused.
             let _ = all.delete(&key);
         }
     }

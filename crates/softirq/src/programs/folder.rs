@@ -1,4 +1,4 @@
-//! Where a level is pinned: `/sys/fs/bpf/lowroad/v<layout>/<network namespace>-<first port>`.
+//! Folders in which levels are pinned: `/sys/fs/bpf/lowroad/v<layout>/<network namespace>-<first port>`.
 
 use std::fs;
 use std::io;
@@ -15,15 +15,15 @@ use crate::programs::links::PREFIXES;
 const MOUNT: &str = "/sys/fs/bpf";
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_FS: u64 = 0xcafe_4a11;
-/// What a mount of ours is called, so that it is known for ours when nobody needs it any more.
+/// The source name of our own mount, by which it is recognized when it is no longer needed.
 const SOURCE: &str = "lowroad";
-/// Of the folders; the kernel gives pins 0600.
+/// Mode of the folders; the kernel gives pins 0600.
 const MODE: u32 = 0o700;
 
-/// The folder of the level that answers on this port, in the network namespace of this thread.
+/// The folder of the level on this port, in the network namespace of this thread.
 ///
 /// # Errors
-/// When the thread's namespace can't be found out.
+/// When the thread's namespace can't be determined.
 pub fn of_port(port: u16) -> Result<PathBuf, Error> {
     let namespace = fs::metadata("/proc/thread-self/ns/net")
         .map_err(Error::system("the network namespace"))?
@@ -34,7 +34,7 @@ pub fn of_port(port: u16) -> Result<PathBuf, Error> {
 /// All folders of levels in the network namespace of this thread.
 ///
 /// # Errors
-/// When the thread's namespace can't be found out, or the process may not look: that is root's.
+/// When the thread's namespace can't be determined, or the process lacks permission: only root may read them.
 pub fn all() -> Result<Vec<PathBuf>, Error> {
     let begin = of_port(0)?;
     let name = begin.file_name().expect("it has one").to_string_lossy();
@@ -60,7 +60,7 @@ fn base() -> PathBuf {
         .join(format!("v{LAYOUT_VERSION}"))
 }
 
-/// Mounts the file system for pins where nobody has.
+/// Mounts bpffs if it is not mounted.
 ///
 /// # Errors
 /// When the process may not (CAP_SYS_ADMIN).
@@ -72,11 +72,11 @@ pub fn mount_pins() -> Result<(), Error> {
         .map_err(|error| Error::system(format!("mounting {MOUNT}"))(error.into()))
 }
 
-/// While the file is open nobody of ours unmounts it, or looks whether to. To be had from before it is
-/// mounted until there is a folder in it.
+/// Locks the mount: while the file is open, no other process of ours unmounts it, or decides to. To be held from before
+/// the mount until there is a folder in it.
 ///
 /// # Errors
-/// When the folder above can't be opened.
+/// When the parent folder can't be opened.
 pub fn lock_mount() -> Result<fs::File, Error> {
     let above = Path::new(MOUNT).parent().expect("it has one");
     let failed = || Error::system(above.display().to_string());
@@ -85,8 +85,7 @@ pub fn lock_mount() -> Result<fs::File, Error> {
     Ok(file)
 }
 
-/// Unmounts what was mounted by us, if nothing is in it any more. It may stay: then somebody uses it,
-/// or this process may not.
+/// Unmounts our own mount if it is empty. It stays if it is busy, or the process lacks permission.
 pub fn unmount_pins() {
     let Ok(_locked) = lock_mount() else { return };
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
@@ -95,7 +94,7 @@ pub fn unmount_pins() {
     }
 }
 
-/// Whether nothing is there but what the kernel itself puts into each mount.
+/// Whether it contains only the files that the kernel creates in each mount.
 fn is_unused() -> bool {
     let is_kernels = |entry: io::Result<fs::DirEntry>| {
         entry.is_ok_and(|entry| {
@@ -120,8 +119,8 @@ fn is_ours(mounts: &str) -> bool {
         .is_some_and(|kind| kind.starts_with(&begin))
 }
 
-/// Why nobody else would see what is pinned here, and what to do: this process has mounts of its own,
-/// which end with it. `None`: it has not, or that can't be found out.
+/// Explains why pins would not be visible to other processes, and the remedy: this process has a private mount
+/// namespace, which ends with it. `None`: it has not, or that can't be determined.
 #[must_use]
 pub fn why_not_lasting() -> Option<String> {
     let own = fs::metadata("/proc/thread-self/ns/mnt").ok()?;
@@ -142,8 +141,7 @@ pub fn why_not_lasting() -> Option<String> {
     ))
 }
 
-/// The process that has started this one, what has started that, and so on: the last of them whose
-/// mounts can be told apart, and the number of their namespace.
+/// The outermost ancestor process with a readable mount namespace, and the inode of that namespace.
 fn outermost_ancestor() -> Option<(u32, u64)> {
     let mut found = None;
     let mut pid = std::process::id();
@@ -156,7 +154,7 @@ fn outermost_ancestor() -> Option<(u32, u64)> {
     found
 }
 
-/// By `/proc/PID/stat`: number, name in parentheses, state, parent.
+/// Reads `/proc/PID/stat`: number, name in parentheses, state, parent.
 fn parent_of(pid: u32) -> Option<u32> {
     let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = line.rsplit_once(") ")?;
@@ -164,7 +162,7 @@ fn parent_of(pid: u32) -> Option<u32> {
     (parent != 0).then_some(parent)
 }
 
-/// What `ip netns` calls the network namespace of this thread.
+/// The name that `ip netns` uses for the network namespace of this thread.
 fn name_of_namespace() -> Option<String> {
     let own = fs::metadata("/proc/thread-self/ns/net").ok()?;
     let mut names = fs::read_dir("/run/netns").ok()?.flatten();
@@ -174,10 +172,10 @@ fn name_of_namespace() -> Option<String> {
     Some(found.file_name().to_string_lossy().into_owned())
 }
 
-/// Makes the folder, for root alone, and mounts the file system for it where nobody has.
+/// Creates the folder, accessible to root only, and mounts bpffs if necessary.
 ///
 /// # Errors
-/// When the process may not.
+/// When the process lacks permission.
 pub fn make(folder: &Path) -> Result<(), Error> {
     mount_pins()?;
     let failed = || Error::system(folder.display().to_string());
@@ -188,9 +186,9 @@ pub fn make(folder: &Path) -> Result<(), Error> {
             .mode(MODE)
             .create(folder)
     };
-    // Who takes off another level removes empty folders at the same time.
+    // A concurrent detach of another level removes empty folders, so try twice.
     make().or_else(|_| make()).map_err(failed())?;
-    // What an earlier version has made was for all to see.
+    // Folders made by earlier versions were readable for all users.
     for made in folder
         .ancestors()
         .take_while(|made| *made != Path::new(MOUNT))
@@ -200,16 +198,16 @@ pub fn make(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the file system for pins is there.
+/// Whether bpffs is mounted.
 #[must_use]
 pub fn is_mounted() -> bool {
     statfs(MOUNT).is_ok_and(|StatFs { f_type, .. }| u64::try_from(f_type) == Ok(BPF_FS))
 }
 
-/// Removes a level: its links first, so that nothing answers any more.
+/// Removes a level: its links first, so that the programs stop before their maps go.
 ///
 /// # Errors
-/// When something can't be removed.
+/// When an entry can't be removed.
 pub fn remove(folder: &Path) -> Result<(), Error> {
     let failed = |error| Error::system(folder.display().to_string())(error);
     let mut maps = Vec::new();
@@ -229,7 +227,7 @@ pub fn remove(folder: &Path) -> Result<(), Error> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    // What is above it goes too, as far as it is empty.
+    // Removes the parent folders, too, as far as they are empty.
     let above = folder.ancestors().skip(1);
     for folder in above.take_while(|one| *one != Path::new(MOUNT)) {
         if fs::remove_dir(folder).is_err() {

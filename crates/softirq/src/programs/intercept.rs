@@ -1,9 +1,8 @@
-//! Interception: new connections to a server's port are given to listening sockets of this process, by a program that the
-//! kernel asks when it looks for a listener (BPF `sk_lookup`). It knows nothing of who serves them. Read
-//! Documentation/bpf/prog_sk_lookup.rst.
+//! Interception: a BPF `sk_lookup` program gives new connections to a server's port to listening sockets of this
+//! process. Read Documentation/bpf/prog_sk_lookup.rst.
 //!
-//! Nothing is pinned: program, map and link end with the process, however that ends, and the kernel takes a socket out
-//! of the map when it is closed. Then connections go to the server, as if nothing had been there.
+//! Nothing is pinned: program, map and link end with the process, however it ends, and the kernel removes a closed
+//! socket from the map. Then connections go to the server, as without interception.
 
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
@@ -33,35 +32,34 @@ mod layout {
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/lookup.bpf.o")));
 
-/// What the program is called in the kernel, where names have 15 bytes.
+/// The program's name in the kernel, where names have at most 15 bytes.
 pub const PROGRAM: &str = "lowroad_lookup";
 
 const KEY_LEN: usize = size_of::<layout::taken>();
 
-/// An address that is taken: where clients ask, and who serves them.
+/// An intercepted address, and the socket that gets its connections.
 #[derive(Debug)]
 pub struct Taken<'s> {
-    /// Where the server that is intercepted is asked.
+    /// The address of the intercepted server.
     pub asked: SocketAddr,
-    /// A socket that listens, one of those that share its port.
+    /// A listening socket, one of those that share its port.
     pub socket: BorrowedFd<'s>,
 }
 
-/// A program that intercepts, until the value is dropped.
+/// An attached program, which is detached when the value is dropped.
 #[derive(Debug)]
 pub struct Interception {
-    /// Closed, it is off.
+    /// Closing the link detaches the program.
     _link: OwnedFd,
 }
 
 impl Interception {
-    /// Intercepts new connections to these addresses in the network namespace of the thread, except those of clients
-    /// with these prefixes (IPv4 as `::ffff:a.b.c.d`): denied ones, then allowed ones. The longest matching prefix
-    /// decides, and a denial wins between equal ones.
+    /// Intercepts new connections to these addresses in the network namespace of the thread, except from clients with
+    /// denied prefixes (IPv4 as `::ffff:a.b.c.d`). The pair holds denied prefixes, then allowed ones. The longest
+    /// matching prefix decides, and a denial wins between equal ones.
     ///
-    /// # Errors
-    /// [`Error::Verifier`] with its last lines; [`Error::Usage`] when there are too many; [`Error::System`] when the
-    /// kernel can't, or the process may not (CAP_BPF and CAP_NET_ADMIN).
+    /// [`Error::Verifier`] with its last lines; [`Error::Usage`] when there are too many addresses; [`Error::System`]
+    /// when the kernel can't, or the process may not (CAP_BPF and CAP_NET_ADMIN).
     pub fn start(
         all: &[Taken<'_>],
         (denied, allowed): (&[Prefix], &[Prefix]),
@@ -84,6 +82,7 @@ impl Interception {
         }
         let clients = maps.find(|map| map.name() == "denied");
         let clients = clients.expect("the object has it");
+        // Denials last: they overwrite equal prefixes.
         for (prefixes, says) in [
             (allowed, level_layout::PREFIX_ALLOWED),
             (denied, level_layout::PREFIX_DENIED),
@@ -99,13 +98,13 @@ impl Interception {
     }
 }
 
-/// How many programs choose who gets a connection, in the network namespace of this file; whoever attached them.
+/// The number of sk_lookup programs attached to this network namespace, by any process.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// When the kernel does not report it.
 pub fn attached(namespace: &File) -> Result<u32, Error> {
     let mut count = 0;
-    // SAFETY: the descriptor is open; no numbers are asked for, so none are written.
+    // SAFETY: the descriptor is open; no program ids are requested, so none are written.
     let status = unsafe {
         libbpf_sys::bpf_prog_query(
             namespace.as_raw_fd(),
@@ -120,10 +119,10 @@ pub fn attached(namespace: &File) -> Result<u32, Error> {
     Ok(count)
 }
 
-/// Whether this kernel can intercept; an error if it does not tell.
+/// Whether this kernel can intercept; an error if that can't be determined.
 ///
 /// # Errors
-/// With why: mostly that the process may not load programs.
+/// Usually that the process may not load programs.
 pub fn is_available() -> Result<bool, Error> {
     // SAFETY: no options; the call loads a program of two instructions and closes it again.
     let status = unsafe {

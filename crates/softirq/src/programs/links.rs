@@ -1,5 +1,5 @@
-//! Which program runs on which interface: links of the kernel, kept by their names in a folder, so that
-//! they outlive the process and are replaced in one step.
+//! Attachment of programs to interfaces: BPF links, pinned by name in a folder, so that they outlive the process and
+//! their programs are replaced atomically.
 
 use std::ffi::CString;
 use std::fs;
@@ -17,16 +17,16 @@ use crate::programs::calls::{checked, owned};
 use crate::programs::fan_out;
 use crate::programs::load::{Loaded, Tier};
 
-/// Beginnings of the names under which links are kept; the interface's name follows.
+/// Prefixes of the names of pinned links; the interface's name follows.
 pub const PREFIXES: [&str; 4] = ["xdp-", "behind-", "tc-", "out-"];
 
-/// Attaches the programs of a tier to an interface, or puts them in the place of those that are there.
-/// The one behind comes before that, so that nothing is marked in vain; that at egress first of all, so
-/// that no connection is taken back whose old socket is heard. Alone neither does anything, so it
-/// does not matter if they can't be removed after an error.
+/// Attaches the programs of a tier to an interface, or replaces those that are attached. Order: the egress program
+/// first, so that no connection is reclaimed whose old socket can still reach the client; then the program behind XDP,
+/// so that no mark goes unprocessed. Alone neither has any effect, so it does not matter if they can't be removed after
+/// an error.
 ///
 /// # Errors
-/// With the kernel's: `EOPNOTSUPP` where the driver can't, `EBUSY` where another XDP program runs.
+/// With the kernel's error: `EOPNOTSUPP` if the driver lacks XDP, `EBUSY` if another XDP program is attached.
 pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(), Error> {
     let name = &interface.name;
     let out = folder.join(format!("out-{name}"));
@@ -39,7 +39,7 @@ pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(
             place(loaded.answering(), interface, Hook::XdpDriver, &xdp).inspect_err(|_| {
                 let _ = fs::remove_file(&behind);
             })?;
-            // Only now the driver says whether it sends frames of others.
+            // The driver reports only after attachment whether it sends redirected frames.
             fan_out::fill(loaded, interface.index, folder);
             Ok(())
         }
@@ -55,13 +55,13 @@ pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(
     })
 }
 
-/// Whether a program of either tier is there.
+/// Whether the programs of a tier are attached.
 fn is_attached(interface_name: &str, folder: &Path) -> bool {
     let is_there = |prefix| folder.join(format!("{prefix}{interface_name}")).exists();
     is_there("xdp-") || is_there("tc-")
 }
 
-/// Takes the programs of one tier off an interface.
+/// Detaches the programs of one tier from an interface.
 ///
 /// # Errors
 /// When a link can't be removed.
@@ -80,14 +80,14 @@ pub fn remove(interface_name: &str, tier: Tier, folder: &Path) -> Result<(), Err
         }
     };
     prefixes.iter().try_for_each(|prefix| gone(prefix))?;
-    // Both tiers need what is at egress.
+    // The egress program serves both tiers.
     match is_attached(interface_name, folder) {
         true => Ok(()),
         false => gone("out-"),
     }
 }
 
-/// The interfaces that have something attached, with their tiers.
+/// The interfaces with attached programs, and their tiers.
 #[must_use]
 pub fn attached(folder: &Path) -> Vec<(String, Tier)> {
     let mut found = Vec::new();
@@ -103,7 +103,7 @@ pub fn attached(folder: &Path) -> Vec<(String, Tier)> {
     found
 }
 
-/// Segments of an answer at most where the connection stays open, on any of the interfaces.
+/// Maximum number of segments of a response on connections that stay open, over all interfaces.
 #[must_use]
 pub fn kept_parts_max(folder: &Path) -> usize {
     let is_native = attached(folder).iter().any(|(_, tier)| *tier == Tier::Xdp);
@@ -139,7 +139,7 @@ fn place(
             libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
         };
         match checked(status) {
-            // Its interface has gone; another has the name now.
+            // The link's interface is gone, and another one has its name.
             Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => {
                 fs::remove_file(path).map_err(Error::system(path.display().to_string()))?;
             }
@@ -180,7 +180,7 @@ impl Hook {
 
     fn flags(self) -> u32 {
         match self {
-            // Never the generic mode: TC does the same with fewer surprises.
+            // Never generic XDP: TC does the same without its copies and limits.
             Hook::XdpDriver => libbpf_sys::XDP_FLAGS_DRV_MODE,
             Hook::TcIngress | Hook::TcEgress => 0,
         }

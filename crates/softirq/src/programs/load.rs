@@ -1,5 +1,4 @@
-//! From the objects in this program to programs in the kernel. It knows no interfaces: where they are
-//! attached is for `links`.
+//! Loads the embedded objects as programs into the kernel. Independent of interfaces, to which `links` attaches them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -16,26 +15,26 @@ use crate::layout::{self, constants};
 use super::maps::{Fresh, Maps, Pinned};
 use super::sizes::{Room, Sizes};
 
-/// An object file; libbpf wants its bytes aligned.
+/// An object file with the alignment that libbpf needs.
 #[repr(C, align(8))]
 pub(super) struct Aligned<T: ?Sized>(pub(super) T);
 
 static XDP: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")));
 static TC: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o")));
 
-/// Where the programs run.
+/// The hook at which responses are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// In the driver, with a second program at TC ingress for what only that can do.
+    /// Native XDP, with a second program at TC ingress for work that needs its helpers.
     Xdp,
-    /// At TC ingress.
+    /// TC ingress.
     Tc,
 }
 
-/// No frame is longer that a program makes where it is tried.
+/// Maximum length of a frame that a program returns in a trial.
 const TRIAL_FRAME_MAX: usize = 4096;
 
-/// Programs in the kernel, and the descriptors of their maps.
+/// Loaded programs, with the descriptors of their maps.
 #[derive(Debug)]
 pub struct Loaded {
     tier: Tier,
@@ -46,38 +45,38 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// The one that answers.
+    /// The program that answers requests.
     #[must_use]
     pub fn answering(&self) -> BorrowedFd<'_> {
         self.answering.fd()
     }
 
-    /// The one at TC that does what the first has marked, if that is another.
+    /// The program at TC behind native XDP, at the XDP tier.
     #[must_use]
     pub fn behind(&self) -> Option<BorrowedFd<'_>> {
         self.behind.as_ref().map(Program::fd)
     }
 
-    /// The one that makes the parts of long answers, where copies of a frame go out.
+    /// The program at devmap egress that turns copies of a frame into parts of a response.
     #[must_use]
     pub fn parts(&self) -> Option<BorrowedFd<'_>> {
         self.parts.as_ref().map(Program::fd)
     }
 
-    /// The one at TC egress.
+    /// The program at TC egress.
     #[must_use]
     pub fn out(&self) -> BorrowedFd<'_> {
         self.out.fd()
     }
 
-    /// Where they run.
+    /// The tier.
     #[must_use]
     pub fn tier(&self) -> Tier {
         self.tier
     }
 }
 
-/// One program of an object; its others are not loaded.
+/// One program of an object; the others are not loaded.
 #[derive(Debug)]
 pub(crate) struct Program {
     object: Object,
@@ -85,8 +84,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Runs it on a frame that comes from `lo` of the thread's network namespace, without a device: its verdict,
-    /// and what is in the frame's place then, behind its mark.
+    /// Runs the program on a frame that arrives from `lo` of the thread's network namespace, without a device. Returns
+    /// its verdict and the resulting frame, preceded by its metadata.
     ///
     /// # Errors
     /// When the kernel does not run it.
@@ -112,17 +111,16 @@ impl Program {
         let mut programs = self.object.progs();
         let program = programs.find(|program| program.name() == self.name);
         let fd = program.expect("the object has it").as_fd().as_raw_fd();
-        // SAFETY: the object owns the descriptor, and is borrowed for as long.
+        // SAFETY: the object owns the descriptor, and is borrowed for the same time.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 }
 
-/// Loads the programs of a tier. Maps that are pinned in `folder` are used, the others are made and
-/// pinned there; so all programs have the same.
+/// Loads the programs of a tier. Maps that are pinned in `folder` are used, the others are created and pinned there, so
+/// that all programs share them.
 ///
-/// # Errors
-/// [`Error::Verifier`] with its last lines; [`Error::Usage`] when a pinned map has other sizes;
-/// [`Error::System`] when the process may not.
+/// [`Error::Verifier`] with its last lines; [`Error::Usage`] when a pinned map has another size; [`Error::System`] when
+/// the process lacks permission.
 pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
     let maps = Pinned::new(folder);
     let one = |object: &[u8], name| load_as(object, name, sizes.room(), &maps, false);
@@ -145,19 +143,18 @@ pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
     }
 }
 
-/// Programs of a tier as they are to be tried, from the one that answers on; each goes on with what the one
-/// before it has left to it. Their maps are `maps` and what is made for them; the last makes parts of long
-/// answers, and is not to be run.
+/// The programs of a tier for a trial, which share the private maps. The program for parts is not run: it is only
+/// entered into the fan-out maps.
 pub(crate) struct ForTrial {
-    /// The one that answers.
+    /// The program that answers.
     pub(crate) answering: Program,
-    /// At the XDP tier: the rules as they are at TC, for frames that go there.
+    /// At the XDP tier: the full TC program, for frames that XDP passes on.
     pub(crate) behind: Option<Program>,
-    /// At the XDP tier: what makes the parts of long answers.
+    /// At the XDP tier: the program for the parts of long responses.
     pub(crate) parts: Option<Program>,
 }
 
-/// Loads the programs of a tier with no maps but these and new ones, which nobody else has.
+/// Loads the programs of a tier with private maps only.
 ///
 /// # Errors
 /// As [`load`].
@@ -177,8 +174,7 @@ pub(crate) fn load_for_trial(tier: Tier, room: Room, maps: &Fresh) -> Result<For
     }
 }
 
-/// The program that makes parts as one that can be tried (`BPF_PROG_TEST_RUN` takes none that stands
-/// behind a map of devices).
+/// Loads the program for parts as an ordinary XDP program (`BPF_PROG_TEST_RUN` refuses devmap programs).
 ///
 /// # Errors
 /// As [`load`].
@@ -220,7 +216,7 @@ fn load_as(
     })?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        // Those with a point hold constants, and are each program's own.
+        // Maps with a point in the name hold constants, and belong to one program.
         if !name.contains('.') {
             maps.keep(&name, &mut map)?;
         }
@@ -247,12 +243,13 @@ fn prepare(open: &mut OpenObject, room: Room, maps: &dyn Maps) -> Result<Option<
                 .map_err(Error::bpf(format!("sizing {name}")))?;
         }
         if name == "grace" {
+            // libbpf needs a template of the inner map to create a map of maps.
             let template = grace_inner()?;
             map.set_inner_map_fd(template.as_fd())
                 .map_err(Error::bpf("the map of maps"))?;
             inner = Some(template);
         }
-        // The programs' masks follow from the sizes that are wanted.
+        // The programs' masks are derived from the requested sizes, so existing maps must match.
         if let Some(there) = maps.find(&name)? {
             let fits = wanted_entries.is_none_or(|entries| entries == there.max_entries())
                 && value_len.is_none_or(|len| len == there.value_size());
@@ -287,7 +284,7 @@ fn write_constants(value: &mut [u8], room: Room) {
     }
 }
 
-/// A map for the place of the map of maps whose replacement waits for a grace period.
+/// Creates an inner map for `grace`, whose replacement waits for a grace period.
 pub(crate) fn grace_inner() -> Result<OwnedFd, Error> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
@@ -300,11 +297,11 @@ pub(crate) fn grace_inner() -> Result<OwnedFd, Error> {
         .map_err(Error::system("duplicating a descriptor"))
 }
 
-/// Waits until no run of a program that began before is under way. The kernel does that when an
-/// element of a map of maps is replaced (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c).
+/// Waits until no run of a program that began before is in progress. The kernel does that when an element of a map of
+/// maps is replaced (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c).
 ///
 /// # Errors
-/// When maps can't be made.
+/// When maps can't be created.
 pub fn wait_for_programs(grace: &MapHandle) -> Result<(), Error> {
     let inner = grace_inner()?;
     let fd = inner.as_raw_fd().to_ne_bytes();
@@ -313,7 +310,7 @@ pub fn wait_for_programs(grace: &MapHandle) -> Result<(), Error> {
         .map_err(Error::bpf("waiting for a grace period"))
 }
 
-/// What libbpf says goes here and not to standard error.
+/// Redirects libbpf's messages from standard error into a buffer.
 pub(super) fn messages() -> &'static Mutex<String> {
     static SAID: Mutex<String> = Mutex::new(String::new());
     fn keep(_level: PrintLevel, text: String) {

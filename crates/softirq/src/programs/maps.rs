@@ -1,5 +1,4 @@
-//! Where the maps of programs are, so that several programs have the same: pinned in a folder, or with
-//! nobody but who has loaded them.
+//! Sources of maps that several programs share: pinned in a folder, or private to a loader.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,23 +8,23 @@ use libbpf_rs::{MapHandle, MapMut};
 
 use crate::error::Error;
 
-/// Maps by their names.
+/// Maps by name.
 pub(super) trait Maps {
-    /// One that is there already.
+    /// Finds an existing map.
     fn find(&self, name: &str) -> Result<Option<MapHandle>, Error>;
-    /// Keeps one that was made for a program, or that it was given.
+    /// Stores a map that a program created or uses.
     fn keep(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), Error>;
-    /// One that is there has another size than is wanted.
+    /// The error for an existing map of another size.
     fn unfit(&self, name: &str) -> Error;
 }
 
-/// Maps that outlive the process.
+/// Maps pinned in a folder, which outlive the process.
 pub(super) struct Pinned<'a> {
     folder: &'a Path,
 }
 
 impl<'a> Pinned<'a> {
-    /// In this folder.
+    /// The maps of this folder.
     pub(super) fn new(folder: &'a Path) -> Pinned<'a> {
         Pinned { folder }
     }
@@ -64,19 +63,19 @@ impl Maps for Pinned<'_> {
     }
 }
 
-/// Maps that end with this value and the programs.
+/// Private maps, which end with this value and the programs.
 #[derive(Debug, Default)]
 pub(crate) struct Fresh {
     maps: RefCell<HashMap<String, MapHandle>>,
 }
 
 impl Fresh {
-    /// No new one is made for this name.
+    /// Shares an existing map: none is created for this name.
     pub(crate) fn share(&self, name: &str, map: MapHandle) {
         self.maps.borrow_mut().insert(name.to_owned(), map);
     }
 
-    /// The one of this name.
+    /// The map of this name.
     ///
     /// # Errors
     /// When no program has it, or descriptors run out.

@@ -1,5 +1,5 @@
-//! How often the attached programs ran and how long that took, as the kernel counts it. It counts
-//! only while somebody wants it, since looking at the clock costs each run some nanoseconds.
+//! Run counts and run times of the attached programs, as counted by the kernel. It counts only on request, since
+//! reading the clock costs each run some nanoseconds.
 
 use std::ffi::CString;
 use std::fs;
@@ -13,46 +13,45 @@ use lowroad_wire::width;
 use crate::programs::calls::{checked, owned};
 use crate::programs::links::PREFIXES;
 
-/// What one attached program has done since it was loaded, while it was counted.
+/// Statistics of an attached program since it was loaded, as far as counting was enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
-    /// The name of its link, like `tc-eth0`.
+    /// The name of its link, such as `tc-eth0`.
     pub link: String,
-    /// Number of the program, the same for all interfaces of a tier.
+    /// Id of the program, the same for all interfaces of a tier.
     pub program_id: u32,
-    /// Time in it.
+    /// Total run time.
     pub time_ns: u64,
-    /// How often it ran.
+    /// Number of runs.
     pub count: u64,
 }
 
-/// As long as this lives, the kernel counts runs of all programs of the machine.
+/// While this lives, the kernel counts runs of all programs of the machine.
 #[derive(Debug)]
 pub struct Counting {
     _fd: OwnedFd,
 }
 
 impl Counting {
-    /// Begins.
+    /// Enables counting.
     ///
     /// # Errors
     /// When the process may not (CAP_SYS_ADMIN), or the kernel is older than 5.8.
     pub fn start() -> io::Result<Counting> {
-        // SAFETY: makes a descriptor, and takes no memory of ours.
+        // SAFETY: creates a descriptor, and accesses no memory of ours.
         let fd = owned(unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) })?;
         Ok(Counting { _fd: fd })
     }
 }
 
-/// Whether the whole machine counts, by `kernel.bpf_stats_enabled`.
+/// Whether counting is enabled for the whole machine, by `kernel.bpf_stats_enabled`.
 #[must_use]
 pub fn are_counted() -> bool {
     let setting = fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled");
     setting.is_ok_and(|value| value.trim() == "1")
 }
 
-/// The runs of each program whose link is pinned in the folder of a level; links that can't be asked
-/// are left out.
+/// The statistics of each program with a link pinned in the folder of a level; links that can't be read are left out.
 #[must_use]
 pub fn of(folder: &Path) -> Vec<Runs> {
     let mut found: Vec<Runs> = fs::read_dir(folder)
@@ -76,7 +75,7 @@ pub fn of(folder: &Path) -> Vec<Runs> {
     found
 }
 
-/// Time and number of runs, each program once however many links it has.
+/// Total time and number of runs, counting each program once, however many links it has.
 #[must_use]
 pub fn sum(runs: &[Runs]) -> (u64, u64) {
     let mut seen = Vec::new();
@@ -96,7 +95,7 @@ fn program_of(link: &Path) -> io::Result<u32> {
     let link = owned(unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) })?;
     let mut info = libbpf_sys::bpf_link_info::default();
     let mut len = len_of(&info);
-    // SAFETY: the descriptor is open; the struct has the size that is said, and any bytes are a value.
+    // SAFETY: the descriptor is open; the struct has the size that is passed, and any bytes are a value.
     checked(unsafe {
         libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut len)
     })?;
@@ -104,7 +103,7 @@ fn program_of(link: &Path) -> io::Result<u32> {
 }
 
 fn counts_of(program_id: u32) -> io::Result<(u64, u64)> {
-    // SAFETY: makes a descriptor, and takes no memory of ours.
+    // SAFETY: creates a descriptor, and accesses no memory of ours.
     let program = owned(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program_id) })?;
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = len_of(&info);

@@ -1,22 +1,22 @@
-//! How large the maps are: what an operator gives, and what follows from that.
+//! Sizes of the maps: the operator's settings, and the sizes derived from them.
 
 use lowroad_wire::width::len_of;
 
 use crate::error::Error;
 use crate::layout;
 
-/// How large the maps are.
+/// The operator's settings for the sizes of maps.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Connections that have a place at the same time, at half load of the table.
+    /// Number of concurrent connections, at half load of the table.
     pub connections: u32,
-    /// Bytes for responses, and for what is kept about each.
+    /// Bytes for responses and their metadata.
     pub memory: u32,
 }
 
-/// Bounds of [`Sizes::memory`].
+/// The minimum of [`Sizes::memory`].
 pub const MEMORY_MIN: u32 = 1 << 20;
-/// As above.
+/// The maximum of [`Sizes::memory`].
 pub const MEMORY_MAX: u32 = 512 << 20;
 
 impl Default for Sizes {
@@ -29,37 +29,37 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Buckets of eight places.
+    /// Buckets of eight slots.
     #[must_use]
     pub fn connection_buckets(self) -> u32 {
         (self.connections.clamp(16, 1 << 22) / 4).next_power_of_two()
     }
 
-    /// How many responses there are places for: one for each four KiB.
+    /// Response slots: one for each four KiB of memory.
     #[must_use]
     pub fn response_places(self) -> u32 {
         (self.memory() / 4096).next_power_of_two()
     }
 
-    /// Bytes of the store, with its margin: what the places leave.
+    /// Bytes of the store, with its margin: the memory that the slots leave.
     #[must_use]
     pub fn store_len(self) -> u32 {
         let place = len_of::<layout::response>();
         (self.memory() - self.response_places() * place).next_multiple_of(4096)
     }
 
-    /// The most is what the verifier can follow.
+    /// The upper limit is the range that the verifier can follow.
     fn memory(self) -> u32 {
         self.memory.clamp(MEMORY_MIN, MEMORY_MAX)
     }
 
-    /// Buckets of eight entries, a quarter full at most.
+    /// Buckets of eight entries, at most a quarter full.
     #[must_use]
     pub fn index_buckets(self) -> u32 {
         self.response_places() / 2
     }
 
-    /// What the maps have for that.
+    /// The sizes of the maps.
     pub(super) fn room(self) -> Room {
         Room {
             connection_buckets: self.connection_buckets(),
@@ -70,7 +70,7 @@ impl Sizes {
     }
 }
 
-/// How many entries maps have, and how long their values are.
+/// Numbers of entries of maps, and lengths of their values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// A power of two.
@@ -95,7 +95,7 @@ impl Room {
         })
     }
 
-    /// Bytes of a value of a map for which that is set here.
+    /// Bytes of a value of a map that is sized here.
     pub(super) fn value_len(self, map: &str) -> Option<u32> {
         match map {
             "store" => Some(self.store_len),
@@ -105,10 +105,10 @@ impl Room {
     }
 }
 
-/// Of one processor's counter of one response.
+/// Bytes of one processor's counter of one response.
 const HIT_COUNTER_LEN: u32 = u64::BITS / 8;
 
-/// How many processors there can be.
+/// The number of possible processors.
 fn processors() -> Result<u32, Error> {
     let count = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting processors"))?;
     u32::try_from(count).map_err(|_| Error::Usage(format!("{count} processors")))
