@@ -1,5 +1,5 @@
-//! Builds the eBPF programs with clang, and takes the types of their maps from the same headers. What
-//! comes out is part of the program, so that who runs it needs neither clang nor headers.
+//! Builds the eBPF programs with clang, and generates the types of their maps from the same headers. The objects are
+//! embedded in the program, so that running it needs neither clang nor headers.
 
 use std::env;
 use std::error::Error;
@@ -32,7 +32,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Those of libbpf come with its crate: no package of the distribution is needed.
+/// Writes libbpf's headers, which come with its crate: no package of the distribution is needed.
 fn write_headers(folder: &Path) -> Outcome<()> {
     fs::create_dir_all(folder.join("bpf"))?;
     for (name, text) in libbpf_sys::API_HEADERS {
@@ -64,8 +64,8 @@ fn compile(source: &Path, headers: &Path, object: &Path, more: &[&str]) -> Outco
     Ok(())
 }
 
-/// Removes debug information, a third of an object: the kernel reads only BTF. Without the compiler's tool for that the
-/// program is that much longer, and works as well.
+/// Removes debug information, a third of an object: the kernel reads only BTF. Without llvm-strip the program is
+/// larger, and works as well.
 fn strip(clang: &str, object: &Path) {
     let tool = clang.replace("clang", "llvm-strip");
     let _ = Command::new(tool).arg("--strip-debug").arg(object).status();
@@ -79,13 +79,13 @@ fn types(header: &Path, to: &Path) -> Outcome<()> {
         .prepend_enum_name(false)
         .layout_tests(true)
         .generate()?;
-    // The linter wants a reason for each unsafe block, in generated code too.
+    // The linter demands a reason for each unsafe block, even in generated code.
     let reason = "// SAFETY: plain integers, for which zeros are a value.\n        unsafe {";
     fs::write(to, bindings.to_string().replace("unsafe {", reason))?;
     Ok(())
 }
 
-/// The names and texts of the reasons, in their order, from `X(name, "text")`.
+/// Extracts names and texts of the reasons, in their order, from `X(name, "text")`.
 fn reasons(header: &str) -> Outcome<String> {
     let mut table = String::from("&[\n");
     for line in header.lines() {

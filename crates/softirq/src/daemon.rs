@@ -1,5 +1,5 @@
-//! The daemon's loop: hears what is asked for, lets it be fetched, publishes it, looks after its
-//! freshness, and says once a second that it lives. What to do is decided in `learn`; here it is done.
+//! The daemon's loop: reads events, has responses fetched, publishes and validates them, and writes a heartbeat.
+//! `learner` decides; this module carries out the actions.
 
 mod fetchers;
 mod resting;
@@ -30,59 +30,59 @@ use lowroad_wire::key::Key;
 use self::fetchers::{Done, Job};
 use self::resting::Resting;
 
-/// How often the ring of events is looked into, while nothing else happens.
+/// Polling interval of the ring while there is no other work.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const SECOND_NS: u64 = 1_000_000_000;
-/// How often the state is looked after; several times within the shortest lifetime.
+/// Interval of the state machine's ticks; several within the shortest lifetime.
 const TICK_NS: u64 = SECOND_NS / 10;
 
-/// Pages of which it is said that they can't be learnt, at most.
+/// Maximum number of pages that are reported as not learnable.
 const TOLD_MAX: usize = 32;
 
-/// What the daemon needs beside the level.
+/// Inputs of the daemon besides the level.
 pub struct Daemon<'a> {
     /// The level.
     pub level: &'a Level,
-    /// Bounds and rules of what is published.
+    /// Limits and rules of publication.
     pub learning: Settings,
-    /// When it rests.
+    /// Rules of the level bypass.
     pub rest: rest::Rules,
-    /// To the server above.
+    /// Connects to the server.
     pub connect: Connect,
-    /// The server above is one of ours: it says itself what is for everybody.
+    /// The server is one of ours: it decides itself which responses are for all clients.
     pub is_own: bool,
-    /// What it answers without being asked over a connection, if it does.
+    /// Returns the server's response without a connection, if the server supports that.
     pub offered: Option<Offered>,
-    /// Who is answered.
+    /// Which clients are answered.
     pub admission: Admission,
-    /// Hears each answer, for the access log.
+    /// Receives each answer, for the access log.
     pub answered: Box<dyn FnMut(&Event<'_>) + 'a>,
-    /// Hears what an operator should know.
+    /// Receives messages for the operator.
     pub note: Box<dyn FnMut(&str) + 'a>,
-    /// From when it is set on, nothing is trusted for more than a second.
+    /// Once it is set, lifetimes are limited to a second.
     pub brief: &'a AtomicBool,
-    /// How often a purge was counted that was no operator's; counted up before the purge.
+    /// Number of purges made by the server, not by an operator; incremented before the purge.
     pub changes: &'a AtomicU32,
     /// Ends the loop.
     pub stop: &'a AtomicBool,
 }
 
-/// Who is answered, beside what prefixes say.
+/// Which clients are answered, besides the prefix rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Where the machine filters its input, whom the kernel has let in; elsewhere everybody.
+    /// Clients admitted by the kernel if the machine filters its input, otherwise all.
     Auto,
-    /// Whom the kernel has let in.
+    /// Clients admitted by the kernel.
     Known,
-    /// Everybody.
+    /// All clients.
     All,
 }
 
 impl Daemon<'_> {
-    /// Works until it is stopped, and lets the level drain then. Its mode is the caller's otherwise.
+    /// Runs until it is stopped, then lets the level drain. All other mode changes are the caller's.
     ///
     /// # Errors
-    /// When the kernel refuses what it did not refuse before.
+    /// When the kernel refuses an operation.
     pub fn run(mut self) -> Result<(), Error> {
         let count = self.learning.under_way_max;
         let asker = || Asker::new(&self.connect, !self.is_own).and_offered(self.offered.clone());
@@ -116,7 +116,7 @@ impl Daemon<'_> {
         let mut addresses = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
             let now_ns = crate::clock::now_ns();
-            // Before the first beat, from which on connections are taken.
+            // Before the first heartbeat, with which the level starts to accept connections.
             if now_ns >= next_second_ns {
                 next_second_ns = now_ns + SECOND_NS;
                 let current = interfaces::addresses().map_err(Error::system("addresses"))?;
@@ -163,7 +163,7 @@ impl Daemon<'_> {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // After this nothing is answered any more, so what is in the ring is the last of the log.
+        // No answers after this point, so the events left in the ring complete the log.
         self.level.set_mode(layout::MODE_DRAIN);
         self.level.wait_for_programs()?;
         while events.take()? {}
@@ -181,7 +181,7 @@ const UNREACHABLE: &str = "the server above can't be reached: what it would answ
                            (it is asked over lo from 203.0.113.254 or 2001:db8::cb00:71fe, which a \
                            firewall must let through)";
 
-/// What the loop works with.
+/// State of the loop.
 struct Work<'a> {
     level: &'a Level,
     learner: Learner,
@@ -189,12 +189,12 @@ struct Work<'a> {
     jobs: Sender<Job>,
     purges: u32,
     changes: &'a AtomicU32,
-    /// Of these, those that were among the purges.
+    /// Those of the purges that the server made.
     changes_seen: u32,
-    /// What comes in has to pass this, as it was a second ago.
+    /// The input filter as of a second ago.
     filter: Option<Filter>,
     resting: Resting,
-    /// Of which pages it was said that they can't be learnt; `None`: nobody wants to know.
+    /// Pages that were reported as not learnable; `None`: no reports.
     told: Option<BTreeSet<String>>,
 }
 
@@ -202,6 +202,7 @@ impl Work<'_> {
     fn tick(&mut self, now_ns: u64) -> Result<(), Error> {
         let mut actions = Vec::new();
         self.purge_if_asked(&mut actions);
+        // Slots freed here are available to the learner's actions below.
         self.publisher.recycle(self.level, now_ns)?;
         let (publisher, level) = (&self.publisher, self.level);
         let hits = |serial, _: &Key| publisher.hits(level, serial);
@@ -214,8 +215,8 @@ impl Work<'_> {
         self.resting.look(self.level, &mut self.learner, now_ns)
     }
 
-    /// Looks whether the machine filters its input, and sees to it that nobody is answered whom it would
-    /// not let in. Where that can't be found out, it may.
+    /// Detects input filters, and restricts the level to clients that the kernel has admitted. If that can't be
+    /// determined, a filter is assumed.
     fn admit(&mut self, admission: Admission, note: &mut dyn FnMut(&str)) {
         let before = self.filter;
         let found = Filter::since(before).unwrap_or_else(|_| Filter::unknown());
@@ -228,6 +229,7 @@ impl Work<'_> {
             Admission::Known => true,
             Admission::All => false,
         };
+        // The new rules may exclude clients that the old ones admitted.
         self.level.forget_admitted(crate::clock::now_ns());
         self.level.set_admission(is_required);
         if before.is_some_and(|before| before.is_there) == found.is_there {
@@ -240,8 +242,8 @@ impl Work<'_> {
         });
     }
 
-    /// Somebody else has taken responses out of the index. Which of them does not matter: what is
-    /// still asked for is soon fetched again.
+    /// Processes purges by other processes. It retires everything, since responses that are still requested are soon
+    /// fetched again.
     fn purge_if_asked(&mut self, actions: &mut Vec<Action>) {
         let purges = self.level.purges();
         let counted = purges.wrapping_sub(self.purges);
@@ -250,7 +252,7 @@ impl Work<'_> {
         }
         self.purges = purges;
         self.learner.purge(&Pattern::All, actions);
-        // Our own server purges whenever a file changes: that says nothing of what is gained here.
+        // Our own server purges at each file change, which is no reason to end a bypass.
         let changes = self.changes.load(Ordering::Relaxed);
         let changes = changes.wrapping_sub(self.changes_seen).min(counted);
         self.changes_seen = self.changes_seen.wrapping_add(changes);
@@ -268,7 +270,7 @@ impl Work<'_> {
             result,
         } = done;
         let mut actions = Vec::new();
-        // What was fetched before a purge is not published after it.
+        // Before the result is used: a response fetched before a purge must not be published after it.
         self.purge_if_asked(&mut actions);
         match &result {
             Err(FetchError::Connect(_)) => {
@@ -285,7 +287,7 @@ impl Work<'_> {
         self.act(actions)
     }
 
-    /// What is asked for often and can't be answered here, the operator may be able to change.
+    /// Reports a denial that the operator may be able to remedy.
     fn tell(&mut self, key: &Key, actions: &[Action], note: &mut dyn FnMut(&str)) {
         let Some(told) = &mut self.told else { return };
         let denials = actions.iter().filter_map(|action| match action {
@@ -308,14 +310,14 @@ impl Work<'_> {
         for action in actions {
             self.act_one(action, &mut refused)?;
         }
-        // Those are denials, none of which can be refused.
+        // Those are denials, which can't be refused.
         for action in refused {
             self.act_one(action, &mut Vec::new())?;
         }
         Ok(())
     }
 
-    /// Does one thing; what was not published adds to `refused`.
+    /// Carries out one action; refused publications add to `refused`.
     fn act_one(&mut self, action: Action, refused: &mut Vec<Action>) -> Result<(), Error> {
         match action {
             Action::Fetch {
@@ -328,7 +330,7 @@ impl Work<'_> {
                     key,
                     validators,
                 };
-                // The fetchers live as long as this.
+                // The fetchers live as long as this sender.
                 let _ = self.jobs.send(job);
             }
             Action::Publish {
@@ -381,7 +383,7 @@ impl Work<'_> {
     }
 }
 
-/// Reasons that are not told by the response itself.
+/// Reasons that the response itself does not show.
 fn is_worth_telling(reason: &Denial) -> bool {
     matches!(reason.label(), "too-long" | "for-few")
 }

@@ -1,6 +1,6 @@
-//! What a machine, its interfaces and a port can do for this level, and what would have to change. The
-//! facts are gathered in one place (`gather`) and judged in another (`judge`), so that machines that
-//! nobody has can be judged too. Nothing is attached, and nothing is changed.
+//! Doctor: checks whether the machine, its interfaces and a port support this level, and gives advice. `gather`
+//! collects facts, and `judge` judges them, so that machines that don't exist can be judged in tests. Nothing is
+//! attached or changed.
 
 pub mod gather;
 mod judge;
@@ -15,52 +15,52 @@ use crate::machine::listeners::Listener;
 pub use gather::{machine, one_interface, port};
 pub use judge::judge;
 
-/// Everything that is judged.
+/// All facts.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// The machine, and this network namespace of it.
+    /// The machine, and its current network namespace.
     pub machine: Machine,
-    /// The port that was asked about.
+    /// The requested port.
     pub port: Option<Port>,
-    /// Interfaces.
+    /// The interfaces.
     pub interfaces: Vec<Interface>,
 }
 
-/// What is the same for all interfaces.
+/// Facts common to all interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// The kernel, as `uname -r` says it.
+    /// The kernel's release, as in `uname -r`.
     pub release: String,
-    /// It has a description of its types.
+    /// It has BTF.
     pub has_btf: bool,
-    /// It has the function that hands connections over; `None` if that can't be found out.
+    /// It has the function for migration; `None` if that can't be determined.
     pub has_handover: Option<bool>,
-    /// It lets programs choose who gets a connection (BPF `sk_lookup`); `None` if that can't be found out.
+    /// It supports BPF `sk_lookup`; `None` if that can't be determined.
     pub has_lookup: Option<bool>,
     /// The effective user is root.
     pub is_root: bool,
     /// Bits of the effective capabilities.
     pub capabilities: u64,
-    /// The file system for pins is mounted.
+    /// bpffs is mounted.
     pub has_bpffs: bool,
     /// `net.ipv4.tcp_syncookies`
     pub syncookies: Option<u32>,
     /// `net.core.somaxconn`
     pub somaxconn: Option<u32>,
-    /// Rules of nftables or iptables are there; `None` if that can't be found out.
+    /// There are nftables or iptables rules; `None` if that can't be determined.
     pub has_firewall: Option<bool>,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
 }
 
-/// Who listens on a port.
+/// The listeners of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// The port.
     pub number: u16,
-    /// Addresses on which somebody listens.
+    /// Addresses with listeners.
     pub addresses: Vec<IpAddr>,
-    /// What the kernel says of the sockets; `None` if it can't be asked.
+    /// The sockets; `None` if the kernel does not report them.
     pub listeners: Option<Vec<Listener>>,
 }
 
@@ -71,51 +71,51 @@ pub struct Interface {
     pub details: Details,
     /// Its MTU.
     pub mtu: Option<u32>,
-    /// Bits `NETDEV_XDP_ACT_`; `None` if the kernel does not say.
+    /// Bits `NETDEV_XDP_ACT_`; `None` if the kernel does not report them.
     pub xdp_features: Option<u64>,
-    /// An XDP program that is not ours is attached.
+    /// A foreign XDP program is attached.
     pub has_other_xdp: bool,
-    /// One of ours is attached.
+    /// One of our programs is attached.
     pub has_own_xdp: bool,
-    /// The features that a virtio device and its driver agreed on.
+    /// The features negotiated by a virtio device and its driver.
     pub virtio: Option<u64>,
-    /// Queues in use and most that can be had.
+    /// Queues in use, and their maximum.
     pub queues: Option<(u32, u32)>,
-    /// The device takes VLAN tags out of frames.
+    /// The device strips VLAN tags from frames.
     pub strips_vlan: bool,
-    /// The device merges segments.
+    /// The device merges segments (LRO).
     pub merges: bool,
 }
 
-/// How something stands.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Good.
     Ok,
-    /// It works, but.
+    /// It works with limitations.
     Warn,
     /// It can't work.
     No,
 }
 
-/// One thing that was judged.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// How it stands.
+    /// The result.
     pub verdict: Verdict,
-    /// What.
+    /// The subject.
     pub what: String,
-    /// Why, or how it is.
+    /// The reason, or the state.
     pub why: String,
-    /// What would change it; empty if there is nothing to do.
+    /// The remedy; empty if there is nothing to do.
     pub advice: String,
 }
 
-/// All that was judged.
+/// The report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// One thing each.
+    /// The findings.
     pub lines: Vec<Line>,
-    /// At least one interface can have at least one tier.
+    /// Whether at least one interface supports at least one tier.
     pub works: bool,
 }

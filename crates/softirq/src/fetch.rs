@@ -1,8 +1,8 @@
-//! Asks the origin for a response, as a shared cache would. It knows nothing of what is stored.
+//! Fetches a response from the origin, as a shared cache would. Independent of storage.
 //!
-//! Connections are kept and used again; the caller makes them, to the address that the key names, since
-//! they may need a certain source address. Everything that the origin sends is bounded and checked: what could be read in two ways
-//! is an error, and the connection is given up. Read RFC 9112 §6.3, §7.1 and §9.3.
+//! Connections are pooled; the caller opens them to the address that the key names, since they may need a certain
+//! source address. Everything that the origin sends is bounded and checked: ambiguous framing is an error and closes
+//! the connection. Read RFC 9112 §6.3, §7.1 and §9.3.
 
 pub mod asker;
 mod receiving;
@@ -22,19 +22,19 @@ use crate::response::fetched::{Fetched, Validators};
 
 /// Bytes read at once.
 const READ_LEN: usize = 8 << 10;
-/// Connections kept for later, whatever the number of addresses.
+/// Maximum number of idle connections, over all addresses.
 const POOL_MAX: usize = 4;
 
-/// How long and how much.
+/// Limits of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the head of a response. Default 16 KiB.
     pub head_len_max: usize,
-    /// Bytes of a body. Default 64 KiB; more is given up.
+    /// Maximum bytes of a body. Default 64 KiB; a longer one ends the fetch.
     pub body_len_max: usize,
-    /// For each wait for the origin. Default 2000.
+    /// Timeout of each read or write. Default 2000.
     pub wait_ms: u64,
-    /// For the whole fetch, connecting apart. Default 5000.
+    /// Timeout of the whole fetch, without connecting. Default 5000.
     pub total_ms: u64,
 }
 
@@ -49,18 +49,18 @@ impl Default for Limits {
     }
 }
 
-/// Fetches one response at a time over connections that it keeps. `connect` makes one to an address of
-/// the origin, within a time of its own; `AddrNotAvailable` says that there is no such address.
+/// Fetches one response at a time over pooled connections. `connect` opens one to an address of the origin, with its
+/// own timeout; `AddrNotAvailable` means that the address does not exist.
 #[derive(Debug)]
 pub struct Fetcher<C> {
     connect: C,
     limits: Limits,
-    /// Connections on which nothing is under way, with where they lead; the latest last.
+    /// Idle connections with their destination; the latest last.
     pool: Vec<(SocketAddr, TcpStream)>,
 }
 
 impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
-    /// Without connections yet.
+    /// Starts without connections.
     pub fn new(connect: C, limits: Limits) -> Fetcher<C> {
         Fetcher {
             connect,
@@ -69,11 +69,10 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
         }
     }
 
-    /// Asks for what the key names, with a GET; `validators` make the request conditional where the
-    /// key does not.
+    /// Sends a GET for the key; `validators` make it conditional unless the key is conditional itself.
     ///
     /// # Errors
-    /// There is no whole response that is certain.
+    /// When there is no complete and unambiguous response.
     pub fn fetch(
         &mut self,
         key: &KeyParts<'_>,
@@ -83,7 +82,8 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
         let local = key.local();
         if let Some(stream) = self.take_pooled(local) {
             match self.exchange(stream, key, validators, deadline) {
-                // It may have been closed while the request was on its way; a GET may be repeated.
+                // The origin may have closed it while the request was in flight; a GET may be repeated (RFC 9112
+                // §9.3.1).
                 Err(FetchError::Closed | FetchError::Broken(_)) => {}
                 result => return result,
             }
@@ -92,7 +92,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
             ErrorKind::AddrNotAvailable => FetchError::AddressGone(key.address),
             kind => FetchError::Connect(kind),
         })?;
-        // The request is one write; the answer's acknowledgement need not wait for more.
+        // The request is a single write, so delaying it gains nothing.
         stream.set_nodelay(true).map_err(broken)?;
         self.exchange(stream, key, validators, deadline)
     }
@@ -119,13 +119,14 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
                 return Err(FetchError::Closed);
             }
         }
+        // Leftover bytes could be taken for the next response.
         if response.keeps_connection() && input.bytes.is_empty() {
             self.keep(key.local(), input.stream);
         }
         Ok(response.fetched(unix_secs()))
     }
 
-    /// A kept connection on which nothing has come meanwhile.
+    /// A pooled connection that is still open and has no pending bytes.
     fn take_pooled(&mut self, local: SocketAddr) -> Option<TcpStream> {
         while let Some(at) = self.pool.iter().rposition(|(to, _)| *to == local) {
             let (_, stream) = self.pool.remove(at);
@@ -144,7 +145,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
     }
 }
 
-/// Neither closed nor with bytes that nobody asked for.
+/// Neither closed nor with unsolicited bytes.
 fn is_quiet(stream: &TcpStream) -> io::Result<bool> {
     stream.set_nonblocking(true)?;
     let peeked = stream.peek(&mut [0]);
@@ -157,14 +158,14 @@ fn unix_secs() -> u64 {
     now.map_or(0, |since| since.as_secs())
 }
 
-/// Who asks, by the field of that name: a server of ours tells the level below what it must not keep.
-/// Anybody can say so; the server looks where the connection comes from, too.
+/// User-Agent of the daemon: a server of ours recognizes the requests of the level by it, together with their source
+/// address, since any client can send this field.
 pub const USER_AGENT: &[u8] = b"lowroad";
 
-/// A whole response that came in one piece.
+/// Parses a complete response.
 ///
 /// # Errors
-/// It is malformed, or not whole.
+/// When it is malformed or incomplete.
 pub fn read(bytes: &[u8]) -> Result<Fetched, FetchError> {
     let limits = Limits {
         body_len_max: bytes.len(),
@@ -174,13 +175,13 @@ pub fn read(bytes: &[u8]) -> Result<Fetched, FetchError> {
     let mut bytes = bytes.to_vec();
     match response.take(&mut bytes) {
         Ok(true) if bytes.is_empty() => Ok(response.fetched(unix_secs())),
-        // What it announces is longer than all that there is.
+        // Its announced length exceeds the bytes.
         Ok(_) | Err(FetchError::TooLong { .. }) => Err(FetchError::Closed),
         Err(error) => Err(error),
     }
 }
 
-/// The bytes to send. The key's values hold no byte that ends a line.
+/// The bytes of a request. The key's values contain no line terminator.
 #[must_use]
 pub fn request(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
     let mut out = Vec::new();
@@ -217,12 +218,12 @@ fn lines(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
     out
 }
 
-/// What comes from one connection.
+/// The receiving side of a connection.
 struct Input {
     stream: TcpStream,
     limits: Limits,
     deadline: Instant,
-    /// Received and not yet used.
+    /// Received and not yet consumed.
     bytes: Vec<u8>,
 }
 
@@ -233,7 +234,7 @@ impl Input {
         self.stream.write_all(request).map_err(broken)
     }
 
-    /// Waits for more; 0 means that the origin has closed.
+    /// Waits for more; 0: the origin has closed.
     fn receive(&mut self) -> Result<usize, FetchError> {
         let mut piece = [0; READ_LEN];
         loop {
@@ -250,7 +251,7 @@ impl Input {
         }
     }
 
-    /// How long the next call may wait.
+    /// Timeout of the next call.
     fn wait(&self) -> Result<Duration, FetchError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let wait = left.min(Duration::from_millis(self.limits.wait_ms));
@@ -265,7 +266,7 @@ impl Input {
 #[allow(clippy::needless_pass_by_value, reason = "made for map_err")]
 fn broken(error: io::Error) -> FetchError {
     match error.kind() {
-        // The first is what the kernel says when a timeout is over.
+        // The kernel reports an expired socket timeout as WouldBlock.
         ErrorKind::WouldBlock | ErrorKind::TimedOut => FetchError::TimedOut,
         kind => FetchError::Broken(kind),
     }

@@ -1,8 +1,7 @@
-//! Whether the kernel takes over the connections that it is handed. The programs can't see that: a
-//! firewall behind them drops what it takes for the middle of nothing, and clients would wait for ever.
-//! What was handed is looked up in the kernel's tables instead; while it has no place there,
-//! connections are left to the kernel from their SYN on. What to do is decided in `judge`; here it is
-//! done.
+//! Migration watch: finds out whether the kernel accepts migrated connections. The programs can't see that: a firewall
+//! behind them may drop a segment of a connection without a SYN that it has seen, and clients would wait for ever. So
+//! migrated connections are looked up in the kernel's tables; while they have no socket there, connections are left to
+//! the kernel from their SYN on. `judge` decides; this module collects and applies.
 
 mod judge;
 
@@ -20,7 +19,7 @@ use crate::machine::tcp_settings::{self, TcpSettings};
 
 use judge::{Counts, Judge, Seen};
 
-/// Why connections are left to the kernel, and what to do; `None`: they are not.
+/// Why connections are left to the kernel, and the remedy; `None`: they are not.
 #[must_use]
 pub fn describe(problem: layout::handover_problem) -> Option<&'static str> {
     match problem {
@@ -41,7 +40,7 @@ pub fn describe(problem: layout::handover_problem) -> Option<&'static str> {
     }
 }
 
-/// Looks once a second.
+/// The watch, which samples once a second.
 #[derive(Debug, Default)]
 pub struct Watch {
     judge: Judge,
@@ -49,7 +48,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks at the settings and at what became of connections; a text if an operator should know.
+    /// Checks the settings and the migrated connections. Returns a message for the operator, if any.
     ///
     /// # Errors
     /// When counters can't be read.
@@ -59,7 +58,7 @@ impl Watch {
         if known & tcp_settings::BITS != settings.bits() {
             level.set_settings(known & !tcp_settings::BITS | settings.bits());
         }
-        // Whether anything is tracked changes with the traffic.
+        // Whether any connection is tracked varies with the traffic, so it is no change of settings.
         let set = TcpSettings {
             are_tracked: false,
             ..settings
@@ -73,7 +72,7 @@ impl Watch {
             Vec::new()
         };
         let has_socket = |who: &SocketAddrV6, server: &SocketAddrV6| {
-            // What can't be found out is no evidence.
+            // A failed query is no evidence.
             !matches!(netlink::socket_of(*server, *who), Ok(Socket::Listener))
         };
         let before = self.judge.problem();
@@ -111,14 +110,14 @@ fn counts(level: &Level) -> Result<Counts, Error> {
     })
 }
 
-/// Connections that were handed up and were heard of of late.
+/// Recently active connections that have migrated.
 fn look_through(level: &Level, now_ns: u64) -> Vec<Seen> {
     let mut found = Vec::new();
     for way in level.entries() {
         let age = u32::from(units_since(now_ns, way.seen));
         let state = u32::from(way.state);
         let is_handed = state == layout::STATE_HANDED;
-        // Those that the kernel had from the start have no handshake of ours.
+        // Connections that the kernel had from the start have no handshake of this level.
         let is_kept = state == layout::STATE_KERNEL && way.handshake != 0;
         if age <= judge::FRESH && (is_handed || is_kept) {
             let (server, client) = ends_of(&way.tuple);

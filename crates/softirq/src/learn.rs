@@ -54,25 +54,25 @@ const DENIED_MAX: usize = 16_384;
 pub struct Counters {
     /// Keys that were reported.
     pub asked: u64,
-    /// Fetches begun.
+    /// Fetches started.
     pub fetches: u64,
     /// Responses published.
     pub published: u64,
-    /// Responses found unchanged.
+    /// Responses that were validated as unchanged.
     pub extended: u64,
-    /// Responses retired because their time was over.
+    /// Responses retired at the end of their freshness.
     pub expired: u64,
-    /// Responses retired for want of room.
+    /// Responses evicted for room.
     pub evicted: u64,
     /// Responses retired by a purge.
     pub purged: u64,
-    /// Responses retired because what came after them was another or could not be stored.
+    /// Responses replaced because their successor differed or was not storable.
     pub replaced: u64,
-    /// Fetches whose result was thrown away because of a purge meanwhile.
+    /// Fetches discarded because of a purge in the meantime.
     pub overtaken: u64,
-    /// Keys that were not fetched, since fetches paused.
+    /// Keys not fetched because fetching was paused.
     pub paused: u64,
-    /// Keys whose hash is another key's.
+    /// Keys with the hash of another key.
     pub collisions: u64,
     /// Denials by reason, see [`Denial::label`].
     pub denied: BTreeMap<&'static str, u64>,

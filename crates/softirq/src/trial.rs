@@ -1,9 +1,7 @@
-//! What a level's programs do with a request, by trying: the very programs, on the very responses, but with
-//! all other maps of their own and in a network namespace of their own, so that nothing is counted,
-//! remembered, learnt or sent (`BPF_PROG_TEST_RUN`). It knows no rule of theirs.
+//! Trial: runs a level's programs on a request (`BPF_PROG_TEST_RUN`), with the level's responses, but with private
+//! other maps and in a private network namespace, so that nothing is counted, stored, learned or sent.
 //!
-//! What the programs have of their own is a copy of what steers the level, as if it were awake, and the client
-//! somebody whom it lets in.
+//! The private control is a copy of the level's, as if the level were awake, and the client admitted.
 
 mod frames;
 
@@ -26,46 +24,46 @@ use crate::programs::maps::Fresh;
 
 use self::frames::{ACK, PAYLOAD_MAX_V4, PAYLOAD_MAX_V6, PSH, SYN, Sent};
 
-/// What the programs only read.
+/// Maps that the programs only read.
 const SHARED: [&str; 3] = ["response_index", "responses", "store"];
-/// `lo`, from which frames come where programs are tried, in every network namespace.
+/// `lo` in every network namespace: test runs deliver frames from it.
 const LOOPBACK: i32 = 1;
-/// Places for connections are its own, and it has a handful.
+/// Size of the private connection table.
 const CONNECTIONS: u32 = 64;
 
 /// MSS 1460, window scale, SACK: as clients send it.
 const SYN_OPTIONS: [u8; 12] = [2, 4, 5, 180, 1, 3, 3, 7, 1, 1, 4, 2];
 const FIRST_SEQ: u32 = 1_000_000;
 const FIRST_PORT: u16 = 20_000;
-/// A client that is nobody's (RFC 5737, RFC 3849).
+/// Addresses reserved for documentation (RFC 5737, RFC 3849).
 const CLIENT: (Ipv4Addr, Ipv6Addr) = (
     Ipv4Addr::new(198, 51, 100, 1),
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2),
 );
 
-/// The programs of one tier, to be tried.
+/// The programs of one tier for a trial.
 pub struct Trial {
     programs: ForTrial,
-    /// What they have of their own, beside what they share.
+    /// The private maps, together with the shared ones.
     level: Level,
     port_next: AtomicU16,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Tried {
-    /// Names of all exits that it took with its handshake.
+    /// Names of all exits taken by the handshake and the request.
     pub exits: Vec<&'static str>,
-    /// The response that it was answered with.
+    /// The response, if it was answered.
     pub response: Option<Published>,
-    /// If it was read, and there is no fresh response: under which key that would be learnt.
+    /// The key to learn, if the request was parsed, and there is no fresh response.
     pub key: Option<Key>,
-    /// The field by which it goes up, as it was written.
+    /// The field line because of which the request is punted.
     pub field: Option<String>,
 }
 
 impl Tried {
-    /// By what it goes up, passes or is dropped: one of [`REASONS`]. `None`: it is answered.
+    /// Why it is punted, passed or dropped: one of [`REASONS`]. `None`: it is answered.
     #[must_use]
     pub fn reason(&self) -> Option<&'static str> {
         let named = |begin: &str| self.exits.iter().find(|exit| exit.starts_with(begin));
@@ -83,7 +81,7 @@ impl Trial {
     /// Loads the programs of a tier for a trial of this level.
     ///
     /// # Errors
-    /// When the process may not, or the kernel does not take them.
+    /// When the process may not, or the kernel rejects the programs.
     pub fn of(level: &Level, tier: Tier) -> Result<Trial, Error> {
         let maps = Fresh::default();
         for name in SHARED {
@@ -106,7 +104,7 @@ impl Trial {
         })
     }
 
-    /// What becomes of this head of a request at an address of this machine.
+    /// Tries a request's head at an address of this machine.
     ///
     /// # Errors
     /// When programs can't be run.
@@ -122,13 +120,13 @@ impl Trial {
             tried.field = self.field(head, local, &tried)?;
             Ok(tried)
         };
-        // Only that thread is elsewhere.
+        // Only that thread changes its network namespace.
         let done = thread::scope(|scope| scope.spawn(all).join());
         done.unwrap_or_else(|_| Err(Error::Usage("the trial ended early".to_owned())))
     }
 
-    /// The same, twice, since the second request for the same is told to who learns. On a thread that is
-    /// in a namespace with a listener.
+    /// Runs the request twice, since the programs report a miss at the second request. To be called in a namespace with
+    /// a listener.
     fn once(&self, head: &[u8], local: SocketAddr) -> Result<Tried, Error> {
         let asked = Mutex::new(None);
         let events = Events::new(&self.level, |event| {
@@ -154,7 +152,8 @@ impl Trial {
         })
     }
 
-    /// The programs read line by line: the first up to which the request ends the same way.
+    /// Finds the field line: the programs parse line by line, so it is the last line of the shortest head with the same
+    /// outcome.
     fn field(
         &self,
         head: &[u8],
@@ -173,14 +172,14 @@ impl Trial {
             let part = format!("{}\r\n\r\n", lines[..count].join("\r\n"));
             let exits = self.exits_of(part.as_bytes(), local)?;
             if exits.contains(&reason) {
-                // That of the request line is no field's.
+                // The request line is no field.
                 return Ok((count > 1).then(|| lines[count - 1].to_owned()));
             }
         }
         Ok(None)
     }
 
-    /// Opens a connection and asks; which exits were counted.
+    /// Opens a connection and sends the request. Returns the exits that were counted.
     fn exits_of(&self, head: &[u8], local: SocketAddr) -> Result<Vec<&'static str>, Error> {
         let before = self.level.counters()?;
         let port = self.port_next.fetch_add(1, Ordering::Relaxed).max(1024);
@@ -218,23 +217,23 @@ impl Trial {
             .collect())
     }
 
-    /// Runs the program that answers, and, where it leaves a frame to that, the one behind it.
+    /// Runs the program that answers, and the one behind it if the first passes the frame on.
     fn run(&self, frame: &[u8]) -> Result<Vec<u8>, Error> {
         let (_, out) = self.programs.answering.try_on(frame)?;
         match &self.programs.behind {
-            // A mark stands before the frame.
+            // The mark precedes the frame.
             Some(behind) if is_left_to_next(&out) => Ok(behind.try_on(frame)?.1),
             _ => Ok(out),
         }
     }
 }
 
-/// By the mark before the frame.
+/// Whether the mark in front of the frame requests the TC program.
 fn is_left_to_next(out: &[u8]) -> bool {
     out.starts_with(&crate::layout::META_AGAIN.to_ne_bytes())
 }
 
-/// The thread goes to a network namespace that nobody else is in, with somebody who listens at this port.
+/// Moves the thread into a new network namespace, with a listener on this port.
 fn enter_nowhere(local: SocketAddr) -> Result<TcpListener, Error> {
     let failed = || Error::system("a network namespace for a trial");
     // SAFETY: no file descriptors are unshared, only the network of a thread about to end.

@@ -1,4 +1,4 @@
-//! Threads that fetch what the learner wants. They know nothing of why.
+//! Threads that carry out the learner's fetches.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -11,21 +11,21 @@ use crate::response::FetchError;
 use crate::response::fetched::{Fetched, Validators};
 use lowroad_wire::key::Key;
 
-/// What is to be fetched.
+/// A fetch to carry out.
 pub(super) struct Job {
     pub(super) ticket: Ticket,
     pub(super) key: Key,
     pub(super) validators: Validators,
 }
 
-/// What came of it.
+/// Its result.
 pub(super) struct Done {
     pub(super) ticket: Ticket,
     pub(super) key: Key,
     pub(super) result: Result<Fetched, FetchError>,
 }
 
-/// Threads that fetch, each with connections of its own.
+/// Starts threads that fetch, each with its own connections.
 pub(super) fn start(
     asker: impl Fn() -> Asker,
     count: usize,

@@ -1,5 +1,4 @@
-//! Keeps a level from costs that bring nothing: tells the programs when fetches pause and when it rests. When
-//! that is, is decided in `learn` and `rest`.
+//! Applies fetch pauses and level bypass to the level. `learner` and its `bypass` decide on them.
 
 use crate::error::Error;
 use crate::learn::Learner;
@@ -9,7 +8,7 @@ use crate::level::kept;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What the programs were told.
+/// The state that the programs have.
 #[derive(Debug)]
 pub(super) struct Resting {
     rest: Rest,
@@ -19,7 +18,7 @@ pub(super) struct Resting {
 }
 
 impl Resting {
-    /// Awake.
+    /// Starts without bypass.
     pub(super) fn new(rules: Rules) -> Resting {
         Resting {
             rest: Rest::new(rules),
@@ -29,7 +28,7 @@ impl Resting {
         }
     }
 
-    /// Tells the programs whether anything is fetched. Call it often.
+    /// Updates whether the programs report misses. To be called often.
     pub(super) fn tick(&mut self, level: &Level, learner: &mut Learner, now_ns: u64) {
         let until_ns = learner.paused_until(now_ns);
         if until_ns != self.pause_until_ns {
@@ -43,7 +42,7 @@ impl Resting {
         }
     }
 
-    /// Looks what came. Call it each second. A text if an operator should know.
+    /// Samples the traffic. To be called every second. Returns a message for the operator, if any.
     ///
     /// # Errors
     /// When counters can't be read.
@@ -62,7 +61,7 @@ impl Resting {
         };
         let prospect = prospect(learner, now_ns);
         let left = || {
-            // In the order in which a connection goes through these states.
+            // Counted in the order in which a connection passes these states, so that none is missed.
             let translated = usize::from(kept::is_any(level, |_| true));
             let there = level.connections();
             translated + there.open + there.handed
@@ -71,7 +70,7 @@ impl Resting {
         step.map_or(Ok(None), |step| self.go(step, level, learner, now_ns))
     }
 
-    /// An operator wants it to try: nothing that was seen so far holds.
+    /// Starts over on an operator's request: past observations are discarded.
     pub(super) fn begin_anew(&mut self, level: &Level, learner: &mut Learner, now_ns: u64) {
         learner.trust_anew();
         if self.rest.wake().is_some() {
@@ -107,6 +106,7 @@ impl Resting {
                     until_ns.saturating_sub(now_ns) / SECOND_NS
                 ));
             }
+            // While the programs still run, so that clients receive the resets.
             Step::FallAsleep => {
                 kept::end(level, |_| true);
                 level.fall_asleep()?;

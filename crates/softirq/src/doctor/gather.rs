@@ -1,5 +1,5 @@
-//! Gathers facts about this machine, in the network namespace of the thread. What can't be found out is
-//! left open; only what everything else hangs on is an error.
+//! Collects facts about this machine, in the network namespace of the thread. Facts that can't be determined stay open;
+//! only missing prerequisites of the others are errors.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::programs::{folder, intercept, runs};
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// The machine.
+/// Collects the facts of the machine.
 #[must_use]
 pub fn machine() -> Machine {
     let has_btf = Path::new(BTF).exists();
@@ -38,7 +38,7 @@ pub fn machine() -> Machine {
     }
 }
 
-/// Who listens on a port.
+/// Collects the listeners of a port.
 ///
 /// # Errors
 /// When the kernel's table can't be read.
@@ -50,7 +50,7 @@ pub fn port(number: u16) -> io::Result<Port> {
     })
 }
 
-/// An interface. Programs of the levels of this namespace are known as ours.
+/// Collects the facts of an interface. Programs of levels in this namespace are recognized as ours.
 #[must_use]
 pub fn one_interface(details: Details) -> Interface {
     let index = details.interface.index;
@@ -97,7 +97,7 @@ fn capabilities() -> Option<u64> {
 }
 
 fn has_firewall() -> Option<bool> {
-    // The old iptables has tables of its own; the new one is nftables.
+    // Legacy iptables has separate tables; the current one uses nftables.
     let old = fs::read_to_string("/proc/thread-self/net/ip_tables_names");
     if old.is_ok_and(|names| !names.trim().is_empty()) {
         return Some(true);

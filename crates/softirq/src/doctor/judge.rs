@@ -1,4 +1,4 @@
-//! From facts to verdicts. Pure: knows nothing of how facts are gathered.
+//! Judges facts. Pure: independent of how they are collected.
 
 use super::{Facts, Interface, Line, Machine, Port, Report, Verdict};
 use crate::machine::listeners;
@@ -13,17 +13,17 @@ const XDP_BASIC: u64 = 1;
 /// Bits of linux/virtio_net.h.
 const VIRTIO_CTRL_GUEST_OFFLOADS: u64 = 1 << 2;
 const VIRTIO_MERGEABLE: u64 = 1 << 15;
-/// GUEST_CSUM, _TSO4, _TSO6, _ECN, _UFO, _USO4 and _USO6: the host merges, and leaves sums open.
+/// GUEST_CSUM, _TSO4, _TSO6, _ECN, _UFO, _USO4 and _USO6: the host merges segments, and leaves checksums partial.
 const VIRTIO_GUEST: u64 = 1 << 1 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 54 | 1 << 55;
 
 /// The first kernel with `bpf_sk_assign_tcp_reqsk`.
 const KERNEL_MIN: (u32, u32) = (6, 9);
-/// With fewer waiting connections a burst of handovers is dropped, and sent again after a second.
+/// With a shorter accept queue, bursts of migrations are dropped, and retransmitted after a second.
 const BACKLOG_MIN: u32 = 512;
-/// Up to here frames lie in one piece, with whatever driver.
+/// Up to this MTU, frames are linear with all drivers.
 const MTU_MAX: u32 = 1500;
 
-/// Judges everything.
+/// Judges all facts.
 #[must_use]
 pub fn judge(facts: &Facts) -> Report {
     let mut report = Report::default();
@@ -43,7 +43,7 @@ pub fn judge(facts: &Facts) -> Report {
 }
 
 impl Report {
-    /// Adds lines; whether none of them is a `no`.
+    /// Adds findings. Returns whether none of them is a `No`.
     fn add(&mut self, lines: Vec<Line>) -> bool {
         let works = lines.iter().all(|line| line.verdict != Verdict::No);
         self.lines.extend(lines);
@@ -198,7 +198,7 @@ fn port(port: &Port, somaxconn: Option<u32>) -> Vec<Line> {
             "turn it off in the server (Go: GODEBUG=multipathtcp=0), or sysctl -w net.mptcp.enabled=0",
         ));
     }
-    // The kernel has cut the backlog to somaxconn when the server began to listen.
+    // The kernel has limited the backlog to somaxconn at the time of listen(2).
     if let Some(least) = listeners.iter().map(|one| one.backlog).min()
         && least < BACKLOG_MIN
     {
@@ -256,7 +256,7 @@ fn xdp(interface: &Interface, cpus: u32) -> Line {
     }
 }
 
-/// What is known of drivers that have native XDP. Room is what is behind a short frame.
+/// Judges by driver. The room is that behind a short frame, which a response must fit into.
 fn by_driver(what: &str, interface: &Interface, cpus: u32) -> Line {
     let mtu = interface.mtu.unwrap_or(MTU_MAX);
     match interface.details.driver.as_str() {
@@ -295,7 +295,7 @@ fn by_driver(what: &str, interface: &Interface, cpus: u32) -> Line {
     }
 }
 
-/// Free transmit queues are needed for each processor, else they are shared under a lock.
+/// XDP_TX needs a transmit queue per processor; else processors share queues under a lock.
 fn virtio(what: &str, interface: &Interface, cpus: u32) -> Line {
     let room = match interface.virtio {
         Some(bits) if bits & VIRTIO_MERGEABLE == 0 => "room for a frame of the MTU",
@@ -335,7 +335,7 @@ fn notes(interface: &Interface) -> Vec<Line> {
         let why = "local clients only; `attach` takes it if it is named";
         lines.push(warn(name, why, ""));
     }
-    // Virtual devices keep tags beside packets, too, but only those that came with one.
+    // Virtual devices also keep tags beside packets, but only for packets that arrived with one.
     let is_real = !interface.details.is_loopback && interface.details.driver != "veth";
     if interface.strips_vlan && is_real && interface.details.is_ethernet {
         let why = "it takes VLAN tags out of frames: with native XDP answers would go out untagged";
@@ -352,7 +352,7 @@ fn driver(interface: &Interface) -> &str {
     }
 }
 
-/// The level does without.
+/// Judges interception, which is optional.
 fn interception(machine: &Machine) -> Line {
     let what = "interception";
     match machine.has_lookup {

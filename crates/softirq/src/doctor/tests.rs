@@ -1,4 +1,4 @@
-//! Machines that nobody has, judged.
+//! Judges hypothetical machines.
 
 use super::*;
 use crate::machine::interfaces;
@@ -51,7 +51,7 @@ fn facts(machine: Machine, interface: Interface) -> Facts {
     }
 }
 
-/// The line about this, and whether the whole works.
+/// The finding about this subject, and whether the whole works.
 fn line(facts: &Facts, what: &str) -> (Line, bool) {
     let report = judge(facts);
     let found = report.lines.iter().find(|line| line.what == what);

@@ -1,6 +1,6 @@
-//! Asks the origin for a response as a client would be told it that is nobody special: from an address that
-//! is not this machine's. A response that this machine alone is given, or is given otherwise, is no response
-//! for everybody. It knows nothing of how connections are made, and nothing of what is stored.
+//! Fetches the response for unknown clients: from a probe source address that is not this machine's. A response that
+//! only this machine gets, or that differs for it, is not published. Independent of how connections are opened, and of
+//! storage.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -11,34 +11,34 @@ use crate::response::FetchError;
 use crate::response::fetched::{Fetched, Validators};
 use lowroad_wire::key::KeyParts;
 
-/// From which address a connection comes.
+/// The source address of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedFrom {
-    /// That of this machine which it goes to.
+    /// The local address that it goes to.
     Machine,
-    /// One that is nobody's: [`crate::machine::outsider`].
+    /// The probe source address: [`crate::machine::outsider`].
     Outsider,
 }
 
-/// Makes a connection to the server above, at the address of this machine that was asked.
+/// Connects to the server, at the local address that the client requested.
 pub type Connect = Arc<dyn Fn(SocketAddr, AskedFrom) -> io::Result<TcpStream> + Send + Sync>;
 
-/// What a server of our own answers to a request at this address without a connection; `None`: it has to be
-/// asked as others do.
+/// Asks a server of ours for its response at this address without a connection; `None`: it must be fetched like from
+/// other servers.
 pub type Offered = Arc<dyn Fn(SocketAddr, &[u8]) -> Option<Vec<u8>> + Send + Sync>;
 
 type Connector = Box<dyn Fn(SocketAddr) -> io::Result<TcpStream> + Send>;
 
-/// One fetch at a time, over connections that it keeps.
+/// Fetches one response at a time over pooled connections.
 pub struct Asker {
     machine: Fetcher<Connector>,
-    /// `None`: the server above is our own, and says itself what is for everybody.
+    /// `None`: the server is ours, and decides itself which responses are for all clients.
     outsider: Option<Fetcher<Connector>>,
     offered: Option<Offered>,
 }
 
 impl Asker {
-    /// Without connections yet. `as_outsider` is left out only before a server of our own.
+    /// Starts without connections. `as_outsider` is false for a server of ours only.
     #[must_use]
     pub fn new(connect: &Connect, as_outsider: bool) -> Asker {
         let fetcher = |asks| {
@@ -53,16 +53,16 @@ impl Asker {
         }
     }
 
-    /// What the server offers is not asked for. Only before a server of our own.
+    /// Uses offered responses instead of fetches. For a server of ours only.
     #[must_use]
     pub fn and_offered(self, offered: Option<Offered>) -> Asker {
         Asker { offered, ..self }
     }
 
-    /// What everybody is told under the key.
+    /// Fetches the response that all clients get for the key.
     ///
     /// # Errors
-    /// There is no whole response that is certain, or it is not everybody's.
+    /// When there is no complete and unambiguous response, or it is not for all clients.
     pub fn fetch(
         &mut self,
         key: &KeyParts<'_>,
@@ -75,12 +75,12 @@ impl Asker {
             return Ok(response);
         }
         let outsider = match &mut self.outsider {
-            // Nobody else asks at 127.0.0.1.
+            // Only this machine itself can request 127.0.0.1.
             Some(outsider) if !key.address.is_loopback() => outsider,
             _ => return self.machine.fetch(key, validators),
         };
         let told = outsider.fetch(key, validators)?;
-        // What was everybody's is as it was; what fails now says nothing yet.
+        // An unchanged response was compared before; after a failure there is nothing to compare.
         let is_unchanged = told.status == 304 && !key.is_conditional();
         if is_unchanged || told.status >= 500 {
             return Ok(told);
@@ -96,8 +96,8 @@ impl Asker {
     }
 }
 
-/// Whether both were told the same, as far as that can be seen: pages may hold the time, or a number of
-/// the request.
+/// Whether both sources got the same response, as far as that is visible: pages may contain the time, or a request
+/// number.
 fn is_alike(told: &Fetched, own: &Fetched) -> bool {
     told.status == own.status && told.field("location") == own.field("location")
 }
@@ -111,7 +111,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// Answers each connection with one text.
+    /// A server that answers each connection with one text.
     fn says(text: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! A response while it comes: bytes go in until it is whole. It knows no connection.
+//! Incremental parsing of a response, until it is complete. Independent of connections.
 
 use super::Limits;
 use crate::response::FetchError;
@@ -15,7 +15,7 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// Of a GET with this target and these field lines, which is written to `out`.
+    /// Writes a GET with this target and these field lines to `out`, and expects its response.
     pub(super) fn to_get(
         target: &[u8],
         lines: &[u8],
@@ -23,7 +23,7 @@ impl Response {
         out: &mut Vec<u8>,
     ) -> Response {
         let mut client = Client::default();
-        // A new connection takes a request, and this one has no body.
+        // Can't fail: the connection is new, and the request has no body.
         let _ = client.request(Method::Get, target, lines, BodyLen::None, out);
         Response {
             client,
@@ -42,14 +42,14 @@ impl Response {
         }
     }
 
-    /// Takes from the start of `bytes` what belongs to it. True: it is whole.
+    /// Consumes bytes of the response from the start of `bytes`. True: it is complete.
     pub(super) fn take(&mut self, bytes: &mut Vec<u8>) -> Result<bool, FetchError> {
         loop {
             let step = self.client.next(bytes, &self.limits);
             let step = step.map_err(|fault| error(fault, &self.limits))?;
             let is_idle = step.used == 0;
             match step.event {
-                // The server sends it itself.
+                // Left to the server, which sends it unchanged.
                 Some(ClientEvent::Irregular | ClientEvent::IrregularTrailers) => {
                     return Err(FetchError::Malformed("its field lines are irregular"));
                 }
@@ -72,12 +72,12 @@ impl Response {
         }
     }
 
-    /// Whether the connection can be used again.
+    /// Whether the connection can be reused.
     pub(super) fn keeps_connection(&self) -> bool {
         self.client.is_idle()
     }
 
-    /// The whole response, which had come at that time.
+    /// The complete response, with the time of its arrival.
     pub(super) fn fetched(self, at_unix_secs: u64) -> Fetched {
         Fetched {
             at_unix_secs,
@@ -100,7 +100,8 @@ fn take_head(fetched: &mut Fetched, head: &ResponseHead<'_>) -> Result<(), Fetch
     Ok(())
 }
 
-/// Whether the length of the body is a list, or stands beside a transfer coding. Such responses are the server's.
+/// Whether the length of the body is a list, or combined with a transfer coding (RFC 9112 §6.3). Such responses are
+/// left to the server.
 fn has_doubtful_length(head: &ResponseHead<'_>) -> bool {
     let has_coding = || {
         let mut names = head.fields.clone().map(|(name, _)| name);
@@ -131,7 +132,7 @@ fn error(fault: Fault, limits: &HttpLimits) -> FetchError {
 mod tests {
     use super::*;
 
-    /// Bytes of a head, broken at random: each is read, refused or waited for, and never read past.
+    /// Randomly damaged heads are parsed, refused or incomplete, and never read past their end.
     #[test]
     fn any_bytes_can_be_read_without_harm() {
         let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\

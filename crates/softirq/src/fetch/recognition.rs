@@ -1,4 +1,4 @@
-//! Tells the daemon's requests from those of clients.
+//! Distinguishes the daemon's requests from those of clients.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -6,17 +6,19 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use super::USER_AGENT;
 use crate::machine::outsider;
 
-/// Whether a request with this User-Agent, from this address, may be one of the daemon's.
+/// Whether a request with this User-Agent, from this address, may be the daemon's.
 pub fn is_from_daemon(agent: Option<&[u8]>, peer: IpAddr) -> bool {
     agent == Some(USER_AGENT) && may_ask_from(peer)
 }
 
-/// Whether a connection from this address may be one of the daemon's. It connects from an unused address (`outsider`), or
-/// from the server's own address, which no other host can use, as the kernel drops such packets from outside. Costs a few system calls.
+/// Whether a connection from this address may be the daemon's. It connects from a probe source address, or from the
+/// server's own address, which no other host can use, as the kernel drops such packets from outside. Costs a few system
+/// calls.
 fn may_ask_from(peer: IpAddr) -> bool {
     if outsider::is_outsider(peer) {
         return true;
     }
+    // Binding succeeds for local addresses only.
     let bound = UdpSocket::bind(SocketAddr::new(peer, 0));
     !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }

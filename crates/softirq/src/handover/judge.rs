@@ -1,27 +1,26 @@
-//! From what was counted and seen to whether handovers work. Pure: it knows no clock, no maps and no
-//! sockets.
+//! Judges from counters and samples whether migration works. Pure: no clock, maps or sockets.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv6Addr, SocketAddrV6};
 
 use crate::layout;
 
-/// Units of `seen` within which a connection is looked at. A client that gets no answer repeats itself
-/// after 0.2 s, 0.6 s, 1.4 s, 3 s and so on.
+/// Units of `seen` within which a connection counts as active. A client without a reply retransmits after 0.2 s, 0.6 s,
+/// 1.4 s, 3 s and so on.
 pub const FRESH: u32 = 3;
-/// A client that has repeated itself so often, each time in another second, and has no socket by then,
-/// waits in vain. Who only resets is heard of once more.
+/// A client that has retransmitted this often, each time in another second, and still has no socket, waits in vain. A
+/// client that merely resets is seen once more.
 const REPEATS: u32 = 2;
-/// So many of such clients, none of which got through, are no accident.
+/// This many such clients, with none that succeeded, are no coincidence.
 const NOT_TAKEN_MAX: usize = 4;
-/// Clients at so many addresses that fell silent without a socket, and not one handover that worked in
-/// between: the kernel resets them. Single clients that reset their connections do so too.
+/// Distinct client addresses that fell silent without a socket, with no successful migration in between: the kernel
+/// resets them. Single clients that reset their connections look the same.
 const SILENT_MAX: usize = 8;
-/// So many refusals within a second without one handover that works.
+/// Refusals within a second without a successful migration.
 const REFUSED_MAX: u64 = 8;
-/// What is remembered of clients at most.
+/// Maximum number of remembered clients.
 const SUSPECTS_MAX: usize = 1024;
-/// How long it is not tried again: the first time, and at most.
+/// Pause before another attempt: the first one, and the longest.
 const PAUSE_MIN_S: u64 = 60;
 const PAUSE_MAX_S: u64 = 3600;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -29,64 +28,64 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Counters of the programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Segments for which the kernel is to make a socket.
+    /// Segments from which the kernel was to create a socket.
     pub handed: u64,
-    /// Connections for which it was seen to have done so.
+    /// Connections that were seen to have a socket.
     pub kept: u64,
-    /// Segments for which it said that it won't.
+    /// Segments for which it refused.
     pub refused: u64,
 }
 
-/// A connection that was handed up.
+/// A migrated connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its client; IPv4 as `::ffff:a.b.c.d`.
+    /// The client's address; IPv4 as `::ffff:a.b.c.d`.
     pub client: SocketAddrV6,
-    /// Its other end.
+    /// The server's address.
     pub server: SocketAddrV6,
-    /// When it was heard of.
+    /// Time of its last segment.
     pub seen: u16,
-    /// The kernel has it.
+    /// Whether the kernel has its socket.
     pub is_kept: bool,
 }
 
 type Ends = (SocketAddrV6, SocketAddrV6);
 
-/// What is known of handovers.
+/// State of the judgement.
 #[derive(Debug, Default)]
 pub struct Judge {
     problem: layout::handover_problem,
     before: Option<Counts>,
-    /// Clients that may wait: when they were heard of last, and how often anew.
+    /// Clients that may wait: time of the last segment, and number of retransmissions.
     suspects: HashMap<Ends, (u16, u32)>,
-    /// Clients that wait in vain, over IPv4 and over IPv6: a firewall has rules for each.
+    /// Clients that wait in vain, over IPv4 and over IPv6: firewalls have separate rules for them.
     failed: [HashSet<Ends>; 2],
-    /// Addresses of clients that were not heard of any more, and have no socket.
+    /// Addresses of clients that fell silent without a socket.
     silent: HashSet<Ipv6Addr>,
-    /// While it is not tried: from when on it is.
+    /// End of the pause, while migration is not tried.
     retry_ns: u64,
     pause_s: u64,
 }
 
 impl Judge {
-    /// One of the kinds of `shared.h`.
+    /// One of the problems of `shared.h`.
     pub fn problem(&self) -> layout::handover_problem {
         self.problem
     }
 
-    /// After which time it is tried again; `None`: that is not a matter of time.
+    /// Length of the pause; `None`: the problem does not end with time.
     pub fn pause_s(&self) -> Option<u64> {
         let is_timed = self.problem != layout::HANDOVER_NO_COOKIES;
         is_timed.then_some(self.pause_s)
     }
 
-    /// Whether connections have to be looked at: fewer are kept than were handed.
+    /// Whether connections must be sampled: fewer succeeded than were migrated.
     pub fn wants_to_see(&self, counts: &Counts) -> bool {
         let (handed, kept) = self.grown(counts);
         !self.suspects.is_empty() || handed > 0 && kept * 4 < handed * 3
     }
 
-    /// What the kernel is set to. After a change everything is tried anew.
+    /// Takes the kernel's settings. After a change, migration is tried again.
     pub fn settings(&mut self, has_cookies: bool, have_changed: bool) {
         if !has_cookies {
             self.problem = layout::HANDOVER_NO_COOKIES;
@@ -97,7 +96,7 @@ impl Judge {
         }
     }
 
-    /// A second later. `has_socket` says of two ends whether there is one, or could not be.
+    /// Judges the last second. `has_socket` returns whether the pair of addresses may have a socket.
     pub fn look(
         &mut self,
         counts: &Counts,
@@ -125,11 +124,11 @@ impl Judge {
         }
     }
 
-    /// What became of those that were seen before, and who is new.
+    /// Follows clients that were seen before, and adds new ones.
     fn follow(&mut self, seen: &[Seen], has_socket: impl Fn(&SocketAddrV6, &SocketAddrV6) -> bool) {
         for kept in seen.iter().filter(|one| one.is_kept) {
             self.failed[family(kept)].clear();
-            // It works: the next trouble is another.
+            // Migration works, so the next problem starts with the shortest pause.
             self.pause_s = 0;
         }
         let mut old = std::mem::take(&mut self.suspects);
@@ -146,7 +145,7 @@ impl Judge {
                 self.failed[family(one)].insert(ends);
             }
         }
-        // Those of them that were not seen this time.
+        // Those that were not seen this time.
         let gone = old
             .keys()
             .filter(|(client, server)| !has_socket(client, server));
@@ -155,7 +154,7 @@ impl Judge {
             .extend(gone.map(|(client, _)| *client.ip()).take(room));
     }
 
-    /// After it was tried again fewer have to wait for that.
+    /// After a pause, fewer clients suffice.
     fn wait_in_vain(&self) -> bool {
         let most = if self.pause_s == 0 {
             NOT_TAKEN_MAX
@@ -178,7 +177,7 @@ impl Judge {
         self.failed.iter_mut().for_each(HashSet::clear);
     }
 
-    /// What was handed and what was kept since the last look.
+    /// Increases of migrated and of successful connections since the last sample.
     fn grown(&self, counts: &Counts) -> (u64, u64) {
         let before = self.before.unwrap_or(*counts);
         (
@@ -208,7 +207,7 @@ mod tests {
         }
     }
 
-    /// A second in which these were seen, and none has a socket.
+    /// A second in which these connections were seen, none with a socket.
     fn second(judge: &mut Judge, at: u64, all: &[Seen]) {
         let counts = Counts {
             handed: at * 100,
@@ -232,7 +231,7 @@ mod tests {
         }
         assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
         assert_eq!(judge.pause_s(), Some(60));
-        // It is tried again after that, and two are enough then.
+        // It is tried again after that, and two clients are enough then.
         second(&mut judge, 61, &[]);
         assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
         second(&mut judge, 63, &[]);
@@ -253,7 +252,7 @@ mod tests {
     #[test]
     fn who_is_silent_or_has_a_socket_is_no_trouble() {
         let mut judge = Judge::default();
-        // Heard of once more, as who resets is.
+        // Seen once more, as a client that resets.
         for at in 0..10 {
             second(&mut judge, at, &waiting(u16::from(at > 3)));
         }
@@ -277,7 +276,7 @@ mod tests {
         };
         for is_v6 in [false, true] {
             let mut judge = Judge::default();
-            // Each second one more waits in vain, and another of IPv4 gets through.
+            // Each second one more waits in vain, and another one over IPv4 succeeds.
             for at in 0..20u16 {
                 let ports = at.saturating_sub(2)..=at;
                 let waiting = ports.map(|port| seen(port, at, false));

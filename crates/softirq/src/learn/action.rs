@@ -24,7 +24,7 @@ impl Serial {
 /// A response that is not published any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone {
-    /// Its name.
+    /// Its serial.
     pub serial: Serial,
     /// Its key, under which another response may be published by now.
     pub key: Key,

@@ -77,7 +77,7 @@ impl<T: Copy> Mapped<T> {
         unsafe { self.at(index).write_volatile(value) }
     }
 
-    /// Writes one word of a value, whose other words may belong to other writers. The offset is from `offset_of!`.
+    /// Writes one word of a value; other words may belong to other writers. The offset is from `offset_of!`.
     ///
     /// # Panics
     /// When there is no such value, or no such word in it.

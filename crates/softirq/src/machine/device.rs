@@ -1,4 +1,4 @@
-//! What a network device says of itself, by ioctl, netlink and sysfs.
+//! Properties of a network device, by ioctl, netlink and sysfs.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -16,7 +16,7 @@ const GET_DRIVER: u32 = 3;
 const GET_FLAGS: u32 = 0x25;
 const GET_CHANNELS: u32 = 0x3c;
 
-/// Its MTU.
+/// The device's MTU.
 pub fn mtu(name: &str) -> io::Result<u32> {
     let mut request = request_for(name)?;
     ask(&mut request, libc::SIOCGIFMTU)?;
@@ -25,7 +25,7 @@ pub fn mtu(name: &str) -> io::Result<u32> {
     u32::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// What its driver calls itself.
+/// The driver's name.
 pub fn driver(name: &str) -> io::Result<String> {
     // The command, then 32 bytes of the driver's name, then more (struct ethtool_drvinfo).
     let mut words = [0; 49];
@@ -39,14 +39,14 @@ pub fn driver(name: &str) -> io::Result<String> {
     Ok(driver.to_string_lossy().into_owned())
 }
 
-/// Switches of its offloads.
+/// The state of its offloads.
 pub fn flags(name: &str) -> io::Result<u32> {
     let mut words = [GET_FLAGS, 0];
     ethtool(name, &mut words)?;
     Ok(words[1])
 }
 
-/// Queues in use, and most that can be had: pairs, or those that receive if the two are apart.
+/// Queues in use, and their maximum: pairs, or receive queues if they are separate.
 pub fn queues(name: &str) -> io::Result<(u32, u32)> {
     // Most rx, tx, other and combined; then the same as they are now (struct ethtool_channels).
     let mut words = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -57,7 +57,7 @@ pub fn queues(name: &str) -> io::Result<(u32, u32)> {
     })
 }
 
-/// Features of XDP (`NETDEV_XDP_ACT_`) and the number of the program that is attached, or 0.
+/// XDP features (`NETDEV_XDP_ACT_`), and the id of the attached program, or 0.
 pub fn xdp(index: i32) -> io::Result<(u64, u32)> {
     let mut options = libbpf_sys::bpf_xdp_query_opts {
         sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
@@ -79,8 +79,8 @@ pub fn xdp(index: i32) -> io::Result<(u64, u32)> {
     Ok((options.feature_flags, program.unwrap_or(0)))
 }
 
-/// The features that a virtio device and its driver agreed on. `/sys` may show another network
-/// namespace than ours, so the number must fit.
+/// The features negotiated by a virtio device and its driver. `/sys` may show another network namespace, so the
+/// interface index is compared.
 pub fn virtio(name: &str, index: i32) -> Option<u64> {
     let folder = format!("/sys/class/net/{name}");
     let shown = fs::read_to_string(format!("{folder}/ifindex")).ok()?;
@@ -94,7 +94,7 @@ pub fn virtio(name: &str, index: i32) -> Option<u64> {
     )
 }
 
-/// A digit for each bit, the lowest first.
+/// Parses a digit per bit, the lowest first.
 fn bits(text: &str) -> Option<u64> {
     let mut found = 0;
     for (at, digit) in text.bytes().enumerate().take(64) {
@@ -107,7 +107,7 @@ fn bits(text: &str) -> Option<u64> {
     Some(found)
 }
 
-/// Asks with a command and room for its answer, as words.
+/// Sends a command with a buffer for the reply, as words.
 fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
     let mut request = request_for(name)?;
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
@@ -127,8 +127,8 @@ fn request_for(name: &str) -> io::Result<libc::ifreq> {
 
 fn ask(request: &mut libc::ifreq, command: libc::Ioctl) -> io::Result<()> {
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-    // SAFETY: the request names an interface; where it points to something, that has the size that
-    // the command fills, and lives in the caller until after the call.
+    // SAFETY: the request names an interface; a buffer that it points to has the size that the command fills, and lives
+    // in the caller until after the call.
     match unsafe { libc::ioctl(any.as_raw_fd(), command, &raw mut *request) } {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),

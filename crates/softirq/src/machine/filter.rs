@@ -1,7 +1,6 @@
-//! Whether this machine filters what comes in, by netfilter: rules that a client may not pass. It knows
-//! nothing of what the rules say: whether a client passes them, only the kernel can tell.
+//! Detects netfilter rules that may filter this machine's input. Only the kernel knows whether a client passes them.
 //!
-//! Filters that are not netfilter's are not seen: eBPF programs of others, routes to nowhere.
+//! Other filters are not detected: eBPF programs of others, blackhole routes.
 
 use std::fs;
 use std::io;
@@ -26,20 +25,20 @@ const HOOK_INET_INGRESS: u32 = 5;
 const HOOK_NETDEV_INGRESS: u32 = 0;
 const POLICY_DROP: u32 = 0;
 
-/// The rules that what comes in has to pass, at one moment.
+/// The input rules at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// There are some.
+    /// Whether there are any.
     pub is_there: bool,
-    /// Changes with them, but for those of the old iptables.
+    /// Changes with nftables rules, but not with those of legacy iptables.
     generation: u32,
 }
 
 impl Filter {
-    /// That of the network namespace of the thread, if anything has changed since.
+    /// The state in the network namespace of the thread; `before` if nothing has changed since.
     ///
     /// # Errors
-    /// When the kernel can't say.
+    /// When the kernel does not report it.
     pub fn since(before: Option<Filter>) -> io::Result<Filter> {
         let generation = netlink::generation()?;
         let has_old = has_old_tables();
@@ -56,7 +55,7 @@ impl Filter {
 }
 
 impl Filter {
-    /// One that is taken to be there, since nobody knows.
+    /// A filter that is assumed, since its absence is unknown.
     #[must_use]
     pub fn unknown() -> Filter {
         Filter {
@@ -66,7 +65,7 @@ impl Filter {
     }
 }
 
-/// The old iptables has tables of its own; the new one is nftables.
+/// Whether legacy iptables has tables; the current iptables uses nftables.
 fn has_old_tables() -> bool {
     ["ip_tables_names", "ip6_tables_names"].iter().any(|name| {
         let names = fs::read_to_string(format!("/proc/thread-self/net/{name}"));
@@ -74,7 +73,7 @@ fn has_old_tables() -> bool {
     })
 }
 
-/// Whether a chain may drop what comes in: it has rules, or drops what has none.
+/// Whether a chain may drop input: it has rules, or a drop policy.
 fn is_of_input(chain: &[u8]) -> bool {
     let Some((head, attributes)) = chain.split_at_checked(4) else {
         return false;

@@ -14,29 +14,29 @@ use crate::machine::device;
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// Its number.
+    /// Its index.
     pub index: i32,
 }
 
-/// What is known of an interface.
+/// Properties of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Details {
     /// The interface.
     pub interface: Interface,
-    /// It is up.
+    /// Whether it is up.
     pub is_up: bool,
-    /// It is `lo`.
+    /// Whether it is `lo`.
     pub is_loopback: bool,
-    /// Its frames are Ethernet's.
+    /// Whether its frames are Ethernet frames.
     pub is_ethernet: bool,
-    /// Its driver, as the driver says; empty if it does not.
+    /// Its driver; empty if unknown.
     pub driver: String,
-    /// Bytes of its IP packets.
+    /// Maximum length of its IP packets.
     pub mtu: u32,
 }
 
 impl Details {
-    /// Why native XDP is not for it, if that is known without trying.
+    /// Why native XDP does not suit it, as far as that is known without an attempt.
     #[must_use]
     pub fn why_not_xdp(&self) -> Option<&'static str> {
         if self.is_loopback {
@@ -53,7 +53,7 @@ impl Details {
 const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
 
-/// All interfaces, by name. One that goes away meanwhile is left out.
+/// All interfaces, sorted by name. One that disappears in the meantime is left out.
 ///
 /// # Errors
 /// When the kernel does not list them.
@@ -81,8 +81,8 @@ pub fn all() -> io::Result<Vec<Details>> {
             mtu,
             interface: Interface {
                 name,
-                // Of the list itself: asked for by its name, it may be another's by now, or gone.
-                // A C int there, which the library has widened.
+                // From the list itself: a lookup by name might find another interface, or none. A C int there, which
+                // the library has widened.
                 index: link.ifindex() as i32,
             },
         });
@@ -102,10 +102,10 @@ pub fn addresses() -> io::Result<Vec<[u8; 16]>> {
     Ok(found)
 }
 
-/// Where to connect for an address of this machine: itself, with its device if it is only one of that.
+/// The socket address for connecting to a local address, with its device if the address is bound to one.
 ///
 /// # Errors
-/// `AddrNotAvailable` when it is none, or of several devices, which may be of different servers.
+/// `AddrNotAvailable` if it is not local, or exists on several devices, which may belong to different servers.
 pub fn own(local: SocketAddr) -> io::Result<SocketAddr> {
     match local.ip().is_loopback() {
         true => Ok(local),
@@ -135,7 +135,7 @@ fn own_among(local: SocketAddr, assigned: &[SocketAddrV6]) -> io::Result<SocketA
     }
 }
 
-/// All addresses with their devices, where they are only theirs; IPv4 as `::ffff:a.b.c.d`.
+/// All addresses, with their devices if they are bound to one; IPv4 as `::ffff:a.b.c.d`.
 fn assigned() -> io::Result<Vec<SocketAddrV6>> {
     let of = |address: Ipv6Addr, scope| SocketAddrV6::new(address, 0, 0, scope);
     let mut found = Vec::new();

@@ -1,23 +1,23 @@
-//! Who listens on a port of this network namespace, by the kernel's own table.
+//! Listening sockets of this network namespace, from the kernel's table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// How many connections may wait to be accepted.
+    /// Maximum number of connections that wait for accept.
     pub backlog: u32,
-    /// It is a socket of Multipath TCP.
+    /// Whether it is a Multipath TCP socket.
     pub is_mptcp: bool,
 }
 
-/// The addresses on which somebody listens on a TCP port.
+/// The addresses with listeners on a TCP port.
 ///
 /// # Errors
 /// When the kernel's table can't be read.
 pub fn addresses(port: u16) -> std::io::Result<Vec<IpAddr>> {
     let mut found = Vec::new();
-    // Of the thread, not of the process: it may have entered another namespace.
+    // Of the thread, not of the process: the thread may have entered another namespace.
     for table in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
         match std::fs::read_to_string(table) {
             Ok(text) => found.extend(listening(&text, port)),
@@ -31,8 +31,8 @@ pub fn addresses(port: u16) -> std::io::Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-/// Who is asked for what they would answer: whoever listens at the address that a client asked. An error
-/// if nobody listens.
+/// Describes the servers that are asked for responses: each listener for requests to its address. An error if there is
+/// none.
 ///
 /// # Errors
 /// A text for the user.
@@ -70,7 +70,7 @@ fn listening(table: &str, port: u16) -> Vec<IpAddr> {
         .collect()
 }
 
-/// Words of 32 bits in hexadecimal, each as the machine has it.
+/// Hexadecimal words of 32 bits in host order.
 fn parse(text: &str) -> Option<IpAddr> {
     let word = |at: usize| {
         let digits = text.get(at * 8..at * 8 + 8)?;

@@ -1,5 +1,4 @@
-//! Questions to the kernel over netlink: which sockets listen, which socket a connection has, and
-//! what nftables has.
+//! Netlink queries: listening sockets, the socket of a connection, and nftables rules.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -14,13 +13,13 @@ use lowroad_wire::width::{index, lower};
 
 use crate::machine::listeners::Listener;
 
-/// Constants of the system that a message has a byte for.
+/// Constants that messages hold in a byte.
 const V4: u8 = libc::AF_INET as u8;
 const V6: u8 = libc::AF_INET6 as u8;
 const TCP: u8 = libc::IPPROTO_TCP as u8;
 const HEADER_LEN: usize = 16;
 const REQUEST: u16 = 1;
-/// With an answer in any case.
+/// With an acknowledgement.
 const REQUEST_ACK: u16 = 5;
 const REQUEST_DUMP: u16 = 0x301;
 const MESSAGE_ERROR: u16 = 2;
@@ -30,13 +29,13 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
 /// struct inet_diag_msg
 const SOCKET_LEN: usize = 72;
-/// Of the identity in it; in a question it comes last.
+/// The cookie in its identity, which comes last in a request.
 const COOKIE_AT: usize = 44;
 const COOKIE_LEN: usize = 8;
 const TCP_FIN_WAIT2: u32 = 5;
 const TCP_TIME_WAIT: u32 = 6;
 const TCP_LISTEN: u32 = 10;
-/// The bit of `INET_DIAG_INFO`; what lies over TCP (`INET_DIAG_ULP_INFO`) comes with it.
+/// The bit of `INET_DIAG_INFO`; ULP information (`INET_DIAG_ULP_INFO`) is included.
 const WITH_INFO: u8 = 1 << 1;
 const ATTRIBUTE_ULP: u16 = 19;
 const ATTRIBUTE_ULP_NAME: u16 = 1;
@@ -46,10 +45,10 @@ const NFT_GET_CHAIN: u16 = 10 << 8 | 4;
 const NFT_GET_GENERATION: u16 = 10 << 8 | 16;
 const ATTRIBUTE_GENERATION: u16 = 1;
 
-/// The sockets that listen on a TCP port of this thread's network namespace.
+/// The listening sockets on a TCP port of this thread's network namespace.
 ///
 /// # Errors
-/// When the kernel can't say; then the module `tcp_diag` may be missing.
+/// When the kernel does not report it; the module `tcp_diag` may be missing.
 pub fn listeners(port: u16) -> io::Result<Vec<Listener>> {
     let mut found = Vec::new();
     for family in [V4, V6] {
@@ -64,39 +63,39 @@ pub fn listeners(port: u16) -> io::Result<Vec<Listener>> {
     Ok(found)
 }
 
-/// What the kernel has for the segments of a connection.
+/// The kernel's socket for the segments of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Socket {
-    /// Nothing.
+    /// None.
     None,
-    /// A listener that has room for it.
+    /// A listener with room for it.
     Listener,
-    /// A listener with as many connections waiting as it takes.
+    /// A listener with a full accept queue.
     FullListener,
     /// A connection.
     Connection,
-    /// What is left of one that the server has closed, in TIME_WAIT or before that.
+    /// A socket that the server has closed, in TIME_WAIT or FIN_WAIT2.
     Ended,
 }
 
-/// The socket of a connection, by its two ends; IPv4 as `::ffff:a.b.c.d`.
+/// The socket of a connection, by its two addresses; IPv4 as `::ffff:a.b.c.d`.
 ///
 /// # Errors
-/// When the kernel can't say.
+/// When the kernel does not report it.
 pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Socket> {
     Ok(find(local, remote)?.map_or(Socket::None, |found| kind_of(&found)))
 }
 
-/// Ends a connection: its program reads an error, its client gets an RST. False: there was none.
+/// Destroys a connection's socket: its program reads an error, its client gets an RST. False: there was none.
 ///
 /// # Errors
-/// When the kernel can't do it (`CONFIG_INET_DIAG_DESTROY`), or the process may not (`CAP_NET_ADMIN`).
+/// When the kernel can't (`CONFIG_INET_DIAG_DESTROY`), or the process may not (`CAP_NET_ADMIN`).
 pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<bool> {
     let Some(found) = find(local, remote)?.filter(|found| kind_of(found) == Socket::Connection)
     else {
         return Ok(false);
     };
-    // By its cookie: where there is no such connection (any more), its listener would be meant.
+    // By its cookie: if the connection has ended, the request would otherwise apply to its listener.
     let mut question = identity(local, remote);
     let cookie_at = question.len() - COOKIE_LEN;
     question[cookie_at..].copy_from_slice(&found[COOKIE_AT..][..COOKIE_LEN]);
@@ -106,7 +105,7 @@ pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<bool> {
     }
 }
 
-/// Whether the kernel can end a connection.
+/// Whether the kernel can destroy sockets.
 #[must_use]
 pub fn can_destroy() -> bool {
     let nobody = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0);
@@ -116,12 +115,12 @@ pub fn can_destroy() -> bool {
     }
 }
 
-/// Not there, or another by now.
+/// It does not exist any more, or was replaced.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESTALE)
 }
 
-/// What the kernel has for the segments of a connection: struct `inet_diag_msg`.
+/// The kernel's socket for a connection: struct `inet_diag_msg`.
 fn find(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Option<Vec<u8>>> {
     match first_answer(SOCK_DIAG_BY_FAMILY, REQUEST, &identity(local, remote)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -133,7 +132,7 @@ fn find(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Option<Vec<u8>>
 
 fn kind_of(found: &[u8]) -> Socket {
     match u32::from(found[1]) {
-        // Of a listening socket: how many wait, and the most that may.
+        // Of a listening socket: length of the accept queue, and its maximum.
         TCP_LISTEN if word(&found[56..]) >= word(&found[60..]) => Socket::FullListener,
         TCP_LISTEN => Socket::Listener,
         TCP_TIME_WAIT | TCP_FIN_WAIT2 => Socket::Ended,
@@ -141,7 +140,7 @@ fn kind_of(found: &[u8]) -> Socket {
     }
 }
 
-/// Asks about sockets, and takes the first message of the answer.
+/// Sends a request about sockets, and returns the first message of the reply.
 fn first_answer(kind: u16, flags: u16, question: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let socket = open(netlink::SOCK_DIAG)?;
     ask(&socket, kind, flags, question)?;
@@ -152,7 +151,7 @@ fn first_answer(kind: u16, flags: u16, question: &[u8]) -> io::Result<Option<Vec
     Ok(messages.into_iter().next())
 }
 
-/// A question about one connection, by its two ends.
+/// A request about one connection, by its two addresses.
 fn identity(local: SocketAddrV6, remote: SocketAddrV6) -> Vec<u8> {
     let v4 = local
         .ip()
@@ -183,23 +182,23 @@ fn identity(local: SocketAddrV6, remote: SocketAddrV6) -> Vec<u8> {
 /// Whether nftables has any table in this thread's network namespace.
 ///
 /// # Errors
-/// When the kernel can't say.
+/// When the kernel does not report it.
 pub fn has_tables() -> io::Result<bool> {
     Ok(!unless_unknown(dump(netlink::NETFILTER, NFT_GET_TABLE, &[0; 4]))?.is_empty())
 }
 
-/// The chains of nftables in this thread's network namespace: what follows a message's header.
+/// The nftables chains in this thread's network namespace: the messages without their headers.
 ///
 /// # Errors
-/// When the kernel can't say.
+/// When the kernel does not report it.
 pub fn chains() -> io::Result<Vec<Vec<u8>>> {
     unless_unknown(dump(netlink::NETFILTER, NFT_GET_CHAIN, &[0; 4]))
 }
 
-/// A number that changes with each change of the rules of nftables there; 0 if there are none.
+/// The generation of the nftables rules, which changes with each change; 0 if there are none.
 ///
 /// # Errors
-/// When the kernel can't say.
+/// When the kernel does not report it.
 pub fn generation() -> io::Result<u32> {
     let socket = open(netlink::NETFILTER);
     let answer = unless_unknown(socket.and_then(|socket| {
@@ -215,7 +214,7 @@ pub fn generation() -> io::Result<u32> {
     Ok(number.map_or(0, |bytes| u32::from_be_bytes(*bytes)))
 }
 
-/// A kernel without it, or a namespace in which nobody has used it yet, has nothing.
+/// A kernel without nftables, or a namespace in which it was never used, has no entries.
 fn unless_unknown(answer: io::Result<Vec<Vec<u8>>>) -> io::Result<Vec<Vec<u8>>> {
     match answer {
         Err(error)
@@ -230,12 +229,12 @@ fn unless_unknown(answer: io::Result<Vec<Vec<u8>>>) -> io::Result<Vec<Vec<u8>>> 
     }
 }
 
-/// A socket of the answer, if it is at the port.
+/// The listener in the message, if it is on the port.
 fn listener(message: &[u8], port: u16) -> Option<Listener> {
     let (socket, attributes) = message.split_at_checked(SOCKET_LEN)?;
     let local = u16::from_be_bytes([socket[4], socket[5]]);
     (local == port).then(|| Listener {
-        // Of a listening socket the send queue's place has the most that may wait.
+        // Of a listening socket, the field of the send queue holds the maximum of the accept queue.
         backlog: word(&socket[60..]),
         is_mptcp: attribute(attributes, ATTRIBUTE_ULP)
             .and_then(|nested| attribute(nested, ATTRIBUTE_ULP_NAME))
@@ -247,7 +246,7 @@ fn listener(message: &[u8], port: u16) -> Option<Listener> {
 pub(crate) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
     while bytes.len() >= 4 {
         let len = usize::from(half(bytes));
-        // The upper two bits say how the value is written.
+        // The upper two bits are flags of the encoding.
         let found = half(&bytes[2..]) & 0x3fff;
         let value = bytes.get(4..len)?;
         if found == kind {
@@ -258,7 +257,7 @@ pub(crate) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
     None
 }
 
-/// Asks for all there is of something; the messages without their headers.
+/// Dumps all objects of a kind. Returns the messages without their headers.
 fn dump(protocol: Protocol, kind: u16, question: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     let socket = open(protocol)?;
     ask(&socket, kind, REQUEST_DUMP, question)?;
@@ -293,7 +292,7 @@ fn ask(socket: &OwnedFd, kind: u16, flags: u16, question: &[u8]) -> io::Result<(
     Ok(())
 }
 
-/// Takes the messages of a datagram apart; whether the last was among them.
+/// Splits a datagram into messages. Returns whether the last one was among them.
 fn take(mut datagram: &[u8], messages: &mut Vec<Vec<u8>>) -> io::Result<bool> {
     while datagram.len() >= HEADER_LEN {
         let len = index(word(datagram));
@@ -304,7 +303,7 @@ fn take(mut datagram: &[u8], messages: &mut Vec<Vec<u8>>) -> io::Result<bool> {
             MESSAGE_ERROR => {
                 let code = body.first_chunk().ok_or_else(malformed)?;
                 return match i32::from_ne_bytes(*code) {
-                    // What was asked for is done.
+                    // Acknowledged: the request was carried out.
                     0 => Ok(true),
                     number => Err(io::Error::from_raw_os_error(number.wrapping_neg())),
                 };
@@ -332,7 +331,7 @@ mod tests {
     fn a_listener_of_this_process_is_found() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = socket.local_addr().expect("an address").port();
-        // Where the kernel has no such module, there is nothing to see.
+        // Without the kernel module there is nothing to test.
         let Ok(found) = listeners(port) else { return };
         assert_eq!(found.len(), 1);
         assert!(found[0].backlog > 0 && !found[0].is_mptcp);
@@ -351,7 +350,7 @@ mod tests {
             SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0)
         };
         let of = |client: SocketAddrV6| socket_of(v6(server), client);
-        // Where the kernel has no such module, there is nothing to see.
+        // Without the kernel module there is nothing to test.
         let Ok(connection) = of(v6(client)) else {
             return;
         };
@@ -359,7 +358,7 @@ mod tests {
         let mut other = v6(client);
         other.set_ip(std::net::Ipv4Addr::new(127, 9, 9, 9).to_ipv6_mapped());
         assert_eq!(of(other).expect("a listener"), Socket::Listener);
-        // Nobody's connection is no reason to end the listener.
+        // A connection that does not exist must not end its listener.
         assert!(!destroy(v6(server), other).expect("nothing"));
         assert_eq!(of(other).expect("a listener"), Socket::Listener);
         drop(listener);

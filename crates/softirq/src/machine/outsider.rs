@@ -1,6 +1,6 @@
-//! A pair of reserved addresses (RFC 5737, RFC 3849). Requests from the first get the server's answer for unknown
-//! clients; clients' connections that are passed through come from the second. For the kernel they are local: a route
-//! to `lo` brings the server's answers back. For servers they are addresses of distant clients. Read rtnetlink(7).
+//! Probe source: a pair of reserved addresses (RFC 5737, RFC 3849). Requests from the first get the server's response
+//! for unknown clients; pass-through connections come from the second. For the kernel they are local: a route to `lo`
+//! delivers the server's replies. To servers they look like remote clients. Read rtnetlink(7).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -30,11 +30,11 @@ const ATTRIBUTE_DEVICE: u16 = 4;
 /// `lo`, in every network namespace.
 const LOOPBACK_INDEX: u32 = 1;
 
-/// More routes are not taken away; each is of another device.
+/// Maximum number of routes to remove; each is of another device.
 const ROUTES_MAX: usize = 64;
 
-/// Source address of connections to this server that are passed through: the address next to [`address`]. A server that
-/// trusts requests from there, because workers send them, must not trust fields that clients wrote themselves.
+/// Source address of pass-through connections to this server: the address next to [`address`]. A server that trusts
+/// requests from the workers' address must not trust fields that clients wrote themselves.
 #[must_use]
 pub fn untrusted_address(server: SocketAddr) -> SocketAddr {
     let mut from = address(server);
@@ -45,7 +45,7 @@ pub fn untrusted_address(server: SocketAddr) -> SocketAddr {
     from
 }
 
-/// From where to ask this server: an address that is as near to it as its other clients are.
+/// The probe source address for this server, of the same scope as its other clients.
 #[must_use]
 pub fn address(server: SocketAddr) -> SocketAddr {
     let number = u128::from(layout::OUTSIDER);
@@ -61,7 +61,7 @@ pub fn address(server: SocketAddr) -> SocketAddr {
     }
 }
 
-/// A server of each kind that is asked from another address.
+/// A server of each kind that has another probe source address.
 const SERVERS: [&str; 3] = ["0.0.0.0:0", "[::]:0", "[fe80::1]:0"];
 
 fn addresses() -> impl Iterator<Item = IpAddr> {
@@ -70,14 +70,13 @@ fn addresses() -> impl Iterator<Item = IpAddr> {
         .into_iter()
 }
 
-/// Whether it is one of those from which is asked.
+/// Whether it is one of the probe source addresses.
 #[must_use]
 pub fn is_outsider(address: IpAddr) -> bool {
     addresses().any(|one| one == address)
 }
 
-/// Brings what this server answers to it back to this machine, in the network namespace of the thread. Again is
-/// no error.
+/// Routes the replies of this server back to this machine, in the network namespace of the thread. Idempotent.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -90,10 +89,10 @@ pub fn add(server: SocketAddr) -> io::Result<()> {
     change(NEW_ROUTE, FLAGS_NEW, from.ip(), Some(device))
 }
 
-/// Takes the routes away. What is not there is no error.
+/// Removes the routes, as far as there are any.
 pub fn remove() {
     for from in addresses() {
-        // A route that stays harms nobody: the address is nobody's.
+        // A remaining route is harmless: the address is reserved.
         let mut tries = 0..ROUTES_MAX;
         while tries.next().is_some() && change(DELETE_ROUTE, FLAGS, from, None).is_ok() {}
     }
@@ -117,7 +116,7 @@ fn change(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> io::Re
     acknowledged(&reply[..len])
 }
 
-/// Routes to the address and the one next to it, by a device, or by any.
+/// A message for a route to the address and the one next to it, through a device, or through any.
 fn message(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> Vec<u8> {
     let (family, bits, to) = match address {
         IpAddr::V4(v4) => (libc::AF_INET as u8, 31, v4.octets().to_vec()),
@@ -159,7 +158,7 @@ fn message(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> Vec<u
     message
 }
 
-/// An error of 0 is an acknowledgement.
+/// An error code of 0 is an acknowledgement.
 fn acknowledged(reply: &[u8]) -> io::Result<()> {
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     let kind = reply.get(4..6).ok_or_else(malformed)?;

@@ -1,13 +1,12 @@
-//! Settings of this network namespace on which a handover of connections hangs. The kernel refuses
-//! connections that agreed to what it would not have agreed to, and those in whose place it has another
-//! in TIME_WAIT, which it may not let the programs end.
+//! Settings of this network namespace that affect migration. The kernel refuses connections with options that it would
+//! not have negotiated, and those with a socket in TIME_WAIT, which it may not let the programs end.
 
 use std::fs;
 
 use crate::layout;
 use crate::machine::netlink;
 
-/// What they are; `None` is not there.
+/// The settings; `None`: not present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpSettings {
     /// `net.ipv4.tcp_syncookies`
@@ -18,19 +17,18 @@ pub struct TcpSettings {
     pub scaling: Option<u32>,
     /// `net.ipv4.tcp_timestamps`
     pub timestamps: Option<u32>,
-    /// `net.netfilter.nf_conntrack_tcp_loose`: 0, connections whose SYN was not seen are invalid to
-    /// the firewall.
+    /// `net.netfilter.nf_conntrack_tcp_loose`: 0, the firewall treats connections as invalid if it has not seen their SYN.
     pub loose: Option<u32>,
-    /// `net.ipv4.tcp_rfc1337`: 1, the kernel takes no RST for what is in TIME_WAIT.
+    /// `net.ipv4.tcp_rfc1337`: 1, the kernel ignores RST in TIME_WAIT.
     pub rfc1337: Option<u32>,
-    /// The firewall tracks connections, by `net.netfilter.nf_conntrack_count`.
+    /// Whether the firewall tracks connections, by `net.netfilter.nf_conntrack_count`.
     pub are_tracked: bool,
-    /// The kernel can't end a connection for us (`CONFIG_INET_DIAG_DESTROY`).
+    /// The kernel can't destroy a socket for us (`CONFIG_INET_DIAG_DESTROY`).
     pub no_destroy: bool,
 }
 
 impl TcpSettings {
-    /// Those of the thread's namespace.
+    /// Reads those of the thread's namespace.
     #[must_use]
     pub fn read() -> TcpSettings {
         TcpSettings {
@@ -49,8 +47,8 @@ impl TcpSettings {
     #[must_use]
     pub fn bits(&self) -> u32 {
         let when = |is_so: bool, bit| if is_so { bit } else { 0 };
-        // Who tracks them has one as old as what is in TIME_WAIT, and goes on with it when it sees the SYN;
-        // else what is handed up is invalid to it.
+        // Connection tracking has an entry for the socket in TIME_WAIT, and reopens it with the SYN; if the SYN
+        // bypasses it, the migrated connection is invalid to it.
         let keeps = self.are_tracked || self.rfc1337.is_some_and(|value| value != 0);
         when(self.sack == Some(0), layout::SETTING_NO_SACK)
             | when(self.scaling == Some(0), layout::SETTING_NO_SCALE)
@@ -59,12 +57,12 @@ impl TcpSettings {
                 layout::SETTING_NO_TIMESTAMPS,
             )
             | when(keeps, layout::SETTING_KEEP_TIME_WAIT)
-            // Whose numbers are translated could not be ended with the level.
+            // Sockets with translated numbers could not be closed when the level is detached.
             | when(self.no_destroy, layout::SETTING_STAY_UP)
     }
 }
 
-/// All settings of the level that come from the kernel's.
+/// All settings of the level that follow from the kernel's.
 pub const BITS: u32 = layout::SETTING_NO_SACK
     | layout::SETTING_NO_SCALE
     | layout::SETTING_NO_TIMESTAMPS

@@ -21,7 +21,7 @@ use crate::programs::load::{Loaded, Tier};
 pub const PREFIXES: [&str; 4] = ["xdp-", "behind-", "tc-", "out-"];
 
 /// Attaches the programs of a tier to an interface, or replaces those that are attached. Order: the egress program
-/// first, so that no connection is reclaimed whose old socket can still reach the client; then the program behind XDP,
+/// first, so that the old sockets of reclaimed connections can't reach the client; then the program behind XDP,
 /// so that no mark goes unprocessed. Alone neither has any effect, so it does not matter if they can't be removed after
 /// an error.
 ///

@@ -284,7 +284,7 @@ fn write_constants(value: &mut [u8], room: Room) {
     }
 }
 
-/// Creates an inner map for `grace`, whose replacement waits for a grace period.
+/// Creates an inner map for `grace`, the replacement of which waits for a grace period.
 pub(crate) fn grace_inner() -> Result<OwnedFd, Error> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,

@@ -1,5 +1,4 @@
-//! A response as the origin gave it, its framing taken away. It knows nothing of how it came or
-//! what becomes of it.
+//! A response of the origin without its framing.
 
 /// Name and value.
 type Field = (Vec<u8>, Vec<u8>);
@@ -15,7 +14,7 @@ pub struct Fetched {
     pub fields: Vec<Field>,
     /// The content, not chunked.
     pub body: Vec<u8>,
-    /// Seconds since 1970 at which it had come.
+    /// Time of its arrival, in seconds since 1970.
     pub at_unix_secs: u64,
 }
 
@@ -32,8 +31,8 @@ impl Fetched {
             .map(|(_, value)| value)
     }
 
-    /// This response with the fields that a 304 brings in the place of its own (RFC 9111 §3.2):
-    /// all but those that describe the message, or the content that is kept.
+    /// This response, with its fields replaced by those of a 304 (RFC 9111 §3.2), except for fields that describe the
+    /// message, or the content, which stays.
     #[must_use]
     pub fn updated_by(&self, not_modified: &Fetched) -> Fetched {
         let new = &not_modified.fields;
@@ -42,7 +41,7 @@ impl Fetched {
             if !is_updated(name) || not_modified.field_of(name).is_none() {
                 fields.push((name.clone(), value.clone()));
             } else if !self.fields[..at].iter().any(|f| is_named(f, name)) {
-                // In the old place, so that a 304 that changes nothing changes no byte.
+                // In the old position, so that a 304 without changes changes no byte.
                 fields.extend(new.iter().filter(|f| is_named(f, name)).cloned());
             }
         }
@@ -68,8 +67,8 @@ fn is_named(field: &Field, name: &[u8]) -> bool {
 
 /// Whether a 304 may change this field of a stored response.
 fn is_updated(name: &[u8]) -> bool {
-    // Of the entity tag only the strength can differ, and servers that compress say the one of the
-    // uncompressed form in a 304.
+    // Only the strength of the entity tag can differ, and servers that compress send that of the uncompressed form in a
+    // 304.
     const KEPT: [&str; 9] = [
         "etag",
         "content-length",
@@ -86,7 +85,7 @@ fn is_updated(name: &[u8]) -> bool {
         .any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
 }
 
-/// What a stored response is asked after by (RFC 9111 §4.3.1).
+/// The validators of a stored response (RFC 9111 §4.3.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
     /// For If-None-Match.
@@ -96,7 +95,7 @@ pub struct Validators {
 }
 
 impl Validators {
-    /// Those of a response. Only a 200 is asked after: a 304 would mean nothing for the others.
+    /// The validators of a response. Only a 200 is validated: a 304 has no defined meaning for the others.
     pub fn of(response: &Fetched) -> Validators {
         if response.status != 200 {
             return Validators::default();

@@ -1,4 +1,4 @@
-//! Why a fetch brought no response. It knows nothing of connections.
+//! Errors of fetches.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -17,11 +17,11 @@ pub enum FetchError {
     TimedOut,
     /// The origin closed the connection before the response was whole.
     Closed,
-    /// The body ends with the connection, so that nobody knows whether it is whole.
+    /// The body ends with the connection, so that its completeness is unknown.
     Unframed,
     /// The origin does not speak HTTP/1.1.
     Version,
-    /// The response is malformed; what of it.
+    /// The response is malformed, for this reason.
     Malformed(&'static str),
     /// The head is over the limit.
     HeadTooLong {
@@ -33,11 +33,11 @@ pub enum FetchError {
         /// The limit.
         len_max: usize,
     },
-    /// The origin answers this machine otherwise than it answers others.
+    /// The origin's response to this machine differs from that to others.
     ForFew {
-        /// The status of what this machine is told.
+        /// The status that this machine gets.
         machine: u16,
-        /// The status of what others are told.
+        /// The status that others get.
         outsider: u16,
     },
 }

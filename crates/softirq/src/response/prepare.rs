@@ -1,49 +1,48 @@
-//! From an origin's response to the bytes of an answer. It knows nothing of packets, and nothing of
-//! whether the response may be stored.
+//! Encodes an origin's response into the bytes to publish. Independent of packets, and of storability.
 //!
-//! What belongs to the origin's connection is taken out, what belongs to the client's is put in, and
-//! everything else stays byte for byte and in its order. Read RFC 9110 §7.6.1, RFC 9112 §9.
+//! Fields of the origin's connection are removed, those of the client's connection are added, and everything else stays
+//! byte for byte and in its order. Read RFC 9110 §7.6.1, RFC 9112 §9.
 
 use crate::response::fetched::Fetched;
 use lowroad_http::date;
 use lowroad_wire::key::Class;
 use std::fmt;
 
-/// Length of the date that is overwritten in each copy.
+/// Length of a date, which is overwritten in each transmission.
 const DATE_LEN: usize = 29;
-/// What the age is overwritten in: five digits, a little more than a day.
+/// Placeholder of the age: five digits, a little more than a day.
 const AGE: &[u8] = b"00000";
 
-/// A response as it is published.
+/// A response in its published form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
     /// Head and body.
     pub bytes: Vec<u8>,
-    /// Where the body begins; HEAD is answered with what stands before.
+    /// Offset of the body; HEAD is answered with the bytes before it.
     pub head_len: u16,
-    /// Where the 29 bytes of Date stand.
+    /// Offset of the 29 bytes of Date.
     pub date_at: Option<u16>,
-    /// Where the five digits of Age stand.
+    /// Offset of the five digits of Age.
     pub age_at: Option<u16>,
     /// The status.
     pub status: u16,
 }
 
-/// How a response is to be prepared.
+/// Options of the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// What the client's connection is like.
+    /// The class of the client's connection.
     pub class: Class,
-    /// Write an Age in the place of the origin's. Yes for a cache, no for the origin itself.
+    /// Whether an Age replaces the origin's. Yes for a cache, no for the origin itself.
     pub with_age: bool,
-    /// Most bytes, head and body.
+    /// Maximum bytes, head and body.
     pub len_max: usize,
 }
 
-/// Why a response cannot be prepared.
+/// Why a response cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrepareError {
-    /// It would have this many bytes.
+    /// It would exceed the limit.
     TooLong {
         /// Bytes of head and body.
         len: usize,
@@ -52,9 +51,9 @@ pub enum PrepareError {
     },
     /// The status does not have three digits, or is an interim one.
     Status(u16),
-    /// The reason, a name or a value holds a byte that would end its line.
+    /// The reason, a name or a value contains a control character.
     Field,
-    /// Content-Length is not the length of the body.
+    /// Content-Length differs from the length of the body.
     Length,
     /// 204 or 304 with a body.
     BodyNotAllowed,
@@ -79,11 +78,10 @@ impl fmt::Display for PrepareError {
 
 impl std::error::Error for PrepareError {}
 
-/// Writes the response for one class of requests. A date is added if it has none that can be
-/// overwritten.
+/// Encodes the response for one class of requests. Adds a Date if it has none that can be overwritten.
 ///
 /// # Errors
-/// It is too long, or no valid response.
+/// When it is too long, or invalid.
 pub fn prepare(response: &Fetched, form: &Form) -> Result<Prepared, PrepareError> {
     check(response)?;
     let mut head = Head::new(response);
@@ -99,7 +97,7 @@ pub fn prepare(response: &Fetched, form: &Form) -> Result<Prepared, PrepareError
     } = head;
     let head_len = bytes.len();
     bytes.extend_from_slice(&response.body);
-    // Offsets have 16 bits, whatever the operator allows.
+    // Offsets have 16 bits, regardless of the operator's limit.
     let len_max = form.len_max.min(usize::from(u16::MAX));
     if bytes.len() > len_max {
         return Err(PrepareError::TooLong {
@@ -118,7 +116,7 @@ pub fn prepare(response: &Fetched, form: &Form) -> Result<Prepared, PrepareError
 }
 
 impl Prepared {
-    /// Whether both would be sent as the same bytes, whenever that is.
+    /// Whether both are sent as the same bytes, apart from the date.
     pub fn is_same_as(&self, other: &Prepared) -> bool {
         let shape = |p: &Prepared| (p.head_len, p.date_at, p.age_at, p.status);
         shape(self) == shape(other) && self.without_date() == other.without_date()
@@ -133,7 +131,7 @@ impl Prepared {
     }
 }
 
-/// The head while it is written.
+/// The head under construction.
 struct Head {
     bytes: Vec<u8>,
     date_at: Option<usize>,
@@ -154,7 +152,7 @@ impl Head {
         }
     }
 
-    /// Takes over one field of the response, or leaves it out.
+    /// Copies one field of the response, or drops it.
     fn copy(
         &mut self,
         response: &Fetched,
@@ -184,7 +182,7 @@ impl Head {
         value: &[u8],
     ) -> Result<(), PrepareError> {
         match response.status {
-            // Says how long the 200 would have been.
+            // A 304 may carry the length of the content of a 200 (RFC 9110 §8.6).
             304 if !self.has_length => {}
             204 | 304 => return Ok(()),
             _ if decimal(value) != Some(response.body.len()) => return Err(PrepareError::Length),
@@ -196,16 +194,16 @@ impl Head {
         Ok(())
     }
 
-    /// The first date that can be overwritten stays, any other goes.
+    /// Keeps the first date that can be overwritten, and drops others.
     fn copy_date(&mut self, name: &[u8], value: &[u8]) {
-        // The other two formats that are read are never 29 bytes long with a comma after the day.
+        // The two obsolete formats never have 29 bytes with a comma after the day's name.
         let fits = value.len() == DATE_LEN && value[3] == b',' && date::parse(value, 0).is_some();
         if self.date_at.is_none() && fits {
             self.date_at = Some(self.put(name, value));
         }
     }
 
-    /// What the client's connection needs, and the empty line.
+    /// Adds the fields that the client's connection needs, and the empty line.
     fn add_missing(&mut self, response: &Fetched, form: &Form) {
         let is_bodiless = matches!(response.status, 204 | 304);
         if !self.has_length && !is_bodiless {
@@ -227,7 +225,7 @@ impl Head {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Writes a line and says where its value begins.
+    /// Writes a line. Returns the offset of its value.
     fn put(&mut self, name: &[u8], value: &[u8]) -> usize {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(b": ");

@@ -1,4 +1,4 @@
-//! Frames of a client that opens a connection and asks. It knows nothing of what becomes of them.
+//! Frames of a client that opens a connection and sends a request.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -12,28 +12,28 @@ pub(super) const PSH: u8 = 0x08;
 /// As above.
 pub(super) const ACK: u8 = 0x10;
 
-/// Behind its headers a segment without options carries so much (Ethernet 1500).
+/// Maximum payload of a segment without options (Ethernet 1500).
 pub(super) const PAYLOAD_MAX_V4: usize = 1460;
 /// As above.
 pub(super) const PAYLOAD_MAX_V6: usize = 1440;
 
-/// To `lo`, whose address that is, from somebody else.
+/// From a locally administered address to that of `lo`.
 const MACS: [u8; 12] = [0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1];
 const TCP: u8 = 6;
 const WINDOW: u16 = 65_535;
 const TTL: u8 = 64;
 
-/// One segment.
+/// A segment.
 pub(super) struct Sent<'p> {
     /// The client.
     pub(super) from: SocketAddr,
-    /// Who is asked; of the same family.
+    /// The server's address; of the same family.
     pub(super) to: SocketAddr,
     /// TCP flags.
     pub(super) flags: u8,
     /// Sequence number.
     pub(super) seq: u32,
-    /// Acknowledgement.
+    /// Acknowledgement number.
     pub(super) ack: u32,
     /// TCP options, whole words.
     pub(super) options: &'p [u8],
@@ -51,7 +51,7 @@ impl Sent<'_> {
                 let mut ip = [0u8; 20];
                 ip[0] = 0x45;
                 ip[2..4].copy_from_slice(&len_of(20 + tcp.len()).to_be_bytes());
-                // It must not be fragmented.
+                // Don't fragment.
                 ip[6] = 0x40;
                 ip[8..10].copy_from_slice(&[TTL, TCP]);
                 ip[12..16].copy_from_slice(&from.octets());
@@ -73,7 +73,7 @@ impl Sent<'_> {
         frame
     }
 
-    /// Header and data, with their checksum.
+    /// TCP header and data, with their checksum.
     fn tcp(&self) -> Vec<u8> {
         let mut tcp = Vec::with_capacity(20 + self.options.len() + self.payload.len());
         tcp.extend(self.from.port().to_be_bytes());
@@ -87,7 +87,7 @@ impl Sent<'_> {
         tcp.extend(self.options);
         tcp.extend(self.payload);
         let sum = Sum::default()
-            // Of mapped addresses the words before the last add up to nothing.
+            // Leading words of IPv4-mapped addresses are left out.
             .bytes(&pseudo(self.from.ip()))
             .bytes(&pseudo(self.to.ip()))
             .word(u16::from(TCP))
@@ -99,13 +99,13 @@ impl Sent<'_> {
     }
 }
 
-/// The number of the program's answer to a SYN, if it is one.
+/// The sequence number of a SYN-ACK; `None` for other replies.
 pub(super) fn sequence_of(reply: &[u8]) -> Option<u32> {
     let reply = Segment::parse(reply).ok()?;
     (reply.flags & (SYN | ACK) == SYN | ACK).then_some(reply.seq)
 }
 
-/// An address as it counts in the checksum.
+/// An address as it is summed in the checksum.
 fn pseudo(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),

@@ -150,7 +150,7 @@ fn what_is_too_long_is_refused() {
     };
     let head_len = fitting(100).expect("fits").head_len;
     let room = 1460 - usize::from(head_len);
-    // Four digits of length rather than three.
+    // A length of four digits instead of three.
     assert_eq!(fitting(room - 1).expect("fits").bytes.len(), 1460);
     let refused = PrepareError::TooLong {
         len: 1461,
