@@ -1,7 +1,7 @@
 //! Migration watch: finds out whether the kernel accepts migrated connections. The programs can't see that: a firewall
-//! behind them may drop a segment of a connection without a SYN that it has seen, and clients would wait for ever. So
-//! migrated connections are looked up in the kernel's tables; while they have no socket there, connections are left to
-//! the kernel from their SYN on. `judge` decides; this module collects and applies.
+//! behind them may drop segments if it has not seen the connection's SYN, and clients would wait for ever. So migrated
+//! connections are looked up in the kernel's tables; while they have no socket there, connections are left to the
+//! kernel from their SYN on. `judge` decides; this module collects and applies.
 
 mod judge;
 

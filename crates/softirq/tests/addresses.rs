@@ -1,5 +1,5 @@
-//! The same request to two addresses of one machine: each has a response of its own, however often both
-//! are asked in turn, also where programs remember what a request was read to ask for.
+//! The same request to two addresses of one machine: each has its own response, however often the two alternate, also
+//! when memos of requests are used.
 
 mod common;
 
@@ -14,7 +14,7 @@ use lowroad_testkit::net::SERVER;
 const CLIENT_ISN: u32 = 77;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// Where [`Sent::is_for_others`] leads: here it is another address of the server.
+/// The destination of [`Sent::is_for_others`]: here another address of the server.
 fn other_of(server: (Ipv4Addr, Ipv6Addr)) -> (Ipv4Addr, Ipv6Addr) {
     let (mut v4, mut v6) = (server.0.octets(), server.1.octets());
     v4[3] ^= 1 << 4;
@@ -22,7 +22,7 @@ fn other_of(server: (Ipv4Addr, Ipv6Addr)) -> (Ipv4Addr, Ipv6Addr) {
     (v4.into(), v6.into())
 }
 
-/// A connection of a client.
+/// A client's connection.
 struct Client<'b> {
     bench: &'b Bench,
     sent: Sent,
@@ -54,7 +54,7 @@ impl<'b> Client<'b> {
         Client { bench, sent }
     }
 
-    /// The last byte of the answer.
+    /// The last byte of the response.
     fn ask(&mut self, request: &str) -> u8 {
         self.sent.payload = request.as_bytes().to_vec();
         let frame = self.sent.frame();
@@ -65,7 +65,7 @@ impl<'b> Client<'b> {
         self.sent.seq = reply.ack;
         let len = u32::try_from(reply.payload.len()).expect("short");
         self.sent.ack = reply.seq.wrapping_add(len);
-        // The first of the body.
+        // The first byte of the body.
         let body = reply
             .payload
             .windows(4)
@@ -108,7 +108,7 @@ fn each_has_its_own(test: &str, tier: Tier) {
                 assert_eq!(client.ask(get), edition, "round {round}, {:?}", client.sent);
             }
         }
-        // One after the other too: the last that was read is the first that is remembered.
+        // Alternating, too: the memo then belongs to the last request.
         for (edition, client) in (b'a'..).zip(&mut clients) {
             for _ in 0..4 {
                 assert_eq!(client.ask(get), edition, "{:?}", client.sent);

@@ -1,6 +1,5 @@
-//! What only TC can do, on real devices: connections that take the place of those in TIME_WAIT, and are handed
-//! to a listener. At the XDP tier the program behind does it, which needs a device that brings it frames
-//! with data before them.
+//! Work that only TC can do, on real devices: connections that replace others in TIME_WAIT, and are migrated to a
+//! listener. At the XDP tier the program behind does it, which needs a device that passes frame metadata on.
 
 mod common;
 
@@ -73,7 +72,7 @@ fn on_loopback_too_it_takes_the_place_of_what_is_in_time_wait() {
     takes_the_place(test, Line::loopback);
 }
 
-/// What ends the old connection is lost: the kernel ignores it.
+/// The reset that ends the old connection is lost: the kernel ignores it.
 fn comes_again(test: &str, tier: Tier) {
     if let Some(reason) = net::lacks() {
         return skip(test, &reason);
@@ -104,7 +103,7 @@ fn tc_hands_over_once_time_wait_has_ended() {
     comes_again("tc_hands_over_once_time_wait_has_ended", Tier::Tc);
 }
 
-/// Closes by a reset.
+/// Closes with a reset.
 fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream)
         .set_linger(Some(std::time::Duration::ZERO))
@@ -121,7 +120,7 @@ fn what_is_left_of_a_handover_lets_the_next_handshake_pass() {
     }
     let line = Line::cable(Tier::Tc);
     line.attach();
-    // The kernel's first number is below ours in half of all cases.
+    // The kernel's initial sequence number is below ours in half of all cases.
     for round in 0..8 {
         line.beat();
         line.level.set_mode(layout::MODE_SERVE);

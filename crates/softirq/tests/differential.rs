@@ -1,6 +1,5 @@
-//! Millions of requests and segments through the eBPF programs: whatever they answer, the other
-//! readers of this project must agree with. `LOWROAD_FUZZ_CASES` says how many, `LOWROAD_FUZZ_SEED`
-//! which.
+//! Millions of requests and segments through the eBPF programs: the other parsers of this project must agree with each
+//! response. `LOWROAD_FUZZ_CASES` is the number of cases, `LOWROAD_FUZZ_SEED` the seed.
 
 mod common;
 
@@ -69,8 +68,8 @@ fn what_the_tc_program_answers_is_read_the_same_way() {
     );
 }
 
-/// Without a connection, a SYN gets a SYN-ACK that is no longer, or is challenged where another was answered
-/// before; nothing else gets anything.
+/// No reflection: without a connection, a SYN gets a SYN-ACK that is no longer than itself, or a challenge ACK if
+/// another SYN was answered before; other segments get no reply.
 fn nobody_is_reflected(test: &str, tier: Tier) {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip(test, &reason);
@@ -127,7 +126,7 @@ fn the_tc_program_reflects_nothing() {
     nobody_is_reflected("the_tc_program_reflects_nothing", Tier::Tc);
 }
 
-/// A segment of anybody, bent.
+/// A random segment, mutated.
 fn any_frame(draws: &mut Draws) -> Vec<u8> {
     const FLAGS: [u8; 10] = [
         SYN,
@@ -171,7 +170,7 @@ fn any_frame(draws: &mut Draws) -> Vec<u8> {
         match draws.below(4) {
             0 => frame[at] = u8::try_from(draws.below(256)).expect("below"),
             1 => frame[at] ^= 1 << draws.below(8),
-            // Test runs take no less.
+            // Test runs refuse shorter frames.
             2 if draws.once_in(4) => frame.truncate(at.max(54)),
             3 if draws.once_in(4) => frame.extend([0; 7]),
             _ => {}

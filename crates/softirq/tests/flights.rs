@@ -1,5 +1,5 @@
-//! Answers of several segments on real devices, to a client with the kernel's TCP: whole, on connections that
-//! stay open and on those that close, from native XDP, from the program behind it, and from TC.
+//! Responses of several segments on real devices, to a client with the kernel's TCP: complete, on connections that stay
+//! open and on those that close, from native XDP, from the program behind it, and from TC.
 
 mod common;
 
@@ -17,12 +17,12 @@ use lowroad_wire::key;
 use lowroad_wire::world::Ignore;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
-/// Bytes of bodies, of two parts to ten.
+/// Bytes of bodies, for two to ten parts.
 const BODIES: [usize; 6] = [1600, 2640, 4000, 8000, 11_000, 14_300];
 
 fn request(len: usize, closes: bool) -> String {
     let close = if closes { "Connection: close\r\n" } else { "" };
-    // A cable has no room behind a frame: the last part, which is written over it, may be as long as it is.
+    // veth has no room behind a frame: the last part, which overwrites the request, may not be longer.
     let pad = "x".repeat(1300);
     format!("GET /{len} HTTP/1.1\r\nHost: h\r\n{close}X-Pad: {pad}\r\n\r\n")
 }
@@ -38,7 +38,7 @@ fn response(len: usize) -> (String, Vec<u8>) {
     (head, body)
 }
 
-/// Publishes all of them for all requests of this test.
+/// Publishes responses to all requests of this test.
 fn publish(line: &Line) {
     let mut publisher = Publisher::new(&line.level).expect("a grace period");
     let mut serial = 0;
@@ -70,7 +70,7 @@ fn publish(line: &Line) {
     }
 }
 
-/// All requests on one connection, or each on its own.
+/// Sends all requests on one connection, or each on a new one.
 fn ask(line: &Line, ends: Ends, lens: &[usize], closes: bool) {
     static NEXT_PORT: AtomicU16 = AtomicU16::new(40_000);
     let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);

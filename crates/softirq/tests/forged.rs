@@ -1,5 +1,5 @@
-//! Segments of somebody who is not there, or who wants another's connection: what must not come of
-//! them. It knows the addresses' places in a frame, and no rules.
+//! Forged segments: from spoofed addresses, or for another client's connection, and the effects that they must not
+//! have. Knows the offsets of addresses in a frame, but no rules.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn from(client: Ipv6Addr, sent: &Sent) -> Vec<u8> {
         ..sent.clone()
     }
     .frame();
-    // The TCP checksum by the difference (RFC 1624).
+    // Updates the TCP checksum incrementally (RFC 1624).
     let words = |bytes: &[u8], flip: u16| -> u32 {
         let pairs = bytes.chunks_exact(2);
         let words = pairs.map(|pair| u16::from_be_bytes([pair[0], pair[1]]) ^ flip);
@@ -43,7 +43,7 @@ fn from(client: Ipv6Addr, sent: &Sent) -> Vec<u8> {
     frame
 }
 
-/// Our first number.
+/// Our initial sequence number.
 fn syn_from(bench: &Bench, client: Ipv6Addr, seq: u32) -> u32 {
     let syn = from(
         client,
@@ -69,8 +69,7 @@ fn ack(seq: u32, ack: u32) -> Sent {
     }
 }
 
-/// Addresses whose halves come to the same as those of the client when they are put together without
-/// a key: by XOR, by a sum, swapped.
+/// Addresses that equal the client's when their halves are combined without a key: by XOR, by a sum, swapped.
 fn lookalikes(of: Ipv6Addr) -> Vec<Ipv6Addr> {
     let bits = of.to_bits();
     let half = |shift: u32| u64::try_from(bits >> shift & u128::from(u64::MAX)).expect("masked");
@@ -136,7 +135,7 @@ fn a_cookie_without_a_syn_opens_nothing() {
         let right = from(CLIENT.1, &ack(8, isn.wrapping_add(1)));
         assert_eq!(bench.run(&right), Did::Drop);
         assert!(bench.connection(true, PORT).is_some());
-        // It is over: its number is still a cookie of this minute, and no SYN was forgotten.
+        // The connection is over: its number is still a cookie of this minute, but no SYN was overwritten.
         let reset = Sent {
             flags: RST,
             ..ack(8, 0)
@@ -149,7 +148,7 @@ fn a_cookie_without_a_syn_opens_nothing() {
         };
         assert_eq!(bench.run(&from(CLIENT.1, &request)), Did::Pass);
         assert_eq!(bench.run(&right), Did::Pass);
-        // Nor in a table that knows nothing of it any more.
+        // Nor with a table that has lost it.
         let (index, _, _) = bench.connection(true, PORT).expect("what is left of it");
         bench.set_bucket(index, &Default::default());
         assert_eq!(bench.run(&from(CLIENT.1, &request)), Did::Pass);
@@ -157,7 +156,7 @@ fn a_cookie_without_a_syn_opens_nothing() {
     });
 }
 
-/// Says that so many SYNs were forgotten in each place, a moment ago.
+/// Sets the number of overwritten SYNs in each entry, as of a moment ago.
 fn flooded(bench: &Bench, forgotten: u32) {
     let now = u32::try_from(lowroad_softirq::now_ns() >> 30).expect("soon after boot");
     bench.change_half_open(|place| {
@@ -173,7 +172,7 @@ fn flooded(bench: &Bench, forgotten: u32) {
 fn a_flood_of_wrong_cookies_ends_belief_for_a_second() {
     let test = "a_flood_of_wrong_cookies_ends_belief_for_a_second";
     serving(test, |bench| {
-        // A flood may need longer than what is left of a second: then another.
+        // The flood may last longer than the rest of a second: then it is repeated.
         let ends = wait_until("a second without belief", || {
             let isn = syn_from(bench, CLIENT.1, 7);
             flooded(bench, 10_000);
@@ -202,7 +201,7 @@ fn a_flood_of_wrong_cookies_ends_belief_for_a_second() {
 #[test]
 fn a_flood_of_syns_lets_as_many_cookies_be_tried() {
     serving("a_flood_of_syns_lets_as_many_cookies_be_tried", |bench| {
-        // One SYN for each place, some of them in the same: who was there is forgotten.
+        // About one SYN for each entry, some of them in the same, which overwrites the earlier one.
         let addresses =
             |from: u128| (from..from + 20_000).map(|low| Ipv6Addr::from_bits(0xfd09 << 112 | low));
         for address in addresses(0) {
@@ -214,7 +213,7 @@ fn a_flood_of_syns_lets_as_many_cookies_be_tried() {
         };
         bench.change_half_open(count);
         let forgotten = forgotten.into_inner();
-        // Of 20,000 in 16,384 places, 8,450 on average, and hardly ever a hundred more.
+        // Of 20,000 in 16,384 entries, 8,450 on average, and hardly ever a hundred more.
         assert!((1..9_000).contains(&forgotten), "{forgotten}");
         let mut tried = 0;
         for round in 1..8 {

@@ -1,5 +1,5 @@
-//! Where requests and responses of connections end that the kernel has, as the programs read it from what
-//! passes: what they do not understand they must not follow.
+//! The ends of requests and responses of kernel connections, as the programs derive them from passing segments:
+//! tracking must stop at anything that they do not understand.
 
 mod common;
 
@@ -18,12 +18,12 @@ const FOLLOWED_LENGTH: u16 = 0xf000;
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A client whose first request went up.
+/// A client whose first request was punted.
 struct Exchange<'b> {
     bench: &'b Bench,
     is_v6: bool,
     port: u16,
-    /// The server's first byte.
+    /// Sequence number of the server's first byte.
     begin: u32,
 }
 
@@ -60,7 +60,7 @@ impl Exchange<'_> {
         exchange
     }
 
-    /// The server sends this, so far behind its first byte.
+    /// The server sends this payload at an offset from its first byte.
     fn respond(&self, at: usize, payload: &[u8]) {
         let at = u32::try_from(at).expect("short");
         let sent = Sent {
@@ -81,7 +81,7 @@ impl Exchange<'_> {
         found.expect("a connection").2
     }
 
-    /// The length of the request, if it is known.
+    /// The length of the request, if known.
     fn request_len(&self) -> Option<usize> {
         let connection = self.connection();
         let is_known = connection.answer_len & FOLLOWED != 0;
@@ -89,7 +89,7 @@ impl Exchange<'_> {
         is_known.then_some(len.into())
     }
 
-    /// The length of the response, if it is known.
+    /// The length of the response, if known.
     fn response_len(&self) -> Option<usize> {
         let connection = self.connection();
         let is_known = connection.answer_len & FOLLOWED_END != 0;
@@ -183,7 +183,7 @@ fn requests_end_where_their_heads_say() {
     });
 }
 
-/// A head with these fields, and how long it is.
+/// A head with these fields, and its length.
 fn head(status: &str, fields: &str) -> (Vec<u8>, usize) {
     let head = format!("HTTP/1.1 {status}\r\nServer: s\r\n{fields}\r\n");
     let len = head.len();
@@ -261,20 +261,20 @@ fn what_comes_in_pieces_is_followed_as_far_as_it_is_clear() {
         // One byte too many.
         exchange.respond(len, b"x");
         assert_eq!(exchange.response_len(), None);
-        // The same at once.
+        // The same in one segment.
         let exchange = next(22_001);
         exchange.respond(0, &[&bytes[..], &[b'x'; 1001]].concat());
         assert_eq!(exchange.response_len(), None);
-        // A head in two.
+        // A head in two segments.
         let exchange = next(22_002);
         exchange.respond(0, &bytes[..30]);
         exchange.respond(30, &bytes[30..]);
         assert_eq!(exchange.response_len(), None);
-        // What begins beside the response.
+        // A segment that does not begin with the response.
         let exchange = next(22_003);
         exchange.respond(1, &bytes);
         assert_eq!(exchange.response_len(), None);
-        // Behind what is only information, at once and alone.
+        // After an interim response, in one segment and in two.
         let (hints, hints_len) = head("103 Early Hints", "Link: <a>\r\n");
         let exchange = next(22_004);
         exchange.respond(0, &[&hints[..], &bytes].concat());

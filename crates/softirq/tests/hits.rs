@@ -1,5 +1,4 @@
-//! How often responses were answered: counted by each processor, and beside the responses. It knows no
-//! segments but those of a handshake and a request.
+//! Hit counters, per processor and apart from the responses.
 
 mod common;
 
@@ -13,7 +12,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// Asks for the first response on a connection of its own.
+/// Requests the first response on a new connection.
 fn ask(bench: &Bench, port: u16) {
     let mut sent = bench.connect(false, port);
     assert_eq!(bench.run(&sent.frame()), Did::Drop);
@@ -22,7 +21,7 @@ fn ask(bench: &Bench, port: u16) {
     assert!(matches!(bench.run(&sent.frame()), Did::Reply(_)));
 }
 
-/// The counts of all that is published, the smaller first.
+/// The counts of all published responses, the smallest first.
 fn hits(bench: &Bench) -> Vec<u64> {
     let published = publish::published(&bench.level);
     let mut hits: Vec<u64> = published.iter().map(|one| one.hits).collect();
@@ -30,7 +29,7 @@ fn hits(bench: &Bench) -> Vec<u64> {
     hits
 }
 
-/// Everything that the programs have of the responses but their bytes.
+/// The content of the map of responses.
 fn places(bench: &Bench) -> Vec<Vec<u8>> {
     let path = bench.level.folder().join("responses");
     let map = MapHandle::from_pinned_path(path).expect("a map");
@@ -38,7 +37,7 @@ fn places(bench: &Bench) -> Vec<Vec<u8>> {
     all.expect("an array").map(|(_, bytes)| bytes).collect()
 }
 
-/// Runs something on each processor that the thread may use, and says on how many.
+/// Runs the closure on each processor that the thread may use. Returns their number.
 fn on_each_processor(mut work: impl FnMut(u16)) -> u64 {
     let all = sched_getaffinity(None).expect("processors");
     let mut count = 0;
@@ -75,7 +74,7 @@ fn hits_are_counted(test: &str, tier: Tier) {
         });
         assert_eq!(hits(&bench), [0, 2 * count]);
         assert!(places(&bench) == before, "what all processors read changed");
-        // In the same places.
+        // In the same slots.
         publish_all();
         assert_eq!(hits(&bench), [0, 0]);
     });

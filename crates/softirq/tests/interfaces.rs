@@ -1,4 +1,4 @@
-//! The list of interfaces while cables come and go, in a network namespace of its own.
+//! The list of interfaces while cables come and go, in a separate network namespace.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -13,7 +13,7 @@ fn interfaces_that_come_and_go_do_not_fail_the_list() {
         return;
     }
     let namespace = Namespace::new("cables").expect("a namespace");
-    // One command for many changes: the list must meet them in the middle.
+    // One command for many changes, so that the list is read between them.
     let cable = "link add a0 type veth peer name b0\nlink del a0\n".repeat(200);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {

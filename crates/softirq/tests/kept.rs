@@ -1,5 +1,5 @@
-//! Connections that come back from a listener, on real devices: their sockets are kept, and get what goes up
-//! later. It knows nothing of how a connection is handed up first (behind.rs).
+//! Reclaimed connections on real devices: their sockets are parked, and get the requests punted later. The first
+//! migration of a connection is tested in behind.rs.
 
 mod common;
 
@@ -19,7 +19,8 @@ use rustix::net::sockopt;
 
 const REQUEST: &[u8] = b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// What is stored here. A driver that leaves no room behind a frame has that of the request.
+/// A request with a stored response. With a driver that leaves no room behind a frame, the response has that of the
+/// request.
 fn hot() -> Vec<u8> {
     let pad = "x".repeat(400);
     format!("GET /a HTTP/1.1\r\nHost: h\r\nX-Pad: {pad}\r\n\r\n").into_bytes()
@@ -35,7 +36,7 @@ fn publish(line: &Line) {
     }
 }
 
-/// Asks, and gets the stored response.
+/// Sends the request and expects the stored response.
 fn ask_below(client: &mut TcpStream) {
     let expected = Response::named("A").prepare(0).bytes;
     client.write_all(&hot()).expect("sent");
@@ -45,7 +46,7 @@ fn ask_below(client: &mut TcpStream) {
     assert_eq!(got[got.len() - 100..], expected[expected.len() - 100..]);
 }
 
-/// Asks, and gets what the server's socket says.
+/// Sends a request and expects the response of the server's socket.
 fn ask_above(
     client: &mut TcpStream,
     request: &[u8],
@@ -73,7 +74,7 @@ fn upload() -> Vec<u8> {
     format!("POST /up HTTP/1.1\r\nHost: h\r\nContent-Length: {len}\r\n\r\n{body}").into_bytes()
 }
 
-/// A level that answers at TC; without what it needs the test is skipped.
+/// A level that answers at TC; if its requirements are missing, the test is skipped.
 fn ready(test: &str) -> Option<Line> {
     if let Some(reason) = net::lacks() {
         skip(test, &reason);
@@ -86,7 +87,7 @@ fn ready(test: &str) -> Option<Line> {
     Some(line)
 }
 
-/// A connection that was up and came back: its client's end, and the server's, which waits.
+/// A reclaimed connection: its client's end, and the server's parked one.
 fn kept_connection(line: &Line) -> (TcpStream, TcpStream) {
     let mut client = line.connect(line.ends[0]);
     let server = ask_above(&mut client, REQUEST, || line.accept());
@@ -120,7 +121,7 @@ fn comes_back(test: &str, line: impl FnOnce() -> Line) {
             line.beat();
             ask_below(&mut client);
             ask_below(&mut client);
-            // On the same socket, each further ahead of it.
+            // On the same socket, each time with a larger offset.
             let request = if round == 2 {
                 upload()
             } else {
@@ -129,9 +130,9 @@ fn comes_back(test: &str, line: impl FnOnce() -> Line) {
             server = ask_above(&mut client, &request, || server);
             server = ask_above(&mut client, REQUEST, || server);
             ask_below(&mut client);
-            // What closes meanwhile is not heard by the client, and not needed.
+            // The close of the parked socket does not reach the client, and needs no reaction.
             if round == 3 {
-                // Not only dropped: a process that another test starts may have the descriptor for a moment.
+                // Not only dropped: a process that another test starts may hold the descriptor for a moment.
                 server.shutdown(Shutdown::Both).expect("closed");
                 server = ask_above(&mut client, REQUEST, || line.accept());
             }
@@ -165,8 +166,8 @@ fn it_comes_back_on_the_loopback_device() {
     comes_back("it_comes_back_on_the_loopback_device", Line::loopback);
 }
 
-/// The client begins anew from the same port after its connection was taken back, while the server has not closed
-/// the old socket yet: it is challenged, resets, and its next SYN is answered.
+/// The client reuses its port after its connection was reclaimed, while the server has not closed the old socket: it
+/// gets a challenge ACK, resets, and its next SYN is answered.
 #[test]
 fn who_begins_anew_after_the_way_back_is_challenged() {
     let Some(line) = ready("who_begins_anew_after_the_way_back_is_challenged") else {
@@ -184,7 +185,7 @@ fn who_begins_anew_after_the_way_back_is_challenged() {
     drop(server);
 }
 
-/// The server asks whether its client lives, which has its answers from elsewhere.
+/// The server sends keep-alive probes to a client that gets its responses from the fast path.
 #[test]
 fn a_kept_socket_hears_that_its_client_lives() {
     let Some(line) = ready("a_kept_socket_hears_that_its_client_lives") else {
@@ -205,7 +206,7 @@ fn a_kept_socket_hears_that_its_client_lives() {
     assert_eq!(line.count("tcp_resumed"), 1);
 }
 
-/// Of a client that was not heard of for the idle time nobody says that it lives.
+/// Keep-alive probes for a client that was silent for the idle time are not acknowledged.
 #[test]
 fn a_kept_socket_of_a_silent_client_is_ended() {
     let Some(line) = ready("a_kept_socket_of_a_silent_client_is_ended") else {
@@ -224,7 +225,7 @@ fn a_kept_socket_of_a_silent_client_is_ended() {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
-/// What is said on a kept socket that nobody has asked for ends it, and does not reach the client.
+/// Unsolicited data on a parked socket ends it, and does not reach the client.
 #[test]
 fn a_kept_socket_that_speaks_is_ended() {
     let Some(line) = ready("a_kept_socket_that_speaks_is_ended") else {
@@ -243,7 +244,7 @@ fn a_kept_socket_that_speaks_is_ended() {
     assert_eq!(line.count("tcp_handed"), 2);
 }
 
-/// Asks for the last time, and reads to the end.
+/// Sends the last request, and reads to the end.
 fn ask_last(client: &mut TcpStream) {
     let request = String::from_utf8(hot()).expect("text");
     let request = request.replace("X-Pad", "Connection: close\r\nX-Pad");
@@ -253,7 +254,7 @@ fn ask_last(client: &mut TcpStream) {
     assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n"));
 }
 
-/// A client that goes on after the end is reset, and so is the socket that was kept for it.
+/// A client that continues after the end is reset, and so is its parked socket.
 #[test]
 fn a_reset_from_here_ends_the_kept_socket() {
     let Some(line) = ready("a_reset_from_here_ends_the_kept_socket") else {
@@ -269,7 +270,7 @@ fn a_reset_from_here_ends_the_kept_socket() {
     assert_eq!(line.level.connections().kept, 0);
 }
 
-/// A client that resets its connection leaves nothing that needs a place.
+/// A client that resets its connection leaves no entry that needs a slot.
 #[test]
 fn a_reset_of_what_is_translated_ends_it() {
     let Some(line) = ready("a_reset_of_what_is_translated_ends_it") else {
@@ -287,7 +288,7 @@ fn a_reset_of_what_is_translated_ends_it() {
     assert_eq!(line.level.connections().kept, 0);
 }
 
-/// The client comes again from its port while the server has not closed yet.
+/// The client reuses its port while the server has not closed yet.
 #[test]
 fn after_the_end_the_port_can_be_used_again() {
     let Some(line) = ready("after_the_end_the_port_can_be_used_again") else {
@@ -305,13 +306,13 @@ fn after_the_end_the_port_can_be_used_again() {
     drop(server);
 }
 
-/// Connections with such sockets need the programs: while the level goes they get new ones.
+/// Connections with parked sockets need the programs: while the level is detached they get new sockets.
 #[test]
 fn while_the_level_goes_they_get_sockets_of_their_own() {
     let Some(line) = ready("while_the_level_goes_they_get_sockets_of_their_own") else {
         return;
     };
-    // One waits, one is in use by numbers that are translated.
+    // One socket is parked, one is in use with translated numbers.
     let mut clients = [0, 1].map(|more| line.connect_from(CLIENT_PORT + more, line.ends[0]));
     let mut servers = Vec::new();
     for client in &mut clients {
@@ -334,7 +335,7 @@ fn while_the_level_goes_they_get_sockets_of_their_own() {
     }
 }
 
-/// Those that don't ask for anything are ended with the level.
+/// Idle connections are reset when the level is detached.
 #[test]
 fn what_is_left_is_ended_with_the_level() {
     let Some(line) = ready("what_is_left_is_ended_with_the_level") else {

@@ -1,4 +1,4 @@
-//! Whose place in a full table a new connection takes. It knows no segments but those of a handshake.
+//! Eviction: which slot of a full table a new connection takes.
 
 mod common;
 
@@ -12,18 +12,18 @@ use lowroad_softirq::layout::{
 use lowroad_softirq::programs::load::Tier;
 use lowroad_wire::width::index;
 
-/// State and age, in units of 2^30 ns, of those that have the first places of each bucket; 0 is nobody, the rest are fresh.
+/// State and age, in units of 2^30 ns, of the first slots of each bucket; 0 is free, the rest are fresh.
 type Places = [(u32, u16); 4];
 
-/// With it, the place that goes, and whether a live connection is lost by that.
+/// The slots, the one that is evicted, and whether a live connection is lost.
 const CASES: [(Places, usize, bool); 12] = [
-    // What nobody needs.
+    // A free slot.
     (
         [(STATE_OPEN, 0), (STATE_DONE, 9), (0, 0), (STATE_KERNEL, 9)],
         1,
         false,
     ),
-    // What has finished long ago, before what has just finished: its client may not have our FIN.
+    // A connection finished long ago, before one that has just finished: its client may lack our FIN.
     (
         [
             (STATE_KERNEL, 30),
@@ -34,7 +34,7 @@ const CASES: [(Places, usize, bool); 12] = [
         2,
         false,
     ),
-    // What has just finished, before markers and what lives.
+    // One that has just finished, before markers and live ones.
     (
         [
             (STATE_OPEN, 30),
@@ -56,7 +56,7 @@ const CASES: [(Places, usize, bool); 12] = [
         2,
         false,
     ),
-    // What is idle for longer than is granted, whatever it is.
+    // One that exceeded the idle time, in any state.
     (
         [
             (STATE_KERNEL, 2),
@@ -77,7 +77,7 @@ const CASES: [(Places, usize, bool); 12] = [
         0,
         false,
     ),
-    // Nobody else than who lives: the one that was not heard of for longest.
+    // Only live ones: the one that was idle for longest.
     (
         [
             (STATE_OPEN, 0),
@@ -108,7 +108,7 @@ const CASES: [(Places, usize, bool); 12] = [
         0,
         true,
     ),
-    // Who was heard of by a processor whose clock is ahead is not idle.
+    // One seen by a processor with a faster clock is not idle.
     (
         [
             (STATE_OPEN, AHEAD),
@@ -119,7 +119,7 @@ const CASES: [(Places, usize, bool); 12] = [
         2,
         true,
     ),
-    // What has a socket with other numbers goes last, unless it is idle for too long.
+    // One with a socket with other numbers goes last, unless it exceeded the idle time.
     (
         [
             (STATE_KERNEL | SHIFTED, 40),
@@ -142,13 +142,13 @@ const CASES: [(Places, usize, bool); 12] = [
     ),
 ];
 
-/// An age: one unit to come.
+/// An age of -1: seen one unit ahead.
 const AHEAD: u16 = u16::MAX;
 
-/// With a state: the socket's numbers are behind.
+/// Added to a state: the socket's numbers are behind.
 const SHIFTED: u32 = 0x100;
 
-/// Fills every bucket: which two are looked at follows from a secret.
+/// Fills every bucket: the two candidate buckets depend on a secret.
 fn fill(bench: &Bench, places: &Places) {
     let now = u16::try_from(unit_begun() >> 30 & 0xffff).expect("masked");
     let fresh = (STATE_OPEN, 0);
@@ -213,7 +213,7 @@ fn move_to(frame: &mut [u8], client: u32) {
     let old = half(frame, 26) + half(frame, 28);
     frame[26..30].copy_from_slice(&client.to_be_bytes());
     let new = half(frame, 26) + half(frame, 28);
-    // RFC 1624: updates the sums of the IPv4 header and of TCP, without the old address and with the new one.
+    // RFC 1624: updates the checksums of the IPv4 header and of TCP.
     for at in [24, 50] {
         let mut sum = 0xffff - half(frame, at) + 2 * 0xffff - old + new;
         sum = (sum & 0xffff) + (sum >> 16);
@@ -252,7 +252,7 @@ fn the_least_worth_goes() {
     });
 }
 
-/// As many connections as were asked for find a place each: 152 bytes a connection.
+/// The configured number of connections all find a slot: 152 bytes a connection.
 #[test]
 fn as_many_as_asked_for_have_room() {
     if let Some(reason) = lacks() {
@@ -270,7 +270,7 @@ fn as_many_as_asked_for_have_room() {
         for key in one.keys() {
             shelf.publish(&bench.level, &key, &one.prepare(0), 3_600_000_000_000);
         }
-        // Nobody's time is over while they come.
+        // No idle time ends while they arrive.
         bench.level.prepare(0, 3600, 1500).expect("keys");
         for number in 0..wanted {
             if number % 65_536 == 0 {

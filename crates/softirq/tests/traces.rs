@@ -1,5 +1,5 @@
-//! The rules of the level, segment by segment: `traces/*.txt`, run against the eBPF programs of both
-//! tiers and against `lowroad-wire`, which states the same rules in Rust.
+//! The rules of the level, segment by segment: `traces/*.txt`, run against the eBPF programs of both tiers, and against
+//! `lowroad-wire`, which states the same rules in Rust.
 
 mod common;
 

@@ -1,5 +1,4 @@
-//! Requests that are tried: what is said of them is what the programs do with them, and nothing of the level
-//! changes by it.
+//! Trials of requests: their outcome is that of the real programs, and they leave the level unchanged.
 
 mod common;
 
@@ -47,7 +46,7 @@ fn bench_with_one(tier: Tier, is_v6: bool) -> (Bench, Shelf) {
     (bench, shelf)
 }
 
-/// Everything of a level that a request could change.
+/// All state of a level that a request could change.
 fn traces(level: &Level) -> (Vec<u64>, Vec<u64>, usize, u32) {
     let mut events = 0;
     let ring = Events::new(level, |_| events += 1).expect("a ring");
@@ -110,7 +109,7 @@ fn a_request_that_goes_up_has_the_field_that_it_is_for() {
         let tried = trial.ask(head.as_bytes(), local(false)).expect("a trial");
         assert_eq!(tried.reason(), Some(reason), "{line}");
         let field = tried.field.as_deref();
-        // Of Host the first is missing where there are no lines yet.
+        // While there are no lines yet, Host is missing anyway.
         let wanted = (reason != "up_host").then_some(line);
         assert_eq!(field, wanted, "{line}");
     }
@@ -147,7 +146,7 @@ fn drawn_requests_are_tried_as_they_are_answered() {
             if request.is_empty() || request.len() > 1400 {
                 continue;
             }
-            // Some of them are published, in one part or in two.
+            // Some are published, in one part or in two.
             if let Ok(reading) = key::read(&request, local(is_v6), Ignore::default())
                 && case % 2 == 0
             {
@@ -167,7 +166,7 @@ fn drawn_requests_are_tried_as_they_are_answered() {
     }
 }
 
-/// What the level's own program counts for a request on a new connection.
+/// The exit that the level's own program counts for a request on a new connection.
 fn exit_of(bench: &Bench, is_v6: bool, port: u16, request: &[u8]) -> &'static str {
     bench.namespace.enter(|| {
         let mut sent = bench.connect(is_v6, port);

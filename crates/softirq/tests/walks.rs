@@ -1,7 +1,7 @@
-//! Random walks: a client that does what no client does, against the eBPF program and the rules in
-//! Rust at the same time. Both must do the same with every segment.
+//! Random walks: a client that misbehaves in all ways, against the eBPF program and the rules in Rust at the same time.
+//! Both must do the same with every segment.
 //!
-//! `LOWROAD_FUZZ_CASES` says how many walks, `LOWROAD_FUZZ_SEED` which.
+//! `LOWROAD_FUZZ_CASES` is the number of walks, `LOWROAD_FUZZ_SEED` the seed.
 
 mod common;
 
@@ -20,21 +20,21 @@ use lowroad_testkit::net::frame;
 
 const CLIENT_ISN: u32 = 0xffff_ff80;
 
-/// A segment with numbers that count from the first of each side.
+/// A segment with numbers relative to the initial ones of each side.
 #[derive(Clone, Debug)]
 struct Step {
     sent: Sent,
     ack: u32,
 }
 
-/// One of the two, and what our first numbers were there.
+/// One of the two subjects, and its initial sequence numbers.
 struct Side<'s> {
     subject: &'s mut dyn Subject,
     isns: Vec<u32>,
 }
 
 impl Side<'_> {
-    /// What came of it, told so that both sides can be compared, and what came back.
+    /// The outcome in a form that is equal on both sides, and the replies.
     fn take(&mut self, step: &Step) -> (String, Vec<Received>) {
         let mut sent = step.sent.clone();
         sent.ack = self.isns.last().unwrap_or(&0).wrapping_add(step.ack);
@@ -61,7 +61,7 @@ impl Side<'_> {
         (format!("{told} {:?}", self.subject.reasons()), all)
     }
 
-    /// With numbers that are the same on both sides, and of which handshake they are.
+    /// Converts to relative numbers, and finds the handshake that they belong to.
     fn plain(&mut self, mut received: Received) -> (Received, Option<usize>) {
         if received.flags == SYN | ACK {
             self.isns.push(received.seq);
@@ -100,7 +100,7 @@ fn tell(received: &Received, which: Option<usize>) -> String {
     )
 }
 
-/// A frame that is right but for our numbers, which differ.
+/// Removes our numbers from a correct frame, since they differ.
 fn without_ack(mut frame: Vec<u8>, is_v6: bool) -> String {
     let segment = frame::segment(&frame).expect("a segment");
     assert!(frame::checksums_hold(&frame, &segment), "{frame:02x?}");
@@ -110,27 +110,27 @@ fn without_ack(mut frame: Vec<u8>, is_v6: bool) -> String {
     format!("instead {frame:02x?}")
 }
 
-/// Where the client believes to be: what a client could know of the numbers.
+/// The client's knowledge of sequence numbers.
 #[derive(Default)]
 struct Guess {
-    /// Candidates for the next number of the client and of ours.
+    /// Candidates for the next numbers of both sides.
     seqs: Vec<u32>,
     acks: Vec<u32>,
-    /// Whether it asks for what takes several segments, above all.
+    /// Whether it mostly requests responses of several segments.
     wants_long: bool,
-    /// Whether its segments have timestamps, whatever its SYN had.
+    /// Whether its segments have timestamps, regardless of its SYN.
     has_timestamps: bool,
-    /// The request that was answered last in several segments.
+    /// The last request that was answered in several segments.
     flight: Option<Flight>,
 }
 
-/// An answer of several segments: the numbers at which its parts begin, and its end.
+/// A response of several segments: the numbers at which its parts begin, and its end.
 struct Flight {
     edges: Vec<u32>,
-    /// The end of the request, and all of it.
+    /// The end of the request, and its bytes.
     rcv_nxt: u32,
     request: Vec<u8>,
-    /// What was acknowledged last.
+    /// The last acknowledgement.
     acked: u32,
 }
 
@@ -208,7 +208,7 @@ fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize)
             .bytes
             .as_bytes()
             .to_vec();
-        // Those that are answered, more often.
+        // Answerable requests, more often.
         if draws.once_in(2) {
             sent.payload = REQUESTS[draws.below(3)].bytes.as_bytes().to_vec();
         }
@@ -224,7 +224,7 @@ fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize)
     Step { sent, ack }
 }
 
-/// A request for what takes several segments, as it should be.
+/// A well-formed request for a response of several segments.
 fn long_step(draws: &mut Draws, guess: &mut Guess, mut sent: Sent) -> Step {
     let is_long = |one: &&Request| one.name.ends_with(|last: char| last.is_ascii_digit());
     let long: Vec<&Request> = REQUESTS.iter().filter(is_long).collect();
@@ -238,13 +238,13 @@ fn long_step(draws: &mut Draws, guess: &mut Guess, mut sent: Sent) -> Step {
     }
 }
 
-/// What a client may say while an answer of several segments is under way: how much it has, the same again,
-/// that its timer has fired, or what comes next.
+/// A client's segment during a flight: an acknowledgement, a duplicate, a retransmission after a timeout, or the next
+/// request.
 fn flight_step(draws: &mut Draws, flight: &mut Flight, mut sent: Sent) -> Step {
     let last = u8::try_from(draws.below(256)).expect("below");
     let next = REQUESTS[draws.below(REQUESTS.len())].bytes.as_bytes();
     let before = match draws.below(12) {
-        // It says how much it has.
+        // An acknowledgement of a part.
         0..=4 => {
             flight.acked = flight.edges[draws.below(flight.edges.len())];
             if draws.once_in(4) {
@@ -255,9 +255,9 @@ fn flight_step(draws: &mut Draws, flight: &mut Flight, mut sent: Sent) -> Step {
             }
             0
         }
-        // The same once more.
+        // A duplicate.
         5..=7 => 0,
-        // The last byte of its request, perhaps with what follows.
+        // The last byte of its request, sometimes with more data.
         8 | 9 => {
             sent.payload = vec![last];
             if draws.once_in(3) {
@@ -265,7 +265,7 @@ fn flight_step(draws: &mut Draws, flight: &mut Flight, mut sent: Sent) -> Step {
             }
             1
         }
-        // All of it.
+        // The whole request.
         10 => {
             sent.payload.clone_from(&flight.request);
             if draws.once_in(4) {
@@ -293,7 +293,7 @@ fn flight_step(draws: &mut Draws, flight: &mut Flight, mut sent: Sent) -> Step {
     }
 }
 
-/// What the client learns from the answers to its segment.
+/// Updates the client's knowledge from the replies to its segment.
 fn learn(step: &Step, came: &[Received], guess: &mut Guess) {
     for received in came {
         let len = u32::try_from(received.payload.len()).expect("short");
@@ -328,7 +328,7 @@ fn learn(step: &Step, came: &[Received], guess: &mut Guess) {
 /// In the layout of all stacks, the client's clock first.
 const TIMESTAMPS: &[u8] = &[1, 1, 8, 10, 0, 0, 1, 2, 0, 0, 3, 4];
 
-/// What changes between segments. The program has the latest of the settings only.
+/// Changes between segments. The program has only the latest of the settings.
 const ACTS: [&str; 15] = [
     "mode drain",
     "mode serve",
@@ -347,23 +347,23 @@ const ACTS: [&str; 15] = [
     "strict",
 ];
 
-/// Both on the same bench, and how far they are.
+/// Both subjects on the same bench, and counters.
 struct Walks<'b> {
     tier: Tier,
     bench: &'b Bench,
     programs: Programs<'b>,
     draws: Draws,
-    /// All responses, as an act.
+    /// Publishes all responses.
     publish_all: Vec<&'static str>,
     steps: u64,
-    /// Segments that were answered with several.
+    /// Segments answered with several.
     flights: u64,
 }
 
 impl Walks<'_> {
     fn walk(&mut self, walk: u64) {
         self.bench.beat(0);
-        // What others have left in the places of this one would make cookies good.
+        // Entries of other walks would make cookies valid.
         self.bench.clear_half_open();
         let is_v6 = self.draws.once_in(3);
         let port = u16::try_from(10_000 + walk % 40_000).expect("below");
@@ -396,7 +396,7 @@ impl Walks<'_> {
             }
             let [(program, came), (rules, _)] = sides.each_mut().map(|side| side.take(&step));
             history.push(format!("{step:?}\n   -> {program}"));
-            // Another program drops it, which is not tried here.
+            // The program behind drops it, which is not tried here.
             let is_for_other = is_apart && program == "Up []" && rules == "Drop [\"drop_early\"]";
             assert!(
                 is_for_other || program == rules,

@@ -1,4 +1,4 @@
-//! The fetcher against listeners in threads: each says what it was told to, whatever it is asked.
+//! Tests the fetcher against listeners in threads, which send scripted bytes whatever the request.
 
 use super::*;
 use lowroad_wire::key::{Class, KeyParts};
@@ -19,15 +19,15 @@ const KEY: KeyParts<'static> = KeyParts {
     if_modified_since: None,
 };
 
-/// What one connection of the origin does: each answer is for one request; then it closes.
+/// Responses of one connection of the origin, one for each request; then it closes.
 type Script = Vec<Vec<u8>>;
 
 fn script(answers: &[&str]) -> Script {
     answers.iter().map(|a| a.as_bytes().to_vec()).collect()
 }
 
-/// Starts an origin that serves the scripts one connection after the other, and gives its address
-/// and the requests that it sees.
+/// Starts an origin that serves the scripts, one connection after the other. Returns its address and the requests that
+/// it receives.
 fn origin(scripts: Vec<Script>) -> (std::net::SocketAddr, Receiver<String>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -41,7 +41,7 @@ fn origin(scripts: Vec<Script>) -> (std::net::SocketAddr, Receiver<String>) {
                 let Some(request) = read_request(&mut stream) else {
                     break;
                 };
-                // Who has given up reads no more, and the test may be over.
+                // The client may have given up, and the test may be over.
                 let _ = seen.send(request);
                 let _ = stream.write_all(&answer);
             }
@@ -73,7 +73,7 @@ fn fetcher(
     Fetcher::new(connect, limits)
 }
 
-/// The result of one fetch from an origin that gives one answer and closes.
+/// The result of one fetch from an origin that sends one response and closes.
 fn fetch_once(answer: &str) -> Result<Fetched, FetchError> {
     let (address, _requests) = origin(vec![script(&[answer])]);
     fetcher(address, Limits::default()).fetch(&KEY, &Validators::default())
@@ -104,7 +104,7 @@ fn the_request_is_what_the_key_says() {
     let conditions = "If-None-Match: \"e\"\r\nIf-Modified-Since: then\r\n";
     assert_eq!(requests.recv(), Ok(format!("{start}{conditions}\r\n")));
 
-    // A conditional key is asked as it is.
+    // A conditional key is sent unchanged.
     let key = KeyParts {
         if_none_match: Some(b"\"mine\""),
         ..KEY
@@ -228,7 +228,7 @@ fn a_connection_is_used_again_until_it_ends() {
 #[test]
 fn a_kept_connection_that_was_closed_costs_a_new_one() {
     let one = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na";
-    // Each connection closes after its answer without having said so.
+    // Each connection closes after its response without an announcement.
     let (address, _requests) = origin(vec![script(&[one]), script(&[one]), script(&[one])]);
     let mut fetcher = fetcher(address, Limits::default());
     for _ in 0..3 {
@@ -261,7 +261,7 @@ fn only_a_silent_connection_is_used_again() {
     let quiet = |stream| is_quiet(stream).expect("a socket");
     assert!(quiet(&client));
     server.write_all(b"HTTP/1.1 200 OK").expect("room for it");
-    // Blocks until it has come.
+    // Blocks until the byte has arrived.
     client.peek(&mut [0]).expect("a byte");
     assert!(!quiet(&client));
 
@@ -359,7 +359,7 @@ fn what_is_too_long_is_given_up() {
 
 #[test]
 fn silence_is_waited_for_only_so_long() {
-    // The listener's queue takes the connection; nobody will ever answer.
+    // The connection waits in the listener's queue for ever.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("an address");
     for (wait_ms, total_ms) in [(1, 5000), (2000, 1), (2000, 0)] {

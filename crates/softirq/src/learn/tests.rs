@@ -1,5 +1,5 @@
-//! The state machine with times and answers written down. What is asked after, and 304s,
-//! are in `revalidation`, random walks in `simulated`, sites in `traffic` and `many`.
+//! Tests the state machine with fixed times and responses. Validation and 304s are in `revalidation`, random walks in
+//! `simulated`, sites in `traffic` and `many`.
 
 use super::*;
 use lowroad_cache::exclude::Excluded;
@@ -12,7 +12,7 @@ mod revalidation;
 mod simulated;
 mod traffic;
 
-/// The wall clock when the monotonic one is 0.
+/// The wall clock at monotonic time 0.
 const EPOCH_SECS: u64 = 1_795_000_000;
 
 pub(super) fn key_of(target: &str, if_none_match: Option<&str>) -> Key {
@@ -29,7 +29,7 @@ pub(super) fn key_of(target: &str, if_none_match: Option<&str>) -> Key {
     Key::build(&parts).expect("a key")
 }
 
-/// A response that comes when the monotonic clock shows `now_ns`.
+/// A response that arrives when the monotonic clock shows `now_ns`.
 fn response(status: u16, fields: &[(&str, &str)], body: &str, now_ns: u64) -> Fetched {
     let at_unix_secs = EPOCH_SECS + now_ns / SECOND_NS;
     let owned = |(n, v): &(&str, &str)| (n.as_bytes().to_vec(), v.as_bytes().to_vec());
@@ -73,7 +73,7 @@ impl Bench {
         out
     }
 
-    /// Goes on by seconds and ticks once, each response having had so many hits.
+    /// Advances by seconds and ticks once; each response has had this many hits.
     fn tick(&mut self, secs: u64, hits: u64) -> Vec<Action> {
         self.now_ns += secs * SECOND_NS;
         let mut out = Vec::new();
@@ -88,7 +88,7 @@ impl Bench {
         out
     }
 
-    /// Asks for a key and gives the answer; what comes of it.
+    /// Requests a key and delivers the response. Returns the actions.
     fn learn(&mut self, key: &Key, hash: u64, fields: &[(&str, &str)], body: &str) -> Vec<Action> {
         let ticket = ticket(&self.asked(key, hash));
         let now_ns = self.now_ns;
@@ -104,7 +104,7 @@ fn ticket(actions: &[Action]) -> Ticket {
     }
 }
 
-/// Serial and end of the only action.
+/// Serial and expiry of the only action.
 fn published(actions: &[Action]) -> (Serial, u64) {
     match actions {
         [
@@ -147,7 +147,7 @@ fn what_is_asked_for_is_fetched_once_and_published_until_its_end() {
     let now_ns = bench.now_ns;
     let actions = bench.fetched(ticket(&actions), Ok(response(200, &FRESH, "x", now_ns)));
     let (serial, expires_ns) = published(&actions);
-    // Half a second went by on the way.
+    // Half a second passed on the way.
     assert_eq!(expires_ns, now_ns + 99_500 * MILLISECOND_NS);
     assert_eq!(bench.asked(&key, 7), [], "published");
     assert_eq!(bench.tick(99, 0), []);

@@ -1,6 +1,5 @@
-//! The eBPF programs on a bench: loaded into the kernel, with maps of their own, in a network
-//! namespace with a listener, and run on one frame at a time without a device
-//! (`BPF_PROG_TEST_RUN`). What is the same for every subject of the traces is in `script`.
+//! Test bench: the eBPF programs, loaded with private maps in a network namespace with a listener, and run on one frame
+//! at a time without a device (`BPF_PROG_TEST_RUN`). The parts common to all subjects of the traces are in `script`.
 
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -23,47 +22,47 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 use super::frames::{self, ACK, PORT, SYN, Sent};
 
-/// The date that answers carry.
+/// The date in responses.
 pub const DATE: &[u8; 29] = b"Sat, 21 Nov 2026 12:00:00 GMT";
 
-/// What a program did with a frame.
+/// The effect of a program on a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Did {
-    /// It sends this back.
+    /// It sends this reply.
     Reply(Vec<u8>),
-    /// It sends these back, in this order.
+    /// It sends these replies, in this order.
     Flight(Vec<Vec<u8>>),
-    /// It goes to the kernel, marked: the connection is handed over.
+    /// The frame is punted, with the mark for migration.
     Up,
-    /// The same with this frame in its place.
+    /// The same, with this frame in its place.
     UpInstead(Vec<u8>),
-    /// It goes to the program behind, from the beginning.
+    /// The frame goes to the program behind, for processing from the beginning.
     Again,
-    /// It goes to the kernel.
+    /// The frame goes to the kernel.
     Pass,
-    /// Nobody sees it any more.
+    /// The frame is dropped.
     Drop,
 }
 
-/// Programs, maps and namespace; gone at the end of the value.
+/// Programs, maps and namespace, which end with this value.
 pub struct Bench {
     /// Its maps.
     pub level: Level,
-    /// Where the listener is; programs must be run in it.
+    /// The namespace of the listener, in which programs must be run.
     pub namespace: Namespace,
     loaded: Loaded,
-    /// At the XDP tier: the rules as they are at TC, for frames that go there.
+    /// At the XDP tier: the full TC program, for frames that XDP passes on.
     behind: Option<Loaded>,
-    /// At the XDP tier: what makes the parts of long answers.
+    /// At the XDP tier: the program for the parts of long responses.
     parts: Option<OwnedFd>,
     connections: MapHandle,
     folder: PathBuf,
     listener: Mutex<Option<TcpListener>>,
-    /// All but the last of several answers at TC.
+    /// Captures all but the last frame of a flight at TC.
     copies: Copies,
 }
 
-/// What the machine lacks for a bench.
+/// The missing prerequisite of a bench, if any.
 pub fn lacks() -> Option<String> {
     if !std::path::Path::new("/sys/fs/bpf").is_dir() {
         return Some("there is no /sys/fs/bpf".to_owned());
@@ -72,12 +71,12 @@ pub fn lacks() -> Option<String> {
 }
 
 impl Bench {
-    /// Loads the programs of a tier, with a small table of connections.
+    /// Loads the programs of a tier, with a small connection table.
     pub fn new(tier: Tier) -> Bench {
         Bench::with_room(tier, 1024)
     }
 
-    /// The same with room for so many connections.
+    /// The same with room for this many connections.
     pub fn with_room(tier: Tier, connections: u32) -> Bench {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -85,7 +84,7 @@ impl Bench {
             "/sys/fs/bpf/lowroad-bench-{}-{number}",
             std::process::id()
         ));
-        // Tests of the commands take it off again where nobody else had mounted it.
+        // Tests of the commands unmount it if no other process had mounted it.
         mount_pins().expect("bpffs can be mounted");
         std::fs::create_dir_all(&folder).expect("bpffs takes folders");
         let sizes = Sizes {
@@ -93,11 +92,11 @@ impl Bench {
             memory: 16 << 20,
         };
         let loaded = load(tier, sizes, &folder).unwrap_or_else(|error| panic!("{error}"));
-        // No test run has data before the frame, by which the program behind knows what is for it.
+        // Test runs have no frame metadata, in which the program behind finds its mark.
         let behind = (tier == Tier::Xdp).then(|| load(Tier::Tc, sizes, &folder));
         let behind = behind.map(|loaded| loaded.unwrap_or_else(|error| panic!("{error}")));
         let parts = (tier == Tier::Xdp).then(|| {
-            // A test run comes from the loopback device.
+            // Test runs arrive from the loopback device.
             fan_out::fill_anyway(&loaded, 1, &folder).expect("maps");
             load_parts_for_trial(sizes, &folder).expect("a program")
         });
@@ -112,7 +111,7 @@ impl Bench {
             let add = ["address", "add", &address, "dev", "lo"];
             namespace.run("ip", &add).expect("an address");
         }
-        // A router, with a way to everybody: what is for others must be left alone.
+        // A router with a default route: segments for other machines must be left alone.
         let cable: Vec<&str> = "link add out type veth peer name out-peer"
             .split(' ')
             .collect();
@@ -130,7 +129,7 @@ impl Bench {
                 .set(&format!("{family}/conf/all/forwarding"), "1")
                 .expect("a router");
         }
-        // What the programs send to the kernel has no route yet, and comes from this machine.
+        // Frames that the programs inject have no route yet, and a local source address.
         for (name, value) in [("all/accept_local", "1"), ("lo/rp_filter", "0")] {
             namespace
                 .set(&format!("ipv4/conf/{name}"), value)
@@ -156,12 +155,12 @@ impl Bench {
         }
     }
 
-    /// The daemon was heard of this long ago.
+    /// Writes a heartbeat of this age.
     pub fn beat(&self, age_ns: u64) {
         self.level.beat(lowroad_softirq::now_ns() - age_ns, DATE);
     }
 
-    /// Whether somebody listens at the port.
+    /// Sets whether there is a listener on the port.
     #[allow(dead_code, reason = "not all tests use it")]
     pub fn set_listening(&self, wanted: bool) {
         let mut listener = self.listener.lock().expect("no holder panics");
@@ -172,13 +171,13 @@ impl Bench {
         }
     }
 
-    /// The program that answers.
+    /// The program that answers requests.
     pub fn answering(&self) -> BorrowedFd<'_> {
         self.loaded.answering()
     }
 
-    /// Runs the answering program on a frame, in the namespace of the thread; and if it says so, the
-    /// one behind it.
+    /// Runs the answering program on a frame, in the namespace of the thread, and the one behind it if the first passes
+    /// the frame on.
     pub fn run(&self, frame: &[u8]) -> Did {
         let did = self.run_one(&self.loaded, frame);
         match &self.behind {
@@ -187,7 +186,7 @@ impl Bench {
         }
     }
 
-    /// What a client at a port sends once it has a SYN-ACK: its last ACK of the handshake.
+    /// The last ACK of the handshake of a client at this port, after the SYN-ACK.
     pub fn connect(&self, is_v6: bool, port: u16) -> Sent {
         let mut sent = Sent {
             is_v6,
@@ -207,7 +206,7 @@ impl Bench {
         sent
     }
 
-    /// Whether a frame that the server sends goes on to the client.
+    /// Whether the egress program passes a frame of the server to the client.
     pub fn lets_out(&self, frame: &[u8]) -> bool {
         let mut out = [0u8; 4096];
         let (code, len) = test_run(self.loaded.out(), frame, &mut out);
@@ -219,9 +218,9 @@ impl Bench {
     }
 
     fn run_one(&self, loaded: &Loaded, frame: &[u8]) -> Did {
-        // What the kernel has said meanwhile.
+        // Discards frames that the kernel has sent in the meantime.
         self.copies.take();
-        // Parts are counted by each processor.
+        // Batches of parts are stored per processor.
         pin();
         match run(loaded, frame) {
             Did::Flight(parcel) => self.parts_of(&parcel[0]),
@@ -251,7 +250,7 @@ impl Bench {
         }
     }
 
-    /// Takes the connection of a client from the listener.
+    /// Accepts a client's connection from the listener.
     pub fn accept(&self, port: u16) -> TcpStream {
         let place = self.listener.lock().expect("no holder panics");
         let listener = place.as_ref().expect("somebody listens");
@@ -260,7 +259,7 @@ impl Bench {
         accepted.find(is_its).expect("endless")
     }
 
-    /// Where the connection of a client is, and what the table says.
+    /// The position and the entry of a client's connection in the table.
     pub fn connection(&self, is_v6: bool, port: u16) -> Option<(u32, usize, connection)> {
         let client = if is_v6 {
             CLIENT.1
@@ -287,7 +286,7 @@ impl Bench {
         })
     }
 
-    /// How many buckets the table has.
+    /// The number of buckets of the table.
     pub fn buckets(&self) -> u32 {
         self.connections.max_entries()
     }
@@ -306,7 +305,7 @@ impl Bench {
             .expect("an array");
     }
 
-    /// Somebody else's handshakes have taken all places of those that were under way.
+    /// Overwrites all half-open entries with those of other clients.
     pub fn displace_half_open(&self) {
         let now = u32::try_from(lowroad_softirq::now_ns() >> 30).expect("soon after boot");
         self.change_half_open(|place| {
@@ -316,12 +315,12 @@ impl Bench {
         });
     }
 
-    /// As if no SYN had ever been answered.
+    /// Clears all half-open entries.
     pub fn clear_half_open(&self) {
         self.change_half_open(|place| *place = half_open::default());
     }
 
-    /// Changes all places of handshakes that are under way.
+    /// Changes all half-open entries.
     pub fn change_half_open(&self, change: impl Fn(&mut half_open)) {
         let map = MapHandle::from_pinned_path(self.folder.join("half_open")).expect("a map");
         let count = map.max_entries();
@@ -337,7 +336,7 @@ impl Bench {
             .expect("an array");
     }
 
-    /// The client is in the list of denied prefixes.
+    /// Adds the client to the denied prefixes.
     pub fn deny(&self, is_v6: bool) {
         let client = if is_v6 {
             CLIENT.1
@@ -352,29 +351,29 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // Maps go with the last name and descriptor; what can't be removed stays for the operator.
+        // Maps end with their last name and descriptor; a leftover is for the operator to remove.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// What a level's program does with a frame, in the namespace of the thread.
+/// The effect of a level's program on a frame, in the namespace of the thread.
 fn run(loaded: &Loaded, frame: &[u8]) -> Did {
     let mut out = [0u8; 4096];
     let (code, len) = test_run(loaded.answering(), frame, &mut out);
     let out = &out[..len];
-    // A mark stands before the frame.
+    // The mark precedes the frame.
     let marked = |mark: u32| out.strip_prefix(&mark.to_ne_bytes());
     match (loaded.tier(), code) {
         (Tier::Xdp, 3) | (Tier::Tc, 7) => Did::Reply(out.to_vec()),
         (Tier::Xdp, 1) | (Tier::Tc, 2) => Did::Drop,
-        // The parts of a flight are made of copies of this frame, by another program.
+        // Another program makes the parts of a flight of copies of this frame.
         (Tier::Xdp, 4) => Did::Flight(vec![out.to_vec()]),
         (Tier::Xdp, 2) if marked(layout::META_HAND_OVER) == Some(frame) => Did::Up,
         (Tier::Xdp, 2) if marked(layout::META_AGAIN) == Some(frame) => Did::Again,
         (Tier::Xdp, 2) if marked(layout::META_HAND_OVER).is_some() => {
             Did::UpInstead(out[4..].to_vec())
         }
-        // A test run at TC never finds who takes it.
+        // A test run at TC finds no listener.
         (Tier::Tc, -1) if out != frame => Did::UpInstead(out.to_vec()),
         (Tier::Xdp, 2) | (Tier::Tc, -1) => {
             assert_eq!(out, frame, "a frame that passes is whole");
@@ -384,14 +383,14 @@ fn run(loaded: &Loaded, frame: &[u8]) -> Did {
     }
 }
 
-/// The thread stays where it is.
+/// Pins the thread to its current processor.
 fn pin() {
     let mut here = CpuSet::new();
     here.set(sched_getcpu());
     sched_setaffinity(None, &here).expect("a processor");
 }
 
-/// What maps hold.
+/// Values of maps.
 trait Value: Copy {}
 impl Value for connection_bucket {}
 impl Value for half_open {}
@@ -407,7 +406,7 @@ fn bytes_of<T: Value>(value: &T) -> &[u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) }
 }
 
-/// Verdict and length of what is in `out`.
+/// Returns the verdict, and the length of the output.
 fn test_run(program: BorrowedFd<'_>, frame: &[u8], out: &mut [u8]) -> (i32, usize) {
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,

@@ -1,5 +1,5 @@
-//! What programs at TC send besides the frame at hand: copies that leave by the loopback device, where test
-//! runs arrive. It knows nothing of the programs.
+//! Captures frames that programs at TC send besides the current frame: clones that leave through the loopback device,
+//! from which test runs arrive.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -9,24 +9,24 @@ use super::frames::PORT;
 
 const FRAME_LEN_MAX: usize = 2048;
 
-/// A socket that hears them.
+/// The capturing socket.
 pub struct Copies {
     socket: PacketSocket,
 }
 
 impl Copies {
-    /// In the namespace of the thread.
+    /// Opens it in the namespace of the thread.
     pub fn hear() -> Copies {
         Copies {
             socket: PacketSocket::open("lo").expect("root"),
         }
     }
 
-    /// Those since the last call, in order.
+    /// The frames since the last call, in order.
     pub fn take(&self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         while let Some((kind, frame)) = self.receive() {
-            // Each comes in, too.
+            // On loopback each frame is also received.
             if kind == libc::PACKET_OUTGOING && is_of_server(&frame) {
                 all.push(frame);
             }
@@ -39,7 +39,7 @@ impl Copies {
         // SAFETY: an address of zeros is one of no device.
         let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         let mut from_len = libc::socklen_t::try_from(size_of_val(&from)).expect("20");
-        // SAFETY: the pointers are to as many bytes as are said, which outlive the call.
+        // SAFETY: the pointers are to buffers of the given lengths, which outlive the call.
         let len = unsafe {
             libc::recvfrom(
                 self.socket.as_fd().as_raw_fd(),

@@ -1,5 +1,5 @@
-//! Frames of TCP segments for tests: made from a description, and read back with every checksum
-//! looked at. It knows no connections.
+//! Frames of TCP segments for tests: built from a description, and parsed back with all checksums verified. Independent
+//! of connections.
 
 use lowroad_testkit::net::frame;
 use lowroad_testkit::net::{CLIENT, SERVER};
@@ -22,10 +22,10 @@ pub const URG: u8 = 0x20;
 pub const PORT: u16 = 80;
 
 const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// That of the loopback device, at which test runs arrive: at TC, what is for others is left alone.
+/// That of the loopback device, at which test runs arrive: TC leaves frames for other addresses alone.
 const SERVER_MAC: [u8; 6] = [0; 6];
 
-/// A segment of the client.
+/// A segment from the client.
 #[derive(Clone, Debug, Default)]
 pub struct Sent {
     /// IPv6.
@@ -60,7 +60,7 @@ pub struct Sent {
     pub is_for_others: bool,
     /// The source is an address of the server.
     pub is_from_here: bool,
-    /// The destination's MAC is that of everybody.
+    /// The destination's MAC is the broadcast address.
     pub is_broadcast: bool,
 }
 
@@ -99,7 +99,7 @@ impl Sent {
         frame
     }
 
-    /// The same from the server to the client, as long as it is: who fills it up comes later.
+    /// The same from the server to the client, unpadded: padding is added later on the way.
     pub fn reversed(&self) -> Vec<u8> {
         let mut frame = self.frame();
         let address_len = if self.is_v6 { 16 } else { 4 };
@@ -174,7 +174,7 @@ impl Sent {
     }
 }
 
-/// A segment that came back.
+/// A reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// TCP flags.
@@ -191,11 +191,10 @@ pub struct Received {
     pub payload: Vec<u8>,
 }
 
-/// Reads the answer to a segment of the client at `port`; all that must hold of any answer is
-/// checked.
+/// Parses the reply to a segment of the client, and checks everything that must hold for any reply.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault found.
 pub fn receive(reply: &[u8], asked: &[u8]) -> Result<Received, String> {
     let found = frame::segment(reply).ok_or("no TCP segment")?;
     let check = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
@@ -224,7 +223,7 @@ pub fn receive(reply: &[u8], asked: &[u8]) -> Result<Received, String> {
             && be16(reply, tcp_at + 2) == be16(asked, asked_at),
         "wrong ports",
     )?;
-    // Filled up where it came filled up.
+    // Padded if the segment was padded.
     let least = if asked.len() < 60 { 0 } else { 60 };
     check(
         reply.len() == ip_end.max(least),

@@ -1,5 +1,5 @@
-//! What is left of connections of the kernel whose server has closed, with numbers that a trace chooses.
-//! All of it in the network namespace of the thread.
+//! Leftover kernel sockets of connections that the server has closed, with sequence numbers chosen by a trace. To be
+//! used in the network namespace of the thread.
 
 use std::fs;
 use std::io::{self, Read};
@@ -17,7 +17,8 @@ use super::frames::PORT;
 const FIN_WAIT_2: &str = "05";
 const TIME_WAIT: &str = "06";
 
-/// A connection of the kernel with this client port, and this first number of its if that is said.
+/// A kernel connection with this client port, and this initial sequence number if one is given.
+/// The server has closed, then the client, whose next sequence number would be `mark`.
 pub fn connected(is_v6: bool, port: u16, isn: Option<u32>) -> OwnedFd {
     let family = if is_v6 {
         AddressFamily::INET6
@@ -40,7 +41,7 @@ pub fn connected(is_v6: bool, port: u16, isn: Option<u32>) -> OwnedFd {
 
 /// The server has closed, then the client, whose next number would be `mark`.
 pub fn time_wait(bench: &Bench, is_v6: bool, port: u16, mark: u32, stamped: bool) {
-    // 2 is: without an offset from the clock.
+    // 2: timestamps without a random offset.
     let timestamps = if stamped { "2" } else { "0" };
     let set = bench.namespace.set("ipv4/tcp_timestamps", timestamps);
     set.expect("a setting");
@@ -66,7 +67,7 @@ pub fn fin_wait(bench: &Bench, is_v6: bool, port: u16) -> OwnedFd {
     client
 }
 
-/// Waits until the kernel has nothing of this client.
+/// Waits until the kernel has no socket for this client.
 pub fn ended(port: u16) {
     wait_until("the end of TIME_WAIT", || {
         state(port).is_none().then_some(())
@@ -87,12 +88,12 @@ fn state(port: u16) -> Option<String> {
     })
 }
 
-/// The client's machine has lost its power: nothing is said.
+/// The client disappears without a segment, as in a power failure.
 pub fn vanish(stream: TcpStream) {
     set(&stream, &[(libc::TCP_REPAIR, 1)]).expect("root");
 }
 
-/// A socket's first number, which is the kernel's to choose but while a connection is repaired.
+/// Sets a socket's initial sequence number, which is possible in repair mode only.
 fn begin_with(socket: &OwnedFd, isn: u32) -> io::Result<()> {
     const SEND_QUEUE: u32 = 2;
     const OFF_WITHOUT_PROBE: u32 = u32::MAX;
@@ -107,7 +108,7 @@ fn begin_with(socket: &OwnedFd, isn: u32) -> io::Result<()> {
 
 fn set(socket: &impl AsRawFd, options: &[(libc::c_int, u32)]) -> io::Result<()> {
     for (name, value) in options {
-        // SAFETY: the descriptor is open, and the value has the size that is said.
+        // SAFETY: the descriptor is open, and the value has the given size.
         let status = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),

@@ -1,5 +1,5 @@
-//! A client and a server with a listener, each in a network namespace of its own, on real devices, with the
-//! programs of a tier at the server's end. There is no daemon.
+//! A client and a server with a listener, in separate network namespaces, on real devices, with the programs of a tier
+//! at the server's end. There is no daemon.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -17,36 +17,35 @@ use lowroad_testkit::net::{CLIENT, DEVICE, End, Namespace, SERVER, XdpVerdict, n
 use lowroad_testkit::{PATIENCE, wait_until};
 use socket2::{Domain, Socket, Type};
 
-/// Where the server listens.
+/// The server's port.
 pub const PORT: u16 = 80;
-/// Of the client, whenever it connects.
+/// The client's port, on all connections.
 pub const CLIENT_PORT: u16 = 30_000;
 
 /// A client's address and the server's.
 pub type Ends = (IpAddr, IpAddr);
 
-/// A client, a server with a listener, what is between them, and the programs of a tier at the server's
-/// end.
+/// A client, a server with a listener, the devices between them, and the programs of a tier at the server's end.
 pub struct Line {
     /// Its maps.
     pub level: Level,
-    /// In the server's namespace.
+    /// The listener, in the server's namespace.
     pub listener: TcpListener,
-    /// Where the client is.
+    /// The client's namespace.
     pub client: Arc<Namespace>,
-    /// Where the server is.
+    /// The server's namespace.
     pub server: Arc<Namespace>,
     device: &'static str,
-    /// Of both families.
+    /// Addresses of both families.
     pub ends: [Ends; 2],
     folder: PathBuf,
     loaded: Loaded,
-    /// What lets the program at the other end send frames back.
+    /// A program at the peer, without which veth transmits no XDP frames.
     _passing: Option<XdpVerdict>,
 }
 
 impl Line {
-    /// A cable; nothing is attached yet.
+    /// A veth pair; nothing is attached yet.
     pub fn cable(tier: Tier) -> Line {
         let client = Arc::new(Namespace::new("client").expect("root"));
         let server = Arc::new(Namespace::new("server").expect("root"));
@@ -120,7 +119,7 @@ impl Line {
         }
     }
 
-    /// The programs answer from now on.
+    /// Attaches the programs.
     pub fn attach(&self) {
         self.server.enter(|| {
             let all = lowroad_softirq::machine::interfaces::all().expect("interfaces");
@@ -134,42 +133,42 @@ impl Line {
         self.beat();
     }
 
-    /// As a daemon would.
+    /// Writes a heartbeat.
     pub fn beat(&self) {
         let date = b"Sun, 22 Nov 2026 12:00:00 GMT";
         self.level.beat(lowroad_softirq::now_ns(), date);
     }
 
-    /// How often a reason was counted.
+    /// The counter of a reason.
     pub fn count(&self, reason: &str) -> u64 {
         let at = REASONS.iter().position(|(name, _)| *name == reason);
         self.level.counters().expect("counters")[at.expect("a reason's name")]
     }
 
-    /// A client's connection.
+    /// Connects the client.
     pub fn connect(&self, ends: Ends) -> TcpStream {
         self.connect_from(CLIENT_PORT, ends)
     }
 
-    /// The same from this port.
+    /// Connects the client from this port.
     pub fn connect_from(&self, port: u16, (own, server): Ends) -> TcpStream {
         let server = SocketAddr::new(server, PORT);
         let connected = || {
             let socket = Socket::new(Domain::for_address(server), Type::STREAM, None);
             let socket = socket.expect("a socket");
-            // On one machine the other end of the last connection has the port yet.
+            // On one machine the other end of the previous connection still has the port.
             socket.set_reuse_address(true).expect("a mode");
             socket.bind(&SocketAddr::new(own, port).into()).ok()?;
             socket.connect_timeout(&server.into(), PATIENCE).ok()?;
             Some(TcpStream::from(socket))
         };
-        // The acknowledgement of the FIN of the last connection may be on its way.
+        // The last acknowledgement of the previous connection may still be in flight.
         let stream = self.client.enter(|| wait_until("a connection", connected));
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream
     }
 
-    /// The next connection that the listener has.
+    /// Accepts the next connection from the listener.
     pub fn accept(&self) -> TcpStream {
         let (stream, _) = wait_until("a connection", || self.listener.accept().ok());
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -185,7 +184,7 @@ impl Drop for Line {
             let is_broken = self.level.control().meta_broken;
             eprintln!("meta_broken {is_broken}, {counted:?}");
         }
-        // Links and maps go with their last name; what can't be removed stays for the operator.
+        // Links and maps end with their last name; a leftover is for the operator to remove.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

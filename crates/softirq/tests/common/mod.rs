@@ -1,4 +1,4 @@
-//! What the tests of the programs share.
+//! Code shared by the tests of the programs.
 #![allow(dead_code)]
 
 pub mod bench;

@@ -1,4 +1,4 @@
-//! `lowroad-wire` as a subject of traces, in a world made of plain values.
+//! `lowroad-wire` as a subject of traces, with an environment of plain values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ struct Published {
     expires_ns: u64,
 }
 
-/// The world.
+/// The environment.
 struct Values {
     kept_parts_max: u32,
     mode: Mode,
@@ -32,15 +32,15 @@ struct Values {
     ignore: Ignore,
     exempt: Option<u16>,
     is_denied: bool,
-    /// Who has been let in where, if that is asked for.
+    /// Admitted clients, if admission is required.
     admitted: Option<BTreeSet<(IpAddr, IpAddr, u16)>>,
-    /// How often the rules have changed.
+    /// Number of changes of the filter rules.
     rules: u32,
     learns: bool,
     socket: Socket,
     listens: bool,
     keeps_time_wait: bool,
-    /// Connections are left to the server above.
+    /// Level bypass is on.
     rests: bool,
     /// Numbers of publications.
     index: BTreeMap<Vec<u8>, u32>,
@@ -84,7 +84,7 @@ impl Values {
         self.next_id += 1;
     }
 
-    /// One of the settings, and no other: programs keep them in one word.
+    /// Sets this setting and clears the others: programs keep them in one word.
     fn set(&mut self, setting: &str) {
         self.is_denied = setting == "deny";
         self.admitted = (setting == "admit").then(BTreeSet::new);
@@ -106,7 +106,7 @@ impl Values {
     }
 }
 
-/// What a filter may tell apart.
+/// The key of an admission.
 fn entrance(tuple: &Tuple) -> (IpAddr, IpAddr, u16) {
     (tuple.client, tuple.local, tuple.local_port)
 }
@@ -195,13 +195,13 @@ impl World for Values {
     }
 }
 
-/// What is left of a connection whose client would send this number next.
+/// A socket in TIME_WAIT whose client would send this number next.
 fn time_wait(mark: &str, ts_recent: Option<u32>) -> Socket {
     let rcv_nxt = script::CLIENT_ISN.wrapping_add(script::number(mark));
     Socket::TimeWait(TimeWait { rcv_nxt, ts_recent })
 }
 
-/// The responder in its world.
+/// The responder in its environment.
 pub struct Model {
     responder: Responder<Connections>,
     world: Values,
@@ -209,7 +209,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// A new one with the rules of a tier.
+    /// With the rules of a tier.
     pub fn new(tier: Tier) -> Model {
         Model::with(match tier {
             Tier::Tc => layout::KEPT_PARTS_MAX_TC,
@@ -217,7 +217,7 @@ impl Model {
         })
     }
 
-    /// With so many segments in the longest answer on a connection that stays open.
+    /// With this maximum of segments on connections that stay open.
     fn with(kept_parts_max: u32) -> Model {
         Model {
             responder: Responder::new(Connections::new(100)),
@@ -250,7 +250,7 @@ impl Subject for Model {
             .map(|reason| reason.name())
             .collect();
         self.world.counted.clear();
-        // The programs count it in what gives connections to listeners.
+        // The programs count that in the function that assigns connections to listeners.
         let is_handing = |name: &str| matches!(name, "tcp_handed" | "tcp_not_handed");
         let is_told = |name: &&&str| counted.contains(name) && !is_handing(name);
         REASONS

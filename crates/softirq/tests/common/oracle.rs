@@ -1,5 +1,5 @@
-//! Whether the program's treatment of a request is right: what it answers, `lowroad-http` must read as
-//! one whole request with the same key, and the answer must be what is stored under that key.
+//! Oracle for the program's treatment of requests: if it answers, `lowroad-http` must parse the bytes as one complete
+//! request with the same key, and the response must be the one stored under that key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -23,27 +23,27 @@ use super::script::replies;
 const CLIENT_PORT: u16 = 30_000;
 const CLIENT_ISN: u32 = 0xffff_fe00;
 const DAY_NS: u64 = 86_400_000_000_000;
-/// Longer ones are not read.
+/// Longer requests are not parsed.
 const REQUEST_MAX: usize = 1500;
 
-/// How many cases ended how.
+/// Counts of outcomes.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Answered.
     pub answered: u64,
     /// Of those, in several segments.
     pub in_parts: u64,
-    /// Looked up with the right key, and not there.
+    /// Looked up with the right key, and not found.
     pub missed: u64,
-    /// Handed up, as the other reader would have done.
+    /// Punted, and refused by the other parser as well.
     pub handed: u64,
-    /// Handed up, where the other reader has a key: by the program's reason.
+    /// Punted, although the other parser has a key: by the program's reason.
     pub stricter: BTreeMap<&'static str, u64>,
-    /// Looked up, where the other reader refuses: by what of it, with one request.
+    /// Looked up, although the other parser refuses: by refusal, with one request.
     pub looser: BTreeMap<&'static str, (u64, String)>,
 }
 
-/// A connection that is put back to its start before each request.
+/// A connection that is reset to its start before each request.
 pub struct Oracle<'b> {
     bench: &'b Bench,
     shelf: Shelf,
@@ -54,9 +54,9 @@ pub struct Oracle<'b> {
     fresh: connection_bucket,
     base: Sent,
     snd_nxt: u32,
-    /// Where it asks.
+    /// The server's address.
     local: SocketAddr,
-    /// What has happened.
+    /// The counts.
     pub tally: Tally,
 }
 
@@ -112,10 +112,10 @@ impl<'b> Oracle<'b> {
         }
     }
 
-    /// Tries a request.
+    /// Runs a request.
     ///
     /// # Errors
-    /// What the program did wrong.
+    /// The program's fault.
     pub fn try_request(&mut self, request: &[u8]) -> Result<(), String> {
         self.bench.set_bucket(self.place, &self.fresh);
         self.base.payload.clear();
@@ -132,7 +132,7 @@ impl<'b> Oracle<'b> {
                 self.tally.in_parts += u64::from(frames.len() > 1);
                 Ok(())
             }
-            // At TC a test run can't hand over.
+            // A test run at TC can't migrate.
             Did::Up | Did::Again | Did::Pass => self.check_handed(request, read),
             Did::UpInstead(_) => Err("another goes up".to_owned()),
             Did::Drop => Err("dropped".to_owned()),
@@ -163,8 +163,8 @@ impl<'b> Oracle<'b> {
         }
     }
 
-    /// The bytes of an answer, each segment of which follows on the one before. Several of them acknowledge the
-    /// request but for its last byte.
+    /// The bytes of a response from its consecutive segments. Several segments must acknowledge the request except for
+    /// its last byte.
     fn payload_of(
         &self,
         reading: &key::Reading,
@@ -213,8 +213,8 @@ impl<'b> Oracle<'b> {
                 reading.key.as_bytes().escape_ascii()
             )),
             (Some(Ok(_)), Err(reason)) => {
-                // The program does not look at what a host or a target is made of: nothing is published
-                // under such a key. Everything else it must see.
+                // The program does not validate hosts and targets: no response is published under such a key. All other
+                // faults it must detect.
                 let seen = match h1::parse(request, &Limits::default()) {
                     Err(Refusal::HostInvalid) => self.tally.looser.entry("host").or_default(),
                     Err(Refusal::TargetInvalid) => self.tally.looser.entry("target").or_default(),
@@ -242,7 +242,7 @@ impl<'b> Oracle<'b> {
             return;
         }
         let mut what = responses::RESPONSES[0].prepare(0);
-        // Each is another, also in length, and some take two or three segments.
+        // All differ, also in length, and some take two or three segments.
         let number = self.published.len();
         let more = [0, 2000, 3000, 0][number % 4];
         what.bytes.resize(what.bytes.len() + more + number, b'x');
@@ -253,7 +253,7 @@ impl<'b> Oracle<'b> {
         self.published.insert(key, what);
     }
 
-    /// What the program's reader made of the request, if it has looked at it.
+    /// The result of the program's parser, if it parsed the request.
     fn program_read(&self, request: &[u8]) -> Option<Result<Vec<u8>, &'static str>> {
         let places = &self.places;
         let word = |bytes: &[u8], at: usize| {
@@ -280,7 +280,7 @@ impl<'b> Oracle<'b> {
     }
 }
 
-/// Where things are in `struct scratch`, by the types that the kernel has of the program.
+/// Offsets in `struct scratch`, from the program's types in the kernel (BTF).
 struct Places {
     head: usize,
     key: usize,
@@ -321,7 +321,7 @@ fn program_id(program: BorrowedFd<'_>) -> u32 {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = len_of::<libbpf_sys::bpf_prog_info>();
     let pointer = std::ptr::from_mut(&mut info).cast();
-    // SAFETY: the pointer is to as many bytes as are said, which outlive the call.
+    // SAFETY: the pointer is to a buffer of the given length, which outlives the call.
     let status =
         unsafe { libbpf_sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), pointer, &mut len) };
     assert_eq!(status, 0, "BPF_OBJ_GET_INFO_BY_FD");

@@ -19,7 +19,7 @@ pub struct Programs<'b> {
     shelf: Shelf,
     tier: Tier,
     counted: Vec<u64>,
-    /// Connections of the kernel that a trace has made.
+    /// Kernel connections made by the trace.
     sockets: Vec<OwnedFd>,
 }
 
@@ -49,7 +49,7 @@ impl<'b> Programs<'b> {
 impl Subject for Programs<'_> {
     fn frame(&mut self, frame: &[u8]) -> Did {
         let did = self.bench.run(frame);
-        // At TC no mark is needed: which exit was counted tells.
+        // TC needs no mark: the exit counter shows it.
         let handed = |name: &str| name == "tcp_not_handed";
         if self.tier == Tier::Tc && did == Did::Pass {
             let now = self.bench.level.counters().expect("counters");
@@ -69,7 +69,7 @@ impl Subject for Programs<'_> {
             .zip(before)
             .zip(&self.counted)
             .filter(|((_, before), now)| before != *now);
-        // A run without a device is never at TC ingress, so that nothing can be given to a listener.
+        // A run without a device is never at TC ingress, so no connection can be assigned to a listener.
         let names = changed
             .map(|((reason, _), _)| reason.0.to_owned())
             .filter(|name| name != "tcp_not_handed");
@@ -155,7 +155,7 @@ impl Subject for Programs<'_> {
                     .push(leftover::connected(is_v6, port, Some(isn)));
             }
             ["no-socket"] => self.sockets.drain(..).for_each(|socket| {
-                // With a reset nothing of it is left.
+                // After a reset the kernel keeps no socket.
                 let at_once = Some(std::time::Duration::ZERO);
                 rustix::net::sockopt::set_socket_linger(&socket, at_once).expect("a socket");
             }),
@@ -187,7 +187,7 @@ impl Subject for Programs<'_> {
     }
 }
 
-/// Who was let in before is a stranger. The programs' clock is behind: it has to come to now.
+/// Revokes all admissions. The programs' clock lags behind: it has to reach the current time.
 fn forget_admitted(level: &Level) {
     use rustix::time::{ClockId, clock_gettime};
     level.forget_admitted(lowroad_softirq::now_ns());

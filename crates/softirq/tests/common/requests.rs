@@ -1,5 +1,4 @@
-//! Requests by the million: heads as real clients send them, bent in all ways. The same seed gives the
-//! same requests. It knows nothing of what becomes of them.
+//! Random requests: heads of real clients, mutated in all ways. The same seed gives the same requests.
 
 /// A small generator of random numbers (xorshift64*), for tests that must be repeatable.
 #[derive(Clone, Debug)]
@@ -11,7 +10,7 @@ impl Draws {
         Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Any number.
+    /// A random number.
     pub fn word(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -19,7 +18,7 @@ impl Draws {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// One below `end`.
+    /// A random number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.word() >> 33).expect("31 bits") % end.max(1)
     }
@@ -29,13 +28,13 @@ impl Draws {
         self.below(n) == 0
     }
 
-    /// One of these.
+    /// A random element.
     pub fn of<'t, T: ?Sized>(&mut self, these: &[&'t T]) -> &'t T {
         these[self.below(these.len())]
     }
 }
 
-/// Field lines of clients; the request line and Host come apart.
+/// Field lines of clients, without the request line and Host.
 const CLIENTS: &[&[&str]] = &[
     // curl
     &["User-Agent: curl/8.5.0", "Accept: */*"],
@@ -158,7 +157,7 @@ const ODD_METHODS: &[&str] = &[
     "POST", "get", "GETX", "OPTIONS", "", "PUT", "HEAD ", " GET", "CONNECT",
 ];
 
-/// Names that somebody gives a meaning to, and some that look like them.
+/// Names with a meaning, and some that look like them.
 const NAMES: &[&str] = &[
     "Host",
     "Connection",
@@ -244,7 +243,7 @@ const BYTES: &[u8] = b"\0\t\r\n :,;\"/?#%-_@[]aZ0\x7f\x80\xff\x1f\x20~";
 /// Writes a request into `to`.
 pub fn draw(draws: &mut Draws, to: &mut Vec<u8>) {
     to.clear();
-    // Most are nearly right: what is quite wrong finds nothing but the first check.
+    // Most are nearly right: a badly broken request reaches only the first check.
     let oddness = draws.below(4);
     let is_odd = |draws: &mut Draws| oddness > 0 && draws.once_in(12);
     let pick = |draws: &mut Draws, usual: &[&'static str], odd: &[&'static str]| match is_odd(draws)
@@ -273,7 +272,7 @@ pub fn draw(draws: &mut Draws, to: &mut Vec<u8>) {
         ],
     );
     let client = CLIENTS[draws.below(CLIENTS.len())];
-    // Where Host stands.
+    // The position of Host.
     let host_at = if draws.once_in(8) {
         draws.below(client.len() + 1)
     } else {
@@ -300,7 +299,7 @@ pub fn draw(draws: &mut Draws, to: &mut Vec<u8>) {
         put_field(draws, to, name, value, oddness);
     }
     if draws.once_in(50) {
-        // Around the limits of keys and steps.
+        // Near the limits of keys and steps.
         let name = draws.of(&["Accept-Encoding", "X-Long", "If-None-Match"]);
         let value = "v".repeat(draws.below(480));
         put_field(draws, to, name, &value, 0);

@@ -1,5 +1,4 @@
-//! The requests and responses that traces speak of by name. Each response is stored under the key of
-//! its request.
+//! The named requests and responses of traces. Each response is stored under the key of its request.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,18 +8,18 @@ use lowroad_softirq::learn::Serial;
 use lowroad_softirq::level::publish::{Publication, Publisher};
 use lowroad_testkit::net::SERVER;
 
-/// Seconds since the Age of each response was 0.
+/// Age of each response in seconds.
 pub const AGE_S: u64 = 70;
 
 /// A named request.
 pub struct Request {
     /// The name in traces.
     pub name: &'static str,
-    /// All of it.
+    /// The whole request.
     pub bytes: &'static str,
 }
 
-/// All of them.
+/// All named requests.
 pub const REQUESTS: &[Request] = &[
     request("get", "GET /a HTTP/1.1\r\nHost: h\r\n\r\n"),
     request("get_b", "GET /b HTTP/1.1\r\nHost: h\r\n\r\n"),
@@ -112,7 +111,7 @@ pub const REQUESTS: &[Request] = &[
         "close10",
         "GET /10 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
     ),
-    // With the first byte of it, what a client repeats of a request before.
+    // Their first byte is the withheld last byte of the previous request.
     request("last_get", "\nGET /a HTTP/1.1\r\nHost: h\r\n\r\n"),
     request("last", "\n"),
 ];
@@ -121,7 +120,7 @@ const fn request(name: &'static str, bytes: &'static str) -> Request {
     Request { name, bytes }
 }
 
-/// A response: its name, its key but for the address, bytes of its body.
+/// A response: its name, its key without the address, the length of its body.
 pub struct Response {
     /// The name in traces; `name.head` is its head.
     pub name: &'static str,
@@ -130,7 +129,7 @@ pub struct Response {
     body_len: usize,
 }
 
-/// All of them.
+/// All named responses.
 pub const RESPONSES: &[Response] = &[
     response("A", b"\x00\x00\x50\x01/a\x02h", 100),
     response("B", b"\x00\x00\x50\x01/b\x02h", 33),
@@ -139,8 +138,8 @@ pub const RESPONSES: &[Response] = &[
     response("A_old_keep", b"\x02\x00\x50\x01/a\x02h", 103),
     response("A_gzip", b"\x00\x00\x50\x01/a\x02h\x03gzip", 0),
     response("Large", b"\x00\x00\x50\x01/large\x02h", 1300),
-    // In segments of either length as many as its name says, but for the last two: 9 or 10, and 10 of the
-    // longer.
+    // The name is the number of segments, with parts of both lengths; except for the last two: 9 or 10, and 10 of the
+    // longer parts.
     response("Two", b"\x00\x00\x50\x01/2\x02h", 2000),
     response("Three", b"\x00\x00\x50\x01/3\x02h", 3400),
     response("Four", b"\x00\x00\x50\x01/4\x02h", 4600),
@@ -161,16 +160,16 @@ const fn response(name: &'static str, key: &'static [u8], body_len: usize) -> Re
     }
 }
 
-/// A response as bytes, and where things are in it.
+/// A response as bytes, and its offsets.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// Head and body, with the wrong date and age.
     pub bytes: Vec<u8>,
-    /// Where the body begins.
+    /// Offset of the body.
     pub head_len: usize,
-    /// Where Date's value begins.
+    /// Offset of Date's value.
     pub date_at: usize,
-    /// Where Age's value begins.
+    /// Offset of Age's value.
     pub age_at: usize,
 }
 
@@ -185,7 +184,7 @@ impl Response {
         [start, &address.octets(), pieces].concat()
     }
 
-    /// Whether it goes into one segment.
+    /// Whether it fits into one segment.
     pub fn is_short(&self) -> bool {
         self.body_len < 1900
     }
@@ -202,7 +201,7 @@ impl Response {
         let age = format!("{before}{}\r\nAge: ", "?".repeat(29));
         let head = format!("{age}?????\r\nContent-Length: {}\r\n\r\n", self.body_len);
         let mut bytes = head.clone().into_bytes();
-        // No part is like another.
+        // All parts differ.
         let letters = (0..26u8).cycle().skip(usize::from(edition));
         bytes.extend(letters.map(|letter| b'a' + letter).take(self.body_len));
         Prepared {
@@ -213,7 +212,7 @@ impl Response {
         }
     }
 
-    /// By its name.
+    /// Finds a response by name.
     pub fn named(name: &str) -> &'static Response {
         RESPONSES
             .iter()
@@ -222,7 +221,7 @@ impl Response {
     }
 }
 
-/// A publisher that names responses by their keys.
+/// A publisher that identifies responses by their keys.
 pub struct Shelf {
     publisher: Publisher,
     serials: HashMap<Vec<u8>, Serial>,
@@ -230,10 +229,10 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// With nothing on it; what another has published is gone.
+    /// Starts empty; responses of other publishers are removed.
     pub fn new(level: &Level) -> Shelf {
         let mut publisher = Publisher::new(level).expect("a grace period");
-        // Much later, so that what was sent before is not sent again.
+        // Much later, so that earlier responses are not retransmitted any more.
         let later_ns = lowroad_softirq::now_ns() + 60_000_000_000;
         publisher.recycle(level, later_ns).expect("a grace period");
         Shelf {
@@ -243,7 +242,7 @@ impl Shelf {
         }
     }
 
-    /// Publishes, in the place of what has the same key.
+    /// Publishes a response, in the place of one with the same key.
     pub fn publish(&mut self, level: &Level, key: &[u8], what: &Prepared, lives_ns: u64) {
         let now = lowroad_softirq::now_ns();
         let at = |at: usize| u16::try_from(at).expect("short");
@@ -266,7 +265,7 @@ impl Shelf {
         self.publisher.retire(level, old).expect("a grace period");
     }
 
-    /// Takes it out of the index.
+    /// Removes it from the index.
     pub fn retire(&mut self, level: &Level, key: &[u8]) {
         let serial = self.serials.remove(key);
         self.publisher
@@ -274,14 +273,14 @@ impl Shelf {
             .expect("a grace period");
     }
 
-    /// It is no longer fresh.
+    /// Ends its freshness.
     pub fn expire(&self, level: &Level, key: &[u8]) {
         let born_ns = born_ns(lowroad_softirq::now_ns());
         self.publisher.extend(level, self.serials[key], born_ns, 1);
     }
 }
 
-/// May be before boot: the programs compute with wrapping numbers.
+/// Possibly before boot: the programs compute with wrapping numbers.
 fn born_ns(now_ns: u64) -> u64 {
     now_ns.wrapping_sub(AGE_S * 1_000_000_000)
 }

@@ -1,31 +1,31 @@
-//! Traces: what a client sends, and what must come of it, as text. It knows nothing of how a
-//! subject answers; eBPF programs and `lowroad-wire` run the same.
+//! Traces: segments of a client, and their expected effects, as text. Independent of the subject: eBPF programs and
+//! `lowroad-wire` run the same traces.
 //!
 //! ```text
 //! == a name [v6]
 //! do publish A B                    the state of the world
-//! do hand-over                      only where the program that is tried hands over itself
-//! do old-socket 0-10                the kernel has a socket, whose client began with -10
+//! do hand-over                      only if the tested program migrates connections itself
+//! do old-socket 0-10                the kernel has a socket; the client's initial number is -10
 //! do time-wait 0-10 stamped         the kernel closed a connection: next was -10, with timestamps
-//! > AP 1 1 win=500 get              sent: flags, seq, ack, and what else there is
+//! > AP 1 1 win=500 get              sent: flags, seq, ack, and options or payload
 //! < AP 1 1+get A ; answer_hit ; OPEN   the answer, the exits counted, the state afterwards
-//! = drop ; tcp_ack ; OPEN           or no answer: up, pass, drop
-//! ^ AP 1+get 1+A miss ; up_miss ; HANDED   up, with this segment of the client in its place
-//! = late ; drop_early ; HANDED      dropped, at the XDP tier by the program that hands over
-//! = held ; up_miss drop_x ; HANDED   the same for what it looks at first: up_miss is the first's
+//! = drop ; tcp_ack ; OPEN           or no answer: up (punt), pass, drop
+//! ^ AP 1+get 1+A miss ; up_miss ; HANDED   punt, with this segment of the client in its place
+//! = late ; drop_early ; HANDED      dropped, at the XDP tier by the program that migrates
+//! = held ; up_miss drop_x ; HANDED   the same, if that processes it first: up_miss is of the first
 //! = kept ; tcp_kept ; KERNEL        passed, at the XDP tier by that program
 //! < A 1 get10 Ten/0-9 ; answer_hit ; OPEN   several answers: these parts of it, all of this ack
-//! > A 1+get10 1+Ten/3 sacked        the client has three parts, and some behind those
-//! do unwrap                         left out where options of IP are not taken off
+//! > A 1+get10 1+Ten/3 sacked        the client has three parts, and some after a gap
+//! do unwrap                         skipped if IP options are not removed
 //! > AP 1 1 ipoptions=0101 get       an IPv4 header with these options
 //! > AP 1 1 extension=60:00010400000000 get   an extension header: kind, and bytes after the first
 //! > AP 1 1 fragment cut=8 get        a packet with 8 bytes of TCP
-//! do flights                        left out where answers of several parts are not tried
-//! do kept 10                        the same if a connection that stays open does not get so many parts
+//! do flights                        skipped if answers of several parts are not tested
+//! do kept 10                        skipped if connections that stay open get fewer parts
 //! ```
 //!
-//! Numbers count from the first of each side: 0 is the SYN. They are sums of numbers and of names, which stand for the
-//! lengths of these requests and responses. `seq` of an answer counts ours. `A'` replaces `A`. For parts `seq` is the
+//! Numbers are relative to the initial ones of each side: 0 is the SYN. They are sums of numbers and of names, which
+//! stand for the lengths of these requests and responses. `seq` of an answer counts ours. `A'` replaces `A`. For parts `seq` is the
 //! number of the answer's first byte; the last part has PSH, and FIN if its flags contain it. Parts have 1448 bytes, on
 //! IPv6 and after `do cut 1208` 1208.
 
@@ -35,28 +35,28 @@ use super::bench::{DATE, Did};
 use super::frames::{self, ACK, FIN, PSH, RST, Received, SYN, Sent, URG};
 use super::responses::{REQUESTS, RESPONSES, Response};
 
-/// Who is tried.
+/// An implementation under test.
 pub trait Subject {
-    /// A frame comes.
+    /// Processes a frame.
     fn frame(&mut self, frame: &[u8]) -> Did;
-    /// The exits counted since the last call, each name once, in their order.
+    /// The exits counted since the last call, each name once, in order.
     fn reasons(&mut self) -> Vec<String>;
     /// The state of the connection of this client; `-` if there is none.
     fn state(&mut self, is_v6: bool, port: u16) -> String;
-    /// A `do` line; false: this subject can't, and the trace is left out.
+    /// Carries out a `do` line; false: this subject can't, and the trace is skipped.
     fn act(&mut self, words: &[&str], is_v6: bool, port: u16) -> bool;
-    /// Whether a second program, which is not tried here, looks at what is handed over.
+    /// Whether a second program, which is not tested here, processes migrating segments.
     fn hands_over_apart(&self) -> bool {
         false
     }
-    /// Before each trace: as after the start, with nothing published.
+    /// Before each trace: returns to the initial state, with nothing published.
     fn reset(&mut self);
 }
 
-/// The client's first number.
+/// The client's initial sequence number.
 pub const CLIENT_ISN: u32 = 0xffff_ff00;
 
-/// Runs all traces of a text, with client ports from `first_port` on; what went wrong, and how many
+/// Runs all traces of a text, with client ports from `first_port` on. Returns the faults, and the number of traces that
 /// were run.
 pub fn run(text: &str, first_port: u16, subject: &mut dyn Subject) -> (Vec<String>, usize) {
     let mut faults = Vec::new();
@@ -206,7 +206,7 @@ impl Client {
             self.our_isn = first.seq;
         }
         let wanted = self.wanted(text, &mut all)?;
-        // Which places NOPs take is the subject's own matter.
+        // The position of NOPs is the subject's choice.
         for is in &mut all {
             is.options = without_nops(&is.options);
         }
@@ -215,7 +215,7 @@ impl Client {
             .ok_or_else(|| format!("it was {}", self.told(did, frame)))
     }
 
-    /// What the text says of these answers; their windows, if it says nothing of that.
+    /// The replies that the text expects; their windows are taken from the actual ones unless given.
     fn wanted(&self, text: &str, came: &mut [Received]) -> Result<Vec<Received>, String> {
         let mut words = text.split_whitespace();
         let mut next = || words.next().expect("flags, seq and ack");
@@ -246,7 +246,7 @@ impl Client {
         })
     }
 
-    /// Some parts of an answer, as `3` or `0-9`.
+    /// Some parts of a response, as `3` or `0-9`.
     fn parts(&self, whole: &Received, which: &str) -> Vec<Received> {
         let (first, last) = which.split_once('-').unwrap_or((which, which));
         let index = |text: &str| text.parse::<usize>().expect("a part");
@@ -269,12 +269,12 @@ impl Client {
             .collect()
     }
 
-    /// As [`number`], with parts: `Ten/3` is where the fourth begins.
+    /// As [`number`], with parts: `Ten/3` is the start of the fourth.
     fn number(&self, text: &str) -> u32 {
         sum_of(text, self.cut)
     }
 
-    /// The bytes of a response by its name, with the date and age that it must have now.
+    /// The bytes of a response by its name, with the current date and age.
     fn answer(name: &str, came: &mut [u8]) -> Result<Vec<u8>, String> {
         let (name, is_head) = match name.strip_suffix(".head") {
             Some(name) => (name, true),
@@ -330,7 +330,7 @@ impl Client {
     }
 }
 
-/// The frames that went back.
+/// The frames that were sent back.
 pub fn replies(did: &Did) -> Option<&[Vec<u8>]> {
     match did {
         Did::Reply(reply) => Some(std::slice::from_ref(reply)),
@@ -360,7 +360,7 @@ const LETTERS: [(char, u8); 6] = [
     ('U', URG),
 ];
 
-/// Destination options with padding alone, after the first byte (RFC 8200 §4.6).
+/// Destination options with padding only, after the first byte (RFC 8200 §4.6).
 const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
 
 fn hexadecimal(digits: &str) -> Vec<u8> {
@@ -386,7 +386,7 @@ fn letters(flags: u8) -> String {
         .collect()
 }
 
-/// The clock of the timestamps of the kernel's connections, where they have no offset.
+/// The timestamp clock of kernel connections without an offset.
 pub fn clock_ms() -> u32 {
     let now_ms = lowroad_softirq::now_ns() / 1_000_000;
     u32::try_from(now_ms & 0xffff_ffff).expect("masked")
@@ -458,7 +458,7 @@ fn option(word: &str, to: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Options without the bytes that mean nothing.
+/// Options without NOPs and padding.
 pub fn without_nops(options: &[u8]) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut rest = options;

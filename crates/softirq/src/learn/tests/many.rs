@@ -1,11 +1,10 @@
-//! A site of thousands of pages, each of which is asked for now and then, as in WebBench; and traffic that looks
-//! as if it became such a one.
+//! A site of thousands of pages, each with occasional requests, as in WebBench; and traffic that only looks as if it
+//! became one.
 
 use super::traffic::Site;
 use std::collections::HashMap;
 
-/// Kinds of pages: how many there are, which share of the requests they have in per cent, and whether they can be
-/// learnt.
+/// Kinds of pages: number of pages, share of the requests in per cent, and whether they can be learned.
 const KINDS: [(u64, u64, bool); 9] = [
     (400, 20, true),
     (400, 8, true),
@@ -18,7 +17,7 @@ const KINDS: [(u64, u64, bool); 9] = [
     (10, 1, false),
 ];
 
-/// Which page is asked for next, and whether it can be learnt.
+/// The next requested page, and whether it can be learned.
 fn draw(site: &mut Site) -> (u64, bool) {
     let mut left = site.draw(100);
     for (kind, (pages, share, fits)) in KINDS.into_iter().enumerate() {
@@ -30,8 +29,7 @@ fn draw(site: &mut Site) -> (u64, bool) {
     unreachable!("the shares are all there is")
 }
 
-/// Hits in each thousand requests, and those that there could be: a page is fetched when it is asked for the second
-/// time.
+/// Hits in each thousand requests, and the possible ones: a page is fetched at its second request.
 fn learn(site: &mut Site, thousands: u64) -> Vec<(u64, u64)> {
     let mut asked: HashMap<u64, u64> = HashMap::new();
     let mut thousand = |_| {
@@ -65,7 +63,7 @@ fn thousands_of_pages_are_learnt_as_soon_as_they_bring_hits() {
     }
 }
 
-/// More than the first hit comes while a page is young: that says nothing of what comes later.
+/// Several hits while a page is young don't predict later ones.
 #[test]
 fn three_requests_in_a_row_promise_nothing() {
     let mut site = Site::new(1);
@@ -75,7 +73,7 @@ fn three_requests_in_a_row_promise_nothing() {
     assert!(fetches < 1500, "{fetches} of {requests}");
 }
 
-/// Each page is asked for three times, a while apart: its one hit promises more than comes.
+/// Each page is requested three times at intervals: its single hit promises more hits than follow.
 #[test]
 fn what_was_promised_and_did_not_come_is_not_lent_again() {
     let mut site = Site::new(1);

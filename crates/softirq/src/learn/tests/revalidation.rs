@@ -1,4 +1,4 @@
-//! What is asked after before its end, and what becomes of 304s.
+//! Validation before the end of the lifetime, and 304s.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn what_was_hit_is_asked_after_and_a_304_extends_it() {
     };
     assert_eq!((*same, *born_ns), (serial, now_ns));
     assert_eq!(*expires_ns, now_ns + 100 * SECOND_NS);
-    // Without further hits it is not asked after again.
+    // Without further hits it is not validated again.
     assert_eq!(bench.tick(90, 5), []);
     assert_eq!(retired(&bench.tick(10, 5)), [serial]);
 }

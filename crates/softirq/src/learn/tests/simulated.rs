@@ -1,5 +1,5 @@
-//! Random walks: an origin whose pages change, clients that ask, purges, failures and time, from a
-//! seed. After each step it is checked that nothing is published that must not be.
+//! Random walks from a seed: an origin with changing pages, clients, purges, failures and time. Each step checks that
+//! nothing is published that must not be.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -25,14 +25,14 @@ fn settings() -> Settings {
     }
 }
 
-/// A published response as the packet program would hold it.
+/// A published response, as in the packet program's maps.
 struct Held {
     page: u64,
     version: u64,
     expires_ns: u64,
 }
 
-/// A fetch under way: perhaps the origin has answered, but the answer has not come.
+/// A fetch in progress: the origin may have responded, but the response has not arrived.
 struct Demand {
     page: u64,
     etag: Option<Vec<u8>>,
@@ -45,7 +45,7 @@ struct World {
     random: u64,
     /// The origin: the version of each page.
     versions: Vec<u64>,
-    /// Versions below are from before a purge.
+    /// Lower versions are from before a purge.
     version_min: Vec<u64>,
     asked: BTreeMap<Ticket, Demand>,
     held: BTreeMap<Serial, Held>,
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// Less than `bound`.
+    /// A random number below `bound`.
     fn draw(&mut self, bound: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -79,7 +79,7 @@ impl World {
         (self.random >> 20) % bound
     }
 
-    /// A page; the first few are asked for most.
+    /// A page; the first few get most requests.
     fn page(&mut self) -> u64 {
         let bound = if self.draw(3) == 0 { PAGES } else { 6 };
         self.draw(bound)
@@ -109,7 +109,7 @@ impl World {
 
     fn tick(&mut self, out: &mut Vec<Action>) {
         let seconds = self.now_ns / SECOND_NS;
-        // The first pages are hit all the time.
+        // The first pages get hits all the time.
         let hits = |_, key: &Key| match key.parts().target {
             [b'/', b'0'..=b'5'] => seconds,
             _ => 0,
@@ -122,7 +122,7 @@ impl World {
         assert!(self.held.values().all(|h| h.expires_ns > now_ns), "expired");
     }
 
-    /// The origin answers one of the fetches as things are now.
+    /// The origin responds to one of the fetches with its present state.
     fn origin_answers(&mut self) {
         let Some(ticket) = self.any_ticket() else {
             return;
@@ -168,7 +168,7 @@ impl World {
         self.asked.keys().nth(at).copied()
     }
 
-    /// A page changes, and perhaps somebody purges it.
+    /// Changes a page, and sometimes purges it.
     fn change(&mut self, out: &mut Vec<Action>) {
         let page = self.page();
         let at = usize::try_from(page).expect("few");
@@ -291,7 +291,7 @@ fn nothing_is_published_that_must_not_be() {
         counters.replaced += own.replaced;
         counters.expired += own.expired;
     }
-    // The walks come everywhere, or they would show nothing.
+    // The walks must reach all cases, or they would prove nothing.
     assert!(published > 5000 && extended > 100, "{published} {extended}");
     let everywhere = [
         counters.evicted,

@@ -1,12 +1,12 @@
-//! Sites as they are asked, from a seed: a hot set, a scan, one that becomes the other, and both at once. What
-//! the learner costs is counted in fetches, and what it brings in hits. Sites of many pages are in `many`.
+//! Generated site traffic: a hot set, a scan, one that becomes the other, and both at once. The learner's cost is
+//! counted in fetches, its benefit in hits. Sites of many pages are in `many`.
 
 use super::*;
 use std::collections::{BTreeMap, HashMap};
 
 const REQUESTS_PER_SECOND: u64 = 500;
 
-/// The level: it reports what is asked for the second time within a while, and counts hits.
+/// The level: it reports repeated requests, and counts hits.
 pub(super) struct Site {
     pub(super) learner: Learner,
     pub(super) now_ns: u64,
@@ -14,13 +14,13 @@ pub(super) struct Site {
     /// Published responses by page, and their hits.
     held: HashMap<u64, Serial>,
     hits_of: HashMap<Serial, u64>,
-    /// Pages that were asked for, and from when on they are reported again.
+    /// Requested pages, with the time from which they are reported again.
     asked: BTreeMap<u64, u64>,
     scanned: u64,
     pub(super) hits: u64,
     requests: u64,
     pub(super) requests_per_second: u64,
-    /// Of a response.
+    /// Lifetime of a response.
     pub(super) life_secs: u64,
 }
 
@@ -52,24 +52,24 @@ impl Site {
         (self.random >> 20) % bound
     }
 
-    /// One of so many pages.
+    /// Requests one of this many pages.
     fn ask_hot(&mut self, pages: u64) {
         let page = self.draw(pages);
         self.ask(page);
     }
 
-    /// A page that nobody will ask for again, twice.
+    /// Requests a one-off page twice.
     fn ask_scan(&mut self) {
         self.ask_scan_for(2);
     }
 
-    /// A page that nobody will ask for again, so many times.
+    /// Requests a one-off page this many times.
     pub(super) fn ask_scan_for(&mut self, times: u64) {
         self.scanned += 1;
         (0..times).for_each(|_| self.ask(1_000_000 + self.scanned));
     }
 
-    /// A page that can't be learnt.
+    /// Requests a page that can't be learned.
     pub(super) fn pass(&mut self) {
         self.requests += 1;
         self.now_ns += SECOND_NS / self.requests_per_second;
@@ -93,7 +93,7 @@ impl Site {
     }
 
     fn miss(&mut self, page: u64) {
-        // The programs forget what is asked for while fetches pause.
+        // The programs don't remember requests while fetching is paused.
         if self.learner.paused_until(self.now_ns).is_some() {
             return;
         }
@@ -111,7 +111,7 @@ impl Site {
         self.act(out);
     }
 
-    /// The server above answers at once.
+    /// The server responds at once.
     fn act(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
@@ -143,7 +143,7 @@ impl Site {
         self.learner.counters().fetches
     }
 
-    /// Fetches and hits of what is done in between, and how many requests that were.
+    /// Fetches, hits and requests during `what`.
     pub(super) fn during(&mut self, what: impl FnOnce(&mut Site)) -> (u64, u64, u64) {
         let before = (self.fetches(), self.hits, self.requests);
         what(self);
@@ -189,7 +189,7 @@ fn a_site_that_becomes_a_scan_pauses_and_one_that_becomes_hot_is_learnt() {
         site.during(|site| (0..20_000).for_each(|_| site.ask_hot(200)));
         let (fetches, _, requests) = site.during(|site| (0..40_000).for_each(|_| site.ask_scan()));
         assert!(fetches * 20 < requests, "{fetches} of {requests}");
-        // No pause is longer than five minutes, and hits end it.
+        // The longest pause is five minutes, and hits end it.
         site.during(|site| (0..310 * REQUESTS_PER_SECOND).for_each(|_| site.ask_hot(200)));
         let (_, hits, requests) = site.during(|site| (0..20_000).for_each(|_| site.ask_hot(200)));
         assert!(hits * 100 >= requests * 99, "{hits} of {requests}");
