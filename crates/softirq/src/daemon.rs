@@ -140,6 +140,7 @@ impl Daemon<'_> {
                 }
                 work.tick(now_ns)?;
             }
+            // Once per period, while no valid cookie depends on the key.
             let period = level::idle_key_period(now_ns);
             if period.is_some() && period != rotated_in {
                 rotated_in = period;
@@ -157,6 +158,7 @@ impl Daemon<'_> {
             } else {
                 LOOK_INTERVAL
             };
+            // Waiting for results is also the pause of the loop.
             match done.recv_timeout(patience) {
                 Ok(result) => work.fetched(result, &mut self.note)?,
                 Err(RecvTimeoutError::Timeout) => {}

@@ -138,6 +138,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
     }
 
     fn keep(&mut self, local: SocketAddr, stream: TcpStream) {
+        // The oldest is the most likely to be closed by the origin soon.
         if self.pool.len() == POOL_MAX {
             self.pool.remove(0);
         }
@@ -148,6 +149,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
 /// Neither closed nor with unsolicited bytes.
 fn is_quiet(stream: &TcpStream) -> io::Result<bool> {
     stream.set_nonblocking(true)?;
+    // No byte means closed; any byte is unsolicited.
     let peeked = stream.peek(&mut [0]);
     stream.set_nonblocking(false)?;
     Ok(peeked.is_err_and(|e| e.kind() == ErrorKind::WouldBlock))

@@ -55,6 +55,7 @@ impl Watch {
     pub fn look(&mut self, level: &Level, now_ns: u64) -> Result<Option<String>, Error> {
         let settings = TcpSettings::read();
         let known = level.control().settings;
+        // Sysctls may change while the level runs.
         if known & tcp_settings::BITS != settings.bits() {
             level.set_settings(known & !tcp_settings::BITS | settings.bits());
         }
@@ -66,6 +67,7 @@ impl Watch {
         let have_changed = self.settings.replace(set) != Some(set);
         let counts = counts(level)?;
         let wants_to_see = self.judge.wants_to_see(&counts);
+        // A walk through the table is expensive, so it is done on suspicion only.
         let seen = if wants_to_see {
             look_through(level, now_ns)
         } else {

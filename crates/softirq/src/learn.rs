@@ -151,6 +151,7 @@ impl Learner {
                 self.counters.collisions += 1;
                 return;
             }
+            // The report was written before the publication.
             if entry.expires_ns > now_ns {
                 return;
             }
@@ -378,6 +379,7 @@ impl Learner {
         if denial.is_failure()
             && let Some(entry) = self.published.by_hash_mut(job.hash)
         {
+            // Answered with until it expires; validation is retried later.
             entry.put_off(now_ns.saturating_add(self.settings.denied_secs * SECOND_NS));
             *self.counters.denied.entry(denial.label()).or_default() += 1;
             return;

@@ -146,10 +146,12 @@ impl Level {
             self.set(offset_of!(layout::control, hash_key), drawn);
         }
         self.set_settings(settings);
+        // An earlier daemon may have left a pause, a migration problem or a bypass.
         self.set_pause(None);
         self.set_mtu(mtu);
         self.set_handover(layout::HANDOVER_WORKS);
         self.wake();
+        // In the programs' units; they compare 16-bit ages, of which the upper half would wrap.
         let idle = (u64::from(idle_timeout_s) * 1_000_000_000) >> 30;
         let idle = lower(idle.clamp(1, 0x7fff));
         self.set(offset_of!(layout::control, idle), idle);
@@ -173,6 +175,7 @@ impl Level {
     /// # Errors
     /// When the system has no random numbers.
     pub fn rotate_cookie_key(&self, now_ns: u64) -> Result<(), Error> {
+        // The programs select the key by bit 6 of the minute.
         let next = (now_ns / 60_000_000_000 / 64 + 1) & 1;
         let at = offset_of!(layout::control, cookie_key) + long_index(next) * 16;
         self.set(at, [random()?, random()?]);
@@ -194,6 +197,7 @@ impl Level {
             self.set(place, fresh);
             self.set(offset_of!(layout::control, date_now), next);
         }
+        // After the date: with the first heartbeat the level starts to answer.
         self.set(offset_of!(layout::control, heartbeat_ns), now_ns);
     }
 
@@ -208,6 +212,7 @@ impl Level {
         for port in ports {
             bits[usize::from(port >> 6)] |= 1 << (port & 63);
         }
+        // A port that was draining is answered again.
         self.set(offset_of!(layout::control, leaving), [0u64; 1024]);
         self.set(offset_of!(layout::control, ports), bits);
     }
@@ -220,6 +225,7 @@ impl Level {
 
     /// Stops answering on a port.
     pub fn take_port_off(&self, port: u16) {
+        // In this order: without its drain mark the port would be answered again for a moment.
         self.set_port(offset_of!(layout::control, ports), port, false);
         self.set_port(offset_of!(layout::control, leaving), port, false);
     }
@@ -308,6 +314,7 @@ impl Level {
 
     /// Suppresses reports of this hash until the given time.
     pub fn deny(&self, hash: u64, until_ns: u64) {
+        // The programs index their table of requests by the same bits.
         let place = index(lower(hash) & 0xffff);
         let wanted = layout::asked {
             tag: upper(hash),

@@ -182,6 +182,7 @@ impl Trial {
     /// Opens a connection and sends the request. Returns the exits that were counted.
     fn exits_of(&self, head: &[u8], local: SocketAddr) -> Result<Vec<&'static str>, Error> {
         let before = self.level.counters()?;
+        // A new port each time: the table still has the earlier connections.
         let port = self.port_next.fetch_add(1, Ordering::Relaxed).max(1024);
         let (client, payload_max): (IpAddr, usize) = match local.is_ipv4() {
             true => (CLIENT.0.into(), PAYLOAD_MAX_V4),

@@ -70,6 +70,7 @@ fn kernel(machine: &Machine) -> Line {
         return no(what, &why, "a kernel with CONFIG_DEBUG_INFO_BTF=y");
     }
     let is_new = version(release).is_none_or(|version| version >= KERNEL_MIN);
+    // The function itself decides: distributions backport it, and builds may lack it.
     match (machine.has_handover, is_new) {
         (Some(true), _) => ok(
             what,
@@ -107,6 +108,7 @@ fn rights(machine: &Machine) -> Line {
         (CAP_PERFMON, "CAP_PERFMON"),
         (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
     ];
+    // CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON, but not CAP_NET_ADMIN.
     let lacking: Vec<&str> = wanted
         .iter()
         .filter(|(bit, _)| !has(*bit) && (*bit == CAP_NET_ADMIN || !has(CAP_SYS_ADMIN)))
@@ -226,6 +228,7 @@ fn xdp(interface: &Interface, cpus: u32) -> Line {
     if let Some(why) = details.why_not_xdp() {
         return no(&what, &format!("{why}; TC ingress is used"), "");
     }
+    // A device has at most one native XDP program.
     if interface.has_other_xdp {
         return no(
             &what,
@@ -236,6 +239,7 @@ fn xdp(interface: &Interface, cpus: u32) -> Line {
     if interface.has_own_xdp {
         return ok(&what, "attached");
     }
+    // XDP switches the guest offloads off, for which the driver needs this feature.
     if let Some(virtio) = interface.virtio
         && virtio & VIRTIO_GUEST != 0
         && virtio & VIRTIO_CTRL_GUEST_OFFLOADS == 0

@@ -65,6 +65,7 @@ impl Response {
                 None => {}
             }
             let used = step.used;
+            // A body that ends with the connection can't be distinguished from a truncated one.
             if self.client.is_unframed() {
                 return Err(FetchError::Unframed);
             }

@@ -113,6 +113,7 @@ impl Judge {
             }
             return;
         }
+        // Clients that fell silent before a success had other reasons.
         if kept > 0 {
             self.silent.clear();
         }
@@ -166,6 +167,7 @@ impl Judge {
 
     fn give_up(&mut self, problem: layout::handover_problem, now_ns: u64) {
         self.problem = problem;
+        // Exponential backoff: each attempt makes some clients wait in vain.
         self.pause_s = (self.pause_s * 2).clamp(PAUSE_MIN_S, PAUSE_MAX_S);
         self.retry_ns = now_ns + self.pause_s * SECOND_NS;
         self.forget();

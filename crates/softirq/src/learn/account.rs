@@ -87,6 +87,7 @@ impl Account {
         let most = price(self.rules.in_advance_max.max(self.rules.on_trust));
         self.hits = self.hits.saturating_add(signed(hits)).min(most);
         self.outlook.add(promised, now_ns);
+        // Fetching pays off again.
         if hits > 0 && self.left() >= price(self.rules.on_trust) {
             self.paused_until_ns = None;
             self.pause_ns_next = self.rules.pause_ns_min;

@@ -201,11 +201,13 @@ impl Rest {
         if !(is_enough || is_enough_in_vain) {
             return None;
         }
+        // A new window begins, regardless of the result.
         self.state = Wakefulness::Awake(Some((now_ns, seen)));
         if came.answers.saturating_mul(REQUESTS_PER_ANSWER) >= requests {
             self.rest_ns_next = self.rules.rest_ns_min;
             return None;
         }
+        // New responses need time to get hits.
         if prospect == Prospect::New && came.published > 0 {
             return None;
         }

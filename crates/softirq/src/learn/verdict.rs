@@ -156,6 +156,7 @@ pub fn judge(
             }
             previous.updated_by(&fetched)
         }
+        // For a conditional key, a 304 is the response to publish.
         None if fetched.status == 304 && !terms.key.is_conditional() => {
             return Err(Denial::NotAskedAfter);
         }

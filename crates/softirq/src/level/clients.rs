@@ -34,6 +34,7 @@ impl Level {
     /// # Errors
     /// When the map is full.
     pub fn set_clients(&self, denied: &[Prefix], allowed: &[Prefix]) -> Result<(), Error> {
+        // Only superfluous prefixes are removed, so that wanted ones apply without a gap.
         for known in self.denied.keys() {
             let is_wanted = denied
                 .iter()
@@ -73,6 +74,7 @@ impl Level {
     /// When the map is full.
     pub fn set_addresses(&self, wanted: &[[u8; 16]]) -> Result<(), Error> {
         let failed = || Error::bpf("the addresses of this machine");
+        // As for prefixes: an address that stays is never missing.
         for known in self.addresses.keys() {
             if !wanted.iter().any(|address| address[..] == known[..]) {
                 self.addresses.delete(&known).map_err(failed())?;

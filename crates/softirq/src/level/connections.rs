@@ -42,6 +42,7 @@ impl Level {
             if !is_meant(u16::from_be(way.tuple.local_port_be)) {
                 continue;
             }
+            // Before the check for idle ones: such a socket exists until it is closed.
             found.kept += usize::from(needs_place(&way));
             if u32::from(units_since(now_ns, way.seen)) > idle {
                 continue;

@@ -20,6 +20,7 @@ pub fn draw() -> io::Result<hash_key> {
         *word = next();
     }
     for word in &mut drawn.mix {
+        // Odd factors make the multiplication a permutation, so that no bits are lost.
         *word = u64::from(next()) << 32 | u64::from(next()) | 1;
     }
     Ok(drawn)
@@ -28,6 +29,7 @@ pub fn draw() -> io::Result<hash_key> {
 /// Fills the slice with random bytes.
 pub(crate) fn fill(mut bytes: &mut [u8]) -> io::Result<()> {
     while !bytes.is_empty() {
+        // The call may return fewer bytes.
         let len = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty())?;
         bytes = &mut bytes[len..];
     }
@@ -40,6 +42,7 @@ pub fn of_key(key: &[u8], secret: &hash_key) -> u64 {
     let beside = HASHED_WORDS_MAX as usize * 2;
     // Keys have KEY_MAX bytes at most, and the programs hash no more.
     let len = lower(key.len() as u64);
+    // NH is proven for inputs of one length only, so the length is hashed, too.
     let mut sum = nh(len, 0, &secret.words[beside..]);
     for (chunk, secrets) in key.chunks(8).zip(secret.words.chunks_exact(2)) {
         let mut word = [0; 8];

@@ -30,6 +30,7 @@ impl<T: Copy> Mapped<T> {
     /// # Errors
     /// Those of `mmap`; `EINVAL` if the map is smaller.
     pub fn new(map: impl AsFd, len: usize) -> io::Result<Self> {
+        // The kernel maps whole pages.
         let bytes = (len * size_of::<T>()).next_multiple_of(rustix::param::page_size());
         // SAFETY: the kernel chooses the address; it checks the length against the map's size.
         let first = unsafe {

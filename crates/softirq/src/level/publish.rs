@@ -135,9 +135,11 @@ impl Publisher {
             .and_then(|old| find_entry(level, old))
             .or_else(|| free_entry(level, hash))
             .ok_or(Refused::Full)?;
+        // After all other checks, so that a refusal takes no slot.
         let (number, extent) = self.room(level, bytes.len()).ok_or(Refused::Full)?;
         fresh.id = self.next_id;
         fresh.at = extent.at;
+        // Id 0 marks a slot without a response.
         self.next_id = self.next_id.wrapping_add(1).max(1);
         level.write_store(extent.at, &bytes);
         level.responses.write(index_of(number), fresh);
@@ -146,6 +148,7 @@ impl Publisher {
         // The release store makes the complete response visible before its entry.
         level.index.publish(bucket, way * 8, place.entry());
         if let Some(old) = old {
+            // Memos of the old response would hide the new one.
             forget(level, old);
         }
         self.by_serial.insert(serial, place);
@@ -302,6 +305,7 @@ pub const COUNTS_PER_PURGE: u32 = 2;
 /// # Errors
 /// When the grace period can't be waited for.
 pub fn purge(level: &Level, which: &[Published]) -> Result<(), Error> {
+    // First, so that the daemon publishes no older response while the entries are cleared.
     level.count_purge();
     for one in which {
         clear_entry(level, one.place);
@@ -411,6 +415,7 @@ fn form(what: &Publication<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
         if at == 0 || at + len_there > within {
             return None;
         }
+        // The checksums are computed over zeros: the programs add those of the actual values.
         bytes[at..at + len_there].fill(0);
     }
     for (sums, part_len) in fresh.sums.iter_mut().zip(PART_LENS) {

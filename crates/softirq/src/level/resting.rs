@@ -11,6 +11,7 @@ impl Level {
     /// Leaves new connections to the kernel until the given time (CLOCK_MONOTONIC); live ones continue. The counts are
     /// those on which the decision was based.
     pub fn rest(&self, until_ns: u64, answers: u64, requests: u64) {
+        // The state comes last: status commands that see it find its counts.
         self.set(offset_of!(control, rest_answers), answers);
         self.set(offset_of!(control, rest_requests), requests);
         self.set(offset_of!(control, rest_until_ns), until_ns);

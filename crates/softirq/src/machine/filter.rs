@@ -42,6 +42,7 @@ impl Filter {
     pub fn since(before: Option<Filter>) -> io::Result<Filter> {
         let generation = netlink::generation()?;
         let has_old = has_old_tables();
+        // Legacy tables have no generation, so that their rules count as changed each time.
         if let Some(before) = before.filter(|before| before.generation == generation)
             && !has_old
         {
@@ -91,7 +92,9 @@ fn is_of_input(chain: &[u8]) -> bool {
         ) | (FAMILY_INET, Some(HOOK_INET_INGRESS))
             | (FAMILY_NETDEV, Some(HOOK_NETDEV_INGRESS))
     );
+    // Chains for address translation do not filter.
     let is_nat = attribute(attributes, CHAIN_TYPE).is_some_and(|kind| kind.starts_with(b"nat"));
+    // Without a count, rules are assumed.
     let has_rules = number(attributes, CHAIN_USE).is_none_or(|count| count > 0);
     let drops = number(attributes, CHAIN_POLICY) == Some(POLICY_DROP);
     is_before_sockets && !is_nat && (has_rules || drops)

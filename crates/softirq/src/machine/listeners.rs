@@ -64,6 +64,7 @@ fn listening(table: &str, port: u16) -> Vec<IpAddr> {
             let mut fields = line.split_ascii_whitespace().skip(1);
             let (address, local_port) = fields.next()?.split_once(':')?;
             let state = fields.nth(1)?;
+            // 0A: TCP_LISTEN.
             let is_it = state == "0A" && u16::from_str_radix(local_port, 16) == Ok(port);
             is_it.then(|| parse(address)).flatten()
         })

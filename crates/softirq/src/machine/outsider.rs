@@ -118,6 +118,7 @@ fn change(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> io::Re
 
 /// A message for a route to the address and the one next to it, through a device, or through any.
 fn message(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> Vec<u8> {
+    // A prefix one bit short covers both addresses of the pair.
     let (family, bits, to) = match address {
         IpAddr::V4(v4) => (libc::AF_INET as u8, 31, v4.octets().to_vec()),
         IpAddr::V6(v6) => (libc::AF_INET6 as u8, 127, v6.octets().to_vec()),

@@ -21,6 +21,7 @@ pub fn fill(loaded: &Loaded, interface: i32, folder: &Path) {
     let Ok(all) = MapHandle::from_pinned_path(folder.join("fan_out")) else {
         return;
     };
+    // Earlier maps refer to the program of an earlier attachment.
     remove_of(&all, interface);
     if takes_copies(interface) && fill_anyway(loaded, interface, folder).is_err() {
         remove_of(&all, interface);
@@ -89,6 +90,7 @@ fn copies(count: u32, value: &[u8]) -> libbpf_rs::Result<MapHandle> {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
+    // Key: a position; value: struct bpf_devmap_val, an interface and a program.
     let map = MapHandle::create(MapType::Devmap, Some("copies"), 4, 8, count, &options)?;
     for at in 0..count {
         map.update(&at.to_ne_bytes(), value, MapFlags::ANY)?;

@@ -38,6 +38,7 @@ pub fn of_port(port: u16) -> Result<PathBuf, Error> {
 pub fn all() -> Result<Vec<PathBuf>, Error> {
     let begin = of_port(0)?;
     let name = begin.file_name().expect("it has one").to_string_lossy();
+    // Without the port, the prefix of all levels of this namespace.
     let begin = name.trim_end_matches('0').to_owned();
     let entries = match fs::read_dir(base()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

@@ -75,6 +75,7 @@ impl Interception {
         let takers = maps.find(|map| map.name() == "takers");
         let takers = takers.expect("the object has it");
         for taken in all {
+            // A SOCKHASH is written with descriptors, and stores the sockets.
             let socket = u64::try_from(taken.socket.as_raw_fd()).unwrap_or(u64::MAX);
             takers
                 .update(&key(taken.asked), &socket.to_ne_bytes(), MapFlags::ANY)

@@ -36,6 +36,7 @@ pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(
         (Tier::Xdp, Some(program)) => {
             place(program, interface, Hook::TcIngress, &behind)?;
             let xdp = folder.join(format!("xdp-{name}"));
+            // Without XDP, the program behind it has nothing to do.
             place(loaded.answering(), interface, Hook::XdpDriver, &xdp).inspect_err(|_| {
                 let _ = fs::remove_file(&behind);
             })?;
@@ -49,6 +50,7 @@ pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(
         }
     };
     answering().inspect_err(|_| {
+        // Programs of an earlier attachment may still need it.
         if !is_attached(name, folder) {
             let _ = fs::remove_file(&out);
         }

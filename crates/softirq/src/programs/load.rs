@@ -204,6 +204,7 @@ fn load_as(
     }
     let inner = prepare(&mut open, room, maps)?;
     let loaded = open.load();
+    // libbpf needs the template until the maps are created.
     drop(inner);
     let mut object = loaded.map_err(|error| {
         let said = messages

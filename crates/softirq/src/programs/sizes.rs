@@ -32,6 +32,7 @@ impl Sizes {
     /// Buckets of eight slots.
     #[must_use]
     pub fn connection_buckets(self) -> u32 {
+        // Four connections per bucket are half of its slots.
         (self.connections.clamp(16, 1 << 22) / 4).next_power_of_two()
     }
 

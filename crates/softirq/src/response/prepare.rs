@@ -217,6 +217,7 @@ impl Head {
         if form.with_age {
             self.age_at = Some(self.put(b"Age", AGE));
         }
+        // HTTP/1.1 connections persist by default, HTTP/1.0 ones only with the option (RFC 9112 §9.3).
         if form.class.closes() {
             self.put(b"Connection", b"close");
         } else if form.class.is_http10() {
@@ -268,6 +269,7 @@ fn is_hop_by_hop(response: &Fetched, name: &[u8]) -> bool {
     let is_proxy = name
         .get(..6)
         .is_some_and(|s| s.eq_ignore_ascii_case(b"proxy-"));
+    // Fields named by Connection are hop-by-hop, too (RFC 9110 §7.6.1).
     let named_by = |(_, options): (&[u8], &[u8])| {
         let mut options = options.split(|b| *b == b',');
         options.any(|option| is(option.trim_ascii()))

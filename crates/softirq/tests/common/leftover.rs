@@ -18,7 +18,6 @@ const FIN_WAIT_2: &str = "05";
 const TIME_WAIT: &str = "06";
 
 /// A kernel connection with this client port, and this initial sequence number if one is given.
-/// The server has closed, then the client, whose next sequence number would be `mark`.
 pub fn connected(is_v6: bool, port: u16, isn: Option<u32>) -> OwnedFd {
     let family = if is_v6 {
         AddressFamily::INET6
@@ -39,7 +38,7 @@ pub fn connected(is_v6: bool, port: u16, isn: Option<u32>) -> OwnedFd {
     made
 }
 
-/// The server has closed, then the client, whose next number would be `mark`.
+/// The server has closed, then the client; `mark` would be the next sequence number of the client.
 pub fn time_wait(bench: &Bench, is_v6: bool, port: u16, mark: u32, stamped: bool) {
     // 2: timestamps without a random offset.
     let timestamps = if stamped { "2" } else { "0" };

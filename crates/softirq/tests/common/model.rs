@@ -195,7 +195,7 @@ impl World for Values {
     }
 }
 
-/// A socket in TIME_WAIT whose client would send this number next.
+/// A socket in TIME_WAIT that expects this number next.
 fn time_wait(mark: &str, ts_recent: Option<u32>) -> Socket {
     let rcv_nxt = script::CLIENT_ISN.wrapping_add(script::number(mark));
     Socket::TimeWait(TimeWait { rcv_nxt, ts_recent })

@@ -236,7 +236,7 @@ impl<'b> Oracle<'b> {
         }
     }
 
-    /// What is asked for is there the next time; so few that no bucket of the index is ever full.
+    /// Publishes a response for the next request; so few that no bucket of the index is ever full.
     fn publish(&mut self, key: Vec<u8>) {
         if self.published.len() >= 400 {
             return;

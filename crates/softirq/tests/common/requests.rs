@@ -64,7 +64,7 @@ const CLIENTS: &[&[&str]] = &[
         "Accept-Encoding: gzip, deflate, br, zstd",
         "Accept-Language: en-GB,en;q=0.9",
     ],
-    // a reload, and one with what the cache has
+    // a reload, and one that validates
     &[
         "Connection: keep-alive",
         "Cache-Control: max-age=0",

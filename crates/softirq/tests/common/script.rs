@@ -25,9 +25,9 @@
 //! ```
 //!
 //! Numbers are relative to the initial ones of each side: 0 is the SYN. They are sums of numbers and of names, which
-//! stand for the lengths of these requests and responses. `seq` of an answer counts ours. `A'` replaces `A`. For parts `seq` is the
-//! number of the answer's first byte; the last part has PSH, and FIN if its flags contain it. Parts have 1448 bytes, on
-//! IPv6 and after `do cut 1208` 1208.
+//! stand for the lengths of these requests and responses. `seq` of an answer counts ours. `A'` replaces `A`. For parts
+//! `seq` is the number of the answer's first byte; the last part has PSH, and FIN if its flags contain it. Parts have
+//! 1448 bytes, on IPv6 and after `do cut 1208` 1208.
 
 use lowroad_wire::width;
 
