@@ -28,6 +28,7 @@ static __always_inline struct connection_bucket *bucket_of(const struct segment 
 {
 	__u32 index = segment->hash;
 	if (second)
+		/* As in partial-key cuckoo hashing, the second bucket follows from the first and the tag. */
 		index ^= tag_of(segment) * 0x5bd1e995;
 	index &= constants.connection_mask;
 	return bpf_map_lookup_elem(&connections, &index);
@@ -59,6 +60,7 @@ static __always_inline struct connection *find(const struct segment *segment)
 	__u32 tag = tag_of(segment);
 	struct connection_bucket *bucket = bucket_of(segment, 0);
 	struct connection *found = bucket ? tagged(bucket, tag) : 0;
+	/* Tags of different tuples may be equal. */
 	if (found && is_of(found, &segment->tuple))
 		return found;
 	bucket = bucket_of(segment, 1);

@@ -106,6 +106,7 @@ static __always_inline int is_cookie_of(const struct control *control, const str
 	__u32 class = (segment->ack - 1) ^ cookie_hash(control, &segment->tuple, segment->seq - 1, minute);
 
 	read_class(class >> CLASS_SHIFT, segment->is_v6, can);
+	/* All bits below the class must be equal. */
 	return !(class << (32 - CLASS_SHIFT));
 }
 

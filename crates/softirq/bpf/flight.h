@@ -132,6 +132,7 @@ SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const s
 	if (parts.first >= all)
 		parts.first = all - 1;
 	parts.count = most < all - parts.first ? most : all - parts.first;
+	/* A single frame can always be sent. */
 	if (!can_send(ctx, parts.count))
 		parts.count = 1;
 	count(reason_answer_again);
@@ -246,6 +247,7 @@ static __always_inline int due_of_flight(context *ctx, const struct segment *seg
 	__u32 cut = cut_for(control, segment, connection);
 	if (!len && !fin)
 		return on_flight_ack(known, segment, connection, part, cut);
+	/* Data beyond the request in flight belongs to the next one. */
 	if (len + fin > before)
 		hold(ctx, segment, connection, before > 0 ? before : 0);
 	if (len && before >= 1 && before <= len)

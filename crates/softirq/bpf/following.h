@@ -93,6 +93,7 @@ static __always_inline __u32 load_start(context *ctx, const struct segment *segm
 	OPAQUE(len);
 	if (len == 0 || len > REQUEST_MAX || frame_load(ctx, segment->payload_at, scratch->head, len))
 		return 0;
+	/* The parser reads up to eight bytes beyond the end. */
 	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
 	return len;
 }
@@ -129,6 +130,7 @@ SEPARATE __u32 framing_of_request(context *ctx, const struct segment *segment AR
 	default:
 		return 0;
 	}
+	/* The connection has 16 bits for the length. */
 	return len && len <= 0xffff ? len << 8 | FOLLOWED | (scratch->head[0] == 'H' ? FOLLOWED_HEAD : 0) : 0;
 }
 
@@ -136,6 +138,7 @@ static __always_inline void note_request(struct connection *connection, __u32 fr
 {
 	__u32 len = framing >> 8;
 
+	/* 12 bits here, the upper four among the marks. */
 	connection->request_len = len & 0xfff;
 	connection->answer_len = (framing & 0xff) | patience | (len & FOLLOWED_LENGTH);
 }

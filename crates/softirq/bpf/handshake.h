@@ -99,6 +99,7 @@ static __always_inline int is_for_us(context *ctx, const struct segment *syn)
 {
 	const __u8 *first = frame_begin(ctx);
 #ifndef TIER_XDP
+	/* In promiscuous mode, frames for other hosts arrive as well. */
 	if (ctx->pkt_type != PACKET_HOST && ctx->pkt_type != PACKET_LOOPBACK)
 		return 0;
 #endif
@@ -168,8 +169,10 @@ SEPARATE int mark(const struct segment *segment ARG, __u32 state)
 
 	if (!connection)
 		return -1;
+	/* take() evicts no live connection for a marker. */
 	connection->state = state;
 	connection->rcv_nxt = rules_of(control);
+	/* Last: from now on other processors find it. */
 	*(volatile __u32 *)&connection->tag = tag_of(segment);
 	return 0;
 }
@@ -263,6 +266,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		return ask_kernel(ctx, syn, old);
 	if (old && is_live(old))
 		return challenge(ctx, syn, old);
+	/* A listener was found, so the kernel has no socket any more: the marker is stale. */
 	if (old && is_kernels(old))
 		old->tag = 0;
 	return SYN_TAKEN | can.mss << 8 | can.options;
@@ -335,6 +339,7 @@ static __always_inline int send_syn_ack(context *ctx, const struct control *cont
 	if (frame_resize(ctx, syn->frame_len, size))
 		return drop(reason_drop_no_room);
 	for (int i = 0; i < SYN_OPTION_WORDS_MAX; i++) {
+		/* The mask bounds the offset for the verifier. */
 		__u32 *to = frame_begin(ctx) + (syn->tcp_at & 0x3f) + TCP_LEN + 4 * i;
 		if (4 * i < len && (void *)(to + 1) <= frame_end(ctx))
 			*to = options[i];
@@ -446,6 +451,7 @@ SEPARATE int relation_of(const struct segment *segment ARG, struct abilities *ca
 		return MISSES;
 	if (segment->seq != known.client_isn + 1)
 		return OVERTAKES;
+	/* Each handshake completes once. */
 	forget(segment);
 	*can = known.can;
 	return COMPLETES;

@@ -100,6 +100,7 @@ SEPARATE int hold(context *ctx, const struct segment *segment ARG,
 
 	if (!held)
 		return -1;
+	/* The next data of a connection replaces the buffer's content, possibly of another connection. */
 	if (seq == connection->rcv_nxt) {
 		held->tuple = segment->tuple;
 		held->seq = seq;
@@ -177,6 +178,7 @@ SEPARATE int take_held(context *ctx, struct segment *segment ARG, const struct c
 		segment->seq = held->seq;
 		segment->flags = FLAG_ACK | (held->len ? FLAG_PSH : 0) | (held->has_fin ? FLAG_FIN : 0);
 		segment->payload_len = held->len;
+		/* Data overwrites options other than timestamps. */
 		segment->payload_at = segment->tcp_at + TCP_LEN + (segment->has_timestamps ? TIMESTAMPS_LEN : 0);
 		/* The memo hash was computed over the old payload. */
 		segment->payload_hash = 0;

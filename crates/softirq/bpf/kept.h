@@ -45,6 +45,7 @@ SEPARATE int shift_sack(struct __sk_buff *skb, const struct segment *segment ARG
 
 	if (bpf_skb_load_bytes(skb, at, &begin, 4))
 		return -1;
+	/* With timestamps, SACK blocks come after them. */
 	if (begin == bpf_htonl(TIMESTAMPS_BEGIN)) {
 		at += TIMESTAMPS_LEN;
 		if (at + 4 > segment->payload_at)
@@ -58,6 +59,7 @@ SEPARATE int shift_sack(struct __sk_buff *skb, const struct segment *segment ARG
 	    at + 4 + words * 4 > segment->payload_at)
 		return 0;
 	OPAQUE(words);
+	/* Repeated for the verifier, to which the value is unknown after OPAQUE. */
 	if (words == 0 || words > SACK_WORDS_MAX)
 		return 0;
 	if (bpf_skb_load_bytes(skb, at + 4, was, words * 4))

@@ -119,6 +119,7 @@ SEPARATE __s64 walk(context *ctx, const struct control *control ARG, struct segm
 	const __u32 *key;
 	__u64 word;
 
+	/* Pulling may move the frame, so pointers into it are computed afterwards. */
 	if (left > MEMO_MAX || frame_pull(ctx, segment->payload_at + left))
 		return -1;
 	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);

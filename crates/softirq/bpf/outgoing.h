@@ -80,6 +80,7 @@ SEPARATE __u32 on_response_head(struct __sk_buff *skb, const struct segment *seg
 	if (!scratch)
 		return 0;
 	status = len < CHUNK_HEAD_MAX ? 0 : read_response_head(scratch, len);
+	/* 101 is no interim response: it switches the protocol. */
 	if (status / 100 == 1 && status != 101) {
 		connection->snd_nxt = begin + scratch->request.at;
 		return scratch->request.at;

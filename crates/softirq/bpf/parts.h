@@ -173,6 +173,7 @@ static __always_inline int make_part(context *ctx)
 	struct parcel *parcel = serial ? parcel_of(*serial) : 0;
 	struct control *control = steering();
 
+	/* A foreign frame, or a copy of a batch that was overwritten. */
 	if (!control || !parcel || parcel->serial != *serial || parcel->made >= parcel->parts.count)
 		return XDP_DROP;
 	return write_part(ctx, control, &parcel->segment, &parcel->parts, parcel->parts.first + parcel->made++)
@@ -195,6 +196,7 @@ SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const s
 		if (write_part(ctx, control, segment, parts, parts->first + i))
 			return i ? VERDICT_DROP : NOT_SENT;
 		if (i + 1 < parts->count)
+			/* The clone carries this part; the frame is reused for the next. */
 			bpf_clone_redirect(ctx, ctx->ifindex, 0);
 	}
 	return frame_reply(ctx);

@@ -75,6 +75,7 @@ SEPARATE int shift_quote(struct __sk_buff *skb, struct segment *segment ARG, __u
 	was = bpf_htonl(segment->seq);
 	is = bpf_htonl(segment->seq - connection->socket_snd);
 	skb->tc_index = TC_INDEX_SHIFTED_IN;
+	/* The ICMP checksum covers the quoted bytes. */
 	return bpf_l4_csum_replace(skb, at - ICMP_LEN + ICMP_SUM_AT, was, is, 4) ||
 	       bpf_skb_store_bytes(skb, segment->tcp_at + TCP_SEQ_AT, &is, 4, 0);
 }

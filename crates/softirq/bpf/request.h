@@ -341,6 +341,7 @@ static __always_inline void request_line(struct scratch *scratch)
 		return;
 	}
 	to = end_of_visible(scratch, from, 0x21);
+	/* A space, the version and CRLF take 11 bytes. */
 	if (to + 11 > request->len) {
 		request->reason = reason_up_cut;
 		return;
@@ -389,6 +390,7 @@ static __always_inline void read_request(struct scratch *scratch, const struct s
 		request->reason = reason_up_host;
 		return;
 	}
+	/* HTTP/1.0 connections close by default (RFC 9112 §9.3). */
 	int closes = request->is_http_10 ? !(request->seen & SEEN_KEEP_ALIVE) : request->seen & SEEN_CLOSE;
 	scratch->key[0] = (closes ? CLASS_CLOSE : 0) | (request->is_http_10 ? CLASS_HTTP_10 : 0);
 	put_key_word(scratch, request->key_len, 0);

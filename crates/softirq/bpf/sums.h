@@ -51,6 +51,7 @@ static long sum_step(__u64 index, struct summing *summing)
 	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
 	request->at += len;
 	request->len -= len;
+	/* bpf_csum_diff takes multiples of four bytes; zeros follow. */
 	len = (len + 3) & ~3;
 	OPAQUE(len);
 	if (len > SUM_CHUNK)

@@ -61,6 +61,7 @@ static __always_inline int take_over(context *ctx, const struct segment *segment
 	/* The egress program drops the socket's segments from now on; visible to all processors before the socket is
 	 * examined. */
 	*(volatile __u8 *)&connection->state = STATE_OPEN;
+	/* An atomic operation as a full memory barrier. */
 	__sync_val_compare_and_swap(&connection->answer, 0, 0);
 	if (!is_waiting(ctx, segment, rcv, snd)) {
 		connection->answer_len = marks;

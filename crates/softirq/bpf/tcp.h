@@ -38,6 +38,7 @@ static __always_inline int reset(context *ctx, const struct segment *segment,
 		end_kept(ctx, segment, connection, FLAG_RST);
 	}
 	count(reason);
+	/* The entry remains, so that late copies of the handshake do not open the connection again. */
 	connection->state = STATE_OVER;
 	return reply_bare(ctx, segment, segment->ack, segment->seq + segment->payload_len,
 			  FLAG_RST | FLAG_ACK, connection->options);
@@ -160,6 +161,7 @@ static __always_inline int has_part(const struct segment *segment, const struct 
 {
 	__u32 ahead = segment->seq - (connection->rcv_nxt - connection->request_len);
 
+	/* Unsigned: more than 0, and less than all. */
 	return connection->answer && acknowledged_part(segment, connection) - 1 < under_way(connection) - 1 &&
 	       ahead <= WINDOW;
 }
@@ -171,6 +173,7 @@ static __always_inline int on_part(context *ctx, struct segment *segment, struct
 {
 	if (!is_patient(connection))
 		return reset(ctx, segment, connection, reason_tcp_gone);
+	/* write_answer acknowledges up to the end of the segment: here the whole request. */
 	segment->seq = connection->rcv_nxt;
 	segment->payload_len = 0;
 	return answer_again(ctx, segment, connection);
@@ -374,6 +377,7 @@ SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 /* Whether the segment is so far from the connection's window that it can't belong to it. */
 static __always_inline int is_far(const struct segment *segment, __u32 rcv_nxt)
 {
+	/* Unsigned: more than 64 KB before or after rcv_nxt. */
 	return segment->seq - rcv_nxt + 0x10000 > 0x20000 && !(segment->flags & FLAG_FIN);
 }
 
@@ -409,6 +413,7 @@ static __always_inline int stays_with_kernel(context *ctx, const struct segment 
 {
 	if (connection->state == STATE_ASKED && on_asked(ctx, segment, connection->rcv_nxt))
 		connection->state = STATE_KERNEL;
+	/* Written once per unit only: each write takes the cache line from other processors. */
 	if (connection->seen != now)
 		connection->seen = now;
 	return !is_next_request(segment, connection);

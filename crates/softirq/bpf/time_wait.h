@@ -42,6 +42,7 @@ SEPARATE __u64 reopened_at(struct __sk_buff *skb, const struct segment *syn ARG,
 		__u32 mark = old->tw_sk.__tw_common.skc_tw_rcv_nxt, recent = old->tw_ts_recent;
 		int has_times = timestamp >= 0 && old->tw_ts_recent_stamp && recent;
 
+		/* Such a socket may be in FIN_WAIT2 instead (tw_substate). */
 		if (old->tw_sk.tw_substate == TCP_STATE_TIME_WAIT && (__s32)(syn->seq - mark) > 0 &&
 		    (!has_times || (__s32)((__u32)timestamp - recent) >= 0))
 			found = mark;

@@ -122,6 +122,7 @@ static __always_inline void inject_acknowledgement(struct __sk_buff *skb, const 
 static __always_inline void hand_over_fragmented(struct __sk_buff *skb, struct segment *segment,
 						 struct connection *connection, const struct wrapping *found)
 {
+	/* The first fragment may lack the acknowledgement; without a response in flight it can only be snd_nxt. */
 	if (!has_all_numbers(found) && !connection->answer) {
 		segment->ack = connection->snd_nxt;
 		segment->flags = FLAG_ACK;

@@ -87,6 +87,7 @@ impl Daemon<'_> {
         let count = self.learning.under_way_max;
         let asker = || Asker::new(&self.connect, !self.is_own).and_offered(self.offered.clone());
         let (jobs, done) = fetchers::start(asker, count)?;
+        // The callback can't borrow the loop's state, so it collects keys for it.
         let asked = Mutex::new(Vec::new());
         let mut answered = std::mem::replace(&mut self.answered, Box::new(|_| {}));
         let events = Events::new(self.level, |event| match event {
@@ -256,6 +257,7 @@ impl Work<'_> {
         self.learner.purge(&Pattern::All, actions);
         // Our own server purges at each file change, which is no reason to end a bypass.
         let changes = self.changes.load(Ordering::Relaxed);
+        // The server counts before it purges, so its count may be ahead of the purges.
         let changes = changes.wrapping_sub(self.changes_seen).min(counted);
         self.changes_seen = self.changes_seen.wrapping_add(changes);
         if changes < counted {

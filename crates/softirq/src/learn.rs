@@ -156,6 +156,7 @@ impl Learner {
                 return;
             }
             self.counters.expired += 1;
+            // It was entered when its publication was requested.
             let gone = self.published.remove(hash);
             retire(gone, out);
         }
@@ -178,6 +179,7 @@ impl Learner {
         now_ns: u64,
         out: &mut Vec<Action>,
     ) {
+        // A fetch that has timed out was ended before.
         let Some(job) = self.jobs.end(ticket) else {
             return;
         };
@@ -201,6 +203,7 @@ impl Learner {
     ) {
         self.denied.retain(|_, until| *until > now_ns);
         let fetch_ns_max = self.settings.fetch_secs_max * SECOND_NS;
+        // A fetcher may be stuck; its late result will be ignored.
         for ticket in self.jobs.begun_before(now_ns.saturating_sub(fetch_ns_max)) {
             self.fetched(ticket, Err(FetchError::TimedOut), now_ns, out);
         }

@@ -134,6 +134,7 @@ impl Trial {
                 *asked = Key::read(key);
             }
         })?;
+        // The response that was used is the one with one more hit.
         let published = publish::published(&self.level);
         let exits = self.exits_of(head, local)?;
         let answered = publish::published(&self.level);

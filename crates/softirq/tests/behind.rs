@@ -26,6 +26,7 @@ fn exchange(line: &Line, ends: Ends, accept: impl FnOnce() -> TcpStream) {
     let body: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
     server.write_all(&body).expect("sent");
     drop(server);
+    // The server has closed first, so its socket will be in TIME_WAIT.
     let mut received = Vec::new();
     client.read_to_end(&mut received).expect("a clean end");
     assert!(received == body, "the same bytes");
@@ -80,6 +81,7 @@ fn comes_again(test: &str, tier: Tier) {
     let line = Line::cable(tier);
     exchange(&line, line.ends[0], || line.accept());
     let ignore = |value| line.server.set("ipv4/tcp_rfc1337", value);
+    // With tcp_rfc1337 the kernel ignores resets in TIME_WAIT.
     ignore("1").expect("a setting");
     line.attach();
     exchange(&line, line.ends[0], || {
@@ -126,6 +128,7 @@ fn what_is_left_of_a_handover_lets_the_next_handshake_pass() {
         line.level.set_mode(layout::MODE_SERVE);
         let mut client = line.connect(line.ends[0]);
         client
+            // A request with an unknown method is punted at once.
             .write_all(b"BREW /pot HTTP/1.1\r\nHost: h\r\n\r\n")
             .expect("sent");
         let server = line.accept();

@@ -98,6 +98,7 @@ fn all_arrive(test: &str, line: impl FnOnce() -> Line, kept_max: usize) {
     publish(&line);
     line.attach();
     for ends in line.ends {
+        // Bytes of a part; a response has at most ten parts.
         let cut = if ends.1.is_ipv6() { 1208 } else { 1448 };
         let fits = |len: &usize, parts: usize| response(*len).0.len() + len <= parts * cut;
         let kept: Vec<usize> = BODIES

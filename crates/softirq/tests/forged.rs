@@ -50,6 +50,7 @@ fn syn_from(bench: &Bench, client: Ipv6Addr, seq: u32) -> u32 {
         &Sent {
             flags: SYN,
             seq,
+            // MSS 1440.
             options: vec![2, 4, 5, 0xa0],
             ..Sent::default()
         },
@@ -177,6 +178,7 @@ fn a_flood_of_wrong_cookies_ends_belief_for_a_second() {
             let isn = syn_from(bench, CLIENT.1, 7);
             flooded(bench, 10_000);
             let right = from(CLIENT.1, &ack(8, isn.wrapping_add(1)));
+            // More than the limit of wrong cookies in a second.
             for number in 0..5000 {
                 let wrong = ack(number, isn.wrapping_add(number << 8));
                 assert_eq!(bench.run(&from(CLIENT.1, &wrong)), Did::Drop);

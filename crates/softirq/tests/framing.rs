@@ -135,12 +135,14 @@ fn requests_end_where_their_heads_say() {
             whole(post("Content-Length: 3\r\n") + "abc"),
             length(post("Content-Length: 9\r\n") + "abc", 6),
             length(post("Content-Length: 60000\r\n"), 60_000),
+            // More data than announced, and a length beyond the field of the connection.
             (post("Content-Length: 2\r\n") + "abc", None),
             (post("Content-Length: 65536\r\n"), None),
             (
                 post("Content-Length: 3\r\nContent-Length: 3\r\n") + "abc",
                 None,
             ),
+            // Lengths that parsers may read in different ways.
             (post("Content-Length : 3\r\n") + "abc", None),
             (post("Content-Length:3\r\n") + "abc", None),
             (post("Content-Length: +3\r\n") + "abc", None),
@@ -157,10 +159,12 @@ fn requests_end_where_their_heads_say() {
             ),
             (post("Content-Length: 1234567890\r\n"), None),
             (post("Content-Length: \r\n"), None),
+            // Transfer codings, also behind obsolete line folding and a bare LF.
             (post("Transfer-Encoding: chunked\r\n") + "0\r\n\r\n", None),
             (post("Transfer-Encoding : chunked\r\n") + "0\r\n\r\n", None),
             (post("A: b\r\n Transfer-Encoding: chunked\r\n"), None),
             (post("A: b\nTransfer-Encoding: chunked\r\n"), None),
+            // Fields that change the protocol, or authenticate the connection.
             (post("Expect: 100-continue\r\nContent-Length: 3\r\n"), None),
             (with("Cookie: a\r\nUpgrade: h2c\r\n"), None),
             (with("Cookie: a\r\nConnection: close\r\n"), None),
@@ -168,6 +172,7 @@ fn requests_end_where_their_heads_say() {
             (with("Cookie: a\r\nauthorization: Basic YTpi\r\n"), None),
             (with("Cookie: a\r\nProxy-Authorization: a\r\n"), None),
             (with("Cookie: a\r\nHTTP2-Settings: a\r\n"), None),
+            // A second request, an incomplete head, other methods and versions.
             (with("Cookie: a\r\n") + GET, None),
             (with("Cookie: a\r\n").replace("\r\n\r\n", "\r\n"), None),
             (GET.replace("GET", "PUT"), None),

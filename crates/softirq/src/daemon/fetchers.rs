@@ -38,6 +38,7 @@ pub(super) fn start(
         let mut asker = asker();
         let work = move || {
             loop {
+                // One idle thread waits for a job, the others for the lock.
                 let job = waiting.lock().map_or(None, |waiting| waiting.recv().ok());
                 let Some(job) = job else { return };
                 let result = asker.fetch(&job.key.parts(), &job.validators);

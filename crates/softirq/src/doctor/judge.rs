@@ -69,6 +69,7 @@ fn kernel(machine: &Machine) -> Line {
         let why = format!("{release} has no BTF, which a handover of connections needs");
         return no(what, &why, "a kernel with CONFIG_DEBUG_INFO_BTF=y");
     }
+    // A release of unknown format counts as new.
     let is_new = version(release).is_none_or(|version| version >= KERNEL_MIN);
     // The function itself decides: distributions backport it, and builds may lack it.
     match (machine.has_handover, is_new) {

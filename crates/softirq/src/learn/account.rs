@@ -110,6 +110,7 @@ impl Account {
     /// Ends a pause and writes off the debt; the length of the next pause stays.
     pub(super) fn try_again(&mut self) {
         self.paused_until_ns = None;
+        // A larger balance stays.
         let missing = price(self.rules.on_trial).saturating_sub(self.left());
         self.hits = self.hits.saturating_add(missing.max(0));
     }

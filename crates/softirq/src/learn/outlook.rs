@@ -38,6 +38,7 @@ impl Outlook {
         let passed_ns = now_ns.saturating_sub(self.at_ns);
         self.at_ns = now_ns;
         let memory_ns = MEMORY_SECS * SECOND_NS;
+        // Linear decay; the product needs more than 64 bits.
         let kept = u128::from(memory_ns.saturating_sub(passed_ns));
         let kept = u128::from(self.promised) * kept / u128::from(memory_ns);
         let kept = u64::try_from(kept).unwrap_or(u64::MAX);

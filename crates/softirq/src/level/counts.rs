@@ -48,6 +48,7 @@ impl Level {
             let meant = named.filter(|((name, _), _)| name.starts_with(begin));
             meant.map(|(_, count)| count).sum()
         };
+        // Retransmissions (answer_again) do not count as requests.
         Ok((sum("answer_hit"), sum("up_")))
     }
 

@@ -111,6 +111,7 @@ impl Publisher {
             level
                 .responses
                 .set(number, offset_of!(response, expires_ns), 0u64);
+            // Ids must not repeat: memos identify responses by them.
             publisher.next_id = publisher.next_id.max(id.wrapping_add(1));
         }
         Ok(publisher)

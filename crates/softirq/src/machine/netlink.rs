@@ -108,6 +108,7 @@ pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<bool> {
 /// Whether the kernel can destroy sockets.
 #[must_use]
 pub fn can_destroy() -> bool {
+    // No connection has these addresses, so that only support is tested.
     let nobody = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0);
     match first_answer(SOCK_DESTROY, REQUEST_ACK, &identity(nobody, nobody)) {
         Ok(_) => true,
@@ -160,6 +161,7 @@ fn identity(local: SocketAddrV6, remote: SocketAddrV6) -> Vec<u8> {
     let family = if v4.is_some() { V4 } else { V6 };
     // struct inet_diag_req_v2, with an identity: ports, addresses, no device and no cookie.
     let mut question = vec![family, TCP, 0, 0];
+    // All states.
     question.extend(u32::MAX.to_ne_bytes());
     question.extend(local.port().to_be_bytes());
     question.extend(remote.port().to_be_bytes());
@@ -175,6 +177,7 @@ fn identity(local: SocketAddrV6, remote: SocketAddrV6) -> Vec<u8> {
         question.extend(address);
     }
     question.extend([0; 4]);
+    // INET_DIAG_NOCOOKIE: any socket with this identity.
     question.extend([0xff; 8]);
     question
 }

@@ -82,6 +82,7 @@ pub fn lock_mount() -> Result<fs::File, Error> {
     let above = Path::new(MOUNT).parent().expect("it has one");
     let failed = || Error::system(above.display().to_string());
     let file = fs::File::open(above).map_err(failed())?;
+    // The kernel releases the lock when the process ends.
     flock(&file, FlockOperation::LockExclusive).map_err(|error| failed()(error.into()))?;
     Ok(file)
 }
@@ -224,6 +225,7 @@ pub fn remove(folder: &Path) -> Result<(), Error> {
     for path in maps {
         fs::remove_file(path).map_err(failed)?;
     }
+    // Another process may remove it at the same time.
     match fs::remove_dir(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
