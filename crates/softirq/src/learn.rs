@@ -156,7 +156,6 @@ impl Learner {
                 return;
             }
             self.counters.expired += 1;
-            // It was entered when its publication was requested.
             let gone = self.published.remove(hash);
             retire(gone, out);
         }
@@ -396,6 +395,7 @@ impl Learner {
     /// Reports that a response could not be published under this hash: no room, or an unusable head.
     pub fn not_published(&mut self, hash: u64, now_ns: u64) -> Vec<Action> {
         let mut out = Vec::new();
+        // It was entered when its publication was requested.
         self.published.remove(hash);
         self.deny(hash, Denial::NoRoom, now_ns, &mut out);
         out

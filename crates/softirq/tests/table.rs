@@ -171,6 +171,7 @@ fn fill(bench: &Bench, places: &Places) {
 fn unit_begun() -> u64 {
     loop {
         let now_ns = lowroad_softirq::now_ns();
+        // Not near the boundary of a unit.
         if (50_000_000..900_000_000).contains(&(now_ns % (1 << 30))) {
             return now_ns;
         }
@@ -276,6 +277,7 @@ fn as_many_as_asked_for_have_room() {
             if number % 65_536 == 0 {
                 bench.beat(0);
             }
+            // There are more connections than one address has ports.
             let port = u16::try_from(1024 + number % 60_000).expect("a port");
             open_from(&bench, port, Some(0x0b00_0000 + number / 60_000));
         }

@@ -66,6 +66,7 @@ impl Side<'_> {
         if received.flags == SYN | ACK {
             self.isns.push(received.seq);
         }
+        // Connections of one walk have different initial numbers: the nearest one is meant.
         let near = |isn: &u32| received.seq.wrapping_sub(*isn).wrapping_add(100_000) < 200_000;
         let which = self.isns.iter().rposition(near);
         received.seq = received
@@ -155,6 +156,7 @@ fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize)
         window: 64_000,
         ..Sent::default()
     };
+    // A walk begins with a SYN; later ones may reopen or disturb the connection.
     if at == 0 || draws.once_in(20) {
         let options: [&[u8]; 4] = [
             &[2, 4, 5, 0xb4],
@@ -281,6 +283,7 @@ fn flight_step(draws: &mut Draws, flight: &mut Flight, mut sent: Sent) -> Step {
     let fin = if draws.once_in(12) { FIN } else { 0 };
     sent.flags = ACK | fin | if sent.payload.is_empty() { 0 } else { PSH };
     if draws.once_in(3) {
+        // A SACK block.
         sent.options = vec![1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2];
     }
     if draws.once_in(8) {
@@ -310,11 +313,13 @@ fn learn(step: &Step, came: &[Received], guess: &mut Guess) {
     }
     let mut edges: Vec<u32> = came.iter().map(|part| part.seq).collect();
     let len = u32::try_from(last.payload.len()).expect("short");
+    // The end without FIN, then with it.
     edges.push(last.seq.wrapping_add(len));
     edges.push(
         last.seq
             .wrapping_add(len + u32::from(last.flags & FIN != 0)),
     );
+    // A flight withholds the acknowledgement of one byte.
     let rcv_nxt = first.ack.wrapping_add(1);
     guess.seqs.push(rcv_nxt);
     guess.flight = Some(Flight {
@@ -368,6 +373,7 @@ impl Walks<'_> {
         let is_v6 = self.draws.once_in(3);
         let port = u16::try_from(10_000 + walk % 40_000).expect("below");
         let mut model = Model::new(self.tier);
+        // The programs keep their responses between walks.
         assert!(model.act(&self.publish_all, is_v6, port));
         let is_apart = self.programs.hands_over_apart();
         let subjects: [&mut dyn Subject; 2] = [&mut self.programs, &mut model];
@@ -415,6 +421,7 @@ impl Walks<'_> {
             history.join("\n")
         );
         if changes {
+            // Settings and responses may have changed.
             self.programs.reset();
             assert!(self.programs.act(&self.publish_all, is_v6, port));
         }

@@ -194,6 +194,7 @@ fn no_age_outgrows_its_digits() {
     });
     let fields = [("Cache-Control", "max-age=31536000"), ("Age", "99000")];
     let actions = bench.learn(&key_of("/", None), 7, &fields, "");
+    // Five digits express 99,999 s at most; half a second passes on the way.
     let left_ns = 999 * SECOND_NS - SECOND_NS / 2;
     assert_eq!(published(&actions).1, bench.now_ns + left_ns);
     let fields = [("Cache-Control", "max-age=31536000"), ("Age", "99999")];
@@ -253,6 +254,7 @@ fn fetches_and_waits_are_bounded() {
     for at in 2..5 {
         assert_eq!(bench.asked(&key_of(&format!("/{at}"), None), at), []);
     }
+    // Two fetches run and three keys wait: there is no room for a sixth.
     let actions = bench.asked(&key_of("/5", None), 5);
     assert_eq!(*denied(&actions).0, Denial::Busy);
     assert_eq!(bench.learner.busy(), (2, 3));
@@ -271,6 +273,7 @@ fn a_fetch_that_never_ends_has_failed() {
     assert_eq!(bench.tick(30, 0), []);
     assert_eq!(denied(&bench.tick(1, 0)).0.label(), "origin-timeout");
     let now_ns = bench.now_ns;
+    // A late result is ignored.
     let late = bench.fetched(ticket, Ok(response(200, &FRESH, "", now_ns)));
     assert_eq!(late, []);
 }
@@ -283,6 +286,7 @@ fn a_purge_retires_and_overtakes_what_is_under_way() {
     let under_way = ticket(&bench.asked(&b, 2));
     assert_eq!(retired(&bench.purge("http://h/*")), [serial]);
     let now_ns = bench.now_ns;
+    // The result from before the purge is discarded, and the key is fetched again.
     let again = bench.fetched(under_way, Ok(response(200, &FRESH, "old", now_ns)));
     let actions = bench.fetched(ticket(&again), Ok(response(200, &FRESH, "new", now_ns)));
     published(&actions);
@@ -330,6 +334,7 @@ fn excluded_paths_are_not_even_fetched() {
         excluded,
         ..Settings::default()
     });
+    // Prefixes are compared with the decoded path.
     let actions = bench.asked(&key_of("/%49ntern/x", None), 7);
     let (reason, until_ns) = denied(&actions);
     assert_eq!(*reason, Denial::Excluded("/intern".to_owned()));
@@ -343,6 +348,7 @@ fn a_response_that_may_have_been_cut_ends_what_was_before() {
     let mut bench = Bench::new(Settings::default());
     let (serial, _) = published(&bench.learn(&key_of("/", None), 7, &FRESH, "x"));
     let ticket = ticket(&bench.tick(90, 1));
+    // No failure of the origin, but a new response, which replaces the old one.
     let actions = bench.fetched(ticket, Err(FetchError::Unframed));
     assert_eq!(retired(&actions[..1]), [serial]);
     let (reason, _) = denied(&actions[1..]);
@@ -362,6 +368,7 @@ fn who_is_asked_for_at_its_end_is_fetched_without_a_tick() {
     let mut bench = Bench::new(Settings::default());
     let key = key_of("/", None);
     let (serial, expires_ns) = published(&bench.learn(&key, 7, &FRESH, "x"));
+    // Expired, but before the next tick.
     bench.now_ns = expires_ns;
     let actions = bench.asked(&key, 7);
     let (retire, fetch) = actions.split_at(1);

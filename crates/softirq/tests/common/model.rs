@@ -296,6 +296,7 @@ impl Subject for Model {
             ["mode", "serve"] => world.mode = Mode::Serve,
             ["mode", "off"] => world.mode = Mode::Off,
             ["rest"] => world.rests = true,
+            // User space clears the table, too.
             ["sleep"] => {
                 world.mode = Mode::Off;
                 *self.responder.table() = Connections::new(100);
@@ -311,6 +312,7 @@ impl Subject for Model {
                     world.socket = Socket::None;
                 }
             }
+            // The model has no sequence numbers of connected sockets.
             ["old-socket", _] => return false,
             ["socket" | "fin-wait"] => world.socket = Socket::Connection,
             ["time-wait", mark] => world.socket = time_wait(mark, None),

@@ -93,6 +93,7 @@ impl<'b> Oracle<'b> {
             .wrapping_add(1);
         base.seq = CLIENT_ISN.wrapping_add(1);
         base.flags = ACK;
+        // The ACK opens the connection, and is consumed.
         assert_eq!(bench.run(&base.frame()), Did::Drop);
         base.flags = ACK | PSH;
         let (place, _, connection) = bench.connection(is_v6, CLIENT_PORT).expect("open");
@@ -152,6 +153,7 @@ impl<'b> Oracle<'b> {
             .ok_or("answered with what is under no such key")?;
         let mut wanted = stored.bytes.clone();
         wanted[stored.date_at..stored.date_at + 29].copy_from_slice(DATE);
+        // The age depends on the time of the run.
         let age = stored.age_at..stored.age_at + 5;
         wanted[age.clone()].copy_from_slice(payload.get(age).ok_or("a short answer")?);
         if reading.is_head {

@@ -129,6 +129,7 @@ impl Subject for Programs<'_> {
             ["rest"] => level.rest(u64::MAX, 0, 0),
             ["wake"] => level.wake(),
             ["sleep"] => level.fall_asleep().expect("a grace period"),
+            // Beyond the limit of 30 s.
             ["stale"] => self.bench.beat(31_000_000_000),
             ["fresh"] => self.bench.beat(0),
             ["deny"] => {

@@ -6,6 +6,7 @@ use super::*;
 fn what_was_hit_is_asked_after_and_a_304_extends_it() {
     let mut bench = Bench::new(Settings::default());
     let (serial, _) = published(&bench.learn(&key_of("/", None), 7, &FRESH, "x"));
+    // Validation is due at 80 % of the lifetime of 100 s.
     assert_eq!(bench.tick(79, 5), []);
     let actions = bench.tick(1, 5);
     let [
@@ -65,6 +66,7 @@ fn a_304_with_other_fields_publishes_anew_with_the_old_body() {
     bench.learn(&key_of("/", None), 7, &FRESH, "body");
     let ticket = ticket(&bench.tick(80, 1));
     let now_ns = bench.now_ns;
+    // The weak form of the same entity tag still matches.
     let fields = [("Cache-Control", "max-age=7"), ("ETag", "W/\"e\"")];
     let actions = bench.fetched(ticket, Ok(response(304, &fields, "", now_ns)));
     let [
@@ -101,6 +103,7 @@ fn an_origin_in_trouble_leaves_what_is_fresh_and_is_asked_again() {
     let first = ticket(&bench.tick(80, 1));
     assert_eq!(bench.fetched(first, Err(FetchError::Closed)), []);
     assert_eq!(bench.tick(9, 2), []);
+    // Retried 10 s after the failure.
     let second = ticket(&bench.tick(1, 2));
     let now_ns = bench.now_ns;
     let other = [("ETag", "\"other\"")];
@@ -161,6 +164,7 @@ fn a_revalidation_overtaken_by_a_purge_is_asked_without_conditions() {
     bench.purge("all");
     let now_ns = bench.now_ns;
     let actions = bench.fetched(overtaken, Ok(response(304, &FRESH, "", now_ns)));
+    // The stored response was purged, so there is nothing to validate.
     let [Action::Fetch { validators, .. }] = actions.as_slice() else {
         panic!("{actions:?}");
     };
@@ -175,6 +179,7 @@ fn a_304_in_another_order_extends_as_well() {
     bench.learn(&key_of("/", None), 7, &long, "x");
     let ticket = ticket(&bench.tick(80, 1));
     let now_ns = bench.now_ns;
+    // A 304 may leave fields out, and its hop-by-hop fields do not count.
     let short = [etag, ("Server", "s"), ("Keep-Alive", "max=9")];
     let actions = bench.fetched(ticket, Ok(response(304, &short, "", now_ns)));
     let [Action::Extend { expires_ns, .. }] = actions.as_slice() else {
@@ -207,6 +212,7 @@ fn asking_after_leaves_room_for_new_keys() {
     }
     bench.tick(80, 1);
     bench.tick(0, 1);
+    // Validations fill only half of the queue of four.
     assert_eq!(bench.learner.busy(), (1, 2));
     assert_eq!(bench.asked(&key_of("/new", None), 99), []);
     assert_eq!(bench.learner.busy(), (1, 3));

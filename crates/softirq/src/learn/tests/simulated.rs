@@ -146,6 +146,7 @@ impl World {
             _ if unchanged => of(304, &fields, ""),
             _ => of(200, &fields, &version.to_string()),
         };
+        // The origin answers each fetch once.
         asked.answer.get_or_insert(answer);
     }
 
@@ -213,9 +214,11 @@ impl World {
                 assert!(self.serial_last < Some(serial));
                 self.serial_last = Some(serial);
                 let page = page_of(&key);
+                // A page is published at most once, so its successor must name it.
                 let same = self.held.iter().find(|(_, h)| h.page == page);
                 assert_eq!(same.map(|(s, _)| *s), replaces);
                 let body = &prepared.bytes[usize::from(prepared.head_len)..];
+                // Publishable bodies are version numbers; all others must have been refused.
                 let version = std::str::from_utf8(body).expect("ASCII").parse();
                 let held = Held {
                     page,
