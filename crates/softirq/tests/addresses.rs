@@ -103,6 +103,7 @@ fn each_has_its_own(test: &str, tier: Tier) {
         let mut clients: Vec<Client<'_>> = (0u16..4)
             .map(|at| Client::open(&bench, at >= 2, at % 2 == 1, 20_000 + at))
             .collect();
+        // A repeated request gets a memo, which later rounds use.
         for round in 0..8 {
             for (edition, client) in (b'a'..).zip(&mut clients) {
                 assert_eq!(client.ask(get), edition, "round {round}, {:?}", client.sent);
@@ -114,6 +115,7 @@ fn each_has_its_own(test: &str, tier: Tier) {
                 assert_eq!(client.ask(get), edition, "{:?}", client.sent);
             }
         }
+        // answer_hit: four clients with twelve requests each.
         assert_eq!(bench.level.counters().expect("counters")[0], 48);
     });
 }

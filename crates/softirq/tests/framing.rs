@@ -207,8 +207,10 @@ fn responses_end_where_their_heads_say() {
                 Some(1),
             ),
             ("200 OK", "Content-Length: 999999999\r\n", Some(999_999_999)),
+            // No content, regardless of Content-Length (RFC 9112 §6.3).
             ("204 No Content", "", Some(0)),
             ("304 Not Modified", "Content-Length: 77\r\n", Some(0)),
+            // A body that ends with the connection, connections that do not persist, and another protocol.
             ("200 OK", "", None),
             ("200 OK", "Connection: close\r\nContent-Length: 5\r\n", None),
             (
@@ -217,6 +219,7 @@ fn responses_end_where_their_heads_say() {
                 None,
             ),
             ("101 Switching Protocols", "Content-Length: 5\r\n", None),
+            // Ambiguous or unusual framing.
             ("200 OK", "Content-Length: 5\r\nContent-Length: 5\r\n", None),
             ("200 OK", "Content-Length: 5x\r\n", None),
             ("200 OK", "Content-Length:5\r\n", None),
@@ -227,6 +230,7 @@ fn responses_end_where_their_heads_say() {
             ),
             ("200 OK", "Transfer-Encoding: gzip, chunked\r\n", None),
             ("200 OK", "Content-Length: 5\r\n folded\r\n", None),
+            // Invalid status codes.
             ("700 What", "Content-Length: 5\r\n", None),
             ("20 OK", "Content-Length: 5\r\n", None),
         ];
@@ -305,6 +309,7 @@ fn chunks_end_where_they_say() {
             ),
             (&["3\r\na", "bc", "\r\n", "0\r\n\r\n"], Some(13)),
             (&["00c\r\n0123456789ab\r\n0\r\n\r\n"], Some(24)),
+            // Incomplete or malformed chunks, a split chunk header, extensions, trailers, excess data.
             (&["3\r\nabc\r\n"], None),
             (&["3\r\nabc\r\n0\r\n"], None),
             (&["3\r", "\nabc\r\n0\r\n\r\n"], None),

@@ -72,6 +72,7 @@ fn hits_are_counted(test: &str, tier: Tier) {
             ask(&bench, 30_000 + 2 * number);
             ask(&bench, 30_001 + 2 * number);
         });
+        // One response for each family; all requests came over IPv4.
         assert_eq!(hits(&bench), [0, 2 * count]);
         assert!(places(&bench) == before, "what all processors read changed");
         // In the same slots.

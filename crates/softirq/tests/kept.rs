@@ -219,6 +219,7 @@ fn a_kept_socket_of_a_silent_client_is_ended() {
     line.beat();
     let (_client, mut server) = kept_connection(&line);
     let second = Duration::from_secs(1);
+    // The probe comes after the idle time.
     sockopt::set_tcp_keepidle(&server, second * 3).expect("a time");
     sockopt::set_socket_keepalive(&server, true).expect("a mode");
     let error = server.read(&mut [0]).expect_err("an end");
@@ -329,6 +330,7 @@ fn while_the_level_goes_they_get_sockets_of_their_own() {
         .each_mut()
         .map(|client| ask_above(client, &hot(), || line.accept()));
     assert!(!is_any());
+    // The new sockets need no translation.
     line.level.set_mode(layout::MODE_OFF);
     for (client, server) in clients.iter_mut().zip(fresh) {
         let _server = ask_above(client, &hot(), || server);
@@ -347,6 +349,7 @@ fn what_is_left_is_ended_with_the_level() {
     assert_eq!(ended, 1);
     for stream in [&mut client, &mut server] {
         let error = stream.read(&mut [0]).expect_err("an end");
+        // A timeout would be reported as WouldBlock.
         assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock);
     }
     assert!(!line.server.enter(|| kept::is_any(&line.level, |_| true)));

@@ -143,6 +143,7 @@ fn drawn_requests_are_tried_as_they_are_answered() {
         for case in 0..400u16 {
             bench.beat(0);
             requests::draw(&mut draws, &mut request);
+            // A request must fit into one segment.
             if request.is_empty() || request.len() > 1400 {
                 continue;
             }

@@ -120,6 +120,7 @@ fn sys_admin_stands_for_the_finer_capabilities_but_not_for_the_network() {
         machine.capabilities = bits.iter().map(|bit| 1 << bit).sum();
         line(&facts(machine, interface("eth0", "ixgbe")), "rights").0
     };
+    // 12: NET_ADMIN, 21: SYS_ADMIN, 38: PERFMON, 39: BPF.
     assert_eq!(with(&[12, 21]).verdict, Verdict::Ok);
     assert_eq!(with(&[12, 38, 39]).verdict, Verdict::Ok);
     assert!(with(&[21]).why.contains("CAP_NET_ADMIN"));
@@ -141,6 +142,7 @@ fn firewalls_and_missing_mounts_are_no_hindrance() {
 #[test]
 fn interfaces_without_native_xdp_still_have_tc() {
     let firecracker = Interface {
+        // GUEST_CSUM and GUEST_TSO4 without CTRL_GUEST_OFFLOADS.
         virtio: Some(1 << 1 | 1 << 7),
         ..interface("eth0", "virtio_net")
     };
@@ -182,6 +184,7 @@ fn virtio_counts_queues() {
         };
         line(&facts(machine(), interface), "eth0: native XDP").0
     };
+    // GUEST_CSUM and CTRL_GUEST_OFFLOADS; bit 15 below: mergeable buffers.
     let tunable = 1 << 1 | 1 << 2;
     assert_eq!(with(tunable, (4, 8)).verdict, Verdict::Ok);
     assert!(with(tunable, (4, 8)).why.contains("a frame of the MTU"));

@@ -147,6 +147,7 @@ fn bodies_end_in_three_ways() {
         )),
         Ok("ab".into())
     );
+    // No content, regardless of Content-Length (RFC 9112 §6.3).
     for status in [204, 304] {
         let none = format!("HTTP/1.1 {status} X\r\nContent-Length: 9\r\n\r\n");
         assert_eq!(body_of(&none), Ok(String::new()));
@@ -198,12 +199,14 @@ fn interim_responses_are_passed_over() {
     let hints = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
     let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
     assert_eq!(body_of(&format!("{hints}{hints}{last}")), Ok("x".into()));
+    // More interim responses than the limit.
     let many = hints.repeat(17);
     assert!(matches!(
         body_of(&format!("{many}{last}")),
         Err(FetchError::Malformed(_))
     ));
     assert!(matches!(
+        // The request did not offer an upgrade.
         body_of("HTTP/1.1 101 Switching\r\n\r\n"),
         Err(FetchError::Malformed(_))
     ));
@@ -217,6 +220,7 @@ fn a_connection_is_used_again_until_it_ends() {
     let (address, _requests) = origin(vec![script(&[keep, last]), script(&[next])]);
     let mut fetcher = fetcher(address, Limits::default());
     let mut bodies = Vec::new();
+    // The second response closes its connection.
     for pooled in [1, 0, 1] {
         let fetched = fetcher.fetch(&KEY, &Validators::default());
         bodies.extend(fetched.expect("a response").body);
@@ -239,6 +243,7 @@ fn a_kept_connection_that_was_closed_costs_a_new_one() {
 
 #[test]
 fn bytes_that_nobody_asked_for_end_the_connection() {
+    // The second response would answer the next request.
     let smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 200 OK\r\n\
                     Content-Length: 4\r\n\r\nevil";
     let honest = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb";
@@ -362,6 +367,7 @@ fn silence_is_waited_for_only_so_long() {
     // The connection waits in the listener's queue for ever.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("an address");
+    // Each limit alone ends the fetch; a total of 0 does so before the first call.
     for (wait_ms, total_ms) in [(1, 5000), (2000, 1), (2000, 0)] {
         let limits = Limits {
             wait_ms,

@@ -373,6 +373,7 @@ mod tests {
         let mut bytes = Vec::new();
         bytes.extend([5u16.to_ne_bytes(), 3u16.to_ne_bytes()].concat());
         bytes.extend([9, 0, 0, 0]);
+        // Kind 7 with the flag for nested attributes.
         bytes.extend([6u16.to_ne_bytes(), 0x8007u16.to_ne_bytes()].concat());
         bytes.extend([1, 2]);
         assert_eq!(attribute(&bytes, 7), Some(&[1, 2][..]));

@@ -105,6 +105,7 @@ impl Sent {
         let address_len = if self.is_v6 { 16 } else { 4 };
         let addresses_at = if self.is_v6 { 22 } else { 26 };
         let ports_at = addresses_at + 2 * address_len;
+        // Swapped addresses and ports leave all checksums valid.
         frame[..12].rotate_left(6);
         frame[addresses_at..ports_at].rotate_left(address_len);
         frame[ports_at..ports_at + 4].rotate_left(2);
@@ -248,6 +249,7 @@ pub fn receive(reply: &[u8], asked: &[u8]) -> Result<Received, String> {
 fn tcp_at_of(frame: &[u8]) -> usize {
     match (frame[12], frame[20]) {
         (0x86, 6) => 54,
+        // One extension header of eight bytes.
         (0x86, _) => 62,
         _ => 14 + usize::from(frame[14] & 0xf) * 4,
     }

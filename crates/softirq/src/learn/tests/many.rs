@@ -79,6 +79,7 @@ fn what_was_promised_and_did_not_come_is_not_lent_again() {
     let mut site = Site::new(1);
     let ask = |site: &mut Site, pages: std::ops::Range<u64>| {
         for page in pages {
+            // Three requests for each page, a thousand pages apart.
             (0..3).for_each(|back| site.ask(10_000 + page - 1000 * back));
         }
     };

@@ -83,6 +83,7 @@ impl Site {
         } else {
             self.miss(page);
         }
+        // Ten ticks a second.
         if self.requests.is_multiple_of(self.requests_per_second / 10) {
             let mut out = Vec::new();
             let hits_of = &self.hits_of;
@@ -97,6 +98,7 @@ impl Site {
         if self.learner.paused_until(self.now_ns).is_some() {
             return;
         }
+        // As the programs: remembers the first request, reports the second, and the next one after 2 s.
         let Some(not_before) = self.asked.insert(page, 0) else {
             return;
         };
@@ -129,6 +131,7 @@ impl Site {
                 }
                 Action::Retire { gone } => {
                     for one in gone {
+                        // Its successor may be published already.
                         if self.held.get(&one.hash) == Some(&one.serial) {
                             self.held.remove(&one.hash);
                         }
@@ -236,6 +239,7 @@ fn what_is_hot_stays_fresh_while_fetches_pause() {
 fn a_scan_that_asks_everything_twice_does_not_evict_what_is_hot() {
     for seed in SEEDS {
         let settings = Settings {
+            // Little more than the hot set.
             published_max: 256,
             ..Settings::default()
         };

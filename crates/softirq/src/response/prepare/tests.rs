@@ -131,6 +131,7 @@ fn lengths_are_checked_and_added_where_they_belong() {
     assert_eq!(with(200, "4", "abc"), Err(PrepareError::Length));
     assert_eq!(with(200, "+3", "abc"), Err(PrepareError::Length));
     assert_eq!(with(204, "0", ""), Ok(false));
+    // A 304 may carry the length of the content of a 200.
     assert_eq!(with(304, "12345", ""), Ok(true));
     assert_eq!(with(304, "0", "x"), Err(PrepareError::BodyNotAllowed));
     let without = text(&response(304, &[], ""), &form(false, false, false));
@@ -157,6 +158,7 @@ fn what_is_too_long_is_refused() {
         len_max: 1460,
     };
     assert_eq!(fitting(room), Err(refused));
+    // Offsets have 16 bits, regardless of the limit.
     let long = Form {
         len_max: usize::MAX,
         ..form(false, false, true)
