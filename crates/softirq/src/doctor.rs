@@ -1,4 +1,4 @@
-//! Doctor: checks whether the machine, its interfaces and a port support this level, and gives advice. `gather`
+//! Doctor: checks whether the machine, its interfaces and a port support this level, and gives advice. `facts`
 //! collects facts, and `judge` judges them, so that machines that don't exist can be judged in tests. Nothing is
 //! attached or changed.
 

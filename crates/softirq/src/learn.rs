@@ -1,12 +1,12 @@
 //! The learner: decides what is fetched, published, extended and retired, as a pure state machine. Time and events come
-//! in, [`Action`]s go out, to be carried out in their order.
+//! in, `LearnAction`s go out, to be carried out in their order.
 //!
 //! ```text
 //!           asked              pump                 fetched
 //! (nothing) ─────► waiting ───────────► under way ───────────► published ──► retired
 //!                     ▲                  │     │                 │  ▲  expired, evicted, purged
 //!                     └──────────────────┘     └─► denied        └──┘
-//!                  overtaken by a purge          10 s or 60 s   asked after at 80 % of its life
+//!                  overtaken by a purge          10 s or 60 s   validated at 80 % of its life
 //! ```
 //!
 //! Fetches that bring too few hits are paused: `account`.
@@ -49,7 +49,7 @@ const MILLISECOND_NS: u64 = 1_000_000;
 /// Maximum number of remembered denials. One that is forgotten early costs a fetch.
 const DENIED_MAX: usize = 16_384;
 
-/// Counters of a [`Learner`].
+/// Counters of a `ResponseLearner`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Keys that were reported.
@@ -74,7 +74,7 @@ pub struct Counters {
     pub paused: u64,
     /// Keys with the hash of another key.
     pub collisions: u64,
-    /// Denials by reason, see [`Denial::label`].
+    /// Denials by reason, see `FetchDenial::label`.
     pub denied: BTreeMap<&'static str, u64>,
 }
 

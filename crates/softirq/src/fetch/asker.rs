@@ -16,7 +16,7 @@ use lowroad_wire::key::KeyParts;
 pub enum AskedFrom {
     /// The local address that it goes to.
     Machine,
-    /// The probe source address: [`crate::machine::outsider`].
+    /// The probe source address: `machine::probe_source`.
     Outsider,
 }
 

@@ -82,7 +82,7 @@ impl Account {
         self.hits = self.hits.saturating_sub(price(1));
     }
 
-    /// Credits hits, with their projection: [`super::outlook::promise`].
+    /// Credits hits, with their projection: `hit_forecast::promise`.
     pub(super) fn pay(&mut self, hits: u64, promised: u64, now_ns: u64) {
         let most = price(self.rules.in_advance_max.max(self.rules.on_trust));
         self.hits = self.hits.saturating_add(signed(hits)).min(most);

@@ -14,7 +14,7 @@ pub struct Ticket(pub(super) u64);
 pub struct Serial(pub(super) u64);
 
 impl Serial {
-    /// For publication without a [`super::Learner`]; the caller must keep serials unique and increasing.
+    /// For publication without a `ResponseLearner`; the caller must keep serials unique and increasing.
     #[must_use]
     pub fn new(number: u64) -> Serial {
         Serial(number)
@@ -35,7 +35,7 @@ pub struct Gone {
 /// An action to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Fetch a response and report the result with [`super::Learner::fetched`].
+    /// Fetch a response and report the result with `ResponseLearner::fetched`.
     Fetch {
         /// Identifies the fetch in the report.
         ticket: Ticket,
@@ -58,7 +58,7 @@ pub enum Action {
         born_ns: u64,
         /// It must not be sent from then on.
         expires_ns: u64,
-        /// The response of the same key that a later [`Action::Retire`] retires.
+        /// The response of the same key that a later `LearnAction::Retire` retires.
         replaces: Option<Serial>,
     },
     /// Change the times of a published response.
@@ -69,9 +69,9 @@ pub enum Action {
         key: Key,
         /// The hash of the key.
         hash: u64,
-        /// As in [`Action::Publish`].
+        /// As in `LearnAction::Publish`.
         born_ns: u64,
-        /// As in [`Action::Publish`].
+        /// As in `LearnAction::Publish`.
         expires_ns: u64,
     },
     /// Remove responses from the index and free them after a grace period.

@@ -51,7 +51,7 @@ impl Jobs {
         is_new
     }
 
-    /// Takes the next key. The caller must continue with [`Jobs::begin`].
+    /// Takes the next key. The caller must continue with `FetchJobs::begin`.
     pub(super) fn next_waiting(&mut self) -> Option<(Key, u64)> {
         self.waiting.pop_front()
     }

@@ -20,7 +20,7 @@ const WINDOW: usize = 16;
 /// slots.
 const HIT_WEIGHT: u64 = 1 << 20;
 
-/// Newly counted hits, and their projection: [`outlook::promise`].
+/// Newly counted hits, and their projection: `hit_forecast::promise`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NewHits {
     pub(super) hits: u64,

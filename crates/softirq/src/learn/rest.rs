@@ -2,7 +2,7 @@
 //! pure state machine: counts and time come in, steps go out.
 //!
 //! ```text
-//!          almost nothing answered              none of ours is left
+//!          almost nothing answered              no live connection
 //! awake ──────────────────────────► resting ───────────────────────► asleep
 //!   ▲                                  │                                │
 //!   └──────────────────────────────────┴── its time is over, or a purge ┘

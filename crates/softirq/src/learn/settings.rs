@@ -6,7 +6,7 @@ use super::account::Rules as Trust;
 use crate::layout::{PARTS_MAX, RESPONSE_MAX, RESPONSE_MAX_V6};
 use lowroad_wire::key::KeyParts;
 
-/// Limits and rules of a [`Learner`](super::Learner).
+/// Limits and rules of a `ResponseLearner`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Maximum number of published responses. Default 16384.

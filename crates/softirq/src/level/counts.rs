@@ -83,7 +83,7 @@ impl Level {
         self.set(at, count.wrapping_add(1));
     }
 
-    /// Numbers of denials, in the order of [`Kind::ALL`].
+    /// Numbers of denials, in the order of `DenialKind::ALL`.
     #[must_use]
     pub fn denials(&self) -> [u64; Kind::ALL.len()] {
         let counts = self.control().denials;

@@ -44,7 +44,7 @@ pub struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// Opens the ring of a level; each event goes to `sink` when [`Events::take`] is called.
+    /// Opens the ring of a level; each event goes to `sink` when `EventRing::take` is called.
     ///
     /// # Errors
     /// When the ring can't be mapped.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A range of the store, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Offset, a multiple of [`Extents::GRAIN`].
+    /// Offset, a multiple of `FreeExtents::GRAIN`.
     pub at: u32,
     /// Length, also a multiple of it.
     pub len: u32,

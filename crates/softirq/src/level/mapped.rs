@@ -99,7 +99,7 @@ impl<T: Copy> Mapped<T> {
     /// the word sees the data behind it completely. The offset is from `offset_of!`.
     ///
     /// # Panics
-    /// As [`Mapped::set`].
+    /// As `MappedArray::set`.
     pub fn publish(&self, index: usize, offset: usize, word: u64) {
         assert!(
             offset + size_of::<u64>() <= size_of::<T>()
@@ -115,7 +115,7 @@ impl<T: Copy> Mapped<T> {
     /// Reads one word of a value; the offset is from `offset_of!`.
     ///
     /// # Panics
-    /// As [`Mapped::set`].
+    /// As `MappedArray::set`.
     pub fn get<W: Copy>(&self, index: usize, offset: usize) -> W {
         assert!(
             offset + size_of::<W>() <= size_of::<T>() && offset.is_multiple_of(align_of::<W>())

@@ -1,5 +1,5 @@
 //! Publication: writes responses into their slots, and removes them from the index. Only the daemon has a
-//! [`Publisher`]; other processes purge by clearing index entries, and count that in the control.
+//! `ResponsePublisher`; other processes purge by clearing index entries, and count that in the control.
 //!
 //! The programs also find responses without the index, by memos of requests (memo.h): a response that leaves the index
 //! is therefore expired at the same time, or counted as purged.
@@ -121,7 +121,7 @@ impl Publisher {
     /// retires that response later.
     ///
     /// # Errors
-    /// [`Refused`]; then nothing has changed.
+    /// `PublishRefusal`; then nothing has changed.
     pub fn publish(
         &mut self,
         level: &Level,

@@ -58,7 +58,7 @@ impl Interception {
     /// denied prefixes (IPv4 as `::ffff:a.b.c.d`). The pair holds denied prefixes, then allowed ones. The longest
     /// matching prefix decides, and a denial wins between equal ones.
     ///
-    /// [`Error::Verifier`] with its last lines; [`Error::Usage`] when there are too many addresses; [`Error::System`]
+    /// `LevelError::Verifier` with its last lines; `LevelError::Usage` when there are too many addresses; `LevelError::System`
     /// when the kernel can't, or the process may not (CAP_BPF and CAP_NET_ADMIN).
     pub fn start(
         all: &[Taken<'_>],

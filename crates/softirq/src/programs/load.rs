@@ -119,7 +119,7 @@ impl Program {
 /// Loads the programs of a tier. Maps that are pinned in `folder` are used, the others are created and pinned there, so
 /// that all programs share them.
 ///
-/// [`Error::Verifier`] with its last lines; [`Error::Usage`] when a pinned map has another size; [`Error::System`] when
+/// `LevelError::Verifier` with its last lines; `LevelError::Usage` when a pinned map has another size; `LevelError::System` when
 /// the process lacks permission.
 pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
     let maps = Pinned::new(folder);

@@ -14,9 +14,9 @@ pub struct Sizes {
     pub memory: u32,
 }
 
-/// The minimum of [`Sizes::memory`].
+/// The minimum of `MapSizes::memory`.
 pub const MEMORY_MIN: u32 = 1 << 20;
-/// The maximum of [`Sizes::memory`].
+/// The maximum of `MapSizes::memory`.
 pub const MEMORY_MAX: u32 = 512 << 20;
 
 impl Default for Sizes {
