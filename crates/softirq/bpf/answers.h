@@ -163,6 +163,7 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 	choice->reason = reason_up_miss;
 	if (!control)
 		return 0;
+	/* Computed already if the checksum was verified here. */
 	if (!segment->payload_hash)
 		walk(ctx, control, segment);
 	if (segment->payload_hash)
@@ -185,6 +186,7 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 		choice->reason = reason_up_large;
 		return 0;
 	}
+	/* All parts are sent at once, so the window must hold the whole response. */
 	if (!has_window(segment, connection, choice->len)) {
 		choice->reason = reason_up_window;
 		return 0;

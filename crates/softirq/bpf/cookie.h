@@ -30,6 +30,7 @@ static __noinline __u64 sip_hash(const __u64 *key, const __u64 *words, __u64 cou
 		SIP_ROUND(v0, v1, v2, v3);
 		v0 ^= words[i];
 	}
+	/* The last word has the length in bytes, 8 * count, in its upper byte. */
 	v3 ^= count << 59;
 	SIP_ROUND(v0, v1, v2, v3);
 	SIP_ROUND(v0, v1, v2, v3);
@@ -51,6 +52,7 @@ static __always_inline __u32 cookie_hash(const struct control *control, const st
 		minute,
 	};
 
+	/* Half as many words for IPv4. */
 	if (is_v4(tuple)) {
 		words[2] = (__u64)tuple->client_be[3] << 32 | tuple->local_be[3];
 		return sip_hash(key, words, 3) >> 32;
@@ -173,6 +175,7 @@ SEPARATE __s64 timestamp_of(context *ctx, const struct segment *syn ARG)
 	for (int i = 0; i < 12; i++) {
 		if (at + 10 > len || at > 30 || bytes[at] == 0)
 			break;
+		/* Kind 8: timestamps. Kind 1, NOP, has no length. */
 		if (bytes[at] == 8)
 			return (__u32)bytes[at + 2] << 24 | bytes[at + 3] << 16 | bytes[at + 4] << 8 | bytes[at + 5];
 		at += bytes[at] == 1 ? 1 : bytes[at + 1];
@@ -187,11 +190,13 @@ SEPARATE int read_abilities(context *ctx, const struct segment *syn ARG, struct 
 	__u32 len = syn->payload_at - syn->tcp_at - TCP_LEN, at = 0;
 	const __u32 *words = linux_options(ctx, syn);
 
+	/* The default of IPv4 (RFC 9293 §3.7.1). */
 	can->mss = 536;
 	can->options = OPTION_SCALE_NONE;
 	if (words) {
 		__u32 scale = bpf_ntohl(words[4]) & 0xff;
 		can->mss = bpf_ntohl(words[0]);
+		/* RFC 7323 §2.3: larger scales count as 14. */
 		can->options = OPTION_SACK | (scale > 14 ? 14 : scale);
 	}
 	if (!len || words)

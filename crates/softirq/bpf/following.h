@@ -156,6 +156,7 @@ static __always_inline int begin_following(context *ctx, const struct control *c
 {
 	__u32 framing = 0;
 
+	/* Without tracking, a parked socket would be replaced by a new one. */
 	if (may_come_back(control) &&
 	    (connection->socket == SOCKET_KEPT || is_worth_following(segment)))
 		framing = framing_of_request(ctx, segment, reason);

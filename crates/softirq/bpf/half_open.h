@@ -77,6 +77,7 @@ static __always_inline void remember(const struct tuple *tuple, __u64 hash, cons
 
 	if (!place)
 		return;
+	/* The overwritten handshake may complete by its cookie. */
 	if (place->who && !read_half_open(place, tuple, hash, control, &old)) {
 		place->forgotten = was_just_forgotten(place, now) ? place->forgotten + 1 : 1;
 		place->forgotten_at = now;

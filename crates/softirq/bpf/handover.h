@@ -23,6 +23,7 @@ static __always_inline int wait_for_listener(const struct segment *segment, stru
 
 	if (!connection->answer)
 		connection->answer = NO_LISTENER | now;
+	/* Then the kernel resets the connection, so that the client need not wait for longer. */
 	if (units_since(now, connection->answer) >= LISTENER_WAIT) {
 		count(reason_tcp_no_listener);
 		return 0;
@@ -132,6 +133,7 @@ static __always_inline int hand_over(context *ctx, const struct segment *segment
 #ifdef TIER_XDP
 	frame_mark(ctx, META_HAND_OVER);
 #else
+	/* After a drop the client retransmits the segment. */
 	if (assign(ctx, segment, connection))
 		return VERDICT_DROP;
 #endif

@@ -73,6 +73,7 @@ static __always_inline int add_to_held(context *ctx, const struct segment *segme
 {
 	__u32 at = held->len, len = segment->payload_len - skip;
 
+	/* No data follows a FIN. */
 	if (held->has_fin || at + len > HELD_MAX)
 		return -1;
 	if (len) {
@@ -134,6 +135,7 @@ static __always_inline int write_held_headers(context *ctx, const struct segment
 		ip->payload_len = bpf_htons(tcp_len);
 	}
 	tcp->seq = bpf_htonl(segment->seq);
+	/* Length in words, in the upper half of the byte. */
 	((__u8 *)tcp)[12] = header_len << 2;
 	((__u8 *)tcp)[13] = segment->flags;
 	tcp->check = 0;
@@ -153,6 +155,7 @@ static __always_inline int write_held(context *ctx, const struct segment *segmen
 	if (len == 0 || len > HELD_MAX || frame_resize(ctx, old_len, segment->frame_len) ||
 	    frame_store(ctx, segment->payload_at, held->bytes, len) || write_held_headers(ctx, segment))
 		return -1;
+	/* A partial checksum is that of the pseudo-header only. */
 	check = fold(pseudo_sum(segment));
 	if (segment->summed != CHECKSUM_PARTIAL) {
 		sum = sum_of_long(ctx, segment);

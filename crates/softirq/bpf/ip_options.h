@@ -98,6 +98,7 @@ SEPARATE int read_v4_options(struct __sk_buff *skb, struct wrapping *found ARG)
 	if (header_len < 20 || header_len > 60 || bpf_skb_load_bytes(skb, ETH_HLEN, scratch->head, header_len))
 		return -1;
 	total_len = bpf_ntohs(ip->tot_len);
+	/* bpf_csum_diff needs a length that the verifier knows to be a multiple of four. */
 	header_len &= 0x3c;
 	if (total_len < header_len || ETH_HLEN + total_len > skb->len ||
 	    fold(bpf_csum_diff(0, 0, (__be32 *)scratch->head, header_len, 0)) != 0xffff)
@@ -140,6 +141,7 @@ static __always_inline int read_padding(struct __sk_buff *skb, struct extension_
 		return OPTIONS_DROPPED;
 	if (len && bpf_skb_load_bytes(skb, at, bytes, len))
 		return OPTIONS_DROPPED;
+	/* Linux drops packets with padding other than zeros. */
 	return *(__u64 *)bytes ? OPTIONS_DROPPED : 0;
 }
 
@@ -150,6 +152,7 @@ static __always_inline int read_tlv(struct __sk_buff *skb, struct extension_walk
 
 	if (bpf_skb_load_bytes(skb, walk->at, tlv, sizeof(tlv)))
 		return OPTIONS_DROPPED;
+	/* Pad1 has no length byte. */
 	if (tlv[0] == TLV_PAD1) {
 		walk->at++;
 		return ++walk->padding > TLV_PADDING_MAX ? OPTIONS_DROPPED : 0;

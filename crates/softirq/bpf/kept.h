@@ -20,6 +20,7 @@ SEPARATE int is_waiting(context *ctx, const struct segment *segment ARG, __u32 r
 	if (!sk)
 		return 0;
 	tcp = bpf_skc_to_tcp_sock(sk);
+	/* In later states, one side has closed. */
 	if (tcp && sk->state == TCP_STATE_ESTABLISHED)
 		is = tcp->rcv_nxt == rcv && tcp->copied_seq == rcv && tcp->write_seq == snd && tcp->snd_nxt == snd;
 	bpf_sk_release(sk);

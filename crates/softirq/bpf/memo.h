@@ -179,6 +179,7 @@ static __always_inline int is_memo_of(context *ctx, const struct memo *memo, con
 		if (at + 8 > end || *(__u64 *)at != *words)
 			return 0;
 	}
+	/* The last word is stored padded with zeros. */
 	return !left || (!last_word(ctx, segment, left, &word) && word == *words);
 }
 
@@ -192,6 +193,7 @@ static __always_inline struct response *recall_reading(context *ctx, const struc
 		return 0;
 	__u32 number = memo->number;
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
+	/* The bytes are compared last, which costs most. */
 	if (!response || response->id != memo->id || response->hash != memo->hash ||
 	    response->expires_ns <= segment->now_ns || !is_memo_of(ctx, memo, segment))
 		return 0;

@@ -121,6 +121,7 @@ static long chunk_step(__u64 index, struct chunks *chunks)
 		unfollow(connection);
 		return 1;
 	}
+	/* The position of the next chunk header, or the end. */
 	connection->answer += step & ~CHUNK_LAST;
 	if (!(step & CHUNK_LAST))
 		return 0;
@@ -230,6 +231,7 @@ static __always_inline int on_passing(struct __sk_buff *skb, struct segment *seg
 	if (is_shifted(connection)) {
 		if (shift_out(skb, segment, connection))
 			return TC_ACT_SHOT;
+		/* Tracking works with the client's numbers. */
 		segment->seq += connection->socket_snd;
 		segment->ack += connection->socket_rcv;
 		if (segment->flags & (FLAG_FIN | FLAG_RST))

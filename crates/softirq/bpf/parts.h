@@ -141,6 +141,7 @@ static __always_inline int note_parcel(context *ctx, const struct segment *segme
 	if (!parcel)
 		return -1;
 	parcel->segment = *segment;
+	/* The length of the copies. */
 	parcel->segment.frame_len = PARCEL_LEN;
 	parcel->parts = *parts;
 	parcel->serial = *serial = all->serial;

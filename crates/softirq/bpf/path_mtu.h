@@ -23,10 +23,12 @@ static __always_inline __u32 quote_at(void *begin, void *end)
 
 	if (begin + ETH_HLEN + 20 + ICMP_LEN + 20 + QUOTED_TCP_LEN > end)
 		return 0;
+	/* Byte 9: protocol; byte 20: ICMP type. */
 	if (eth->h_proto == bpf_htons(ETH_P_IP))
 		return v4[0] == 0x45 && v4[9] == IPPROTO_ICMP && v4[20] == ICMP_UNREACHABLE ? ETH_HLEN + 20 + ICMP_LEN : 0;
 	if (eth->h_proto != bpf_htons(ETH_P_IPV6) || begin + ETH_HLEN + 40 + ICMP_LEN > end)
 		return 0;
+	/* Byte 6: next header; byte 40: ICMPv6 type. */
 	return v6[6] == IPPROTO_ICMP_V6 && (v6[40] == ICMP_V6_UNREACHABLE || v6[40] == ICMP_V6_TOO_BIG)
 		       ? ETH_HLEN + 40 + ICMP_LEN : 0;
 }
@@ -46,6 +48,7 @@ static __always_inline int read_quote(struct __sk_buff *skb, const struct contro
 	if (segment->is_v6) {
 		if (((__u8 *)ip)[6] != IPPROTO_TCP || bpf_skb_load_bytes(skb, at, ip, 40))
 			return -1;
+		/* The quoted segment was sent from here to the client. */
 		memcpy(segment->tuple.local_be, ip + 2, 16);
 		memcpy(segment->tuple.client_be, ip + 6, 16);
 	} else {

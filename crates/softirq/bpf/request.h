@@ -114,6 +114,7 @@ static __always_inline void add_to_key(struct scratch *scratch, __u8 id, __u32 f
 	struct request *request = &scratch->request;
 	__u32 len = to - from;
 
+	/* The first comparison keeps the sum from wrapping around. */
 	if (len > KEY_MAX || request->key_len + len + 1 > KEY_MAX) {
 		request->reason = reason_up_long;
 		return;
@@ -132,6 +133,7 @@ static __always_inline void keep_field(struct scratch *scratch, __u8 id, __u32 m
 	__u8 first = scratch->head[from & (HEAD_SIZE - 1)];
 	__u8 last = scratch->head[(to - 1) & (HEAD_SIZE - 1)];
 
+	/* Parsers differ in trimming. */
 	if (from == to || first == ' ' || last == ' ' || (request->seen & mark)) {
 		request->reason = mark == SEEN_HOST ? reason_up_host : reason_up_syntax;
 		return;
@@ -220,12 +222,14 @@ static __always_inline void field(struct scratch *scratch, __u32 name_len, const
 		if (name[0] == WORD("forwarde") && name[1] == WORD("d"))
 			request->reason = reason_up_field;
 		break;
+	/* Connection; CF-Visitor. */
 	case 10:
 		if (name[0] == WORD("connecti") && name[1] == WORD("on"))
 			connection_field(scratch, from, to);
 		else if (name[0] == WORD("cf-visit"))
 			request->reason = reason_up_field;
 		break;
+	/* If-None-Match; Authorization; Cache-Control. */
 	case 13:
 		if (name[0] == WORD("if-none-") && name[1] == WORD("match"))
 			keep_field(scratch, KEY_IF_NONE_MATCH, SEEN_NONE_MATCH, from, to);
@@ -235,30 +239,36 @@ static __always_inline void field(struct scratch *scratch, __u32 name_len, const
 			 !(request->settings & SETTING_IGNORE_CACHE_CONTROL))
 			request->reason = reason_up_field;
 		break;
+	/* Content-Length; HTTP2-Settings. */
 	case 14:
 		if (name[0] == WORD("content-") || name[0] == WORD("http2-se"))
 			request->reason = reason_up_field;
 		break;
+	/* Accept-Encoding; Front-End-Https. */
 	case 15:
 		if (name[0] == WORD("accept-e") && name[1] == WORD("ncoding"))
 			keep_field(scratch, KEY_ACCEPT_ENCODING, SEEN_ENCODING, from, to);
 		else if (name[0] == WORD("front-en"))
 			request->reason = reason_up_field;
 		break;
+	/* Proxy-Connection. */
 	case 16:
 		if (name[0] == WORD("proxy-co"))
 			request->reason = reason_up_field;
 		break;
+	/* If-Modified-Since; Transfer-Encoding. */
 	case 17:
 		if (name[0] == WORD("if-modif") && name[1] == WORD("ied-sinc") && name[2] == WORD("e"))
 			keep_field(scratch, KEY_IF_MODIFIED_SINCE, SEEN_SINCE, from, to);
 		else if (name[0] == WORD("transfer"))
 			request->reason = reason_up_field;
 		break;
+	/* If-Unmodified-Since; Proxy-Authorization. */
 	case 19:
 		if (name[0] == WORD("if-unmod") || name[0] == WORD("proxy-au"))
 			request->reason = reason_up_field;
 		break;
+	/* CloudFront-Forwarded-Proto. */
 	case 26:
 		if (name[0] == WORD("cloudfro"))
 			request->reason = reason_up_field;

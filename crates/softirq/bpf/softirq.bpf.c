@@ -118,6 +118,7 @@ static __always_inline int on_handed(struct __sk_buff *skb)
 	connection = find(&segment);
 	if (!connection)
 		return TCX_NEXT;
+	/* The helpers for assignment and for checksum updates exist at TC only. */
 	if (connection->state == STATE_HANDED && assign(skb, &segment, connection))
 		return TC_ACT_SHOT;
 	if (is_shifted(connection) && shift_in(skb, &segment, connection))
@@ -141,6 +142,7 @@ int lowroad_marked(struct __sk_buff *skb)
 		mark = META_HAND_OVER;
 	if (mark == META_AGAIN)
 		return on_skb(skb);
+	/* A re-injected segment has a mark, but no metadata. */
 	return mark == META_HAND_OVER || skb->tc_index == TC_INDEX_REPEATED ? on_handed(skb) : TCX_NEXT;
 }
 

@@ -72,6 +72,7 @@ SEPARATE __s64 sum_of_long(context *ctx, const struct segment *segment ARG)
 	scratch->request.len = segment->payload_at - segment->tcp_at + segment->payload_len;
 	scratch->request.hash = 0;
 	bpf_loop(SUM_CHUNKS_MAX, sum_step, &summing, 0);
+	/* Bytes remain if a part could not be loaded. */
 	return scratch->request.len ? -1 : (__s64)(__u32)scratch->request.hash;
 }
 

@@ -271,6 +271,7 @@ static __always_inline enum ahead on_ahead(context *ctx, struct segment *segment
 {
 	int has_more = segment->payload_len || segment->flags & FLAG_FIN, taken;
 
+	/* Beyond the window, an acknowledgement of unsent data, or no room in the buffer. */
 	if (segment->seq - connection->rcv_nxt > WINDOW ||
 	    acknowledged_part(segment, connection) > under_way(connection) ||
 	    (has_more && hold(ctx, segment, connection, 0)))

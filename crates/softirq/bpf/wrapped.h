@@ -43,6 +43,7 @@ static __always_inline int read_numbers(struct __sk_buff *skb, struct segment *s
 	segment->tuple.local_port_be = tcp[0] >> 16;
 	segment->seq = bpf_ntohl(tcp[1]);
 	segment->ack = bpf_ntohl(tcp[2]);
+	/* Zeros if the first fragment ends before these fields. */
 	segment->flags = bpf_ntohl(tcp[3]) >> 16;
 	segment->window = bpf_ntohl(tcp[3]);
 	return 0;
@@ -99,6 +100,7 @@ SEPARATE int unwrap(struct __sk_buff *skb, __u32 is_v6, __u32 len)
 		__u32 word = bpf_ntohl(ip[0]);
 
 		ip[0] = bpf_htonl(0x45000000 | (word & 0xff0000) | ((word & 0xffff) - len));
+		/* The checksum of the shorter header. */
 		ip[2] &= bpf_htonl(0xffff0000);
 		ip[2] |= (__u32)(__u16)~fold(words_of(ip, 5)) << 16;
 	}
@@ -207,6 +209,7 @@ static __always_inline int on_wrapped(struct __sk_buff *skb)
 	if (found.needs_kernel)
 		return connection ? on_fragment(skb, &segment, connection, &found)
 				  : open_fragmented(skb, &segment, &found);
+	/* The re-injected clone is processed; this frame ends here. */
 	if (!unwrap(skb, segment.is_v6, found.len))
 		send_in(skb);
 	return drop(reason_drop_wrapped);

@@ -301,6 +301,7 @@ impl Work<'_> {
         let Some(reason) = denials.into_iter().find(|reason| is_worth_telling(reason)) else {
             return;
         };
+        // The set prevents repetitions, and bounds the messages.
         if told.len() < TOLD_MAX && told.insert(key.url()) {
             note(&format!("{} is left to the server: {reason}", key.url()));
             if told.len() == TOLD_MAX {

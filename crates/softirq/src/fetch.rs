@@ -203,6 +203,7 @@ fn lines(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
         )
     };
     let mut out = Vec::new();
+    // Only the fields of the key, and constant ones: the response must suit all requests with the key.
     for (name, value) in [
         ("Host", Some(key.host)),
         ("User-Agent", Some(USER_AGENT)),
@@ -240,6 +241,7 @@ impl Input {
     fn receive(&mut self) -> Result<usize, FetchError> {
         let mut piece = [0; READ_LEN];
         loop {
+            // The deadline shortens each wait.
             let wait = self.wait()?;
             self.stream.set_read_timeout(Some(wait)).map_err(broken)?;
             match self.stream.read(&mut piece) {

@@ -90,6 +90,7 @@ impl Trial {
         let mut room = level.room();
         room.connection_buckets = CONNECTIONS;
         let programs = load_for_trial(tier, room, &maps)?;
+        // As in the level: without fan-out maps, long responses are left to TC.
         if let Some(parts) = &programs.parts
             && fan_out::is_filled(level.folder())
         {

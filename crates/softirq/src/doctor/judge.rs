@@ -271,6 +271,7 @@ fn by_driver(what: &str, interface: &Interface, cpus: u32) -> Line {
             "doctor --try",
         ),
         "virtio_net" => virtio(what, interface, cpus),
+        // LRO and XDP exclude each other in these drivers.
         "ixgbe" | "mlx5_core" if interface.merges => no(
             what,
             &format!("{} refuses it while it merges segments", driver(interface)),

@@ -162,6 +162,7 @@ impl Entries {
     pub(super) fn insert(&mut self, entry: Entry) {
         let hash = entry.hash;
         self.bytes += entry.len;
+        // Entries keep their slots, over which the hand walks.
         let at = match self.free.pop() {
             Some(at) => {
                 self.slots[at] = Some(entry);

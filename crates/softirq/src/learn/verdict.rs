@@ -173,6 +173,7 @@ fn accept(stored: Fetched, terms: &Terms<'_>) -> Result<Accepted, Denial> {
     };
     let freshness = storable(&stored, &received, settings)?;
     let left_ms = left_ms(&freshness, settings);
+    // A fresh response may be too old for the digits of Age.
     if left_ms == 0 {
         return Err(Denial::NotStorable(NotStorable::Stale));
     }

@@ -96,6 +96,7 @@ impl Level {
             .lookup_percpu(&reason.to_ne_bytes(), MapFlags::ANY)
             .map_err(Error::bpf("reading counters"))?;
         let mut sum = layout::counted::default();
+        // One value for each possible processor.
         for value in each.iter().flatten() {
             let number = |at: usize| {
                 let bytes = value[at..at + 8].try_into();

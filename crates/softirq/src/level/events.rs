@@ -107,6 +107,7 @@ fn answered(bytes: &[u8]) -> Option<Event<'_>> {
     let len = u16_at(bytes, std::mem::offset_of!(answered_event, head_len))?;
     Some(Event::Answered {
         when_ns: u64_at(bytes, std::mem::offset_of!(answered_event, when_ns))?,
+        // The tables hold IPv4 addresses as mapped ones.
         client: Ipv6Addr::from(client).to_canonical(),
         port: u16::from_be(port),
         status: u16_at(bytes, std::mem::offset_of!(answered_event, status))?,

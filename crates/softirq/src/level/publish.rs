@@ -192,6 +192,7 @@ impl Publisher {
         }
         self.tell_count(level);
         if !gone.is_empty() {
+            // Programs that have read an entry before may still answer with it.
             level.wait_for_programs()?;
             let now_ns = crate::clock::now_ns();
             let retired = gone.into_iter().map(|number| (number, now_ns));
@@ -277,6 +278,7 @@ pub fn published(level: &Level) -> Vec<Published> {
     let mut found = Vec::new();
     for bucket in 0..level.index.len() {
         for entry in level.index.read(bucket).entry {
+            // 0: the entry is free.
             let Some(number) = lower(entry).checked_sub(1) else {
                 continue;
             };

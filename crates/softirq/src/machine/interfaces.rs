@@ -123,6 +123,7 @@ fn own_among(local: SocketAddr, assigned: &[SocketAddrV6]) -> io::Result<SocketA
         same.map(SocketAddrV6::scope_id)
     };
     let first = scopes().next();
+    // The same address on several devices is ambiguous.
     match first {
         Some(scope) if scopes().all(|other| other == scope) => {
             let mut found = local;
@@ -143,6 +144,7 @@ fn assigned() -> io::Result<Vec<SocketAddrV6>> {
         let Some(address) = entry.address else {
             continue;
         };
+        // Only link-local addresses have a scope.
         if let Some(v4) = address.as_sockaddr_in() {
             found.push(of(v4.ip().to_ipv6_mapped(), 0));
         } else if let Some(v6) = address.as_sockaddr_in6() {

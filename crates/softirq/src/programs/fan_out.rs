@@ -48,6 +48,7 @@ pub(crate) fn fill_with(
     interface: i32,
 ) -> Result<(), Error> {
     let failed = || Error::bpf("maps for copies of frames");
+    // struct bpf_devmap_val: interface index, program.
     let mut value = interface.to_ne_bytes().to_vec();
     value.extend(program.as_raw_fd().to_ne_bytes());
     for count in 2..=PARTS_MAX {

@@ -130,6 +130,7 @@ pub fn why_not_lasting() -> Option<String> {
     if own.ino() == others {
         return None;
     }
+    // A separate mount namespace may still share this mount.
     let theirs = fs::metadata(format!("/proc/{outermost}/root{MOUNT}")).ok()?;
     let is_same = || fs::metadata(MOUNT).is_ok_and(|own| own.dev() == theirs.dev());
     if is_mounted() && is_same() {

@@ -137,6 +137,7 @@ pub fn is_available() -> Result<bool, Error> {
 }
 
 fn load() -> Result<Object, Error> {
+    // libbpf prints the verifier's log while it loads.
     let said = messages();
     let open = ObjectBuilder::default()
         .open_memory(&OBJECT.0)

@@ -124,6 +124,7 @@ impl Program {
 pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
     let maps = Pinned::new(folder);
     let one = |object: &[u8], name| load_as(object, name, sizes.room(), &maps, false);
+    // XDP has no egress hook, so that both tiers use the one at TC.
     let out = one(&TC.0, "lowroad_out")?;
     match tier {
         Tier::Tc => Ok(Loaded {
@@ -269,6 +270,7 @@ fn write_constants(value: &mut [u8], room: Room) {
         response_mask: room.response_places - 1,
         store_last: room.store_len - layout::STORE_MARGIN,
     };
+    // In the order of the structure.
     let words = [
         wanted.connection_mask,
         wanted.index_mask,

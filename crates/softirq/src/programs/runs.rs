@@ -71,6 +71,7 @@ pub fn of(folder: &Path) -> Vec<Runs> {
             })
         })
         .collect();
+    // The order of a directory is arbitrary.
     found.sort_by(|a, b| a.link.cmp(&b.link));
     found
 }

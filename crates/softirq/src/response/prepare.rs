@@ -161,6 +161,7 @@ impl Head {
         value: &[u8],
     ) -> Result<(), PrepareError> {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        // The programs write the current age, which includes the origin's.
         if is_hop_by_hop(response, name) || (form.with_age && is("age")) {
             return Ok(());
         }
@@ -244,6 +245,7 @@ fn check(response: &Fetched) -> Result<(), PrepareError> {
     if matches!(response.status, 204 | 304) && !response.body.is_empty() {
         return Err(PrepareError::BodyNotAllowed);
     }
+    // Control characters except HTAB (RFC 9110 §5.5).
     let ends_line = |b: &u8| matches!(b, 0..0x20 | 0x7f) && *b != b'\t';
     let is_name = |name: &[u8]| !name.is_empty() && name.iter().all(|b| b.is_ascii_graphic());
     let fits = |(name, value): (&[u8], &[u8])| {
