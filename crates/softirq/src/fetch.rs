@@ -78,6 +78,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
         key: &KeyParts<'_>,
         validators: &Validators,
     ) -> Result<Fetched, FetchError> {
+        // Covers a second attempt as well.
         let deadline = Instant::now() + Duration::from_millis(self.limits.total_ms);
         let local = key.local();
         if let Some(stream) = self.take_pooled(local) {
@@ -232,6 +233,7 @@ struct Input {
 
 impl Input {
     fn send(&mut self, request: &[u8]) -> Result<(), FetchError> {
+        // The origin may not read.
         let wait = self.wait()?;
         self.stream.set_write_timeout(Some(wait)).map_err(broken)?;
         self.stream.write_all(request).map_err(broken)

@@ -325,6 +325,7 @@ impl Learner {
             });
             return;
         }
+        // First, so that its room counts as free.
         let old = self.published.remove(job.hash);
         self.counters.replaced += old.len() as u64;
         if !self.make_room(accepted.prepared.bytes.len(), out) {

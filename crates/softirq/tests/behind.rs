@@ -43,6 +43,7 @@ fn takes_the_place(test: &str, line: impl FnOnce() -> Line) {
         exchange(&line, ends, || line.accept());
     }
     line.attach();
+    // Both families in turn.
     for connections in (1..).take(6) {
         let ends = line.ends[connections % 2];
         line.beat();
@@ -133,6 +134,7 @@ fn what_is_left_of_a_handover_lets_the_next_handshake_pass() {
             .expect("sent");
         let server = line.accept();
         reset(client);
+        // The kernel answers the next SYN.
         line.level.set_mode(layout::MODE_DRAIN);
         let again = line.connect(line.ends[0]);
         reset(line.accept());

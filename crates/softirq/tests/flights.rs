@@ -114,6 +114,7 @@ fn all_arrive(test: &str, line: impl FnOnce() -> Line, kept_max: usize) {
         let hits = line.count("answer_hit") - before;
         assert_eq!(hits, (kept.len() + closing.len()) as u64);
     }
+    // On a link without loss there are no retransmissions.
     assert_eq!(line.count("answer_again"), 0);
 }
 

@@ -68,6 +68,7 @@ impl Asker {
         key: &KeyParts<'_>,
         validators: &Validators,
     ) -> Result<Fetched, FetchError> {
+        // Without a usable offer the response is fetched.
         if let Some(offered) = &self.offered
             && let Some(bytes) = offered(key.local(), &fetch::request(key, validators))
             && let Ok(response) = fetch::read(&bytes)

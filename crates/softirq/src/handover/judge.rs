@@ -234,6 +234,7 @@ mod tests {
         assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
         assert_eq!(judge.pause_s(), Some(60));
         // It is tried again after that, and two clients are enough then.
+        // The pause of 60 s began in second 2.
         second(&mut judge, 61, &[]);
         assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
         second(&mut judge, 63, &[]);
@@ -296,6 +297,7 @@ mod tests {
         for gets_through in [false, true] {
             let mut judge = Judge::default();
             for at in 0..12u16 {
+                // Another client address each second.
                 let mut one = seen(9, at, false);
                 one.client
                     .set_ip(Ipv6Addr::from(u128::from(at) + (0xffff << 32)));
@@ -318,6 +320,7 @@ mod tests {
             refused,
             ..Counts::default()
         };
+        // Nine refusals within a second exceed the limit of eight.
         judge.look(&refused(0), &[], |_, _| false, NOW_NS);
         judge.look(&refused(9), &[], |_, _| false, NOW_NS);
         assert_eq!(judge.problem(), layout::HANDOVER_REFUSED);

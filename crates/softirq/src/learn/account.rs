@@ -164,6 +164,7 @@ mod tests {
         fetches(&mut account, 0);
         let until_ns = account.paused_until(0).expect("a pause");
         assert_eq!(fetches(&mut account, until_ns), 32);
+        // 512 fetches cost 1,024 hits.
         account.pay(1023, 0, until_ns);
         assert!(account.paused_until(until_ns).is_some());
         account.pay(1, 0, until_ns);

@@ -20,6 +20,7 @@ pub(super) fn promise(before: u64, new: u64, age_ns: u64, life_ns: u64) -> u64 {
     if age_ns < AGE_NS_MIN {
         return 0;
     }
+    // The new ones among the first hits of the response.
     let counted = HITS_MAX.saturating_sub(before).min(new);
     counted * (life_ns / SECOND_NS).min(AHEAD_SECS_MAX)
 }

@@ -186,6 +186,7 @@ impl Entries {
     /// Removes all entries that satisfy the predicate.
     pub(super) fn remove_where(&mut self, is_meant: impl Fn(&Entry) -> bool) -> Vec<Gone> {
         let is_meant = |slot: &Option<Entry>| slot.as_ref().is_some_and(&is_meant);
+        // Collected first, since taking an entry changes the slots.
         let meant: Vec<usize> = (0..self.slots.len())
             .filter(|at| is_meant(&self.slots[*at]))
             .collect();
@@ -292,6 +293,7 @@ mod tests {
     fn without_hits_everything_leaves_in_the_end() {
         let mut all = published(64);
         all.count_hits(0, true, |_, _| 1_000_000);
+        // Enough rounds of the hand to halve all weights to 0.
         for number in 100..2000 {
             all.evict().expect("there are entries");
             all.insert(entry(number));
@@ -318,6 +320,7 @@ mod tests {
     #[test]
     fn what_may_have_to_be_asked_after_is_counted_at_once() {
         let mut all = published(2);
+        // Due at 80 % of the lifetime of 100.
         assert_eq!(all.count_hits(79, false, |_, _| 3).hits, 0);
         assert_eq!(all.count_hits(80, false, |_, _| 3).hits, 6);
         assert_eq!(all.count_hits(80, true, |_, _| 4).hits, 2);

@@ -290,7 +290,9 @@ mod tests {
             answers: 50,
             requests: 5000,
         };
+        // 10 of 1,000 are fewer than one of 50.
         assert_eq!(bench.until(100, 10, 990), Some((5, rest)));
+        // The first check for connections comes after 10 s.
         assert_eq!(bench.until(100, 0, 0), Some((9, Step::FallAsleep)));
         assert_eq!(bench.until(100, 0, 0), Some((19, Step::Wake)));
         let mut rests = Vec::new();
@@ -321,6 +323,7 @@ mod tests {
     #[test]
     fn few_requests_say_little() {
         let mut bench = Bench::new();
+        // Fewer than the minimum of 2,000 requests.
         assert_eq!(bench.until(1900, 0, 1), None);
         assert!(matches!(
             bench.until(200, 0, 1),
@@ -369,6 +372,7 @@ mod tests {
         let mut bench = Bench::new();
         bench.until(1, 0, 0);
         for _ in 0..4 {
+            // They cost as much as 500 requests.
             bench.seen.kernel_segments += 16 * 500;
             assert_eq!(bench.until(1, 7, 0), None);
         }

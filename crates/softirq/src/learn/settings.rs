@@ -68,6 +68,7 @@ impl Settings {
     /// Maximum bytes of a response with this key, head and body.
     #[must_use]
     pub fn len_max(&self, key: &KeyParts<'_>) -> usize {
+        // On IPv6, parts are sized for the minimum MTU.
         let cut = match key.local().is_ipv6() {
             true => RESPONSE_MAX_V6,
             false => RESPONSE_MAX,

@@ -275,6 +275,7 @@ mod tests {
         let why = |status, fields: &[_], len| judged(status, fields, len).expect_err("a reason");
         assert!(why(200, &[fresh, ("Set-Cookie", "a=b")], 1).contains("cookie"));
         assert!(why(200, &[], 1).contains("lifetime"));
+        // More than ten segments.
         assert!(why(200, &[fresh], 14_700).contains("at most 14480"));
         assert!(why(500, &[fresh], 1).contains("500"));
         assert!(why(304, &[fresh], 0).contains("304"));

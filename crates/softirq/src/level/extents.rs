@@ -102,6 +102,7 @@ mod tests {
         let mut free = Extents::new(1000);
         let pieces: Vec<Extent> = (0..4).filter_map(|_| free.take(200)).collect();
         free.give_back(pieces[1]);
+        // The freed extent is the best fit; lengths are rounded up.
         assert_eq!(free.take(190), Some(Extent { at: 200, len: 192 }));
         assert_eq!(free.take(201), None);
         assert_eq!(free.take(200), Some(Extent { at: 800, len: 200 }));
@@ -114,6 +115,7 @@ mod tests {
         let mut free = Extents::new(800);
         let pieces: Vec<Extent> = (0..8).filter_map(|_| free.take(100)).collect();
         assert_eq!(pieces.len(), 7, "100 bytes take 104");
+        // First without free neighbours, then with two each.
         for at in [0, 2, 4, 6, 1, 3, 5] {
             free.give_back(pieces[at]);
         }

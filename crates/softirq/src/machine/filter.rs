@@ -76,6 +76,7 @@ fn has_old_tables() -> bool {
 
 /// Whether a chain may drop input: it has rules, or a drop policy.
 fn is_of_input(chain: &[u8]) -> bool {
+    // struct nfgenmsg: family, version, resource id.
     let Some((head, attributes)) = chain.split_at_checked(4) else {
         return false;
     };

@@ -211,6 +211,7 @@ impl Head {
             let len = response.body.len().to_string();
             self.put(b"Content-Length", len.as_bytes());
         }
+        // The programs need its position, and overwrite it in each transmission.
         if self.date_at.is_none() {
             let now = date::format(response.at_unix_secs);
             self.date_at = Some(self.put(b"Date", &now));

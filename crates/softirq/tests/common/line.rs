@@ -86,6 +86,7 @@ impl Line {
         ends: [Ends; 2],
     ) -> Line {
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        // A listener for both families.
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
         let listener = server.enter(|| TcpListener::bind(any)).expect("a port");
         listener.set_nonblocking(true).expect("a mode");
