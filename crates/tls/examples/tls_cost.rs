@@ -1,13 +1,13 @@
-//! What TLS costs a server, in instructions, without sockets:
+//! The cost of TLS for a server, in instructions, without sockets:
 //!
 //! ```text
 //! cargo build --release -p lowroad-tls --example tls_cost
 //! valgrind --tool=callgrind --toggle-collect='*at_server*' target/release/examples/tls_cost full 20
 //! ```
 //!
-//! What: `full` and `resumed` handshakes, or `full12` and `classic` ones (TLS 1.2; without ML-KEM); `seal` and `open`
-//! with a length; `aead` with a length is what the cipher alone takes of sealing. Only the server's side is counted. Run it with two values of N; the difference divided by the
-//! difference of N is the cost of one.
+//! Modes: `full` and `resumed` handshakes; `full12` (TLS 1.2) and `classic` (without ML-KEM); `seal` and `open` with a
+//! length for records; `aead` with a length for the cipher alone. Only the server's side is counted. Run it with two
+//! values of N: the difference of the counts, divided by the difference of N, is the cost of one.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use lowroad_tls::authority::Authority;
@@ -91,7 +91,7 @@ impl Setting {
         (server, client)
     }
 
-    /// With a client that offers nothing but this.
+    /// A handshake with a client of `rustls` that offers only these versions and X25519.
     fn with_rustls(&self, versions: &[&'static SupportedProtocolVersion]) {
         let mut provider = rustls::crypto::CryptoProvider::clone(&lowroad_tls::provider());
         provider.kx_groups = vec![X25519];
@@ -150,7 +150,7 @@ impl Setting {
     }
 }
 
-/// In place, with a key that is there: no record layer could do with less.
+/// Encrypts in place with a ready key: the lower bound of any record layer.
 fn aead(count: usize, len: usize) {
     let key = UnboundKey::new(&AES_128_GCM, &[7; 16]).expect("a key");
     let (key, mut text) = (LessSafeKey::new(key), vec![b'x'; len]);

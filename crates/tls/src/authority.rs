@@ -1,8 +1,8 @@
-//! A certificate authority for development: made on this machine, trusted by nobody until its owner says so.
-//! It signs certificates for names of the local machine.
+//! A certificate authority for development: it is created on this machine and signs certificates for local names.
 //!
-//! The authority's certificate and key are kept in a folder of their own, the key for nobody but its owner. It lasts
-//! ten years; what it signs, for as long as browsers accept. It may sign others, but no authorities.
+//! No client trusts it until the operator installs its certificate. Certificate and key live in a folder that only its
+//! owner can open; the key's file has mode 0600. The authority lasts ten years, its certificates as long as browsers
+//! accept. It may sign server certificates but no further authorities.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -24,32 +24,32 @@ use crate::x509::{Certificate, common_name};
 const CERTIFICATE_FILE: &str = "authority.pem";
 const KEY_FILE: &str = "authority.key";
 const DAY_S: u64 = 86_400;
-/// How long the authority lasts.
+/// Days until the authority expires.
 const AUTHORITY_DAYS: u64 = 3650;
-/// How long a certificate lasts.
+/// Days until a signed certificate expires: browsers refuse longer ones.
 const LEAF_DAYS: u64 = 397;
-/// Before an end, an authority is replaced when it is next asked for.
+/// An authority with fewer days left is replaced when it is opened.
 const RENEWED_DAYS: u64 = 400;
-/// For clients with slow clocks.
+/// Certificates are valid from an hour ago, for clients with slow clocks.
 const SLACK_S: u64 = 3600;
-/// What certificates are always for.
+/// Names that each signed certificate has.
 const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// An authority.
+/// A local authority: its certificate, its key and the folder of both.
 pub struct Authority {
     folder: PathBuf,
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Why there is no authority, or no certificate.
+/// The reason that an authority cannot be opened, or a certificate cannot be signed.
 #[derive(Debug)]
 pub enum Error {
-    /// What the system says of a file.
+    /// Reading or writing a file failed.
     File(PathBuf, io::Error),
-    /// What is in the folder is no authority of ours.
+    /// The folder holds files that are no authority of this crate.
     Unusable(PathBuf, String),
-    /// No certificate can be made.
+    /// Creating a key or certificate failed.
     Making(String),
 }
 
@@ -70,10 +70,11 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Authority {
-    /// That of a folder, which is made if it is not there. `host` is what its name tells it apart by. May block.
+    /// Opens the authority of a folder; creates both if missing. `host` becomes part of the authority's name. May
+    /// block.
     ///
     /// # Errors
-    /// [`Error`]
+    /// `AuthorityError`
     pub fn open(folder: &Path, host: &str, unix_s: u64) -> Result<Authority, Error> {
         let certificate = folder.join(CERTIFICATE_FILE);
         let pem = match fs::read_to_string(&certificate) {
@@ -84,6 +85,7 @@ impl Authority {
             Err(error) => return Err(Error::File(certificate, error)),
         };
         let (ends_s, name) = read(&certificate, &pem)?;
+        // A leaf lasts `LEAF_DAYS`, which is less than this: no leaf outlives its authority.
         if ends_s < unix_s + RENEWED_DAYS * DAY_S {
             return Authority::make(folder, host, unix_s);
         }
@@ -101,6 +103,7 @@ impl Authority {
         let mut params = params(&format!("Lowroad local authority on {host}"));
         lasting(&mut params, unix_s, AUTHORITY_DAYS);
         let pem = params.self_signed(&key).map_err(making)?.pem();
+        // The key first: a certificate without its key would be found as an authority that cannot be opened.
         write(&folder.join(KEY_FILE), &key.serialize_pem(), 0o600)?;
         write(&folder.join(CERTIFICATE_FILE), &pem, 0o644)?;
         Ok(Authority::of(folder, pem, params, key))
@@ -114,21 +117,21 @@ impl Authority {
         }
     }
 
-    /// Its certificate, in PEM.
+    /// The authority's certificate, in PEM.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// The file that its certificate is in.
+    /// The file of the authority's certificate.
     pub fn certificate_file(&self) -> PathBuf {
         self.folder.join(CERTIFICATE_FILE)
     }
 
-    /// Signs a certificate for this machine and for these names, hosts or addresses. It is kept in no file: one that
-    /// is made at each start is never too old.
+    /// Signs a certificate for this machine and for `names` (hosts or addresses). It isn't stored: each start signs a
+    /// new one, so it never expires in use.
     ///
     /// # Errors
-    /// [`Error::Making`]: a name is none.
+    /// `AuthorityError::Making`: an entry of `names` is no valid name.
     pub fn sign(&self, names: &[&str], unix_s: u64) -> Result<Pair, Error> {
         let (chain, key) = self.sign_pem(names, unix_s)?;
         let texts = Texts {
@@ -142,10 +145,10 @@ impl Authority {
         Ok(pair)
     }
 
-    /// The same in PEM: certificate with chain, and key.
+    /// Like `LocalAuthority::sign`, but returns PEM: the certificate with its chain, and the key.
     ///
     /// # Errors
-    /// As above.
+    /// As of `LocalAuthority::sign`.
     pub fn sign_pem(&self, names: &[&str], unix_s: u64) -> Result<(String, String), Error> {
         let mut all: Vec<String> = LOCAL.map(str::to_owned).to_vec();
         all.extend(names.iter().map(|name| (*name).to_owned()));
@@ -164,7 +167,7 @@ impl Authority {
         Ok((chain, key.serialize_pem()))
     }
 
-    /// What to do so that programs on this machine trust it.
+    /// Instructions for trusting the authority on this machine.
     pub fn how_to_trust(&self) -> String {
         let file = self.certificate_file();
         let file = file.display();
@@ -198,12 +201,13 @@ fn params(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
+    // Path length 0: it may sign leaves only.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
 }
 
-/// When an authority ends, and what it is called.
+/// The time at which an authority expires, and its common name.
 fn read(file: &Path, pem: &str) -> Result<(u64, String), Error> {
     let unusable = |why: &dyn fmt::Display| Error::Unusable(file.into(), why.to_string());
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| unusable(&error))?;
@@ -212,7 +216,7 @@ fn read(file: &Path, pem: &str) -> Result<(u64, String), Error> {
     Ok((u64::try_from(fields.not_after_s).unwrap_or(0), name))
 }
 
-/// Writes a file under another name, and then gives it its own: it is there as a whole or not at all.
+/// Writes a file atomically: under a temporary name, then renamed, so that readers see all of it or the old one.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     let beside = path.with_extension("new");
     let write = || {
@@ -222,6 +226,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
             .truncate(true)
             .mode(mode)
             .open(&beside)?;
+        // `mode` of open(2) is subject to the umask and is ignored for an existing file.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;

@@ -1,5 +1,5 @@
-//! Certificates by name. A handshake takes those that are there when it begins; they are replaced as a whole.
-//! Knows nothing of watching files.
+//! Certificates by server name. A handshake uses the set that is current when it begins; sets are replaced as a whole.
+//! Watching the files is the caller's.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,31 +19,31 @@ pub(crate) use pair::all;
 pub use pair::{Pair, Texts};
 pub use problem::{Problem, Reason};
 
-/// What a client offers if it wants nothing but to see a challenge's certificate (RFC 8737).
+/// The ALPN protocol of a client that validates an ACME challenge (RFC 8737).
 pub(crate) const CHALLENGE_PROTOCOL: &[u8] = b"acme-tls/1";
 
-/// Certificates of one name: at most one for each kind of key, the preferred first.
+/// Certificates for one name: at most one for each kind of key, the cheapest to sign with first.
 type Kinds = Vec<Arc<CertifiedKey>>;
 
-/// Which certificate is for whom.
+/// Maps server names to certificates.
 #[derive(Clone, Debug, Default)]
 pub struct Certificates {
     exact: HashMap<Box<str>, Kinds>,
-    /// By what follows `*.`.
+    /// Wildcard certificates, by the part of the name behind `*.`.
     wildcard: HashMap<Box<str>, Kinds>,
-    /// For clients that name nobody, or nobody whom we know.
+    /// For clients without SNI or with an unknown name.
     default: Kinds,
     challenges: HashMap<Box<str>, Arc<CertifiedKey>>,
 }
 
 impl Certificates {
-    /// None: every handshake is refused.
+    /// An empty map: every handshake is refused.
     pub fn new() -> Certificates {
         Certificates::default()
     }
 
-    /// Adds a certificate for the names that it has. Of those that are for the same name and have the same kind of
-    /// key, the first stays.
+    /// Adds a certificate under each of its names. If a name has a certificate with the same kind of key, the earlier
+    /// one stays.
     pub fn add(&mut self, pair: &Pair) {
         for name in pair.dns_names() {
             let kinds = match name.strip_prefix("*.") {
@@ -54,26 +54,27 @@ impl Certificates {
         }
     }
 
-    /// Shows it to clients that name nobody, or nobody whom we know. May be called for several kinds of keys.
+    /// Adds a certificate for clients without SNI or with an unknown name. May be called for several kinds of keys.
     pub fn add_default(&mut self, pair: &Pair) {
         insert(&mut self.default, pair.certified());
     }
 
-    /// Shows it to who asks for this name's challenge (`acme-tls/1`), and to nobody else.
+    /// Adds the certificate of an ACME challenge, shown only to clients that offer `acme-tls/1` alone for this name.
     pub fn add_challenge(&mut self, name: &str, pair: &Pair) {
         let name = name.to_ascii_lowercase().into();
         self.challenges.insert(name, pair.certified().clone());
     }
 
-    /// Whether a certificate is for this name.
+    /// Whether a certificate is valid for this name.
     pub fn covers(&self, name: &str) -> bool {
         self.find(&name.to_ascii_lowercase()).is_some()
     }
 
-    /// Whether a request for `host` may come over a connection that was made for `server_name`: the same certificates
-    /// are shown for both. Otherwise it is misdirected (421): somebody else may have been meant to answer.
+    /// Whether a request for `host` may use a connection that was made for `server_name`: both names select the same
+    /// certificates. Otherwise the request is misdirected (421): another server may be responsible for it.
     pub fn is_same(&self, server_name: Option<&str>, host: &str) -> bool {
         let of = |name: &str| self.find(name).unwrap_or(&self.default);
+        // A name without certificates gets the default, as in a handshake.
         let shown = match server_name {
             Some(name) => of(&name.to_ascii_lowercase()),
             None => &self.default,
@@ -83,9 +84,10 @@ impl Certificates {
         shown.len() == wanted.len() && shown.iter().zip(wanted).all(same)
     }
 
-    /// By a name in lower case.
+    /// The certificates of a name in lower case: exact match first, then the wildcard of its parent.
     fn find(&self, name: &str) -> Option<&Kinds> {
         self.exact.get(name).or_else(|| {
+            // A wildcard stands for exactly one label (RFC 6125, section 6.4.3).
             let (_, rest) = name.split_once('.')?;
             self.wildcard.get(rest)
         })
@@ -93,6 +95,7 @@ impl Certificates {
 
     fn choose(&self, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().map(str::to_ascii_lowercase);
+        // RFC 8737, section 3: a challenge is answered with its own certificate or not at all.
         if is_challenge(hello) {
             return self.challenges.get(name?.as_str()).cloned();
         }
@@ -102,8 +105,8 @@ impl Certificates {
             let scheme = key.key.choose_scheme(hello.signature_schemes());
             scheme.is_some()
         };
-        // Without a common signature scheme, any certificate: then the handshake fails for that reason (handshake_failure),
-        // and not as if there were none for the name (access_denied).
+        // Without a common signature scheme any certificate is returned: the handshake then fails with
+        // handshake_failure, the true reason, instead of access_denied for a missing certificate.
         let chosen = kinds.iter().find(usable).or_else(|| kinds.first());
         chosen.cloned()
     }
@@ -116,7 +119,7 @@ fn is_challenge(hello: &ClientHello<'_>) -> bool {
     protocols.next() == Some(CHALLENGE_PROTOCOL) && protocols.next().is_none()
 }
 
-/// Keeps the order in which kinds of keys are preferred: what is cheap to sign with first.
+/// Inserts a key in the order of signing cost: ECDSA, Ed25519, RSA.
 fn insert(kinds: &mut Kinds, key: &Arc<CertifiedKey>) {
     let rank = |key: &CertifiedKey| match key.key.algorithm() {
         SignatureAlgorithm::ECDSA => 0,
@@ -133,22 +136,21 @@ fn insert(kinds: &mut Kinds, key: &Arc<CertifiedKey>) {
     }
 }
 
-/// The certificates of a listener, replaced while it runs.
+/// The certificates of a listener, replaceable while it runs.
 #[derive(Clone, Default)]
 pub struct Store(Arc<RwLock<Arc<Certificates>>>);
 
 impl Store {
-    /// With these.
     pub fn new(certificates: Certificates) -> Store {
         Store(Arc::new(RwLock::new(Arc::new(certificates))))
     }
 
-    /// Handshakes that begin from now on see these.
+    /// Replaces the certificates for handshakes that begin from now on.
     pub fn replace(&self, certificates: Certificates) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certificates);
     }
 
-    /// What a handshake sees that begins now.
+    /// The certificates that a handshake uses if it begins now.
     pub fn current(&self) -> Arc<Certificates> {
         self.0
             .read()

@@ -1,4 +1,4 @@
-//! The client's side: its settings, and one connection to a server.
+//! The client side of TLS: its settings, and one connection to a server.
 
 use std::sync::Arc;
 
@@ -14,16 +14,17 @@ use crate::provider::provider;
 use crate::session::{Ended, Progress, Session};
 use crate::trust::Trust;
 
-/// Makes connections; all that it makes share their sessions.
+/// Makes client connections, which share one session cache.
 #[derive(Clone)]
 pub struct Connector(Arc<ClientConfig>);
 
 impl Connector {
-    /// Accepts these servers, offers these protocols, the preferred first, shows `identity` to servers that ask for it, and
-    /// keeps so many sessions for resumption. Without a `clock` the time is the system's.
+    /// Accepts the servers of `trust`, offers `protocols` (ALPN, the preferred first), shows `identity` to servers
+    /// that request a certificate, and keeps up to `sessions_max` sessions for resumption. Without a `clock` it uses
+    /// the system's.
     ///
     /// # Errors
-    /// No server would be accepted.
+    /// `trust` accepts no server.
     pub fn new(
         trust: &Trust,
         protocols: &[&str],
@@ -58,10 +59,10 @@ impl Connector {
         Ok(Connector(Arc::new(config)))
     }
 
-    /// Begins with a server of this name, a host's or an address; what is to be sent first is added to `to_send`.
+    /// Starts a connection to a server with this host name or address; appends the ClientHello to `to_send`.
     ///
     /// # Errors
-    /// The name is none that a certificate can have.
+    /// No certificate can be valid for the name.
     pub fn connect(&self, name: &str, to_send: &mut Vec<u8>) -> Result<Client, Failure> {
         let name = ServerName::try_from(name.to_owned());
         let name = name.map_err(|error| Failure::of(Error::General(error.to_string())))?;
@@ -72,18 +73,18 @@ impl Connector {
     }
 }
 
-/// Whether a server can have a certificate for this name, a host's or an address.
+/// Whether a certificate can be valid for this name, a host's or an address.
 pub fn is_server_name(name: &str) -> bool {
     ServerName::try_from(name).is_ok()
 }
 
-/// TLS with one server. Used as a [`Server`](crate::Server) is.
+/// TLS with one server; the methods work as those of `TlsServer`.
 pub struct Client {
     session: Session<UnbufferedClientConnection>,
 }
 
 impl Client {
-    /// See [`Server::receive`](crate::Server::receive).
+    /// See `TlsServer::receive`.
     ///
     /// # Errors
     /// As there.
@@ -96,7 +97,7 @@ impl Client {
         self.session.receive(wire, plain, to_send)
     }
 
-    /// See [`Server::seal`](crate::Server::seal).
+    /// See `TlsServer::encrypt`.
     ///
     /// # Errors
     /// As there.
@@ -109,7 +110,7 @@ impl Client {
         self.session.seal(pieces, to_send, now_ms)
     }
 
-    /// See [`Server::close`](crate::Server::close).
+    /// See `TlsServer::close`.
     ///
     /// # Errors
     /// As there.
@@ -117,7 +118,7 @@ impl Client {
         self.session.close(to_send)
     }
 
-    /// The server's bytes have ended: what that means.
+    /// The meaning of the end of the server's bytes.
     pub fn ended(&self) -> Ended {
         self.session.ended()
     }
@@ -127,12 +128,12 @@ impl Client {
         self.session.is_established()
     }
 
-    /// What the server chose of the protocols that were offered.
+    /// The protocol that the server chose (ALPN).
     pub fn protocol(&self) -> Option<&[u8]> {
         self.session.connection().alpn_protocol()
     }
 
-    /// Whether it goes on with a session that there was before.
+    /// Whether the connection resumed an earlier session.
     pub fn is_resumed(&self) -> bool {
         self.session.connection().handshake_kind() == Some(HandshakeKind::Resumed)
     }

@@ -1,8 +1,9 @@
-//! Decrypters of TLS 1.3 for servers that report to `session` what `rustls` does not, and that accept encrypted records only.
+//! TLS 1.3 decrypters for servers that report events to `session` which `rustls` doesn't, and accept encrypted records
+//! only.
 //!
 //! Trial decryption: a server that rejects early data skips the records that its key cannot decrypt (RFC 8446, section
-//! 4.2.10). The unbuffered interface of `rustls` 0.23 skips such a record but doesn't tell its caller to discard it. With the
-//! next call it would be tried, and counted, again.
+//! 4.2.10). The unbuffered interface of `rustls` 0.23 skips such a record but doesn't tell its caller to discard it,
+//! so the next call would try, and count, the record again.
 
 use std::cell::Cell;
 
@@ -24,20 +25,20 @@ const CHANGE_CIPHER_SPEC: u8 = 20;
 
 thread_local! {
     static EVENTS: Cell<Events> = const { Cell::new(Events { has_failed: false, has_key: false }) };
-    /// What the next record fails with.
+    /// The error that the next record fails with.
     static REFUSAL: Cell<Option<Error>> = const { Cell::new(None) };
 }
 
-/// What happened while records were processed.
+/// Events while records were processed.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Events {
     /// A record could not be decrypted.
     pub has_failed: bool,
-    /// There is a key: records must be encrypted from now on.
+    /// A key exists: from now on records must be encrypted.
     pub has_key: bool,
 }
 
-/// Calls `process`; what happened meanwhile.
+/// Calls `process` and returns the events of this call.
 pub(crate) fn watch<T>(process: impl FnOnce() -> T) -> (T, Events) {
     EVENTS.set(Events::default());
     let done = process();
@@ -51,14 +52,15 @@ fn note(change: impl FnOnce(&mut Events)) {
     EVENTS.set(events);
 }
 
-/// A record that fails with `error` if it is processed next, where there is a key. So an error can be chosen, and its alert is
-/// encrypted by `rustls`.
+/// A record that fails with `error` when it is processed next, once a key exists.
+///
+/// The caller chooses the error this way, and `rustls` encrypts the alert for it.
 pub(crate) fn refused_record(error: Error) -> [u8; HEADER_LEN + 1] {
     REFUSAL.set(Some(error));
     [APPLICATION_DATA, 3, 3, 0, 1, 0]
 }
 
-/// What is wrong with the header of a record where an encrypted one is due, or one of those that may come in plaintext.
+/// Checks a record's header where an encrypted record is due, or one of those that may be sent in plaintext.
 pub(crate) fn header_error(header: [u8; HEADER_LEN]) -> Option<Error> {
     let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
     match header[0] {
@@ -70,12 +72,12 @@ pub(crate) fn header_error(header: [u8; HEADER_LEN]) -> Option<Error> {
     }
 }
 
-/// `rustls` sends unexpected_message for this (RFC 8446, section 5).
+/// The error for which `rustls` sends unexpected_message (RFC 8446, section 5).
 fn unexpected_record() -> Error {
     PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into()
 }
 
-/// The provider with these decrypters. Its cipher suites are never freed: a process makes them once.
+/// Wraps the provider's TLS 1.3 suites with these decrypters. The suites are leaked: a process calls this once.
 pub(crate) fn observed(provider: &CryptoProvider) -> CryptoProvider {
     let mut provider = provider.clone();
     for suite in &mut provider.cipher_suites {
@@ -135,11 +137,12 @@ impl MessageDecrypter for ObservedDecrypter {
         if let Some(error) = REFUSAL.take() {
             return Err(error);
         }
-        // `rustls` decrypts whatever the outer type is, and fails with bad_record_mac.
+        // `rustls` decrypts records of any outer type and then fails with bad_record_mac instead of unexpected_message.
         if record.typ != ContentType::ApplicationData {
             return Err(unexpected_record());
         }
         let opened = self.0.decrypt(record, sequence);
+        // Reported rather than returned as fatal here: `rustls` decides if it is trial decryption.
         if matches!(opened, Err(Error::DecryptError)) {
             note(|events| events.has_failed = true);
         }
@@ -150,8 +153,8 @@ impl MessageDecrypter for ObservedDecrypter {
     }
 }
 
-/// Whether a record may be encrypted: no message but the application's is empty, and an alert is one record (RFC 8446, section
-/// 5.1).
+/// Whether a record may be encrypted: only application data may be empty, and an alert is one record (RFC 8446,
+/// section 5.1).
 fn is_allowed(record: &InboundPlainMessage<'_>) -> bool {
     match record.typ {
         ContentType::ApplicationData => true,

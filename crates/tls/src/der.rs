@@ -1,5 +1,5 @@
-//! Reading DER: elements one behind the other, each a tag and its content. Knows no meaning of them. What is
-//! malformed reads as `None`.
+//! A DER reader: elements in sequence, each a tag and its content, without their meaning. Malformed input reads as
+//! `None`.
 
 pub(crate) const BOOLEAN: u8 = 0x01;
 pub(crate) const INTEGER: u8 = 0x02;
@@ -13,38 +13,35 @@ pub(crate) const GENERALIZED_TIME: u8 = 0x18;
 pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const SET: u8 = 0x31;
 
-/// A tag with a number of its own, within what surrounds it: constructed if it holds elements.
+/// A context-specific tag; constructed if it holds elements.
 pub(crate) const fn context(number: u8, constructed: bool) -> u8 {
     0x80 | number | if constructed { 0x20 } else { 0 }
 }
 
-/// What is left to read.
+/// The bytes that are left to read.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
-/// One element.
 #[derive(Clone, Copy)]
 pub(crate) struct Element<'a> {
     pub tag: u8,
-    /// Its content.
     pub content: &'a [u8],
-    /// All of it.
+    /// Tag, length and content.
     pub whole: &'a [u8],
 }
 
 impl<'a> Element<'a> {
-    /// Reads the elements within.
+    /// A reader of the elements within.
     pub fn inside(&self) -> Reader<'a> {
         Reader(self.content)
     }
 }
 
 impl<'a> Reader<'a> {
-    /// The next element.
     pub fn next(&mut self) -> Option<Element<'a>> {
         let start = self.0;
         let (&tag, rest) = start.split_first()?;
-        // Numbers above 30 take several bytes. No certificate has them.
+        // Tag numbers above 30 take several bytes; certificates have none.
         if tag & 0x1f == 0x1f {
             return None;
         }
@@ -59,12 +56,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The next element, which must have this tag.
+    /// The next element; `None` if its tag differs.
     pub fn expect(&mut self, tag: u8) -> Option<Element<'a>> {
         self.next().filter(|element| element.tag == tag)
     }
 
-    /// The next element, if it has this tag.
+    /// Reads the next element only if it has this tag.
     pub fn optional(&mut self, tag: u8) -> Option<Element<'a>> {
         let mut ahead = *self;
         let element = ahead.expect(tag)?;
@@ -81,13 +78,14 @@ impl<'a> Iterator for Reader<'a> {
     }
 }
 
-/// A length and what follows it: one byte, or up to four behind their number.
+/// Splits off a length: one byte below 128, or up to four bytes behind their count.
 fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (&first, rest) = bytes.split_first()?;
     if first < 0x80 {
         return Some((usize::from(first), rest));
     }
     let count = usize::from(first & 0x7f);
+    // 0 is the indefinite form, which DER forbids (X.690, section 10.1). Four bytes exceed any certificate.
     if count == 0 || count > 4 {
         return None;
     }

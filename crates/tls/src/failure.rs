@@ -1,13 +1,13 @@
-//! Why a connection ends before its time, and whose fault that is. Knows nothing of who is told.
+//! Reasons for which a connection ends early, by side.
 
 use std::fmt;
 
 use rustls::{AlertDescription, CertificateError, Error, PeerMisbehaved};
 
-/// A connection is over. What the peer should be told is among the bytes to send.
+/// The failure of a connection. The alert for the peer is among the bytes to send.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What kind of reason; there is one counter for each.
+    /// The kind of reason; each has a counter.
     pub fault: Fault,
     error: Option<Error>,
 }
@@ -15,39 +15,39 @@ pub struct Failure {
 /// Kinds of reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The client speaks HTTP in plain text: answer it so.
+    /// The client sent HTTP without TLS; it should get a response in plain text.
     PlainHttp,
-    /// What came first is no TLS.
+    /// The first bytes are not TLS.
     NotTls,
-    /// Nothing that both sides can: version, cipher suite, key exchange, signature, application protocol.
+    /// No common version, cipher suite, key exchange, signature or application protocol.
     NothingInCommon,
-    /// There is no certificate for the name that the client asked for.
+    /// No certificate matches the requested name.
     NoCertificate,
-    /// The peer should have shown a certificate, and has none.
+    /// The peer had to show a certificate and did not.
     CertificateMissing,
-    /// The peer's certificate is for other names.
+    /// The peer's certificate is valid for other names.
     CertificateName,
-    /// The time of the peer's certificate is over.
+    /// The peer's certificate has expired.
     CertificateExpired,
-    /// The time of the peer's certificate has not come.
+    /// The peer's certificate is not valid yet.
     CertificateNotYetValid,
-    /// No authority that is trusted has signed the peer's certificate.
+    /// The peer's certificate is signed by no trusted authority.
     CertificateIssuer,
-    /// The peer's certificate is not accepted for another reason.
+    /// The peer's certificate is rejected for another reason.
     Certificate,
-    /// The peer ended it with an alert.
+    /// The peer ended the connection with this alert.
     Alert(u8),
-    /// A record that cannot be decrypted: it was changed on its way, or was never meant for us.
+    /// A record cannot be decrypted: it was changed in transit, or meant for another connection.
     Undecryptable,
-    /// A record that is longer than allowed.
+    /// A record is longer than allowed.
     Oversized,
-    /// The peer breaks the rules of TLS in another way.
+    /// The peer violates TLS in another way.
     Protocol,
-    /// The keys have sealed as much as they may (TLS 1.2, which cannot change them).
+    /// The keys have encrypted as much as they may (TLS 1.2, which cannot change them).
     Exhausted,
-    /// Something was sealed before the handshake was over, or after the end.
+    /// The caller encrypted before the end of the handshake, or after the end of the connection.
     NotReady,
-    /// Our own fault, or the machine's.
+    /// A fault of this side or of the machine.
     Internal,
 }
 
@@ -61,12 +61,12 @@ impl Failure {
 }
 
 impl Failure {
-    /// What `rustls` reports, if it does.
+    /// The error of `rustls`, if it reported one.
     pub(crate) fn error(&self) -> Option<&Error> {
         self.error.as_ref()
     }
 
-    /// The reason in detail, if there is one.
+    /// The reason in detail, if known.
     pub fn reason(&self) -> Option<&impl fmt::Display> {
         self.error.as_ref()
     }
@@ -78,7 +78,7 @@ impl From<Fault> for Failure {
     }
 }
 
-/// What rustls says where a resolver had no certificate: it has no variant for that.
+/// The text of `rustls` for a resolver without a certificate, which has no variant.
 const NO_CERTIFICATE: &str = "no server certificate chain resolved";
 
 fn fault(error: &Error) -> Fault {

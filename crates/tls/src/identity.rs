@@ -1,4 +1,4 @@
-//! Who a client is, by the certificate that it has shown and that was verified: for programs and logs.
+//! The identity of a client by its verified certificate, for programs and logs.
 
 use aws_lc_rs::digest;
 use rustls::pki_types::CertificateDer;
@@ -8,19 +8,19 @@ use crate::x509::{AltName, Certificate, display_name, display_time, hex};
 /// A client's certificate, verified against the authorities of the listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// Whose it is, as RFC 4514 writes names.
+    /// The subject, in the form of RFC 4514.
     pub subject: String,
-    /// Who signed it.
+    /// The issuer, in the form of RFC 4514.
     pub issuer: String,
-    /// Its other names.
+    /// The subject alternative names.
     pub names: Vec<AltName>,
-    /// Its number in hexadecimal digits.
+    /// The serial number in hexadecimal digits.
     pub serial: String,
-    /// SHA-256 of all of it, in hexadecimal digits.
+    /// SHA-256 of the certificate, in hexadecimal digits.
     pub fingerprint: String,
     /// The last second at which it is valid, as text.
     pub not_after: String,
-    /// All of it, in base64.
+    /// The certificate in PEM.
     pub pem: String,
 }
 

@@ -1,5 +1,4 @@
-//! The secrets of connections, written to a file in the format that Wireshark reads: only when asked, for looking at
-//! what is on the wire.
+//! Writes the secrets of connections to a file in the format that Wireshark reads (SSLKEYLOGFILE), for debugging only.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -9,15 +8,15 @@ use std::sync::Mutex;
 
 use crate::x509::hex;
 
-/// A file that secrets are added to.
+/// A file that secrets are appended to.
 #[derive(Debug)]
 pub struct KeyLog(Mutex<File>);
 
 impl KeyLog {
-    /// Opens a file, which is made if it is not there, for nobody but its owner.
+    /// Opens a file; creates it, for its owner only, if it is missing.
     ///
     /// # Errors
-    /// What the system says.
+    /// As of open(2).
     pub fn append(path: &Path) -> io::Result<KeyLog> {
         let file = OpenOptions::new()
             .append(true)
@@ -32,7 +31,7 @@ impl rustls::KeyLog for KeyLog {
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let line = format!("{label} {} {}\n", hex(client_random), hex(secret));
         if let Ok(mut file) = self.0.lock() {
-            // A line that is lost is one that cannot be looked at; no connection ends for it.
+            // A lost line makes one connection undecodable for the operator; that must not end the connection.
             let _ = file.write_all(line.as_bytes());
         }
     }

@@ -1,13 +1,14 @@
-//! Handshake messages of a client after the handshake: KeyUpdate alone (RFC 8446, section 4.6.3), in one record or in parts.
+//! A client's handshake messages after the handshake: KeyUpdate only (RFC 8446, section 4.6.3), whole or split over
+//! records.
 
 use rustls::{Error, HandshakeType, InvalidMessage, PeerMisbehaved};
 
 /// The type of the message.
 pub(crate) const KEY_UPDATE: u8 = 24;
-/// The header of each: the type and the length of the content.
+/// The message's header: type and length of the content.
 const HEADER: [u8; 4] = [KEY_UPDATE, 0, 0, 1];
 
-/// The start of a message that goes on in the next record. Small, since each connection has one.
+/// Reads a KeyUpdate that may span records. Small, since each connection has one.
 #[derive(Default)]
 pub(crate) struct KeyUpdateReader {
     start: [u8; HEADER.len()],
@@ -20,11 +21,14 @@ impl KeyUpdateReader {
         self.start_len > 0
     }
 
-    /// Reads the content of a record. Gives whether the client wants our keys to change, too, once the message is whole.
+    /// Reads a record's content. Returns, once the message is complete, whether the client requests an update of the
+    /// server's keys.
     ///
     /// # Errors
-    /// [`InvalidMessage::InvalidKeyUpdate`]: the value; another [`InvalidMessage`]: the length; else it should not be there.
+    /// [`InvalidMessage::InvalidKeyUpdate`]: wrong value; another [`InvalidMessage`]: wrong length; else the message
+    /// is not allowed.
     pub fn read(&mut self, content: &[u8]) -> Result<Option<bool>, Error> {
+        // RFC 8446, section 5.1: handshake fragments must not be empty.
         if content.is_empty() {
             return Err(PeerMisbehaved::IllegalTlsInnerPlaintext.into());
         }
@@ -40,7 +44,7 @@ impl KeyUpdateReader {
             }
             [0 | 1] => {}
             [_] => return Err(InvalidMessage::InvalidKeyUpdate.into()),
-            // What follows would be encrypted with the next key.
+            // RFC 8446, section 5.1: a message before a key change must end its record; what follows uses the next key.
             _ => return Err(PeerMisbehaved::KeyEpochWithPendingFragment.into()),
         }
         self.start_len = 0;
@@ -48,7 +52,7 @@ impl KeyUpdateReader {
     }
 }
 
-/// Checks the start of a message: its type at once, its length when that is whole.
+/// Checks the start of a message: its type at once, its length once complete.
 fn check_header(start: &[u8]) -> Result<(), Error> {
     match *start {
         [KEY_UPDATE, ..] if start.len() < HEADER.len() || start == HEADER => Ok(()),

@@ -1,26 +1,25 @@
-//! What the kernel is told so that it seals what a connection sends: `struct tls12_crypto_info_*` of linux/tls.h, as bytes.
-//! The socket options are set by whoever has the socket: [`TCP_ULP`] of [`SOL_TCP`] with [`ULP_NAME`], then [`TLS_TX`] of
-//! [`SOL_TLS`] with [`CryptoInfo::as_bytes`].
+//! Kernel TLS: the keys for a socket that encrypts its records, as `struct tls12_crypto_info_*` of linux/tls.h.
 //!
-//! From then on the socket takes the application's bytes, and records of other types with [`TLS_SET_RECORD_TYPE`]. It can't
-//! be undone. What is received stays with [`crate::Server::receive`].
+//! The socket's owner sets the options: [`TCP_ULP`] of [`SOL_TCP`] with [`ULP_NAME`], then [`TLS_TX`] of [`SOL_TLS`]
+//! with [`CryptoInfo::as_bytes`]. From then on the socket takes the application's bytes, and records of other types
+//! with [`TLS_SET_RECORD_TYPE`]. It can't be undone. `TlsServer::receive` still decrypts received records.
 
 use rustls::ConnectionTrafficSecrets;
 use zeroize::Zeroize;
 
-/// Level of options of TCP.
+/// Socket option level of TCP.
 pub const SOL_TCP: i32 = 6;
-/// Which protocol lies on top of it.
+/// Option: the upper layer protocol of a socket.
 pub const TCP_ULP: i32 = 31;
-/// Its name.
+/// The upper layer protocol's name.
 pub const ULP_NAME: &[u8] = b"tls";
-/// Level of options of TLS.
+/// Socket option level of TLS.
 pub const SOL_TLS: i32 = 282;
-/// The secrets to send with.
+/// Option: the keys for sending.
 pub const TLS_TX: i32 = 1;
-/// Ancillary data of a send: the type of its record.
+/// Ancillary data of sendmsg(2): the type of the record.
 pub const TLS_SET_RECORD_TYPE: i32 = 1;
-/// The type of alerts.
+/// The record type of alerts.
 pub const ALERT: u8 = 21;
 
 const TLS_1_3: u16 = 0x0304;
@@ -28,24 +27,24 @@ const AES_GCM_128: u16 = 51;
 const AES_GCM_256: u16 = 52;
 const CHACHA20_POLY1305: u16 = 54;
 
-/// A `struct tls12_crypto_info_*`. Secret.
+/// The bytes of a `struct tls12_crypto_info_*`; secret, zeroed when dropped.
 pub struct CryptoInfo {
     bytes: [u8; CryptoInfo::LEN_MAX],
     len: usize,
 }
 
 impl CryptoInfo {
-    /// AES-256: four numbers of two bytes, nonce, key, salt and sequence.
+    /// The size for AES-256-GCM: version and cipher of two bytes each, nonce, key, salt and sequence number.
     const LEN_MAX: usize = 4 + 12 + 32 + 8;
 
-    /// What is handed to the kernel.
+    /// The value of the socket option.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// For a connection of TLS 1.3 whose next record has this number. `None`: of a kind that the kernel does not know.
+    /// For a TLS 1.3 connection whose next record has this sequence number; `None` if the kernel lacks the cipher.
     pub(crate) fn new(sequence: u64, secrets: &ConnectionTrafficSecrets) -> Option<CryptoInfo> {
-        // The kernel has the nonce of AES in two parts: what stays for the connection is the salt.
+        // The kernel takes the nonce of AES in two parts: the fixed first four bytes are the salt.
         Some(match secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => {
                 let (salt, iv) = iv.as_ref().split_at(4);

@@ -1,19 +1,19 @@
-//! TLS: bytes of the wire in, bytes of the application out, and the other way round. It knows no socket, and no
-//! clock of its own: whoever has both says what has come and what time it is ([`Clock`]).
+//! TLS without sockets: converts the bytes of the wire to the application's bytes, and back.
 //!
-//! `rustls` lies behind this interface, with the primitives of `aws-lc-rs` ([`provider`]). Which of its interfaces is
-//! used (the unbuffered one) is known to `session` and nobody else.
+//! The crate does no input or output and reads no clock of the system: the caller passes the received bytes and sets
+//! the time (`TlsClock`). `rustls` implements the protocol, with the primitives of `aws-lc-rs` ([`provider`]). Only the
+//! module `session` uses its (unbuffered) interface.
 //!
 //! | | |
 //! |---|---|
-//! | [`Acceptor`], [`Server`] | what a listener offers; one connection to a client |
-//! | [`Connector`], [`Client`], [`Trust`] | what is offered to servers; one connection to a server; which are accepted |
-//! | [`Failure`], [`Fault`] | why a connection ends, and whose fault it is |
+//! | `TlsAcceptor`, `TlsServer` | the TLS settings of a listener; one connection to a client |
+//! | `ClientConnector`, `TlsClient`, `ServerTrust` | the settings of a client; one connection to a server; the servers that are accepted |
+//! | `TlsFailure`, `TlsFault` | the reason of a connection's end, by side |
 //! | [`certificates`] | certificates by name, read from files and checked |
-//! | [`Tickets`] | resumption without memory, shared by processes |
-//! | [`TicketFile`] | keeps its keys over restarts |
+//! | `TicketService` | stateless resumption by session tickets, shared by processes |
+//! | [`TicketFile`] | keeps the ticket keys over restarts |
 //! | [`authority`] | a certificate authority for development |
-//! | [`ktls`] | what the kernel wants to know to go on by itself |
+//! | [`ktls`] | keys and options for kernel TLS |
 
 #![forbid(unsafe_code)]
 

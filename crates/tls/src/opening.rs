@@ -1,13 +1,13 @@
-//! What a client begins with: TLS, or HTTP in plain text on the wrong port. Pure.
+//! Classifies the first bytes of a connection: TLS, or HTTP in plain text on the wrong port. Pure.
 
-/// What the first bytes of a connection are.
+/// The protocol of a connection's first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// A handshake record, or the start of one.
     Tls,
-    /// An HTTP request in plain text; it deserves an answer that can be read.
+    /// An HTTP request in plain text; it gets a readable response.
     Http,
-    /// The ClientHello of a client that speaks SSL 3.0 at most, as its legacy_version tells.
+    /// The ClientHello of a client that speaks SSL 3.0 at most, by its legacy_version.
     Ssl3,
     /// None of these.
     Unknown,
@@ -15,17 +15,17 @@ pub enum Opening {
 
 /// The content type of handshake records.
 const HANDSHAKE: u8 = 22;
-/// The type of a ClientHello.
+/// The handshake type of a ClientHello.
 const CLIENT_HELLO: u8 = 1;
-/// The version of SSL 3.0.
+/// The version number of SSL 3.0.
 const SSL3: [u8; 2] = [3, 0];
 /// No method in the registry is longer.
 const METHOD_LEN_MAX: usize = 20;
 
-/// Judges the first bytes, at least one. A method that is cut by the network counts as one: an answer in plain text
-/// does no harm to who did not mean HTTP.
+/// Classifies the first bytes, at least one. A method that is cut short counts as HTTP: a response in plain text harms
+/// no other protocol.
 pub fn opening(bytes: &[u8]) -> Opening {
-    // A record's header, that of a handshake message, and legacy_version.
+    // The headers of the record and of the handshake message, then legacy_version.
     if let [
         HANDSHAKE,
         _,

@@ -1,6 +1,6 @@
-//! The application's bytes as they lie in memory: pieces, cut into records.
+//! The application's bytes as a list of slices, cut into records.
 
-/// Pieces of which the front is taken.
+/// A queue of slices that is consumed from the front.
 pub(crate) struct Pieces<'a> {
     first: &'a [u8],
     others: &'a [&'a [u8]],
@@ -14,7 +14,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Takes so many bytes, of which there must be as many, and adds them to `to`.
+    /// Moves `len` bytes, which must be available, to `to`.
     pub fn append(&mut self, len: usize, to: &mut Vec<u8>) {
         let mut missing = len;
         while missing > 0 {
@@ -26,7 +26,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Takes so many bytes, of which there must be as many: where they lie, if they lie together.
+    /// Takes `len` bytes, which must be available: borrowed if contiguous, else copied into `gathered`.
     pub fn take<'g>(&mut self, len: usize, gathered: &'g mut Vec<u8>) -> &'g [u8]
     where
         'a: 'g,

@@ -1,4 +1,4 @@
-//! The one provider of cryptography: `aws-lc-rs`, hybrid post-quantum key exchange first, cheap ciphers first.
+//! The process's provider of cryptography: `aws-lc-rs`, hybrid post-quantum key exchange first, cheap ciphers first.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,15 +9,15 @@ use crate::decryption;
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     let mut provider = default_provider();
-    // Said here, so that it does not hang on which features others ask of rustls.
+    // Listed explicitly, so that the choice does not depend on the features of rustls that other crates enable.
     provider.kx_groups = vec![
         kx_group::X25519MLKEM768,
         kx_group::X25519,
         kx_group::SECP256R1,
         kx_group::SECP384R1,
     ];
-    // AES-128 with SHA-256 costs the least where processors have instructions for both. SHA-384 has none: with it, two
-    // fifths of a resumed handshake were hashing.
+    // AES-128 with SHA-256 is the cheapest where processors have instructions for both. SHA-384 has no instructions:
+    // with it, hashing took two fifths of a resumed handshake.
     provider.cipher_suites = vec![
         suite::TLS13_AES_128_GCM_SHA256,
         suite::TLS13_AES_256_GCM_SHA384,
@@ -32,11 +32,11 @@ static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     Arc::new(provider)
 });
 
-/// The same for servers, see [`decryption`].
+/// The provider for servers, with the decrypters of [`decryption`].
 static SERVER_PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(decryption::observed(&PROVIDER)));
 
-/// Cipher suites, key exchanges and signatures of all that speaks TLS in this process.
+/// Cipher suites, key exchanges and signatures of all TLS connections in this process.
 pub fn provider() -> Arc<CryptoProvider> {
     PROVIDER.clone()
 }

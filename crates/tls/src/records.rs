@@ -1,30 +1,30 @@
-//! How much of the application's bytes goes into each record. Pure: time is an argument.
+//! Dynamic record sizing: the number of application bytes in each record. Pure: time is an argument.
 //!
-//! A client can use nothing of a record before it has all of it. So the first bytes after a pause travel in a record
-//! that fits one segment; what follows fills records, which costs the least.
+//! A client can decrypt a record only when all of it has arrived. So the first bytes after a pause travel in a record
+//! that fits one segment; later ones fill records, which costs the least.
 
-/// Bytes in the record that begins after a pause: one segment, options and a smaller path included.
+/// Bytes in the first record after a pause: fits one segment, with TCP options and a smaller path MTU.
 pub const SMALL_LEN: usize = 1300;
 /// Bytes in a full record (RFC 8446, section 5.1).
 pub const FULL_LEN: usize = 16 * 1024;
-/// What counts as a pause.
+/// Without sending for this long, the next record is small.
 const PAUSE_MS: u64 = 1000;
 
-/// Says how long the next record is.
+/// Chooses the size of records.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// When something was sent last; `None`: never.
+    /// The time of the last send; `None`: never.
     sent_ms: Option<u64>,
 }
 
 impl Records {
-    /// The application has something to send: whether it begins with a small record.
+    /// Notes a send by the application; returns whether it begins with a small record.
     pub fn begin(&mut self, now_ms: u64) -> bool {
         let before = self.sent_ms.replace(now_ms);
         before.is_none_or(|before| now_ms.saturating_sub(before) >= PAUSE_MS)
     }
 
-    /// Bytes of the next record, if so many are waiting.
+    /// Bytes of the next record if `waiting` bytes are available.
     pub fn len(small: bool, waiting: usize) -> usize {
         waiting.min(if small { SMALL_LEN } else { FULL_LEN })
     }
@@ -41,7 +41,7 @@ mod tests {
         assert!(!records.begin(5_999));
         assert!(!records.begin(6_998));
         assert!(records.begin(7_998));
-        // A clock that goes back is no pause.
+        // A clock that goes backward is no pause.
         assert!(!records.begin(1_000));
     }
 

@@ -1,4 +1,4 @@
-//! One connection to a client. What is offered to it is the [`Acceptor`]'s.
+//! The server side of TLS: one connection to a client. The `TlsAcceptor` holds its settings.
 
 use std::mem;
 use std::sync::Arc;
@@ -24,27 +24,27 @@ use crate::x509::Certificate;
 
 /// TLS with one client.
 ///
-/// [`Server::receive`] is given what has come, [`Server::seal`] what is to be said; both add what is to be sent to a
-/// buffer of the caller's, which must leave in that order. Between calls nothing is kept but secrets, and the start
-/// of what has not come whole.
+/// `TlsServer::receive` takes the bytes from the socket, `TlsServer::encrypt` those of the application. Both append the
+/// bytes for the socket to the caller's buffer, which must be sent in that order. Between calls a connection keeps
+/// only its secrets and incomplete input.
 pub struct Server {
     spoken: Spoken,
     has_begun: bool,
     server_name: Option<Box<str>>,
-    /// During the handshake, where clients are asked who they are.
+    /// Until the handshake ends, where clients are asked for certificates.
     clock: Option<Clock>,
 }
 
-/// How far it is. Each has memory of its own: most connections are settled, which is much smaller.
+/// The stage of a connection. Each has an allocation: most connections are established, which is much smaller.
 enum Spoken {
     Session(Box<Session<UnbufferedServerConnection>>),
     Settled(Box<Settled>),
-    /// It failed in between.
+    /// The connection failed.
     Over,
 }
 
 impl Server {
-    /// `clock` is given where clients are asked who they are.
+    /// `clock` is set if clients are asked for certificates.
     pub(crate) fn new(config: Arc<ServerConfig>, clock: Option<Clock>) -> Result<Server, Failure> {
         let connection = UnbufferedServerConnection::new(config).map_err(Failure::of)?;
         Ok(Server {
@@ -55,11 +55,11 @@ impl Server {
         })
     }
 
-    /// Forgets the handshake, which is over: from now on records cost less, and an idle connection less memory. What was
-    /// agreed on can't be asked for any more, except for the server's name. Without effect with TLS 1.2.
+    /// Drops the state of the completed handshake: later records cost less, and an idle connection needs less memory.
+    /// Except for the server's name, the negotiated values are no longer available. Without effect with TLS 1.2.
     ///
     /// # Errors
-    /// [`Fault::NotReady`]: the handshake is not over, or more has ended than that.
+    /// `TlsFault::NotReady`: the handshake is not complete, or the connection has ended.
     pub fn settle(&mut self) -> Result<(), Failure> {
         if self.version() != Some(Version::Tls13) {
             return Ok(());
@@ -86,13 +86,14 @@ impl Server {
         self.session().map(Session::connection)
     }
 
-    /// Understands bytes of the wire, in pieces of any length. They are decrypted where they lie, so `wire` is worth
-    /// nothing afterwards. The application's bytes are added to `plain`, what must be sent to `to_send`. After
-    /// close_notify, and after a failure, nothing is understood any more.
+    /// Decrypts bytes from the socket, in pieces of any length.
+    ///
+    /// Decryption is in place, so `wire` is garbage afterwards. The application's bytes are appended to `plain`, bytes
+    /// to send to `to_send`. After close_notify and after a failure, input is ignored.
     ///
     /// # Errors
-    /// The connection is over: send what is in `to_send`, which tells the client why, and close. With
-    /// [`Fault::PlainHttp`] nothing is in it, and an answer in plain text is understood.
+    /// The connection is over: send `to_send`, which holds an alert for the client, and close. With
+    /// `TlsFault::PlainHttp` it is empty, and the client understands a response in plain text.
     pub fn receive(
         &mut self,
         wire: &mut [u8],
@@ -104,6 +105,7 @@ impl Server {
             Spoken::Session(session) if session.is_established() => {
                 return session.receive(wire, plain, to_send);
             }
+            // After a failure the client may still be sending; its bytes are dropped.
             Spoken::Over => return Ok(Progress::default()),
             Spoken::Session(_) => {}
         }
@@ -122,7 +124,7 @@ impl Server {
                 Err(Fault::NothingInCommon.into())
             }
             Opening::Tls => self.shake_hands(wire, plain, to_send),
-            // It is told so in TLS: what else would be understood?
+            // The error is answered by a TLS alert: no other protocol is known to be understood.
             Opening::Unknown => match self.shake_hands(wire, plain, to_send) {
                 Err(_) => Err(Fault::NotTls.into()),
                 progress => progress,
@@ -141,6 +143,7 @@ impl Server {
         };
         let (plain_len, to_send_len) = (plain.len(), to_send.len());
         let (progress, server_name) = asked::noting(|| session.receive(wire, plain, to_send));
+        // The resolver sees the name in one call only; other calls must not erase it.
         self.server_name = server_name.or(self.server_name.take());
         let progress = progress.inspect_err(|failure| {
             let version = session.connection().protocol_version();
@@ -153,7 +156,8 @@ impl Server {
             && let Some(clock) = self.clock.take()
             && self.goes_on_expired(&clock)
         {
-            // Nor does it get another ticket by this one. No alert can be sealed in the place of that.
+            // The session ticket in `to_send` is dropped too, so the session can't be prolonged. An alert can't be
+            // encrypted instead.
             plain.truncate(plain_len);
             to_send.truncate(to_send_len);
             self.spoken = Spoken::Over;
@@ -162,8 +166,8 @@ impl Server {
         Ok(progress)
     }
 
-    /// Whether the client goes on with a session for which it has shown a certificate whose time is over by now: certificates
-    /// are verified in full handshakes only, and each session that is resumed begins another.
+    /// Whether the client resumed a session whose certificate has expired since. Certificates are verified in full
+    /// handshakes only, and each resumption issues another ticket.
     fn goes_on_expired(&self, clock: &Clock) -> bool {
         let chain = self.connection().and_then(|it| it.peer_certificates());
         let now_s = i64::try_from(clock.unix_s()).unwrap_or(i64::MAX);
@@ -174,11 +178,11 @@ impl Server {
         self.is_resumed() && chain.is_some_and(|chain| chain.iter().any(is_over))
     }
 
-    /// Seals the application's bytes, pieces one behind the other, and adds the records to `to_send`: a small one
-    /// first after a pause, full ones otherwise. `now_ms` counts from anywhere.
+    /// Encrypts the application's bytes, `pieces` in order, and appends the records to `to_send`: a small one first
+    /// after a pause, full ones otherwise. `now_ms` has any epoch.
     ///
     /// # Errors
-    /// [`Fault::NotReady`] before the handshake is over and after a failure; [`Fault::Exhausted`].
+    /// `TlsFault::NotReady` before the handshake is over and after a failure; `TlsFault::Exhausted`.
     pub fn seal(
         &mut self,
         pieces: &[&[u8]],
@@ -192,10 +196,10 @@ impl Server {
         }
     }
 
-    /// Says that nothing more will be sent (close_notify). What the client sends is still understood.
+    /// Appends close_notify: this side sends no more. Input is still decrypted.
     ///
     /// # Errors
-    /// [`Fault::NotReady`], as above.
+    /// `TlsFault::NotReady`, as of `TlsServer::encrypt`.
     pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
         match &mut self.spoken {
             Spoken::Session(session) => session.close(to_send),
@@ -204,8 +208,8 @@ impl Server {
         }
     }
 
-    /// What the kernel must know to seal what is sent from now on, once all that was sealed has been given to the socket.
-    /// `None`: it can't, or the connection is not [settled](Server::settle).
+    /// The keys with which the kernel can encrypt from now on; all encrypted bytes must be in the socket first.
+    /// `None`: the cipher is unsupported, or the connection is not settled (`TlsServer::settle`).
     pub fn kernel_keys(&self) -> Option<CryptoInfo> {
         match &self.spoken {
             Spoken::Settled(settled) => settled.kernel_keys(),
@@ -213,20 +217,20 @@ impl Server {
         }
     }
 
-    /// The kernel seals from now on, by its [keys](Server::kernel_keys). Nothing can be sealed here any more; what is
-    /// added to `to_send` is the content of one alert, not sealed.
+    /// Marks that the kernel encrypts from now on, with its keys (`TlsServer::kernel_keys`). `TlsServer::encrypt` then fails;
+    /// only one alert is still appended to `to_send`, as unencrypted content for the kernel.
     pub fn leave_to_kernel(&mut self) {
         if let Spoken::Settled(settled) = &mut self.spoken {
             settled.leave_to_kernel();
         }
     }
 
-    /// Whether the client wants other keys than the kernel has, which can't be changed: what has begun may be sent, no more.
+    /// Whether the client requested a key update, which kernel TLS can't do: responses in progress may end, no more.
     pub fn is_worn(&self) -> bool {
         matches!(&self.spoken, Spoken::Settled(settled) if settled.is_worn())
     }
 
-    /// The client's bytes have ended: what that means.
+    /// The meaning of the end of the client's bytes.
     pub fn ended(&self) -> Ended {
         match &self.spoken {
             Spoken::Session(session) => session.ended(),
@@ -244,22 +248,22 @@ impl Server {
         }
     }
 
-    /// The name that the client has asked for (SNI).
+    /// The server name that the client requested (SNI).
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
 
-    /// What both sides will speak (ALPN).
+    /// The negotiated application protocol (ALPN).
     pub fn protocol(&self) -> Option<&[u8]> {
         self.connection()?.alpn_protocol()
     }
 
-    /// Whether it goes on with a session that there was before.
+    /// Whether the connection resumed an earlier session.
     pub fn is_resumed(&self) -> bool {
         self.connection().and_then(|it| it.handshake_kind()) == Some(HandshakeKind::Resumed)
     }
 
-    /// Which version is spoken.
+    /// The negotiated version.
     pub fn version(&self) -> Option<Version> {
         match self.connection()?.protocol_version()? {
             ProtocolVersion::TLSv1_2 => Some(Version::Tls12),
@@ -280,8 +284,7 @@ impl Server {
         group.name().as_str()
     }
 
-    /// Who the client is, if it has shown a certificate. It was verified in this handshake, or in the one that
-    /// began the session.
+    /// The client's certificate, if shown. It was verified in this handshake, or in the one that began the session.
     pub fn client_certificate(&self) -> Option<ClientCertificate> {
         let chain = self.connection()?.peer_certificates()?;
         ClientCertificate::of(chain.first()?)

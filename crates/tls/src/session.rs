@@ -1,7 +1,7 @@
-//! One connection's TLS over the unbuffered interface of `rustls`, for both sides. Knows no settings.
+//! One connection's TLS over the unbuffered interface of `rustls`, for both sides.
 //!
-//! Nothing is kept but what cannot be understood yet: the start of a record, or of a handshake message. All else goes
-//! straight from and to the caller's buffers.
+//! Only incomplete input is kept: the start of a record or of a handshake message. All other bytes go straight between
+//! the caller's buffers.
 
 use std::mem;
 
@@ -17,40 +17,40 @@ use crate::failure::{Failure, Fault};
 use crate::pieces::Pieces;
 use crate::records::{FULL_LEN, Records};
 
-/// A record's bytes of the wire beyond those of the application, at most: header, explicit nonce, type, tag.
+/// The largest overhead of a record on the wire: header, explicit nonce, type, tag.
 pub const RECORD_OVERHEAD_MAX: usize = 5 + 8 + 1 + 16;
 /// Bytes of a record's header.
 pub(crate) const HEADER_LEN: usize = 5;
 
-/// What came of bytes that were received.
+/// The result of received bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The handshake is over with these bytes: names and protocols can be asked for, and bytes be sealed.
+    /// These bytes completed the handshake: names and protocols are known, and bytes can be encrypted.
     pub established: bool,
-    /// The peer has said that nothing more will come (close_notify). We may still send.
+    /// The peer sent close_notify. This side may still send.
     pub closed: bool,
 }
 
-/// What the end of the peer's bytes means.
+/// The meaning of the end of the peer's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was said before: all that was sent has come.
+    /// The peer sent close_notify: all of its bytes have arrived.
     Cleanly,
-    /// Nobody said so. Something may be missing; what ends only here must not be taken for whole.
+    /// No close_notify: bytes may be missing, so content that is delimited by the end must not be taken for complete.
     Truncated,
-    /// The handshake was not over.
+    /// The handshake was not complete.
     InHandshake,
 }
 
 /// A connection of `rustls`, of either side.
 pub(crate) trait Side {
-    /// What it has of its own.
+    /// The side's data in `rustls`.
     type Data;
 
     /// See [`UnbufferedStatus`].
     fn process<'c, 'w>(&'c mut self, wire: &'w mut [u8]) -> UnbufferedStatus<'c, 'w, Self::Data>;
 
-    /// What both sides have.
+    /// The state that both sides share.
     fn common(&self) -> &CommonState;
 }
 
@@ -81,20 +81,21 @@ impl Side for UnbufferedClientConnection {
 /// One side of a connection.
 pub(crate) struct Session<S> {
     connection: S,
-    /// What has come and cannot be understood without what follows. Without memory when it is empty.
+    /// Incomplete input. Holds no allocation while empty.
     pending: Vec<u8>,
-    /// During the handshake: bytes of whole records at the front of `pending`, whose message goes on in the next.
+    /// During the handshake: bytes of whole records at the front of `pending` whose message continues in the next
+    /// record.
     whole_len: usize,
-    /// A server of TLS 1.3 has sent its first flight: the client's records must be encrypted.
+    /// A TLS 1.3 server has sent its first flight: the client's records must be encrypted.
     has_key: bool,
     records: Records,
     established: bool,
-    /// The peer has said its last.
+    /// The peer sent close_notify.
     closed: bool,
     failed: bool,
 }
 
-/// Where bytes go to.
+/// The output buffers.
 struct Sinks<'a> {
     plain: &'a mut Vec<u8>,
     wire: &'a mut Vec<u8>,
@@ -102,16 +103,16 @@ struct Sinks<'a> {
 
 /// The part of the input that `rustls` gets.
 struct Window {
-    /// Where it begins; earlier bytes are done with.
+    /// The start of the window; earlier bytes are consumed.
     used: usize,
-    /// Before it are whole records that `rustls` has had.
+    /// The end of the whole records that `rustls` has processed.
     whole: usize,
     end: usize,
-    /// The fault of the header of the record at `whole`.
+    /// The error in the header of the record at `whole`.
     refusal: Option<Error>,
 }
 
-/// What follows a state of `rustls`.
+/// The action after a state of `rustls`.
 enum Step {
     Again,
     Enough,
@@ -141,7 +142,7 @@ impl<S: Side> Session<S> {
         self.established
     }
 
-    /// Understands what has come. `wire` is used as scratch memory. See [`crate::Server::receive`].
+    /// Processes received bytes. `wire` is used as scratch memory. See `TlsServer::receive`.
     pub fn receive(
         &mut self,
         wire: &mut [u8],
@@ -165,13 +166,14 @@ impl<S: Side> Session<S> {
         })
     }
 
-    /// What waits is completed first, with as little as that takes; all else is decrypted where it lies.
+    /// Completes pending input first, with as few bytes as possible; the rest is decrypted in place.
     fn take(&mut self, wire: &mut [u8], sinks: &mut Sinks<'_>) -> Result<(), Failure> {
         let mut rest = wire;
         while !self.pending.is_empty() && !rest.is_empty() {
             let (now, later) =
                 rest.split_at_mut(missing_len(&self.pending[self.whole_len..]).min(rest.len()));
             rest = later;
+            // Only up to the end of the pending record is copied.
             let mut pending = mem::take(&mut self.pending);
             pending.extend_from_slice(now);
             let used = self.drive(&mut pending, sinks)?;
@@ -187,8 +189,8 @@ impl<S: Side> Session<S> {
         Ok(())
     }
 
-    /// Lets `rustls` do all that it can with these bytes, which begin with `whole_len` bytes that it has had. Gives how many are
-    /// done with.
+    /// Lets `rustls` process these bytes, of which it has seen the first `whole_len`. Returns the number of consumed
+    /// bytes.
     fn drive(&mut self, wire: &mut [u8], sinks: &mut Sinks<'_>) -> Result<usize, Failure> {
         let whole_len = mem::take(&mut self.whole_len);
         let mut window = self.window(wire, 0, whole_len);
@@ -218,11 +220,11 @@ impl<S: Side> Session<S> {
         Ok(window.used)
     }
 
-    /// What `rustls` is given next: a record during the handshake, so that it is known which one could not be decrypted, and all
-    /// after it.
+    /// The next input for `rustls`: one record at a time during the handshake, to know which one fails decryption;
+    /// later all.
     fn window(&self, wire: &[u8], used: usize, whole: usize) -> Window {
         let next = record_end(wire, whole).filter(|_| !self.established);
-        // With a message under way, `rustls` itself refuses plaintext records.
+        // Within a handshake message `rustls` itself refuses plaintext records.
         let is_checked = self.has_key && !self.established && used == whole;
         let header = wire[whole..].first_chunk().filter(|_| is_checked);
         Window {
@@ -233,7 +235,7 @@ impl<S: Side> Session<S> {
         }
     }
 
-    /// Lets `rustls` do a step with the window.
+    /// Lets `rustls` take one step with the window.
     fn process(&mut self, wire: &mut [u8], window: &mut Window, sinks: &mut Sinks<'_>) -> Step {
         let mut refused_record;
         let bytes = match window.refusal.take() {
@@ -254,21 +256,21 @@ impl<S: Side> Session<S> {
         };
         self.has_key |= events.has_key;
         window.used = match events.has_failed {
-            // Trial decryption: the record, the only one in the window, is skipped.
+            // Trial decryption: the failed record, the only one in the window, is skipped.
             true => window.end,
             false => window.used + status.discard,
         };
         step
     }
 
-    /// An alert is not answered: in TLS 1.3 each but user_canceled and close_notify is an error, whatever its level (RFC 8446,
-    /// section 6). `rustls` sends decode_error to the level of a warning.
+    /// Whether an error gets no alert: TLS 1.3 alerts except user_canceled and close_notify are errors of any level
+    /// (RFC 8446, section 6), and alerts are not answered. `rustls` would answer the warning level with decode_error.
     fn ends_in_silence(&self, error: &Error) -> bool {
         let version = self.connection.common().protocol_version();
         version == Some(ProtocolVersion::TLSv1_3) && matches!(error, Error::AlertReceived(_))
     }
 
-    /// After an error: what `rustls` wants the peer to be told. It may not be called for anything else any more.
+    /// Appends the alerts of `rustls` after an error. The connection must not be used for anything else afterwards.
     fn say_why(&mut self, wire: &mut [u8], sinks: &mut Sinks<'_>) {
         while self.connection.common().wants_write() {
             let Ok(ConnectionState::EncodeTlsData(mut data)) = self.connection.process(wire).state
@@ -281,7 +283,7 @@ impl<S: Side> Session<S> {
         }
     }
 
-    /// Makes what is to be sent before anything came: a client's first words.
+    /// Appends the bytes that are sent before any input: a client's ClientHello.
     pub fn start(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
         let plain = &mut Vec::new();
         self.drive(
@@ -294,7 +296,7 @@ impl<S: Side> Session<S> {
         .map(|_| ())
     }
 
-    /// Seals pieces, one behind the other. See [`crate::Server::seal`].
+    /// Encrypts pieces, in order. See `TlsServer::encrypt`.
     pub fn seal(
         &mut self,
         pieces: &[&[u8]],
@@ -307,7 +309,7 @@ impl<S: Side> Session<S> {
         })
     }
 
-    /// Says that nothing more will be sent.
+    /// Appends close_notify.
     pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
         self.when_writable(to_send, |writer, to_send| {
             with_room(to_send, RECORD_OVERHEAD_MAX + 2, |room| {
@@ -316,7 +318,7 @@ impl<S: Side> Session<S> {
         })
     }
 
-    /// The peer's bytes have ended.
+    /// The meaning of the end of the peer's bytes.
     pub fn ended(&self) -> Ended {
         match (self.closed, self.established) {
             (true, _) => Ended::Cleanly,
@@ -325,8 +327,8 @@ impl<S: Side> Session<S> {
         }
     }
 
-    /// Calls `write` in the one state in which `rustls` lets itself be written to. It must be shown what is pending
-    /// again: it remembers places in it.
+    /// Calls `write` in the only state in which `rustls` accepts output. `rustls` needs the pending input again, since
+    /// it keeps positions in it.
     fn when_writable(
         &mut self,
         to_send: &mut Vec<u8>,
@@ -349,7 +351,7 @@ impl<S: Side> Session<S> {
         }
     }
 
-    /// Gives up the connection, the start of a record that has come, and what is known of those that were sent.
+    /// Returns the connection, its incomplete input and its record sizes.
     pub fn into_parts(self) -> Result<(S, Vec<u8>, Records), Failure> {
         if !self.established || self.failed || self.closed {
             return Err(Fault::NotReady.into());
@@ -358,7 +360,7 @@ impl<S: Side> Session<S> {
     }
 }
 
-/// The end of the record that begins at `start`, if it is there as a whole.
+/// The end of the record that begins at `start`, if the record is complete.
 fn record_end(wire: &[u8], start: usize) -> Option<usize> {
     let rest = wire.get(start..)?;
     let header = rest.first_chunk::<HEADER_LEN>()?;
@@ -366,8 +368,8 @@ fn record_end(wire: &[u8], start: usize) -> Option<usize> {
     (len <= rest.len()).then_some(start + len)
 }
 
-/// How many bytes complete what is pending: a header, then its record. All there are, if a record is there already
-/// and more of its message must follow.
+/// Bytes that complete the pending input: a header, then its record. Unlimited if the record is complete and its
+/// handshake message continues.
 pub(crate) fn missing_len(pending: &[u8]) -> usize {
     let Some(header) = pending.first_chunk::<HEADER_LEN>() else {
         return HEADER_LEN - pending.len();
@@ -406,6 +408,7 @@ fn step<D>(state: ConnectionState<'_, '_, D>, sinks: &mut Sinks<'_>) -> Step {
 fn encode<D>(data: &mut EncodeTlsData<'_, D>, to_send: &mut Vec<u8>) -> Result<(), Error> {
     let start = to_send.len();
     let needed_len = match data.encode(&mut []) {
+        // rustls reports the size only as the error of an empty buffer.
         Err(EncodeError::InsufficientSize(size)) => size.required_size,
         _ => return Err(Error::General("a record without bytes".into())),
     };
@@ -415,7 +418,7 @@ fn encode<D>(data: &mut EncodeTlsData<'_, D>, to_send: &mut Vec<u8>) -> Result<(
         .map_err(|error| Error::General(error.to_string()))
 }
 
-/// Calls `write` with room behind what is to be sent, and with more if it asks for it.
+/// Calls `write` with room at the end of `to_send`, and again with more if it needs more.
 fn with_room(
     to_send: &mut Vec<u8>,
     room_len: usize,
@@ -451,7 +454,7 @@ fn seal_all<D>(
     let mut gathered = Vec::new();
     let mut pieces = Pieces::new(pieces);
     let mut small = small;
-    // Room for all of it at once, so that memory grows at most once.
+    // One reservation for all records: memory grows at most once.
     to_send.reserve(waiting + (waiting / FULL_LEN + 2) * RECORD_OVERHEAD_MAX);
     while waiting > 0 {
         let len = Records::len(mem::take(&mut small), waiting);

@@ -1,7 +1,8 @@
-//! The records of a connection of TLS 1.3 once both sides have agreed: sealed and opened in the caller's buffers, without a
-//! copy or memory for each. RFC 8446, section 5; what else may come then, section 4.6.3 (key updates) and section 6 (alerts).
+//! The records of an established TLS 1.3 connection: encrypted and decrypted in the caller's buffers, without copies or
+//! allocations. RFC 8446, section 5; the other messages of this stage are key updates (section 4.6.3) and alerts
+//! (section 6).
 //!
-//! `rustls` makes the secrets, here and after a key update.
+//! `rustls` derives the secrets, at the start and after a key update.
 
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce,
@@ -18,47 +19,47 @@ use crate::pieces::Pieces;
 use crate::records::{FULL_LEN, Records};
 use crate::session::{Ended, HEADER_LEN, Progress, missing_len};
 
-/// Types of records.
+/// Record types.
 pub(crate) const HANDSHAKE: u8 = 22;
 pub(crate) const APPLICATION_DATA: u8 = 23;
 const FATAL: u8 = 2;
 const WARNING: u8 = 1;
 const TAG_LEN: usize = 16;
-/// Bytes of an encrypted record behind its header, at most (RFC 8446, section 5.2).
+/// The longest encrypted record, without its header (RFC 8446, section 5.2).
 pub(crate) const SEALED_LEN_MAX: usize = FULL_LEN + 256;
-/// Records that one key seals: far below what AES-GCM allows (RFC 8446, section 5.5).
+/// Records that one key encrypts: far below the limit of AES-GCM (RFC 8446, section 5.5).
 const SEALED_MAX: u64 = 1 << 23;
-/// Key updates that a client may ask us for; each costs more than it costs the client.
+/// Key updates accepted from a client; each costs the server more than the client.
 const UPDATES_MAX: u8 = 32;
 
-/// A connection.
+/// An established connection.
 pub(crate) struct Settled {
     connection: KernelConnection<ServerConnectionData>,
     sealing: Sealing,
     to_receive: Key,
-    /// The start of a record that has not come whole. Without memory when it is empty.
+    /// The start of an incomplete record. Holds no allocation while empty.
     pending: Vec<u8>,
     records: Records,
     key_update: KeyUpdateReader,
     updates_left: u8,
-    /// The client has said its last.
+    /// The client sent close_notify.
     closed: bool,
     failed: bool,
 }
 
-/// Who seals what is sent.
+/// Encryption of sent records, by this process or the kernel.
 enum Sealing {
-    /// We, with this key; the secrets that it is of, for the kernel.
+    /// By this process, with this key; its secrets, for the kernel.
     Ours(Key, ConnectionTrafficSecrets),
     Kernel {
-        /// The client wants that another key is used.
+        /// The client requested a key update.
         is_worn: bool,
-        /// An alert was said.
+        /// An alert was sent.
         is_over: bool,
     },
 }
 
-/// What records of one direction are sealed with.
+/// The key of one direction.
 struct Key {
     key: LessSafeKey,
     iv: [u8; NONCE_LEN],
@@ -66,7 +67,7 @@ struct Key {
 }
 
 impl Settled {
-    /// Goes on with what both sides have agreed on.
+    /// Continues with the secrets of both directions.
     pub fn new(
         connection: KernelConnection<ServerConnectionData>,
         to_send: (u64, ConnectionTrafficSecrets),
@@ -87,7 +88,7 @@ impl Settled {
         })
     }
 
-    /// See [`crate::Server::receive`].
+    /// See `TlsServer::receive`.
     pub fn receive(
         &mut self,
         wire: &mut [u8],
@@ -99,6 +100,7 @@ impl Settled {
         }
         let taken = self.take(wire, plain, to_send);
         if self.closed || taken.is_err() {
+            // Frees the buffer at once: no further input is processed.
             self.pending = Vec::new();
         }
         taken.map_err(|error| self.give_up(error, to_send))?;
@@ -108,7 +110,7 @@ impl Settled {
         })
     }
 
-    /// What waits is completed first; all else is opened where it lies.
+    /// Completes the pending record first; the rest is decrypted in place.
     fn take(
         &mut self,
         wire: &mut [u8],
@@ -132,7 +134,7 @@ impl Settled {
         Ok(())
     }
 
-    /// Opens the records that are whole. Gives how many bytes those were.
+    /// Decrypts the complete records. Returns their length in bytes.
     fn open_all(
         &mut self,
         wire: &mut [u8],
@@ -144,6 +146,7 @@ impl Settled {
             && let Some((header, rest)) = wire[used..].split_first_chunk_mut::<HEADER_LEN>()
         {
             let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
+            // After the handshake each record is encrypted, with this outer type (RFC 8446, section 5.2).
             if header[0] != APPLICATION_DATA {
                 return Err(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into());
             }
@@ -160,7 +163,7 @@ impl Settled {
         Ok(used)
     }
 
-    /// A record that was opened: content, type, and zeros.
+    /// Processes a decrypted record: content, type, padding zeros.
     fn understand(
         &mut self,
         opened: &[u8],
@@ -174,7 +177,7 @@ impl Settled {
             return Err(Error::PeerSentOversizedRecord);
         }
         let kind = opened[end];
-        // RFC 8446, section 5.1.
+        // RFC 8446, section 5.1: no other record may come between the parts of a handshake message.
         if self.key_update.has_started() && kind != HANDSHAKE {
             return Err(PeerMisbehaved::MessageInterleavedWithHandshakeMessage.into());
         }
@@ -182,7 +185,7 @@ impl Settled {
             (APPLICATION_DATA, content) => plain.extend_from_slice(content),
             (ALERT, [_, alert]) => match AlertDescription::from(*alert) {
                 AlertDescription::CloseNotify => self.closed = true,
-                // It is followed by close_notify.
+                // close_notify follows user_canceled (RFC 8446, section 6.1).
                 AlertDescription::UserCanceled => {}
                 alert => return Err(Error::AlertReceived(alert)),
             },
@@ -196,7 +199,7 @@ impl Settled {
         Ok(())
     }
 
-    /// The client seals with its next key from now on, and may want that we do so, too.
+    /// Handles a key update: the client uses its next key from now on and may request that this side does, too.
     fn update_to_receive(&mut self, wanted: bool, to_send: &mut Vec<u8>) -> Result<(), Error> {
         let left = self.updates_left.checked_sub(1);
         self.updates_left = left.ok_or(PeerMisbehaved::TooManyKeyUpdateRequests)?;
@@ -204,6 +207,7 @@ impl Settled {
         self.to_receive = Key::new(&secrets).map_err(|_| Error::General("a key".into()))?;
         match &mut self.sealing {
             Sealing::Ours(..) if wanted => self.update_to_send(to_send),
+            // The kernel's key can't be changed here, so the connection is closed after the current responses.
             Sealing::Kernel { is_worn, .. } => {
                 *is_worn |= wanted;
                 Ok(())
@@ -212,8 +216,9 @@ impl Settled {
         }
     }
 
-    /// Says that we seal with our next key from now on.
+    /// Sends a KeyUpdate and switches to the next key.
     fn update_to_send(&mut self, to_send: &mut Vec<u8>) -> Result<(), Error> {
+        // The message is encrypted with the old key (RFC 8446, section 4.6.3).
         if let Sealing::Ours(key, _) = &mut self.sealing {
             key.seal_short(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], to_send)?;
         }
@@ -222,18 +227,18 @@ impl Settled {
         Ok(())
     }
 
-    /// Tells the client why it is over.
+    /// Appends the alert for an error.
     fn give_up(&mut self, error: Error, to_send: &mut Vec<u8>) -> Failure {
         self.failed = true;
         if !matches!(error, Error::AlertReceived(_)) {
             let alert = [FATAL, u8::from(alert_of(&error))];
-            // It is over all the same.
+            // A failure to encrypt the alert changes nothing: the connection is over.
             let _ = self.sealing.alert(alert, to_send);
         }
         Failure::of(error)
     }
 
-    /// See [`crate::Server::seal`].
+    /// See `TlsServer::encrypt`.
     pub fn seal(
         &mut self,
         pieces: &[&[u8]],
@@ -246,7 +251,7 @@ impl Settled {
         let mut small = self.records.begin(now_ms);
         let mut waiting: usize = pieces.iter().map(|piece| piece.len()).sum();
         let mut pieces = Pieces::new(pieces);
-        // Room for all of it at once, so that memory grows at most once.
+        // One reservation for all records: memory grows at most once.
         let overhead = HEADER_LEN + 1 + TAG_LEN;
         to_send.reserve(waiting + (waiting / FULL_LEN + 2) * overhead);
         while waiting > 0 {
@@ -265,7 +270,7 @@ impl Settled {
         Ok(())
     }
 
-    /// See [`crate::Server::close`].
+    /// See `TlsServer::close`.
     pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
         if self.failed {
             return Err(Fault::NotReady.into());
@@ -274,7 +279,7 @@ impl Settled {
         self.sealing.alert(alert, to_send).map_err(Failure::of)
     }
 
-    /// See [`crate::Server::kernel_keys`].
+    /// See `TlsServer::kernel_keys`.
     pub fn kernel_keys(&self) -> Option<CryptoInfo> {
         match &self.sealing {
             Sealing::Ours(key, secrets) if !self.failed => CryptoInfo::new(key.sequence, secrets),
@@ -282,7 +287,7 @@ impl Settled {
         }
     }
 
-    /// See [`crate::Server::leave_to_kernel`].
+    /// See `TlsServer::leave_to_kernel`.
     pub fn leave_to_kernel(&mut self) {
         self.sealing = Sealing::Kernel {
             is_worn: false,
@@ -290,12 +295,12 @@ impl Settled {
         };
     }
 
-    /// See [`crate::Server::is_worn`].
+    /// See `TlsServer::is_worn`.
     pub fn is_worn(&self) -> bool {
         matches!(self.sealing, Sealing::Kernel { is_worn: true, .. })
     }
 
-    /// See [`crate::Server::ended`].
+    /// See `TlsServer::ended`.
     pub fn ended(&self) -> Ended {
         match self.closed {
             true => Ended::Cleanly,
@@ -310,12 +315,12 @@ impl Sealing {
         Ok(Sealing::Ours(key, secrets.1))
     }
 
-    /// Whether the key has sealed as many records as it may.
+    /// Whether the key has reached its limit of records.
     fn is_used_up(&self) -> bool {
         matches!(self, Sealing::Ours(key, _) if key.sequence >= SEALED_MAX)
     }
 
-    /// Adds an alert to `to_send`: its record, or its content for the kernel, which may seal but one, the last that is said.
+    /// Appends an alert: a record, or for the kernel its content. The kernel sends one alert only, the last record.
     fn alert(&mut self, alert: [u8; 2], to_send: &mut Vec<u8>) -> Result<(), Error> {
         match self {
             Sealing::Ours(key, _) => return key.seal_short(ALERT, &alert, to_send),
@@ -350,7 +355,7 @@ impl Key {
         }
     }
 
-    /// That of the next record (RFC 8446, section 5.3).
+    /// The nonce of the next record (RFC 8446, section 5.3).
     fn nonce(&mut self) -> Nonce {
         let mut nonce = self.iv;
         let number = self.sequence.to_be_bytes();
@@ -361,7 +366,7 @@ impl Key {
         Nonce::assume_unique_for_key(nonce)
     }
 
-    /// Adds a record to `to_send` whose `len` bytes `write` adds.
+    /// Appends a record of `len` bytes, which `write` appends.
     fn seal(
         &mut self,
         kind: u8,
@@ -383,7 +388,7 @@ impl Key {
         match sealed {
             Ok(tag) => to_send.extend_from_slice(tag.as_ref()),
             Err(_) => {
-                // In plain text it must not leave.
+                // The plain text must not be sent.
                 to_send.truncate(start - HEADER_LEN);
                 return Err(Error::EncryptError);
             }
@@ -407,7 +412,7 @@ impl Key {
     }
 }
 
-/// What the client is told of an error.
+/// The alert for an error.
 fn alert_of(error: &Error) -> AlertDescription {
     match error {
         Error::DecryptError => AlertDescription::BadRecordMac,

@@ -1,7 +1,7 @@
-//! The keys of tickets in a file, so that they outlive a process and others have them too.
+//! The ticket keys in a file, which outlives a process and can be shared by several.
 //!
-//! The file has the secret of the period that was current when it was written last. It is written anew in each period, so
-//! that a thief of the file can't open tickets of long ago. It is opened once: a server that has given up root still writes it.
+//! The file holds the secret of the period in which it was last written. It is rewritten in each period, so that a
+//! stolen file can't open old tickets. It stays open: a server that dropped root can still write it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
@@ -13,16 +13,16 @@ use zeroize::Zeroizing;
 
 use crate::ticket_keys::TicketKeys;
 
-/// The file, for this process as long as it runs.
+/// The open file of the ticket keys, for the life of the process.
 #[derive(Debug)]
 pub struct TicketFile {
     file: File,
-    /// The last period that this process has tried to write.
+    /// The last period that this process tried to write.
     period: AtomicU64,
 }
 
 impl TicketFile {
-    /// Opens the file of a path for [`TicketFile::read`]; creates it, for its owner only, where it is missing.
+    /// Opens a file for [`TicketFile::read`]; creates it, for its owner only, if it is missing.
     ///
     /// # Errors
     /// As of open(2).
@@ -32,17 +32,17 @@ impl TicketFile {
         options.open(path)
     }
 
-    /// Reads the keys of a file that is open for reading and writing. An empty one gets fresh keys, whose period is
+    /// Reads the keys of a file that is open for reading and writing. An empty file gets new keys with periods of
     /// `period_s`. May block.
     ///
     /// # Errors
-    /// Others may read the file, it has other content, or the system can't read, lock or write it.
+    /// Other users may access the file, its content is something else, or reading, locking or writing fails.
     pub fn read(
         file: File,
         period_s: u32,
         unix_s: u64,
     ) -> Result<(TicketFile, TicketKeys), String> {
-        // Two processes that start at once make one secret.
+        // The lock covers reading and creating: two processes that start at once must agree on one secret.
         file.lock().map_err(|error| error.to_string())?;
         let keys = TicketFile::read_or_make(&file, period_s, unix_s);
         let _ = file.unlock();
@@ -51,7 +51,7 @@ impl TicketFile {
         Ok((TicketFile { file, period }, keys))
     }
 
-    /// Looks whether [`TicketFile::read`] would take an existing file, and leaves it as it is. May block.
+    /// Checks, without changing it, whether [`TicketFile::read`] would accept an existing file. May block.
     ///
     /// # Errors
     /// As of [`TicketFile::read`], and of open(2).
@@ -69,10 +69,10 @@ impl TicketFile {
         Ok(keys)
     }
 
-    /// Writes the keys if their period is after that of the file. May block.
+    /// Writes the keys if their period is later than the file's. May block.
     ///
     /// # Errors
-    /// What the system says. It is tried again in the next period: until then the file is as good as it was.
+    /// Locking or writing failed. It is retried in the next period; until then the old file remains valid.
     pub fn keep(&self, keys: &TicketKeys) -> io::Result<()> {
         if keys.period() <= self.period.fetch_max(keys.period(), Ordering::Relaxed) {
             return Ok(());
@@ -83,7 +83,7 @@ impl TicketFile {
         kept
     }
 
-    /// Another process may have been faster.
+    /// Writes under the lock, unless another process has written a later period.
     fn keep_locked(&self, keys: &TicketKeys) -> io::Result<()> {
         let there = TicketKeys::from_bytes(&read(&self.file)?);
         if there.is_none_or(|there| there.period() < keys.period()) {
@@ -93,7 +93,7 @@ impl TicketFile {
     }
 }
 
-/// The keys of a file; `None` of an empty one.
+/// The keys of a file; `None` if it is empty.
 fn keys_in(file: &File) -> Result<Option<TicketKeys>, String> {
     let mode = file
         .metadata()
@@ -116,12 +116,12 @@ fn read(file: &File) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(256));
     let mut file = file;
     file.rewind()?;
-    // What is longer is none of ours.
+    // A longer file has no keys; the bound keeps a wrong path from filling memory.
     file.take(256).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// In place, since the folder may not be ours to write: fewer bytes than a sector has, all at once.
+/// Writes in place, since the folder may not be writable: less than a sector, in one write.
 fn write(file: &File, keys: &TicketKeys) -> io::Result<()> {
     file.write_all_at(&Zeroizing::new(keys.to_bytes()), 0)?;
     file.sync_all()
@@ -135,7 +135,7 @@ mod tests {
 
     const HOUR_S: u32 = 3600;
 
-    /// A path in a folder of its own, which ends with it.
+    /// A path in a temporary folder, which is removed on drop.
     struct Place(PathBuf);
 
     impl Place {

@@ -1,43 +1,43 @@
-//! The keys of tickets, derived from one secret and the time: whoever has the secret has the same keys at the same
-//! time, without asking anybody. Knows nothing of what a ticket holds.
+//! The keys of session tickets, derived from one secret and the time: processes that share the secret have the same
+//! keys at the same time, without communicating.
 //!
-//! Time is cut into periods. Each has a secret, of which its key is derived, and the secret of the period after it.
-//! The way back is not possible: who gets hold of today's secret cannot read what was sealed the day before
-//! yesterday. Three keys are in use: the current one seals and opens, the previous one opens what was sealed before
-//! it, the next one opens what a process with a faster clock has sealed.
+//! Key ratchet: time is cut into periods. Each period has a secret, from which its key and the next period's secret are
+//! derived. The derivation is one-way: with today's secret, tickets of the day before yesterday stay closed. Three
+//! keys are in use: the current one encrypts and decrypts, the previous one decrypts older tickets, the next one
+//! decrypts tickets of processes with faster clocks.
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand;
 use rustls::Error;
 use zeroize::Zeroize;
 
-/// No key seals for longer.
+/// The longest period of a key.
 pub const PERIOD_S_MAX: u32 = 12 * 3600;
-/// With more periods to go than this, the clock was set: fresh keys cost less than the way.
+/// After a jump of more periods the clock was set: new keys cost less than deriving all of them.
 const PERIODS_AT_ONCE_MAX: u64 = 10_000;
-/// Of the form in which keys are handed over.
+/// The version of the serialized form.
 const VERSION: u8 = 1;
 const HANDED_OVER_LEN: usize = 1 + 4 + 8 + 1 + 32 + 32;
 
 /// Bytes of a secret.
 pub(crate) type Secret = [u8; 32];
 
-/// What processes share so that each accepts the others' tickets.
+/// The secret that processes share to accept each other's tickets.
 #[derive(Clone)]
 pub struct TicketKeys {
     period_s: u32,
-    /// Number of the period that `secret` is of.
+    /// The number of the period that `secret` belongs to.
     period: u64,
     secret: Secret,
-    /// The key of the period before; none after a start.
+    /// The key of the previous period; `None` after a start.
     previous: Option<Secret>,
 }
 
 impl TicketKeys {
-    /// Fresh ones, whose keys seal for `period_s`, which is at most [`PERIOD_S_MAX`].
+    /// New keys that encrypt for `period_s` each, at most [`PERIOD_S_MAX`].
     ///
     /// # Errors
-    /// The machine has no randomness.
+    /// The system has no randomness.
     pub fn new(period_s: u32, unix_s: u64) -> Result<TicketKeys, Error> {
         let period_s = period_s.clamp(1, PERIOD_S_MAX);
         Ok(TicketKeys {
@@ -48,12 +48,12 @@ impl TicketKeys {
         })
     }
 
-    /// How long a key seals.
+    /// Seconds for which a key encrypts.
     pub fn period_s(&self) -> u32 {
         self.period_s
     }
 
-    /// The number of the period that a time is in.
+    /// The number of the period at a time.
     pub(crate) fn period_at(&self, unix_s: u64) -> u64 {
         unix_s / u64::from(self.period_s)
     }
@@ -63,10 +63,10 @@ impl TicketKeys {
         self.period
     }
 
-    /// Goes on to the period that it is now. A clock that goes back changes nothing.
+    /// Advances to the period of a time. A clock that goes backward changes nothing.
     ///
     /// # Errors
-    /// The machine has no randomness.
+    /// The system has no randomness.
     pub fn advance(&mut self, unix_s: u64) -> Result<(), Error> {
         let now = self.period_at(unix_s);
         if now.saturating_sub(self.period) > PERIODS_AT_ONCE_MAX {
@@ -89,7 +89,7 @@ impl TicketKeys {
         [Some(key_of(&self.secret)), self.previous, Some(next)]
     }
 
-    /// As bytes, for another process of ours: secret.
+    /// The serialized form, for another process; secret.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HANDED_OVER_LEN);
         bytes.push(VERSION);
@@ -101,7 +101,7 @@ impl TicketKeys {
         bytes
     }
 
-    /// What another process has handed over. `None`: it is something else, or of another version.
+    /// Parses the serialized form. `None`: invalid, or of another version.
     pub fn from_bytes(bytes: &[u8]) -> Option<TicketKeys> {
         let bytes: &[u8; HANDED_OVER_LEN] = bytes.try_into().ok()?;
         let [version, rest @ ..] = bytes;
@@ -158,7 +158,7 @@ fn key_of(secret: &Secret) -> Secret {
     derived(secret, b"lowroad ticket key")
 }
 
-/// The name by which a ticket says what it was sealed with.
+/// The name of a key, which its tickets begin with.
 pub(crate) fn name_of(key: &Secret) -> [u8; 8] {
     let mut name = [0; 8];
     name.copy_from_slice(&derived(key, b"lowroad ticket name")[..8]);
@@ -194,7 +194,7 @@ mod tests {
         keys.advance(1200).unwrap();
         assert_eq!(keys.keys()[1], next);
         assert!(!keys.keys().contains(&current));
-        // A clock that goes back.
+        // A clock that goes backward.
         let before = keys.keys();
         keys.advance(900).unwrap();
         assert_eq!(keys.keys(), before);

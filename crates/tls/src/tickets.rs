@@ -1,8 +1,8 @@
-//! Resumption without memory: a session is sealed into a ticket, which the client keeps and shows again.
+//! Stateless resumption (RFC 5077, RFC 8446): a session is encrypted into a ticket, which the client stores and shows
+//! again.
 //!
-//! A ticket is the name of its key, a nonce, and what was sealed (AES-256-GCM-SIV: with it, random nonces do not run
-//! out). What the client was verified against is authenticated along: a session that was made under other rules is
-//! none.
+//! A ticket is the name of its key, a nonce, and the ciphertext. AES-256-GCM-SIV allows random nonces without a limit
+//! that matters. The rules of client verification are authenticated data: a ticket from other rules is rejected.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,7 +18,7 @@ use crate::ticket_keys::{Secret, TicketKeys, name_of};
 const NAME_LEN: usize = 8;
 const NONCE_LEN: usize = 12;
 
-/// Seals and opens tickets; one for all listeners and workers of a process.
+/// Encrypts and decrypts tickets, for all listeners and workers of a process.
 #[derive(Clone)]
 pub struct Tickets(Arc<Shared>);
 
@@ -27,7 +27,7 @@ struct Shared {
     ring: RwLock<Ring>,
 }
 
-/// The keys that are in use now.
+/// The keys in use.
 struct Ring {
     keys: TicketKeys,
     current: Key,
@@ -40,22 +40,22 @@ struct Key {
 }
 
 impl Tickets {
-    /// With fresh keys, or with those of another process.
+    /// A service with new keys or those of another process.
     ///
     /// # Errors
-    /// The machine has no randomness.
+    /// The system has no randomness.
     pub fn new(mut keys: TicketKeys, clock: Clock) -> Result<Tickets, Error> {
         keys.advance(clock.unix_s())?;
         let ring = RwLock::new(Ring::new(keys)?);
         Ok(Tickets(Arc::new(Shared { clock, ring })))
     }
 
-    /// What another process needs to go on with them: see [`TicketKeys::to_bytes`].
+    /// The keys, for another process: see [`TicketKeys::to_bytes`].
     pub fn keys(&self) -> TicketKeys {
         self.with_ring(|ring| ring.keys.clone())
     }
 
-    /// For listeners that verify their clients as `rules` say.
+    /// A ticketer for listeners that verify their clients by `rules`.
     pub(crate) fn under(&self, rules: Vec<u8>) -> Arc<dyn ProducesTickets> {
         Arc::new(Ticketer {
             tickets: self.clone(),
@@ -69,9 +69,10 @@ impl Tickets {
         if ring.keys.period_at(unix_s) <= ring.keys.period() {
             return with(&ring);
         }
+        // Another thread may have advanced the keys between the locks: `advance` then changes nothing.
         drop(ring);
         let mut ring = self.0.ring.write().unwrap_or_else(PoisonError::into_inner);
-        // Without randomness the old keys are as good as none; the next handshake tries again.
+        // Without randomness the old keys stay in use; the next handshake retries.
         if ring.keys.advance(unix_s).is_ok()
             && let Ok(new) = Ring::new(ring.keys.clone())
         {
@@ -137,7 +138,7 @@ impl Key {
     }
 }
 
-/// Tickets of listeners with the same rules.
+/// The ticketer of listeners with the same rules.
 #[derive(Debug)]
 struct Ticketer {
     tickets: Tickets,
@@ -150,7 +151,7 @@ impl ProducesTickets for Ticketer {
     }
 
     fn lifetime(&self) -> u32 {
-        // What was sealed at the end of a period is opened for one more.
+        // A ticket from the end of a period is accepted for one more period, and not for longer.
         self.tickets.with_ring(|ring| ring.keys.period_s())
     }
 

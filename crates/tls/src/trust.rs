@@ -1,4 +1,4 @@
-//! Which servers a client accepts: authorities, and the one verifier of certificates. Knows no connection.
+//! The servers that a client accepts: authorities, and the verifier of certificates.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::failure::Failure;
 use crate::identity::pem;
 use crate::provider::provider;
 
-/// Which servers a client accepts. In all cases a server must hold the key of its certificate.
+/// The servers that a client accepts. In all cases a server must hold the key of its certificate.
 #[derive(Clone, Debug)]
 pub struct Trust {
-    /// `None`: each certificate is accepted.
+    /// `None`: every certificate is accepted.
     authorities: Option<RootCertStore>,
     /// Certificates that were added as PEM.
     added: Vec<CertificateDer<'static>>,
@@ -25,8 +25,8 @@ pub struct Trust {
     ignores_name: bool,
 }
 
-/// The system's authorities in PEM, for libraries that take only that. Those that cannot be read or used are passed over, as
-/// old systems have some. May block.
+/// The system's authorities in PEM, for libraries that take nothing else. Unreadable or unusable ones are skipped,
+/// since old systems have some. May block.
 pub fn system_pem() -> String {
     let found = rustls_native_certs::load_native_certs().certs;
     let is_usable =
@@ -45,12 +45,12 @@ impl Trust {
         }
     }
 
-    /// Accepts each certificate.
+    /// Accepts every certificate.
     pub fn any_certificate() -> Trust {
         Trust::new(None)
     }
 
-    /// Accepts certificates of the system's authorities, as far as they can be read and used. May block.
+    /// Accepts certificates of the system's authorities that can be read and used. May block.
     pub fn system() -> Trust {
         let mut authorities = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
@@ -61,7 +61,7 @@ impl Trust {
     /// Accepts certificates of these authorities, in PEM.
     ///
     /// # Errors
-    /// As for [`add_pem`](Trust::add_pem).
+    /// As for `ServerTrust::add_pem`.
     pub fn from_pem(text: &[u8]) -> Result<Trust, Reason> {
         let mut trust = Trust::new(Some(RootCertStore::empty()));
         trust.add_pem(text)?;
@@ -71,7 +71,7 @@ impl Trust {
     /// Also accepts certificates of these authorities, in PEM.
     ///
     /// # Errors
-    /// There are none, or one is unusable.
+    /// The text has no certificate, or one is unusable.
     pub fn add_pem(&mut self, text: &[u8]) -> Result<(), Reason> {
         let found = certificates::all(text)?;
         let Some(authorities) = &mut self.authorities else {
@@ -85,29 +85,29 @@ impl Trust {
         Ok(())
     }
 
-    /// Accepts certificates for other names, too, if an authority has signed them.
+    /// Also accepts certificates with other names if an authority has signed them.
     #[must_use]
     pub fn ignoring_names(mut self) -> Trust {
         self.ignores_name = true;
         self
     }
 
-    /// Accepts the certificates that were added as PEM themselves, whatever they contain beside the name: a self-signed
-    /// one is mostly an authority's, too, and webpki accepts no authority as a server.
+    /// Accepts the certificates that were added as PEM themselves, if their name matches: a self-signed one is often an
+    /// authority's, and `webpki` accepts no authority as a server.
     #[must_use]
     pub fn accepting_added(mut self) -> Trust {
         self.accepts_added = true;
         self
     }
 
-    /// Whether no server can be accepted, as there are no authorities.
+    /// Whether no server can be accepted, since there are no authorities.
     pub fn is_empty(&self) -> bool {
         self.authorities
             .as_ref()
             .is_some_and(RootCertStore::is_empty)
     }
 
-    /// What `rustls` asks about a server's certificate.
+    /// The verifier of server certificates for `rustls`.
     ///
     /// # Errors
     /// There are no authorities.
@@ -138,7 +138,7 @@ impl Trust {
 
 #[derive(Debug)]
 struct ServerVerifier {
-    /// `None`: each certificate is accepted.
+    /// `None`: every certificate is accepted.
     chain: Option<Arc<WebPkiServerVerifier>>,
     /// Certificates that are accepted without an authority.
     listed: Vec<CertificateDer<'static>>,
@@ -159,7 +159,7 @@ impl ServerCertVerifier for ServerVerifier {
             return Ok(ServerCertVerified::assertion());
         };
         match chain.verify_server_cert(certificate, others, name, staple, now) {
-            // The name is looked at last: all else is right.
+            // `webpki` checks the name last, so all other checks have passed.
             Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }))
                 if self.ignores_name =>
             {

@@ -1,4 +1,4 @@
-//! What a certificate says of itself, for operators and programs. It verifies nothing: that is `webpki`'s.
+//! The fields of a certificate, for operators and programs. Verification is left to `webpki`.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -15,38 +15,36 @@ pub use time::display as display_time;
 /// The fields of a certificate that are used here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate<'a> {
-    /// The number that its issuer gave it.
+    /// The serial number.
     pub serial: &'a [u8],
-    /// Who signed it, in DER; see [`display_name`].
+    /// The issuer's name in DER; see [`display_name`].
     pub issuer: &'a [u8],
-    /// Whose it is, in DER; see [`display_name`].
+    /// The subject's name in DER; see [`display_name`].
     pub subject: &'a [u8],
-    /// Seconds since 1970 from which it is valid.
+    /// The first second of validity, since 1970.
     pub not_before_s: i64,
-    /// The last second at which it is.
+    /// The last second of validity.
     pub not_after_s: i64,
     /// Algorithm and public key, in DER.
     pub public_key: &'a [u8],
-    /// The names that it is for.
+    /// The subject alternative names.
     pub names: Vec<AltName>,
-    /// Whether it may sign others.
+    /// Whether it may sign other certificates.
     pub is_authority: bool,
-    /// Which of its issuer's keys has signed it (RFC 5280, section 4.2.1.1).
+    /// The key of the issuer that signed it (RFC 5280, section 4.2.1.1).
     pub authority_key: Option<&'a [u8]>,
-    /// Whether it says where its issuer's certificate is to be had: those of public authorities do.
+    /// Whether it has the place of its issuer's certificate, as those of public authorities do.
     pub names_issuer: bool,
 }
 
 /// A subject alternative name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AltName {
-    /// A host, or all of one level: `*.example.org`.
+    /// A host name, or a wildcard of one level: `*.example.org`.
     Dns(String),
-    /// An address of mail.
+    /// An email address.
     Email(String),
-    /// A URI.
     Uri(String),
-    /// An IP address.
     Ip(std::net::IpAddr),
 }
 
@@ -65,11 +63,11 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
 const AUTHORITY_INFORMATION: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x01];
-/// Of that, the place of the issuer's certificate.
+/// In this extension, the access method of the issuer's certificate.
 const ISSUERS: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x02];
 
 impl<'a> Certificate<'a> {
-    /// Reads a certificate (RFC 5280, section 4.1). `None`: it is none.
+    /// Parses a certificate (RFC 5280, section 4.1). `None`: it is malformed.
     pub fn parse(bytes: &'a [u8]) -> Option<Certificate<'a>> {
         let mut certificate = Reader(bytes).expect(der::SEQUENCE)?.inside();
         let mut fields = certificate.expect(der::SEQUENCE)?.inside();
@@ -95,7 +93,7 @@ impl<'a> Certificate<'a> {
             authority_key: None,
             names_issuer: false,
         };
-        // Two unique identifiers, which nobody uses, may stand before the extensions.
+        // Two unique identifiers, which are not used in practice, may precede the extensions.
         if let Some(extensions) = fields.find(|field| field.tag == der::context(3, true)) {
             for extension in extensions.inside().expect(der::SEQUENCE)?.inside() {
                 certificate.extend(extension)?;
@@ -133,13 +131,14 @@ impl<'a> Certificate<'a> {
         Some(())
     }
 
-    /// Whether it has signed itself, by what it says.
+    /// Whether issuer and subject are the same name. The signature isn't checked.
     pub fn is_self_issued(&self) -> bool {
         self.issuer == self.subject
     }
 
     /// The serial number in hexadecimal digits, as OpenSSL writes it.
     pub fn serial_hex(&self) -> String {
+        // DER prepends a zero to numbers whose first bit is set.
         let digits = match self.serial {
             [0, rest @ ..] if !rest.is_empty() => rest,
             serial => serial,
@@ -148,7 +147,7 @@ impl<'a> Certificate<'a> {
     }
 }
 
-/// Kinds of names that are of no use here are left out.
+/// Reads a name; kinds without a use here are skipped.
 fn alt_name(name: Element<'_>) -> Option<AltName> {
     const EMAIL: u8 = der::context(1, false);
     const DNS: u8 = der::context(2, false);

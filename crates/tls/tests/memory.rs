@@ -1,4 +1,4 @@
-//! What an idle connection takes: counted by the allocator. Alone in its process, on one thread.
+//! The memory of an idle connection, counted by the allocator. Alone in its process, on one thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -13,17 +13,17 @@ struct Counting;
 
 static TAKEN: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: everything is the system allocator's; the count beside it has no influence.
+// SAFETY: each call is passed to the system allocator unchanged; the counter has no influence on it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         TAKEN.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller keeps the system allocator's rules.
+        // SAFETY: the caller upholds the rules of `GlobalAlloc`, which are the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         TAKEN.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller keeps the system allocator's rules.
+        // SAFETY: the caller upholds the rules of `GlobalAlloc`, which are the system allocator's.
         unsafe { System.dealloc(place, layout) }
     }
 }
@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 const NOW_S: u64 = 1_795_473_525;
-/// What an idle connection may take here, beside what C allocates for its keys (below).
+/// The limit for an idle connection, without the C allocations of its keys (below).
 const IDLE_MAX: isize = 4096;
 
 fn talk(server: &mut Server, client: &mut Client, mut to_server: Vec<u8>) {
@@ -47,7 +47,7 @@ fn talk(server: &mut Server, client: &mut Client, mut to_server: Vec<u8>) {
     }
 }
 
-/// Bytes in use by C's allocator, which is aws-lc's, too.
+/// Resident bytes of the process, which include the allocations of aws-lc.
 fn in_use() -> usize {
     let status = std::fs::read_to_string("/proc/self/statm").expect("procfs");
     let pages = status.split(' ').nth(1).expect("resident pages");
@@ -76,7 +76,7 @@ fn an_idle_connection_keeps_no_buffers() {
         let mut server = Box::new(acceptor.accept().unwrap());
         talk(&mut server, &mut client, to_server);
         server.settle().unwrap();
-        // Traffic, half of a record among it, must leave nothing behind.
+        // Traffic with an incomplete record in between must leave no buffer behind.
         let mut wire = Vec::new();
         client.seal(&[&[b'q'; 40_000]], &mut wire, 0).unwrap();
         let (mut plain, mut out) = (Vec::new(), Vec::new());

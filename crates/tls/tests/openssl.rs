@@ -1,4 +1,4 @@
-//! Over sockets with OpenSSL at the other end: `openssl s_client` and `openssl s_server`.
+//! Over sockets with OpenSSL as the peer: `openssl s_client` and `openssl s_server`.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use lowroad_tls::{
     TicketKeys, Tickets, Trust, Version,
 };
 
-/// Nothing of this lasts so long; what does has failed.
+/// The timeout of each step, far above its usual duration.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Place {
@@ -40,7 +40,7 @@ impl Place {
         }
     }
 
-    /// Files of a certificate for this machine.
+    /// The files of a certificate for this machine.
     fn files(&self) -> Files {
         let (chain, key) = self
             .authority
@@ -78,7 +78,7 @@ impl Drop for Place {
     }
 }
 
-/// What a server heard of one client.
+/// The server's view of one client.
 #[derive(Debug)]
 struct Heard {
     server_name: Option<String>,
@@ -91,7 +91,7 @@ struct Heard {
     fault: Option<Fault>,
 }
 
-/// Serves one client: says what it says, back to it in capitals, and calls `heard` then.
+/// Serves one client: echoes its text in capitals, then calls `heard`.
 fn serve(mut server: Server, mut socket: TcpStream, mut heard: impl FnMut()) -> Heard {
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let (mut plain, mut buffer, mut fault) = (Vec::new(), vec![0; 4096], None);
@@ -133,8 +133,9 @@ fn serve(mut server: Server, mut socket: TcpStream, mut heard: impl FnMut()) -> 
     }
 }
 
-/// `openssl s_client` with these arguments against `acceptor`, as often as it connects. It is told a line, and the
-/// next when the one before was heard: it looks for commands where its reads begin.
+/// Runs `openssl s_client` with these arguments against `acceptor`, for this many connections.
+///
+/// Each line is sent after the echo of the one before: `s_client` looks for commands at the start of each read.
 fn s_client(
     acceptor: &Acceptor,
     connections: usize,
@@ -191,7 +192,7 @@ fn openssl_talks_to_us_in_both_versions() {
             "-alpn",
             "h9,http/1.1",
         ];
-        // A line that begins with Q ends the client's side, properly.
+        // `s_client` closes cleanly at a line that begins with Q.
         let (heard, output) = s_client(&acceptor, 1, &arguments, &["hello\n", "Q\n"]);
         let [heard] = &heard[..] else { panic!() };
         assert_eq!(
@@ -213,7 +214,7 @@ fn openssl_talks_to_us_in_both_versions() {
 fn openssl_resumes_sessions_in_both_versions() {
     let place = Place::new("resume");
     let acceptor = Acceptor::new(&place.settings()).unwrap();
-    // It connects once more and five times again, with the session of the first.
+    // `-reconnect` connects five more times with the session of the first connection.
     let (heard, _) = s_client(&acceptor, 6, &["-tls1_2", "-reconnect"], &["Q\n"]);
     let resumed: Vec<_> = heard.iter().map(|heard| heard.resumed).collect();
     assert_eq!(resumed, [false, true, true, true, true, true]);
@@ -239,11 +240,11 @@ fn openssl_resumes_sessions_in_both_versions() {
 fn renegotiation_is_refused() {
     let place = Place::new("renegotiation");
     let acceptor = Acceptor::new(&place.settings()).unwrap();
-    // A line that begins with R asks for a renegotiation.
+    // A line that begins with R requests a renegotiation.
     let (heard, output) = s_client(&acceptor, 1, &["-tls1_2"], &["before\n", "R\n"]);
     let said = text(&output.stderr) + &text(&output.stdout);
     assert!(said.contains("RENEGOTIATING"), "{said}");
-    // OpenSSL gives up when it is refused.
+    // OpenSSL exits when it is refused.
     assert!(said.contains("no renegotiation"), "{said} {heard:?}");
     assert_eq!(heard[0].plain, b"before\n");
 }
@@ -289,8 +290,8 @@ fn without_common_parameters_the_handshake_fails_and_says_so() {
     }
 }
 
-/// A client's certificate, which is its own authority, and its key. It is valid since 1975, as all that `rcgen` makes: one that is
-/// valid from now on is not if the machine's clock is set back.
+/// A client's certificate, which is its own authority, and its key. Certificates of `rcgen` are valid from 1975 on:
+/// one that is valid from now on would fail after the machine's clock is set back.
 fn alice(folder: &Path) -> (PathBuf, PathBuf) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name = DistinguishedName::new();
@@ -356,18 +357,18 @@ fn secrets_are_written_only_when_asked() {
     assert!(log.lines().all(|line| line.split(' ').count() == 3));
 }
 
-/// `openssl s_server`, ended with its value.
+/// `openssl s_server`, killed on drop.
 struct SServer(Child, u16);
 
 impl SServer {
     fn start(files: &Files, arguments: &[&str]) -> SServer {
-        // Whoever had the port gives it up just now.
+        // The port is free: the listener that had it is closed at the end of the statement.
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
-        // Itself, and not by timeout: that would leave it behind when it is killed.
+        // Started directly and not by timeout(1), which would leave it running when killed itself.
         let mut child = Command::new("openssl")
             .args(["s_server", "-rev", "-accept", &port.to_string()])
             .args(["-cert".as_ref(), files.certificates.as_os_str()])
@@ -379,7 +380,7 @@ impl SServer {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // It says ACCEPT when it listens.
+        // It prints ACCEPT when it listens.
         let (mut said, mut byte) = (Vec::new(), [0]);
         let stdout = child.stdout.as_mut().unwrap();
         while !said.ends_with(b"ACCEPT") && stdout.read(&mut byte).unwrap() == 1 {
@@ -396,7 +397,7 @@ impl Drop for SServer {
     }
 }
 
-/// Says something to a server that says it back reversed.
+/// Sends text to a server that sends it back reversed.
 fn ask(connector: &Connector, port: u16) -> (Client, Vec<u8>) {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -442,9 +443,10 @@ fn we_talk_to_openssl_in_both_versions_and_resume() {
     }
 }
 
-/// A session of another server at this name, which permits early data.
+/// A session of another server with this name that permits early data.
 fn session_with_early_data(place: &Place) -> PathBuf {
-    // With the hash of our suite: OpenSSL doesn't offer a session of another after a HelloRetryRequest, which rustls refuses.
+    // With the same hash as our suite: after a HelloRetryRequest, OpenSSL drops a session with another one, which
+    // rustls refuses.
     let arguments = [
         "-max_early_data",
         "16384",
@@ -464,7 +466,7 @@ fn session_with_early_data(place: &Place) -> PathBuf {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(b"hello\n").unwrap();
-    // The tickets have come before the answer.
+    // The tickets arrive before the response.
     let (mut said, mut byte) = (Vec::new(), [0]);
     let stdout = child.stdout.as_mut().unwrap();
     while !said.ends_with(b"olleh\n") && stdout.read(&mut byte).unwrap() == 1 {
@@ -483,7 +485,7 @@ fn early_data_of_openssl_is_skipped() {
     let file = place.folder.join("early");
     for len in [100, 5_000, 10_000, 16_384] {
         std::fs::write(&file, vec![b'e'; len]).unwrap();
-        // With the second, the client has to say hello again.
+        // With the second value the server sends HelloRetryRequest.
         for groups in ["P-256", "P-521:P-256"] {
             let arguments = [
                 "-tls1_3",

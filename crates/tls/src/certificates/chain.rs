@@ -1,18 +1,19 @@
-//! What is doubtful about a certificate and those that follow it. It compares names and times; whether signatures
-//! are right is seen by clients.
+//! Checks a certificate chain for likely mistakes. It compares names and times only; signatures are verified by
+//! clients.
 
 use rustls::pki_types::CertificateDer;
 
 use super::problem::Reason;
 use crate::x509::{AltName, Certificate, display_name};
 
-/// All doubts about a chain, at this time. What cannot be parsed behind the first is a wrong link.
+/// All problems of a chain at this time. A later certificate that cannot be parsed counts as a wrong link.
 pub(super) fn doubts(chain: &[CertificateDer<'_>], unix_s: u64) -> Vec<Reason> {
     let parsed: Vec<_> = chain.iter().map(|der| Certificate::parse(der)).collect();
     let Some(Some(own)) = parsed.first() else {
         return Vec::new();
     };
     let mut doubts = Vec::new();
+    // A self-signed certificate is its own authority, so its CA flag is no mistake.
     if own.is_authority && !own.is_self_issued() {
         doubts.push(Reason::Authority);
     }
@@ -28,7 +29,7 @@ fn is_of_host(name: &AltName) -> bool {
     matches!(name, AltName::Dns(_) | AltName::Ip(_))
 }
 
-/// A chain is as old as its oldest link.
+/// Checks the validity: a chain expires with its first link and begins with its last.
 fn of_time(chain: &[Option<Certificate<'_>>], unix_s: u64) -> Option<Reason> {
     let now_s = i64::try_from(unix_s).unwrap_or(i64::MAX);
     let links = || chain.iter().flatten();
@@ -40,9 +41,11 @@ fn of_time(chain: &[Option<Certificate<'_>>], unix_s: u64) -> Option<Reason> {
     (now_s < not_before_s).then_some(Reason::NotYetValid(not_before_s))
 }
 
-/// Each has signed the one before. The last is signed by an authority that clients have; what an authority itself
-/// has signed last need not be there. A lone certificate that says where its issuer's is to be had lacks the link between:
-/// public authorities never sign one with their root. Others do, and clients that trust the root need no more.
+/// Checks that each certificate is issued by the next one.
+///
+/// The last is issued by an authority that clients have; the root itself may be missing. A single certificate that
+/// names the place of its issuer's certificate lacks the intermediate: public authorities never sign leaves by their
+/// root. Private authorities do, without such a place, and clients that trust the root need no more.
 fn of_links(chain: &[Option<Certificate<'_>>]) -> Option<Reason> {
     for (place, pair) in chain.windows(2).enumerate() {
         let [Some(link), Some(next)] = pair else {

@@ -1,5 +1,4 @@
-//! Reads certificates and keys from files, and looks at who else may. When they change, whoever watches them reads
-//! them again.
+//! Reads certificates and keys from files and checks their permissions. The caller watches for changes and reads again.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -9,24 +8,24 @@ use std::path::{Path, PathBuf};
 use super::pair::{Pair, Texts};
 use super::problem::{Problem, Reason};
 
-/// No such file is longer.
+/// The longest file that is accepted, in bytes.
 const LEN_MAX: u64 = 1 << 20;
 
-/// Where a certificate is.
+/// The paths of a certificate's files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Files {
     /// Certificate and chain, in PEM.
     pub certificates: PathBuf,
     /// The key, in PEM; it may be the same file.
     pub key: PathBuf,
-    /// A response of OCSP to staple, in DER.
+    /// An OCSP response to staple, in DER.
     pub staple: Option<PathBuf>,
 }
 
-/// Reads a certificate. What is doubtful comes along. May block.
+/// Reads a certificate with its key; also returns the problems that do not prevent its use. May block.
 ///
 /// # Errors
-/// What makes it useless.
+/// The problem that makes the certificate unusable.
 pub fn read(files: &Files, unix_s: u64) -> Result<(Pair, Vec<Problem>), Problem> {
     read_with(files, unix_s, |path| File::open(path))
 }
@@ -57,11 +56,13 @@ pub fn read_with(
             .map(|(path, staple)| (path.as_path(), &staple[..])),
     };
     let (pair, mut doubts) = Pair::load(&texts, unix_s)?;
+    // The mode of the open file, not of the path: the path may have been replaced in between.
     let mode = key_meta.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {
         doubts.push(Problem::new(&files.key, Reason::OpenToAll(mode)));
     }
     let mode = certificates_meta.permissions().mode() & 0o7777;
+    // A file that holds the key too is judged as a key, above.
     if mode & 0o022 != 0 && files.certificates != files.key {
         doubts.push(Problem::new(
             &files.certificates,

@@ -1,4 +1,4 @@
-//! A certificate with its chain and its key, from PEM. Knows no files: only what they are called.
+//! A certificate with its chain and its key, loaded from PEM. File names serve for messages only.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::identity::fingerprint;
 use crate::provider::provider;
 use crate::x509::{AltName, Certificate};
 
-/// What was in the files, and what they are called.
+/// The contents and names of a certificate's files.
 #[derive(Clone, Copy)]
 pub struct Texts<'a> {
-    /// Where the certificates come from.
+    /// The path of the certificates, for messages.
     pub certificates_file: &'a Path,
     /// Certificate and chain, in PEM.
     pub certificates: &'a [u8],
-    /// Where the key comes from.
+    /// The path of the key, for messages.
     pub key_file: &'a Path,
     /// The key, in PEM.
     pub key: &'a [u8],
-    /// A response of OCSP to staple, in DER, and where it comes from.
+    /// The path of an OCSP response to staple, and the response in DER.
     pub staple: Option<(&'a Path, &'a [u8])>,
 }
 
-/// A certificate that can be shown.
+/// A certificate with chain and key, ready to be served.
 #[derive(Clone, Debug)]
 pub struct Pair {
     certified: Arc<CertifiedKey>,
@@ -40,10 +40,10 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Reads a certificate and its key. What is doubtful at this time comes along.
+    /// Loads a certificate and its key; also returns the problems that do not prevent its use at this time.
     ///
     /// # Errors
-    /// What makes it useless.
+    /// The problem that makes the certificate unusable.
     pub fn load(texts: &Texts<'_>, unix_s: u64) -> Result<(Pair, Vec<Problem>), Problem> {
         let in_certificates = |reason| Problem::new(texts.certificates_file, reason);
         let in_key = |reason| Problem::new(texts.key_file, reason);
@@ -63,7 +63,8 @@ impl Pair {
         let mut certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-            // It has more that is critical than `webpki` knows, as for a challenge (RFC 8737): clients may know it.
+            // `webpki` refuses unknown critical extensions, as an ACME challenge has one (RFC 8737); clients may know
+            // them.
             Err(Error::InvalidCertificate(CertificateError::Other(_))) if is_its_key => {}
             Err(Error::InconsistentKeys(_)) => return Err(in_key(Reason::KeyMismatch)),
             Err(error) => return Err(in_certificates(Reason::Malformed(error.to_string()))),
@@ -71,6 +72,7 @@ impl Pair {
         let mut doubts: Vec<_> = doubts.into_iter().map(in_certificates).collect();
         match texts.staple {
             Some((_, staple)) if is_response(staple) => certified.ocsp = Some(staple.to_vec()),
+            // An unusable staple is left out: clients treat none as unknown, a bad one may fail the handshake.
             Some((file, _)) => doubts.push(Problem::new(file, Reason::NoResponse)),
             None => {}
         }
@@ -83,12 +85,12 @@ impl Pair {
         Ok((pair, doubts))
     }
 
-    /// The names that it is for.
+    /// The subject alternative names.
     pub fn names(&self) -> &[AltName] {
         &self.names
     }
 
-    /// Those of hosts, in lower case.
+    /// The DNS names among them, in lower case.
     pub fn dns_names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().filter_map(|name| match name {
             AltName::Dns(name) => Some(name.as_str()),
@@ -106,7 +108,7 @@ impl Pair {
         &self.fingerprint
     }
 
-    /// The certificate, and those between it and its authority.
+    /// The certificate and its intermediates.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.certified.cert
     }
@@ -116,7 +118,7 @@ impl Pair {
     }
 }
 
-/// Whether it is a response of OCSP that says something (RFC 6960, section 4.2.1).
+/// Whether the bytes are a successful OCSP response (RFC 6960, section 4.2.1).
 fn is_response(staple: &[u8]) -> bool {
     const SUCCESSFUL: &[u8] = &[0];
     let response = Reader(staple).expect(der::SEQUENCE);
@@ -124,7 +126,7 @@ fn is_response(staple: &[u8]) -> bool {
     status.is_some_and(|status| status.content == SUCCESSFUL)
 }
 
-/// All certificates of a file, at least one.
+/// All certificates of a PEM text, at least one.
 pub(crate) fn all(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, Reason> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let found = found.map_err(|error| Reason::Malformed(error.to_string()))?;
@@ -135,6 +137,7 @@ pub(crate) fn all(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, Reason> {
 }
 
 fn signing_key(text: &[u8]) -> Result<Arc<dyn SigningKey>, Reason> {
+    // An encrypted key shows in different errors, depending on its format; the operator gets the one useful reason.
     let key = PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
         pem::Error::NoItemsFound if is_encrypted(text) => Reason::EncryptedKey,
         pem::Error::NoItemsFound => Reason::NoKey,
@@ -148,7 +151,7 @@ fn signing_key(text: &[u8]) -> Result<Arc<dyn SigningKey>, Reason> {
     })
 }
 
-/// Of PKCS #8, and as OpenSSL did it before.
+/// Whether a PEM text holds an encrypted key, of PKCS #8 or of OpenSSL's older format.
 fn is_encrypted(text: &[u8]) -> bool {
     let has = |what: &[u8]| text.windows(what.len()).any(|part| part == what);
     has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED")

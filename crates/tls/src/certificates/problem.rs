@@ -1,53 +1,51 @@
-//! What is wrong with files of certificates and keys, for operators.
+//! Problems of certificate and key files, for operators.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::x509::display_time;
 
-/// Something that is wrong with a file.
+/// A problem with one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Which file.
     pub file: PathBuf,
-    /// What is wrong with it.
     pub reason: Reason,
 }
 
-/// What can be wrong.
+/// Kinds of problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It cannot be read.
+    /// Reading the file failed.
     Unreadable(String),
-    /// What is in it cannot be understood.
+    /// The content cannot be parsed.
     Malformed(String),
-    /// There is no certificate in it.
+    /// The file has no certificate.
     NoCertificate,
-    /// There is no private key in it.
+    /// The file has no private key.
     NoKey,
     /// The key is protected by a passphrase.
     EncryptedKey,
-    /// The key is of a kind or size that cannot be used.
+    /// The kind or size of the key is not supported.
     UnusableKey(String),
-    /// The key is another certificate's.
+    /// The key belongs to another certificate.
     KeyMismatch,
-    /// It has no name of a host and no address; browsers do not look at anything else.
+    /// The certificate has no DNS name and no IP address; browsers look at nothing else.
     NoName,
-    /// Its time is over since then.
+    /// The certificate expired at this time.
     Expired(i64),
-    /// Its time begins then.
+    /// The certificate is valid from this time on.
     NotYetValid(i64),
-    /// The certificate at this place, the server's own being the first, has not signed the one before it.
+    /// The certificate at this position (1: the server's own) did not sign the one before it.
     WrongOrder(usize),
-    /// This issuer's certificate is not in the file, and nobody need have it.
+    /// This issuer's certificate is missing in the file, and clients need not have it.
     IncompleteChain(String),
-    /// The certificate that comes first is an authority's.
+    /// The first certificate is an authority's.
     Authority,
-    /// It is no response of OCSP, or one that says nothing; it is not stapled.
+    /// The file holds no successful OCSP response; it is not stapled.
     NoResponse,
-    /// Others than owner and group may read the key.
+    /// Users other than owner and group may read the key.
     OpenToAll(u32),
-    /// Others than the owner may change it.
+    /// Users other than the owner may change the file.
     WritableByOthers(u32),
 }
 
@@ -59,12 +57,12 @@ impl Problem {
         }
     }
 
-    /// Whether the file cannot be read, so that nothing is known about its contents.
+    /// Whether the file cannot be read, so that its contents are unknown.
     pub fn is_unreadable(&self) -> bool {
         matches!(self.reason, Reason::Unreadable(_))
     }
 
-    /// Whether the certificate cannot be shown at all. The others are of use to some clients.
+    /// Whether the certificate is unusable. With any other problem, some clients can still use it.
     pub fn is_fatal(&self) -> bool {
         matches!(
             self.reason,

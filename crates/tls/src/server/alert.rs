@@ -1,11 +1,11 @@
-//! Alerts that RFC 8446 names where `rustls` sends others. An alert can be changed as long as nothing is encrypted.
+//! Replaces alerts of `rustls` by those that RFC 8446 names. Only unencrypted alerts can be changed.
 
 use rustls::{AlertDescription, Error, InvalidMessage, PeerIncompatible};
 
-/// A fatal alert before encryption, but for its description.
+/// A fatal alert before encryption, without its description.
 const PLAIN_ALERT: [u8; 6] = [21, 3, 3, 0, 2, 2];
 
-/// That the client's versions are too old, to one that speaks SSL 3.0 at most (RFC 8446, appendix D.5).
+/// protocol_version, for a client that speaks SSL 3.0 at most (RFC 8446, appendix D.5).
 pub(super) const PROTOCOL_VERSION: [u8; 7] = [21, 3, 0, 0, 2, 2, 70];
 
 /// Corrects the alert at the end of `to_send` after an error.
@@ -28,14 +28,14 @@ fn wanted(error: &Error, is_tls13: bool) -> Option<AlertDescription> {
         SignatureAlgorithmsExtensionRequired,
     };
     match error {
-        // RFC 8446 §9.2.
+        // RFC 8446, section 9.2.
         Error::PeerIncompatible(KeyShareExtensionRequired) => {
             Some(AlertDescription::MissingExtension)
         }
         Error::PeerIncompatible(
             NamedGroupsExtensionRequired | SignatureAlgorithmsExtensionRequired,
         ) if is_tls13 => Some(AlertDescription::MissingExtension),
-        // RFC 8446 §5 and §5.1: such a record must not be sent.
+        // RFC 8446, sections 5 and 5.1: such a record must not be sent.
         Error::InvalidMessage(
             InvalidMessage::InvalidEmptyPayload | InvalidMessage::InvalidContentType,
         ) => Some(AlertDescription::UnexpectedMessage),

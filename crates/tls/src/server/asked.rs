@@ -1,5 +1,5 @@
-//! Which name a client has asked for. `rustls` does not say it of an unbuffered connection, only to who chooses the
-//! certificate; that is called on the thread that gives it the client's bytes, before it returns.
+//! Captures the server name that a client requests (SNI). `rustls` reveals it for an unbuffered connection to the
+//! certificate resolver only, which runs on the same thread within the call that processes the client's bytes.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ thread_local! {
     static ASKED: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
 }
 
-/// The certificates of a store, for clients whose names are noted.
+/// A certificate resolver that records the requested name.
 #[derive(Debug)]
 pub(super) struct Asked(pub Store);
 
@@ -25,7 +25,7 @@ impl ResolvesServerCert for Asked {
     }
 }
 
-/// Calls `process`, and gives the name that was asked for meanwhile.
+/// Calls `process` and returns the name that was requested in this call.
 pub(super) fn noting<T>(process: impl FnOnce() -> T) -> (T, Option<Box<str>>) {
     ASKED.with(|asked| asked.replace(None));
     let done = process();

@@ -1,4 +1,4 @@
-//! What a listener offers to its clients. Knows no connection.
+//! The TLS settings of a listener.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use crate::key_log::KeyLog;
 use crate::provider::{provider, server_provider};
 use crate::tickets::Tickets;
 
-/// How many tickets a client is given. Those of TLS 1.3 are for one connection each.
+/// Tickets that a client gets. Those of TLS 1.3 should be used for one connection each.
 const TICKETS: usize = 2;
-/// Bytes of rejected early data that are skipped, as they are encrypted: 16 KiB of content, which is what servers permit by
+/// Bytes of rejected early data that are skipped, counted encrypted: 16 KiB of content, which servers permit by
 /// default (RFC 8446, section 4.2.10), in up to 960 records, each with a type and a tag.
 const SKIPPED_LEN_MAX: u32 = 32 * 1024;
 
@@ -35,42 +35,41 @@ pub enum Version {
     Tls13,
 }
 
-/// Whether clients should say who they are, and whom they are believed.
+/// Whether clients must authenticate by certificate, and the authorities that are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// They are not asked.
+    /// Clients are not asked for certificates.
     #[default]
     None,
-    /// They may. A certificate that no authority of these, in PEM, has signed ends the connection.
+    /// A certificate is optional. One that is not signed by these authorities (PEM) ends the connection.
     Request(Vec<u8>),
-    /// They must.
+    /// A certificate is required.
     Require(Vec<u8>),
 }
 
-/// How TLS is spoken with clients.
+/// Settings for TLS with clients.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is shown to them.
+    /// The server's certificates.
     pub certificates: Store,
-    /// What is spoken over it, the preferred first (ALPN).
+    /// Application protocols, the preferred first (ALPN).
     pub protocols: Vec<String>,
     /// The oldest version that is accepted.
     pub version_min: Version,
-    /// Who they are.
+    /// The verification of clients.
     pub clients: ClientCertificates,
-    /// How sessions are resumed; `None`: not at all.
+    /// Session tickets; `None`: no resumption.
     pub tickets: Option<Tickets>,
-    /// Where secrets are written to; `None`: nowhere.
+    /// The log of secrets for debugging; `None`: none.
     pub key_log: Option<Arc<KeyLog>>,
-    /// Whether our order of cipher suites counts, which begins with the cheapest; otherwise the client's does, which
-    /// is kind to processors without instructions for AES.
+    /// Whether the server's order of cipher suites counts, the cheapest first; otherwise the client's does, which
+    /// suits clients without AES instructions.
     pub own_order: bool,
-    /// What time it is.
     pub clock: Clock,
 }
 
 impl Settings {
-    /// Versions 1.2 and 1.3, HTTP/1.1, without resumption; clients are not asked who they are.
+    /// TLS 1.2 and 1.3, HTTP/1.1, without resumption and without client certificates.
     pub fn new(certificates: Store, clock: Clock) -> Settings {
         Settings {
             certificates,
@@ -85,19 +84,19 @@ impl Settings {
     }
 }
 
-/// Makes connections for one listener; one for all workers.
+/// Makes connections for one listener, for all workers.
 #[derive(Clone)]
 pub struct Acceptor {
     config: Arc<ServerConfig>,
-    /// Where clients are asked who they are.
+    /// Set if clients are asked for certificates.
     clock: Option<Clock>,
 }
 
 impl Acceptor {
-    /// With these settings. 0-RTT is not offered: what is said so could be said again by anybody.
+    /// An acceptor with these settings. 0-RTT is not offered, since early data can be replayed by an attacker.
     ///
     /// # Errors
-    /// Something is wrong with the authorities of clients; says what.
+    /// The authorities for clients are unusable; the failure has the reason.
     pub fn new(settings: &Settings) -> Result<Acceptor, Failure> {
         let builder = ServerConfig::builder_with_provider(server_provider())
             .with_protocol_versions(versions(settings.version_min))
@@ -119,7 +118,7 @@ impl Acceptor {
         if let Some(log) = &settings.key_log {
             config.key_log = log.clone();
         }
-        // This is only how much is skipped: early data is accepted with sessions in memory, of which there are none.
+        // This bounds the skipping only: `rustls` accepts early data with sessions in memory, which are disabled above.
         config.max_early_data_size = SKIPPED_LEN_MAX;
         config.enable_secret_extraction = true;
         config.time_provider = Arc::new(settings.clock.clone());
@@ -130,10 +129,10 @@ impl Acceptor {
         })
     }
 
-    /// Begins with a client.
+    /// Starts a connection with a client.
     ///
     /// # Errors
-    /// [`Fault::Internal`](crate::Fault::Internal), as without randomness.
+    /// `TlsFault::Internal`, as when the system has no randomness.
     pub fn accept(&self) -> Result<Server, Failure> {
         Server::new(self.config.clone(), self.clock.clone())
     }
@@ -168,7 +167,7 @@ fn verifier(clients: &ClientCertificates) -> Result<Arc<dyn ClientCertVerifier>,
         .map_err(|error| Error::General(error.to_string()))
 }
 
-/// What sessions are bound to: one that was begun without a certificate is no way past a listener that wants one.
+/// The rules that sessions are bound to: a session begun without a certificate must not resume where one is required.
 fn rules(clients: &ClientCertificates) -> Vec<u8> {
     let (kind, authorities): (u8, &[u8]) = match clients {
         ClientCertificates::None => (0, &[]),

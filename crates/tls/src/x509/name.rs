@@ -1,11 +1,11 @@
-//! Distinguished names as text (RFC 4514): the last part first, as OpenSSL's `-nameopt RFC2253` has it.
+//! Distinguished names as text (RFC 4514): the last part first, as with OpenSSL's `-nameopt RFC2253`.
 
 use std::fmt::Write as _;
 
 use super::hex;
 use crate::der::{self, Element, Reader};
 
-/// What is written for the types of RFC 4514 and a few more; others are written as numbers.
+/// Short names of the types of RFC 4514 and a few more; others are written as numbers.
 const TYPES: [(&[u8], &str); 12] = [
     (&[0x55, 4, 3], "CN"),
     (&[0x55, 4, 4], "SN"),
@@ -27,7 +27,7 @@ const TYPES: [(&[u8], &str); 12] = [
     ),
 ];
 
-/// A name in DER as text. What cannot be read is written in hexadecimal digits.
+/// A DER name as text. Malformed input is written in hexadecimal digits.
 pub fn display(name: &[u8]) -> String {
     let Some(name) = Reader(name).expect(der::SEQUENCE) else {
         return hex(name);
@@ -37,7 +37,7 @@ pub fn display(name: &[u8]) -> String {
     parts.join(",")
 }
 
-/// The common name within a name in DER, as it is.
+/// The common name within a DER name, unescaped.
 pub(crate) fn common_name(name: &[u8]) -> Option<String> {
     let mut sets = Reader(name).expect(der::SEQUENCE)?.inside();
     sets.find_map(|set| {
@@ -47,7 +47,7 @@ pub(crate) fn common_name(name: &[u8]) -> Option<String> {
     })
 }
 
-/// Several attributes in one part are joined by `+`.
+/// Joins several attributes of one part by `+`.
 fn display_set(set: &Element<'_>) -> String {
     if set.tag != der::SET {
         return hex(set.whole);
@@ -71,7 +71,7 @@ fn display_attribute(id: &Element<'_>, value: &Element<'_>) -> String {
     }
 }
 
-/// A string of any kind that certificates have.
+/// The text of a string of any type used in certificates.
 fn text(value: &Element<'_>) -> Option<String> {
     const UTF8: u8 = 0x0c;
     const PRINTABLE: u8 = 0x13;
@@ -91,7 +91,7 @@ fn text(value: &Element<'_>) -> Option<String> {
     }
 }
 
-/// Control characters are escaped, too, so that the text fits a header field and one line of a log.
+/// Escapes a value; control characters too, so that the text fits a header field and one line of a log.
 fn escaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     let last = value.chars().count().saturating_sub(1);
@@ -114,7 +114,7 @@ fn escaped(value: &str) -> String {
     text
 }
 
-/// An object identifier in numbers.
+/// An object identifier in dotted decimal form.
 fn dotted(id: &[u8]) -> String {
     let mut text = String::new();
     let mut number = 0u64;

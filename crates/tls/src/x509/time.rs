@@ -2,11 +2,12 @@
 
 use crate::der::{Element, GENERALIZED_TIME, UTC_TIME};
 
-/// Reads the two forms that RFC 5280 allows (section 4.1.2.5): both in UTC, with seconds.
+/// Parses the two forms of RFC 5280 (section 4.1.2.5): both in UTC, with seconds.
 pub(crate) fn parse(time: Element<'_>) -> Option<i64> {
     let (year, rest) = match time.tag {
         UTC_TIME => {
             let (year, rest) = number(time.content, 2)?;
+            // RFC 5280, section 4.1.2.5.1: two-digit years from 50 on are of the 20th century.
             (if year < 50 { 2000 + year } else { 1900 + year }, rest)
         }
         GENERALIZED_TIME => number(time.content, 4)?,
@@ -31,7 +32,7 @@ fn number(bytes: &[u8], len: usize) -> Option<(i64, &[u8])> {
     Some((number, rest))
 }
 
-/// Days from 1970 to a date of the Gregorian calendar. Years begin in March, so that a leap day is the last.
+/// Days from 1970 to a Gregorian date. Years begin in March, so that a leap day is the last.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -40,7 +41,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// `2026-11-23 22:38:45 UTC`.
+/// Formats a time as `2026-11-23 22:38:45 UTC`.
 pub fn display(unix_s: i64) -> String {
     let (day, second) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
     let day = day + 719_468;

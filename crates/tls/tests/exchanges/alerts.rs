@@ -1,4 +1,4 @@
-//! The alerts that a client of TLS 1.3 gets for what breaks the rules once records are encrypted: those that RFC 8446 names.
+//! The alerts of the server after violations by a TLS 1.3 client once records are encrypted, as named by RFC 8446.
 
 use lowroad_tls::{Fault, Server};
 use rustls::{AlertDescription, ClientConnection, Error};
@@ -15,7 +15,7 @@ const DECODE_ERROR: u8 = 50;
 const CHANGE_CIPHER_SPEC: u8 = 20;
 const KEY_UPDATE: u8 = 24;
 
-/// A server behind its first flight, and the client that has not read it.
+/// A server that has sent its first flight, and the client before it reads it.
 fn halfway() -> (Server, ClientConnection, Vec<u8>) {
     let mut server = acceptor().accept().unwrap();
     let mut client = client(&[&rustls::version::TLS13]);
@@ -27,7 +27,7 @@ fn halfway() -> (Server, ClientConnection, Vec<u8>) {
     (server, client, flight)
 }
 
-/// What a client gets of these bytes: its error, if any.
+/// The client's error from these bytes, if any.
 fn read(client: &mut ClientConnection, mut wire: &[u8]) -> Option<Error> {
     while !wire.is_empty() {
         client.read_tls(&mut wire).unwrap();
@@ -38,7 +38,7 @@ fn read(client: &mut ClientConnection, mut wire: &[u8]) -> Option<Error> {
     None
 }
 
-/// Sends this instead of the client's Finished.
+/// Sends `wire` instead of the client's Finished.
 fn fail_handshake(wire: &[u8]) -> (Fault, u8) {
     let (mut server, mut client, mut out) = halfway();
     let failure = server
@@ -56,15 +56,15 @@ fn a_record_that_should_be_encrypted_is_unexpected() {
     let finished = [&[HANDSHAKE, 3, 3, 0, 36, 20, 0, 0, 32][..], &[7; 32]].concat();
     for wire in [
         &finished[..],
-        // Behind what a client sends for middleboxes.
+        // Behind the change_cipher_spec that clients send for middleboxes.
         &[&[CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1][..], &finished].concat(),
         &[CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 2],
         &[HANDSHAKE, 3, 3, 0, 5, KEY_UPDATE, 0, 0, 1, 0],
-        // Neither empty nor longer records are alerts.
+        // An alert is exactly two bytes.
         &[ALERT, 3, 3, 0, 0],
         &[ALERT, 3, 3, 0, 3, 2, 40, 0],
         &[HANDSHAKE, 3, 3, 0, 0],
-        // No type at all, before it has come whole.
+        // No record type: refused before the record is complete.
         b"GET / HTTP/1.1\r\n",
         &[24, 3, 3, 0, 3, 1, 0, 0],
     ] {
@@ -95,7 +95,7 @@ fn an_alert_in_plaintext_ends_the_handshake_and_is_not_answered() {
             &mut Vec::new(),
             &mut out,
         );
-        // It only says that another alert follows (RFC 8446, section 6.1).
+        // user_canceled only announces another alert (RFC 8446, section 6.1).
         if alert == u8::from(AlertDescription::UserCanceled) {
             assert!(received.is_ok());
             continue;
@@ -117,7 +117,7 @@ fn a_plaintext_record_has_its_reason_in_the_log() {
 
 type Records<'a> = (&'a [(u8, &'a [u8])], u8);
 
-/// Alerts after the handshake, each read separately.
+/// Invalid records after the handshake, each with its alert.
 const BROKEN: &[Records<'static>] = &[
     // RFC 8446, section 4.6.3.
     (&[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 2])], ILLEGAL_PARAMETER),
@@ -127,7 +127,7 @@ const BROKEN: &[Records<'static>] = &[
     ),
     (&[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 0])], DECODE_ERROR),
     (&[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 2, 0, 0])], DECODE_ERROR),
-    // Section 5.1: keys change at the end of a record.
+    // Section 5.1: the key changes at the end of a record.
     (
         &[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0, KEY_UPDATE, 0, 0, 1, 0])],
         UNEXPECTED_MESSAGE,
@@ -143,9 +143,9 @@ const BROKEN: &[Records<'static>] = &[
         ],
         UNEXPECTED_MESSAGE,
     ),
-    // Nor are there messages that a client has no reason to send.
+    // Clients must not send other messages.
     (&[(HANDSHAKE, &[20, 0, 0, 0])], UNEXPECTED_MESSAGE),
-    // No message is empty, and an alert is one record.
+    // No message may be empty, and an alert is one record.
     (&[(HANDSHAKE, &[])], UNEXPECTED_MESSAGE),
     (
         &[(HANDSHAKE, &[KEY_UPDATE, 0]), (HANDSHAKE, &[])],
@@ -199,7 +199,7 @@ fn a_key_update_may_be_cut_into_records() {
         }
         let update = vec![KEY_UPDATE, 0, 0, 1, 0];
         assert_eq!(client.open(&out), [(HANDSHAKE, update)]);
-        // The key of before is not taken any more.
+        // The old key is no longer accepted.
         let mut wire = client.seal(APPLICATION_DATA, b"x");
         let received = server.receive(&mut wire, &mut plain, &mut out);
         assert_eq!(received.unwrap_err().fault, Fault::Undecryptable);

@@ -1,4 +1,4 @@
-//! Bytes of the application, in pieces of any length, and the end of them.
+//! The application's bytes, in pieces of any length, and the end of a connection.
 
 use lowroad_tls::{Ended, FULL_LEN, Fault, Progress, RECORD_OVERHEAD_MAX, SMALL_LEN};
 
@@ -69,7 +69,7 @@ fn progress_is_told_once() {
 fn the_first_record_is_small_and_the_others_full() {
     let mut exchange = Exchange::established(&acceptor(), &connector());
     let text = vec![b'x'; SMALL_LEN + 2 * FULL_LEN + 100];
-    // In pieces that no record fits.
+    // Pieces that don't align with records.
     let pieces: Vec<&[u8]> = text.chunks(777).collect();
     exchange
         .server
@@ -149,7 +149,7 @@ fn the_end_is_clean_only_if_it_was_said() {
     exchange.client.close(&mut exchange.to_server).unwrap();
     exchange.run().unwrap();
     assert_eq!(exchange.server.ended(), Ended::Cleanly);
-    // The other direction is still open.
+    // The other direction stays open.
     exchange.say(b"the rest");
     exchange.server.close(&mut exchange.to_client).unwrap();
     exchange.run().unwrap();

@@ -1,11 +1,11 @@
-//! Which certificate is shown to whom.
+//! The choice of the certificate by name, kind of key and protocol.
 
 use lowroad_tls::certificates::{Certificates, Store};
 use lowroad_tls::{Acceptor, Connector, Fault, Settings, Trust};
 
 use crate::pair::{Exchange, Failed, clock, rsa_key, self_signed, signed};
 
-/// SHA-256 of what a client is shown that asks for `name`.
+/// SHA-256 of the certificate that a client gets for `name`.
 fn shown(store: &Store, name: &str, protocol: &str) -> Result<String, Fault> {
     let acceptor = Acceptor::new(&Settings::new(store.clone(), clock())).unwrap();
     let connector =
@@ -107,7 +107,7 @@ fn a_challenge_is_shown_to_who_asks_for_it_only() {
     );
 }
 
-/// The extension of RFC 8737 is critical, and unknown to all but authorities.
+/// The extension of RFC 8737 is critical, and known to authorities only.
 #[test]
 fn a_challenge_with_its_extension_can_be_shown() {
     let key = rcgen::KeyPair::generate().unwrap();
@@ -116,7 +116,7 @@ fn a_challenge_with_its_extension_can_be_shown() {
     let certificate = params.self_signed(&key).unwrap().pem();
     let challenge = crate::pair::load(&certificate, &key.serialize_pem());
     assert!(challenge.dns_names().eq(["a.example.org"]));
-    // Another's key still does not fit.
+    // A key of another certificate is still refused.
     let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let texts = lowroad_tls::certificates::Texts {
         certificates_file: "c.pem".as_ref(),

@@ -1,4 +1,4 @@
-//! Clients that say who they are.
+//! Client certificates.
 
 use lowroad_tls::certificates::Pair;
 use lowroad_tls::{Acceptor, ClientCertificates, Clock, Connector, Fault, Tickets};
@@ -110,7 +110,7 @@ fn what_others_have_signed_or_has_expired_is_refused() {
             fault(&acceptor, &connector(Some(&stranger))),
             Some(Fault::CertificateIssuer)
         );
-        // The same name, but another key.
+        // An authority with the same name but another key.
         let forger = Clients::new("Clients").sign(3650);
         assert_eq!(
             fault(&acceptor, &connector(Some(&forger))),
@@ -141,7 +141,7 @@ fn no_session_outlives_the_certificate_that_it_began_with() {
         assert_eq!(exchange.server.is_resumed(), is_resumed);
     }
     clock.set(ENDS_S + 60);
-    // With each of its tickets, and then without.
+    // First with each of its tickets, then without.
     for _ in 0..6 {
         let fault = fault(&acceptor, &connector);
         assert_eq!(fault, Some(Fault::CertificateExpired));

@@ -1,5 +1,5 @@
-//! Early data (0-RTT) is never accepted: it is skipped, and the handshake goes on (RFC 8446, section 4.2.10). The tickets that
-//! permit it are of another server at the same name.
+//! Early data (0-RTT) is never accepted: it is skipped, and the handshake continues (RFC 8446, section 4.2.10). The
+//! tickets that permit it come from another server with the same name.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 
 use crate::pair::{AUTHORITY, NOW_S, acceptor, clock, settings, tickets};
 
-/// A client that sends early data where its ticket permits it, and cuts messages into records of this length.
+/// A client that sends early data if its ticket permits it, and cuts messages into records of `fragment_len`.
 fn client_config(provider: &Arc<CryptoProvider>, fragment_len: Option<usize>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(AUTHORITY.pem().as_bytes()).unwrap();
@@ -34,7 +34,7 @@ fn client(config: &Arc<ClientConfig>) -> ClientConnection {
     ClientConnection::new(config.clone(), name).unwrap()
 }
 
-/// Gives the client tickets of another server, which accepts so many bytes of early data.
+/// Gives the client tickets of another server, which accepts `early_len_max` bytes of early data.
 fn give_tickets(config: &Arc<ClientConfig>, provider: &Arc<CryptoProvider>, early_len_max: u32) {
     let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
     let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
@@ -75,7 +75,7 @@ fn give_tickets(config: &Arc<ClientConfig>, provider: &Arc<CryptoProvider>, earl
     }
 }
 
-/// Lets both talk; what the client sends arrives in pieces of `step` bytes. What the server failed with.
+/// Lets both sides exchange bytes, those of the client in pieces of `step`. Returns the server's fault.
 fn run(
     server: &mut Server,
     client: &mut ClientConnection,
@@ -113,7 +113,7 @@ struct EarlyData {
     fragment_len: Option<usize>,
 }
 
-/// What the server fails with; if it doesn't, it has heard the question behind the handshake and nothing else.
+/// Returns the server's fault; without one, checks that it got the request after the handshake and nothing else.
 fn send_early_data(
     acceptor: &Acceptor,
     provider: &Arc<CryptoProvider>,
@@ -137,7 +137,7 @@ fn send_early_data(
     fault
 }
 
-/// As much as one record holds, which is what servers permit by default; and in parts.
+/// As much early data as one record holds, which servers permit by default; also in parts.
 fn permitted() -> impl Iterator<Item = EarlyData> {
     let lens = [
         (16_384, 16_384),
@@ -171,7 +171,7 @@ fn rejected_early_data_is_skipped() {
     }
 }
 
-/// The client guesses a key exchange that the other server has and this one doesn't.
+/// A provider whose first key exchange the other server supports and this one doesn't.
 fn retried() -> Arc<CryptoProvider> {
     let mut provider = CryptoProvider::clone(&lowroad_tls::provider());
     provider.kx_groups = vec![kx_group::MLKEM768, kx_group::SECP256R1];
@@ -193,7 +193,7 @@ fn early_data_is_skipped_before_messages_that_are_cut() {
             len,
             record_len: 2_000,
             step,
-            // Less than Finished.
+            // Shorter than Finished.
             fragment_len: Some(32),
         };
         let fault = send_early_data(&acceptor(), &lowroad_tls::provider(), &early);

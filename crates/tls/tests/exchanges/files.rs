@@ -1,4 +1,4 @@
-//! Files of certificates and keys, and what is said of those that are wrong.
+//! Certificate and key files, and the problems that are reported for them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -90,7 +90,7 @@ fn times_are_looked_at() {
     ));
 }
 
-/// A certificate of another issuer with one access method for its information, and its key.
+/// A certificate with an issuer other than itself and one access method in its authority information, and its key.
 fn signed_with(method: &[u8]) -> (String, String) {
     let element = |tag: u8, content: &[u8]| {
         let mut element = vec![tag, u8::try_from(content.len()).unwrap()];
@@ -120,9 +120,9 @@ fn a_chain_is_looked_at() {
         .split_inclusive("-----END CERTIFICATE-----\n")
         .next()
         .unwrap();
-    // A root that is not public may sign by itself; clients that trust it have it.
+    // A private root may sign leaves directly; clients that trust it have it.
     assert_eq!(Site::new(own, &key).doubts(NOW_S), []);
-    // Public authorities say where the certificate between is to be had (RFC 5280 §4.2.2.1).
+    // Public authorities name the place of the intermediate (RFC 5280, section 4.2.2.1).
     let (own, key) = signed_with(&[0x2b, 6, 1, 5, 5, 7, 0x30, 2]);
     let name = "CN=Between".to_owned();
     assert_eq!(
@@ -252,7 +252,7 @@ fn an_authority_is_made_once_with_the_right_modes() {
             .how_to_trust()
             .contains(&*first.certificate_file().to_string_lossy())
     );
-    // What the reopened one signs is what the first one's certificate vouches for.
+    // Certificates that the reopened authority signs are valid under the first one's certificate.
     let (chain, key) = again.sign_pem(&["x.test", "10.0.0.1"], NOW_S).unwrap();
     let site = Site::new(&chain, &key);
     assert_eq!(site.doubts(NOW_S), []);

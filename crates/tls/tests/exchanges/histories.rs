@@ -1,5 +1,5 @@
-//! Random histories: both sides speak and hear in pieces of any length, and sometimes a bit is changed on the way.
-//! What is heard is always the start of what was said. `LOWROAD_SEED` runs one; failures print theirs.
+//! Random histories: both sides send and receive in pieces of any length, and sometimes a bit is flipped in transit.
+//! The received bytes are always a prefix of the sent ones. `LOWROAD_SEED` runs one history; failures print their seed.
 
 use lowroad_tls::{Acceptor, Clock};
 
@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// One direction: what was said, what is on its way, what was heard.
+/// One direction: bytes that were sent, are in transit, and were received.
 #[derive(Default)]
 struct Way {
     said: Vec<u8>,
@@ -44,7 +44,7 @@ impl Way {
     }
 }
 
-/// Says something, if it may, in pieces.
+/// Chooses bytes to send, and sends them in pieces.
 fn speech(random: &mut Random, way: &mut Way) -> Vec<u8> {
     let len = match random.below(4) {
         0 => random.below(50_000),

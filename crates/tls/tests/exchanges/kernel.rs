@@ -1,5 +1,5 @@
-//! What the kernel is told, against its own header, and against what the other side decrypts with; and what is left of a
-//! connection of which the kernel seals what is sent.
+//! Kernel TLS: the keys against the kernel's own header and against the peer's decryption, and the remaining functions
+//! of a connection whose records the kernel encrypts.
 
 use std::io::Write;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::pair::tempdir::Folder;
 use crate::pair::{Exchange, acceptor, connector};
 use crate::versions::{read, run, settled_with_each_suite};
 
-/// What the kernel seals with: the `struct tls12_crypto_info_*` that it was told, taken apart.
+/// The kernel's side, from a parsed `struct tls12_crypto_info_*`.
 struct Kernel {
     key: LessSafeKey,
     nonce: [u8; 12],
@@ -56,7 +56,7 @@ impl Kernel {
     }
 }
 
-/// Two records are sealed by the server, what follows by the kernel.
+/// The server encrypts two records; the returned kernel encrypts the later ones.
 fn handed_over(server: &mut Server, client: &mut ClientConnection) -> Kernel {
     for text in [b"one", b"two"] {
         let mut wire = Vec::new();
@@ -73,7 +73,7 @@ fn the_client_reads_on_where_the_kernel_seals_on() {
     for (mut server, mut client) in settled_with_each_suite() {
         let mut kernel = handed_over(&mut server, &mut client);
         assert_eq!(read(&mut client, &kernel.seal(23, b"three")), b"three");
-        // What it says is understood as before.
+        // The client's records are decrypted as before.
         client.writer().write_all(b"more").unwrap();
         let mut plain = Vec::new();
         assert_eq!(run(&mut server, &mut client, &mut plain), None);
@@ -141,7 +141,7 @@ fn only_settled_connections_have_keys_for_the_kernel() {
     assert!(exchange.server.kernel_keys().is_none(), "it has failed");
 }
 
-/// Sizes, places and numbers as a C compiler has them from linux/tls.h.
+/// Sizes, offsets and numbers according to a C compiler with linux/tls.h.
 #[test]
 fn the_layout_is_that_of_the_kernels_header() {
     let folder = Folder::new("ktls");

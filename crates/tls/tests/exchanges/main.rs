@@ -1,5 +1,5 @@
-//! Both sides in memory: handshakes, what they agree on, bytes, ends, and peers that misbehave. The client is this
-//! crate's or `rustls` as it comes.
+//! Both sides in memory: handshakes, negotiation, bytes, closing, and misbehaving peers. The client is this crate's, or
+//! `rustls` itself.
 
 mod alerts;
 mod bytes;

@@ -1,4 +1,4 @@
-//! Two ends and what is between them.
+//! A server and a client, and the bytes in transit between them.
 
 use std::sync::LazyLock;
 
@@ -8,16 +8,16 @@ use lowroad_tls::{
     Acceptor, Client, Clock, Connector, Failure, Server, Settings, TicketKeys, Tickets, Trust,
 };
 
-/// When all this happens.
+/// The time of the tests.
 pub const NOW_S: u64 = 1_795_473_525;
 
 static FOLDER: LazyLock<tempdir::Folder> = LazyLock::new(|| tempdir::Folder::new("pair"));
 
-/// One authority for all tests of this process.
+/// The authority of all tests in this process.
 pub static AUTHORITY: LazyLock<Authority> =
     LazyLock::new(|| Authority::open(FOLDER.path(), "here", NOW_S).expect("an authority"));
 
-/// Folders that go with who made them.
+/// Temporary folders, removed when dropped.
 pub mod tempdir {
     use std::path::{Path, PathBuf};
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,7 +54,7 @@ pub fn signed(names: &[&str]) -> Pair {
     AUTHORITY.sign(names, NOW_S).expect("a certificate")
 }
 
-/// A key of RSA. The library that makes certificates cannot make one with every provider.
+/// An RSA key. `rcgen` can't make one with every provider.
 pub fn rsa_key() -> rcgen::KeyPair {
     use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
     use aws_lc_rs::rsa;
@@ -64,7 +64,7 @@ pub fn rsa_key() -> rcgen::KeyPair {
     rcgen::KeyPair::from_pkcs8_der_and_sign_algo(&der, &rcgen::PKCS_RSA_SHA256).expect("a key")
 }
 
-/// A certificate that signs itself.
+/// A self-signed certificate.
 pub fn self_signed(name: &str, key: &rcgen::KeyPair) -> Pair {
     let mut params = rcgen::CertificateParams::new([name.to_owned()]).expect("a name");
     params.not_after = rcgen::date_time_ymd(2090, 1, 1);
@@ -112,7 +112,7 @@ pub fn connector() -> Connector {
     Connector::new(&trust(), &["http/1.1"], None, 16, clock()).expect("a connector")
 }
 
-/// A server and a client, and what is on its way between them.
+/// A server and a client, and the bytes in transit between them.
 pub struct Exchange {
     pub server: Server,
     pub client: Client,
@@ -120,11 +120,11 @@ pub struct Exchange {
     pub to_client: Vec<u8>,
     pub at_server: Vec<u8>,
     pub at_client: Vec<u8>,
-    /// Bytes that travel together.
+    /// The largest number of bytes that arrive at once.
     pub step: usize,
 }
 
-/// Whose failure it is.
+/// A failure, by side.
 #[derive(Debug)]
 pub enum Failed {
     Server(Failure),
@@ -145,7 +145,7 @@ impl Exchange {
         }
     }
 
-    /// With a handshake that is over.
+    /// After a completed handshake.
     pub fn established(acceptor: &Acceptor, connector: &Connector) -> Exchange {
         let mut exchange = Exchange::new(acceptor, connector, "localhost");
         exchange.run().expect("a handshake");
@@ -153,7 +153,7 @@ impl Exchange {
         exchange
     }
 
-    /// Until nothing is on its way.
+    /// Exchanges bytes until none are in transit.
     pub fn run(&mut self) -> Result<(), Failed> {
         while !self.to_server.is_empty() || !self.to_client.is_empty() {
             for wire in &mut std::mem::take(&mut self.to_server).chunks_mut(self.step) {
@@ -172,7 +172,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// What the server says to the client.
+    /// Sends text from the server to the client.
     pub fn say(&mut self, text: &[u8]) {
         let sealed = self.server.seal(&[text], &mut self.to_client, 0);
         sealed.expect("sealed");

@@ -1,4 +1,4 @@
-//! Clients that misbehave: what they are told, and that nothing else happens.
+//! Misbehaving clients: the alerts that they get, and that they have no other effect.
 
 use lowroad_tls::{Acceptor, Failure, Fault, Server, Settings, Version};
 
@@ -6,7 +6,7 @@ use crate::pair::{Exchange, acceptor, connector, settings};
 
 const ALERT: u8 = 21;
 
-/// What a server makes of bytes: its failure and what it says.
+/// The server's failure for these bytes, and the bytes that it sends.
 fn told(server: &mut Server, bytes: &[u8]) -> (Result<(), Failure>, Vec<u8>) {
     let mut out = Vec::new();
     let result = server.receive(&mut bytes.to_vec(), &mut Vec::new(), &mut out);
@@ -69,14 +69,14 @@ fn alerts_are_those_of_the_specification() {
     let groups = (10, &b"\0\x02\0\x1d"[..]);
     let schemes = (13, &b"\0\x02\x04\x03"[..]);
     for (bytes, alert) in [
-        // No key_share: RFC 8446 §9.2.
+        // No key_share: RFC 8446, section 9.2.
         (client_hello([3, 3], &[versions, groups, schemes]), 109),
         // SSL 3.0: RFC 8446, appendix D.5.
         (client_hello([3, 0], &[versions, groups, schemes]), 70),
         (client_hello([3, 2], &[groups, schemes]), 70),
-        // An empty alert: RFC 8446 §5.1.
+        // An empty alert: RFC 8446, section 5.1.
         (vec![ALERT, 3, 3, 0, 0], 10),
-        // An unknown type of record: RFC 8446 §5. One that is too long: §5.1.
+        // An unknown record type: RFC 8446, section 5. A record that is too long: section 5.1.
         (vec![99, 3, 3, 0, 1, 0], 10),
         (vec![22, 3, 3, 0x48, 1], 22),
     ] {
@@ -122,7 +122,7 @@ fn a_record_that_was_changed_ends_the_connection_with_an_alert() {
     let wire = std::mem::take(&mut exchange.to_server);
     let (result, out) = told(&mut exchange.server, &wire);
     assert_eq!(result.unwrap_err().fault, Fault::Undecryptable);
-    // The client understands why.
+    // The client can decrypt the alert.
     let mut wire = out;
     let failure = exchange
         .client
@@ -143,7 +143,7 @@ fn plain_records_after_the_handshake_are_refused() {
 
 #[test]
 fn empty_records_do_not_go_on_for_ever() {
-    // Before the handshake they are the only ones that anybody can make.
+    // Before the handshake, empty records can be made without a key.
     let mut server = server();
     let empty = [22, 3, 1, 0, 0].repeat(100);
     let (result, out) = told(&mut server, &empty);
@@ -177,14 +177,14 @@ fn changes_anywhere_in_a_handshake_never_lead_to_an_established_server() {
         let exchange = Exchange::new(&acceptor(), &connector(), "localhost");
         exchange.to_server
     };
-    // The client's first flight: whatever it becomes, the client's next is not right for it.
+    // A changed first flight never fits the client's second flight.
     for place in 0..clean.len() {
         let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
         if place >= exchange.to_server.len() {
             break;
         }
         exchange.to_server[place] ^= 1 << (place % 8);
-        // A length that became longer leaves the server waiting, a header's version is not looked at.
+        // A length that grew leaves the server waiting; the version in a record header is not checked.
         let is_refused = exchange.run().is_err();
         let is_ignored = (1..3).contains(&place);
         assert!(

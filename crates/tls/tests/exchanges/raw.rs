@@ -1,4 +1,4 @@
-//! A client that sends records of any type and content, with the keys of a handshake that `rustls` has made.
+//! A client that sends records of any type and content, with the keys of a handshake by `rustls`.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use lowroad_tls::{Fault, Server};
@@ -22,7 +22,7 @@ struct RecordKey {
     sequence: u64,
 }
 
-/// Both ends of a connection of TLS 1.3 after the handshake.
+/// Both ends of a TLS 1.3 connection after the handshake.
 pub fn established() -> (Server, RawClient) {
     let mut server = acceptor().accept().unwrap();
     let mut client = client(&[&rustls::version::TLS13]);
@@ -65,7 +65,7 @@ impl RawClient {
         opened
     }
 
-    /// Sends these records: what the server fails with, and the alert that it sends.
+    /// Sends these records. Returns the server's fault and its alert.
     pub fn fail(&mut self, server: &mut Server, records: &[(u8, &[u8])]) -> (Fault, u8) {
         let mut out = Vec::new();
         for (place, (kind, content)) in records.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Tickets: resumed by whoever has the keys, and by nobody else.
+//! Session tickets: they are accepted by servers with the same keys only.
 
 use lowroad_tls::{Acceptor, Clock, Connector, TicketKeys, Tickets};
 
@@ -14,7 +14,7 @@ fn connector(clock: &Clock) -> Connector {
     Connector::new(&trust(), &["http/1.1"], None, 16, clock.clone()).unwrap()
 }
 
-/// Whether a new connection is resumed, as both say.
+/// Whether a new connection is resumed; both sides must agree.
 fn is_resumed(acceptor: &Acceptor, connector: &Connector) -> bool {
     let exchange = Exchange::established(acceptor, connector);
     let is_resumed = exchange.server.is_resumed();
@@ -45,7 +45,7 @@ fn without_tickets_every_handshake_is_full() {
 fn sessions_outlive_one_rotation_and_end_with_the_second() {
     for (later_s, resumed) in [(3600, true), (3 * 3600, false)] {
         let clock = clock();
-        // The client's clock stands still: it would forget the session by itself.
+        // The client's clock stands still, else the client would drop the session first.
         let (acceptor, connector) = (acceptor(&tickets(&clock)), connector(&Clock::new(NOW_S)));
         assert!(!is_resumed(&acceptor, &connector));
         clock.set(NOW_S + later_s);

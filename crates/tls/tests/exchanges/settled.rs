@@ -1,4 +1,4 @@
-//! Connections whose handshake is forgotten: what breaks the rules of records, and how they end.
+//! Established connections without handshake state: violations in records, and closing.
 
 use lowroad_tls::{Ended, Fault};
 
@@ -10,7 +10,7 @@ fn settled() -> Exchange {
     exchange
 }
 
-/// What the server makes of these bytes, and the alert that the client gets of it.
+/// The server's fault for these bytes, and the client's fault from the alert.
 fn told(wire: &[u8]) -> (Fault, Fault) {
     let mut exchange = settled();
     exchange.to_server = wire.to_vec();
@@ -20,7 +20,7 @@ fn told(wire: &[u8]) -> (Fault, Fault) {
     let Err(Failed::Client(alert)) = exchange.run() else {
         panic!("the client was not told");
     };
-    // Nothing is understood or sealed any more.
+    // Afterwards the server neither decrypts nor encrypts.
     let mut out = Vec::new();
     assert!(exchange.server.seal(&[b"x"], &mut out, 0).is_err());
     let received = exchange
@@ -39,7 +39,7 @@ fn what_breaks_the_rules_ends_it_with_an_alert() {
         (Fault::Protocol, unexpected)
     );
     assert_eq!(told(b"GET / HTTP/1.1\r\n"), (Fault::Protocol, unexpected));
-    // Before it has come whole.
+    // Refused before the record is complete.
     assert_eq!(told(&[23, 3, 3, 0x41, 1]), (Fault::Oversized, overflow));
     assert_eq!(told(&[23, 3, 3, 0, 0]), (Fault::Undecryptable, bad_mac));
     let mut garbage = vec![7; 5 + 40];
@@ -52,11 +52,11 @@ fn the_end_is_clean_only_if_it_was_said() {
     let mut exchange = settled();
     assert_eq!(exchange.server.ended(), Ended::Truncated);
     exchange.client.close(&mut exchange.to_server).unwrap();
-    // What follows is nothing.
+    // Bytes behind close_notify are ignored.
     exchange.to_server.extend_from_slice(b"whatever");
     exchange.run().unwrap();
     assert_eq!(exchange.server.ended(), Ended::Cleanly);
-    // We may still say something.
+    // The server may still send.
     exchange.say(b"bye");
     exchange.server.close(&mut exchange.to_client).unwrap();
     exchange.run().unwrap();

@@ -1,11 +1,11 @@
-//! Which servers a client accepts.
+//! The servers that a client accepts.
 
 use lowroad_tls::certificates::{Certificates, Pair, Reason, Store};
 use lowroad_tls::{Acceptor, Connector, Fault, Settings, Trust};
 
 use crate::pair::{Exchange, Failed, acceptor, clock, load, rsa_key, self_signed, trust};
 
-/// The client's fault with a server, asked for by this name; `None` if it is accepted.
+/// The client's fault with a server of this name; `None` if it is accepted.
 fn fault(acceptor: &Acceptor, trust: &Trust, name: &str) -> Option<Fault> {
     let connector = Connector::new(trust, &[], None, 0, clock()).expect("a connector");
     match Exchange::new(acceptor, &connector, name).run() {
@@ -15,7 +15,7 @@ fn fault(acceptor: &Acceptor, trust: &Trust, name: &str) -> Option<Fault> {
     }
 }
 
-/// A certificate of an authority that is the server's own, and its PEM.
+/// A server's own certificate that is also an authority's, and its PEM.
 fn own_authority(name: &str) -> (Pair, String) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::new([name.to_owned()]).expect("a name");

@@ -1,4 +1,4 @@
-//! TLS 1.2, with `rustls` as it comes for a client: this crate's has no way to offer less.
+//! TLS 1.2, with `rustls` itself as the client, since this crate's client cannot offer less.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub fn client(versions: &[&'static rustls::SupportedProtocolVersion]) -> ClientC
     ClientConnection::new(Arc::new(config), name).unwrap()
 }
 
-/// Lets both talk until neither has anything to say. What the server failed with.
+/// Exchanges bytes until both sides are silent. Returns the server's fault.
 pub fn run(
     server: &mut Server,
     client: &mut ClientConnection,
@@ -80,7 +80,7 @@ fn tls_1_2_works_both_ways() {
     assert!(got == answer);
 }
 
-/// Trusts anybody who staples this.
+/// Accepts each server that staples this response.
 #[derive(Debug)]
 struct Stapled(&'static [u8]);
 
@@ -180,7 +180,7 @@ fn follow_key_updates(settled: bool) {
         client.refresh_traffic_keys().unwrap();
         client.writer().write_all(&[b'0' + round]).unwrap();
         assert_eq!(run(&mut server, &mut client, &mut plain), None);
-        // The server's answer begins with its own update.
+        // The server's response begins with its own key update.
         let mut out = Vec::new();
         server.seal(&[b"answer"], &mut out, 0).unwrap();
         let mut rest = &out[..];
@@ -212,7 +212,7 @@ fn key_updates_without_end_are_refused() {
     }
 }
 
-/// Both ends of a connection with each suite of TLS 1.3, settled.
+/// Both ends of an established connection, for each TLS 1.3 suite.
 pub fn settled_with_each_suite() -> impl Iterator<Item = (Server, ClientConnection)> {
     let suites = lowroad_tls::provider().cipher_suites.clone();
     let suites = suites.into_iter().filter(|it| it.tls13().is_some());
@@ -234,7 +234,7 @@ pub fn settled_with_each_suite() -> impl Iterator<Item = (Server, ClientConnecti
     })
 }
 
-/// What a client reads of these records.
+/// The plain text that a client reads from these records.
 pub fn read(client: &mut ClientConnection, mut wire: &[u8]) -> Vec<u8> {
     let mut got = Vec::new();
     while !wire.is_empty() {
