@@ -1,7 +1,7 @@
-//! Requests and answers on one kept connection, to count instructions: run it under callgrind with two numbers
+//! Requests and responses on one persistent connection, to count instructions: run it under callgrind with two numbers
 //! of requests, and divide the difference.
 //!
-//! `cost REQUESTS [sum]`: with `sum`, the device sums.
+//! `cost REQUESTS [sum]`: with `sum`, the device computes checksums.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;

@@ -1,12 +1,12 @@
-//! ARP (RFC 826): who has which MAC. It learns from answers to what it has asked, and from who asks for us. It
-//! knows no frames in flight.
+//! ARP (RFC 826): the cache of neighbours' MAC addresses. It learns from replies to its own requests, and from
+//! requests for the machine's address.
 
 use crate::bytes::{be16, be32, mac, put32};
 
-/// In Ethernet.
+/// The EtherType of ARP.
 pub(crate) const ETHERTYPE: [u8; 2] = [8, 6];
 const FRAME_LEN: usize = 42;
-/// Ethernet and IPv4.
+/// Ethernet and IPv4, with the lengths of their addresses.
 const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const REQUEST: u16 = 1;
 const REPLY: u16 = 2;
@@ -14,16 +14,16 @@ const BROADCAST: [u8; 6] = [0xff; 6];
 
 const ROWS: usize = 64;
 const ROW: usize = 4;
-/// Older ones are asked for again, and used until the answer is there.
+/// Older entries are requested again, and used until the reply.
 const FRESH_US: u64 = 60_000_000;
 /// Older ones are not used.
 const LIFE_US: u64 = 600_000_000;
-/// Nobody is asked for more often.
+/// The shortest interval of requests for one address.
 const ASK_EVERY_US: u64 = 1_000_000;
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// 0: nobody.
+    /// 0: unused.
     address: u32,
     mac: Option<[u8; 6]>,
     known_us: u64,
@@ -37,7 +37,7 @@ const NOBODY: Entry = Entry {
     asked_us: None,
 };
 
-/// The cache.
+/// The cache: rows of [`ROW`] entries.
 pub(crate) struct Arp {
     entries: [Entry; ROWS * ROW],
 }
@@ -61,7 +61,7 @@ impl Arp {
         entry.mac.filter(|_| is_alive)
     }
 
-    /// Whether it should be asked for now; it is taken as asked then.
+    /// Whether a request for the address is due; if so, notes it as sent.
     pub(crate) fn asks(&mut self, address: u32, now_us: u64) -> bool {
         let entry = self.entry(address);
         let is_fresh = entry.mac.is_some() && now_us.saturating_sub(entry.known_us) < FRESH_US;
@@ -75,7 +75,7 @@ impl Arp {
         true
     }
 
-    /// The entry of an address; the one that was known longest ago goes for it.
+    /// The entry of an address; replaces the oldest of the row if there is none.
     fn entry(&mut self, address: u32) -> &mut Entry {
         let row = self.row(address);
         let known = row.iter().position(|entry| entry.address == address);
@@ -88,7 +88,8 @@ impl Arp {
         &mut row[at]
     }
 
-    /// What a message says: of those that were asked for, or of who asks for us.
+    /// Learns from a message: only requested addresses, or a neighbour that requests the machine's. Limits cache
+    /// poisoning.
     pub(crate) fn learn(&mut self, message: &Message, is_for_us: bool, now_us: u64) -> bool {
         let row = self.row(message.from);
         let is_known = row.iter().any(|entry| entry.address == message.from);
@@ -103,7 +104,7 @@ impl Arp {
     }
 }
 
-/// A message.
+/// An ARP message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
     pub is_request: bool,
@@ -112,13 +113,13 @@ pub(crate) struct Message {
     pub to: u32,
 }
 
-/// Reads what is behind the Ethernet header. `None`: malformed, or of no use.
+/// Parses the payload of a frame. `None`: malformed or unusable.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     let bytes: &[u8; 28] = bytes.first_chunk()?;
     let operation = be16(bytes, 6);
     let from_mac = mac(bytes, 8);
     let is_plain = bytes[..6] == KIND && matches!(operation, REQUEST | REPLY);
-    // A group is nobody's MAC.
+    // A group address cannot be a neighbour's MAC.
     (is_plain && from_mac[0] & 1 == 0).then_some(Message {
         is_request: operation == REQUEST,
         from: be32(bytes, 14),
@@ -127,12 +128,12 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     })
 }
 
-/// The question who has an address; for our own, the news that we have it (RFC 5227).
+/// A request for an address; for the own address, an announcement (RFC 5227).
 pub(crate) fn request(mac: [u8; 6], local: u32, address: u32) -> [u8; FRAME_LEN] {
     frame(REQUEST, mac, local, BROADCAST, address)
 }
 
-/// The answer to a request.
+/// The reply to a request.
 pub(crate) fn reply(mac: [u8; 6], local: u32, to: &Message) -> [u8; FRAME_LEN] {
     frame(REPLY, mac, local, to.from_mac, to.from)
 }

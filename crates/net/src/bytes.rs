@@ -1,16 +1,15 @@
-//! Numbers in headers. It knows no format.
+//! Numbers in headers, in network byte order.
 
-/// Two bytes at a place that the compiler can check.
+/// Two bytes at a constant offset, whose bound the compiler can check.
 pub(crate) fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Four bytes.
 pub(crate) fn be32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Six bytes.
+/// A MAC address.
 pub(crate) fn mac<const N: usize>(bytes: &[u8; N], at: usize) -> [u8; 6] {
     core::array::from_fn(|i| bytes[at + i])
 }
@@ -25,19 +24,19 @@ pub(crate) fn put32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 
-/// A length of at most a window or a frame, as a sequence number counts it.
+/// A length of at most a window or a frame, as a difference of sequence numbers.
 pub(crate) fn len32(len: usize) -> u32 {
     len as u32
 }
 
-/// A sum of 16-bit words, folded to 16 bits.
+/// Folds a sum of 16-bit words to 16 bits (RFC 1071).
 pub(crate) fn fold(mut sum: u32) -> u16 {
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     sum as u16
 }
 
-/// Whether `left` comes before `right` among sequence numbers (RFC 9293 §3.4).
+/// Whether `left` precedes `right` in sequence space (RFC 9293 §3.4).
 pub(crate) fn before(left: u32, right: u32) -> bool {
     left.wrapping_sub(right).cast_signed() < 0
 }

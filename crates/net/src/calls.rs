@@ -1,4 +1,4 @@
-//! What a service can do, and what is done when its callback is over.
+//! The operations of a service, and the work after its callbacks.
 
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
@@ -10,10 +10,10 @@ use crate::tcp::queue::Refused;
 use crate::tcp::segment::Key;
 use crate::tcp::{end, output, receive};
 
-/// Ports of our own connections (RFC 6335 §6).
+/// The first ephemeral port (RFC 6335 §6).
 const PORT_FIRST: u16 = 49_152;
-/// Ports that are tried for one connection; so many for each core, as only one port of so many is a core's. With 16
-/// cores, no port of 1,024 is its own once in 10^28 times.
+/// Ports tried for one connection, times the number of cores, since one of that many ports belongs to this core on
+/// average. With 16 cores, none of the 1,024 does with a probability of 10^-28.
 const PORT_TRIES: usize = 64;
 
 impl<L: Link> Calls for Context<'_, L> {
@@ -68,6 +68,7 @@ impl<L: Link> Calls for Context<'_, L> {
         if let Some(waiting) = it.waiting.take() {
             core.pool.give(waiting.buffer);
         }
+        // A closed service reads no more, so the full window can be advertised.
         receive::update_window(core, id);
         core.mark(id.index);
     }
@@ -76,6 +77,7 @@ impl<L: Link> Calls for Context<'_, L> {
         let Some(it) = self.core.table.get(id) else {
             return;
         };
+        // In SYN-SENT the peer has no connection that could be reset.
         if it.state != State::SynSent {
             self.reset(id.index);
         }
@@ -121,14 +123,14 @@ fn connect(core: &mut Core, to: SocketAddrV4) -> Option<Id> {
     Some(id)
 }
 
-/// A port that no connection to that place has.
+/// A free local port for a connection to this address, whose replies arrive at this core.
 fn free_key(core: &mut Core, remote: u32, remote_port: u16) -> Option<Key> {
     let cores = core.share.map_or(1, |share| share.steering.count());
     (0..PORT_TRIES * usize::from(cores)).find_map(|_| {
         let port = core.next_port.max(PORT_FIRST);
         core.next_port = port.checked_add(1).unwrap_or(PORT_FIRST);
         let key = Key::new(remote, remote_port, port);
-        // What it is answered goes to the port's core.
+        // Replies are steered by a hash that includes the local port.
         if core.share.is_some_and(|share| !share.has(key)) {
             return None;
         }
@@ -139,7 +141,7 @@ fn free_key(core: &mut Core, remote: u32, remote_port: u16) -> Option<Key> {
     })
 }
 
-/// Does what callbacks have asked for: input that is wanted, and what may leave.
+/// Does the deferred work of callbacks: delivers input that was asked for, and sends.
 pub(crate) fn flush<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
     while let Some(index) = cx.core.pending.pop() {
         let Some(it) = cx.core.table.at_mut(index) else {

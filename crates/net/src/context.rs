@@ -1,4 +1,4 @@
-//! What the stack consists of, and what acts on it: the link of the moment beside it. It knows no rules of TCP.
+//! The stack's state, and the state together with the link that is passed to each call.
 
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -17,7 +17,7 @@ use crate::tcp::half_open::HalfOpens;
 use crate::tcp::table::Table;
 use crate::tcp::time_wait::TimeWait;
 
-/// How much of what anybody can make us send is sent, a second.
+/// Rate limits for frames that any sender can provoke.
 pub(crate) struct Rates {
     pub arp: Rate,
     pub echo: Rate,
@@ -37,15 +37,15 @@ pub(crate) struct Core {
     pub arp: Arp,
     pub dhcp: Option<Dhcp>,
     pub share: Option<Share>,
-    /// Our address is to be made known.
+    /// The address is to be announced.
     pub announces: bool,
     pub table: Table,
     pub pool: Pool,
-    /// In µs, by slots of about 8 ms.
+    /// In microseconds, with slots of about 8 ms.
     pub wheel: TimerWheel<8192>,
     pub half_open: HalfOpens,
     pub time_wait: TimeWait,
-    /// Connections that have something to do when the callback is over.
+    /// Connections with work after the callback.
     pub pending: Vec<u32>,
     /// Connections that wait for the MAC of their next hop.
     pub without_mac: Vec<u32>,
@@ -55,31 +55,31 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// The MSS that we say.
+    /// The MSS that is announced to peers.
     pub(crate) fn own_mss(&self) -> u16 {
         self.mtu - 40
     }
 
-    /// Takes another address. Connections that the old one had are for the caller to end.
+    /// Sets the address. The caller ends the connections of the old one.
     pub(crate) fn set_local(&mut self, local: Option<Local>) {
         let of = |local: Option<Local>| local.map(|local| local.address);
         if of(self.local) != of(local) {
             self.announces = local.is_some() && self.leads();
             self.half_open.set_local(of(local).unwrap_or(0));
         }
-        // It may be the same again after there was none: what was over is over still.
+        // TIME_WAIT entries survive a time without an address: the same address may come back.
         if let Some(local) = local {
             self.time_wait.set_local(local.address);
         }
         self.local = local;
     }
 
-    /// Whether it speaks for the machine.
+    /// Whether this core answers for the machine: ARP and DHCP.
     pub(crate) fn leads(&self) -> bool {
         self.share.is_none_or(|share| share.leads())
     }
 
-    /// Something is to be done for it when the callback is over.
+    /// Schedules work for a connection after the callback.
     pub(crate) fn mark(&mut self, index: u32) {
         if let Some(it) = self.table.at_mut(index)
             && !it.is_pending
@@ -98,7 +98,7 @@ pub struct Context<'c, L> {
 }
 
 impl<'c, L: Link> Context<'c, L> {
-    /// At that time.
+    /// A context at this time. Time never goes backward.
     pub(crate) fn new(core: &'c mut Core, link: &'c mut L, now_us: u64) -> Context<'c, L> {
         core.now_us = core.now_us.max(now_us);
         let offload = link.offload();
@@ -109,7 +109,7 @@ impl<'c, L: Link> Context<'c, L> {
         }
     }
 
-    /// Sends a frame whose sums are complete.
+    /// Sends a frame with complete checksums.
     pub(crate) fn send_whole(&mut self, head: &[u8]) {
         let frame = Frame {
             head,
@@ -122,7 +122,7 @@ impl<'c, L: Link> Context<'c, L> {
         self.link.send(&frame);
     }
 
-    /// The MAC of who carries what is for an address; asks for it if it is not known.
+    /// The MAC of the next hop to an address; sends an ARP request if it is missing or old.
     pub(crate) fn resolve(&mut self, to: u32) -> Option<[u8; 6]> {
         let local = self.core.local?;
         let hop = local.next_hop(to)?;
@@ -135,7 +135,7 @@ impl<'c, L: Link> Context<'c, L> {
         self.core.arp.find(hop, now_us)
     }
 
-    /// Whether a connection's frames have a MAC to go to.
+    /// Whether a connection's frames have a destination MAC.
     pub(crate) fn has_mac(&mut self, index: u32) -> bool {
         let Some(it) = self.core.table.at(index) else {
             return false;
@@ -153,10 +153,11 @@ impl<'c, L: Link> Context<'c, L> {
             return true;
         }
         let waiting = &mut self.core.without_mac;
+        // The list never reallocates; connections beyond it rely on the timer below.
         if !waiting.contains(&index) && waiting.len() < waiting.capacity() {
             waiting.push(index);
         }
-        // It is asked for again soon.
+        // The ARP request or its reply may get lost, so the timer retries.
         it.resend_at_us = self.core.now_us + 200_000;
         let at_us = it.resend_at_us;
         self.core.wheel.ask(index, at_us);
@@ -164,7 +165,7 @@ impl<'c, L: Link> Context<'c, L> {
     }
 }
 
-/// As the API has it.
+/// The address as a type of the API.
 pub(crate) fn address_of(bits: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(bits)
 }

@@ -1,15 +1,15 @@
-//! What is counted: each drop, limit and refusal. It knows nobody who counts.
+//! Counters of drops, limits and refusals.
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// Numbers since the start.
+        /// Counters since the start.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
         impl Counters {
-            /// Names and numbers.
+            /// Names and values.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),+].into_iter()
             }
@@ -18,103 +18,103 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Frames that have come.
+    /// Received frames.
     frames_received,
-    /// Frames that were sent.
+    /// Sent frames.
     frames_sent,
-    /// Frames for other machines or groups, or neither IPv4 nor ARP.
+    /// Frames for other MAC addresses, or neither IPv4 nor ARP.
     frames_other,
-    /// Frames whose lengths do not fit together.
+    /// Frames with inconsistent lengths.
     frames_malformed,
-    /// IPv4, TCP or UDP sums that are wrong.
+    /// Wrong checksums of IPv4, TCP, UDP or ICMP.
     sums_wrong,
-    /// Fragments: nobody sends them to a web server.
+    /// Dropped IP fragments, which are not reassembled.
     fragments_dropped,
-    /// Packets for another address.
+    /// Packets for another IP address.
     packets_not_ours,
-    /// Protocols and UDP ports that nobody serves.
+    /// Packets of unsupported protocols or UDP ports.
     packets_unserved,
-    /// ARP requests for us that were answered.
+    /// Answered ARP requests.
     arp_answered,
-    /// ARP requests that came too fast.
+    /// ARP requests above the rate limit.
     arp_limited,
-    /// ARP requests of ours.
+    /// Sent ARP requests.
     arp_asked,
-    /// Echo requests that were answered.
+    /// Answered echo requests.
     echo_answered,
-    /// Echo requests that came too fast or were too long.
+    /// Echo requests above the rate limit, or too long.
     echo_limited,
-    /// "Fragmentation needed" that lowered a connection's MSS.
+    /// "Fragmentation needed" messages that lowered a connection's MSS.
     mss_lowered,
-    /// ICMP that was not believed or not for us to act on.
+    /// Ignored ICMP messages.
     icmp_ignored,
-    /// Leases that were got by DHCP.
+    /// Leases obtained or renewed by DHCP.
     dhcp_bound,
-    /// DHCP messages of ours.
+    /// Sent DHCP messages.
     dhcp_sent,
-    /// DHCP messages that were not an answer to ours, malformed, or with an impossible address or mask.
+    /// Received DHCP messages that were unexpected, malformed, or had an impossible address or mask.
     dhcp_ignored,
-    /// Leases that ended without a new one.
+    /// Leases that expired or were revoked.
     dhcp_lost,
-    /// SYNs that were answered.
+    /// Answered SYNs.
     syns_answered,
-    /// SYNs for ports that nobody listens on, or while no new ones are taken.
+    /// Refused SYNs: no listener on the port, or the stack is draining.
     syns_refused,
-    /// SYNs that were dropped since all connections are in use.
+    /// SYNs dropped since the connection table is full.
     syns_dropped_full,
-    /// SYNs with FIN.
+    /// SYNs with FIN, and segments from impossible addresses.
     syns_malformed,
-    /// Handshakes that were forgotten for others and live in their cookie only.
+    /// Half-open connections that were evicted and live in their cookie only.
     half_open_displaced,
-    /// Connections opened by a cookie.
+    /// Connections opened by a SYN cookie.
     cookies_good,
-    /// Numbers that could have been a cookie and were none.
+    /// ACKs without a valid SYN cookie while cookies were accepted.
     cookies_wrong,
-    /// Connections opened by others.
+    /// Incoming connections.
     opened_passive,
-    /// Connections opened by us.
+    /// Outgoing connections.
     opened_active,
-    /// Connections that we could not open: no place, no port or no address.
+    /// Outgoing connections that failed: no free place, port or address.
     connect_refused,
-    /// Idle connections that were ended for new ones.
+    /// Idle connections evicted for new ones.
     evicted_idle,
-    /// Connections on which nothing moved that went for others, or for their buffers.
+    /// Stalled connections evicted for new ones, or for their buffers.
     evicted_stalled,
-    /// Handshakes that were complete while all connections were in use.
+    /// Completed handshakes that found the table full.
     accept_dropped_full,
-    /// Connections that ended with FINs.
+    /// Connections closed by FINs of both sides.
     ended_closed,
-    /// Connections that the peer has reset.
+    /// Connections reset by the peer.
     ended_reset,
-    /// Connections on which nothing came for too long.
+    /// Connections ended by a timeout.
     ended_timed_out,
-    /// Connections that the service has reset.
+    /// Connections reset by the service.
     ended_aborted,
-    /// RSTs to segments of no connection.
+    /// Resets sent for segments without a connection.
     resets_sent,
-    /// RSTs not sent since there were too many.
+    /// Resets suppressed by the rate limit.
     resets_limited,
-    /// RSTs that did not have exactly the next number.
+    /// Received resets without exactly the next sequence number.
     resets_ignored,
-    /// Challenge ACKs (RFC 5961).
+    /// Sent challenge ACKs (RFC 5961).
     challenges_sent,
-    /// Challenge ACKs not sent since there were too many.
+    /// Challenge ACKs suppressed by the limit.
     challenges_limited,
-    /// Segments outside of the window.
+    /// Segments outside the window.
     segments_outside,
-    /// Segments whose ACK makes no sense.
+    /// Segments that acknowledge unsent or very old data.
     acks_unacceptable,
-    /// Segments out of order that were kept.
+    /// Out-of-order segments that were kept.
     out_of_order_kept,
-    /// Segments out of order that were dropped.
+    /// Out-of-order segments that were dropped.
     out_of_order_dropped,
-    /// Input that was not kept: no buffer, or enough waits.
+    /// Input dropped for lack of a buffer or of room.
     input_dropped,
-    /// Pieces that found no buffer.
+    /// Pieces refused for lack of a buffer.
     send_no_buffer,
-    /// Pieces that found no place in the connection's queue.
+    /// Pieces refused by a full send queue.
     send_queue_full,
-    /// Segments that were sent again.
+    /// Retransmitted segments.
     retransmitted,
     /// Recoveries by duplicate or selective ACKs.
     recoveries,
@@ -122,14 +122,14 @@ counters! {
     timeouts,
     /// Probes of a closed window.
     window_probes,
-    /// ACKs that waited until their time was over.
+    /// ACKs sent by the delay timer.
     acks_delayed,
-    /// Connections in TIME_WAIT that went for others.
+    /// Connections in TIME_WAIT evicted for others.
     time_wait_displaced,
-    /// Connections that replaced one in TIME_WAIT.
+    /// Connections that reused one in TIME_WAIT.
     time_wait_reused,
-    /// Connections in TIME_WAIT that a reset ended.
+    /// Connections in TIME_WAIT ended by a reset.
     time_wait_reset,
-    /// Closed connections that were reset since data came long after the close.
+    /// Closed connections reset since data arrived long after the close.
     data_after_close,
 }

@@ -1,20 +1,19 @@
-//! IPv4 headers (RFC 791). It knows no routes and no protocols above.
+//! IPv4 headers (RFC 791).
 
 use crate::bytes::{be16, be32, fold, put16, put32};
 
-/// In Ethernet.
+/// The EtherType of IPv4.
 pub(crate) const ETHERTYPE: [u8; 2] = [8, 0];
-/// ICMP's number.
+/// Protocol number of ICMP.
 pub(crate) const ICMP: u8 = 1;
-/// TCP's number.
+/// Protocol number of TCP.
 pub(crate) const TCP: u8 = 6;
-/// UDP's number.
+/// Protocol number of UDP.
 pub(crate) const UDP: u8 = 17;
 
 const HEADER_LEN: usize = 20;
 const TTL: u8 = 64;
 
-/// A packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet<'f> {
     pub from: u32,
@@ -23,7 +22,7 @@ pub(crate) struct Packet<'f> {
     pub payload: &'f [u8],
 }
 
-/// Why a packet is none.
+/// The reason that a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bad {
     Malformed,
@@ -31,7 +30,7 @@ pub(crate) enum Bad {
     Fragment,
 }
 
-/// Reads a packet; what follows it in the frame is padding.
+/// Parses a packet; bytes of the frame behind it are padding.
 #[inline(always)]
 pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, Bad> {
     let head: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(Bad::Malformed)?;
@@ -51,7 +50,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, Bad> {
     let payload = bytes
         .get(header_len..usize::from(be16(head, 2)))
         .ok_or(Bad::Malformed)?;
-    // More fragments, or not the first.
+    // The flag for more fragments, or a fragment offset.
     if be16(head, 6) & 0x3fff != 0 {
         return Err(Bad::Fragment);
     }
@@ -72,12 +71,12 @@ fn sum_of(head: &[u8; HEADER_LEN]) -> u32 {
     (sum >> 16) as u32 + (sum & 0xffff) as u32
 }
 
-/// Writes a header for so many bytes behind it.
+/// Writes a header for a payload of `len` bytes.
 pub(crate) fn header(head: &mut [u8], protocol: u8, len: usize, from: u32, to: u32) {
     let Some(head) = head.first_chunk_mut::<HEADER_LEN>() else {
         return;
     };
-    // Never fragmented, so it needs no number (RFC 6864 §4.1).
+    // Don't Fragment is set, so the identification field isn't needed (RFC 6864 §4.1).
     *head = [
         0x45, 0, 0, 0, 0, 0, 0x40, 0, TTL, protocol, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     ];
@@ -93,14 +92,14 @@ pub(crate) fn pseudo_sum(protocol: u8, from: u32, to: u32) -> u32 {
     u32::from(protocol) + (from >> 16) + (from & 0xffff) + (to >> 16) + (to & 0xffff)
 }
 
-/// Whether the sum of TCP or UDP is right.
+/// Whether the checksum of TCP or UDP is correct.
 pub(crate) fn has_right_sum(packet: &Packet<'_>) -> bool {
     let pseudo = pseudo_sum(packet.protocol, packet.from, packet.to);
     let sum = u32::from(crate::sums::sum_of(packet.payload));
     fold(pseudo + packet.payload.len() as u32 + sum) == 0xffff
 }
 
-/// Whether no machine can have this address: none, loopback, a group's, or broadcast.
+/// Whether no host can have this address: "this network", loopback, multicast, or broadcast.
 pub(crate) fn is_nobody(address: u32) -> bool {
     matches!(address >> 24, 0 | 127 | 224..)
 }

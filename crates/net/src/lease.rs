@@ -1,4 +1,4 @@
-//! The address by DHCP: its messages as frames, and what a new address or its loss means to connections.
+//! The address by DHCP: sends and receives its messages, and applies a new or lost address to connections.
 
 use crate::api::{End, Link, Service};
 use crate::context::Context;
@@ -12,7 +12,7 @@ use crate::udp::{self, PAYLOAD_AT, Way};
 const BROADCAST_MAC: [u8; 6] = [0xff; 6];
 const BROADCAST: u32 = u32::MAX;
 
-/// Does what is due.
+/// Performs the due action of the DHCP client.
 pub(crate) fn tick<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
     let now_us = cx.core.now_us;
     let due = cx.core.dhcp.as_mut().and_then(|dhcp| dhcp.due(now_us));
@@ -34,6 +34,7 @@ fn send<L: Link>(cx: &mut Context<'_, L>, ask: message::Ask, to: Option<u32>) {
         return;
     };
     let Some(to_mac) = to_mac else {
+        // The server's MAC is being resolved by ARP.
         return dhcp.again_soon(now_us);
     };
     let mut text = [0; MESSAGE_LEN];
@@ -53,7 +54,7 @@ fn send<L: Link>(cx: &mut Context<'_, L>, ask: message::Ask, to: Option<u32>) {
     cx.send_whole(&frame);
 }
 
-/// A datagram has come, maybe to an address that we do not have yet.
+/// Processes a datagram, which may be for an address that isn't configured yet.
 pub(crate) fn datagram<L: Link, S: Service>(
     cx: &mut Context<'_, L>,
     service: &mut S,
@@ -95,7 +96,7 @@ fn lose<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
     set(cx, service, None);
 }
 
-/// Takes another address, or goes without one. Connections of an old one end; those of the same go on.
+/// Changes the address or removes it. Connections of another address end; with the same address they continue.
 pub(crate) fn set<L: Link, S: Service>(
     cx: &mut Context<'_, L>,
     service: &mut S,
@@ -109,7 +110,7 @@ pub(crate) fn set<L: Link, S: Service>(
     cx.core.set_local(local);
 }
 
-/// Who was spoken with under the old address can't be any more.
+/// Ends all connections: peers can't be reached from the old address.
 fn end_all<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
     for index in 0..cx.core.table.places() {
         end(cx, service, index as u32, End::TimedOut);

@@ -1,14 +1,15 @@
-//! TCP/IP for the bare image: ARP, IPv4, ICMP echo, a DHCP client, and TCP with a hashed table. Sans-IO:
-//! frames, time and random numbers are arguments; what is to be sent goes to a [`Link`], what has come to a
-//! [`Service`]. Knows nothing of HTTP, of a device, or of memory beyond the pools that it makes at its start.
+//! TCP/IP stack for the unikernel: ARP, IPv4, ICMP echo, a DHCP client, and TCP with a hashed connection table.
 //!
-//! The way of a frame: `stack` tells what it is, `tcp::input` or `tcp::listen` takes the segment, `tcp::receive`
-//! gives its data to the service, and when the callbacks are over `calls::flush` has `tcp::output` send what may
-//! leave. `tcp::timers` looks at a connection when the timing wheel says so.
+//! Sans-IO: frames, time and random numbers are arguments. The stack sends frames through a `LinkDevice` and delivers data
+//! to a `TcpService`. All memory is allocated at the start, in pools.
 //!
-//! Timestamps (RFC 7323) are not agreed: they cost 12 bytes and the instructions to write and read them in each
-//! segment, and what they are for, sequence numbers that wrap within a segment's life, takes rates that one
-//! connection of such a machine does not have.
+//! A received frame passes `stack`, which classifies it, then `tcp::input` or `tcp::listener`, which take the segment,
+//! then `tcp::receive_data`, which passes its data to the service. After the callbacks `calls::flush` lets
+//! `tcp::output` send. The timing wheel calls `tcp::timers` for connections with a deadline.
+//!
+//! TCP timestamps (RFC 7323) are not negotiated: they cost 12 bytes and instructions in each segment. Their purpose,
+//! protection against wrapped sequence numbers (PAWS), needs rates that one connection of such a machine does not
+//! reach.
 #![no_std]
 #![forbid(unsafe_code)]
 

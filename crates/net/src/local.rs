@@ -1,8 +1,8 @@
-//! The address of the machine, and what is near it. It knows no frames.
+//! The machine's address and its network.
 
 use core::net::Ipv4Addr;
 
-/// Our place in the network.
+/// The machine's address, its prefix and gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Local {
     pub address: u32,
@@ -11,7 +11,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// As the API has it.
+    /// From the types of the API.
     pub(crate) fn new(address: Ipv4Addr, prefix_len: u8, gateway: Option<Ipv4Addr>) -> Local {
         Local {
             address: address.to_bits(),
@@ -26,18 +26,18 @@ impl Local {
             .unwrap_or(0)
     }
 
-    /// Whether it is reached without a gateway.
+    /// Whether an address is on the local network.
     pub(crate) fn is_near(self, address: u32) -> bool {
         (address ^ self.address) & self.mask() == 0
     }
 
-    /// Whether it means all machines of the network.
+    /// Whether an address is a broadcast address of the network. Networks of /31 and /32 have none (RFC 3021).
     pub(crate) fn is_broadcast(self, address: u32) -> bool {
         address == u32::MAX
             || (self.prefix_len < 31 && self.is_near(address) && address | self.mask() == u32::MAX)
     }
 
-    /// Who carries what is for that address.
+    /// The next hop to an address; `None` without a gateway.
     pub(crate) fn next_hop(self, to: u32) -> Option<u32> {
         match self.is_near(to) {
             true => Some(to),

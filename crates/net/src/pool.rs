@@ -1,4 +1,4 @@
-//! Buffers, all made at the start. Who takes one owns it until it gives it back. It knows no connections.
+//! A pool of buffers, allocated at the start. A taken buffer is owned until it is given back.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -9,18 +9,18 @@ use crate::api::{LARGE, SMALL};
 /// A buffer of [`SMALL`] or [`LARGE`] bytes.
 pub(crate) type Buffer = Box<[u8]>;
 
-/// The buffers that nobody has.
+/// The free buffers.
 pub(crate) struct Pool {
     small: Vec<Buffer>,
     large: Vec<Buffer>,
-    /// Below so many small ones, what can be sent again is not kept.
+    /// With fewer free small buffers, out-of-order segments are not kept: peers retransmit them.
     reserve: usize,
-    /// Below so many large ones, others should give theirs back; input that waits leaves twice as many.
+    /// With fewer free large buffers, stalled connections are ended; input buffering leaves twice as many.
     reserve_large: usize,
 }
 
 impl Pool {
-    /// Takes the memory.
+    /// Allocates the buffers.
     pub(crate) fn new(small: usize, large: usize) -> Pool {
         let make = |count: usize, len: usize| {
             (0..count)
@@ -35,17 +35,17 @@ impl Pool {
         }
     }
 
-    /// Whether few are left of one kind.
+    /// Whether few buffers of one size are left.
     pub(crate) fn is_short(&self) -> bool {
         self.small.len() < self.reserve || self.large.len() < self.reserve_large
     }
 
-    /// A small one.
+    /// Takes a small buffer.
     pub(crate) fn small(&mut self) -> Option<Buffer> {
         self.small.pop()
     }
 
-    /// A small one for what is nice to have only.
+    /// Takes a small buffer for an optional use.
     pub(crate) fn spare(&mut self) -> Option<Buffer> {
         if self.small.len() <= self.reserve {
             return None;
@@ -53,7 +53,7 @@ impl Pool {
         self.small.pop()
     }
 
-    /// A large one for what can do with less.
+    /// Takes a large buffer for a use that can do with less.
     pub(crate) fn spare_large(&mut self) -> Option<Buffer> {
         if self.large.len() <= 2 * self.reserve_large {
             return None;
@@ -61,7 +61,7 @@ impl Pool {
         self.large.pop()
     }
 
-    /// One that has room for so many bytes.
+    /// Takes a buffer with room for `len` bytes, the smallest possible.
     pub(crate) fn of(&mut self, len: usize) -> Option<Buffer> {
         let small = if len <= SMALL { self.small.pop() } else { None };
         if small.is_some() || len > LARGE {
@@ -70,7 +70,7 @@ impl Pool {
         self.large.pop()
     }
 
-    /// Takes one back.
+    /// Gives a buffer back.
     pub(crate) fn give(&mut self, buffer: Buffer) {
         match buffer.len() {
             SMALL => self.small.push(buffer),
@@ -78,7 +78,7 @@ impl Pool {
         }
     }
 
-    /// How many there are, small and large.
+    /// Free small and large buffers.
     pub(crate) fn free(&self) -> (usize, usize) {
         (self.small.len(), self.large.len())
     }

@@ -1,6 +1,6 @@
-//! So many a second and no more. It knows no clock.
+//! A limit of events in each second.
 
-/// A bucket that fills with time.
+/// A counter that is refilled at each full second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     per_second: u32,
@@ -11,7 +11,7 @@ pub(crate) struct Rate {
 const SECOND_US: u64 = 1_000_000;
 
 impl Rate {
-    /// So many within each second.
+    /// Allows `per_second` events in each second.
     pub(crate) fn new(per_second: u32) -> Rate {
         Rate {
             per_second,
@@ -20,7 +20,7 @@ impl Rate {
         }
     }
 
-    /// Whether one more is within the rate; it is counted then.
+    /// Whether one more event is within the limit; if so, counts it.
     pub(crate) fn take(&mut self, now_us: u64) -> bool {
         let second = now_us / SECOND_US;
         if second != self.second {

@@ -1,4 +1,4 @@
-//! The stack: from frames to what they are for, and what is done when time passes.
+//! The stack: classifies received frames, and does the due work as time passes.
 
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -31,7 +31,7 @@ const ARP_RATE: u32 = 1000;
 const ECHO_RATE: u32 = 1000;
 const RESET_RATE: u32 = 1000;
 const CHALLENGE_RATE: u32 = 1000;
-/// Connections that wait for a MAC and are told at once when it is there.
+/// Connections waiting for a MAC that are woken at once when it arrives; others wait for their timers.
 const WITHOUT_MAC_MAX: usize = 64;
 
 /// A TCP/IPv4 stack for one device.
@@ -40,7 +40,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Takes all memory that it will ever have.
+    /// Allocates all memory of the stack.
     #[must_use]
     pub fn new(settings: Settings) -> Stack {
         let key = |at: usize| {
@@ -93,9 +93,9 @@ impl Stack {
         stack
     }
 
-    /// A frame has come.
-    // In place where frames come from the device: that there is a second caller, for frames of other cores, would cost
-    // each request 70 instructions otherwise.
+    /// Processes a received frame.
+    // Inlined into the device's loop: the second caller, for frames from other cores, would otherwise cost each
+    // request 70 instructions.
     #[inline(always)]
     pub fn received<L: Link, S: Service>(
         &mut self,
@@ -132,8 +132,7 @@ impl Stack {
         flush(&mut cx, service);
     }
 
-    /// To be called after each burst of frames and when it was asked for: does what is due. Gives when it is to
-    /// be called next, in the same microseconds.
+    /// Does the due work; called after each burst of frames and at the returned time, in microseconds.
     pub fn tick<L: Link, S: Service>(
         &mut self,
         now_us: u64,
@@ -153,7 +152,7 @@ impl Stack {
         core.wheel.next().into_iter().chain(dhcp_us).min()
     }
 
-    /// Lets somebody act outside of a callback; what is queued then leaves.
+    /// Runs an action outside of a callback, then sends the queued data.
     pub fn calls<L: Link, S: Service, T>(
         &mut self,
         now_us: u64,
@@ -167,7 +166,7 @@ impl Stack {
         result
     }
 
-    /// Our address, its prefix's length and the gateway, if there is an address.
+    /// The address, its prefix length and the gateway; `None` without an address.
     #[must_use]
     pub fn address(&self) -> Option<(Ipv4Addr, u8, Option<Ipv4Addr>)> {
         let local = self.core.local?;
@@ -175,8 +174,7 @@ impl Stack {
         Some((address_of(local.address), local.prefix_len, gateway))
     }
 
-    /// Takes another address, as the core that got it has said, or none any more. Connections under an old one
-    /// end.
+    /// Sets the address that the leading core got, or removes it. Connections of an old address end.
     pub fn set_address<L: Link, S: Service>(
         &mut self,
         now_us: u64,
@@ -191,7 +189,7 @@ impl Stack {
         flush(&mut cx, service);
     }
 
-    /// Which core a frame is for that has come to this one; [`Owner::Here`] where there is one core.
+    /// The core that a received frame belongs to; `FrameOwner::Here` with a single core.
     #[inline]
     #[must_use]
     pub fn owner(&self, frame: &[u8]) -> Owner {
@@ -202,31 +200,30 @@ impl Stack {
         share.steering.owner(self.core.mac, local, frame)
     }
 
-    /// What was counted.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.core.counters
     }
 
-    /// Connections that are there, TIME_WAIT not counted.
+    /// The number of connections, without those in TIME_WAIT.
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.core.table.count()
     }
 
-    /// Buffers that nobody has, small and large.
+    /// Free small and large buffers.
     #[must_use]
     pub fn free_buffers(&self) -> (usize, usize) {
         self.core.pool.free()
     }
 
-    /// From now on, no new connections of others.
+    /// Refuses incoming connections from now on.
     pub fn refuse_new(&mut self) {
         self.core.refuses_new = true;
     }
 }
 
-/// Makes a new address known, and asks for the gateway before it is needed.
+/// Announces a new address, and requests the gateway's MAC before it is needed.
 fn announce<L: Link>(cx: &mut Context<'_, L>) {
     if core::mem::take(&mut cx.core.announces)
         && let Some(local) = cx.core.local
@@ -273,12 +270,13 @@ fn tcp<L: Link, S: Service>(
     }
     match cx.core.table.find(segment.key) {
         Some(index) => input::segment(cx, service, index, &segment),
+        // A SYN from an impossible source is never answered.
         None if is_impossible(cx.core, packet.from) => cx.core.counters.syns_malformed += 1,
         None => listen::segment(cx, service, &segment),
     }
 }
 
-/// Nobody has such an address, or we have it.
+/// Whether no other host can have this address: it is invalid or the machine's own.
 fn is_impossible(core: &Core, from: u32) -> bool {
     ipv4::is_nobody(from)
         || core

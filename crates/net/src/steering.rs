@@ -1,5 +1,4 @@
-//! Which of several cores a frame is for, where each core has a stack of its own. It knows no rings and no device:
-//! whoever moves frames asks here.
+//! Flow steering: the core that a frame belongs to, if each core has its own stack.
 
 use crate::arp;
 use crate::bytes::{be16, be32};
@@ -11,7 +10,7 @@ use crate::tcp::segment::Key;
 const ETHERNET_LEN: usize = 14;
 const IPV4_LEN: usize = 20;
 
-/// Says who has a connection: a keyed hash of who it is with. The same on all cores of a machine.
+/// Maps connections to cores by a keyed hash of the four-tuple; the same on all cores of a machine.
 #[derive(Clone, Copy)]
 pub struct Steering {
     keys: [u64; 2],
@@ -23,35 +22,37 @@ pub struct Steering {
 pub struct Share {
     /// The same for all cores.
     pub steering: Steering,
-    /// Which one it is, from 0.
+    /// This core's number, from 0.
     pub core: u16,
 }
 
-/// Whose a frame is, on a machine with several cores.
+/// The owner of a frame on a machine with several cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The core's that has got it.
+    /// The core that received it.
     Here,
-    /// That core's.
+    /// Another core.
     Core(u16),
-    /// Each core learns from it; few of them are needed.
+    /// All cores: each learns from it. Such frames are rare.
     All,
 }
 
-/// Two numbers multiplied, and the halves of the product put together.
+/// Multiplies two numbers and combines the halves of the product.
 fn folded(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
     product as u64 ^ (product >> 64) as u64
 }
 
 impl Steering {
-    /// For so many cores, at least one. `secret` is of a good source and new at each start: who knows it can have
-    /// one core do all the work. What a stack makes of the same secret tells nothing of it.
+    /// Steers to `count` cores, at least one. `secret` is from a good random source and new at each start: an attacker
+    /// with the key could direct all connections to one core. The stack's tables do not reveal the key, though they
+    /// use the same secret.
     #[must_use]
     pub fn new(secret: &[u8; 32], count: u16) -> Steering {
         let (words, _) = secret.as_chunks::<8>();
         let word = |at: usize| u64::from_le_bytes(words[at]);
-        // Other keys than those of the tables, or each table would use a part of its places only.
+        // The keys differ from those of the tables: with equal hashes, each core's table would fill only some of its
+        // buckets.
         let key = |one: u64, other: u64| folded(one ^ 0x9e37_79b9_7f4a_7c15, other | 1) | 1;
         Steering {
             keys: [key(word(0), word(2)), key(word(1), word(3))],
@@ -65,7 +66,7 @@ impl Steering {
         self.count
     }
 
-    /// The core that has a connection: between a remote address and port, and a port of ours.
+    /// The core of a connection between a remote address and port, and a local port.
     #[inline]
     #[must_use]
     pub fn core_of(&self, remote: u32, remote_port: u16, port: u16) -> u16 {
@@ -79,8 +80,8 @@ impl Steering {
         (((hash >> 32) * u64::from(self.count)) >> 32) as u16
     }
 
-    /// Whose a frame is that has come to a machine with this MAC and, if it has one yet, this address. Looks at no
-    /// sums: what is malformed or nobody's stays where it is, to be counted there.
+    /// The owner of a frame received by a machine with this MAC and, if configured, address. Checksums are not
+    /// verified: malformed and foreign frames stay with the receiving core, which counts them.
     #[inline]
     #[must_use]
     pub fn owner(&self, mac: [u8; 6], local: Option<u32>, frame: &[u8]) -> Owner {
@@ -116,7 +117,7 @@ impl Steering {
         }
     }
 
-    /// An error is for who has the connection whose segment it quotes; all else can be done anywhere.
+    /// An ICMP error belongs to the core of the quoted segment's connection; other messages to the receiving core.
     fn of_icmp(&self, message: &[u8]) -> Owner {
         match quoted(message) {
             Some(quoted) => Owner::Core(self.core_of_key(quoted.key)),
@@ -125,7 +126,7 @@ impl Steering {
     }
 }
 
-/// There is one DHCP client.
+/// The DHCP client runs on core 0.
 fn of_datagram(from_port: u16, port: u16) -> Owner {
     match (from_port, port) {
         (SERVER_PORT, CLIENT_PORT) => Owner::Core(0),
@@ -133,7 +134,7 @@ fn of_datagram(from_port: u16, port: u16) -> Owner {
     }
 }
 
-/// What neighbours say of themselves to us, or to all, is for all cores to learn; what they ask others is not.
+/// ARP to the machine and announcements are for all cores; requests for other addresses are not.
 fn of_arp(local: Option<u32>, bytes: &[u8]) -> Owner {
     match (arp::parse(bytes), local) {
         (Some(message), Some(local)) if message.to == local || message.to == message.from => {
@@ -144,13 +145,13 @@ fn of_arp(local: Option<u32>, bytes: &[u8]) -> Owner {
 }
 
 impl Share {
-    /// Whether this core speaks for the machine: it has the DHCP client and answers ARP.
+    /// Whether this core answers for the machine: it runs the DHCP client and answers ARP.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.core == 0
     }
 
-    /// Whether a connection is this core's.
+    /// Whether a connection belongs to this core.
     pub(crate) fn has(&self, key: Key) -> bool {
         self.steering.core_of_key(key) == self.core
     }

@@ -1,21 +1,21 @@
-//! Sums of payload that are made before it is sent. It knows no headers.
+//! Checksums of payload, computed before it is sent.
 
 use alloc::vec::Vec;
 
 use lowroad_wire::checksum::Sum;
 
-/// Bytes that each of the sums of [`crate::Piece::Lasting`] is of: what a full segment carries.
+/// Bytes covered by each checksum of `SendPiece::Lasting`: the payload of a full segment.
 pub const SUM_LEN: usize = 1460;
 
-/// The sums of a [`crate::Piece::Lasting`]: for each [`SUM_LEN`] bytes, the last ones maybe fewer, the ones'
-/// complement sum of their big-endian 16-bit words, folded to 16 bits and not inverted; an odd last byte has a
-/// zero behind it. That is `!Sum::default().bytes(part).checksum()` of `lowroad-wire`.
+/// The checksums of a `SendPiece::Lasting`: for each [`SUM_LEN`] bytes (the last part may be shorter), the ones'
+/// complement sum of their big-endian 16-bit words, folded to 16 bits and not inverted; an odd last byte is padded with
+/// zero. Equal to `!Sum::default().bytes(part).checksum()` of `lowroad-wire`.
 #[must_use]
 pub fn sums(bytes: &[u8]) -> Vec<u16> {
     bytes.chunks(SUM_LEN).map(sum_of).collect()
 }
 
-/// The folded sum of bytes that begin at an even place.
+/// The folded sum of bytes that begin at an even offset.
 pub(crate) fn sum_of(bytes: &[u8]) -> u16 {
     !Sum::default().bytes(bytes).checksum()
 }

@@ -3,21 +3,20 @@
 use crate::bytes::{be16, fold, put16};
 use crate::ipv4::{self, Packet};
 
-/// Before the payload in a frame.
+/// Offset of the payload in a frame.
 pub(crate) const PAYLOAD_AT: usize = 42;
 const HEADER_LEN: usize = 8;
 
-/// A datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Datagram<'f> {
     pub from_port: u16,
     pub port: u16,
     pub payload: &'f [u8],
-    /// As it says itself; a sum of 0 says nothing.
+    /// The checksum is correct or absent (0).
     pub has_right_sum: bool,
 }
 
-/// Reads one.
+/// Parses a datagram.
 pub(crate) fn parse<'f>(packet: &Packet<'f>) -> Option<Datagram<'f>> {
     let head: &[u8; HEADER_LEN] = packet.payload.first_chunk()?;
     let len = usize::from(be16(head, 4));
@@ -34,7 +33,7 @@ pub(crate) fn parse<'f>(packet: &Packet<'f>) -> Option<Datagram<'f>> {
     })
 }
 
-/// Where a datagram goes.
+/// The addresses and ports of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
     pub mac: [u8; 6],
@@ -45,7 +44,7 @@ pub(crate) struct Way {
     pub to_port: u16,
 }
 
-/// Writes the headers of a frame whose payload is there already.
+/// Writes the headers of a frame that already has its payload.
 pub(crate) fn wrap(frame: &mut [u8], way: &Way) {
     let len = frame.len() - PAYLOAD_AT + HEADER_LEN;
     frame[..6].copy_from_slice(&way.to_mac);
@@ -59,5 +58,6 @@ pub(crate) fn wrap(frame: &mut [u8], way: &Way) {
     put16(udp, 6, 0);
     let pseudo = ipv4::pseudo_sum(ipv4::UDP, way.from, way.to) + len as u32;
     let sum = !fold(pseudo + u32::from(crate::sums::sum_of(udp)));
+    // 0 stands for "no checksum", so a computed 0 is sent as 0xffff (RFC 768).
     put16(udp, 6, if sum == 0 { 0xffff } else { sum });
 }

@@ -1,4 +1,4 @@
-//! What a stranger tries against others: each gets no farther than itself.
+//! Attacks of one peer against the connections of others.
 
 mod common;
 
@@ -53,7 +53,7 @@ fn peers(count: u16) -> Vec<Peer> {
 #[test]
 fn a_forged_syn_does_not_displace_a_handshake() {
     let mut side = server(b"");
-    // With others around it: the place of a handshake in its row is any.
+    // Many peers, so that the handshake is tested at every position in its row.
     for peer in peers(100) {
         let first = peer.say(&mut side, S, &syn(5));
         let forged = peer.say(&mut side, S, &syn(77_777));
@@ -80,7 +80,7 @@ fn a_port_that_asks_anew_is_known_by_its_newest_syn() {
     let all = peers(2000);
     for peer in &all {
         peer.say(&mut side, S, &syn(5));
-        // Some of each row complete their handshakes, or go.
+        // Some handshakes of each row complete or are reset.
         if peer.port % 3 == 0 {
             let gone = Said {
                 flags: RST,
@@ -105,7 +105,7 @@ fn a_port_that_asks_anew_is_known_by_its_newest_syn() {
 
 #[test]
 fn who_fills_the_table_and_gets_nowhere_goes_for_who_comes() {
-    // Half of them never end what they ask, half never take what they get; all go on to talk.
+    // Half of the peers never end their request, half never read their response; all keep sending.
     let mut side = server(text(3000));
     let mut all = Vec::new();
     side.user.take_max = Some(0);
@@ -231,7 +231,7 @@ fn challenges_of_one_do_not_silence_another() {
         answers += stranger.say(&mut side, S, &far).len();
     }
     assert!(answers < 100, "{answers}");
-    // Its ACK got lost, so it says it again.
+    // The ACK got lost, so the peer retransmits.
     let byte = said(other_seq, other_nxt, 65_535, b"x");
     other.say(&mut side, S, &byte);
     side.tick(S + 100_000);

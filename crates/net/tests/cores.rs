@@ -1,4 +1,4 @@
-//! Several cores with a stack each: who has which frame, and what a core does that does not speak for the machine.
+//! Several cores with a stack each: the owner of frames, and the behaviour of cores that do not lead.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn owner(frame: &[u8]) -> Owner {
     steering(16).owner(SERVER_MAC, Some(SERVER.to_bits()), frame)
 }
 
-/// A side that is a core of so many, and is told its address.
+/// A core's stack, one of `count`, which gets its address from the leading core.
 fn side(core: u16, count: u16) -> Side {
     Side::new(Settings {
         address: Address::Told,
@@ -40,7 +40,7 @@ fn core_of(peer: &Peer, count: u16) -> u16 {
     steering(count).core_of(peer.address.to_bits(), peer.port, peer.to_port)
 }
 
-/// A peer whose connection that core has.
+/// A peer whose connection belongs to this core.
 fn peer_of(core: u16, count: u16) -> Peer {
     let peers = (5000..).map(|port| Peer {
         port,
@@ -66,7 +66,7 @@ fn connections_are_spread_evenly() {
                     shares[usize::from(steering.core_of(remote, port, 80))] += 1;
                 }
                 let mean = 20_000 / u32::from(count);
-                // Five deviations of what dice would do.
+                // Five standard deviations of a uniform distribution.
                 let off = 5 * mean.isqrt() + 5;
                 let is_even = |share: &u32| share.abs_diff(mean) <= off;
                 assert!(
@@ -95,12 +95,12 @@ fn segments_belong_to_the_core_of_their_connection() {
     let frame = peer.frame(&Said::default());
     let core = core_of(&peer, 16);
     assert_eq!(owner(&frame), Owner::Core(core));
-    // Options of IP are passed over.
+    // IP options are skipped.
     let mut long = frame.clone();
     long[14] = 0x46;
     long.splice(34..34, [1, 1, 1, 1]);
     assert_eq!(owner(&long), Owner::Core(core));
-    // Sums are for the owner to look at.
+    // The owner verifies checksums.
     let mut wrong = frame.clone();
     wrong[50] ^= 1;
     assert_eq!(owner(&wrong), Owner::Core(core));
@@ -127,7 +127,7 @@ fn what_a_router_quotes_belongs_to_the_connection() {
     let mut frame = peer.frame(&Said::default())[..34].to_vec();
     frame[23] = 1;
     let mut quoted = peer.frame(&Said::default())[14..42].to_vec();
-    // As we have sent it.
+    // As this side sent it.
     let (from, to) = (SERVER.octets(), CLIENT.octets());
     quoted[12..16].copy_from_slice(&from);
     quoted[16..20].copy_from_slice(&to);
@@ -239,13 +239,13 @@ fn only_the_first_core_speaks_for_the_machine() {
         assert_eq!(news, usize::from(core == 0));
         side.receive(S, &arp(1, CLIENT, SERVER));
         assert_eq!(side.counter("arp_answered"), u64::from(core == 0));
-        // It has learned from it all the same.
+        // It learned from the request nevertheless.
         side.wire.frames.clear();
         side.connect(S, SocketAddrV4::new(CLIENT, 3306));
         let first = &side.wire.frames[0];
         assert!(is_tcp(first) && first[..6] == CLIENT_MAC);
     }
-    // One that has an address from the start does as little with it.
+    // The same for a core with a static address.
     let of = |core| Settings {
         share: Some(Share {
             steering: steering(4),
@@ -272,7 +272,7 @@ fn connections_live_as_long_as_the_address_that_they_have() {
     assert_eq!(peer.say(&mut side, S, &syn), [], "no address yet");
     tell(&mut side, S, Some(SERVER));
     peer.open(&mut side, S, 9000, &[]);
-    // Another way out: what is there goes on.
+    // Another gateway: connections continue.
     let Side { stack, wire, user } = &mut side;
     let gateway = Some(Ipv4Addr::new(10, 0, 0, 9));
     stack.set_address(S, wire, user, Some((SERVER, 16, gateway)));
@@ -316,7 +316,7 @@ fn what_is_over_under_an_old_address_hinders_nobody_under_the_new_one() {
     let mut side = side(1, 4);
     tell(&mut side, S, Some(SERVER));
     leave_in_time_wait(&mut side, &peer);
-    // Before the numbers that it had; a client has others for each address.
+    // Below the old numbers; a client has separate ones for each address.
     let syn = Said {
         seq: 500,
         flags: SYN,
@@ -324,7 +324,7 @@ fn what_is_over_under_an_old_address_hinders_nobody_under_the_new_one() {
         ..Said::default()
     };
     let flags = |answers: &[Said]| answers.iter().map(|it| it.flags).collect::<Vec<_>>();
-    // The same address, had again: it is the old connection still.
+    // The same address again: the old connection is still in TIME_WAIT.
     tell(&mut side, S, None);
     tell(&mut side, S, Some(SERVER));
     assert_eq!(flags(&peer.say(&mut side, S, &syn)), [ACK]);

@@ -113,13 +113,13 @@ fn masked(
     frame
 }
 
-/// Gets an address. Gives the time after it.
+/// Gets an address. Returns the time afterwards.
 fn bound(side: &mut Side, is_broadcast: bool, lease_s: u32) -> u64 {
     side.tick(S);
     let asked = said(side);
     assert_eq!((asked.len(), asked[0].kind), (1, 1));
     assert!(asked[0].is_broadcast);
-    // Not for us.
+    // Another transaction.
     side.receive(S, &answer(2, [1, 2, 3, 4], GIVEN, lease_s, is_broadcast));
     assert!(said(side).is_empty());
     side.receive(S, &answer(2, asked[0].xid, GIVEN, lease_s, is_broadcast));
@@ -130,7 +130,7 @@ fn bound(side: &mut Side, is_broadcast: bool, lease_s: u32) -> u64 {
     side.receive(S, &answer(5, asked[0].xid, GIVEN, lease_s, is_broadcast));
     assert_eq!(side.stack.address(), Some((GIVEN, 24, Some(ROUTER))));
     side.tick(S);
-    // The news, and the question for the gateway.
+    // The announcement, and the request for the gateway.
     let arp: Vec<_> = std::mem::take(&mut side.wire.frames);
     assert_eq!(arp.len(), 2);
     assert_eq!(arp[0][28..32], arp[0][38..42]);
@@ -138,7 +138,7 @@ fn bound(side: &mut Side, is_broadcast: bool, lease_s: u32) -> u64 {
     S
 }
 
-/// The router says its MAC.
+/// The router's ARP reply.
 fn reply() -> Vec<u8> {
     let mut reply = vec![0; 60];
     reply[..6].copy_from_slice(&SERVER_MAC);
@@ -192,7 +192,7 @@ fn a_lease_is_renewed_rebound_and_lost() {
     let mut side = client();
     let mut now_us = bound(&mut side, false, 3600);
     let began_us = now_us;
-    // Renewed once.
+    // The first renewal succeeds.
     let asked = loop {
         now_us = side.tick(now_us).expect("a timer").max(now_us + 1);
         answer_arp(&mut side, now_us);
@@ -206,7 +206,7 @@ fn a_lease_is_renewed_rebound_and_lost() {
     side.receive(now_us, &answer(5, asked.xid, GIVEN, 3600, false));
     assert_eq!(side.counter("dhcp_bound"), 2);
     let renewed_us = now_us;
-    // Then nobody answers.
+    // Then the server is silent.
     let mut kinds = Vec::new();
     while side.stack.address().is_some() {
         now_us = side.tick(now_us).expect("a timer").max(now_us + 1);
@@ -216,7 +216,7 @@ fn a_lease_is_renewed_rebound_and_lost() {
     assert!((3600..3610).contains(&((now_us - renewed_us) / S)));
     assert!(!kinds[0] && kinds.last() == Some(&true) && kinds.is_sorted());
     assert_eq!(side.counter("dhcp_lost"), 1);
-    // It begins anew.
+    // The client starts over.
     side.tick(now_us + S);
     side.wire.frames.clear();
     bound_again(&mut side, now_us);
@@ -261,7 +261,7 @@ fn addresses_and_masks_that_can_not_be_are_refused() {
         ("192.168.7.50", "255.0.255.0"),
         ("192.168.7.50", "0.255.255.255"),
         ("192.168.7.50", "0.0.0.0"),
-        // The network's own address, and the broadcast address.
+        // The network's own address, and its broadcast addresses.
         ("192.168.7.0", "255.255.255.0"),
         ("192.168.7.255", "255.255.255.0"),
         ("192.168.7.63", "255.255.255.192"),
@@ -275,7 +275,7 @@ fn addresses_and_masks_that_can_not_be_are_refused() {
         side.receive(S, &masked(2, xid, place, 3600, true));
         assert!(said(&mut side).is_empty(), "an offer of {address}/{mask}");
         assert_eq!(side.counter("dhcp_ignored"), 1);
-        // Neither is it taken when the server confirms another one than it has offered.
+        // An ACK for another address than the offered one is refused too.
         side.receive(S, &answer(2, xid, place.0, 3600, true));
         let Some(asked) = said(&mut side).pop() else {
             continue;

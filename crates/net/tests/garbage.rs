@@ -1,4 +1,4 @@
-//! A million frames that are mutated real ones: nothing panics, and no buffer is lost.
+//! A million mutated frames of real exchanges: no panic, no lost buffer.
 
 mod common;
 
@@ -52,7 +52,7 @@ fn mutate(random: &mut Random, frame: &mut Vec<u8>, numbers: &[([u8; 2], u32, u3
             2 => frame[at] = random.next() as u8,
             3 => frame.extend_from_within(at..),
             _ => {
-                // What has right numbers gets farther.
+                // Frames with valid numbers get further.
                 let at = [36, 38, 42, 47, 48, 54][random.below(6) as usize].min(frame.len() - 1);
                 frame[at] ^= random.next() as u8 & random.next() as u8;
             }
@@ -95,7 +95,7 @@ fn garbage(seed: u64, count: usize, address: Address) {
     for i in 0..count {
         let mut frame = real[random.below(real.len() as u64) as usize].clone();
         if frame.len() > 36 && frame[12..14] == [8, 0] {
-            // A few ports, so that segments meet.
+            // Few ports, so that segments meet existing connections.
             frame[34..36].copy_from_slice(&(5000 + random.below(40) as u16).to_be_bytes());
         }
         mutate(&mut random, &mut frame, &numbers);
@@ -121,7 +121,7 @@ fn garbage(seed: u64, count: usize, address: Address) {
             now_us += random.below(20_000);
             side.tick(now_us);
         }
-        // The user's record is not what is tested.
+        // The record of callbacks would grow without bound.
         if i % 1000 == 0 {
             side.user.input.clear();
             let last = side.user.opened.len().saturating_sub(40);
@@ -141,7 +141,7 @@ fn garbage(seed: u64, count: usize, address: Address) {
     );
 }
 
-/// The service does something at random.
+/// A random operation of the service.
 fn act(side: &mut Side, random: &mut Random, now_us: u64) {
     if side.user.opened.is_empty() || !random.is(200) {
         return;

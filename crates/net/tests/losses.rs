@@ -1,11 +1,11 @@
-//! Each frame of an exchange gets lost once, and each pair of them: all comes whole, and ends.
+//! Each frame of an exchange gets lost once, and each pair of frames: all data arrive, and connections end.
 
 mod common;
 
 use common::{Answer, User, World, text};
 use lowroad_net::{Calls, End};
 
-/// Handshake, request, answer, end. Gives how many frames each side has sent.
+/// Handshake, request, response, close. Returns the number of frames that each side sent.
 fn exchange(lose: &[(usize, usize)], server_closes: bool, body: &'static [u8]) -> [usize; 2] {
     let mut world = World::plain(1);
     world.lose = lose.to_vec();
@@ -73,7 +73,7 @@ fn every_frame_may_get_lost_and_every_pair() {
 
 #[test]
 fn a_lost_segment_needs_no_timeout() {
-    // Who receives keeps three that come early. The last has nobody behind it that would tell.
+    // The receiver keeps three out-of-order segments. After the last segment there is none that would reveal its loss.
     for place in 3..6 {
         let mut world = World::plain(1);
         world.sides[0].user.answer = Some(Answer {
@@ -121,7 +121,7 @@ fn time_may_jump() {
 fn both_may_ask_at_once() {
     use std::net::SocketAddrV4;
     let mut world = World::plain(3);
-    // Each asks from the port that the other asks for: the first that a stack takes is found by asking.
+    // Each side connects from the port that the other connects to: a probe reveals the next port of a stack.
     let probe = world.sides.each_mut().map(|side| {
         let to = SocketAddrV4::new(std::net::Ipv4Addr::new(10, 0, 0, 77), 1);
         side.connect(1_000_000, to);
@@ -150,7 +150,7 @@ fn both_may_ask_at_once() {
     }
 }
 
-/// The port of the last connection that it has asked for.
+/// The port of the last outgoing connection.
 fn next_port(side: &mut common::Side) -> u16 {
     let to = std::net::SocketAddrV4::new(std::net::Ipv4Addr::new(10, 0, 0, 78), 1);
     let id = side.connect(1_000_000, to);

@@ -1,4 +1,4 @@
-//! Two stacks talk with each other.
+//! Two stacks in conversation.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn a_request_is_answered_and_all_ends() {
         |world| world.sides[1].user.input[&id.index].len() == 1019
     ));
     assert_eq!(&world.sides[1].user.input[&id.index][19..], body);
-    // The head and the body leave together, with the ACK.
+    // Head and body leave in one frame, with the ACK.
     assert!(world.sides[0].wire.parts.contains(&(19, 1000)));
     let now_us = world.now_us;
     world.sides[1].close(now_us, id);
@@ -47,7 +47,7 @@ fn a_request_is_answered_and_all_ends() {
     }
 }
 
-/// Downloads and uploads at once, until all is over.
+/// Downloads and uploads at the same time, until both connections end.
 fn exchange(seed: u64, weather: Weather, offload: Offload) {
     let mut world = World::plain(seed);
     world.weather = weather;
@@ -58,7 +58,7 @@ fn exchange(seed: u64, weather: Weather, offload: Offload) {
         _ => &[],
     };
     server(&mut world, body, sums);
-    // Who takes slowly closes only when it has taken all.
+    // A slow reader closes only after it has taken all input.
     let is_slow = seed.is_multiple_of(3);
     world.sides[0].user.take_max = is_slow.then_some(500);
     world.sides[0].user.closes_when_finished = !is_slow;
@@ -83,7 +83,7 @@ fn exchange(seed: u64, weather: Weather, offload: Offload) {
     assert!(world.sides[1].send(now_us, id, b"\n"), "seed {seed}");
     world.sides[1].close(now_us, id);
     world.collect();
-    // What still comes after its close is thrown away, so the client does not see the body.
+    // Input after the client's close is dropped, so the client does not see the body.
     let mut left = 3000;
     while world.sides.iter().any(|side| side.stack.open_count() > 0) && left > 0 {
         world.until(50_000, |world| {
@@ -96,7 +96,7 @@ fn exchange(seed: u64, weather: Weather, offload: Offload) {
     let got = server.input.values().next().expect("a connection");
     assert_eq!(got.len(), 100_001, "seed {seed}");
     assert!(got[..100_000] == upload[..], "seed {seed}");
-    // The client has all that it sent acknowledged, and resets a response that goes on for long after its close.
+    // The client's data are acknowledged; it resets a response that continues for long after its close.
     let is_reset = world.sides[1].counter("data_after_close") > 0;
     let ends = match is_reset {
         true => [End::Reset, End::Closed],
@@ -127,7 +127,7 @@ fn resume(world: &mut World) {
     world.collect();
 }
 
-/// Downloads of several lengths, one after the other, come whole.
+/// Sequential downloads of several lengths arrive complete.
 fn download(seed: u64, weather: Weather, offload: Offload) {
     let mut world = World::plain(seed);
     world.weather = weather;

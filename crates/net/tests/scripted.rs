@@ -1,4 +1,4 @@
-//! A stack against a peer that says exactly what it is told to.
+//! A stack against a scripted peer.
 
 mod common;
 
@@ -53,7 +53,7 @@ fn data_that_nobody_answers_is_acknowledged_late_or_at_the_second_segment() {
     assert_eq!(peer.say(&mut side, S, &with(ack(seq + 3, nxt), b"two")), []);
     let answer = peer.say(&mut side, S, &with(ack(seq + 6, nxt), b"three"));
     assert_eq!((answer.len(), answer[0].ack), (1, seq + 11));
-    // What was there before is acknowledged at once.
+    // Retransmitted data are acknowledged at once.
     let answer = peer.say(&mut side, S, &with(ack(seq, nxt), b"one"));
     assert_eq!((answer.len(), answer[0].ack), (1, seq + 11));
 }
@@ -88,7 +88,7 @@ fn selective_acks_fill_exactly_the_holes() {
     let peer = Peer::default();
     let (seq, nxt) = peer.open(&mut side, S, 65_535, &SACK_PERMITTED);
     let sent = peer.say(&mut side, S, &with(ack(seq, nxt), b"\n"));
-    // Ten segments: the first window.
+    // Ten segments: the initial window.
     assert_eq!(sent.len(), 10);
     let seq = seq + 1;
     let sacks = |ranges: &[(u32, u32)]| {
@@ -137,7 +137,7 @@ fn a_closed_window_is_probed_until_it_opens() {
     let seq = seq + 1;
     let mut now_us = S;
     let mut probes = 0;
-    // The connection is kept for 120 seconds like this.
+    // The peer's answers keep the connection for the 120 seconds of the test.
     while now_us < 100 * S {
         now_us = side.tick(now_us).expect("a timer").max(now_us + 1);
         for probe in heard(&mut side) {
@@ -180,7 +180,7 @@ fn only_an_exact_reset_counts() {
         (1, ACK, seq)
     );
     assert_eq!(peer.say(&mut side, S, &reset(seq + 70_000)), []);
-    // So does a SYN get a challenge, and an ACK of what was never sent.
+    // A SYN and an ACK of unsent data get a challenge ACK too.
     let syn = Said {
         flags: SYN,
         seq,
@@ -192,7 +192,7 @@ fn only_an_exact_reset_counts() {
     peer.say(&mut side, S, &reset(seq));
     assert_eq!(side.user.ended[0].1, End::Reset);
     assert_eq!(side.stack.open_count(), 0);
-    // Of no connection any more.
+    // The connection no longer exists.
     let answer = peer.say(&mut side, S, &ack(seq, nxt));
     assert_eq!((answer[0].flags, answer[0].seq), (RST, nxt));
 }
@@ -215,7 +215,7 @@ fn both_may_close_at_once() {
     assert!(side.user.ended.is_empty());
     peer.say(&mut side, S, &ack(seq + 1, nxt + 1));
     assert_eq!(side.user.ended[0].1, End::Closed);
-    // TIME_WAIT: the FIN is acknowledged again, a reset with another number does not end it.
+    // TIME_WAIT: the FIN is acknowledged again; a reset with another number does not end it.
     for wrong in [seq, seq + 2] {
         peer.say(
             &mut side,
@@ -233,7 +233,7 @@ fn both_may_close_at_once() {
         (answer.len(), answer[0].flags, answer[0].ack),
         (1, ACK, seq + 1)
     );
-    // A new SYN above the old numbers takes its place; one below does not.
+    // A new SYN above the old numbers replaces the entry; one below does not.
     let syn = |seq: u32| Said {
         flags: SYN,
         seq,
@@ -269,7 +269,7 @@ fn a_client_whose_number_is_below_the_old_ones_gets_in_after_the_challenge() {
     };
     let challenge = peer.say(&mut side, S, &syn);
     assert_eq!((challenge[0].flags, challenge[0].ack), (ACK, seq + 1));
-    // In SYN-SENT, an ACK of something else is reset with its number (RFC 9293 §3.10.7.3).
+    // In SYN-SENT, an unacceptable ACK is answered by a reset with its number (RFC 9293 §3.10.7.3).
     let reset = Said {
         flags: RST,
         seq: challenge[0].ack,
@@ -283,7 +283,7 @@ fn a_client_whose_number_is_below_the_old_ones_gets_in_after_the_challenge() {
 #[test]
 fn a_syn_is_answered_as_far_as_its_options_are_well_formed() {
     let mut side = Side::new(settings(SERVER, SERVER_MAC));
-    // Whether there is SACK in the answer.
+    // The flag: whether the reply offers SACK.
     for (at, (options, has_sack)) in [
         (&[2, 4, 5, 0xb4, 4, 2, 8, 60][..], true),
         (&[2, 0, 4, 2], false),
@@ -327,14 +327,14 @@ fn data_after_the_close_is_dropped_for_a_while_and_then_reset() {
     let answer = peer.say(&mut side, S, &with(ack(seq, nxt), b"\n"));
     let end = nxt + 10;
     assert_eq!(answer.last().map(|it| it.flags & FIN), Some(FIN));
-    // Before our FIN is acknowledged a reset could take the response away, however late it is.
+    // Before the FIN is acknowledged, a reset could destroy the response, so none is sent however late it is.
     let answer = peer.say(&mut side, 9 * S, &with(ack(seq + 1, nxt), b"more"));
     assert!(answer.iter().all(|it| it.flags & RST == 0), "{answer:?}");
     let answer = peer.say(&mut side, 10 * S, &with(ack(seq + 5, end), b"more"));
     assert!(answer.iter().all(|it| it.flags & RST == 0), "{answer:?}");
     peer.say(&mut side, 12 * S, &with(ack(seq + 9, end), b"more"));
     assert_eq!(side.stack.open_count(), 1);
-    // A bare ACK is no data.
+    // A bare ACK carries no data.
     peer.say(&mut side, 13 * S, &ack(seq + 13, end));
     assert_eq!(side.stack.open_count(), 1);
     let answer = peer.say(&mut side, 13 * S, &with(ack(seq + 13, end), b"more"));
@@ -375,11 +375,11 @@ fn a_flood_of_syns_takes_no_place_and_shuts_nobody_out() {
         (side.stack.open_count(), side.stack.free_buffers()),
         (0, free)
     );
-    // It was displaced, and is known by its cookie.
+    // The handshake was evicted and is recognized by its cookie.
     ours.say(&mut side, 2 * S, &ack(6, answer[0].seq.wrapping_add(1)));
     assert_eq!(side.user.opened.len(), 1);
     assert_eq!(side.counter("cookies_good"), 1);
-    // A wrong one is none.
+    // A wrong cookie is refused.
     let other = Peer { port: 7, ..ours };
     let answer = other.say(&mut side, 2 * S, &ack(6, answer[0].seq));
     assert_eq!(answer[0].flags, RST);
@@ -398,7 +398,7 @@ fn a_full_table_lets_the_idle_go_and_keeps_the_busy() {
     for (i, peer) in peers.iter().enumerate() {
         numbers.push(peer.open(&mut side, S + i as u64, 65_535, &[]));
     }
-    // Nobody is idle for long enough.
+    // No connection was idle for long enough.
     let late = Peer::default();
     let syn = Said {
         flags: SYN,
@@ -406,7 +406,7 @@ fn a_full_table_lets_the_idle_go_and_keeps_the_busy() {
     };
     assert_eq!(late.say(&mut side, S + 100, &syn), []);
     assert_eq!(side.counter("syns_dropped_full"), 1);
-    // All but the sixth have something under way.
+    // All connections but the sixth have data in flight.
     for (i, (peer, (seq, nxt))) in peers.iter().zip(&numbers).enumerate() {
         if i != 5 {
             peer.say(&mut side, 2 * S, &with(ack(*seq, *nxt), b"\n"));
@@ -423,7 +423,7 @@ trait InFull {
 }
 
 impl InFull for Peer {
-    /// Opens a connection while another one goes for it.
+    /// Opens a connection in a full table, which evicts another one.
     fn open_in_full(&self, side: &mut Side, now_us: u64, idle: (u32, u32)) {
         let syn = Said {
             flags: SYN,
@@ -506,7 +506,7 @@ fn a_service_that_takes_nothing_gets_no_more_than_a_buffer() {
         said = said.max(answer.last().map_or(said + 1000, |it| it.ack));
     }
     assert_eq!(said, seq + 16_384);
-    // A small one was enough until it was full.
+    // A small buffer was enough until it was full.
     assert_eq!(side.stack.free_buffers(), (64, 7));
     side.user.take_max = None;
     let id = side.user.opened[0].0;
@@ -561,7 +561,7 @@ fn ports_without_a_listener_and_a_draining_stack_refuse() {
     assert_eq!((answer[0].flags, answer[0].ack), (RST | ACK, 10));
     side.stack.refuse_new();
     assert_eq!(Peer::default().say(&mut side, S, &syn)[0].flags, RST | ACK);
-    // A flood of what belongs to nobody is answered only so often.
+    // The rate of resets is limited.
     for _ in 0..3000 {
         closed.say(&mut side, S, &syn);
     }
@@ -611,7 +611,7 @@ fn who_asks_for_us_and_who_calls_is_answered_only_so_often() {
             (1000, 1000)
         );
     }
-    // For somebody else.
+    // For another machine.
     ask[41] = 77;
     side.receive(2 * S, &ask);
     assert!(side.wire.frames.is_empty());

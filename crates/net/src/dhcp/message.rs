@@ -1,9 +1,9 @@
-//! DHCP messages (RFC 2131 §2, RFC 2132). It knows no states.
+//! DHCP messages (RFC 2131 §2, RFC 2132).
 
 use crate::bytes::{be32, put16, put32};
 use crate::ipv4::is_nobody;
 
-/// Ours are as long as the oldest relays want them.
+/// The length of sent messages, which old relays require.
 pub(crate) const MESSAGE_LEN: usize = 300;
 const OPTIONS_AT: usize = 240;
 const MAGIC: [u8; 4] = [99, 130, 83, 99];
@@ -19,18 +19,18 @@ const RENEWAL: u8 = 58;
 const REBINDING: u8 = 59;
 const CLIENT: u8 = 61;
 
-/// What a client asks.
+/// A client's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// Who has an address?
+    /// DHCPDISCOVER.
     Discover,
-    /// I take that of this server.
+    /// DHCPREQUEST for an offered address.
     Request { wanted: u32, server: u32 },
-    /// May I keep mine?
+    /// DHCPREQUEST to extend a lease.
     Renew { address: u32 },
 }
 
-/// What a server says.
+/// The type of a server's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Offer,
@@ -38,7 +38,7 @@ pub(crate) enum Kind {
     Nak,
 }
 
-/// An answer.
+/// A server's message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub kind: Kind,
@@ -51,13 +51,14 @@ pub(crate) struct Answer {
     pub rebinding_s: Option<u32>,
 }
 
-/// The mask where a server does not send one.
+/// The mask if a server sends none.
 const MASK_DEFAULT: u32 = 0xffff_ff00;
 
 impl Answer {
-    /// The length of the network's prefix. `None`: no machine can have this address with this mask (RFC 1122 §3.2.1.3).
+    /// The prefix length. `None`: no machine can have this address with this mask (RFC 1122 §3.2.1.3).
     pub(crate) fn prefix_len(&self) -> Option<u8> {
         let mask = self.mask.unwrap_or(MASK_DEFAULT);
+        // A mask is contiguous: leading ones only.
         let prefix_len = mask.leading_ones();
         let is_mask = prefix_len > 0 && prefix_len == mask.count_ones();
         let is_host = prefix_len >= 31 || is_host(self.address, mask);
@@ -65,14 +66,14 @@ impl Answer {
         is_possible.then_some(prefix_len as u8)
     }
 
-    /// The router, if it can be one.
+    /// The router, if its address is possible.
     pub(crate) fn gateway(&self) -> Option<u32> {
         self.router
             .filter(|router| !is_nobody(*router) && *router != self.address)
     }
 }
 
-/// Whether an address is neither the network's own nor its broadcast address.
+/// Whether an address is neither the network's nor its broadcast address.
 fn is_host(address: u32, mask: u32) -> bool {
     address & !mask != 0 && address | mask != u32::MAX
 }
@@ -83,6 +84,7 @@ pub(crate) fn write(ask: Ask, xid: u32, secs: u16, mac: [u8; 6], out: &mut [u8; 
     out[..3].copy_from_slice(&[1, 1, 6]);
     put32(out, 4, xid);
     put16(out, 8, secs);
+    // `ciaddr` is set only by a client that can answer ARP for it (RFC 2131 §4.3.6).
     if let Ask::Renew { address } = ask {
         put32(out, 12, address);
     }
@@ -109,7 +111,7 @@ pub(crate) fn write(ask: Ask, xid: u32, secs: u16, mac: [u8; 6], out: &mut [u8; 
     out[at] = 255;
 }
 
-/// Reads an answer to the message with that number from that machine.
+/// Parses a reply to the transaction `xid` of this machine.
 pub(crate) fn parse(bytes: &[u8], xid: u32, mac: [u8; 6]) -> Option<Answer> {
     let (head, mut options) = bytes.split_first_chunk::<OPTIONS_AT>()?;
     let is_ours = head[..3] == [2, 1, 6]

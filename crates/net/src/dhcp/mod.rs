@@ -1,27 +1,27 @@
-//! A DHCP client (RFC 2131 §4.4): which message is due, and what an answer means. It knows no frames and asks
-//! nobody whether the address is free.
+//! A DHCP client (RFC 2131 §4.4): the due messages and the effect of replies. It does not probe whether the address is
+//! in use.
 
 pub(crate) mod message;
 
 use crate::local::Local;
 use message::{Answer, Ask, Kind};
 
-/// The port of clients.
+/// The UDP port of clients.
 pub(crate) const CLIENT_PORT: u16 = 68;
-/// The port of servers.
+/// The UDP port of servers.
 pub(crate) const SERVER_PORT: u16 = 67;
 
 const SECOND_US: u64 = 1_000_000;
-/// The first wait for an answer; each is twice the one before.
+/// The first timeout; each later one is doubled.
 const WAIT_FIRST_S: u64 = 2;
 const WAIT_MAX_S: u64 = 64;
-/// Requests for one offer.
+/// Requests sent for one offer.
 const REQUESTS_MAX: u32 = 4;
-/// Renewals come no faster (RFC 2131 §4.4.5).
+/// The shortest interval of renewals (RFC 2131 §4.4.5).
 const RENEW_EVERY_US: u64 = 60 * SECOND_US;
-/// What a server says that forgets to say it.
+/// The lease time if a server sends none.
 const LEASE_DEFAULT_S: u32 = 3600;
-/// Shorter ones are taken as so long.
+/// The shortest lease that is believed.
 const LEASE_MIN_S: u32 = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,25 +40,25 @@ struct Lease {
     end_us: u64,
 }
 
-/// What is to be done.
+/// A due action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// This is to be sent, to that server or to all.
+    /// Send this message, to that server or by broadcast.
     Send { ask: Ask, to: Option<u32> },
-    /// The lease is over.
+    /// The lease has expired.
     Lost,
 }
 
-/// What an answer means.
+/// The effect of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Nothing.
+    /// None: the reply was ignored.
     None,
-    /// Something is due now.
+    /// Another message is due at once.
     Go,
-    /// We have this.
+    /// This address is leased.
     Bound(Local),
-    /// What we had is not ours any more.
+    /// The lease was revoked.
     Lost,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Dhcp {
 }
 
 impl Dhcp {
-    /// A client that asks at once.
+    /// A client that sends its first message at once.
     pub(crate) fn new(random: u64) -> Dhcp {
         let mut dhcp = Dhcp {
             state: State::Selecting,
@@ -105,23 +105,23 @@ impl Dhcp {
         self.next_us = now_us;
     }
 
-    /// When something is due.
+    /// The time of the next action.
     pub(crate) fn next_us(&self) -> u64 {
         self.next_us
     }
 
-    /// Seconds since it began to ask.
+    /// Seconds since the exchange began, for the `secs` field.
     pub(crate) fn secs(&self, now_us: u64) -> u16 {
         let secs = now_us.saturating_sub(self.began_us) / SECOND_US;
         u16::try_from(secs).unwrap_or(u16::MAX)
     }
 
-    /// The message could not be sent now.
+    /// Retries in a second: the message could not be sent.
     pub(crate) fn again_soon(&mut self, now_us: u64) {
         self.next_us = now_us + SECOND_US;
     }
 
-    /// What is due.
+    /// The due action, if any.
     pub(crate) fn due(&mut self, now_us: u64) -> Option<Due> {
         if now_us < self.next_us {
             return None;
@@ -145,7 +145,7 @@ impl Dhcp {
         }
     }
 
-    /// Twice as long as the last time, give or take a second.
+    /// Sets the next timeout: doubled, with a jitter of a second (RFC 2131 §4.1).
     fn wait(&mut self, now_us: u64) {
         let seconds = (WAIT_FIRST_S << self.tries.min(6)).min(WAIT_MAX_S);
         let off_us = self.random() % (2 * SECOND_US);
@@ -163,6 +163,7 @@ impl Dhcp {
             true => lease.rebind_us,
             false => lease.end_us,
         };
+        // RFC 2131 §4.4.5: half of the remaining time, but at least a minute.
         let wait_us = ((limit_us - now_us) / 2).max(RENEW_EVERY_US);
         self.next_us = (now_us + wait_us).min(limit_us);
         if self.tries == 0 {
@@ -178,7 +179,7 @@ impl Dhcp {
         }
     }
 
-    /// An answer has come.
+    /// Processes a reply.
     pub(crate) fn received(&mut self, now_us: u64, answer: &Answer) -> News {
         let prefix_len = match (answer.kind, answer.prefix_len()) {
             (Kind::Offer | Kind::Ack, None) => return News::None,
@@ -227,6 +228,7 @@ impl Dhcp {
 
     fn bind(&mut self, now_us: u64, answer: &Answer, prefix_len: u8, server: u32) -> Local {
         let lease_s = answer.lease_s.unwrap_or(LEASE_DEFAULT_S).max(LEASE_MIN_S);
+        // The defaults of RFC 2131 §4.4.5: T1 at half of the lease, T2 at seven eighths.
         let rebind_s = answer.rebinding_s.unwrap_or(lease_s / 8 * 7).min(lease_s);
         let renew_s = answer.renewal_s.unwrap_or(lease_s / 2).min(rebind_s);
         let after = |seconds: u32| now_us + u64::from(seconds) * SECOND_US;

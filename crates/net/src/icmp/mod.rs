@@ -1,5 +1,5 @@
-//! ICMP (RFC 792): echo is answered, "fragmentation needed" is believed if it quotes what is under way. It knows
-//! no other kinds.
+//! ICMP (RFC 792): answers echo, and accepts "fragmentation needed" if it quotes a segment in flight. Other types are
+//! ignored.
 
 pub(crate) mod quoted;
 
@@ -16,7 +16,7 @@ const FRAME_MAX: usize = 1514;
 const AT: usize = 34;
 
 impl<L: Link> Context<'_, L> {
-    /// A message to us.
+    /// Processes an ICMP message for the machine.
     pub(crate) fn icmp(&mut self, mac: [u8; 6], packet: &Packet<'_>) {
         if crate::sums::sum_of(packet.payload) != 0xffff {
             self.core.counters.sums_wrong += 1;
@@ -66,8 +66,8 @@ impl<L: Link> Context<'_, L> {
         self.send_whole(&frame[..AT + len]);
     }
 
-    /// Lowers the MSS of the connection whose segment did not fit, and sends again (RFC 1191, RFC 5927). A
-    /// router that says no MTU is too old to be one.
+    /// Path MTU discovery: lowers the MSS of the connection whose segment did not fit, and retransmits (RFC 1191, RFC
+    /// 5927). Routers that send no MTU are obsolete; their messages are ignored.
     fn lower_mss(&mut self, quoted: Quoted) -> Option<u32> {
         let core = &mut *self.core;
         let Quoted {
@@ -79,6 +79,7 @@ impl<L: Link> Context<'_, L> {
         let is_ours = from == core.local?.address;
         let index = core.table.find(key).filter(|_| is_ours)?;
         let it = core.table.at_mut(index)?;
+        // RFC 5927 §4: a blind attacker can't quote a sequence number in flight.
         let is_under_way = seq.wrapping_sub(it.snd_una) < it.flight();
         let mss = mtu.checked_sub(40)?.max(MSS_MIN);
         if !is_under_way || mss >= it.mss {

@@ -1,4 +1,4 @@
-//! The segment that an ICMP error quotes. It knows no connections.
+//! The segment that an ICMP error quotes.
 
 use crate::bytes::{be16, be32};
 use crate::ipv4;
@@ -7,19 +7,19 @@ use crate::tcp::segment::Key;
 const UNREACHABLE: u8 = 3;
 const FRAGMENTATION_NEEDED: u8 = 4;
 
-/// What "fragmentation needed" says of a segment of ours.
+/// A "fragmentation needed" message about a sent segment.
 #[derive(Clone, Copy)]
 pub(crate) struct Quoted {
-    /// Its source.
+    /// The segment's source address.
     pub from: u32,
-    /// Of its connection.
+    /// The segment's connection.
     pub key: Key,
     pub seq: u32,
-    /// What fits on the way.
+    /// The next hop's MTU.
     pub mtu: u16,
 }
 
-/// Reads such a message; `None`: it is another one, or not of TCP.
+/// Parses such a message; `None`: another type, or not about TCP.
 pub(crate) fn quoted(message: &[u8]) -> Option<Quoted> {
     let (icmp, quoted) = message.split_first_chunk::<8>()?;
     let head: &[u8; 20] = quoted.first_chunk()?;

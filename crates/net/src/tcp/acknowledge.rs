@@ -1,5 +1,5 @@
-//! What a segment's ACK means to what we have sent: what arrived, how much may follow, what is lost (RFC 9293
-//! §3.10.7.4, RFC 6675, RFC 6582). Knows no payload and no service.
+//! The ACK of a segment: removes acknowledged data, updates the window, and detects losses (RFC 9293 §3.10.7.4, RFC
+//! 6675, RFC 6582).
 
 use super::congestion::Mode;
 use super::connection::{Connection, NEVER};
@@ -7,20 +7,20 @@ use super::segment::{FIN, Segment};
 use crate::bytes::before;
 use crate::context::Core;
 
-/// Duplicate ACKs that mean a loss.
+/// Duplicate ACKs that indicate a loss (RFC 5681 §3.2).
 const DUP_ACKS: u32 = 3;
 
-/// What an ACK says.
+/// The result of an ACK.
 pub(crate) enum Acked {
-    /// It acknowledges what was not sent.
+    /// It acknowledges data that were never sent.
     Bad,
-    /// Nothing is left of what was queued.
+    /// It acknowledges all queued data.
     All,
-    /// Something is, or there was nothing.
+    /// Data are left, or there were none.
     Some,
 }
 
-/// Takes the ACK of a segment: what arrived, the peer's window, and what is known to be lost.
+/// Processes the ACK of a segment.
 pub(crate) fn acknowledged(core: &mut Core, index: u32, segment: &Segment<'_>) -> Acked {
     let Some(it) = core.table.at_mut(index) else {
         return Acked::Some;
@@ -28,7 +28,7 @@ pub(crate) fn acknowledged(core: &mut Core, index: u32, segment: &Segment<'_>) -
     let acked = segment.ack.wrapping_sub(it.snd_una);
     if acked > it.flight() {
         let age = acked.wrapping_neg();
-        // Late ones are none of a stranger (RFC 5961 §5.2).
+        // An old ACK within a window's distance may be delayed; others are forged (RFC 5961 §5.2).
         return match age <= it.snd_wnd_max.max(65_535) {
             true => Acked::Some,
             false => Acked::Bad,
@@ -49,7 +49,7 @@ pub(crate) fn acknowledged(core: &mut Core, index: u32, segment: &Segment<'_>) -
     it.retries = 0;
     it.is_fin_acked = it.is_fin_sent && segment.ack == it.snd_nxt;
     it.queue.consume(&mut core.pool, acked as usize);
-    // A byte now and then is not what others should wait for.
+    // Slow-reader attack: ACKs of a few bytes don't count as progress, so the connection can be evicted.
     if acked >= it.mss.into() || it.queue.len() == 0 {
         it.moved(core.now_us);
     }
@@ -71,8 +71,9 @@ pub(crate) fn acknowledged(core: &mut Core, index: u32, segment: &Segment<'_>) -
     }
 }
 
-/// Takes the window, if the segment is not an old one. Gives whether it is the same.
+/// Updates the send window if the segment is recent. Returns whether it is unchanged.
 fn update_window(it: &mut Connection, segment: &Segment<'_>) -> bool {
+    // RFC 9293 §3.10.7.4: SND.WL1 and SND.WL2 keep an old segment from setting the window.
     let is_news = before(it.snd_wl1, segment.seq)
         || (it.snd_wl1 == segment.seq && !before(segment.ack, it.snd_wl2));
     if !is_news {
@@ -84,7 +85,7 @@ fn update_window(it: &mut Connection, segment: &Segment<'_>) -> bool {
     let was = core::mem::replace(&mut it.snd_wnd, window);
     it.snd_wnd_max = it.snd_wnd_max.max(window);
     if was == 0 && window > 0 && it.flight() > 0 {
-        // What was beyond the closed window was not taken.
+        // Data beyond a closed window were dropped by the peer.
         it.congestion.send_again(it.snd_una, it.snd_nxt);
     }
     if was == 0 && window > 0 && it.flight() == 0 {
@@ -93,7 +94,7 @@ fn update_window(it: &mut Connection, segment: &Segment<'_>) -> bool {
     was == window
 }
 
-/// An ACK that acknowledges nothing new. Gives whether a recovery begins.
+/// Processes an ACK without new data. Returns whether a recovery begins.
 fn duplicate(it: &mut Connection, segment: &Segment<'_>, is_bare: bool) -> bool {
     let is_duplicate = match it.has_sack {
         true => it.board.read(segment.options, it.snd_una, it.snd_nxt),
@@ -106,17 +107,17 @@ fn duplicate(it: &mut Connection, segment: &Segment<'_>, is_bare: bool) -> bool 
     finds_loss(it)
 }
 
-/// Begins a recovery if the peer has enough of what was sent later (RFC 6675 §5). Gives whether it did.
+/// Enters recovery if the peer has enough later data (RFC 6675 §5). Returns whether it did.
 fn finds_loss(it: &mut Connection) -> bool {
     let mss = u32::from(it.mss);
     let flight = it.flight();
-    // With little under way there will not be three (RFC 5827).
+    // Early retransmit (RFC 5827): with little data in flight three duplicate ACKs can't arrive.
     let segments = flight.div_ceil(mss);
     let enough = match it.has_sack && it.unsent() == 0 && segments < 4 {
         true => segments.saturating_sub(1).max(1),
         false => DUP_ACKS,
     };
-    // An ACK that waited says two things at once.
+    // A delayed ACK reports two segments at once, so bytes are counted as well as ACKs.
     let later = it.board.total().div_ceil(mss);
     if it.congestion.mode != Mode::Open || later.max(it.congestion.dup_acks.into()) < enough {
         return false;
@@ -125,8 +126,7 @@ fn finds_loss(it: &mut Connection) -> bool {
     true
 }
 
-/// New data was acknowledged while something is known to be lost, or may be. Gives whether a
-/// recovery begins.
+/// Processes new acknowledged data during or near a recovery. Returns whether a recovery begins.
 fn recovering(it: &mut Connection, segment: &Segment<'_>, acked: u32, flight: u32) -> bool {
     it.board.advance(it.snd_una);
     if it.has_sack {
@@ -146,7 +146,7 @@ fn recovering(it: &mut Connection, segment: &Segment<'_>, acked: u32, flight: u3
         congestion.acked(acked, flight, it.mss);
     }
     if congestion.mode == Mode::Recovery && it.board.is_empty() {
-        // The next hole is lost too (RFC 6582 §3.2).
+        // Partial ACK: the next segment is lost too (RFC 6582 §3.2).
         let segments = acked.div_ceil(it.mss.into()).min(255) as u8;
         congestion.dup_acks = congestion.dup_acks.saturating_sub(segments);
         congestion.resent = it.snd_una;

@@ -1,36 +1,35 @@
-//! How much may be under way: NewReno (RFC 5681, RFC 6582) with a pipe as of RFC 6675. It knows no segments and
-//! no clock.
+//! Congestion control: NewReno (RFC 5681, RFC 6582) with the pipe estimate of RFC 6675.
 
 use super::sack::Scoreboard;
 use crate::bytes::before;
 
-/// Segments at the beginning (RFC 6928).
+/// The initial window in segments (RFC 6928).
 const INITIAL_SEGMENTS: u32 = 10;
-/// More is never needed: the largest window.
+/// The limit of the congestion window: the largest possible peer window.
 const CWND_MAX: u32 = 1 << 30;
 
-/// What is done about losses.
+/// The phase of loss recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// None is known.
+    /// No loss is known.
     Open,
-    /// What is before what the peer has is lost.
+    /// Data below the highest SACKed sequence number are lost.
     Recovery,
-    /// All that was under way at the timeout is lost.
+    /// All data in flight at the timeout are lost.
     Loss,
 }
 
-/// The state of it.
+/// The congestion window and the recovery state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Congestion {
     pub cwnd: u32,
     ssthresh: u32,
-    /// Acknowledged since the window grew last.
+    /// Bytes acknowledged since the window grew last.
     gained: u32,
     pub mode: Mode,
-    /// The end of what was under way when the loss was found.
+    /// The highest sent number when the loss was detected.
     pub recover: u32,
-    /// What is before it was sent again already, if it was lost.
+    /// Lost data below this number are already retransmitted.
     pub resent: u32,
     pub dup_acks: u8,
 }
@@ -48,20 +47,20 @@ impl Congestion {
         }
     }
 
-    /// Where what counts as lost ends.
+    /// The end of the data that count as lost.
     pub(crate) fn lost_end(&self, una: u32, nxt: u32, mss: u16, board: &Scoreboard) -> u32 {
         match self.mode {
             Mode::Open => una,
             Mode::Loss => self.recover,
             Mode::Recovery => board.highest().unwrap_or_else(|| {
-                // Without selective ACKs one segment is known to be lost.
+                // Without SACK, one segment is known to be lost.
                 let end = una.wrapping_add(u32::from(mss));
                 if before(end, nxt) { end } else { nxt }
             }),
         }
     }
 
-    /// Bytes that are under way, as far as is known.
+    /// Bytes in flight, as estimated.
     pub(crate) fn pipe(&self, una: u32, nxt: u32, mss: u16, board: &Scoreboard) -> u32 {
         if self.mode == Mode::Open && self.dup_acks == 0 && board.is_empty() {
             return nxt.wrapping_sub(una);
@@ -78,19 +77,21 @@ impl Congestion {
         };
         let pipe = again + board.missing(lost_end, nxt);
         match board.is_empty() && self.mode != Mode::Loss {
+            // Without SACK each duplicate ACK stands for a segment that has left the network.
             true => pipe.saturating_sub(u32::from(self.dup_acks) * u32::from(mss)),
             false => pipe,
         }
     }
 
-    /// New data is acknowledged, of so much that was under way.
+    /// Grows the window after `acked` bytes of `flight`.
     pub(crate) fn acked(&mut self, acked: u32, flight: u32, mss: u16) {
         let mss = u32::from(mss);
-        // What was not full says nothing about more (RFC 7661).
+        // A window that was not used is not validated, so it doesn't grow (RFC 7661).
         if flight.saturating_mul(2) < self.cwnd {
             return;
         }
         if self.cwnd < self.ssthresh {
+            // RFC 3465: at most two segments for an ACK, against ACK division.
             self.cwnd = (self.cwnd + acked.min(2 * mss)).min(CWND_MAX);
             return;
         }
@@ -101,7 +102,7 @@ impl Congestion {
         }
     }
 
-    /// A loss was found by ACKs.
+    /// Enters recovery after a loss that was detected by ACKs.
     pub(crate) fn enter_recovery(&mut self, una: u32, nxt: u32, mss: u16) {
         self.ssthresh = half(nxt.wrapping_sub(una), mss);
         self.cwnd = self.ssthresh;
@@ -111,8 +112,9 @@ impl Congestion {
         self.resent = una;
     }
 
-    /// Nothing was acknowledged for too long.
+    /// Enters loss recovery after a retransmission timeout.
     pub(crate) fn enter_loss(&mut self, una: u32, nxt: u32, mss: u16) {
+        // RFC 5681 §3.1: repeated timeouts of the same data reduce ssthresh only once.
         if self.mode != Mode::Loss {
             self.ssthresh = half(nxt.wrapping_sub(una), mss);
         }
@@ -120,7 +122,7 @@ impl Congestion {
         self.send_again(una, nxt);
     }
 
-    /// All that is under way goes again, by no fault of the network.
+    /// Retransmits all data in flight without reducing the window: the loss wasn't caused by congestion.
     pub(crate) fn send_again(&mut self, una: u32, nxt: u32) {
         self.gained = 0;
         self.mode = Mode::Loss;
@@ -129,7 +131,7 @@ impl Congestion {
         self.dup_acks = 0;
     }
 
-    /// All of the loss is acknowledged.
+    /// Ends the recovery: all data up to `recover` are acknowledged.
     pub(crate) fn recovered(&mut self) {
         if self.mode == Mode::Recovery {
             self.cwnd = self.ssthresh;
@@ -138,7 +140,7 @@ impl Congestion {
         self.dup_acks = 0;
     }
 
-    /// Nothing was sent for longer than a timeout (RFC 5681 §4.1).
+    /// Limits the window after a pause longer than a timeout (RFC 5681 §4.1).
     pub(crate) fn restart(&mut self, mss: u16) {
         self.cwnd = self.cwnd.min(INITIAL_SEGMENTS * u32::from(mss));
     }

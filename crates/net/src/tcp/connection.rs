@@ -1,5 +1,4 @@
-//! One connection: its numbers, what it has to send, and what has come and was not taken. It knows no table,
-//! no timers and no service.
+//! The state of one connection: sequence numbers, queued data, and unread input.
 
 use lowroad_wire::options::Abilities;
 
@@ -12,33 +11,33 @@ use crate::api::{SMALL, WAITING_MAX};
 use crate::bytes::len32;
 use crate::pool::{Buffer, Pool};
 
-/// What we take at once when nothing waits. It needs no scale.
+/// The receive window while no input is unread. It needs no window scale.
 pub(crate) const WINDOW: u32 = 65_535;
-/// No peer is sent shorter segments, whatever it asks for.
+/// The smallest MSS, whatever a peer announces: tiny segments would multiply the work.
 pub(crate) const MSS_MIN: u16 = 256;
-/// Segments out of order that are kept.
+/// The number of out-of-order segments that are kept.
 pub(crate) const OUT_OF_ORDER_MAX: usize = 3;
-/// Who neither takes nor asks anything for so long goes when there is no room for others.
+/// A connection without progress for this long may be evicted.
 const STALLED_US: u64 = 4_000_000;
-/// So many challenge ACKs within that time. Each connection has its own, since one number for all tells a stranger
-/// of the others (RFC 5961 §7).
+/// Challenge ACKs of a connection within a slot. The limit is per connection: a global one would be a side channel
+/// about other connections (RFC 5961 §7).
 const CHALLENGES_MAX: u8 = 10;
 const CHALLENGE_SLOT_US: u64 = 100_000;
 /// No deadline.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// Where the handshake is. After it, flags of [`Connection`] say what RFC 9293 §3.3.2 has states for.
+/// The state of the handshake. Afterwards, flags of `TcpConnection` represent the states of RFC 9293 §3.3.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// We have asked.
+    /// A SYN was sent.
     SynSent,
-    /// Both have asked.
+    /// Both sides sent a SYN.
     SynReceived,
-    /// Open, or on its way to its end.
+    /// Open or closing.
     Open,
 }
 
-/// Input that waits for the service.
+/// Input that the service has not taken.
 pub(crate) struct Waiting {
     pub buffer: Buffer,
     pub start: usize,
@@ -46,12 +45,13 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// What waits.
+    /// The unread bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Adds as much as there is room for. A small buffer makes room for a large one if there is one to spare.
+    /// Appends as many bytes as fit; returns their number. A full small buffer is replaced by a large one if there is
+    /// a spare one.
     pub(crate) fn append(&mut self, bytes: &[u8], pool: &mut Pool) -> usize {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -73,47 +73,47 @@ impl Waiting {
     }
 }
 
-/// A segment that has come before its turn.
+/// A segment that arrived out of order.
 pub(crate) struct Early {
     pub seq: u32,
     pub len: usize,
     pub buffer: Buffer,
 }
 
-/// A connection.
+/// The state of a connection.
 pub(crate) struct Connection {
     pub key: Key,
     pub state: State,
-    /// The service is told of it.
+    /// The service was informed of it.
     pub is_told: bool,
     pub by_us: bool,
-    /// The service has closed it: a FIN follows the queue.
+    /// The service closed it: a FIN follows the queue.
     pub is_closing: bool,
     pub is_fin_sent: bool,
     pub is_fin_acked: bool,
     pub is_fin_received: bool,
-    /// Its FIN came before ours left.
+    /// The peer's FIN arrived before this side sent its own.
     pub is_passive_close: bool,
-    /// In the list of those that have something to do.
+    /// In the list of connections with pending work.
     pub is_pending: bool,
     pub wants_input: bool,
     pub ack_now: bool,
-    /// Segments since our last ACK.
+    /// Segments received since the last sent ACK.
     pub unacked: u8,
     pub has_sack: bool,
-    /// Of the peer's window.
+    /// The window scale of the peer.
     pub scale: u8,
     pub retries: u8,
     pub mss: u16,
     pub rcv_nxt: u32,
-    /// The window's end as it was said last.
+    /// The right edge of the window that was advertised last.
     pub rcv_end: u32,
     pub snd_una: u32,
-    /// Above all that was sent.
+    /// Above all sent numbers.
     pub snd_nxt: u32,
     pub snd_wnd: u32,
     pub snd_wnd_max: u32,
-    /// Segment and ACK that said the window last.
+    /// The segment and ACK numbers of the last window update (SND.WL1, SND.WL2).
     pub snd_wl1: u32,
     pub snd_wl2: u32,
     pub congestion: Congestion,
@@ -123,23 +123,24 @@ pub(crate) struct Connection {
     pub waiting: Option<Waiting>,
     pub early: [Option<Early>; OUT_OF_ORDER_MAX],
     pub early_count: u8,
-    /// The number of a FIN that has come before its turn.
+    /// The number of a FIN that arrived out of order.
     pub early_fin: Option<u32>,
     pub resend_at_us: u64,
     pub ack_at_us: u64,
     pub heard_us: u64,
-    /// When something was queued last, or a full segment or the rest acknowledged, in milliseconds; it wraps.
+    /// The time of the last progress, when data were queued or a full segment or the rest was acknowledged; in
+    /// milliseconds, wraps.
     pub moved_ms: u32,
-    /// Challenge ACKs, and the time in slots that they are counted in.
+    /// Challenge ACKs in the current slot, and that slot's number.
     pub challenges: u8,
     pub challenge_slot: u32,
-    /// Ethernet, IP and TCP, without lengths, numbers and sums.
+    /// Ethernet, IP and TCP headers without lengths, sequence numbers and checksums.
     pub template: [u8; 54],
-    /// The sum of the IP header without its length, not folded.
+    /// The sum of the IP header without its length, unfolded.
     pub ip_sum: u32,
-    /// The pseudo header's without the length, with the ports.
+    /// The sum of the pseudo header without its length.
     pub pseudo_sum: u32,
-    /// The next hop's MAC is not known yet.
+    /// The next hop's MAC is unknown.
     pub needs_mac: bool,
 }
 
@@ -147,13 +148,13 @@ fn millis(now_us: u64) -> u32 {
     (now_us / 1000) as u32
 }
 
-/// The longest segments that both take.
+/// The MSS that both sides accept.
 pub(crate) fn agreed_mss(can: &Abilities, own: u16) -> u16 {
     can.mss.max(MSS_MIN).min(own)
 }
 
 impl Connection {
-    /// A connection that nothing was said on.
+    /// A connection on which no segment was sent or received.
     pub(crate) fn new(key: Key, mss: u16, now_us: u64) -> Connection {
         Connection {
             key,
@@ -202,7 +203,7 @@ impl Connection {
         }
     }
 
-    /// What we take beyond [`Connection::rcv_nxt`].
+    /// The receive window beyond `rcv_nxt`.
     pub(crate) fn window(&self) -> u32 {
         match &self.waiting {
             None => WINDOW,
@@ -210,30 +211,30 @@ impl Connection {
         }
     }
 
-    /// What of the peer's segments is within the window that it knows of.
+    /// The acceptable window: never smaller than the one that was advertised to the peer.
     pub(crate) fn window_left(&self) -> u32 {
         let said = self.rcv_end.wrapping_sub(self.rcv_nxt).cast_signed().max(0);
         self.window().max(said.cast_unsigned())
     }
 
-    /// Sent and not acknowledged, a FIN included.
+    /// Bytes sent and not acknowledged; a FIN counts as one.
     pub(crate) fn flight(&self) -> u32 {
         self.snd_nxt.wrapping_sub(self.snd_una)
     }
 
-    /// Queued and not sent yet.
+    /// Bytes queued and not sent yet.
     pub(crate) fn unsent(&self) -> usize {
         self.queue.len().saturating_sub(self.flight() as usize)
     }
 
-    /// Whether there is something that could be sent, if all else allows it.
+    /// Whether there may be data or a FIN to send.
     pub(crate) fn has_more(&self) -> bool {
         self.queue.len() > self.flight() as usize
             || (self.is_closing && !self.is_fin_sent)
             || self.congestion.mode != Mode::Open
     }
 
-    /// A segment has left that acknowledges all, with that window.
+    /// Notes that a sent segment acknowledged all input and advertised this window.
     pub(crate) fn has_said(&mut self, window: u32) {
         self.rcv_end = self.rcv_nxt.wrapping_add(window);
         self.unacked = 0;
@@ -241,27 +242,27 @@ impl Connection {
         self.ack_at_us = NEVER;
     }
 
-    /// Something was queued or acknowledged: the connection is of use to its peer.
+    /// Notes progress: data were queued or acknowledged.
     pub(crate) fn moved(&mut self, now_us: u64) {
         self.moved_ms = millis(now_us);
     }
 
-    /// So long ago nothing was.
+    /// Microseconds since the last progress.
     pub(crate) fn still_us(&self, now_us: u64) -> u64 {
         u64::from(millis(now_us).wrapping_sub(self.moved_ms)) * 1000
     }
 
-    /// A peer's, on which nothing has moved for so long that it may go for others.
+    /// Whether an incoming connection made no progress for so long that it may be evicted.
     pub(crate) fn is_stalled(&self, now_us: u64) -> bool {
         !self.by_us && self.still_us(now_us) >= STALLED_US
     }
 
-    /// Whether it keeps buffers from others.
+    /// Whether it occupies buffers of the pool.
     pub(crate) fn holds_buffers(&self) -> bool {
         self.queue.has_copied() || self.waiting.is_some() || self.early_count > 0
     }
 
-    /// Whether one more challenge ACK is within what one connection gets; it is counted then.
+    /// Whether one more challenge ACK is within the connection's limit; if so, counts it.
     pub(crate) fn takes_challenge(&mut self, now_us: u64) -> bool {
         let slot = (now_us / CHALLENGE_SLOT_US) as u32;
         if slot != self.challenge_slot {
@@ -273,7 +274,7 @@ impl Connection {
         is_within
     }
 
-    /// A peer's, where nothing is under way or waits on either side.
+    /// Whether an incoming connection has no data in flight, queued or unread.
     pub(crate) fn is_idle(&self) -> bool {
         self.state == State::Open
             && !self.by_us
@@ -292,7 +293,7 @@ impl Connection {
         self.drop_early(pool);
     }
 
-    /// Forgets what has come before its turn.
+    /// Drops the out-of-order segments.
     pub(crate) fn drop_early(&mut self, pool: &mut Pool) {
         for early in self.early.iter_mut().filter_map(Option::take) {
             pool.give(early.buffer);
@@ -301,5 +302,5 @@ impl Connection {
     }
 }
 
-// Ten thousand of them are a few megabytes.
+// Ten thousand connections take a few megabytes.
 const _: () = assert!(size_of::<Connection>() <= 608);

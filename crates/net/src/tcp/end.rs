@@ -1,9 +1,9 @@
-//! Takes connections out of the table.
+//! Removes connections from the table.
 
 use crate::api::{End, Link, Service};
 use crate::context::{Context, Core};
 
-/// Takes a connection out and says so.
+/// Removes a connection and informs the service.
 pub(crate) fn end<L: Link, S: Service>(
     cx: &mut Context<'_, L>,
     service: &mut S,
@@ -23,7 +23,7 @@ pub(crate) fn end<L: Link, S: Service>(
     service.ended(cx, id, end);
 }
 
-/// Takes a connection out. Gives whether there was one.
+/// Removes a connection. Returns whether there was one.
 pub(crate) fn remove(core: &mut Core, index: u32) -> bool {
     let Some(mut it) = core.table.remove(index) else {
         return false;

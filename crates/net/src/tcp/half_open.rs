@@ -1,6 +1,6 @@
-//! What SYNs said, until their handshakes are complete: a table whose rows displace each other. Our first number
-//! is a cookie (RFC 4987 §3.6) always, so a handshake that was displaced is still known by it, roughly. Nothing
-//! is sent again here: who misses our answer asks again.
+//! Half-open connections: a table of received SYNs, whose rows evict the oldest. The initial sequence number is always
+//! a SYN cookie (RFC 4987 §3.6), so a handshake that was evicted can still complete, with approximated options.
+//! SYN-ACKs are not retransmitted: a client that misses one sends its SYN again.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,30 +14,30 @@ use super::segment::Key;
 
 const ROW: usize = 4;
 const MINUTE_US: u64 = 60_000_000;
-/// A cookie of the last minute is good for so long yet.
+/// A cookie of the previous minute is valid for this long into the next.
 const COOKIE_LIFE_US: u64 = 10_000_000;
-/// A handshake takes no longer.
+/// The longest duration of a handshake.
 const LIFE_US: u64 = 63_000_000;
 
-/// One handshake.
+/// A half-open connection.
 #[derive(Clone, Copy)]
 pub(crate) struct HalfOpen {
     key: Key,
     client_isn: u32,
-    /// Ours.
+    /// The initial sequence number of this side.
     pub isn: u32,
     pub can: Abilities,
     at_us: u64,
 }
 
-/// What a segment is to the handshake of its key.
+/// The relation of a segment to the handshake of its four-tuple.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Relation {
-    /// None is known, or it has other numbers.
+    /// No handshake is known, or its numbers differ.
     None,
-    /// It comes after what completes it.
+    /// The segment follows the one that completes the handshake.
     Overtakes,
-    /// It completes it.
+    /// The segment completes the handshake.
     Completes { can: Abilities, asked_us: u64 },
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct HalfOpens {
     entries: Vec<Option<HalfOpen>>,
     keys: [u64; 2],
     local: u32,
-    /// When one was displaced that could still have been completed.
+    /// The last time at which an unexpired handshake was evicted.
     displaced_us: Option<u64>,
 }
 
 impl HalfOpens {
-    /// For a table of so many connections.
+    /// A table for a stack with this many connections.
     pub(crate) fn new(connections_max: usize, keys: [u64; 2]) -> HalfOpens {
         let rows = (connections_max / ROW).next_power_of_two().clamp(16, 1024);
         HalfOpens {
@@ -62,7 +62,7 @@ impl HalfOpens {
         }
     }
 
-    /// Our address.
+    /// Sets the address, which is part of cookies; drops all handshakes.
     pub(crate) fn set_local(&mut self, local: u32) {
         self.local = local;
         self.entries.fill(None);
@@ -84,7 +84,7 @@ impl HalfOpens {
         &mut self.entries[row * ROW..][..ROW]
     }
 
-    /// A number that only we can guess, for a connection that we open (RFC 6528).
+    /// An unpredictable initial sequence number for an outgoing connection (RFC 6528).
     pub(crate) fn own_isn(&self, key: Key, now_us: u64) -> u32 {
         let can = Abilities {
             mss: 0,
@@ -95,7 +95,7 @@ impl HalfOpens {
         hash.wrapping_add((now_us / 4) as u32)
     }
 
-    /// Notes a SYN. Gives our number, and whether another handshake was displaced.
+    /// Records a SYN. Returns the initial sequence number, and whether another handshake was evicted.
     pub(crate) fn note(
         &mut self,
         key: Key,
@@ -103,6 +103,7 @@ impl HalfOpens {
         can: Abilities,
         now_us: u64,
     ) -> (u32, bool) {
+        // A retransmitted SYN must get the same number as before.
         if let Some(known) = self.find(key)
             && known.client_isn == client_isn
         {
@@ -120,8 +121,8 @@ impl HalfOpens {
         let row = self.row(key);
         let age =
             |entry: &Option<HalfOpen>| entry.map_or(u64::MAX, |it| now_us.saturating_sub(it.at_us));
-        // Its own first, so that no older one of the same key is found later. Who knows whose SYN is forged: the
-        // other's handshake is displaced, so its cookie counts.
+        // An entry of the same four-tuple is replaced first, so that a lookup finds the newest. Either SYN may be
+        // forged, so the replaced handshake counts as evicted and its cookie remains valid.
         let is_own = |entry: &Option<HalfOpen>| entry.is_some_and(|it| it.key == key);
         let oldest = row
             .iter_mut()
@@ -145,7 +146,7 @@ impl HalfOpens {
             .copied()
     }
 
-    /// What a segment with these numbers is to a handshake.
+    /// The relation of a segment with these numbers to a handshake.
     pub(crate) fn relation(&mut self, key: Key, seq: u32, ack: u32) -> Relation {
         match self.find(key) {
             Some(known) if known.isn.wrapping_add(1) != ack => Relation::None,
@@ -158,7 +159,7 @@ impl HalfOpens {
         }
     }
 
-    /// Forgets a handshake, if the numbers are right.
+    /// Drops a handshake if the numbers match.
     pub(crate) fn forget(&mut self, key: Key, seq: u32) {
         for place in self.row(key) {
             if place.is_some_and(|it| it.key == key && it.client_isn.wrapping_add(1) == seq) {
@@ -167,13 +168,13 @@ impl HalfOpens {
         }
     }
 
-    /// Whether cookies may still be under way that are known from nowhere else.
+    /// Whether cookies of evicted handshakes may still arrive. Otherwise none is accepted, which spares their check.
     pub(crate) fn takes_cookies(&self, now_us: u64) -> bool {
         self.displaced_us
             .is_some_and(|at_us| now_us.saturating_sub(at_us) < MINUTE_US + COOKIE_LIFE_US)
     }
 
-    /// What the cookie of a segment says, if it has one.
+    /// The TCP options encoded in a segment's cookie; `None` if it is invalid.
     pub(crate) fn cookie(&self, key: Key, seq: u32, ack: u32, now_us: u64) -> Option<Abilities> {
         let tuple = self.tuple(key);
         let of = |minute: u64| {

@@ -1,5 +1,5 @@
-//! A segment of a connection (RFC 9293 §3.10.7). The plain one, which is next in order and opens or ends nothing,
-//! has a short way.
+//! A segment of a known connection (RFC 9293 §3.10.7). Segments that are next in order, without SYN, FIN or RST, take
+//! a fast path.
 
 use super::acknowledge::{Acked, acknowledged};
 use super::connection::{Connection, State};
@@ -11,15 +11,15 @@ use crate::api::{End, Id, Link, Service};
 use crate::bytes::len32;
 use crate::context::Context;
 
-/// What of a segment is new.
+/// The new data of a segment.
 struct Fresh<'f> {
-    /// Where it begins.
+    /// The sequence number of the first new byte.
     seq: u32,
     payload: &'f [u8],
     fin: bool,
 }
 
-/// A segment of the connection in that place.
+/// Processes a segment of the connection at this index.
 pub(crate) fn segment<L: Link, S: Service>(
     cx: &mut Context<'_, L>,
     service: &mut S,
@@ -68,17 +68,18 @@ pub(crate) fn segment<L: Link, S: Service>(
 }
 
 fn heard(it: &mut Connection, now_us: u64) {
-    // Who only waits for the peer's end does not wait forever.
+    // In FIN-WAIT-2 the idle timeout must expire even if the peer keeps sending.
     if it.is_fin_acked {
         return;
     }
+    // RFC 5681 §4.1: after an idle period the old window is no longer validated.
     if now_us - it.heard_us > it.rtt.timeout_us() && it.flight() == 0 {
         it.congestion.restart(it.mss);
     }
     it.heard_us = now_us;
 }
 
-/// Data and FIN, in order or early.
+/// Processes data and FIN, in order or out of order.
 fn data<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id, fresh: &Fresh<'_>) {
     let Some(it) = cx.core.table.get_mut(id) else {
         return;
@@ -112,7 +113,7 @@ fn data<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id, f
     }
 }
 
-/// Ends the connection if both sides have said all.
+/// Ends the connection if both FINs are sent and acknowledged.
 fn finish<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id) {
     let Some(it) = cx.core.table.get(id) else {
         return;
@@ -120,6 +121,7 @@ fn finish<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id)
     if !it.is_fin_received || !it.is_fin_acked {
         return;
     }
+    // LAST-ACK: the peer closed first and keeps TIME-WAIT itself.
     if it.is_passive_close {
         return end(cx, service, id.index, End::Closed);
     }
@@ -135,7 +137,7 @@ fn finish<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id)
     end(cx, service, id.index, End::Closed);
 }
 
-/// All that is not plain. Gives what of it is to be taken.
+/// Checks a segment that isn't on the fast path. Returns the data to be processed.
 #[inline(never)]
 fn check<'f, L: Link, S: Service>(
     cx: &mut Context<'_, L>,
@@ -171,7 +173,7 @@ fn check<'f, L: Link, S: Service>(
     if is_ahead || is_old || segment.flags & ACK == 0 || it.state != State::Open {
         cx.core.counters.segments_outside += 1;
         if segment.flags & ACK != 0 && it_was_sent_again(is_old, segment) {
-            // It may be that our ACK got lost; and this one may be news to us.
+            // The peer may have missed our ACK, and its ACK may be newer than the last one seen.
             acknowledge_old(cx, service, id, segment);
         }
         cx.challenge(index);
@@ -185,9 +187,9 @@ fn check<'f, L: Link, S: Service>(
     let room = window.saturating_sub(ahead) as usize;
     let fin = segment.flags & FIN != 0 && payload.len() <= room && !it.is_fin_received;
     let payload = payload.get(..room).unwrap_or(payload);
-    // Nothing comes after a FIN.
+    // A FIN ends the data.
     let payload = if it.is_fin_received { &[] } else { payload };
-    // Who sends what we have, or have no room for, does not know so.
+    // Data were already received or do not fit: the peer needs to learn the current state.
     it.ack_now |= payload.len() < segment.payload.len();
     Some(Fresh { seq, payload, fin })
 }
@@ -196,7 +198,7 @@ fn it_was_sent_again(is_old: bool, segment: &Segment<'_>) -> bool {
     is_old && segment.len() > 0
 }
 
-/// The ACK of a segment that was there before.
+/// Processes the ACK of a retransmitted segment.
 fn acknowledge_old<L: Link, S: Service>(
     cx: &mut Context<'_, L>,
     service: &mut S,
@@ -210,7 +212,7 @@ fn acknowledge_old<L: Link, S: Service>(
     cx.core.mark(id.index);
 }
 
-/// A reset counts if it has exactly the next number (RFC 5961 §3.2).
+/// A reset ends the connection only with exactly the next sequence number (RFC 5961 §3.2).
 fn reset<L: Link, S: Service>(
     cx: &mut Context<'_, L>,
     service: &mut S,

@@ -1,4 +1,4 @@
-//! Segments of no connection: SYNs, what completes a handshake, what TIME_WAIT is asked, and what is reset.
+//! Segments without a connection: SYNs, the ACK of a handshake, segments in TIME_WAIT, and those that are reset.
 
 use core::net::SocketAddrV4;
 
@@ -15,12 +15,12 @@ use crate::api::{End, Id, Link, Opened, Service};
 use crate::bytes::before;
 use crate::context::{Context, Core, address_of};
 
-/// Who was heard of within that time is not idle.
+/// A connection with input in this time is not idle.
 const IDLE_MIN_US: u64 = 1_000_000;
-/// What takes longer was not a round trip.
+/// A longer handshake is no sample of the round trip time.
 const ROUND_TRIP_MAX_US: u64 = 1_000_000;
 
-/// A segment of no connection.
+/// Processes a segment without a connection.
 pub(crate) fn segment<L: Link, S: Service>(
     cx: &mut Context<'_, L>,
     service: &mut S,
@@ -31,6 +31,7 @@ pub(crate) fn segment<L: Link, S: Service>(
         if segment.flags & RST != 0 {
             return time_wait_reset(cx, at, segment.seq == over.rcv_nxt);
         }
+        // RFC 9293 §3.6.1: a SYN above the old numbers may reuse a connection in TIME_WAIT.
         let is_syn = segment.flags & (SYN | ACK) == SYN;
         if !is_syn || !before(over.rcv_nxt, segment.seq) {
             return time_wait(cx, segment, &over);
@@ -48,8 +49,10 @@ pub(crate) fn segment<L: Link, S: Service>(
     }
 }
 
-/// A reset with exactly the next number (RFC 5961 §3.2) ends TIME-WAIT. It is how a client responds to the ACK that its
-/// SYN got: when its number is below the old ones, it gets in with its next SYN.
+/// A reset with exactly the next number (RFC 5961 §3.2) ends TIME_WAIT.
+///
+/// A client whose new SYN has a number below the old ones gets an ACK, answers it by this reset, and connects with its
+/// next SYN.
 fn time_wait_reset<L: Link>(cx: &mut Context<'_, L>, at: u32, is_exact: bool) {
     if !is_exact {
         cx.core.counters.resets_ignored += 1;
@@ -83,7 +86,7 @@ fn syn<L: Link>(cx: &mut Context<'_, L>, syn: &Segment<'_>) {
         return;
     }
     let can = Abilities::read_well_formed(syn.options);
-    // Nobody has to go for a SYN, which may be forged.
+    // A SYN may be forged, so it evicts no connection.
     if cx.core.table.is_full() && may_go(cx.core).is_none() {
         cx.core.counters.syns_dropped_full += 1;
         return;
@@ -119,7 +122,7 @@ fn completes<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, segm
     let now_us = cx.core.now_us;
     let (can, asked_us) = match cx.core.half_open.relation(key, seq, ack) {
         Relation::Completes { can, asked_us } => (can, Some(asked_us)),
-        // What it has overtaken will come.
+        // The segment that completes the handshake is still on its way; the peer retransmits this one.
         Relation::Overtakes => return,
         Relation::None if cx.core.half_open.takes_cookies(now_us) => {
             match cx.core.half_open.cookie(key, seq, ack, now_us) {
@@ -135,6 +138,7 @@ fn completes<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, segm
         }
         Relation::None => return cx.refuse(segment),
     };
+    // A cookie may be for a port that has no listener any more, or for a draining stack.
     let is_served = cx.core.ports.contains(&key.port()) && !cx.core.refuses_new;
     if !is_served {
         cx.core.counters.syns_refused += 1;
@@ -167,6 +171,7 @@ fn accept<L: Link, S: Service>(
     it.rcv_end = segment.seq.wrapping_add(WINDOW);
     it.snd_una = segment.ack;
     it.snd_nxt = segment.ack;
+    // One below, so that the segment itself counts as recent and updates the window.
     it.snd_wl1 = segment.seq.wrapping_sub(1);
     it.snd_wl2 = segment.ack;
     it.is_told = true;
@@ -187,14 +192,14 @@ fn accept<L: Link, S: Service>(
     cx.core.table.get(id).map(|_| id)
 }
 
-/// A connection that may go for a new one.
+/// A connection that may be evicted for a new one.
 fn may_go(core: &mut Core) -> Option<u32> {
     let before_us = core.now_us.checked_sub(IDLE_MIN_US)?;
     let idle = core.table.idle(before_us);
     idle.or_else(|| core.table.stalled(core.now_us, false))
 }
 
-/// Whether there is a place; a connection that is idle or does not get on goes for it if there is none.
+/// Whether there is a free place, after the eviction of an idle or stalled connection if necessary.
 fn make_room<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) -> bool {
     if !cx.core.table.is_full() {
         return true;
@@ -212,7 +217,7 @@ fn make_room<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) -> b
     true
 }
 
-/// Where few buffers are left, those go that hold some and do not get on.
+/// While few buffers are free, evicts stalled connections that hold some.
 pub(crate) fn free_buffers<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
     let now_us = cx.core.now_us;
     while cx.core.pool.is_short()

@@ -1,5 +1,5 @@
-//! TCP (RFC 9293): what comes is read by `input`, what it says of what we have sent by `acknowledge`; what is to go is
-//! written by `output`, what nobody answers is found by `timers`. `listen` and `syn_sent` open connections.
+//! TCP (RFC 9293): `input` processes segments and `ack` their acknowledgements; `output` sends; `timers` handles
+//! deadlines. `listener` and `syn_sent` open connections.
 
 pub(crate) mod acknowledge;
 pub(crate) mod congestion;

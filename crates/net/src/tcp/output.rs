@@ -1,4 +1,4 @@
-//! What of a connection may leave now, and its segments. It knows no service.
+//! Sending: decides what may be sent now, and builds the segments.
 
 use super::congestion::Mode;
 use super::connection::{Connection, NEVER, State};
@@ -8,29 +8,29 @@ use crate::api::{Frame, Link, Offload};
 use crate::bytes::{before, fold, len32, put16, put32};
 use crate::context::{Context, Core};
 
-/// Payload of a frame that the device cuts.
+/// The largest payload of a frame that the device segments.
 const CUT_TOTAL_MAX: usize = 60 * 1024;
-/// An ACK waits so long for data to ride on.
+/// The delay of an ACK that waits for data to carry it (RFC 9293 §3.8.6.3).
 const ACK_DELAY_US: u64 = 40_000;
-/// Segments that one ACK answers.
+/// Received segments after which an ACK is sent at once.
 const ACK_EVERY: u8 = 2;
-/// Before TCP.
+/// Offset of the TCP header in a frame.
 const TCP_AT: usize = 34;
 const OPTIONS_MAX: usize = 40;
 
-/// A segment that may leave.
+/// A segment that may be sent.
 #[derive(Clone, Copy)]
 struct Step {
-    /// From so many bytes after the first one that is not acknowledged.
+    /// Offset from the first unacknowledged byte.
     at: u32,
     len_max: usize,
-    /// A FIN may follow the queue's end.
+    /// A FIN may follow if the segment reaches the queue's end.
     fin: bool,
     is_again: bool,
 }
 
 impl<L: Link> Context<'_, L> {
-    /// Sends what may leave now, or the ACK that is due.
+    /// Sends all permitted segments, or the due ACK.
     pub(crate) fn output(&mut self, index: u32) {
         let Some(it) = self.core.table.at_mut(index) else {
             return;
@@ -58,7 +58,7 @@ impl<L: Link> Context<'_, L> {
         let Some(it) = self.core.table.at_mut(index) else {
             return;
         };
-        // A closed window is asked about from time to time.
+        // Persist timer: a closed window is probed (RFC 9293 §3.8.6.1).
         if it.unsent() > 0 && it.flight() == 0 && it.resend_at_us == NEVER {
             it.resend_at_us = now_us + it.rtt.timeout_us();
             self.core.wheel.ask(index, it.resend_at_us);
@@ -72,7 +72,7 @@ impl<L: Link> Context<'_, L> {
         }
     }
 
-    /// A byte beyond a closed window, so that its opening can't get lost.
+    /// Sends one byte beyond a closed window, since the ACK that opens it may get lost.
     pub(crate) fn probe(&mut self, index: u32) {
         self.core.counters.window_probes += 1;
         let step = Step {
@@ -84,7 +84,7 @@ impl<L: Link> Context<'_, L> {
         self.emit(index, step);
     }
 
-    /// An ACK without data; it says what has come before its turn.
+    /// Sends an ACK without data, with SACK blocks of the out-of-order segments.
     pub(crate) fn send_ack(&mut self, index: u32) {
         let Some(it) = self.core.table.at_mut(index) else {
             return;
@@ -95,7 +95,7 @@ impl<L: Link> Context<'_, L> {
         self.bare(index, seq, ACK, &options[..options_len]);
     }
 
-    /// A segment without data.
+    /// Sends a segment without data.
     pub(crate) fn bare(&mut self, index: u32, seq: u32, flags: u8, options: &[u8]) {
         let Context {
             core,
@@ -135,7 +135,7 @@ impl<L: Link> Context<'_, L> {
         link.send(&frame);
     }
 
-    /// Sends a segment. Gives whether it carries something: without, nothing would ever change.
+    /// Sends a segment. Returns whether it carries data or a FIN: the caller's loop would not end otherwise.
     fn emit(&mut self, index: u32, step: Step) -> bool {
         let Context {
             core,
@@ -200,7 +200,7 @@ fn send<L: Link>(link: &mut L, head: &[u8], part: Part<'_>, is_summed: bool, mss
     link.send(&frame);
 }
 
-/// The numbers after a segment that ended at `end` of the queue.
+/// Updates the sequence numbers after a segment that ended at `end` of the queue.
 fn note_sent(it: &mut Connection, seq: u32, end: usize, fin: bool, is_again: bool, now_us: u64) {
     let end = it.snd_una.wrapping_add(len32(end)).wrapping_add(fin.into());
     if fin {
@@ -219,7 +219,7 @@ fn note_sent(it: &mut Connection, seq: u32, end: usize, fin: bool, is_again: boo
     }
 }
 
-/// What may leave next.
+/// The next segment that may be sent.
 fn next(it: &Connection, offload: Offload) -> Option<Step> {
     if it.congestion.mode != Mode::Open
         && let Some(step) = again(it)
@@ -246,7 +246,7 @@ fn next(it: &Connection, offload: Offload) -> Option<Step> {
     let room = room.min(it.snd_wnd.saturating_sub(flight)) as usize;
     let mss = usize::from(it.mss);
     let mut len = unsent.min(room);
-    // Many small segments are worse than one a little later (RFC 9293 §3.8.6.2.1).
+    // Sender's silly window avoidance (RFC 9293 §3.8.6.2.1): no small segment while a larger one is possible later.
     if len < mss && len < unsent && (flight > 0 || len == 0) {
         return None;
     }
@@ -255,6 +255,7 @@ fn next(it: &Connection, offload: Offload) -> Option<Step> {
             true => len.min(CUT_TOTAL_MAX),
             false => mss,
         };
+        // Only the last segment of the queue may be short.
         if len < unsent {
             len -= len % mss;
         }
@@ -267,7 +268,7 @@ fn next(it: &Connection, offload: Offload) -> Option<Step> {
     })
 }
 
-/// What was lost and may go again.
+/// The next lost segment that may be retransmitted.
 fn again(it: &Connection) -> Option<Step> {
     let lost_end = it
         .congestion
@@ -281,6 +282,7 @@ fn again(it: &Connection) -> Option<Step> {
     let (start, end) = it.board.hole(from, lost_end)?;
     let at = start.wrapping_sub(it.snd_una);
     let len = end.wrapping_sub(start).min(it.mss.into());
+    // The first unacknowledged segment is retransmitted regardless of the window, or recovery would stall.
     if at > 0 {
         let pipe = it
             .congestion
@@ -289,7 +291,7 @@ fn again(it: &Connection) -> Option<Step> {
             return None;
         }
     }
-    // The FIN has a number behind the queue.
+    // The FIN has the sequence number behind the queue.
     let left = it.queue.len().saturating_sub(at as usize);
     Some(Step {
         at,
@@ -299,19 +301,19 @@ fn again(it: &Connection) -> Option<Step> {
     })
 }
 
-/// What a segment's headers say.
+/// The header fields of a segment.
 #[derive(Clone, Copy)]
 struct Says {
     seq: u32,
     flags: u8,
-    /// TCP's header and data.
+    /// Length of the TCP header and data.
     tcp_len: usize,
     window: u32,
-    /// Of all behind the header; `None`: the device sums.
+    /// The sum of all bytes behind the header; `None`: the device computes it.
     sum: Option<u32>,
 }
 
-/// Fills numbers, lengths and sums into the headers.
+/// Writes numbers, lengths and checksums into the headers.
 fn fill(it: &Connection, head: &mut [u8], says: Says) {
     let Some(head) = head.first_chunk_mut::<54>() else {
         return;
@@ -343,7 +345,7 @@ fn fill(it: &Connection, head: &mut [u8], says: Says) {
     put16(head, 50, !fold(total));
 }
 
-/// Headers of a connection from `local`, to be filled in.
+/// Builds a connection's header template.
 pub(crate) fn prepare(it: &mut Connection, mac: [u8; 6], to_mac: [u8; 6], local: u32) {
     let head = &mut it.template;
     head[..6].copy_from_slice(&to_mac);
@@ -356,7 +358,7 @@ pub(crate) fn prepare(it: &mut Connection, mac: [u8; 6], to_mac: [u8; 6], local:
         local,
         it.key.remote(),
     );
-    // Without the length that it was made with.
+    // The sum without the length of 20 that the header was written with.
     it.ip_sum = u32::from(!u16::from_be_bytes([head[24], head[25]])) + u32::from(!20u16);
     put16(head, 34, it.key.port());
     put16(head, 36, it.key.remote_port());
@@ -364,7 +366,7 @@ pub(crate) fn prepare(it: &mut Connection, mac: [u8; 6], to_mac: [u8; 6], local:
     it.pseudo_sum = crate::ipv4::pseudo_sum(crate::ipv4::TCP, local, it.key.remote());
 }
 
-/// The SACK option of what has come before its turn, the latest first. Gives its length.
+/// Writes the SACK option for the out-of-order segments; returns its length.
 fn sack_option(it: &Connection, options: &mut [u8; OPTIONS_MAX]) -> usize {
     if it.early_count == 0 || !it.has_sack {
         return 0;
@@ -381,7 +383,7 @@ fn sack_option(it: &Connection, options: &mut [u8; OPTIONS_MAX]) -> usize {
 }
 
 impl<L: Link> Context<'_, L> {
-    /// The SYN of a connection that is being opened.
+    /// Sends the SYN of an outgoing connection.
     fn output_syn(&mut self, index: u32) {
         let Some(it) = self.core.table.at(index) else {
             return;
@@ -399,7 +401,7 @@ impl<L: Link> Context<'_, L> {
         }
     }
 
-    /// The SYN, or the SYN-ACK of who has asked us at the same time.
+    /// Sends a SYN, or a SYN-ACK after a simultaneous open.
     pub(crate) fn send_syn(&mut self, index: u32) {
         let Some(it) = self.core.table.at(index) else {
             return;
@@ -413,7 +415,7 @@ impl<L: Link> Context<'_, L> {
         let seq = it.snd_una;
         self.bare(index, seq, flags, &options);
         if let Some(it) = self.core.table.at_mut(index) {
-            // A window in a SYN is never scaled; nor is ours later.
+            // The window of a SYN is never scaled, nor are later ones of this side, since it announces scale 0.
             it.rcv_end = it.rcv_nxt.wrapping_add(it.window());
         }
     }

@@ -1,13 +1,12 @@
-//! What a connection has to send, and keeps until it is acknowledged. Places are counted from the first byte
-//! that is not acknowledged. It knows no segments.
+//! The send queue: data that are not acknowledged yet. Offsets count from the first unacknowledged byte.
 
 use crate::api::{Piece, SMALL};
 use crate::pool::{Buffer, Pool};
 use crate::sums::{SUM_LEN, sum_of};
 
-/// Pieces in a queue.
+/// The largest number of pieces in a queue.
 const PIECES_MAX: usize = 4;
-/// A longer piece with sums of its own begins with a segment of its own, so that they fit.
+/// A longer piece with precomputed checksums begins with its own segment, so that they can be used.
 const SUMS_PAY_LEN: usize = 8 * SUM_LEN;
 
 enum Data {
@@ -23,7 +22,7 @@ enum Data {
 
 struct Queued {
     data: Data,
-    /// Acknowledged of it.
+    /// Acknowledged bytes of it.
     done: usize,
 }
 
@@ -40,12 +39,12 @@ impl Queued {
     }
 }
 
-/// What a segment carries: first these, then those.
+/// The payload of a segment: `copied`, then `lasting`.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'q> {
     pub copied: &'q [u8],
     pub lasting: &'static [u8],
-    /// The sums of the cuts of `lasting`, if they are there.
+    /// The precomputed checksums of `lasting`, or empty.
     sums: &'static [u16],
 }
 
@@ -60,14 +59,14 @@ impl Part<'_> {
         self.copied.len() + self.lasting.len()
     }
 
-    /// The folded sum of it all.
+    /// The folded checksum of the payload.
     pub(crate) fn sum(&self) -> u32 {
         let copied = sum_of(self.copied);
         let lasting = match self.sums {
             [] => sum_of(self.lasting),
             sums => crate::bytes::fold(sums.iter().map(|sum| u32::from(*sum)).sum()),
         };
-        // What begins at an odd place has its bytes in the other halves (RFC 1071 §2 B).
+        // A sum at an odd offset has its bytes swapped (RFC 1071 §2 B).
         let lasting = match self.copied.len() % 2 {
             0 => lasting,
             _ => lasting.swap_bytes(),
@@ -76,18 +75,18 @@ impl Part<'_> {
     }
 }
 
-/// How a part may be made.
+/// Bounds of a segment's payload.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
-    /// Bytes at most.
+    /// The largest length in bytes.
     pub len_max: usize,
-    /// Of these copied at most.
+    /// The largest part in copied memory.
     pub copied_max: usize,
-    /// The device does not sum, so sums that are there should fit.
+    /// Prefer parts with precomputed checksums, since the device computes none.
     pub by_sums: bool,
 }
 
-/// The queue.
+/// The queue: a ring of pieces.
 #[derive(Default)]
 pub(crate) struct Queue {
     pieces: [Option<Queued>; PIECES_MAX],
@@ -97,12 +96,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Bytes in it.
+    /// Bytes in the queue.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds buffers.
+    /// Whether it holds buffers of the pool.
     pub(crate) fn has_copied(&self) -> bool {
         let is_copied = |it: &Queued| matches!(it.data, Data::Copied { .. });
         self.pieces.iter().flatten().any(is_copied)
@@ -115,7 +114,7 @@ impl Queue {
         }
     }
 
-    /// Adds to its end.
+    /// Appends a piece.
     pub(crate) fn push(&mut self, pool: &mut Pool, piece: Piece<'_>) -> Result<(), Refused> {
         let data = match piece {
             Piece::Copied(bytes) if self.append(bytes) => {
@@ -141,7 +140,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds to the last piece's buffer, if there is room.
+    /// Appends to the last piece's buffer if it has room.
     fn append(&mut self, bytes: &[u8]) -> bool {
         if bytes.is_empty() {
             return true;
@@ -165,7 +164,7 @@ impl Queue {
         true
     }
 
-    /// So many bytes from the beginning are acknowledged.
+    /// Removes `count` acknowledged bytes from the front.
     pub(crate) fn consume(&mut self, pool: &mut Pool, mut count: usize) {
         count = count.min(self.len);
         self.len -= count;
@@ -190,7 +189,7 @@ impl Queue {
         }
     }
 
-    /// What a segment that begins `at` so many bytes carries.
+    /// The payload of a segment at this offset.
     pub(crate) fn part(&self, mut at: usize, shape: Shape) -> Part<'_> {
         let mut number = 0;
         while let Some(piece) = self.piece(number) {
@@ -238,7 +237,7 @@ impl Queue {
     }
 }
 
-/// What of a piece leaves with the end of the one before.
+/// The part of the next piece that follows the end of a copied one.
 fn follow(next: &Queued, room: usize, by_sums: bool) -> Part<'static> {
     match &next.data {
         Data::Lasting { bytes, sums } => {
@@ -271,7 +270,7 @@ fn lasting(
     }
 }
 
-/// The sums of a part, if it consists of whole cuts.
+/// The precomputed checksums of a range, if it consists of whole parts.
 fn fitting(sums: &'static [u16], len: usize, from: usize, to: usize) -> &'static [u16] {
     let fits = from.is_multiple_of(SUM_LEN) && (to.is_multiple_of(SUM_LEN) || to == len);
     match fits {
@@ -282,12 +281,12 @@ fn fitting(sums: &'static [u16], len: usize, from: usize, to: usize) -> &'static
     }
 }
 
-/// Why a piece was not taken.
+/// The reason that a piece was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// No place.
+    /// No place in the queue.
     Queue,
-    /// No buffer, or none that is long enough.
+    /// No free buffer of this length.
     Buffer,
 }
 

@@ -1,5 +1,4 @@
-//! Data on its way to the service: as it lies in the frame if it can be, else by a buffer. It knows no headers
-//! and no ACKs.
+//! Delivers data to the service: directly from the frame if possible, otherwise through a buffer.
 
 use super::connection::{Connection, Early, Waiting};
 use super::end::end;
@@ -7,13 +6,13 @@ use crate::api::{End, Id, Link, SMALL, Service};
 use crate::bytes::{before, len32};
 use crate::context::{Context, Core};
 
-/// So much more room is worth an ACK of its own.
+/// A window that grew by this much is advertised by an ACK of its own.
 const UPDATE_LEN: i32 = 16_384;
-/// Lingering close: data are dropped for so long after the peer acknowledged our FIN, then reset. A reset at once would
-/// let the peer fail before it reads the response (RFC 9112 §9.6).
+/// Lingering close: input is dropped for this long after the peer acknowledged the FIN, then the connection is reset.
+/// A reset at once could make the peer drop the response before it is read (RFC 9112 §9.6).
 const LINGER_US: u64 = 2_000_000;
 
-/// Gives the service what has come in order.
+/// Delivers data that arrived in order.
 pub(crate) fn deliver<L: Link, S: Service>(
     cx: &mut Context<'_, L>,
     service: &mut S,
@@ -26,7 +25,7 @@ pub(crate) fn deliver<L: Link, S: Service>(
     };
     it.unacked = it.unacked.saturating_add(1);
     if it.is_closing {
-        // The time of the FIN's ACK: it stays as it is from then on.
+        // `heard_us` is the time of the FIN's ACK: it is not updated afterwards.
         if it.is_fin_acked && core.now_us.saturating_sub(it.heard_us) > LINGER_US {
             core.counters.data_after_close += 1;
             cx.reset(id.index);
@@ -44,7 +43,7 @@ pub(crate) fn deliver<L: Link, S: Service>(
         }
         return offer(cx, service, id);
     }
-    // An answer within the callback acknowledges what it answers.
+    // Advanced before the callback, so that the response carries the ACK of the request.
     it.rcv_nxt = it.rcv_nxt.wrapping_add(len32(bytes.len()));
     let taken = service.input(cx, id, bytes);
     if let Some(rest) = bytes.get(taken..)
@@ -54,7 +53,7 @@ pub(crate) fn deliver<L: Link, S: Service>(
     }
 }
 
-/// Keeps what the service did not take.
+/// Buffers the bytes that the service did not take.
 fn keep(core: &mut Core, id: Id, rest: &[u8]) {
     let Some(it) = core.table.get_mut(id) else {
         return;
@@ -74,13 +73,14 @@ fn keep(core: &mut Core, id: Id, rest: &[u8]) {
     }
     let dropped = rest.len() - kept;
     if dropped > 0 {
+        // No buffer: the bytes were not received after all, and the peer retransmits them.
         it.rcv_nxt = it.rcv_nxt.wrapping_sub(len32(dropped));
         it.ack_now = true;
         core.counters.input_dropped += 1;
     }
 }
 
-/// Gives the service what waits.
+/// Delivers the unread input.
 pub(crate) fn offer<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id) {
     let Some(it) = cx.core.table.get_mut(id) else {
         return;
@@ -95,7 +95,7 @@ pub(crate) fn offer<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut 
     let is_all = waiting.start == waiting.end;
     match core.table.get_mut(id) {
         Some(it) if !it.is_closing && !is_all => {
-            // Who takes nothing has nothing to ask for.
+            // A service that took no bytes must not ask again at once: `flush` would not end.
             it.wants_input &= taken > 0;
             it.waiting = Some(waiting);
         }
@@ -106,7 +106,7 @@ pub(crate) fn offer<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut 
     }
 }
 
-/// Tells the peer that there is room again, if it knows of much less.
+/// Schedules an ACK if the window grew much beyond the advertised one.
 pub(crate) fn update_window(core: &mut Core, id: Id) {
     if let Some(it) = core.table.get_mut(id) {
         let end = it.rcv_nxt.wrapping_add(it.window());
@@ -117,7 +117,7 @@ pub(crate) fn update_window(core: &mut Core, id: Id) {
     }
 }
 
-/// Keeps a segment that has come before its turn, if there is room.
+/// Keeps an out-of-order segment if there is room.
 pub(crate) fn keep_early(core: &mut Core, index: u32, seq: u32, bytes: &[u8]) {
     let Some(it) = core.table.at_mut(index) else {
         return;
@@ -145,7 +145,7 @@ pub(crate) fn keep_early(core: &mut Core, index: u32, seq: u32, bytes: &[u8]) {
     }
 }
 
-/// Gives the service what has come early and has its turn now.
+/// Delivers the kept segments that are now in order.
 pub(crate) fn catch_up<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id) {
     loop {
         let core = &mut *cx.core;

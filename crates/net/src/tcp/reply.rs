@@ -1,12 +1,12 @@
-//! Segments that belong to no connection: answers to SYNs, resets, and what TIME_WAIT says. Each goes to the MAC
-//! that its cause came from.
+//! Segments without a connection: SYN-ACKs, resets, and ACKs in TIME_WAIT. Each is sent to the MAC that its cause came
+//! from.
 
 use super::segment::{ACK, FIN, HEADER_LEN, RST, SYN, Segment};
 use crate::api::{Frame, Link};
 use crate::bytes::{fold, put16, put32};
 use crate::context::Context;
 
-/// What it says.
+/// The header fields of a reply.
 #[derive(Clone, Copy)]
 pub(crate) struct Reply<'o> {
     pub seq: u32,
@@ -19,7 +19,7 @@ pub(crate) struct Reply<'o> {
 const TCP_AT: usize = 34;
 
 impl<L: Link> Context<'_, L> {
-    /// Answers a segment.
+    /// Replies to a segment.
     pub(crate) fn reply(&mut self, to: &Segment<'_>, reply: Reply<'_>) {
         let Some(local) = self.core.local else {
             return;
@@ -63,8 +63,9 @@ impl<L: Link> Context<'_, L> {
         self.link.send(&frame);
     }
 
-    /// Resets whoever has sent a segment of no connection (RFC 9293 §3.10.7.1).
+    /// Resets the sender of a segment without a connection (RFC 9293 §3.10.7.1).
     pub(crate) fn refuse(&mut self, segment: &Segment<'_>) {
+        // A reset is never answered by a reset, or two stacks could loop.
         if segment.flags & RST != 0 {
             return;
         }
@@ -88,7 +89,7 @@ impl<L: Link> Context<'_, L> {
         self.reply(segment, reply);
     }
 
-    /// Ends a connection at the peer.
+    /// Sends a reset for a connection.
     pub(crate) fn reset(&mut self, index: u32) {
         if let Some(it) = self.core.table.at(index)
             && !it.needs_mac
@@ -98,7 +99,7 @@ impl<L: Link> Context<'_, L> {
         }
     }
 
-    /// Says where we are, to who may be somebody else (RFC 5961).
+    /// Sends a challenge ACK, which a genuine peer answers and a blind attacker can't see (RFC 5961).
     pub(crate) fn challenge(&mut self, index: u32) {
         let now_us = self.core.now_us;
         let is_within = match self.core.table.at_mut(index) {
@@ -114,7 +115,7 @@ impl<L: Link> Context<'_, L> {
     }
 }
 
-/// Whether a segment takes numbers, so that its sender waits for an ACK.
+/// Whether a segment occupies sequence numbers, so that its sender expects an ACK.
 pub(crate) fn takes_numbers(segment: &Segment<'_>) -> bool {
     !segment.payload.is_empty() || segment.flags & (SYN | FIN) != 0
 }

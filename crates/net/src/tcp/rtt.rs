@@ -1,21 +1,21 @@
-//! How long an answer takes, and how long to wait for one (RFC 6298). It knows no segments.
+//! Round trip time and retransmission timeout (RFC 6298).
 
-/// A first timeout, and that of a peer of which nothing is known.
+/// The timeout before the first measurement.
 const INITIAL_US: u32 = 1_000_000;
 const MIN_US: u32 = 200_000;
 const MAX_US: u32 = 60_000_000;
 
-/// The estimate.
+/// The estimator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rtt {
-    /// 0: never measured.
+    /// 0: not measured.
     smoothed_us: u32,
     variance_us: u32,
     timeout_us: u32,
     backoff: u8,
-    /// The number whose acknowledgement ends the measurement.
+    /// The sequence number whose ACK ends the measurement.
     until: u32,
-    /// When it began; `None`: none is under way.
+    /// Start of the measurement; `None`: none is running.
     since_us: Option<u64>,
 }
 
@@ -31,7 +31,7 @@ impl Rtt {
         }
     }
 
-    /// New data up to that number leaves.
+    /// New data up to `end` were sent: starts a measurement.
     pub(crate) fn sent(&mut self, end: u32, now_us: u64) {
         if self.since_us.is_none() {
             self.until = end;
@@ -39,12 +39,12 @@ impl Rtt {
         }
     }
 
-    /// Something was sent again: what comes now says nothing (Karn).
+    /// Discards the measurement after a retransmission, whose ACK would be ambiguous (Karn's algorithm).
     pub(crate) fn forget(&mut self) {
         self.since_us = None;
     }
 
-    /// All below the number is acknowledged.
+    /// All data below `una` are acknowledged.
     pub(crate) fn acked(&mut self, una: u32, now_us: u64) {
         self.backoff = 0;
         if let Some(since_us) = self.since_us
@@ -59,7 +59,7 @@ impl Rtt {
         }
     }
 
-    /// One measurement.
+    /// Adds a measurement.
     pub(crate) fn sample(&mut self, rtt_us: u32) {
         if self.smoothed_us == 0 {
             self.smoothed_us = rtt_us.max(1);
@@ -72,12 +72,12 @@ impl Rtt {
         self.timeout_us = (self.smoothed_us + 4 * self.variance_us).clamp(MIN_US, MAX_US);
     }
 
-    /// What was waited for did not come.
+    /// Doubles the timeout after it expired.
     pub(crate) fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(16);
     }
 
-    /// How long to wait.
+    /// The current retransmission timeout.
     pub(crate) fn timeout_us(&self) -> u64 {
         (u64::from(self.timeout_us) << self.backoff).min(u64::from(MAX_US))
     }

@@ -1,10 +1,10 @@
-//! What the peer has beyond what it has acknowledged (RFC 2018, RFC 6675). It knows no segments.
+//! The SACK scoreboard: data that the peer received beyond its cumulative ACK (RFC 2018, RFC 6675).
 
 use crate::bytes::before;
 
 const RANGES_MAX: usize = 4;
 
-/// Ranges `[start, end)` of sequence numbers, in order, apart from each other.
+/// Disjoint ranges `[start, end)` of sequence numbers, in ascending order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scoreboard {
     ranges: [(u32, u32); RANGES_MAX],
@@ -12,7 +12,6 @@ pub(crate) struct Scoreboard {
 }
 
 impl Scoreboard {
-    /// Nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -21,14 +20,14 @@ impl Scoreboard {
         &self.ranges[..usize::from(self.count)]
     }
 
-    /// Reads a SACK option's blocks that are within what is in flight. Gives whether something was new.
+    /// Reads the SACK blocks within the data in flight. Returns whether one was new.
     pub(crate) fn read(&mut self, options: &[u8], una: u32, nxt: u32) -> bool {
         let was = self.total();
         let mut blocks = blocks(options);
         while let Some((block, rest)) = blocks.split_first_chunk::<8>() {
             let start = crate::bytes::be32(block, 0);
             let end = crate::bytes::be32(block, 4);
-            // Counted from the same place, since numbers far apart come before each other.
+            // Relative to `una`: comparisons of distant sequence numbers wrap.
             let (from, to) = (start.wrapping_sub(una), end.wrapping_sub(una));
             if 0 < from && from < to && to <= nxt.wrapping_sub(una) {
                 self.add(start, end);
@@ -38,7 +37,7 @@ impl Scoreboard {
         self.total() > was
     }
 
-    /// How much the peer has of it.
+    /// The number of bytes in the ranges.
     pub(crate) fn total(&self) -> u32 {
         self.ranges()
             .iter()
@@ -61,7 +60,7 @@ impl Scoreboard {
                 end = if before(end, range.1) { range.1 } else { end };
             }
         }
-        // More than it can hold are not known: they are sent again.
+        // Ranges beyond the capacity are dropped: their data are retransmitted.
         if usize::from(kept.count) == RANGES_MAX {
             return;
         }
@@ -76,7 +75,7 @@ impl Scoreboard {
         *self = kept;
     }
 
-    /// What is below is acknowledged.
+    /// Removes the data below `una`, which are acknowledged.
     pub(crate) fn advance(&mut self, una: u32) {
         while let Some(first) = self.ranges().first().copied() {
             if before(una, first.0) {
@@ -91,7 +90,7 @@ impl Scoreboard {
         }
     }
 
-    /// Nothing is known any more.
+    /// Removes all ranges.
     pub(crate) fn clear(&mut self) {
         self.count = 0;
     }
@@ -101,7 +100,7 @@ impl Scoreboard {
         self.ranges().last().map(|range| range.1)
     }
 
-    /// How much of `[from, to)` the peer is not known to have.
+    /// Bytes of `[from, to)` that are not in a range.
     pub(crate) fn missing(&self, from: u32, to: u32) -> u32 {
         let all = to.wrapping_sub(from);
         if all.cast_signed() <= 0 {
@@ -119,7 +118,7 @@ impl Scoreboard {
         all - has
     }
 
-    /// The first range below `to`, not before `from`, that it is not known to have.
+    /// The first gap between the ranges within `[from, to)`.
     pub(crate) fn hole(&self, mut from: u32, to: u32) -> Option<(u32, u32)> {
         for (start, end) in self.ranges() {
             if before(from, *start) {
@@ -165,7 +164,7 @@ mod tests {
     #[test]
     fn ranges_join_and_go() {
         let mut board = Scoreboard::default();
-        // Around the end of the numbers.
+        // Across the wrap of sequence numbers.
         let una = u32::MAX - 100;
         let at = |offset: u32| una.wrapping_add(offset);
         assert!(board.read(

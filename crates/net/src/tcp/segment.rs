@@ -1,70 +1,60 @@
-//! A TCP segment as it came (RFC 9293 §3.1). It knows no connections.
+//! A received TCP segment (RFC 9293 §3.1).
 
 use crate::bytes::{be16, be32};
 
-/// FIN.
 pub(crate) const FIN: u8 = 0x01;
-/// SYN.
 pub(crate) const SYN: u8 = 0x02;
-/// RST.
 pub(crate) const RST: u8 = 0x04;
-/// PSH.
 pub(crate) const PSH: u8 = 0x08;
-/// ACK.
 pub(crate) const ACK: u8 = 0x10;
 
-/// A header without options.
+/// The length of a header without options.
 pub(crate) const HEADER_LEN: usize = 20;
 
-/// Who talks to whom, but for our address: theirs, their port, our port.
+/// A four-tuple without the local address: remote address, remote port, local port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key(pub u64);
 
 impl Key {
-    /// Of its parts.
     pub(crate) fn new(remote: u32, remote_port: u16, port: u16) -> Key {
         Key(u64::from(remote) << 32 | u64::from(remote_port) << 16 | u64::from(port))
     }
 
-    /// Their address.
+    /// The remote address.
     pub(crate) fn remote(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// Their port.
+    /// The remote port.
     pub(crate) fn remote_port(self) -> u16 {
         (self.0 >> 16) as u16
     }
 
-    /// Our port.
+    /// The local port.
     pub(crate) fn port(self) -> u16 {
         self.0 as u16
     }
 }
 
-/// A segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment<'f> {
-    /// Whose.
+    /// The connection's key.
     pub key: Key,
-    /// The MAC it came from.
+    /// The source MAC of the frame.
     pub mac: [u8; 6],
-    /// Its first number.
+    /// The sequence number.
     pub seq: u32,
-    /// Our number that is expected next.
+    /// The acknowledgement number.
     pub ack: u32,
-    /// Flags.
     pub flags: u8,
-    /// Not scaled.
+    /// The window, unscaled.
     pub window: u16,
-    /// Options.
     pub options: &'f [u8],
-    /// Data.
     pub payload: &'f [u8],
 }
 
 impl<'f> Segment<'f> {
-    /// Reads what is behind the IP header. `None`: lengths do not fit together.
+    /// Parses the payload of an IP packet. `None`: inconsistent lengths.
     #[inline(always)]
     pub(crate) fn parse(remote: u32, mac: [u8; 6], tcp: &'f [u8]) -> Option<Segment<'f>> {
         let (head, rest) = tcp.split_first_chunk::<HEADER_LEN>()?;
@@ -82,7 +72,7 @@ impl<'f> Segment<'f> {
         })
     }
 
-    /// Numbers that it takes.
+    /// The sequence numbers that it occupies, SYN and FIN included.
     pub(crate) fn len(&self) -> u32 {
         crate::bytes::len32(self.payload.len())
             + u32::from(self.flags & SYN != 0)

@@ -1,4 +1,4 @@
-//! Connections that we have asked for, until they are open (RFC 9293 §3.10.7.3). Knows nothing of their data.
+//! Outgoing connections before they are open (RFC 9293 §3.10.7.3).
 
 use core::net::SocketAddrV4;
 
@@ -11,7 +11,7 @@ use super::segment::{ACK, RST, SYN, Segment};
 use crate::api::{End, Id, Link, Opened, Service};
 use crate::context::{Context, address_of};
 
-/// A segment to who has asked (RFC 9293 §3.10.7.3).
+/// Processes a segment in SYN-SENT (RFC 9293 §3.10.7.3).
 pub(crate) fn segment<L: Link, S: Service>(
     cx: &mut Context<'_, L>,
     service: &mut S,
@@ -27,6 +27,7 @@ pub(crate) fn segment<L: Link, S: Service>(
         return cx.refuse(segment);
     }
     if segment.flags & RST != 0 {
+        // Without an ACK of the SYN a reset may be forged; it is ignored (RFC 9293 §3.10.7.3).
         if is_acked {
             end(cx, service, id.index, End::Reset);
         }
@@ -53,12 +54,13 @@ pub(crate) fn segment<L: Link, S: Service>(
         }
         return;
     }
+    // Simultaneous open: both sides sent a SYN.
     it.state = State::SynReceived;
     it.snd_nxt = it.snd_una.wrapping_add(1);
     cx.send_syn(id.index);
 }
 
-/// Whether the peer has our SYN, and we have its.
+/// Whether the segment completes a simultaneous open: both SYNs arrived.
 pub(crate) fn completes(it: &Connection, segment: &Segment<'_>) -> bool {
     let is_syn = segment.flags & SYN != 0;
     segment.flags & (ACK | RST) == ACK
@@ -66,7 +68,7 @@ pub(crate) fn completes(it: &Connection, segment: &Segment<'_>) -> bool {
         && segment.seq.wrapping_add(is_syn.into()) == it.rcv_nxt
 }
 
-/// A connection that we have asked for is open.
+/// An outgoing connection is open.
 pub(crate) fn opened<L: Link, S: Service>(
     cx: &mut Context<'_, L>,
     service: &mut S,
@@ -85,7 +87,7 @@ pub(crate) fn opened<L: Link, S: Service>(
     it.snd_una = segment.ack;
     it.snd_nxt = segment.ack;
     it.resend_at_us = NEVER;
-    // Not scaled in a SYN.
+    // The window of a SYN is never scaled (RFC 7323 §2.2).
     let scale = if segment.flags & SYN != 0 {
         0
     } else {

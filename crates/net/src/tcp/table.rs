@@ -1,4 +1,4 @@
-//! The connections: a slab, and a keyed hash of who they are with. It knows nothing of what they do.
+//! The connection table: a slab with a keyed hash index of four-tuples.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,17 +8,16 @@ use super::segment::Key;
 use crate::api::Id;
 
 const NONE: u32 = u32::MAX;
-/// Places that one search looks at.
+/// Slots that one search examines.
 const LOOKS: usize = 64;
 
 struct Place {
     generation: u32,
-    /// The next of the same hash, or the next free one.
+    /// The next slot of the same bucket, or the next free one.
     next: u32,
     connection: Option<Connection>,
 }
 
-/// The table.
 pub(crate) struct Table {
     places: Vec<Place>,
     heads: Vec<u32>,
@@ -29,7 +28,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// With room for so many.
+    /// A table for `count` connections.
     pub(crate) fn new(count: usize, keys: [u64; 2]) -> Table {
         let count = count.min(NONE as usize - 1);
         let next_of = |index: usize| match index + 1 < count {
@@ -53,7 +52,7 @@ impl Table {
 
     #[inline(always)]
     fn bucket(&self, key: Key) -> usize {
-        // Two keyed multiplications, folded: who does not know the keys can't choose what meets.
+        // Two keyed multiplications, folded: without the keys an attacker can't construct collisions.
         let mix = |value: u64, key: u64| {
             let product = u128::from(value ^ key.rotate_left(32)) * u128::from(key);
             product as u64 ^ (product >> 64) as u64
@@ -62,7 +61,7 @@ impl Table {
         (hash >> 16) as usize & (self.heads.len() - 1)
     }
 
-    /// Where the connection is.
+    /// The index of a connection.
     #[inline(always)]
     pub(crate) fn find(&self, key: Key) -> Option<u32> {
         let mut at = self.heads[self.bucket(key)];
@@ -75,7 +74,7 @@ impl Table {
         None
     }
 
-    /// Puts it in; `None`: no room.
+    /// Inserts a connection; `None`: the table is full.
     pub(crate) fn insert(&mut self, connection: Connection) -> Option<Id> {
         let index = self.free;
         let bucket = self.bucket(connection.key);
@@ -91,10 +90,11 @@ impl Table {
         })
     }
 
-    /// Takes it out.
+    /// Removes a connection.
     pub(crate) fn remove(&mut self, index: u32) -> Option<Connection> {
         let place = self.places.get_mut(index as usize)?;
         let connection = place.connection.take()?;
+        // Old identifiers of the slot become invalid.
         place.generation = place.generation.wrapping_add(1);
         let next = core::mem::replace(&mut place.next, self.free);
         self.free = index;
@@ -115,17 +115,17 @@ impl Table {
         Some(connection)
     }
 
-    /// The connection in a place.
+    /// The connection in a slot.
     pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
         self.places.get(index as usize)?.connection.as_ref()
     }
 
-    /// The same, to be changed.
+    /// Like `FlowTable::at`, mutable.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Connection> {
         self.places.get_mut(index as usize)?.connection.as_mut()
     }
 
-    /// The connection of a name, if it is still there.
+    /// The connection with an identifier, if it still exists.
     pub(crate) fn get(&self, id: Id) -> Option<&Connection> {
         let place = self.places.get(id.index as usize)?;
         match place.generation == id.generation {
@@ -134,7 +134,7 @@ impl Table {
         }
     }
 
-    /// The same, to be changed.
+    /// Like `FlowTable::get`, mutable.
     pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut Connection> {
         let place = self.places.get_mut(id.index as usize)?;
         match place.generation == id.generation {
@@ -143,7 +143,7 @@ impl Table {
         }
     }
 
-    /// The name of what is in a place now.
+    /// The current identifier of a slot.
     pub(crate) fn id(&self, index: u32) -> Id {
         let generation = self
             .places
@@ -152,22 +152,21 @@ impl Table {
         Id { index, generation }
     }
 
-    /// How many there are.
+    /// The number of connections.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// How many there can be.
+    /// The number of slots.
     pub(crate) fn places(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there is no room.
     pub(crate) fn is_full(&self) -> bool {
         self.free == NONE
     }
 
-    /// Of the next few places, one where nothing has moved for too long, and that holds buffers if `with_buffers`.
+    /// The next stalled connection among the following slots; one that holds buffers if `with_buffers`.
     pub(crate) fn stalled(&mut self, now_us: u64, with_buffers: bool) -> Option<u32> {
         for _ in 0..LOOKS.min(self.places.len()) {
             self.hand = (self.hand + 1) % self.places.len();
@@ -181,8 +180,8 @@ impl Table {
         None
     }
 
-    /// Of the next few places, the one that was heard of least recently among those that are idle and were not
-    /// heard of since `before_us`. The search goes on where the last one ended.
+    /// The longest idle connection among the following slots, without input since `before_us`. The search continues
+    /// where the last one ended (a clock hand).
     pub(crate) fn idle(&mut self, before_us: u64) -> Option<u32> {
         let mut found: Option<(u64, u32)> = None;
         for _ in 0..LOOKS.min(self.places.len()) {

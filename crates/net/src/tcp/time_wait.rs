@@ -1,5 +1,5 @@
-//! Connections that are over and could still be asked about (RFC 9293 §3.3.2, TIME-WAIT): a ring in the order of
-//! time, found by a hash. The oldest goes for a new one. It knows no segments.
+//! Connections in TIME-WAIT (RFC 9293 §3.3.2): a ring in order of time with a hash index. A new entry evicts the
+//! oldest.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ const NONE: u32 = u32::MAX;
 /// As in Linux.
 const LIFE_US: u64 = 60_000_000;
 
-/// One that is over.
+/// A closed connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Over {
     pub key: Key,
@@ -26,18 +26,17 @@ struct Entry {
     is_taken: bool,
 }
 
-/// The table.
 pub(crate) struct TimeWait {
     ring: Vec<Entry>,
     heads: Vec<u32>,
     next: usize,
     key: u64,
-    /// Our address, which keys do not have.
+    /// The machine's address, which keys do not include.
     local: u32,
 }
 
 impl TimeWait {
-    /// With room for so many, rounded up.
+    /// A table for `count` entries, rounded up to a power of two.
     pub(crate) fn new(count: usize, key: u64) -> TimeWait {
         let count = count.next_power_of_two().clamp(16, 65_536);
         let entry = Entry {
@@ -59,7 +58,7 @@ impl TimeWait {
         }
     }
 
-    /// Our address. What was over under another one says nothing of who comes now.
+    /// Sets the address. Entries of another address are dropped: they have no relation to new connections.
     pub(crate) fn set_local(&mut self, local: u32) {
         if self.local == local {
             return;
@@ -76,7 +75,7 @@ impl TimeWait {
         ((product >> 64) as usize ^ product as usize) & (self.heads.len() - 1)
     }
 
-    /// Puts one in. Gives whether another had to go before its time.
+    /// Adds an entry. Returns whether an unexpired one was evicted.
     pub(crate) fn insert(&mut self, over: Over, now_us: u64) -> bool {
         let at = self.next;
         self.next = (at + 1) % self.ring.len();
@@ -96,7 +95,7 @@ impl TimeWait {
         displaces
     }
 
-    /// One that is there.
+    /// Finds an unexpired entry.
     pub(crate) fn find(&self, key: Key, now_us: u64) -> Option<(u32, Over)> {
         let mut at = self.heads[self.bucket(key)];
         while let Some(entry) = self.ring.get(at as usize) {
@@ -108,7 +107,7 @@ impl TimeWait {
         None
     }
 
-    /// Takes out what [`TimeWait::find`] has found.
+    /// Removes an entry that `TimeWaitTable::find` returned.
     pub(crate) fn unlink(&mut self, at: u32) {
         let bucket = self.bucket(self.ring[at as usize].over.key);
         let next = self.ring[at as usize].next;

@@ -1,23 +1,22 @@
-//! What a connection does when its time has come: the ACK that waited, what nobody acknowledged, and its end when
-//! nothing comes any more.
+//! The deadlines of a connection: delayed ACKs, retransmission timeouts, and the idle timeout.
 
 use super::connection::{MSS_MIN, NEVER, State};
 use super::end::end;
 use crate::api::{End, Link, Service};
 use crate::context::Context;
 
-/// Timeouts in a row that mean the peer is gone.
+/// Consecutive timeouts after which the peer is considered gone.
 const RETRIES_MAX: u8 = 10;
 /// The same for a SYN.
 const SYN_RETRIES_MAX: u8 = 5;
-/// After so many, the way to the peer may be another.
+/// Timeouts after which the next hop's MAC is resolved again.
 const RETRIES_OF_WAY: u8 = 2;
-/// After so many, segments may be too long for it (RFC 4821).
+/// Timeouts after which the path may drop long segments (black hole detection, RFC 4821).
 const RETRIES_OF_MSS: u8 = 4;
-/// What every way takes.
+/// An MSS that every path accepts.
 const MSS_SAFE: u16 = 536;
 
-/// Looks at a connection.
+/// Handles the due deadlines of a connection.
 pub(crate) fn look<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, index: u32) {
     let now_us = cx.core.now_us;
     let idle_timeout_us = cx.core.idle_timeout_us;
@@ -50,7 +49,7 @@ fn give_up<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, index:
     end(cx, service, index, End::TimedOut);
 }
 
-/// Sends again what was not acknowledged in time. Gives whether it was tried often enough.
+/// Handles a retransmission timeout. Returns whether the connection is given up.
 fn resend<L: Link>(cx: &mut Context<'_, L>, index: u32) -> bool {
     let now_us = cx.core.now_us;
     let idle_timeout_us = cx.core.idle_timeout_us;
@@ -68,7 +67,7 @@ fn resend<L: Link>(cx: &mut Context<'_, L>, index: u32) -> bool {
         return resend_syn(cx, index, timeout_us);
     }
     it.resend_at_us = now_us + timeout_us;
-    // Who keeps its window closed is asked for as long as an idle one is kept.
+    // A closed window is probed for as long as an idle connection is kept.
     if it.snd_wnd == 0 && it.still_us(now_us) >= idle_timeout_us {
         return true;
     }
@@ -77,9 +76,10 @@ fn resend<L: Link>(cx: &mut Context<'_, L>, index: u32) -> bool {
         return false;
     }
     let (una, nxt) = (it.snd_una, it.snd_nxt);
+    // RFC 2018 §8: after a timeout SACK information is dropped, since a receiver may discard the data.
     it.board.clear();
     if it.snd_wnd == 0 {
-        // It is not lost, there is no room for it; the peer's answers keep the connection.
+        // Not lost: the peer has no room. Its answers to the probes keep the connection alive.
         it.congestion.send_again(una, nxt);
         cx.core.counters.window_probes += 1;
         cx.output(index);
@@ -120,7 +120,7 @@ fn resend_syn<L: Link>(cx: &mut Context<'_, L>, index: u32, timeout_us: u64) -> 
     false
 }
 
-/// Its next hop may have another MAC now.
+/// Resolves the next hop's MAC again, which may have changed.
 fn refresh_mac<L: Link>(cx: &mut Context<'_, L>, index: u32) {
     let Some(it) = cx.core.table.at(index) else {
         return;

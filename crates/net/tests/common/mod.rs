@@ -1,4 +1,4 @@
-//! Two stacks with a wire between them that loses, doubles, delays and reorders; a failure prints its seed.
+//! Two stacks with a wire in between that drops, duplicates, delays and reorders frames; failures print their seed.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod peer;
@@ -30,13 +30,13 @@ impl Random {
     }
 }
 
-/// Keeps what is sent; completes sums and cuts as a device would.
+/// Records sent frames; completes checksums and segments like a device.
 #[derive(Default)]
 pub struct Wire {
     pub offload: Offload,
     pub frames: Vec<Vec<u8>>,
     pub count: usize,
-    /// Frames as they were handed over: lengths of copied and lasting.
+    /// Lengths of the copied and lasting parts of each sent frame.
     pub parts: Vec<(usize, usize)>,
 }
 
@@ -59,7 +59,7 @@ impl Link for Wire {
         }
         let last = self.frames.last().expect("sent");
         assert!(last.len() <= 1514);
-        // Nobody sends without end.
+        // A loop of sends is a bug.
         assert!(self.frames.len() < 2000, "{:?}", &last[34..54]);
     }
 
@@ -95,7 +95,7 @@ fn complete(mut frame: Vec<u8>, at: Option<u16>) -> Vec<u8> {
     frame
 }
 
-/// Writes lengths and sums of IPv4 and TCP anew.
+/// Rewrites lengths and checksums of IPv4 and TCP.
 pub fn repair(frame: &mut [u8]) {
     let total = (frame.len() - 14) as u16;
     frame[16..18].copy_from_slice(&total.to_be_bytes());
@@ -124,7 +124,7 @@ fn cut(whole: &[u8], cut_len: usize, frames: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// What a side does and has seen.
+/// The service of a side, with a record of its callbacks.
 #[derive(Default)]
 pub struct User {
     pub opened: Vec<(Id, Opened)>,
@@ -132,9 +132,9 @@ pub struct User {
     pub finished: Vec<Id>,
     pub sent: usize,
     pub ended: Vec<(Id, End)>,
-    /// Takes so much at once at most.
+    /// The most bytes that it takes at once.
     pub take_max: Option<usize>,
-    /// Answers each line with that.
+    /// The response to each line.
     pub answer: Option<Answer>,
     pub closes_when_finished: bool,
     pub closes_after_answer: bool,
@@ -273,7 +273,7 @@ impl Side {
     }
 }
 
-/// How bad the wire is, per mille.
+/// The wire's faults, per mille.
 #[derive(Clone, Copy, Default)]
 pub struct Weather {
     pub lost: u64,
@@ -281,20 +281,20 @@ pub struct Weather {
     pub delayed: u64,
 }
 
-/// The world: two sides, frames under way, a clock.
+/// Two sides, the frames in transit, and a clock.
 pub struct World {
     pub sides: [Side; 2],
     pub now_us: u64,
     pub random: Random,
     pub weather: Weather,
     pub delay_us: u64,
-    /// (time, order) to (to whom, frame).
+    /// (time, order) to (receiver, frame).
     pub under_way: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     order: u64,
-    /// Frames from a side, in order, that get lost.
+    /// Frames that get lost: the side, and the frame's number.
     pub lose: Vec<(usize, usize)>,
     pub seen: [usize; 2],
-    /// Bytes of frames that were put on the wire.
+    /// Frames that were put on the wire.
     pub log: Vec<(usize, Vec<u8>)>,
 }
 
@@ -345,7 +345,7 @@ impl World {
         }
     }
 
-    /// Lets time go on until it is so, or nothing happens any more, or it was too long. Gives whether it is so.
+    /// Runs until the condition holds, no event is left, or the time is over. Returns whether it holds.
     pub fn until(&mut self, life_us: u64, mut is_so: impl FnMut(&World) -> bool) -> bool {
         let end_us = self.now_us + life_us;
         loop {
@@ -385,7 +385,7 @@ impl World {
     }
 }
 
-/// Bytes that are different everywhere.
+/// Text without repetition.
 pub fn text(len: usize) -> &'static [u8] {
     let mut random = Random(99);
     let bytes: Vec<u8> = (0..len).map(|_| b'a' + random.below(26) as u8).collect();

@@ -1,4 +1,4 @@
-//! A peer that says exactly what it is told to.
+//! A scripted peer.
 
 use super::{CLIENT, CLIENT_MAC, SERVER, SERVER_MAC, Side, repair};
 use std::net::Ipv4Addr;
@@ -62,7 +62,7 @@ impl Peer {
         heard(side)
     }
 
-    /// Opens a connection. Gives the numbers that come next: ours and theirs.
+    /// Opens a connection. Returns the next sequence numbers of both sides.
     pub fn open(&self, side: &mut Side, now_us: u64, window: u16, options: &[u8]) -> (u32, u32) {
         let isn = 1000;
         let syn = Said {
@@ -88,7 +88,7 @@ impl Peer {
     }
 }
 
-/// The TCP segments that a side has sent since.
+/// The TCP segments that a side sent since the last call.
 pub fn heard(side: &mut Side) -> Vec<Said> {
     let frames = std::mem::take(&mut side.wire.frames);
     frames
