@@ -1,5 +1,5 @@
-//! Attacks a server in this process for as long as is wanted: `storm [FIRST SEED] [SEEDS] [FRAMES OF EACH]`. It is
-//! built with `debug-assertions` and `overflow-checks`, or it finds little.
+//! Attacks a server in this process: `storm [FIRST SEED] [SEEDS] [FRAMES OF EACH]`. Build it with `debug-assertions`
+//! and `overflow-checks`, or it finds little.
 
 #[path = "../tests/storm/mod.rs"]
 mod storm;

@@ -1,8 +1,7 @@
-//! The site as one piece of memory, made by `lowroad image build` and read without being unpacked.
+//! The site archive: a site in one piece of memory, built by `lowroad image build` and used without unpacking.
 //!
-//! Everything is looked at once, when it is opened: after that a path is found by one hash and one
-//! comparison, and what is found are slices of the archive. Knows no files, no encoders and no requests;
-//! `layout` says where what stands.
+//! Opening checks the whole archive once. Afterwards a lookup costs one hash and one comparison, and yields slices of
+//! the archive. `layout` describes the format.
 
 mod builder;
 mod hash;
@@ -18,37 +17,37 @@ use lowroad_http::status::Status;
 pub use builder::{BuildError, Builder, NewVariant};
 pub use open::OpenError;
 
-/// Where the 29 bytes of the date stand in each [`Variant::response`]. They are zero in the archive.
+/// Offset of the 29 bytes of the date in each response of a variant. They are zero in the archive.
 pub const DATE_AT: usize = date_offset(Status::OK);
-/// Where [`Variant::fields`] begin in the response: after the date's line.
+/// Offset of the fields of a variant in its response: behind the Date line.
 pub const FIELDS_AT: usize = DATE_AT + 31;
-/// Bytes of a body that have one sum: the payload of a full segment on Ethernet.
+/// Bytes of the body covered by one checksum: the payload of a full segment on Ethernet.
 pub const SUMMED_LEN: usize = 1460;
 
-/// A site in memory that stays where it is.
+/// A site in static memory.
 #[derive(Clone, Copy)]
 pub struct Archive {
     tables: &'static Tables,
 }
 
-/// What opening makes of the archive's tables.
+/// The parsed tables of an archive.
 struct Tables {
-    /// A power of two of them, with at least one that is empty.
+    /// A power of two in number, with at least one empty slot.
     slots: Vec<Slot>,
     named: Vec<Named>,
     settings: Vec<(&'static str, &'static str)>,
-    /// By status, ascending.
+    /// By status code, ascending.
     error_pages: Vec<(u16, ErrorPage)>,
     /// By name, ascending.
     sources: Vec<Page>,
 }
 
-/// A place in the hash table.
+/// A slot of the hash table.
 #[derive(Clone, Copy)]
 struct Slot {
     /// The upper half of the path's hash.
     mark: u32,
-    /// Its place in `named`, and one more; 0 if the slot is empty.
+    /// Index in `named` plus one; 0: the slot is empty.
     named: u32,
 }
 
@@ -57,65 +56,65 @@ struct Named {
     entry: Entry,
 }
 
-/// What is at a path.
+/// The resource at a path.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry {
-    /// Bytes.
+    /// A static file.
     File(File),
-    /// A folder named without its slash.
+    /// A folder without its trailing slash.
     Redirect {
-        /// Where to go, percent-encoded; the request's query belongs behind it.
+        /// The target, percent-encoded; the request's query is appended.
         location: &'static str,
     },
     /// A folder without an index file: 403.
     Forbidden,
-    /// A page to be made for each request.
+    /// A dynamic page, generated for each request.
     Page(Page),
 }
 
-/// A file in the encodings that it is there in.
+/// A file with its content codings.
 #[derive(Clone, Copy, Debug)]
 pub struct File {
-    /// The encodings besides the identity, to choose from.
+    /// The content codings besides identity.
     pub encodings: EncodingSet,
     variants: &'static [Variant],
 }
 
-/// A file in one encoding.
+/// A file in one content coding.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
-    /// Which one.
+    /// The content coding.
     pub encoding: Encoding,
-    /// The whole 200 response for a kept HTTP/1.1 connection, head and body, with zeros in place of the date
-    /// ([`DATE_AT`]). At a multiple of eight bytes from the archive's beginning.
+    /// The whole 200 response for a persistent HTTP/1.1 connection, head and body, with zeros for the date
+    /// ([`DATE_AT`]). Aligned to eight bytes in the archive.
     pub response: &'static [u8],
-    /// Bytes of the head, with the empty line.
+    /// Length of the head in bytes, with the empty line.
     pub head_len: usize,
-    /// The lines of the head without the status, Date, Content-Length and the empty line: for 200 and 206.
+    /// The field lines without Date and Content-Length: for 200 and 206.
     pub fields: &'static [u8],
-    /// Those of `fields` that a 304 has too.
+    /// The part of `fields` that a 304 has too.
     pub shared_fields: &'static [u8],
-    /// The value of ETag, with its quotes.
+    /// The value of ETag, with quotes.
     pub etag: &'static str,
     /// The value of Content-Type.
     pub content_type: &'static str,
-    /// Seconds since 1970, if it is known.
+    /// Time of the last change in seconds since 1970, if known.
     pub last_modified_s: Option<u64>,
-    /// For each [`SUMMED_LEN`] bytes of the body their ones' complement sum as of 16-bit big-endian words,
-    /// folded and not inverted (RFC 1071).
+    /// For each [`SUMMED_LEN`] bytes of the body the ones' complement sum of its 16-bit big-endian words, folded and
+    /// not inverted (RFC 1071).
     pub sums: &'static [u16],
 }
 
-/// The source of a page, or of a part of pages.
+/// The source of a page, or of an included part.
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
     /// The file's path below the site's folder, as `shop/item.lrp`.
     pub name: &'static str,
-    /// What stands in it.
+    /// The source text.
     pub text: &'static str,
 }
 
-/// What a refusal says.
+/// The site's own error page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorPage {
     /// The value of Content-Type.
@@ -125,23 +124,23 @@ pub struct ErrorPage {
 }
 
 impl Archive {
-    /// Checks every offset of the archive, so that nothing read later can be out of bounds. Takes memory for
-    /// the tables, for good: to be called once.
+    /// Opens an archive: checks every offset, so that later reads are in bounds. Leaks the memory of the tables: to be
+    /// called once.
     ///
     /// # Errors
-    /// When it is no archive of this version, or damaged.
+    /// The bytes are no archive of this version, or damaged.
     pub fn open(bytes: &'static [u8]) -> Result<Archive, OpenError> {
         let tables = alloc::boxed::Box::leak(alloc::boxed::Box::new(open::tables(bytes)?));
         Ok(Archive { tables })
     }
 
-    /// What is at a path, decoded as [`lowroad_http::target::decode`] does. Takes no memory.
+    /// Finds the resource of a path, decoded as by [`lowroad_http::target::decode`]. Allocates no memory.
     #[inline]
     #[must_use]
     pub fn find(&self, path: &[u8]) -> Option<&'static Entry> {
         let (mut at, mark) = hash::place(path);
         let last = self.tables.slots.len().wrapping_sub(1);
-        // It ends: a slot is empty.
+        // The loop ends, since a slot is empty.
         loop {
             at &= last;
             let slot = self.tables.slots.get(at)?;
@@ -156,25 +155,25 @@ impl Archive {
         }
     }
 
-    /// All paths and what is there, in the order of the paths' bytes.
+    /// All paths and their resources, sorted by the bytes of the paths.
     pub fn entries(&self) -> impl Iterator<Item = (&'static [u8], &'static Entry)> {
         let tables = self.tables;
         tables.named.iter().map(|named| (named.path, &named.entry))
     }
 
-    /// The value of a setting; the first, if there are several.
+    /// The first value of a setting.
     #[must_use]
     pub fn setting(&self, key: &str) -> Option<&'static str> {
         self.settings(key).next()
     }
 
-    /// The values of a setting, in the order in which they were given.
+    /// The values of a setting, in their original order.
     pub fn settings(&self, key: &str) -> impl Iterator<Item = &'static str> {
         let of_key = self.tables.settings.iter().filter(move |one| one.0 == key);
         of_key.map(|one| one.1)
     }
 
-    /// The source of a page, or of what a page includes, by its path below the site's folder.
+    /// The source of a page or an included part, by its path below the site's folder.
     #[must_use]
     pub fn source(&self, name: &str) -> Option<&'static str> {
         let sources = &self.tables.sources;
@@ -184,7 +183,7 @@ impl Archive {
         sources.get(at).map(|source| source.text)
     }
 
-    /// What is said with a status of 300 or more, if the archive has something for it.
+    /// The site's error page for a status code of 300 or more.
     #[must_use]
     pub fn error_page(&self, status: u16) -> Option<&'static ErrorPage> {
         let pages = &self.tables.error_pages;
@@ -194,13 +193,13 @@ impl Archive {
 }
 
 impl File {
-    /// All variants; the identity is the first.
+    /// All variants; identity is the first.
     #[must_use]
     pub fn variants(&self) -> &'static [Variant] {
         self.variants
     }
 
-    /// The variant in an encoding; the identity if there is none in it.
+    /// The variant with a content coding, or identity if it is missing.
     #[inline]
     #[must_use]
     pub fn variant(&self, encoding: Encoding) -> Option<&'static Variant> {
@@ -211,14 +210,13 @@ impl File {
 }
 
 impl Variant {
-    /// The head, up to and with the empty line.
+    /// The head, the empty line included.
     #[inline]
     #[must_use]
     pub fn head(&self) -> &'static [u8] {
         self.response.get(..self.head_len).unwrap_or_default()
     }
 
-    /// The body.
     #[inline]
     #[must_use]
     pub fn body(&self) -> &'static [u8] {

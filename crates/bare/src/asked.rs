@@ -1,4 +1,4 @@
-//! A request that is kept while its page is made. Knows no connection.
+//! The copy of a request that is kept while its page is generated.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddrV4};
@@ -12,7 +12,7 @@ use lowroad_http::version::Version;
 
 use crate::decide::PATH_LEN_MAX;
 
-/// What a page may look at, and what its answer depends on.
+/// The data of a request that a page may use, or that its response depends on.
 pub struct Asked {
     /// The request's method.
     pub method: Method,
@@ -28,7 +28,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Nothing yet.
+    /// An empty input.
     pub fn new() -> Asked {
         Asked {
             method: Method::Get,
@@ -42,7 +42,7 @@ impl Asked {
         }
     }
 
-    /// Copies what is needed, into the same memory as before.
+    /// Copies the request into the existing allocations.
     pub fn set(&mut self, head: &Head<'_>, peer: SocketAddrV4) {
         let request = &head.request;
         let (path, query, is_plain) = match request.target {
@@ -70,7 +70,7 @@ fn set_path(to: &mut Vec<u8>, path: &[u8], is_plain: bool) {
         return to.extend_from_slice(path);
     }
     let mut scratch = [0; PATH_LEN_MAX];
-    // It was decoded before, when the page was found.
+    // The path was decoded before, when the page was found, so this does not fail.
     to.extend_from_slice(target::decode(path, &mut scratch).unwrap_or(path));
 }
 

@@ -1,11 +1,11 @@
-//! What is counted of requests. Knows nothing of who shows it.
+//! Counters of requests.
 
 use core::ops::Index;
 
-/// One line of the table below makes the variant and its name.
+/// Each line of the table below defines a variant and its name.
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident $name:literal;)*) => {
-        /// What is counted.
+        /// A counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Counter {
             $($(#[$doc])* $variant,)*
@@ -17,21 +17,21 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Visitors' connections.
+    /// Connections of clients.
     Connections "http_connections";
-    /// Whole requests.
+    /// Complete requests.
     Requests "http_requests";
-    /// What was not a request.
+    /// Invalid requests.
     RequestsRefused "http_requests_refused";
-    /// Heads that did not become whole in time.
+    /// Heads that were incomplete at the timeout.
     HeadTimeouts "http_head_timeouts";
-    /// Bytes of heads and bodies.
+    /// Bytes of response heads and bodies.
     BytesSent "http_bytes_sent";
-    /// Connections ended since no buffer was free.
+    /// Connections ended since no buffer was free for a response.
     AnswersWithoutMemory "http_answers_without_memory";
-    /// Pages that did not begin since too many wait.
+    /// Pages refused since too many were queued.
     PagesRefused "pages_refused";
-    /// Pages that could not be made.
+    /// Pages that failed.
     PagesFailed "pages_failed";
 }
 
@@ -45,19 +45,19 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// One more.
+    /// Increments a counter.
     #[inline]
     pub fn add(&mut self, counter: Counter) {
         self.add_all(counter, 1);
     }
 
-    /// So many more.
+    /// Adds to a counter.
     #[inline]
     pub fn add_all(&mut self, counter: Counter, count: u64) {
         self.0[counter as usize] += count;
     }
 
-    /// Names and numbers.
+    /// Names and values.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         NAMES.iter().copied().zip(self.0)
     }

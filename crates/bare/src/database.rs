@@ -1,5 +1,4 @@
-//! Connections to the database server: opened when somebody wants to ask, kept, and opened anew when they are
-//! lost. Knows no page: who asks is a number.
+//! Connections to the database server: opened on demand, kept, and reopened after a loss.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -11,39 +10,39 @@ use lowroad_net::{Calls, Id, Piece};
 
 use crate::archive::Archive;
 
-/// Connections of the machine at once, shared out to its cores; each has one at least.
+/// Connections of the whole machine, divided among the cores; each core has at least one.
 const LINKS_MAX: usize = 8;
-/// A connection that is not ready after this is given up.
+/// A connection that isn't logged in after this is dropped.
 const LOGIN_TIMEOUT_US: u64 = 5_000_000;
-/// Wait before the next try, first and longest.
+/// The first and the longest delay before a new attempt.
 const RETRY_US: (u64, u64) = (100_000, 5_000_000);
-/// The longest wait after a page failed because the server is away.
+/// The longest delay after a page failed because the server is away.
 const RETRY_ASKED_US: u64 = 1_000_000;
-/// The server ends a statement by itself after this.
+/// The server's own limit for a statement.
 const STATEMENT_TIMEOUT_MS: u32 = 10_000;
-/// A statement with its values, or a row, is not longer.
+/// The longest statement with its values, and the longest row.
 const PACKET_LEN_MAX: usize = 60_000;
-/// Rows of an answer.
+/// The most rows in a response.
 const ROW_COUNT_MAX: u32 = 10_000;
 
-/// Who asks.
+/// The page task that waits for a query.
 pub type Asker = usize;
 
 struct Link {
     id: Id,
     client: Client,
     asker: Option<Asker>,
-    /// Something came in answer to what is asked.
+    /// A response to the pending query has begun.
     is_answered: bool,
-    /// Nothing was asked before on this connection.
+    /// No query was sent on this connection yet.
     is_new: bool,
-    /// Until then the login must be done.
+    /// The deadline of the login.
     login_end_us: Option<u64>,
 }
 
-/// What became of a question when its connection was lost.
+/// A query that was pending when its connection was lost.
 pub struct Lost {
-    /// Who has asked.
+    /// The owner of the query.
     pub asker: Asker,
     /// The cause of the loss.
     pub cause: LossCause,
@@ -51,7 +50,7 @@ pub struct Lost {
 
 /// The cause of the loss of a connection with a pending query.
 pub enum LossCause {
-    /// The server had ended an old connection before the question came: asking again is safe and useful.
+    /// The server had closed an idle connection before the query arrived: a retry is safe and useful.
     Stale,
     /// The server closed the connection, or sent bytes that can't be parsed.
     Server,
@@ -69,14 +68,14 @@ pub struct Database {
     opened: Vec<Id>,
     retry_us: u64,
     backoff_us: u64,
-    /// When the last attempt failed.
+    /// The time of the last failed attempt.
     failed_us: u64,
     /// The last attempt failed, and no connection is logged in.
     is_down: bool,
     /// A page failed since the last tick because the server is away.
     is_asked_for: bool,
     serial: u64,
-    /// Why the last connection was refused or lost, for the console.
+    /// The reason of the last refused or lost connection, for the console.
     pub trouble: Option<String>,
     /// The same for the log, where each failed page repeats it.
     pub reason: String,
@@ -84,7 +83,7 @@ pub struct Database {
     pub counts: [u64; 3],
 }
 
-/// Names of [`Database::counts`].
+/// The names of `counts`.
 pub const COUNTS: [&str; 3] = [
     "database_connects",
     "database_statements",
@@ -92,7 +91,7 @@ pub const COUNTS: [&str; 3] = [
 ];
 
 impl Database {
-    /// The server that the site's settings name, if they name one, for one of so many cores.
+    /// The database server of the site's settings, if there is one, for one of `cores` cores.
     ///
     /// # Errors
     /// A text for the operator.
@@ -133,8 +132,8 @@ impl Database {
         }))
     }
 
-    /// Opens a connection if `wanting` who wait have fewer on their way; gives up those that take too long.
-    /// Gives the time of the next call.
+    /// Opens a connection if fewer are available than the `wanting` tasks need, and drops those with an overdue login.
+    /// Returns the time of the next call.
     pub fn tick(&mut self, calls: &mut impl Calls, now_us: u64, wanting: usize) -> Option<u64> {
         let due = |link: &Link| link.login_end_us.is_some_and(|end_us| end_us <= now_us);
         while let Some(at) = self.links.iter().position(due) {
@@ -149,7 +148,7 @@ impl Database {
         }
         let coming = |link: &&Link| link.login_end_us.is_some() || link.client.is_idle();
         let mut coming = self.links.iter().filter(coming).count();
-        // One is kept open, so that the first visitor does not wait for it.
+        // One connection stays open, so that the first request does not wait for it.
         while coming < wanting.max(1)
             && self.links.len() < self.links_max
             && self.retry_us <= now_us
@@ -171,6 +170,7 @@ impl Database {
         };
         self.counts[0] += 1;
         self.serial += 1;
+        // Each connection needs its own nonce: the secret alone would repeat.
         let mut random = self.secret;
         for (byte, serial) in random.iter_mut().zip(self.serial.to_le_bytes()) {
             *byte ^= serial;
@@ -187,20 +187,20 @@ impl Database {
         true
     }
 
-    /// Connections that were begun since the last call.
+    /// Connections opened since the last call.
     pub fn take_opened(&mut self) -> Vec<Id> {
         core::mem::take(&mut self.opened)
     }
 
-    /// Whether somebody can ask now.
+    /// Whether a connection is free for a query.
     pub fn has_free(&self) -> bool {
         self.links.iter().any(|link| link.client.is_idle())
     }
 
-    /// Asks on a free connection.
+    /// Sends a query on a free connection.
     ///
     /// # Errors
-    /// [`Refused::Busy`] if none is free.
+    /// [`Refused::Busy`] if no connection is free.
     pub fn ask<'v>(
         &mut self,
         calls: &mut impl Calls,
@@ -220,11 +220,11 @@ impl Database {
         Ok(())
     }
 
-    /// Bytes have come. `events` gets what they mean for who asks; when the answer is whole it is told so and the
+    /// Processes received bytes. `events` gets the parts of the response for the query's owner; after the last one the
     /// connection is free.
     ///
     /// # Errors
-    /// The connection is of no use any more; what became of who has asked on it.
+    /// The connection is unusable; with the query that was pending on it.
     pub fn input(
         &mut self,
         calls: &mut impl Calls,
@@ -271,14 +271,14 @@ impl Database {
         Ok(())
     }
 
-    /// What did not fit before is sent.
+    /// Sends output that did not fit before.
     pub fn sent(&mut self, calls: &mut impl Calls, id: Id) {
         if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
             flush(calls, link);
         }
     }
 
-    /// A connection has ended.
+    /// Handles the end of a connection. Returns its pending query.
     pub fn lost(&mut self, now_us: u64, id: Id) -> Option<Lost> {
         let at = self.links.iter().position(|link| link.id == id)?;
         let link = self.links.swap_remove(at);
@@ -343,7 +343,7 @@ impl Database {
         self.links.iter().any(|link| link.login_end_us.is_none())
     }
 
-    /// Nobody wants an answer any more: the connection that owes it goes.
+    /// Drops the connection with a query of `asker`: its response is no longer needed.
     pub fn give_up(&mut self, calls: &mut impl Calls, asker: Asker) {
         let of_asker = |link: &Link| link.asker == Some(asker);
         if let Some(at) = self.links.iter().position(of_asker) {
@@ -364,7 +364,7 @@ impl Database {
         self.trouble = Some(self.reason.clone());
     }
 
-    /// Since when it can't be reached, in the operator's words.
+    /// The reason why the server can't be reached, for the operator; returned once.
     pub fn take_trouble(&mut self) -> Option<String> {
         self.trouble.take()
     }
@@ -379,7 +379,7 @@ pub fn limits() -> Limits {
     }
 }
 
-/// Sends what the client wants to send; what does not fit waits for [`Database::sent`].
+/// Sends the client's output; the part that does not fit waits for `DatabaseClient::sent`.
 fn flush(calls: &mut impl Calls, link: &mut Link) {
     let output = link.client.output();
     if !output.is_empty() && calls.send(link.id, Piece::Copied(output)).is_ok() {

@@ -1,4 +1,4 @@
-//! The decision: from a request to its answer, top to bottom. Knows no connection.
+//! The decision about a request: resource, method, and response, from top to bottom.
 
 use lowroad_http::encoding;
 use lowroad_http::error_page;
@@ -12,34 +12,35 @@ use crate::out::{About, Out};
 use crate::refuse::{self, Page};
 use crate::respond;
 
-/// Longest path that is decoded: that of the longest target.
+/// The longest path that is decoded: that of the longest target.
 pub const PATH_LEN_MAX: usize = 8 << 10;
 
-/// Where the counters and the log are.
+/// The path prefix of counters and log.
 const OWN: &[u8] = b"/.lowroad/";
 
-/// What the decision came to.
+/// The result of a decision.
 pub enum Decision {
-    /// The answer was written.
+    /// The response was written.
     Answered,
-    /// The page must be made.
+    /// The page must be generated.
     Page(&'static archive::Page),
-    /// Who may see it gets what the machine says of itself.
+    /// A trusted client requests the counters or the log.
     Own(Own),
 }
 
-/// What the machine says of itself.
+/// A built-in resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
-    /// Counters, for people.
+    /// Counters as text.
     Status,
-    /// Counters, for programs.
+    /// Counters as JSON.
     StatusJson,
     /// The newest lines of the log.
     Log,
 }
 
-/// Decides, and answers what can be answered at once. `is_trusted`: the client may see the machine's own pages.
+/// Decides about a request, and writes the response if it needs no page. `is_trusted`: the client may read counters
+/// and log.
 #[inline]
 pub fn decide(
     site: &Archive,
@@ -65,7 +66,7 @@ pub fn decide(
     match target::decode(path, &mut scratch) {
         Ok(path) => of_path(site, request, path, query, is_trusted, about, out),
         Err(refusal) => {
-            // As after any refusal, the client and an operator's log may see another request than we do.
+            // As after any refusal: an intermediary and an operator's log may see another request than this server.
             out.closes = true;
             let about = About {
                 keep_alive: false,
@@ -92,7 +93,7 @@ fn of_path(
     match request.method {
         Method::Get | Method::Head => {}
         Method::Options => {
-            // A page decides what it answers.
+            // A page handles OPTIONS itself.
             if let Some(Entry::Page(page)) = site.find(path) {
                 return Decision::Page(page);
             }
@@ -152,7 +153,7 @@ fn refused(
     refuse::page(site, page, about, out);
 }
 
-/// A folder whose name lacks its slash.
+/// Redirects to a folder's path with its slash.
 fn redirect(
     site: &Archive,
     location: &str,

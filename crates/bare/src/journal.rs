@@ -1,27 +1,27 @@
-//! The newest requests in a ring of memory, kept as they came: [`crate::log`] writes them out when somebody asks.
-//! Knows no connection and no clock.
+//! The request journal: a ring in memory with the newest requests in binary form; [`crate::log`] formats them on
+//! demand.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-/// More of a text is cut off.
+/// Longer texts are truncated.
 const TEXT_LEN_MAX: usize = 512;
-/// Numbers of a record: its length, time, address, port, status, bytes, microseconds, lengths of three texts.
+/// Bytes of a record's header: length, time, address, port, status, body length, microseconds, lengths of three texts.
 const HEAD_LEN: usize = 2 + 8 + 4 + 2 + 2 + 8 + 4 + 3 * 2;
 
-/// One request.
+/// A request.
 #[derive(Clone, Copy)]
 pub struct Record<'r> {
     /// Seconds since 1970.
     pub unix_s: u64,
-    /// Who asked.
+    /// The client.
     pub peer: SocketAddrV4,
-    /// The answer's status; 0 for a failure's reason.
+    /// The status code of the response; 0 for the reason of a failure.
     pub status: u16,
-    /// Bytes of the answer's body.
+    /// Length of the response's body.
     pub body_len: u64,
-    /// From the request's arrival to the answer's departure.
+    /// From the arrival of the request to the sending of the response.
     pub duration_us: u32,
     /// The request line.
     pub line: &'r [u8],
@@ -32,7 +32,7 @@ pub struct Record<'r> {
 }
 
 impl<'r> Record<'r> {
-    /// Why a page for this client failed: a record without a status, which is no request.
+    /// The reason of a page's failure for this client: a record without a status, which counts as no request.
     pub fn failure(unix_s: u64, peer: SocketAddrV4, reason: &'r str) -> Record<'r> {
         Record {
             unix_s,
@@ -47,22 +47,22 @@ impl<'r> Record<'r> {
     }
 }
 
-/// A ring of records: the oldest make room for the newest. Each is in one piece; what is left at the end of the
-/// memory stays unused.
+/// A ring of records: new ones overwrite the oldest. Each record is contiguous; the rest at the end of the memory
+/// stays unused.
 pub struct Journal {
     bytes: Vec<u8>,
-    /// Where the next record goes.
+    /// The offset of the next record.
     end: usize,
-    /// Where the oldest begins.
+    /// The offset of the oldest record.
     start: usize,
-    /// Where the records behind `start` end, when `end` is before it.
+    /// The end of the records behind `start` while `end` is before it, else 0.
     turn: usize,
-    /// Records that were overwritten.
+    /// Overwritten records.
     pub dropped: u64,
 }
 
 impl Journal {
-    /// A ring of so many bytes; at least a few records have to fit.
+    /// A ring of `len` bytes, at least for a few records.
     pub fn new(len: usize) -> Journal {
         Journal {
             bytes: vec![0; len.max(4 * (HEAD_LEN + 3 * TEXT_LEN_MAX))],
@@ -73,7 +73,7 @@ impl Journal {
         }
     }
 
-    /// Keeps a record.
+    /// Adds a record.
     #[inline]
     pub fn put(&mut self, record: &Record<'_>) {
         let cut = |text: &'_ [u8]| text.len().min(TEXT_LEN_MAX);
@@ -105,7 +105,7 @@ impl Journal {
         self.end += len;
     }
 
-    /// Makes `len` bytes from `end` on free.
+    /// Frees `len` bytes from `end` on.
     #[inline]
     fn make_room(&mut self, len: usize) {
         let is_turned = self.end < self.start || self.turn > 0;
@@ -122,7 +122,7 @@ impl Journal {
                 if self.end + len <= self.bytes.len() {
                     return;
                 }
-                // Around: from here on the oldest are in the way.
+                // Wraps around: from here on the oldest records are in the way.
                 self.turn = self.end;
                 self.end = 0;
             }
@@ -134,7 +134,7 @@ impl Journal {
             if self.start < self.turn {
                 return;
             }
-            // All behind are gone: the oldest is the first again.
+            // All records behind are overwritten: the first record is the oldest again.
             self.start = 0;
             self.turn = 0;
         }
@@ -145,7 +145,7 @@ impl Journal {
         bytes.map_or(0, |two| u16::from_le_bytes(*two))
     }
 
-    /// The newest records of at most so many bytes, in their order: those behind the turn first, if there are any.
+    /// The newest records of at most `len_max` bytes, in order: those behind the wrap first.
     pub fn newest(&self, len_max: usize) -> [&[u8]; 2] {
         let part = |from: usize, to: usize| self.bytes.get(from..to).unwrap_or_default();
         let [mut old, mut new] = match self.turn {
@@ -162,13 +162,13 @@ impl Journal {
         [old, new]
     }
 
-    /// Something that changes with each record.
+    /// A value that changes with each record.
     pub fn mark(&self) -> [u64; 3] {
         [self.start as u64, self.end as u64, self.dropped]
     }
 }
 
-/// The first of several records, and the others.
+/// Splits off the first record.
 pub fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = u16::from_le_bytes(*bytes.first_chunk()?);
     bytes.split_at_checked(usize::from(len).max(HEAD_LEN))
@@ -209,7 +209,7 @@ mod tests {
                     .iter()
                     .map(|part| part.len())
                     .sum();
-                // As much as there is room for, but for one record.
+                // Fills the room up to less than one record.
                 assert!(count <= len_max && (count == all || count + 140 > len_max));
             }
             let last = journal.newest(200).concat();

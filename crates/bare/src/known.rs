@@ -1,6 +1,5 @@
-//! Requests that were parsed before: the same bytes mean the same, so whoever asks again for a file in the
-//! same words costs one hash and one comparison. Holds only requests whose whole answer is a stored response.
-//! Knows no HTTP.
+//! The request memo: maps heads that were parsed before to their stored response, so a repeated request for a file
+//! costs one hash and one comparison. It holds only requests with a complete stored file as their response.
 
 use alloc::vec::Vec;
 
@@ -10,35 +9,35 @@ use crate::archive::Variant;
 
 /// Longer heads are parsed each time.
 const HEAD_LEN_MAX: usize = 496;
-/// A power of two. Two requests with the same place take turns.
+/// A power of two. Two heads in the same slot displace each other.
 const SLOTS: usize = 256;
 
-/// Where something is in a head.
+/// Offset and length in a head.
 type Span = (u16, u16);
 
 struct Slot {
     file: Option<&'static Variant>,
     len: usize,
-    /// Of the request line, Referer and User-Agent.
+    /// Spans of the request line, Referer and User-Agent.
     spans: [Span; 3],
     head: [u8; HEAD_LEN_MAX],
 }
 
-/// What is known of a request.
+/// A known request.
 pub struct Found<'h> {
-    /// What it asks for, whole and on a kept connection.
+    /// The complete file, for a persistent connection.
     pub file: &'static Variant,
     /// The request line, Referer and User-Agent.
     pub texts: [&'h [u8]; 3],
 }
 
-/// Requests that were parsed before.
+/// The memo: a direct-mapped table.
 pub struct Known {
     slots: Vec<Slot>,
 }
 
 impl Known {
-    /// None yet.
+    /// An empty memo.
     pub fn new() -> Known {
         let empty = || Slot {
             file: None,
@@ -51,7 +50,7 @@ impl Known {
         }
     }
 
-    /// What these bytes ask for, if they are exactly one known request.
+    /// The known request that equals these bytes, if there is one.
     #[inline]
     pub fn find<'h>(&self, bytes: &'h [u8]) -> Option<Found<'h>> {
         if bytes.len() > HEAD_LEN_MAX {
@@ -71,7 +70,7 @@ impl Known {
         })
     }
 
-    /// Keeps a request that is the whole of `bytes`.
+    /// Adds a request if it is all of `bytes`.
     pub fn keep(&mut self, bytes: &[u8], head: &Head<'_>, file: &'static Variant) {
         if bytes.len() > HEAD_LEN_MAX || head.len != bytes.len() {
             return;
@@ -94,7 +93,7 @@ impl Known {
     }
 }
 
-/// Whether two texts of one length are the same. They are short, and mostly they are.
+/// Whether two texts of equal length are equal. They are short and mostly equal, so there is no early exit.
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     let ((words_a, rest_a), (words_b, rest_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
@@ -103,8 +102,8 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
     words.fold(0, |all, one| all | one) == 0 && rest_a.iter().eq(rest_b)
 }
 
-/// The path is at the beginning, and what browsers differ in changes the length. Who makes requests collide only
-/// has them parsed.
+/// The slot of a head, from its start and length: the path is at the start, and differences between browsers change the
+/// length. Crafted collisions only cost their sender the parsing.
 #[inline]
 fn place(bytes: &[u8]) -> usize {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;

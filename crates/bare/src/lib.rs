@@ -1,9 +1,9 @@
-//! The program of the bare image, without a machine below it: a site in memory, served over TCP/IP frames. The
-//! kernel image and the hosted form both run it. Knows no device, clock or memory but what it is given.
+//! The program of the unikernel, independent of the machine: serves a site from memory over TCP/IP frames.
 //!
-//! The way of a request: [`Server::received`] gives the frame to `lowroad_net`, which calls `web` with the bytes;
-//! `decide` finds what is asked for, `respond` writes the answer from the site's memory; `pages` runs what must
-//! be made and asks the database.
+//! The kernel image and the hosted form both run it. The caller supplies frames, time, random numbers and memory
+//! sizes. A request passes `UnikernelServer::received` and `lowroad_net` to `web`; `decision` finds the resource,
+//! `response_fields` writes the response from the site's memory, and `pages` generates dynamic pages with queries to
+//! the database.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,4 @@
-//! The log as text: the newest records of one or several journals, in the order of their seconds. Knows no
-//! connection and no clock.
+//! The access log as text: the newest records of one or several journals, ordered by their seconds.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,14 +9,14 @@ use lowroad_http::date;
 
 use crate::journal::split_record;
 
-/// Lines, each with its second, the oldest first.
+/// Lines with their seconds, the oldest first.
 pub struct Log {
     lines: Vec<(u64, String)>,
     len_max: usize,
 }
 
 impl Log {
-    /// Without lines. What is in it is never longer than `len_max` bytes, and neither is what is looked at for it.
+    /// An empty log. Its text, and the text that is formatted for each journal, are at most `len_max` bytes long.
     pub fn new(len_max: usize) -> Log {
         Log {
             lines: Vec::new(),
@@ -25,8 +24,8 @@ impl Log {
         }
     }
 
-    /// Adds records in the order of time, in parts as [`crate::journal::Journal::newest`] gives them. Of one second,
-    /// lines of what was added before come first.
+    /// Adds records in order of time, in the parts of `journal::RequestJournal::newest`. Within a second, lines that
+    /// were added earlier come first.
     pub fn add(&mut self, parts: [&[u8]; 2]) {
         let mut records = Vec::new();
         for mut rest in parts {
@@ -50,7 +49,7 @@ impl Log {
         self.forget();
     }
 
-    /// The oldest lines go when there are too many.
+    /// Drops the oldest lines beyond the limit.
     fn forget(&mut self) {
         let len: usize = self.lines.iter().map(|line| line.1.len()).sum();
         let mut over = len.saturating_sub(self.len_max);
@@ -63,7 +62,8 @@ impl Log {
         self.lines.drain(..old);
     }
 
-    /// All lines: requests in the combined format with the duration in microseconds after it, and why pages failed.
+    /// All lines: requests in the combined format, followed by the duration in microseconds, and the reasons of failed
+    /// pages.
     pub fn text(&self) -> String {
         self.lines.iter().map(|line| line.1.as_str()).collect()
     }
@@ -132,7 +132,7 @@ fn or_dash(text: &[u8]) -> String {
     }
 }
 
-/// What a line can hold: quotes, backslashes and what is not ASCII are escaped.
+/// Escapes quotes, backslashes, control characters and non-ASCII bytes.
 fn shown(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text {

@@ -1,5 +1,5 @@
-//! One core among others: which frames it gives away, what it tells the others and what it has heard of them. There
-//! is none on a machine with one core.
+//! One core among several: passes on foreign frames, publishes its state to the other cores, and reads theirs. A
+//! machine with one core has none.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,43 +11,43 @@ use crate::cores::{Cores, FRAME_LEN_MAX, Traffic, words};
 use crate::journal::Journal;
 use crate::whole::LOG_LEN_MAX;
 
-/// Counters and log are shown to the others no more often.
+/// The shortest interval of publishing counters and log.
 const SHOW_EVERY_US: u64 = 100_000;
-/// ARP messages of a second that one core passes on to all; more of them to core 0 only, which answers.
+/// ARP messages in a second that one core passes to all others; further ones go to core 0 only, which answers.
 const ARP_RATE: u32 = 100;
-/// No more of them.
+/// ARP messages in a second that one core passes on at all.
 const ARP_RATE_MAX: u32 = 1000;
 const SECOND_US: u64 = 1_000_000;
-/// Frames that are taken from another core at once, so that own ones and timers are never late for long.
+/// Frames taken from another core at once, so that own frames and timers are not delayed for long.
 pub const BURST_MAX: usize = 64;
 
-/// An address with its prefix's length and the gateway, as the stack has it.
+/// An address with prefix length and gateway, as used by the stack.
 pub type Address = Option<(Ipv4Addr, u8, Option<Ipv4Addr>)>;
 
-/// This core.
+/// The state of this core.
 pub struct Member {
     cores: &'static Cores,
     core: u16,
-    /// Cores that something was written for since they were last asked for; bit n is core n.
+    /// Cores with work written for them since the last wake-ups; bit n is core n.
     wanted: u64,
-    /// The version of the address that was taken, or told by core 0.
+    /// The version of the address that was applied.
     address_version: u64,
     told: Address,
-    /// ARP messages that were passed on in this second.
+    /// The current second, and the ARP messages that were passed on in it.
     arp: (u64, u32),
-    /// When counters and log were shown last, and what.
+    /// The time of the last publishing, and the published values.
     shown_us: u64,
     shown_frames: u64,
     shown: Vec<u64>,
     shown_log: [u64; 3],
-    /// Memory for what is shown next.
+    /// Memory for the next values.
     next: Vec<u64>,
-    /// Where a frame of another core is while the stack looks at it.
+    /// Holds another core's frame while the stack processes it.
     pub buffer: Box<[u8; FRAME_LEN_MAX]>,
 }
 
 impl Member {
-    /// That core.
+    /// The state of core number `core`.
     pub fn new(cores: &'static Cores, core: u16) -> Member {
         Member {
             cores,
@@ -65,7 +65,7 @@ impl Member {
         }
     }
 
-    /// What its stack has to know.
+    /// The core's share of the connections, for its stack.
     pub fn share(&self) -> Share {
         Share {
             steering: self.cores.steering(),
@@ -73,7 +73,7 @@ impl Member {
         }
     }
 
-    /// Whether a frame is this core's to look at; passes it on if it is another's, or not only this one's.
+    /// Whether this core processes a frame; passes it on if it belongs to another core or to all.
     #[inline]
     pub fn keeps(&mut self, owner: Owner, now_us: u64, received: Received<'_>) -> bool {
         match owner {
@@ -120,23 +120,23 @@ impl Member {
         }
     }
 
-    /// A frame that another core has given, in [`Member::buffer`]: its length, and whether its sums are good.
+    /// Takes a frame of another core into `buffer`; returns its length, and whether its checksums are good.
     #[inline]
     pub fn take(&mut self, from: u16) -> Option<(usize, bool)> {
         self.cores.take(from, self.core, &mut self.buffer)
     }
 
-    /// How many cores there are.
+    /// The number of cores.
     pub fn count(&self) -> u16 {
         self.cores.count()
     }
 
-    /// Whether this core speaks for the machine.
+    /// Whether this core answers for the machine.
     pub fn leads(&self) -> bool {
         self.core == 0
     }
 
-    /// The machine's address, if core 0 has told another one since the last call.
+    /// The machine's address, if core 0 has published another one since the last call.
     pub fn news(&mut self) -> Option<Address> {
         let board = self.cores.address();
         if self.leads() || board.version() == self.address_version {
@@ -147,7 +147,7 @@ impl Member {
         Some(address_of(&words))
     }
 
-    /// Tells the others the machine's address, if it is another one.
+    /// Publishes the machine's address to the other cores if it changed.
     pub fn tell(&mut self, address: Address) {
         if self.leads() && self.told != address {
             self.told = address;
@@ -157,19 +157,19 @@ impl Member {
         }
     }
 
-    /// When counters and log may be shown again.
+    /// The time from which counters and log may be published again.
     #[inline]
     pub fn show_due_us(&self) -> u64 {
         self.shown_us + SHOW_EVERY_US
     }
 
-    /// Whether there were frames since the last time, of which there are so many so far: then they are due.
+    /// Whether there were frames since the last publishing; `frames` is their total.
     #[inline]
     pub fn has_more(&self, frames: u64) -> bool {
         frames != self.shown_frames
     }
 
-    /// Shows the others the counters and the log, if something has changed.
+    /// Publishes counters and log if they changed.
     pub fn show(
         &mut self,
         now_us: u64,
@@ -196,7 +196,7 @@ impl Member {
         }
     }
 
-    /// Cores that have to be woken.
+    /// The cores that need a wake-up.
     #[inline]
     pub fn take_wakes(&mut self) -> u64 {
         match core::mem::take(&mut self.wanted) {
@@ -205,7 +205,7 @@ impl Member {
         }
     }
 
-    /// Says that this core goes to sleep. False: there is something for it, and it does not.
+    /// Announces that this core will sleep. False: there is work, and it must not sleep.
     pub fn may_sleep(&self, is_stopping: bool) -> bool {
         let cores = self.cores;
         cores.sleep(self.core);
@@ -218,12 +218,12 @@ impl Member {
         !is_busy
     }
 
-    /// Says that it does not sleep any more.
+    /// Announces that this core is awake.
     pub fn woke(&self) {
         self.cores.wake(self.core);
     }
 
-    /// Begins the end of all cores.
+    /// Begins the shutdown of all cores.
     pub fn stop(&mut self) {
         if !self.cores.is_stopping() {
             self.cores.stop();
@@ -231,12 +231,12 @@ impl Member {
         }
     }
 
-    /// Whether the end has begun, here or elsewhere.
+    /// Whether the shutdown has begun on any core.
     pub fn is_stopping(&self) -> bool {
         self.cores.is_stopping()
     }
 
-    /// This core has come to its end; the others want to know when it is the last.
+    /// Marks this core as finished, and wakes the others if it is the last.
     pub fn set_done(&mut self) {
         if self.cores.is_done(self.core) {
             return;
@@ -247,13 +247,13 @@ impl Member {
         }
     }
 
-    /// Whether all cores have come to their end.
+    /// Whether all cores have finished.
     pub fn are_done(&self) -> bool {
         self.cores.are_done()
     }
 }
 
-/// Two words: the address, whether there is a gateway and the prefix's length; the gateway.
+/// Encodes an address in two words: address, gateway flag and prefix length; then the gateway.
 fn words_of(address: Address) -> Option<[u64; 2]> {
     let (address, prefix_len, gateway) = address?;
     let has_gateway = u64::from(gateway.is_some());
@@ -307,17 +307,17 @@ mod tests {
             panic!("three");
         };
         assert!(second.may_sleep(false) && third.may_sleep(false));
-        // It sleeps: it is woken for a frame, once.
+        // A sleeping core is woken for a frame, once.
         assert!(!first.keeps(Owner::Core(1), 0, FRAME));
         assert!(!first.may_sleep(false), "others are to be woken first");
         assert_eq!((first.take_wakes(), first.take_wakes()), (0b010, 0));
         assert!(first.may_sleep(false));
-        // And before it has looked at the frame it does not sleep again.
+        // It does not sleep again before it has taken the frame.
         second.woke();
         assert!(!second.may_sleep(false));
         assert_eq!(second.take(0), Some((60, true)));
         assert!(second.may_sleep(false));
-        // An address is for all.
+        // A new address is work for all cores.
         first.tell(Some((Ipv4Addr::LOCALHOST, 8, None)));
         assert!(!second.may_sleep(false));
         assert_eq!(first.take_wakes(), 0b100, "the second does not sleep");

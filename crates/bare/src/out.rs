@@ -1,4 +1,4 @@
-//! An answer on its way out: bytes to be copied, then bytes that stay where they are. Knows no connection.
+//! A response to be sent: bytes to be copied, then bytes in static memory.
 
 use alloc::vec::Vec;
 
@@ -7,27 +7,27 @@ use lowroad_http::version::Version;
 
 use crate::archive::Variant;
 
-/// One answer. Made once and used for all, so that no answer takes memory of its own.
+/// A response. One object is reused for all, so that responses allocate no memory.
 #[derive(Default)]
 pub struct Out {
-    /// The head, and a body that was made for this answer.
+    /// The head, and a generated body.
     pub copied: Vec<u8>,
-    /// The rest of a body that is in the site.
+    /// The body, or its rest, in the site's memory.
     pub lasting: &'static [u8],
-    /// Its sums, see `lowroad_net::Piece::Lasting`; may be empty.
+    /// Its checksums, see `lowroad_net::SendPiece::Lasting`; may be empty.
     pub sums: &'static [u16],
-    /// It is all of this, on a kept connection.
+    /// The file, if the response is all of it on a persistent connection.
     pub whole: Option<&'static Variant>,
-    /// For the log.
+    /// The status code, for the log.
     pub status: u16,
-    /// Bytes of the body, for the log.
+    /// The length of the body, for the log.
     pub body_len: usize,
-    /// The connection ends with this answer, whatever the client wants.
+    /// The connection is closed after this response, regardless of the client's choice.
     pub closes: bool,
 }
 
 impl Out {
-    /// Forgets the answer before.
+    /// Resets the response.
     pub fn clear(&mut self) {
         self.copied.clear();
         self.lasting = &[];
@@ -38,29 +38,29 @@ impl Out {
         self.closes = false;
     }
 
-    /// Begins a head.
+    /// Sets the status code.
     pub fn status(&mut self, status: Status) {
         self.status = status.code();
     }
 }
 
-/// What an answer depends on besides the request and the site.
+/// The inputs of a response besides request and site.
 #[derive(Clone, Copy)]
 pub struct About {
     /// Seconds since 1970.
     pub unix_s: u64,
-    /// The same as the value of Date.
+    /// The same, as the value of Date.
     pub date: [u8; 29],
-    /// The connection stays open after the answer.
+    /// The connection persists after the response.
     pub keep_alive: bool,
-    /// The request's.
+    /// The version of the request.
     pub version: Version,
-    /// Differs between any two answers, for boundaries.
+    /// A number that differs between responses, for multipart boundaries.
     pub serial: u64,
 }
 
 impl About {
-    /// What ends the head.
+    /// The end of the head: Connection if needed, and the empty line.
     pub fn head_end(&self) -> &'static [u8] {
         match (self.keep_alive, self.version) {
             (false, _) => b"Connection: close\r\n\r\n",

@@ -1,4 +1,4 @@
-//! Answers that say why there is no other: errors, redirects, OPTIONS. Knows no file.
+//! Responses without a resource: errors, redirects, OPTIONS.
 
 use alloc::vec::Vec;
 
@@ -9,25 +9,25 @@ use lowroad_http::status::Status;
 use crate::archive::Archive;
 use crate::out::{About, Out};
 
-/// Methods that are answered, as the value of Allow.
+/// The value of Allow.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
-/// Seconds that an overloaded server asks for.
+/// The value of Retry-After with 503.
 const RETRY_AFTER_S: u64 = 1;
 
-/// A page that says why there is no other answer.
+/// A page that explains a status.
 #[derive(Clone, Copy)]
 pub struct Page<'p> {
-    /// Its status.
+    /// The status.
     pub status: Status,
-    /// Why; `None`: what the status means.
+    /// The explanation; `None`: the standard one for the status.
     pub explanation: Option<&'p str>,
-    /// A field more.
+    /// An additional field.
     pub field: Option<(&'p str, &'p [u8])>,
-    /// Whether to send the body (not to HEAD).
+    /// Whether the body is sent (not to HEAD).
     pub has_body: bool,
 }
 
-/// Writes such a page; the site's own, if it has one for the status.
+/// Writes the page: the site's error page for the status, or the built-in one.
 pub fn page(site: &Archive, page: Page<'_>, about: &About, out: &mut Out) {
     let status = page.status;
     out.status(status);
@@ -70,7 +70,7 @@ pub fn page(site: &Archive, page: Page<'_>, about: &About, out: &mut Out) {
     }
 }
 
-/// Answers OPTIONS.
+/// Writes the response to OPTIONS.
 pub fn options(about: &About, out: &mut Out) {
     out.status(Status::NO_CONTENT);
     let mut head = HeadWriter::start(&mut out.copied, Status::NO_CONTENT, &about.date);

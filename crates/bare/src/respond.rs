@@ -1,5 +1,4 @@
-//! Answers from a file: whole, a part of it, or the news that it is unchanged. The same decisions as in
-//! `lowroad serve`. Knows no connection.
+//! Responses from a file: whole, ranges, or 304. The decisions equal those of `lowroad serve`.
 
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -17,10 +16,10 @@ use crate::archive::{Archive, DATE_AT, Variant};
 use crate::out::{About, Out};
 use crate::refuse::{self, Page};
 
-/// Several ranges are put together by copying. Longer ones get the whole file, as RFC 9110 §14.2 allows.
+/// Multiple ranges are copied, up to this length. Longer ones get the whole file, as RFC 9110 §14.2 allows.
 const RANGES_LEN_MAX: usize = 32 << 10;
 
-/// Sends a file, as far and in the form that the request asks for.
+/// Writes the response with a file, according to the request's conditions and ranges.
 #[inline]
 pub fn send(
     site: &Archive,
@@ -35,7 +34,7 @@ pub fn send(
     whole(file, request, about, out);
 }
 
-/// The common case: head and body as they are stored, and today's date.
+/// The common case: the stored head and body, with the current date.
 #[inline]
 fn whole(file: &'static Variant, request: &Request<'_>, about: &About, out: &mut Out) {
     let has_body = request.method == Method::Get;
@@ -45,7 +44,7 @@ fn whole(file: &'static Variant, request: &Request<'_>, about: &About, out: &mut
     }
     out.status(Status::OK);
     let head = file.head();
-    // All of the head but the empty line.
+    // The head without its empty line.
     let open = head.strip_suffix(b"\r\n").unwrap_or(head);
     out.copied.extend_from_slice(open);
     out.copied.extend_from_slice(about.head_end());
@@ -57,7 +56,7 @@ fn whole(file: &'static Variant, request: &Request<'_>, about: &About, out: &mut
     set_date(&about.date, &mut out.copied);
 }
 
-/// A whole file on a kept connection, in place of what was in `out`.
+/// Writes a whole file on a persistent connection, replacing the content of `out`.
 #[inline]
 pub fn kept(file: &'static Variant, date: &[u8; 29], out: &mut Out) {
     out.status(Status::OK);
@@ -76,7 +75,7 @@ fn set_date(date: &[u8; 29], head: &mut [u8]) {
     }
 }
 
-/// RFC 9110 §13.2.2: preconditions first, then the range if If-Range lets it.
+/// RFC 9110 §13.2.2: preconditions first, then the range if If-Range permits it.
 fn on_condition(
     site: &Archive,
     file: &'static Variant,
@@ -128,7 +127,7 @@ fn not_modified(file: &Variant, about: &About, out: &mut Out) {
     out.copied.extend_from_slice(about.head_end());
 }
 
-/// The bytes of a range; it was cut to the length of the file, which is in memory.
+/// The bytes of a range, which was clamped to the file's length.
 fn of_range(file: &Variant, range: ByteRange) -> &'static [u8] {
     let range = range.start as usize..range.end as usize;
     file.body().get(range).unwrap_or_default()

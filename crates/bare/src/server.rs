@@ -76,9 +76,9 @@ fn serial(secret: &[u8; 32]) -> u64 {
 
 /// A site, its connections and what they wait for: on a machine with several cores, those of one core.
 ///
-/// A core's loop: frames of its queue to [`Server::received`]; [`Server::tick`]; what was sent to the device;
-/// wake those of [`Server::take_wakes`]; sleep if [`Server::may_sleep`] says so; and then [`Server::woke`]. Between
-/// [`Server::may_sleep`] and the sleep itself, a wake must not get lost: on bare metal interrupts are off, a process
+/// A core's loop: frames of its queue to `UnikernelServer::received`; `UnikernelServer::tick`; what was sent to the device;
+/// wake those of `UnikernelServer::take_wakes`; sleep if `UnikernelServer::may_sleep` says so; and then `UnikernelServer::woke`. Between
+/// `UnikernelServer::may_sleep` and the sleep itself, a wake must not get lost: on bare metal interrupts are off, a process
 /// has a descriptor that stays readable.
 pub struct Server {
     stack: Stack,
@@ -169,7 +169,7 @@ impl Server {
     }
 
     /// To be called after each burst of frames, and when it said so the last time. Gives the time of
-    /// the next call in [`Now::mono_us`], if there is any.
+    /// the next call in `CurrentTime::mono_us`, if there is any.
     #[inline]
     pub fn tick(&mut self, now: Now, link: &mut impl Link) -> Option<u64> {
         self.now_us = now.mono_us;
@@ -255,7 +255,7 @@ impl Server {
     }
 
     /// Cores that may sleep and that this one has something for, bit n for core n: to be called after
-    /// [`Server::tick`], and all of them to be woken. What is woken once too often finds nothing and sleeps again.
+    /// `UnikernelServer::tick`, and all of them to be woken. What is woken once too often finds nothing and sleeps again.
     #[inline]
     pub fn take_wakes(&mut self) -> u64 {
         self.member.as_mut().map_or(0, Member::take_wakes)
@@ -271,7 +271,7 @@ impl Server {
         member.is_none_or(|member| member.may_sleep(is_stopping))
     }
 
-    /// Says that it sleeps no more; to be called after each [`Server::may_sleep`], whatever it gave.
+    /// Says that it sleeps no more; to be called after each `UnikernelServer::may_sleep`, whatever it gave.
     #[inline]
     pub fn woke(&self) {
         if let Some(member) = &self.member {

@@ -1,4 +1,4 @@
-//! What the machine says of itself. Knows no connection and no counter by name.
+//! The machine's counters as resources.
 
 use alloc::string::String;
 use core::fmt::Write;
@@ -8,7 +8,7 @@ use lowroad_http::status::Status;
 
 use crate::out::{About, Out};
 
-/// A line for each: name, then number.
+/// Counters as text, one line each: name, then value.
 pub fn text(all: &[(&'static str, u64)]) -> String {
     let mut out = String::new();
     for (name, count) in all {
@@ -18,7 +18,7 @@ pub fn text(all: &[(&'static str, u64)]) -> String {
     out
 }
 
-/// One object.
+/// Counters as one JSON object.
 pub fn json(all: &[(&'static str, u64)]) -> String {
     let mut out = String::from("{");
     for (at, (name, count)) in all.iter().enumerate() {
@@ -30,7 +30,7 @@ pub fn json(all: &[(&'static str, u64)]) -> String {
     out
 }
 
-/// The answer with such a text, which nobody may keep.
+/// Writes the response with such a text; it must not be cached.
 pub fn write(content_type: &[u8], body: &[u8], has_body: bool, about: &About, out: &mut Out) {
     out.status(Status::OK);
     let mut head = HeadWriter::start(&mut out.copied, Status::OK, &about.date);

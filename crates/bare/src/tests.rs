@@ -1,4 +1,4 @@
-//! Requests and answers, over connections that are only counted.
+//! Requests and responses, over simulated connections.
 
 mod pages;
 
@@ -26,7 +26,7 @@ const VISITOR: Id = Id {
 };
 const PEER: SocketAddrV4 = SocketAddrV4::new(core::net::Ipv4Addr::new(192, 0, 2, 9), 4321);
 
-/// Connections that hold what was sent.
+/// Connections that record the sent bytes.
 #[derive(Default)]
 struct Fake {
     sent: BTreeMap<u32, Vec<u8>>,
@@ -167,7 +167,7 @@ impl Net {
         self.web.opened(&mut self.calls, VISITOR, opened);
     }
 
-    /// Sends bytes, as often as they are not taken whole; what was answered to each piece that was.
+    /// Sends bytes, again as long as they are taken in part; returns the response to each part.
     fn send(&mut self, mut bytes: &[u8]) -> Vec<String> {
         let mut answers = Vec::new();
         loop {
@@ -224,7 +224,7 @@ fn what_was_asked_before_is_answered_and_logged_alike() {
     for _ in 0..3 {
         assert_eq!(net.ask("GET /long", fields), first);
     }
-    // Other words, and more bytes, are other requests.
+    // Other fields, or more bytes, are another request.
     let answer = net.ask("GET /long", "User-Agent: tests\r\nRange: bytes=0-0\r\n");
     assert_eq!(body(&answer), "a");
     let request = format!("GET /long HTTP/1.1\r\nHost: a\r\n{fields}\r\n").repeat(2);
@@ -338,7 +338,7 @@ fn a_body_of_get_is_dropped() {
         assert!(answers[1].ends_with("<p>Hello"), "{answers:?}");
         assert!(net.calls.closed.is_empty());
     }
-    // A body that comes later is waited for, without a look at each piece.
+    // The server waits for an incomplete body, without parsing it after each part.
     let mut net = Net::new("");
     let request = [head("Content-Length: 3000\r\n").as_bytes(), &[b'x'; 3000]].concat();
     for len in [0, 60, 61, 2000, request.len() - 1] {
@@ -346,7 +346,7 @@ fn a_body_of_get_is_dropped() {
     }
     assert_eq!(net.send(&request).len(), 1);
     assert_eq!(net.send(next).len(), 1);
-    // The connection ends with the response where the end of the body is not known or far.
+    // The connection closes with the response if the end of the body is unknown or far away.
     for (fields, rest) in [
         ("Content-Length: 20000\r\n", ""),
         ("Content-Length: 5\r\nExpect: 100-continue\r\n", ""),

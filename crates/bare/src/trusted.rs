@@ -1,4 +1,4 @@
-//! Addresses that may see the counters and the log. Knows no connection.
+//! Client addresses that may read the counters and the log.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,7 +10,7 @@ use core::net::Ipv4Addr;
 pub struct Trusted(Vec<(u32, u32)>);
 
 impl Trusted {
-    /// Reads networks and addresses as `192.0.2.0/24` and `198.51.100.7`.
+    /// Parses networks and addresses like `192.0.2.0/24` and `198.51.100.7`.
     ///
     /// # Errors
     /// A text for the operator.
@@ -18,12 +18,12 @@ impl Trusted {
         all.map(network).collect::<Result<_, _>>().map(Trusted)
     }
 
-    /// Whether nobody is trusted.
+    /// Whether no address is trusted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an address is.
+    /// Whether an address is trusted.
     pub fn has(&self, address: Ipv4Addr) -> bool {
         let bits = address.to_bits();
         self.0.iter().any(|(network, mask)| bits & mask == *network)

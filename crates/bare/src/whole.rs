@@ -1,5 +1,5 @@
-//! The counters and the log of the whole machine, whichever core is asked: this one's as they are, the others' as they
-//! have shown them last. Knows no counter by name.
+//! Counters and log of the whole machine, as seen by any core: its own are current, those of other cores as published
+//! last.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,11 +8,11 @@ use crate::cores::{self, Cores};
 use crate::journal::Journal;
 use crate::log::Log;
 
-/// What is sent of the log, and what a core shows of its own.
+/// The most bytes of the log that are sent, and that a core publishes of its own.
 pub const LOG_LEN_MAX: usize = 48 << 10;
 const _: () = assert!(LOG_LEN_MAX / 8 + 4 <= cores::LOG_WORDS_MAX);
 
-/// The machine, as one core sees it.
+/// The machine, as seen by one core.
 #[derive(Clone, Copy)]
 pub struct Whole(pub Option<(&'static Cores, u16)>);
 
@@ -26,7 +26,7 @@ impl Whole {
         })
     }
 
-    /// Adds to this core's numbers those of the others, which have the same in the same order.
+    /// Adds the other cores' counters, which have the same order, to this core's.
     pub fn sum(self, own: &mut [(&'static str, u64)]) {
         let mut words = Vec::new();
         for (cores, core) in self.others() {
@@ -37,7 +37,7 @@ impl Whole {
         }
     }
 
-    /// How many cores there are, and what went between them.
+    /// The number of cores, and the counters of frames between them.
     pub fn traffic(self) -> impl Iterator<Item = (&'static str, u64)> {
         let count = self.0.map_or(1, |(cores, _)| cores.count());
         let between = self.0.into_iter().flat_map(|(cores, _)| cores.traffic());

@@ -1,4 +1,4 @@
-//! What is built is read back; what is damaged is refused, or read without harm.
+//! Built archives are read back; damaged ones are refused, or read without a panic.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ fn opened(bytes: &[u8]) -> Result<Archive, OpenError> {
     Archive::open(bytes.to_vec().leak())
 }
 
-/// A site of some files, each with its bodies.
+/// A site of random files, each with its bodies.
 type Site = BTreeMap<Vec<u8>, Vec<(Encoding, Vec<u8>)>>;
 
 fn drawn(draws: &mut Draws) -> Site {
@@ -133,7 +133,7 @@ fn a_response_is_what_the_server_sends() {
         .map(|part| !Sum::default().bytes(part).checksum())
         .collect();
     assert_eq!((one.sums, one.sums.len()), (&sums[..], 3));
-    // In an encoding that is not there, it is sent as it is.
+    // A missing content coding falls back to identity.
     assert!(file.encodings.contains(Encoding::Zstd) && !file.encodings.contains(Encoding::Gzip));
     assert_eq!(
         file.variant(Encoding::Gzip).map(|one| one.encoding),
@@ -225,7 +225,7 @@ fn what_is_wrong_is_not_built() {
     }
 }
 
-/// Reads all that an archive gives.
+/// Reads all parts of an archive.
 fn read_all(archive: Archive) -> usize {
     let entries = archive.entries().map(|(path, entry)| {
         let found = usize::from(archive.find(path).is_some());
@@ -273,7 +273,7 @@ fn a_changed_archive_does_no_harm() {
         ]
         .into();
         let mut bytes = built(&site);
-        // The tables are at the end; the bodies in the middle are of no interest.
+        // The tables are at the end; changes in the bodies are of no interest.
         for _ in 0..=draws.below(3) {
             let from_end = draws.below(400.min(bytes.len()));
             let at = match draws.below(4) {

@@ -1,5 +1,5 @@
-//! A server under attack: nothing panics, nothing is lost, and a visitor gets what it asks for. The same without
-//! end is `examples/storm.rs`.
+//! A server under attack: no panic, no lost buffer, and a well-behaved client is served. `examples/storm.rs` runs the
+//! same without end.
 
 mod storm;
 

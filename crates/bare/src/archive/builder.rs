@@ -1,4 +1,4 @@
-//! Writes archives. The same input gives the same bytes. Knows no files: heads' fields and bodies are given.
+//! Builds archives, deterministically. The caller supplies field lines and bodies.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -13,35 +13,35 @@ use lowroad_wire::checksum::Sum;
 use super::layout::{self, ALIGN, HEADER_LEN, MAGIC, Table, kind};
 use super::{SUMMED_LEN, hash};
 
-/// A file in one encoding, as it is given to the builder.
+/// A file in one content coding, as input of the builder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewVariant {
-    /// Which one.
+    /// The content coding.
     pub encoding: Encoding,
-    /// Lines of the head, `name: value\r\n` each, that a 304 has too.
+    /// Field lines, `name: value\r\n` each, that a 304 has too.
     pub shared_fields: Vec<u8>,
-    /// Lines that only answers with a body have, without Content-Length.
+    /// Field lines of responses with content only, without Content-Length.
     pub own_fields: Vec<u8>,
-    /// The value of ETag among the lines.
+    /// The value of ETag in the field lines.
     pub etag: String,
-    /// The value of Content-Type among the lines.
+    /// The value of Content-Type in the field lines.
     pub content_type: String,
-    /// Seconds since 1970.
+    /// Time of the last change in seconds since 1970.
     pub last_modified_s: Option<u64>,
-    /// The body.
+    /// The content.
     pub body: Vec<u8>,
 }
 
-/// Why there is no archive.
+/// The reason that no archive can be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildError {
-    /// Two things at one path.
+    /// Two resources at one path, or two sources with one name.
     Twice(String),
-    /// It does not begin with a slash.
+    /// A path without a leading slash.
     NotAPath(String),
-    /// The first variant is not the identity, or an encoding is there twice.
+    /// The first variant is not identity, or a content coding occurs twice.
     Encodings(String),
-    /// More than 4 GiB.
+    /// The archive exceeds 4 GiB.
     TooLong,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for BuildError {
 
 impl core::error::Error for BuildError {}
 
-/// Collects a site and writes it.
+/// Collects the parts of a site and writes the archive.
 #[derive(Default)]
 pub struct Builder {
     files: Vec<Vec<NewVariant>>,
@@ -70,25 +70,25 @@ pub struct Builder {
 }
 
 enum NewEntry {
-    /// By its place among the files.
+    /// Index of the file.
     File(usize),
     Redirect(String),
     Forbidden,
-    /// The name of its source.
+    /// Name of the source.
     Page(String),
 }
 
 impl Builder {
-    /// A site with nothing in it.
+    /// A builder without resources.
     #[must_use]
     pub fn new() -> Builder {
         Builder::default()
     }
 
-    /// Adds a file under one path or more: decoded, as requests are compared with them.
+    /// Adds a file at one or more paths, decoded as request paths are.
     ///
     /// # Errors
-    /// When a path is none or taken, or when the identity is not the first of different encodings.
+    /// A path is invalid or taken, or identity is not the first of different content codings.
     pub fn file(&mut self, paths: &[&[u8]], variants: Vec<NewVariant>) -> Result<(), BuildError> {
         let mut seen = EncodingSet::EMPTY;
         for (at, variant) in variants.iter().enumerate() {
@@ -111,36 +111,35 @@ impl Builder {
         Ok(())
     }
 
-    /// Sends who asks for `path` to `location`, which is percent-encoded.
+    /// Redirects requests for `path` to `location`, which is percent-encoded.
     ///
     /// # Errors
-    /// When the path is none or taken.
+    /// The path is invalid or taken.
     pub fn redirect(&mut self, path: &[u8], location: &str) -> Result<(), BuildError> {
         self.insert(path, NewEntry::Redirect(location.into()))
     }
 
-    /// Refuses who asks for `path`.
+    /// Answers requests for `path` with 403.
     ///
     /// # Errors
-    /// When the path is none or taken.
+    /// The path is invalid or taken.
     pub fn forbidden(&mut self, path: &[u8]) -> Result<(), BuildError> {
         self.insert(path, NewEntry::Forbidden)
     }
 
-    /// Adds a page to be made for each request; `name` is its file's path below the site's folder. Several paths
-    /// may lead to it.
+    /// Adds a dynamic page; `name` is its file's path below the site's folder. Several paths may lead to it.
     ///
     /// # Errors
-    /// When the path is none or taken, or there is another page or part of this name.
+    /// The path is invalid or taken, or another page or part has this name.
     pub fn page(&mut self, path: &[u8], name: &str, text: &str) -> Result<(), BuildError> {
         self.part(name, text)?;
         self.insert(path, NewEntry::Page(name.into()))
     }
 
-    /// Adds what pages include; no path leads to it.
+    /// Adds a part that pages include; no path leads to it.
     ///
     /// # Errors
-    /// When there is another page or part of this name.
+    /// Another page or part has this name.
     pub fn part(&mut self, name: &str, text: &str) -> Result<(), BuildError> {
         if self.sources.get(name).is_some_and(|other| other != text) {
             return Err(BuildError::Twice(name.into()));
@@ -149,7 +148,7 @@ impl Builder {
         Ok(())
     }
 
-    /// What a refusal with a status says; what was said before is forgotten.
+    /// Sets the error page of a status code; replaces an earlier one.
     pub fn error_page(&mut self, status: u16, content_type: &str, body: &[u8]) {
         let page = (content_type.into(), body.to_vec());
         self.error_pages.insert(status, page);
@@ -160,10 +159,10 @@ impl Builder {
         self.settings.push((key.into(), value.into()));
     }
 
-    /// The archive.
+    /// Writes the archive.
     ///
     /// # Errors
-    /// When it is too long.
+    /// The archive is too long.
     pub fn finish(self) -> Result<Vec<u8>, BuildError> {
         let mut writer = Writer::default();
         writer.out.resize(HEADER_LEN, 0);
@@ -176,6 +175,7 @@ impl Builder {
                 }
                 NewEntry::Redirect(location) => writer.redirect(location)?,
                 NewEntry::Forbidden => [kind::FORBIDDEN, 0, 0],
+                // A `BTreeMap` is sorted, so the number of smaller names is the index among the sources.
                 NewEntry::Page(name) => {
                     let before = self.sources.range::<String, _>(..name);
                     [kind::PAGE, number(before.count())?, 0]
@@ -222,7 +222,7 @@ fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-/// The hash table, at most half full.
+/// Builds the hash table, at most half full: short probe sequences, and an empty slot that ends each.
 fn slots<'p>(paths: impl ExactSizeIterator<Item = &'p Vec<u8>>) -> Vec<u32> {
     let count = (paths.len() * 2 + 1).next_power_of_two();
     let mut slots = alloc::vec![[0; layout::SLOT]; count];
@@ -249,7 +249,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Gives the place of what it has added.
+    /// Appends bytes and returns their offset and length.
     fn put(&mut self, bytes: &[u8]) -> Result<[u32; 2], BuildError> {
         let at = number(self.out.len())?;
         self.out.extend_from_slice(bytes);
@@ -257,7 +257,7 @@ impl Writer {
         Ok([at, number(bytes.len())?])
     }
 
-    /// Gives the number of the file's first variant.
+    /// Appends a file and returns the number of its first variant.
     fn file(&mut self, variants: &[NewVariant]) -> Result<u32, BuildError> {
         let first = number(self.variants.len() / layout::VARIANT)?;
         for variant in variants {
@@ -326,7 +326,7 @@ impl Writer {
     }
 }
 
-/// The head of a 200 on a connection that stays, with zeros for the date.
+/// The head of a 200 response on a persistent connection, with zeros for the date.
 fn head(variant: &NewVariant) -> Vec<u8> {
     let mut out = Vec::new();
     let mut head = HeadWriter::start(&mut out, Status::OK, &[0; 29]);

@@ -1,9 +1,9 @@
-//! The hash of a path. It is the same in the builder and in the reader, and no secret: who asks can't change
-//! the table, and how far a lookup goes is decided when it is built.
+//! The hash of a path, equal in builder and reader. It needs no secret: clients can't change the table, and the length
+//! of each probe sequence is fixed when it is built.
 
 const KEY: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Where a path's search begins, to be cut to the table's length, and the mark of its slot.
+/// The first slot of a path's probe sequence, to be reduced modulo the table's length, and the mark of its slot.
 #[inline]
 pub fn place(path: &[u8]) -> (usize, u32) {
     let hash = hash(path);
@@ -24,7 +24,7 @@ fn hash(bytes: &[u8]) -> u64 {
     mix(state ^ u64::from_le_bytes(last))
 }
 
-/// The product folded: each bit of the word takes part in all of the result.
+/// Multiplies and folds: each bit of the word affects the whole result.
 fn mix(word: u64) -> u64 {
     let product = u128::from(word ^ KEY) * u128::from(KEY.rotate_left(17) | 1);
     (product >> 64) as u64 ^ product as u64 // its halves
@@ -42,7 +42,7 @@ mod tests {
         let hashes: BTreeSet<u64> = paths.map(|path| hash(path.as_bytes())).collect();
         assert_eq!(hashes.len(), 10_000);
         let starts: BTreeSet<u64> = hashes.iter().map(|hash| hash & 0x7fff).collect();
-        // Random ones would leave 26.3 % of 32,768 places taken: 8,600.
+        // Random values would occupy 26.3 % of 32,768 slots: 8,600.
         assert!(starts.len() > 8_400, "{}", starts.len());
         assert_ne!(hash(b"/a"), hash(b"/a\0"));
     }

@@ -1,5 +1,5 @@
-//! Where what stands in an archive. All numbers are 32 bits, the lowest byte first; a place is its offset from
-//! the archive's beginning and its length in bytes.
+//! The format of an archive. All numbers have 32 bits, little endian; a place is an offset from the archive's
+//! beginning and a length in bytes.
 //!
 //! ```text
 //! magic               8 bytes, with the version
@@ -12,71 +12,68 @@
 //!   error pages       status, content type, body
 //!   settings          key, value
 //!   sources           name, text, sorted by name
-//! texts, responses    where the tables say; responses at multiples of eight
+//! texts, responses    at the places in the tables; responses at multiples of eight
 //! ```
 
 use lowroad_http::encoding::Encoding;
 
-/// What an archive begins with; the last byte is the version.
+/// The first bytes of an archive; the last one is the version.
 pub const MAGIC: [u8; 8] = *b"lowroad\x02";
-/// Bytes before what tables point to.
+/// Bytes of the header: magic, length and the places of the tables.
 pub const HEADER_LEN: usize = MAGIC.len() + 4 + TABLES * 8;
 /// Number of tables.
 pub const TABLES: usize = 7;
-/// Responses begin at multiples of it.
+/// The alignment of responses and tables.
 pub const ALIGN: usize = 8;
 
-/// The place of a table among the tables.
+/// A table, by its index in the header.
 #[derive(Clone, Copy)]
 pub enum Table {
-    /// The hash table.
     Slots,
     /// Paths, sorted.
     Entries,
-    /// Files in an encoding.
+    /// Files in a content coding.
     Variants,
-    /// Sums of responses.
+    /// Checksums of responses.
     Sums,
-    /// What refusals say.
+    /// The site's error pages.
     ErrorPages,
-    /// Texts of the operator.
+    /// Settings of the operator.
     Settings,
-    /// Pages, and what pages include.
+    /// Pages and included parts.
     Sources,
 }
 
-/// Numbers of a slot: mark, entry + 1.
+/// Numbers in a slot: mark, entry + 1.
 pub const SLOT: usize = 2;
-/// Numbers of an entry: path's place, kind, and two more. File: first variant and their count.
-/// Redirect: the location's place. Page: the number of its source, and 0.
+/// Numbers in an entry: the path's place, the kind, and two more. File: first variant and their count. Redirect: the
+/// location's place. Page: the number of its source, and 0.
 pub const ENTRY: usize = 5;
-/// Numbers of a variant: encoding, response's place, head's length, length of the shared fields and of the
-/// others, places of etag and content type, the first sum, time of the last change (low half, high half; all
+/// Numbers in a variant: content coding, the response's place, length of the head, length of the shared fields and of
+/// the others, places of ETag and content type, the first checksum, time of the last change (low half, high half; all
 /// ones for none).
 pub const VARIANT: usize = 13;
-/// Numbers of an error page.
+/// Numbers in an error page.
 pub const ERROR_PAGE: usize = 5;
-/// Numbers of a setting.
+/// Numbers in a setting.
 pub const SETTING: usize = 4;
-/// Numbers of a source.
+/// Numbers in a source.
 pub const SOURCE: usize = 4;
 
-/// No time of the last change.
+/// The time of the last change is unknown.
 pub const NO_TIME: u64 = u64::MAX;
 
 /// Kinds of entries.
 pub mod kind {
-    /// A file.
     pub const FILE: u32 = 0;
-    /// A redirect.
     pub const REDIRECT: u32 = 1;
-    /// Nothing for clients.
+    /// A folder that answers 403.
     pub const FORBIDDEN: u32 = 2;
-    /// A page's source.
+    /// A dynamic page.
     pub const PAGE: u32 = 3;
 }
 
-/// The number of an encoding.
+/// The number of a content coding.
 pub fn number_of(encoding: Encoding) -> u32 {
     match encoding {
         Encoding::Identity => 0,
@@ -86,7 +83,7 @@ pub fn number_of(encoding: Encoding) -> u32 {
     }
 }
 
-/// The encoding with a number.
+/// The content coding with a number.
 pub fn encoding_of(number: u32) -> Option<Encoding> {
     Encoding::ALL
         .into_iter()

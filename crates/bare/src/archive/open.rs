@@ -1,4 +1,4 @@
-//! Looks at every number of an archive once and makes slices of them. What is damaged is refused here.
+//! Opens an archive: checks every number once and converts the tables to slices. Damaged archives are refused here.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -11,14 +11,14 @@ use lowroad_http::encoding::{Encoding, EncodingSet};
 use super::layout::{self, MAGIC, Table, kind};
 use super::{Entry, ErrorPage, FIELDS_AT, File, Named, Page, SUMMED_LEN, Slot, Tables, Variant};
 
-/// Why an archive can't be opened.
+/// The reason that an archive can't be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// It does not begin as archives of this version do.
+    /// The magic or the version differs.
     NotAnArchive,
-    /// It is shorter or longer than it says.
+    /// The length differs from the one in the header.
     Length,
-    /// A number in it leads nowhere.
+    /// A number is out of bounds.
     Damaged,
 }
 
@@ -85,7 +85,7 @@ impl Reader {
         str::from_utf8(self.slice(at, len)?).map_err(|_| OpenError::Damaged)
     }
 
-    /// A table, cut into units of `len` bytes.
+    /// A table, with a length that is a multiple of `len` bytes.
     fn table(&self, table: Table, len: usize) -> Opened<&'static [u8]> {
         let at = MAGIC.len() + 4 + table as usize * 8;
         let place = self.bytes.get(at..).ok_or(OpenError::Damaged)?;
@@ -202,6 +202,7 @@ impl Reader {
             Ok(Page { name, text })
         });
         let sources: Vec<_> = sources.collect::<Opened<_>>()?;
+        // `SiteArchive::source` uses binary search.
         match sources.is_sorted_by_key(|source| source.name) {
             true => Ok(sources),
             false => Err(OpenError::Damaged),
@@ -211,6 +212,7 @@ impl Reader {
     fn slots(&self, named: usize) -> Opened<Vec<Slot>> {
         let records = self.records::<{ layout::SLOT }>(Table::Slots)?;
         let slots: Vec<Slot> = records.map(|[mark, named]| Slot { mark, named }).collect();
+        // Without an empty slot, the search for a missing path would not end.
         let leads_somewhere = slots.iter().all(|slot| slot.named as usize <= named);
         let ends = slots.iter().any(|slot| slot.named == 0);
         match leads_somewhere && ends && slots.len().is_power_of_two() {
@@ -235,7 +237,7 @@ impl Reader {
     }
 }
 
-/// A file has its identity first and nothing twice.
+/// Checks that a file begins with identity and has each content coding once.
 fn file(variants: &'static [Variant]) -> Opened<File> {
     let (first, others) = variants.split_first().ok_or(OpenError::Damaged)?;
     let mut encodings = EncodingSet::EMPTY;

@@ -1,5 +1,5 @@
-//! What one core shows to the others: words that it writes as a whole, and that they read as a whole. Nobody waits:
-//! it writes what is to be shown next beside what is shown now, and then turns. Knows nothing of what the words mean.
+//! A double buffer with a version (seqlock): one core publishes words, and other cores read a consistent copy. Neither
+//! side waits: the writer fills the hidden half, then switches.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -7,19 +7,19 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::line::Line;
 
-/// A reader is disturbed when the writer has turned twice while it reads; it does not try for ever.
+/// A read fails if the writer switches twice meanwhile; the number of attempts is bounded.
 const TRIES: usize = 100;
 
-/// The words.
+/// The published words.
 pub struct Board {
-    /// How often it was written. Odd: the second half is shown.
+    /// The number of writes. If odd, the second half is published.
     version: Line<AtomicU64>,
-    /// Each begins with the number of words that count.
+    /// The halves; each begins with the number of valid words.
     halves: [Box<[AtomicU64]>; 2],
 }
 
 impl Board {
-    /// With room for so many words; empty.
+    /// An empty board for `len` words.
     pub fn new(len: usize) -> Board {
         let half = || (0..=len).map(|_| AtomicU64::new(0)).collect();
         Board {
@@ -32,10 +32,11 @@ impl Board {
         &self.halves[version as usize & 1]
     }
 
-    /// Shows these words instead of those before, as far as there is room. Only one core may do so.
+    /// Publishes these words, as many as fit, in place of the old ones. Only one core may call it.
     pub fn show(&self, words: impl Iterator<Item = u64>) {
         let version = self.version.load(Ordering::Relaxed).wrapping_add(1);
-        // Who reads a word of those that follow reads the version before them, too, when it looks again.
+        // Pairs with the fence in `read`: a reader that sees a word of this write also sees the version before it on
+        // its check.
         fence(Ordering::Release);
         let Some((len, places)) = self.half(version).split_first() else {
             return;
@@ -49,13 +50,13 @@ impl Board {
         self.version.store(version, Ordering::Release);
     }
 
-    /// How often it was written.
+    /// The number of writes.
     #[inline]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// What is shown, instead of what `words` holds, and its version. Nothing, if it changes too fast.
+    /// Copies the published words into `words` and returns their version; no words and 0 if they change too fast.
     pub fn read(&self, words: &mut Vec<u64>) -> u64 {
         for _ in 0..TRIES {
             let version = self.version.load(Ordering::Acquire);
@@ -110,7 +111,7 @@ mod tests {
                             std::thread::yield_now();
                             continue;
                         }
-                        // The words of a version are all the same, and as many as it says.
+                        // All words of a version are equal, and their number depends on it.
                         let len = 1 + version as usize % 40;
                         assert_eq!(words, std::vec![version; len]);
                         assert!(version >= last);

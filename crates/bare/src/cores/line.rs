@@ -1,8 +1,8 @@
-//! What one core writes and others read, on cache lines of its own. Knows nothing of what that is.
+//! Padding of data that one core writes and others read, against false sharing.
 
 use core::ops::Deref;
 
-/// Two lines of 64 bytes: processors fetch them in pairs.
+/// Aligned to two lines of 64 bytes: processors prefetch lines in pairs.
 #[repr(align(128))]
 #[derive(Default)]
 pub struct Line<T>(pub T);

@@ -1,6 +1,5 @@
-//! What the cores of one machine share, beside the read-only site: rings of frames, one for each ordered pair of
-//! cores; what each core shows to the others; who sleeps; and the end. Nobody waits for anybody. Knows no frame's
-//! meaning.
+//! The state that the cores of a machine share, beside the read-only site: a ring of frames for each ordered pair of
+//! cores, the published counters and logs, the sleep flags, and the shutdown state. All operations are wait-free.
 
 mod board;
 mod line;
@@ -18,61 +17,61 @@ use ring::Ring;
 
 pub use ring::FRAME_LEN_MAX;
 
-/// Bytes of all rings to one core: they are shared by those that write.
+/// Bytes of all rings to one core, divided among the writers.
 const RINGS_LEN: usize = 512 << 10;
-/// Bytes of a ring: room for a burst of long frames.
+/// The longest ring in bytes: room for a burst of long frames.
 const RING_LEN_MAX: usize = 128 << 10;
-/// Numbers that a core shows.
+/// The most counters that a core publishes.
 const NUMBERS_MAX: usize = 255;
-/// Words of the log that a core shows.
+/// The most words of the log that a core publishes.
 pub const LOG_WORDS_MAX: usize = (6 << 10) + 4;
 
-/// What a core counts of its frames for others.
+/// Counters of frames between cores.
 #[derive(Clone, Copy)]
 pub enum Traffic {
-    /// Frames that were given to another core.
+    /// Frames passed to another core.
     Forwarded,
-    /// Frames that another core had no room for.
+    /// Frames dropped since another core's ring was full.
     Dropped,
-    /// ARP messages that not all cores were told, as there were too many.
+    /// ARP messages not passed to all cores because of the rate limit.
     ArpLimited,
 }
 
-/// Names of [`Traffic`].
+/// The names of the counters of `CrossCoreCounter`.
 const TRAFFIC: [&str; 3] = [
     "cores_frames_forwarded",
     "cores_frames_dropped",
     "cores_arp_limited",
 ];
 
-/// What belongs to one core: the others fill its rings and look at the rest.
+/// The state of one core: the other cores fill its rings and read the rest.
 struct Core {
-    /// By who fills it, itself left out.
+    /// By writer, without the core itself.
     rings: Box<[Ring]>,
-    /// It may be asleep, so it wants to be woken.
+    /// The core may be asleep and needs a wake-up.
     sleeps: Line<AtomicBool>,
     traffic: Line<[AtomicU64; TRAFFIC.len()]>,
     numbers: Board,
     log: Board,
 }
 
-/// Shared by all cores of a machine: made once, before the servers.
+/// The shared state of all cores, created once before the servers.
 pub struct Cores {
     steering: Steering,
     cores: Box<[Core]>,
-    /// Of the machine; shown by core 0.
+    /// The machine's address, published by core 0.
     address: Board,
     is_stopping: Line<AtomicBool>,
-    /// Bit n: core n has come to its end.
+    /// Bit n: core n has finished its shutdown.
     done: Line<AtomicU64>,
 }
 
 impl Cores {
-    /// More are not used: wakes are bits of a `u64`.
+    /// The most cores that are used: wake-ups are bits of a `u64`.
     pub const COUNT_MAX: u16 = 64;
 
-    /// For so many cores, 1 to [`Cores::COUNT_MAX`]. Takes all memory that cores will share, up to 640 KiB for each:
-    /// it is not part of what each [`crate::Machine`] gives. `secret` is random and new at each start.
+    /// The state for `count` cores, 1 to `CoreSet::COUNT_MAX`. Allocates all shared memory, up to 640 KiB for each
+    /// core, which is not part of the memory in `MachineSetup`. `secret` is random and new at each start.
     #[must_use]
     pub fn new(count: u16, secret: &[u8; 32]) -> Cores {
         let count = count.clamp(1, Cores::COUNT_MAX);
@@ -96,13 +95,13 @@ impl Cores {
         }
     }
 
-    /// How many there are.
+    /// The number of cores.
     #[must_use]
     pub fn count(&self) -> u16 {
         self.steering.count()
     }
 
-    /// Says whose a connection is.
+    /// The steering of connections to cores.
     pub fn steering(&self) -> Steering {
         self.steering
     }
@@ -111,7 +110,7 @@ impl Cores {
         &self.cores[usize::from(core)]
     }
 
-    /// The ring that `from` fills and `to` empties. There is none from a core to itself.
+    /// The ring that `from` fills and `to` empties; none from a core to itself.
     fn ring(&self, from: u16, to: u16) -> Option<&Ring> {
         if from == to {
             return None;
@@ -120,13 +119,13 @@ impl Cores {
         self.cores.get(usize::from(to))?.rings.get(at)
     }
 
-    /// Gives a frame to another core. False: it has no room for it.
+    /// Passes a frame to another core. False: its ring is full.
     pub fn put(&self, from: u16, to: u16, frame: &[u8], sum_is_good: bool) -> bool {
         self.ring(from, to)
             .is_some_and(|ring| ring.put(frame, sum_is_good))
     }
 
-    /// Takes a frame that another core has given. Its length in `buffer`, and whether its sums are good.
+    /// Takes a frame from another core. Returns its length in `buffer`, and whether its checksums are good.
     pub fn take(
         &self,
         from: u16,
@@ -136,13 +135,14 @@ impl Cores {
         self.ring(from, to)?.take(buffer)
     }
 
-    /// Counts for a core; only by itself.
+    /// Increments a counter of the calling core.
     pub fn count_one(&self, core: u16, traffic: Traffic) {
+        // Load and store suffice: each counter has one writer.
         let count = &self.core(core).traffic[traffic as usize];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// What all cores have counted of their frames for others, by name.
+    /// The sums of the counters of all cores, by name.
     pub fn traffic(&self) -> impl Iterator<Item = (&'static str, u64)> {
         TRAFFIC.into_iter().enumerate().map(|(at, name)| {
             let counts = self.cores.iter();
@@ -151,17 +151,17 @@ impl Cores {
         })
     }
 
-    /// The address, as [`crate::member`] writes it.
+    /// The address, as written by `core_member`.
     pub fn address(&self) -> &Board {
         &self.address
     }
 
-    /// What a core shows of its counters.
+    /// The published counters of a core.
     pub fn numbers(&self, core: u16) -> &Board {
         &self.core(core).numbers
     }
 
-    /// What a core shows of its log.
+    /// The published log of a core.
     pub fn log(&self, core: u16) -> &Board {
         &self.core(core).log
     }
@@ -172,47 +172,48 @@ impl Cores {
         all & !(1 << core)
     }
 
-    /// Begins the end, for all.
+    /// Begins the shutdown of all cores.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the end has begun.
+    /// Whether the shutdown has begun.
     #[inline]
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
-    /// A core has come to its end.
+    /// Marks a core as finished.
     pub fn set_done(&self, core: u16) {
         self.done.fetch_or(1 << core, Ordering::Relaxed);
     }
 
-    /// Whether a core has come to its end.
+    /// Whether a core has finished.
     pub fn is_done(&self, core: u16) -> bool {
         self.done.load(Ordering::Relaxed) >> core & 1 != 0
     }
 
-    /// Whether all cores have.
+    /// Whether all cores have finished.
     pub fn are_done(&self) -> bool {
         self.done.load(Ordering::Relaxed).count_ones() == u32::from(self.count())
     }
 
-    /// A core is about to sleep: from now on it wants to be woken for what it does not find when it looks once more,
-    /// after this call.
+    /// Announces that a core will sleep. The core must check for work once more after this call; work that arrives
+    /// later is followed by a wake-up.
     pub fn sleep(&self, core: u16) {
         self.core(core).sleeps.store(true, Ordering::Relaxed);
-        // Pairs with that of `to_wake`: either this core finds what the other has written before that, or the other
-        // finds that this one sleeps.
+        // Pairs with the fence in `to_wake` (Dekker): either this core sees the other's write, or the other sees this
+        // flag.
         fence(Ordering::SeqCst);
     }
 
-    /// A core does not sleep, or not any more.
+    /// Marks a core as awake.
     pub fn wake(&self, core: u16) {
         self.core(core).sleeps.store(false, Ordering::Relaxed);
     }
 
-    /// Of these cores, for which something was written before, those that have to be woken; each is told to one only.
+    /// The cores among `cores` that need a wake-up, after work was written for them; each is returned to one caller
+    /// only.
     pub fn to_wake(&self, cores: u64) -> u64 {
         fence(Ordering::SeqCst);
         let mut left = cores;
@@ -228,13 +229,13 @@ impl Cores {
         wakes
     }
 
-    /// Whether other cores have given frames to this one.
+    /// Whether other cores have passed frames to this one.
     pub fn has_frames(&self, core: u16) -> bool {
         self.core(core).rings.iter().any(|ring| !ring.is_empty())
     }
 }
 
-/// Bytes as words, the last filled with zeros, behind their number.
+/// Converts bytes to words: their number, then the bytes, padded with zeros.
 pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     let (whole, rest) = bytes.as_chunks::<8>();
     let last = rest
@@ -248,7 +249,7 @@ pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
         .chain(last)
 }
 
-/// Bytes that were written by [`words`], and the words behind them.
+/// Converts the words of [`words`] back to bytes; also returns the words behind them.
 pub fn bytes(words: &[u64]) -> (Vec<u8>, &[u64]) {
     let Some((len, words)) = words.split_first() else {
         return (Vec::new(), &[]);

@@ -1,31 +1,30 @@
-//! Frames on their way from one core to another: a ring that one core fills and one core empties. Who writes and who
-//! reads is agreed by the callers; if two wrote at once, frames would be garbled, nothing worse.
+//! A single-producer, single-consumer ring of frames between two cores. The callers guarantee the roles; a second
+//! producer would garble frames but not violate memory safety.
 //!
-//! A record is a word with the frame's length and whether its sums are good, then the frame in words of 8 bytes. A
-//! word is written before `put` grows beyond it, and read before `taken` does.
+//! A record is a word with the frame's length and its checksum flag, followed by the frame in words of 8 bytes. A word
+//! is written before `put` passes it, and read before `taken` does.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::line::Line;
 
-/// No longer frames: of the longest MTU with its header, and some room.
+/// The longest frame: the largest MTU with its header, and some room.
 pub const FRAME_LEN_MAX: usize = 1536;
-/// In a record's first word.
+/// Flag in a record's first word: the frame's checksums are good.
 const SUM_IS_GOOD: u64 = 1 << 32;
 
-/// The ring.
 pub struct Ring {
-    /// A power of two of them.
+    /// A power of two in number.
     words: Box<[AtomicU64]>,
-    /// Words that were written since the start. 0 <= put - taken <= words.len().
+    /// Words written since the start. 0 <= put - taken <= words.len().
     put: Line<AtomicU64>,
-    /// Words that were read since the start.
+    /// Words read since the start.
     taken: Line<AtomicU64>,
 }
 
 impl Ring {
-    /// Of about so many bytes, and enough for a few frames.
+    /// A ring of about `len` bytes, at least for a few frames.
     pub fn new(len: usize) -> Ring {
         let count = (len / 8).max(2 * FRAME_LEN_MAX / 8).next_power_of_two();
         Ring {
@@ -39,10 +38,11 @@ impl Ring {
         &self.words[at as usize & (self.words.len() - 1)]
     }
 
-    /// Puts a frame in. False: there is no room for it, or it is too long.
+    /// Adds a frame. False: the ring is full, or the frame too long.
     #[must_use]
     pub fn put(&self, frame: &[u8], sum_is_good: bool) -> bool {
         let put = self.put.load(Ordering::Relaxed);
+        // Acquire: the consumer's reads of these words precede our overwriting them.
         let taken = self.taken.load(Ordering::Acquire);
         let free = self.words.len() as u64 - put.wrapping_sub(taken);
         let needed = 1 + frame.len().div_ceil(8) as u64;
@@ -65,11 +65,12 @@ impl Ring {
             self.word(at)
                 .store(u64::from_le_bytes(bytes), Ordering::Relaxed);
         }
+        // Release: the consumer sees the words before it sees the new count.
         self.put.store(put.wrapping_add(needed), Ordering::Release);
         true
     }
 
-    /// Takes the oldest frame out. Gives its length in `buffer`, and whether its sums are good.
+    /// Takes the oldest frame. Returns its length in `buffer`, and whether its checksums are good.
     pub fn take(&self, buffer: &mut [u8; FRAME_LEN_MAX]) -> Option<(usize, bool)> {
         let taken = self.taken.load(Ordering::Relaxed);
         if self.put.load(Ordering::Acquire) == taken {
@@ -91,7 +92,7 @@ impl Ring {
         Some((len, head & SUM_IS_GOOD != 0))
     }
 
-    /// Whether there is nothing to take.
+    /// Whether the ring is empty.
     pub fn is_empty(&self) -> bool {
         self.put.load(Ordering::Acquire) == self.taken.load(Ordering::Relaxed)
     }
@@ -105,7 +106,7 @@ mod tests {
     use alloc::vec::Vec;
     use core::sync::atomic::AtomicBool;
 
-    /// Whoever leaves tells it, also by a panic.
+    /// Sets a flag when dropped, also by a panic.
     struct Over<'o>(&'o AtomicBool);
 
     impl Drop for Over<'_> {
@@ -114,7 +115,7 @@ mod tests {
         }
     }
 
-    /// A frame that tells its number and is nowhere the same.
+    /// A frame with its number, without repetition.
     fn frame(number: u64) -> Vec<u8> {
         let len = match number % 5 {
             0 => FRAME_LEN_MAX,
@@ -142,7 +143,7 @@ mod tests {
                 next += 1;
             }
         }
-        // It was full at times, and there are always a few in it.
+        // The ring was full at times, and a few frames are always left in it.
         assert!((1900..2000).contains(&next), "{next}");
         while let Some(taken) = take(&ring) {
             assert_eq!(taken, (frame(next), next % 3 == 0));

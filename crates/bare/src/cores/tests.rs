@@ -1,4 +1,4 @@
-//! The ways between cores, with a thread for each.
+//! Tests of the communication between cores, with a thread for each.
 
 extern crate std;
 
@@ -90,19 +90,20 @@ fn bytes_are_read_as_they_were_put_into_words() {
         assert_eq!(first, text);
         assert_eq!(bytes(rest), (b"next".to_vec(), &[][..]));
     }
-    // What is cut off is short, and nothing else.
+    // Truncated words yield fewer bytes, without a panic.
     assert_eq!(bytes(&[1000, 5]).0.len(), 8);
     assert_eq!(bytes(&[u64::MAX]).0.len(), 0);
 }
 
-/// Both sides say what they have and look for the other's at the same time, over and over: one of them finds it.
-/// Only optimized code is fast enough to show a fence that is missing: with `--release`, one in ten rounds does.
+/// The store-buffering race: both sides write, then look for the other's write, many times; at least one must see it.
+///
+/// Only optimized code is fast enough to reveal a missing fence: with `--release`, one in ten rounds does.
 #[test]
 fn who_goes_to_sleep_or_who_wakes_finds_the_other() {
     const ROUNDS: u64 = 10_000;
     let cores = Cores::new(2, &[1; 32]);
     let (round, done) = (AtomicU64::new(0), AtomicU64::new(0));
-    // The sleeper's thread starts a round, and ends it when both have looked.
+    // The sleeper's thread starts a round, and ends it when both sides have looked.
     let wait = |of: &AtomicU64, value: u64| {
         let mut looks = 0u32;
         while of.load(Ordering::Acquire) < value {
@@ -140,7 +141,7 @@ fn who_goes_to_sleep_or_who_wakes_finds_the_other() {
     assert_eq!(missed, 0);
 }
 
-/// A core that sleeps until somebody wakes it, as a processor does: what comes meanwhile is kept.
+/// A sleeping core: like a processor's pending interrupt, a wake-up that arrives early is kept.
 struct Bed {
     wakes: Mutex<Receiver<()>>,
     wake: Sender<()>,
@@ -163,7 +164,7 @@ impl Bed {
     }
 }
 
-/// Frames go around in a ring of cores that sleep whenever they have nothing to do. A lost wake stops them all.
+/// Frames circulate among cores that sleep while idle. One lost wake-up stops all of them.
 #[test]
 fn nobody_sleeps_over_what_has_come() {
     const ROUNDS: u64 = 5_000;

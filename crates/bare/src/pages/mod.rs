@@ -1,6 +1,5 @@
-//! Pages that are made for each request: they run until they need the database, and go on when its answer is
-//! there. The only part of the image that takes memory for a request; how many run at once is bounded. Knows
-//! connections as numbers.
+//! Dynamic pages: each runs until it needs the database, and continues with the response. Only pages allocate memory
+//! for a request, so the number of concurrent pages is bounded.
 
 mod task;
 mod values;
@@ -22,43 +21,42 @@ pub use task::{Failure, Made, Visit};
 use task::{State, Task};
 use values::{from_database, to_database};
 
-/// Pages that are being made at once, if there is memory for so many. Their memory is the only one that is not
-/// taken at the start, so this and the limits of a page bound it.
+/// The most concurrent pages, if memory suffices. Their memory is the only one that isn't allocated at the start; this
+/// bound and the limits of a page bound it.
 const TASKS_MAX: usize = 64;
-/// What one of them takes at most: its text, twice while it grows, its values, and its share of the connections to
-/// the database.
+/// The most memory of a page: its text, twice while it grows, its values, and its share of the database connections.
 const TASK_LEN: usize = 192 << 10;
-/// What the log and other things take that are not for a page.
+/// Memory for the log and other uses besides pages.
 const OTHERS_LEN: usize = 512 << 10;
-/// Visitors that wait until one can be begun; more get 503.
+/// The most queued requests for pages; more get 503.
 const QUEUE_MAX: usize = 1024;
-/// A page that takes longer is given up.
+/// A page that takes longer is aborted.
 const TASK_TIMEOUT_US: u64 = 15_000_000;
 
-/// The site's pages, those that are being made, and the database.
+/// The site's pages, the tasks that generate them, and the database.
 pub struct Pages {
-    /// By the address of their source, which is what a lookup gives.
+    /// By the address of the source, as returned by a lookup.
     pages: Vec<(&'static archive::Page, Page)>,
     tasks: Vec<Task>,
     free: Vec<usize>,
-    /// Tasks that can go on.
+    /// Tasks that can continue.
     ready: VecDeque<usize>,
-    /// Visitors whose requests wait where they came from until a task is free.
+    /// Connections with an unread request that wait for a free task.
     queue: VecDeque<Id>,
-    /// Tasks that want a connection, the first first.
+    /// Tasks that wait for a database connection, in order.
     wanting: VecDeque<usize>,
     database: Option<Database>,
-    /// The connections to the database were closed since the machine ends.
+    /// The database connections were closed for the shutdown.
     is_stopped: bool,
     trouble: Option<String>,
     made: u64,
 }
 
 impl Pages {
-    /// Reads the site's pages. So many are made at once as `memory_len` bytes are enough for, and at least one.
+    /// Parses the site's pages. As many run concurrently as `memory_len` bytes suffice for, and at least one.
     ///
     /// # Errors
-    /// A text for the operator: a page is wrong, or the settings of the database are.
+    /// A text for the operator: a page or the database settings are invalid.
     pub fn new(
         site: &Archive,
         secret: [u8; 32],
@@ -92,10 +90,10 @@ impl Pages {
         })
     }
 
-    /// Begins a page. False: later, when its visitor's input is resumed.
+    /// Begins a page. False: the request is queued, and its input is resumed later.
     ///
     /// # Errors
-    /// [`Full`] when too many wait for that.
+    /// `SendQueueFull` if the queue is full.
     pub fn begin(
         &mut self,
         visit: Visit,
@@ -126,8 +124,8 @@ impl Pages {
         Ok(true)
     }
 
-    /// Goes on with what can go on. Gives a page that has ended, which is to be taken by [`Pages::end`]; to be
-    /// called until there is none.
+    /// Continues the tasks that can run. Returns a finished page, which the caller passes to `PageEngine::end`; to be
+    /// called until `None`.
     pub fn run(&mut self, calls: &mut impl Calls) -> Option<Made> {
         self.ask(calls);
         while let Some(at) = self.ready.pop_front() {
@@ -142,12 +140,12 @@ impl Pages {
         None
     }
 
-    /// A page that has ended.
+    /// The task of a finished page.
     pub fn task(&self, at: usize) -> &Task {
         &self.tasks[at]
     }
 
-    /// The next visitor whose page can be begun; `begun` were given since the last of them was.
+    /// The next queued connection for which a task is free; `begun` were returned since the last page began.
     pub fn next_queued(&mut self, begun: usize) -> Option<Id> {
         match begun < self.free.len() {
             true => self.queue.pop_front(),
@@ -155,13 +153,13 @@ impl Pages {
         }
     }
 
-    /// Its text is needed no more, and another can begin.
+    /// Releases the task of a finished page.
     pub fn end(&mut self, at: usize) {
         self.tasks[at].clear();
         self.free.push(at);
     }
 
-    /// Runs a page to its end, or until it needs the database.
+    /// Runs a page until it ends or needs the database.
     fn step(&mut self, at: usize) -> Option<Result<(), Failure>> {
         let task = &mut self.tasks[at];
         if let State::Fails(failure) = task.state {
@@ -199,7 +197,7 @@ impl Pages {
         Some(Err(failure))
     }
 
-    /// Fails a page that waits.
+    /// Fails a waiting page.
     fn fail(&mut self, at: usize, failure: Failure, reason: &str) {
         let task = &mut self.tasks[at];
         let name = self.pages[task.page].0.name;
@@ -211,7 +209,7 @@ impl Pages {
         self.ready.push_back(at);
     }
 
-    /// Those who wait ask, as far as there are connections.
+    /// Sends the queries of waiting tasks while database connections are free.
     fn ask(&mut self, calls: &mut impl Calls) {
         let Some(database) = &mut self.database else {
             return;
@@ -223,7 +221,7 @@ impl Pages {
             };
             let task = &mut self.tasks[at];
             let page = &self.pages[task.page].1;
-            // It wants the same as before.
+            // A repeated step returns the same query as before.
             let step = task.run.step(page, &task.asked, &mut task.text);
             let Step::Query { statement, values } = step else {
                 task.state = State::Runs;
@@ -245,7 +243,7 @@ impl Pages {
         }
     }
 
-    /// Bytes from the database server.
+    /// Processes bytes from the database server.
     pub fn input(&mut self, calls: &mut impl Calls, now_us: u64, id: Id, bytes: &[u8]) {
         let Some(database) = &mut self.database else {
             return;
@@ -288,14 +286,14 @@ impl Pages {
         }
     }
 
-    /// What did not fit before is sent to the database server.
+    /// Sends output to the database server that did not fit before.
     pub fn sent(&mut self, calls: &mut impl Calls, id: Id) {
         if let Some(database) = &mut self.database {
             database.sent(calls, id);
         }
     }
 
-    /// A connection to the database has ended.
+    /// Handles the end of a database connection.
     pub fn lost(&mut self, now_us: u64, id: Id) {
         let lost = self
             .database
@@ -307,7 +305,7 @@ impl Pages {
         self.fail_if_unreachable();
     }
 
-    /// While the database is away, pages fail at once: they do not wait for the next attempt.
+    /// Fails the waiting pages while the database is away, instead of waiting for the next attempt.
     fn fail_if_unreachable(&mut self) {
         let Some(database) = &mut self.database else {
             return;
@@ -322,7 +320,7 @@ impl Pages {
         }
     }
 
-    /// Its page asks again, if that makes sense.
+    /// Repeats a lost query once if that is safe; otherwise fails its page.
     fn lose(&mut self, lost: &Lost) {
         let asker = lost.asker;
         let task = &mut self.tasks[asker];
@@ -341,12 +339,12 @@ impl Pages {
         self.fail(asker, failure, &reason);
     }
 
-    /// A visitor that waits until its page can be begun has gone.
+    /// Removes a queued connection that has ended.
     pub fn unqueue(&mut self, id: Id) {
         self.queue.retain(|queued| *queued != id);
     }
 
-    /// The visitor of a page has gone.
+    /// Aborts the page of a connection that has ended.
     pub fn forget(&mut self, calls: &mut impl Calls, id: Id) {
         if let Some(at) = self.tasks.iter().position(|task| task.visit.id == id) {
             self.drop_task(calls, at);
@@ -362,7 +360,7 @@ impl Pages {
         self.end(at);
     }
 
-    /// Gives up what takes too long, and sees to connections. Gives the time of the next call.
+    /// Aborts overdue pages and maintains the database connections. Returns the time of the next call.
     pub fn tick(&mut self, calls: &mut impl Calls, now_us: u64) -> Option<u64> {
         let mut next_us = (!self.queue.is_empty()).then_some(now_us + 100_000);
         let Some(database) = self.database.as_mut() else {
@@ -393,12 +391,12 @@ impl Pages {
         [next_us, database_us].into_iter().flatten().min()
     }
 
-    /// Whether there is nothing to see to: no page is being made, and there is no database.
+    /// Whether no periodic call is needed: no page runs and there is no database.
     pub fn is_idle(&self) -> bool {
         self.database.is_none() && self.free.len() == self.tasks.len() && self.queue.is_empty()
     }
 
-    /// At the end: connections to the database that nobody needs any more are closed.
+    /// During the shutdown, closes the database connections once no page needs them.
     pub fn stop(&mut self, calls: &mut impl Calls) {
         if self.free.len() < self.tasks.len() || !self.queue.is_empty() {
             return;
@@ -409,7 +407,7 @@ impl Pages {
         }
     }
 
-    /// Connections to the database that were begun since the last call.
+    /// Database connections opened since the last call.
     pub fn take_opened(&mut self) -> Vec<Id> {
         self.database
             .as_mut()
@@ -417,13 +415,13 @@ impl Pages {
             .unwrap_or_default()
     }
 
-    /// What an operator wants to know of what went wrong last.
+    /// The last problem, for the operator; returned once.
     pub fn take_trouble(&mut self) -> Option<String> {
         let of_database = || self.database.as_mut().and_then(Database::take_trouble);
         self.trouble.take().or_else(of_database)
     }
 
-    /// Names and numbers.
+    /// Names and values of the counters.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let own = [
             ("pages_made", self.made),

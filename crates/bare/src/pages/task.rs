@@ -1,4 +1,4 @@
-//! A page that is being made, and what comes of it. Knows no database and no other page.
+//! A page task, and its result.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,22 +14,22 @@ use lowroad_page::{Limits, Run};
 use crate::asked::Asked;
 use crate::out::{About, Out};
 
-/// What one page may take; with its head its text fits a buffer.
+/// The limits of a page; its text and head fit one buffer.
 const LIMITS: Limits = Limits {
     output_len_max: LARGE - 8192,
     memory_len_max: 64 << 10,
     step_count_max: 1_000_000,
     query_count_max: 100,
 };
-/// More memory is not kept for the next page.
+/// Larger memory is freed after the page.
 const KEPT_LEN_MAX: usize = 16 << 10;
 
-/// Why a page could not be made.
+/// The reason that a page failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The page, or one of its statements, is wrong, or over a limit.
+    /// The page or one of its statements is invalid or exceeds a limit.
     Page,
-    /// A visitor's data are at fault.
+    /// The client's data are invalid.
     Data(DataFault),
     /// There is no connection to the database.
     NoDatabase,
@@ -38,7 +38,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The status of the answer.
+    /// The status code of the response.
     pub fn status(self) -> Status {
         match self {
             Failure::Page => Status::INTERNAL_ERROR,
@@ -49,7 +49,7 @@ impl Failure {
         }
     }
 
-    /// What the visitor is told.
+    /// The explanation for the client.
     pub fn explanation(self) -> &'static str {
         match self {
             Failure::Page => "The page could not be made.",
@@ -61,29 +61,29 @@ impl Failure {
     }
 }
 
-/// A page that has ended, well or not.
+/// A finished page, successful or failed.
 pub struct Made {
-    /// Whose it is.
+    /// The request.
     pub visit: Visit,
-    /// Which one, for [`Pages::task`] and [`Pages::end`].
+    /// The index of the task, for `PageEngine::task` and `PageEngine::end`.
     pub at: usize,
-    /// What came of it.
+    /// The result.
     pub result: Result<(), Failure>,
 }
 
-/// Whom a page is for.
+/// The request that a page is for.
 #[derive(Clone, Copy)]
 pub struct Visit {
-    /// The visitor's connection.
+    /// The client's connection.
     pub id: Id,
-    /// The connection stays open after the answer.
+    /// The connection persists after the response.
     pub keep_alive: bool,
-    /// When the request came, in microseconds.
+    /// The arrival of the request, in microseconds.
     pub begun_us: u64,
 }
 
 impl Visit {
-    /// A free task's.
+    /// The placeholder of a free task.
     pub const NOBODY: Visit = Visit {
         id: Id {
             index: u32::MAX,
@@ -94,44 +94,44 @@ impl Visit {
     };
 }
 
-/// How far a page has come.
+/// The state of a task.
 pub enum State {
-    /// Nobody's.
+    /// Not in use.
     Free,
-    /// Has ended; its text is still there.
+    /// Finished; its text is still needed.
     Ended,
-    /// Goes on at the next opportunity.
+    /// Can continue.
     Runs,
     /// Waits for a connection to the database.
     Wants,
-    /// Waits for the database's answer.
+    /// Waits for the database's response.
     Asks,
-    /// Has ended so.
+    /// Fails with this reason when it runs next.
     Fails(Failure),
 }
 
-/// A page that is being made. It keeps its memory for the next one.
+/// A task that generates a page. Its memory is reused for the next one.
 pub struct Task {
-    /// Whom it is for.
+    /// The request that it is for.
     pub visit: Visit,
-    /// What was asked.
+    /// The request's data.
     pub asked: Asked,
-    /// Which of the site's pages.
+    /// The index of the page.
     pub page: usize,
-    /// Its variables, and where it is.
+    /// The page's interpreter: variables and position.
     pub run: Run,
-    /// What it has written.
+    /// The generated text.
     pub text: Vec<u8>,
-    /// How far it has come.
+    /// The task's state.
     pub state: State,
-    /// It was asked once more since its connection had been closed by the server.
+    /// Its query was repeated once, since the server had closed the connection.
     pub is_repeated: bool,
-    /// Why it failed, for the log.
+    /// The reason of its failure, for the log.
     pub reason: String,
 }
 
 impl Task {
-    /// Nobody's.
+    /// A free task.
     pub fn new() -> Task {
         Task {
             visit: Visit::NOBODY,
@@ -145,7 +145,7 @@ impl Task {
         }
     }
 
-    /// Takes what the next page will not need. Memory that one page seldom wants is given back.
+    /// Releases the data of a page, and memory of an unusual size.
     pub fn clear(&mut self) {
         self.state = State::Free;
         self.reason = String::new();

@@ -1,6 +1,6 @@
-//! Values of pages as values of the database, and back.
+//! Conversion of values between pages and the database.
 
-/// A page's value for a statement.
+/// Converts a page's value for a statement.
 pub fn to_database(value: lowroad_page::Value<'_>) -> lowroad_mysql::Value<'_> {
     match value {
         lowroad_page::Value::Null => lowroad_mysql::Value::Null,
@@ -13,7 +13,7 @@ pub fn to_database(value: lowroad_page::Value<'_>) -> lowroad_mysql::Value<'_> {
     }
 }
 
-/// A database's value for a page.
+/// Converts a database's value for a page.
 pub fn from_database(value: lowroad_mysql::Value<'_>) -> lowroad_page::Value<'_> {
     match value {
         lowroad_mysql::Value::Null => lowroad_page::Value::Null,

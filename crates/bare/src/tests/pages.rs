@@ -1,4 +1,4 @@
-//! Pages, and the database that they ask.
+//! Pages and their database.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn a_page_waits_for_the_database_and_fails_without_it() {
     net.web.tick(&mut net.calls);
     assert_eq!(net.calls.connects, 1);
     assert!(net.send(request).is_empty());
-    // The next request of the same visitor waits.
+    // The client's next request waits.
     assert_eq!(net.web.input(&mut net.calls, VISITOR, request), 0);
     let link = Id {
         index: 11,
@@ -53,7 +53,7 @@ fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
     [&len[..3], &[sequence], payload].concat()
 }
 
-/// The database server accepts the image's login.
+/// The database server accepts the login.
 fn log_in(net: &mut Net, link: Id) {
     const OK: [u8; 7] = [0, 0, 0, 2, 0, 0, 0];
     let mut greeting = b"\x0a8.0.40\0\x01\0\0\x0001234567\0\xff\xf7\x2d\x02\0\x28\x01\x15".to_vec();
@@ -126,12 +126,12 @@ fn a_page_fails_at_once_while_the_database_is_away() {
     };
     fails(&mut net);
     assert_eq!(net.web.take_trouble(), None, "the console has it already");
-    // A visitor brings the next attempt forward.
+    // A request brings the next attempt forward.
     assert_eq!(net.web.tick(&mut net.calls), Some(now_us + 1_000_000));
     set_now(&mut net, now_us + 1_000_000);
     net.web.tick(&mut net.calls);
     assert_eq!(net.calls.connects, 9);
-    // Also while an attempt is under way, and after it ended without an answer.
+    // The same while an attempt is running, and after it timed out.
     fails(&mut net);
     set_now(&mut net, now_us + 6_000_000);
     net.web.tick(&mut net.calls);
@@ -145,7 +145,7 @@ fn a_page_fails_at_once_while_the_database_is_away() {
     assert!(net.send(request).is_empty(), "the database is asked again");
 }
 
-/// Without this, pages of several visitors wait for attempts that follow each other, until they are too old: 504.
+/// Otherwise pages of several clients would wait for one attempt after another, until they time out (504).
 #[test]
 fn a_silent_database_fails_all_pages_with_the_first_attempt() {
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
@@ -190,7 +190,7 @@ fn the_log_has_the_reason_of_a_failed_page() {
     let begin = "192.0.2.9 - - [06/Nov/1994:08:50:00 +0000] error: page.lrp:1: ";
     assert!(reason.starts_with(begin), "{log}");
     assert!(lines.next().expect("a line").contains(" 500 "), "{log}");
-    // The database's words, and its absence.
+    // The database's message, and its absence.
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
     net.web.tick(&mut net.calls);
     let link = Id {
@@ -211,7 +211,7 @@ fn a_page_that_comes_when_the_database_was_left_is_not_there() {
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
     let whole = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
     let (begun, rest) = whole.split_at(20);
-    // A client may finish the request that it has begun.
+    // A client may complete the request that it has begun.
     assert!(net.send(begun).is_empty());
     net.web.end_idle(&mut net.calls);
     let request = [begun, rest].concat();
@@ -235,7 +235,7 @@ fn visitors_that_have_gone_keep_no_place_in_the_queue() {
         net.web.input(&mut net.calls, id, request);
         id
     };
-    // All pages are being made, and wait for a database that says nothing.
+    // All tasks are busy, waiting for a silent database.
     for generation in 0..5000 {
         let index = if generation < 63 { generation } else { 63 };
         let id = ask(&mut net, index, generation);

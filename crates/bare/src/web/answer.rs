@@ -1,4 +1,4 @@
-//! What becomes of a visitor's bytes: a request, its answer, and a line in the log.
+//! From a client's bytes to a request, its response, and a record in the log.
 
 use alloc::string::String;
 use alloc::vec;
@@ -26,16 +26,16 @@ use crate::respond;
 use crate::server::Now;
 use crate::status;
 
-/// What a failed page must not become: a stored response.
+/// The response to a failed page must not be cached.
 const NO_STORE: Option<(&str, &[u8])> = Some(("Cache-Control", b"no-store"));
 
 const TEXT: &[u8] = b"text/plain; charset=utf-8";
 
-/// How a request is shown in the log: its line, Referer, User-Agent.
+/// The texts of a request in the log: request line, Referer, User-Agent.
 type Texts<'r> = [&'r [u8]; 3];
 
 impl Web {
-    /// Takes one request. Gives the bytes that it used; 0 if it is not complete.
+    /// Processes one request. Returns the number of consumed bytes; 0 if it is incomplete.
     #[inline]
     pub(super) fn request(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
         if !self.is_draining
@@ -48,6 +48,8 @@ impl Web {
         if place.is_partial() {
             let seen_len = core::mem::replace(&mut place.seen_len, bytes.len());
             let is_due = match place.needed_len {
+                // Only the new bytes are searched for the end of the head: a slow client's head is not parsed with
+                // each byte.
                 0 => h1::head_complete(bytes, seen_len) || bytes.len() >= WAITING_MAX,
                 needed_len => bytes.len() >= needed_len,
             };
@@ -81,7 +83,7 @@ impl Web {
         }
     }
 
-    /// Refuses an invalid request, and all bytes behind it.
+    /// Refuses an invalid request and drops all bytes behind it.
     fn refuse_request(
         &mut self,
         calls: &mut impl Calls,
@@ -101,7 +103,7 @@ impl Web {
         bytes.len()
     }
 
-    /// A request is not whole; of a visitor that will send no more it never will be.
+    /// Waits for the rest of a request; closes the connection if the client will send no more.
     fn wait_for_more(&mut self, calls: &mut impl Calls, id: Id, len: usize) -> usize {
         let now_us = self.now.mono_us;
         let place = self.places.get(id);
@@ -116,7 +118,7 @@ impl Web {
         0
     }
 
-    /// Answers a request that was parsed before.
+    /// Responds to a request that is in the memo.
     #[inline]
     fn answer_known(&mut self, calls: &mut impl Calls, id: Id, found: &Found<'_>) {
         if self.places.get(id).is_partial() {
@@ -128,8 +130,8 @@ impl Web {
         self.send(calls, id, true);
     }
 
-    /// Answers a request, or begins to. False: it has to wait where it is. `may_keep`: where the next request begins is
-    /// known.
+    /// Responds to a request, or begins its page. False: the request stays unread. `may_keep`: the start of the next
+    /// request is known.
     fn answer(
         &mut self,
         calls: &mut impl Calls,
@@ -198,12 +200,12 @@ impl Web {
         self.make_pages(calls);
     }
 
-    /// A page has ended, well or not.
+    /// Sends a finished page, successful or failed.
     pub(super) fn answer_made(&mut self, calls: &mut impl Calls, made: Made) {
         let id = made.visit.id;
         let place = self.places.get(id);
         if place.generation != id.generation || place.used != Use::Waiting {
-            // Its visitor has gone.
+            // The client's connection has ended.
             return self.pages.end(made.at);
         }
         let asked = &self.pages.task(made.at).asked;
@@ -231,11 +233,11 @@ impl Web {
             .put(&record(&self.out, self.now, peer, duration_us, texts));
         self.pages.end(made.at);
         self.send(calls, id, about.keep_alive);
-        // What has come meanwhile waits.
+        // Requests that arrived meanwhile were left unread.
         calls.resume(id);
     }
 
-    /// Says no to what is not a request, and closes.
+    /// Sends an error response and closes the connection.
     pub(super) fn refuse(
         &mut self,
         calls: &mut impl Calls,
@@ -251,7 +253,7 @@ impl Web {
         self.send(calls, id, false);
     }
 
-    /// What an answer depends on, and the place for it.
+    /// The inputs of a response, and the object for it.
     fn begin(&mut self, keep_alive: bool, version: Version) -> (About, Out) {
         let about = About {
             unix_s: self.now.unix_s,
@@ -284,7 +286,7 @@ impl Web {
         refuse::page(&self.site, page, about, out);
     }
 
-    /// Writes what the machine says of itself.
+    /// Writes a built-in resource.
     fn own(
         &self,
         own: Own,
@@ -301,7 +303,7 @@ impl Web {
         status::write(content_type, body.as_bytes(), has_body, about, out);
     }
 
-    /// All that is counted on the machine, by name.
+    /// All counters of the machine, by name.
     fn shown(&self, of_net: Vec<(&'static str, u64)>) -> Vec<(&'static str, u64)> {
         let mut counted: Vec<_> = self.counted(of_net.into_iter()).collect();
         self.whole.sum(&mut counted);
@@ -311,8 +313,8 @@ impl Web {
         all
     }
 
-    /// What this core counts, by name: always the same names in the same order, but for those of the database at the
-    /// end, which go when the machine stops.
+    /// The counters of this core, by name. Names and order are constant, except for those of the database at the end,
+    /// which disappear during the shutdown.
     pub(crate) fn counted(
         &self,
         of_net: impl Iterator<Item = (&'static str, u64)>,
@@ -325,7 +327,7 @@ impl Web {
         named.chain(of_net).chain(self.pages.counters())
     }
 
-    /// A line in the log for the answer in `out`.
+    /// Logs the response in `out`.
     #[inline]
     fn log(&mut self, id: Id, duration_us: u32, texts: Texts<'_>) {
         let peer = self.places.get(id).peer;
@@ -333,8 +335,8 @@ impl Web {
             .put(&record(&self.out, self.now, peer, duration_us, texts));
     }
 
-    /// The answer in `out` leaves. Only begun when nothing else is queued, so there is room; where memory is at its
-    /// end, the connection goes.
+    /// Sends the response in `out`. The queue is empty before each response, so there is room; without a free buffer
+    /// the connection is reset.
     #[inline]
     fn send(&mut self, calls: &mut impl Calls, id: Id, keep_alive: bool) {
         let out = &self.out;
@@ -352,7 +354,7 @@ impl Web {
         }
     }
 
-    /// There is no memory for an answer: its connection goes.
+    /// Resets the connection, since there is no buffer for the response.
     #[cold]
     fn give_up(&mut self, calls: &mut impl Calls, id: Id) {
         self.counters.add(Counter::AnswersWithoutMemory);

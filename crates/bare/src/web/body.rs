@@ -1,5 +1,4 @@
-//! Bodies of requests, which nothing here reads: where one ends, so that the next request is found behind it. Knows no
-//! connection.
+//! Request bodies, which are never used: finds the end of one, so that the next request is found behind it.
 
 use lowroad_http::h1::Head;
 use lowroad_http::limits::Limits;
@@ -11,22 +10,23 @@ use lowroad_net::WAITING_MAX;
 /// How a request's body is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBody {
-    /// It is among the input, and ends there.
+    /// It is complete in the input.
     Here {
         /// The end of head and body.
         end: usize,
     },
-    /// The input has room for all of it, once it has come.
+    /// It is incomplete, and the input has room for all of it.
     Coming {
         /// The end of head and body.
         end: usize,
     },
-    /// It stays unread, and the connection ends with the response.
+    /// It is not read; the connection closes with the response.
     Unread,
 }
 
 /// Finds the body of a request in the input that begins with its head. A body of GET or HEAD is dropped, as in
-/// `lowroad serve`, if it fits into the input; chunks are not waited for, since each part of them would be read anew.
+/// `lowroad serve`, if it fits the input; incomplete chunked bodies are not awaited, since each part would be parsed
+/// again.
 ///
 /// # Errors
 /// The body is longer than allowed, or its chunks are malformed.
@@ -42,7 +42,7 @@ pub fn find(head: &Head<'_>, input: &[u8], limits: &Limits) -> Result<RequestBod
             .saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
         return Ok(match end {
             _ if end <= input.len() => RequestBody::Here { end },
-            // A client that expects 100 (Continue) does not send it before.
+            // A client that expects 100 (Continue) may not send the body before.
             _ if end <= WAITING_MAX && !head.expect_continue => RequestBody::Coming { end },
             _ => RequestBody::Unread,
         });

@@ -1,5 +1,7 @@
-//! The service: which connection is a visitor's and which the database's, and what each does when bytes come.
-//! The way of a request: [`Web::input`], then `answer`, which asks [`crate::decide`]; that of a page goes through
+//! The service behind the stack: distinguishes connections of clients from those to the database, and dispatches their
+//! bytes.
+//!
+//! A request passes `WebService::input`, then `answer`, which calls `decision`; dynamic pages continue in
 //! [`crate::pages`].
 
 mod answer;
@@ -25,10 +27,10 @@ use crate::trusted::Trusted;
 use crate::whole::Whole;
 use places::{Places, Use};
 
-/// A visitor that has begun a request must have ended its head within this.
+/// The time in which a client must complete the head of a request.
 const HEAD_TIMEOUT_US: u64 = 10_000_000;
 
-/// The site, its visitors and what they wait for.
+/// The site, its clients and their requests.
 pub struct Web {
     site: Archive,
     limits: Limits,
@@ -37,21 +39,21 @@ pub struct Web {
     out: Out,
     date: [u8; 29],
     now: Now,
-    /// Answers so far: never twice the same.
+    /// The number of the last response; never repeated.
     serial: u64,
     trusted: Trusted,
     pages: Pages,
     whole: Whole,
-    /// When the first of the requests that are incomplete may have taken too long.
+    /// The earliest deadline of the incomplete requests.
     heads_due_us: u64,
     pub(crate) journal: Journal,
     pub(crate) counters: Counters,
-    /// Connections are closed after their next answer.
+    /// Connections are closed after their next response.
     is_draining: bool,
 }
 
 impl Web {
-    /// A service with room for so many connections.
+    /// A service for `connections_max` connections.
     pub fn new(
         site: Archive,
         connections_max: usize,
@@ -87,7 +89,7 @@ impl Web {
         }
     }
 
-    /// What time it is in all that follows.
+    /// Sets the time for the following calls.
     #[inline]
     pub fn set_now(&mut self, now: Now) {
         if now.unix_s != self.now.unix_s {
@@ -96,12 +98,11 @@ impl Web {
         self.now = now;
     }
 
-    /// Ends what has taken too long; opens connections to the database. Gives the time of its next call, if it
-    /// wants one.
+    /// Ends slow requests and maintains the database connections. Returns the time of the next call.
     pub fn tick(&mut self, calls: &mut impl Calls) -> Option<u64> {
         let mut next_us = None;
         if self.places.partial_count() > 0 {
-            // Not at each call: it looks at all places.
+            // Not at each call, since it scans all connections.
             if self.heads_due_us <= self.now.mono_us {
                 self.heads_due_us = self.end_slow_heads(calls).unwrap_or(0);
             }
@@ -116,7 +117,7 @@ impl Web {
         earlier(next_us, pages_us)
     }
 
-    /// Connections that were opened to the database are known as such.
+    /// Records the connections that were opened to the database.
     fn claim_databases(&mut self) {
         for id in self.pages.take_opened() {
             self.places.take(id, Use::Database, None);
@@ -138,16 +139,16 @@ impl Web {
             self.counters.add(Counter::HeadTimeouts);
             self.refuse(calls, id, Status::REQUEST_TIMEOUT, None, Method::Get);
         }
-        // Not for each of them: late by a second at most.
+        // Deadlines are grouped: a timeout is late by a second at most.
         first_us.map(|first| first.max(now_us + 1_000_000))
     }
 
-    /// What an operator wants to know of what went wrong last.
+    /// The last problem, for the operator; returned once.
     pub fn take_trouble(&mut self) -> Option<String> {
         self.pages.take_trouble()
     }
 
-    /// Ends the visitors that wait for nothing, and the database's connections when nobody needs them.
+    /// Closes idle connections of clients, and those to the database when no page needs them.
     pub fn end_idle(&mut self, calls: &mut impl Calls) {
         self.is_draining = true;
         self.pages.stop(calls);
@@ -163,7 +164,7 @@ impl Web {
         calls.close(id);
     }
 
-    /// Pages that are ready go out; that may let others begin.
+    /// Sends the finished pages, and begins queued ones.
     fn make_pages(&mut self, calls: &mut impl Calls) {
         while let Some(made) = self.pages.run(calls) {
             self.answer_made(calls, made);
@@ -184,7 +185,7 @@ impl Web {
 impl Service for Web {
     fn opened(&mut self, _calls: &mut impl Calls, id: Id, opened: Opened) {
         if opened.by_us {
-            // Its server speaks first.
+            // The database server sends the first packet.
             return;
         }
         self.counters.add(Counter::Connections);
@@ -195,7 +196,7 @@ impl Service for Web {
     fn input(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
         match self.places.get(id).used {
             Use::Reading => {}
-            // A request that was complete left the connection in this state, and is on its way out.
+            // The current request isn't finished: pipelined requests stay unread.
             Use::Answering | Use::Queued | Use::Waiting => return 0,
             Use::Closing | Use::Free => return bytes.len(),
             Use::Database => {
@@ -214,7 +215,7 @@ impl Service for Web {
                 calls.close(id);
                 self.make_pages(calls);
             }
-            // It gets what it has asked for.
+            // A half-closed client still gets its responses.
             Use::Answering | Use::Queued | Use::Waiting => self.places.get(id).is_finished = true,
             Use::Reading | Use::Closing | Use::Free => {
                 self.places.set_begun(id, 0);

@@ -1,4 +1,4 @@
-//! What each connection is used for, by its place in the table of connections. Knows no request.
+//! The connection table: the use and state of each connection, by its index.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -6,41 +6,41 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 
 use lowroad_net::Id;
 
-/// What a place is used for.
+/// The use of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Nobody's.
+    /// No connection.
     Free,
-    /// A visitor's; the next request can be taken.
+    /// A client; the next request can be read.
     Reading,
-    /// A visitor's, whose answer has not left whole.
+    /// A client; its response is not acknowledged completely.
     Answering,
-    /// A visitor's, whose request waits until its page can be begun.
+    /// A client; its request waits for a free page task.
     Queued,
-    /// A visitor's, for whom a page is being made.
+    /// A client; its page is being generated.
     Waiting,
-    /// No more will be read.
+    /// Closing: input is dropped.
     Closing,
-    /// The database's.
+    /// A connection to the database.
     Database,
 }
 
-/// One connection.
+/// A slot of the table.
 #[derive(Clone, Copy)]
 pub struct Place {
-    /// See there.
+    /// The use of the slot.
     pub used: Use,
-    /// Which of the connections that had this place it is.
+    /// The generation of its connection.
     pub generation: u32,
-    /// Who is at the other end.
+    /// The peer's address.
     pub peer: SocketAddrV4,
-    /// When the request that is incomplete began, in microseconds; 0 if none is. Set by [`Places::set_begun`].
+    /// The start of the incomplete request in microseconds, or 0. Set by `ConnectionTable::set_begun`.
     begun_us: u64,
-    /// Bytes of it that were looked at.
+    /// Bytes of it that were searched for the end of the head.
     pub seen_len: usize,
-    /// Bytes that it will have with its body; 0 while its head is not whole.
+    /// Its length with the body; 0 while the head is incomplete.
     pub needed_len: usize,
-    /// The visitor will send no more.
+    /// The client has sent its FIN.
     pub is_finished: bool,
 }
 
@@ -55,21 +55,21 @@ impl Place {
         is_finished: false,
     };
 
-    /// Whether a request has begun and is not complete.
+    /// Whether there is an incomplete request.
     #[inline]
     pub fn is_partial(&self) -> bool {
         self.begun_us != 0
     }
 }
 
-/// All of them.
+/// All slots.
 pub struct Places {
     all: Vec<Place>,
     partial_count: u64,
 }
 
 impl Places {
-    /// Room for so many connections.
+    /// A table for `count` connections.
     pub fn new(count: usize) -> Places {
         Places {
             all: vec![Place::FREE; count],
@@ -77,13 +77,13 @@ impl Places {
         }
     }
 
-    /// The place of a connection.
+    /// The slot of a connection.
     #[inline]
     pub fn get(&mut self, id: Id) -> &mut Place {
         &mut self.all[id.index as usize]
     }
 
-    /// Takes a place for a connection.
+    /// Occupies a slot for a connection.
     pub fn take(&mut self, id: Id, used: Use, peer: Option<SocketAddrV4>) {
         *self.get(id) = Place {
             used,
@@ -93,8 +93,8 @@ impl Places {
         };
     }
 
-    /// Says when the request that is incomplete began, in microseconds; 0: none is. They are counted, so that nobody
-    /// looks for them when there are none.
+    /// Sets the start of the incomplete request in microseconds; 0: none. Incomplete requests are counted, which
+    /// spares the scan when there are none.
     pub fn set_begun(&mut self, id: Id, begun_us: u64) {
         let place = self.get(id);
         let (was, is) = (place.is_partial(), begun_us != 0);
@@ -103,18 +103,18 @@ impl Places {
         self.partial_count -= u64::from(was);
     }
 
-    /// Requests that have begun and are not complete.
+    /// The number of incomplete requests.
     #[inline]
     pub fn partial_count(&self) -> u64 {
         self.partial_count
     }
 
-    /// How many there are, whatever they are used for.
+    /// The number of slots, used or free.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// By number: the connection, what it is used for, and when its incomplete request began, if it has one.
+    /// The connection at an index, its use, and the start of its incomplete request.
     pub fn at(&self, index: usize) -> (Id, Use, Option<u64>) {
         let place = &self.all[index];
         let id = Id {

@@ -1,4 +1,4 @@
-//! The machine: its cores, each of which runs only when it has a reason to.
+//! The machine under test: each core runs only when it is awake and has a reason to.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -15,14 +15,14 @@ pub const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const STRANGER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 66];
 const SECRET: [u8; 32] = [77; 32];
 
-/// Where the address comes from.
+/// The source of the address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Static,
     Dhcp,
 }
 
-/// Frames that somebody has sent, as they are on the wire.
+/// Sent frames, as they are on the wire.
 #[derive(Default)]
 pub struct Wire {
     pub frames: Vec<Vec<u8>>,
@@ -44,16 +44,16 @@ impl Link for Wire {
 struct Core {
     server: Server,
     wire: Wire,
-    /// Frames that its queue of the device has.
+    /// Frames in the core's queue of the device.
     queue: VecDeque<Vec<u8>>,
-    /// It may run: it has not gone to sleep, or was woken.
+    /// The core is not asleep, or was woken.
     is_awake: bool,
-    /// It has found nothing more to do, and is about to sleep: others may do something before it does.
+    /// The core is idle and about to sleep; other cores may act before it does.
     is_tired: bool,
-    /// It was told that all have stopped.
+    /// The core was informed that all have stopped.
     has_left: bool,
     next_us: u64,
-    /// Handshakes: of others with it, and of it with the database.
+    /// Handshakes of clients with the core, and of the core with the database.
     handshakes: [u32; 2],
 }
 
@@ -151,7 +151,7 @@ impl Machine {
         self.cores.len()
     }
 
-    /// The core whose frame it is; where it does not matter, the first.
+    /// The core that owns a frame; core 0 if any core may process it.
     pub fn owner(&self, frame: &[u8]) -> usize {
         match self.steering.owner(SERVER_MAC, Some(SERVER), frame) {
             lowroad_net::Owner::Core(core) => core.into(),
@@ -159,7 +159,7 @@ impl Machine {
         }
     }
 
-    /// A frame comes to a core's queue.
+    /// Puts a frame into a core's queue.
     pub fn receive(&mut self, core: usize, frame: Vec<u8>) {
         self.cores[core].queue.push_back(frame);
     }
@@ -170,7 +170,7 @@ impl Machine {
         has_reason && !core.has_left
     }
 
-    /// A core that has something to do does it, beginning the search at a random one. False: all sleep.
+    /// Runs one core with work; the search begins at `first`. False: all cores sleep.
     pub fn step(&mut self, now: Now, first: usize) -> bool {
         let count = self.cores.len();
         let all = (first..first + count).map(|at| at % count);
@@ -182,7 +182,7 @@ impl Machine {
         true
     }
 
-    /// One part of a core's loop.
+    /// Runs one step of a core's loop.
     fn run(&mut self, at: usize, now: Now) {
         let core = &mut self.cores[at];
         if std::mem::take(&mut core.is_tired) {
@@ -201,7 +201,7 @@ impl Machine {
             core.server.received(now, &mut core.wire, received);
         }
         let next_us = core.server.tick(now, &mut core.wire);
-        // Not for ever at the same time.
+        // Time must advance, or the loop would not end.
         core.next_us = next_us.unwrap_or(u64::MAX).max(now.mono_us + 1);
         let wakes = core.server.take_wakes();
         assert_eq!(wakes & 1 << at, 0, "it wakes itself");
@@ -214,7 +214,7 @@ impl Machine {
         }
     }
 
-    /// A core gets frames and passes them on, while the others stand still.
+    /// One core receives frames and passes them on while the others stand still.
     pub fn take_only(&mut self, at: usize, frames: &[Vec<u8>]) {
         let now = Now {
             mono_us: 50_000_000,
@@ -236,7 +236,7 @@ impl Machine {
         all.min().unwrap_or(u64::MAX)
     }
 
-    /// What was sent since the last call.
+    /// Frames sent since the last call.
     pub fn sent(&mut self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         for core in &mut self.cores {
@@ -250,7 +250,7 @@ impl Machine {
         all
     }
 
-    /// Handshakes of visitors with each core, and of it with the database.
+    /// Handshakes of clients with each core, and of the core with the database.
     pub fn handshakes(&self) -> Vec<[u32; 2]> {
         self.cores.iter().map(|core| core.handshakes).collect()
     }
@@ -273,7 +273,7 @@ impl Machine {
         &self.said
     }
 
-    /// Segments of connections that a core has.
+    /// Segments of connections that belong to a core.
     pub fn frames_of(&self, core: u16, count: usize) -> Vec<Vec<u8>> {
         let keys =
             (0..u16::MAX).filter(|port| self.steering.core_of(0x0a00_0042, *port, 80) == core);
@@ -288,7 +288,7 @@ impl Machine {
     }
 }
 
-/// Who has `to`, asks a stranger.
+/// An ARP request for `to`.
 pub fn arp(from: u32, to: u32) -> Vec<u8> {
     let mut frame = [
         &[0xff; 6][..],

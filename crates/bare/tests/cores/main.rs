@@ -1,5 +1,5 @@
-//! A machine with several cores behind a switch that gives frames to any of them, loses some and mixes up their order:
-//! everybody is answered right, whoever got the question.
+//! A machine with several cores behind a switch that delivers frames to any core, drops and reorders them: all clients
+//! get correct responses.
 
 #[path = "../storm/frames.rs"]
 #[expect(dead_code, reason = "a storm mutates frames, too")]
@@ -38,7 +38,7 @@ fn everybody_is_answered_whichever_core_gets_the_question() {
         assert!(answers > 300, "seed {seed}: {answers}");
         assert!(pages[0] > 50 && pages[1] == 0, "seed {seed}: {pages:?}");
         network.finish();
-        // All cores have had visitors, and their own way to the database.
+        // All cores served clients, and have their own database connections.
         let handshakes = network.machine.handshakes();
         let has_both = |of: &[u32; 2]| of[0] > 0 && of[1] > 0;
         assert!(
@@ -68,8 +68,8 @@ fn everybody_is_answered_whichever_core_gets_the_question() {
     }
 }
 
-/// A visitor with a page that exceeds the limits on database responses gets 500; the other visitors get as many pages
-/// as without it.
+/// A client with a page that exceeds the limits of database responses gets 500; the other clients get as many pages as
+/// without it.
 #[test]
 fn a_page_that_asks_for_too_much_fails_alone() {
     const GREEDY: usize = 4;
@@ -91,7 +91,7 @@ fn a_page_that_asks_for_too_much_fails_alone() {
     }
 }
 
-/// Before the question for the status itself.
+/// Without the status request itself.
 fn answers_of(network: &Network) -> u64 {
     network.answers().0
 }
@@ -158,10 +158,10 @@ fn a_flood_through_one_core_takes_what_is_free_and_harms_no_other() {
     let mut network = Network::new(5, 4, Kind::Static, Weather::default());
     network.run(2 * S);
     let before = network.answers().0;
-    // Frames that come to core 2 and are all core 1's: only who knows the machine's secret can make them.
+    // Frames that arrive at core 2 and belong to core 1: an attacker needs the machine's secret to construct them.
     let flood = network.machine.frames_of(1, 3000);
     for part in flood.chunks(500) {
-        // Core 1 does not get on meanwhile.
+        // Core 1 does not run meanwhile.
         network.machine.take_only(2, part);
         network.run(100_000);
     }
@@ -191,7 +191,7 @@ fn an_arp_storm_is_not_multiplied() {
     network.finish();
     let status = network.status();
     let forwarded = network::number(&status, "cores_frames_forwarded") - before;
-    // A hundred to three cores, 900 to the first, and what was told in the seconds after it.
+    // A hundred to three cores, 900 to the first, and those of the following seconds.
     assert!((1200..1400).contains(&forwarded), "{forwarded}");
     assert!(network::number(&status, "cores_arp_limited") >= 4900);
     assert!(network::number(&status, "arp_answered") <= 1100);

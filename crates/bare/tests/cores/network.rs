@@ -1,4 +1,4 @@
-//! The network around the machine: visitors, a database, a DHCP server, and a switch with its weather.
+//! The network around the machine: clients, a database, a DHCP server, and a faulty switch.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -17,19 +17,19 @@ const DHCP_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0xfe];
 const VISITORS: u8 = 12;
 const DELAY_US: u64 = 300;
 const PAUSE_US: u64 = 200_000;
-/// Where leases take their time.
+/// For tests with leases, which take long.
 const PAUSE_DHCP_US: u64 = 2_000_000;
-/// Whoever has waited so long gives up, if the machine may go.
+/// A client gives up after this, if the machine may be gone.
 const PATIENCE_US: u64 = 8_000_000;
 
-/// How bad the switch is, per mille of frames to the machine.
+/// The switch's faults, per mille of frames to the machine.
 #[derive(Clone, Copy, Default)]
 pub struct Weather {
-    /// They go to a core by chance.
+    /// Delivered to a random core.
     pub wrong: usize,
-    /// They get lost; also those from it.
+    /// Dropped; also frames from the machine.
     pub lost: usize,
-    /// They come late; also those from it.
+    /// Delayed; also frames from the machine.
     pub delayed: usize,
 }
 
@@ -97,10 +97,10 @@ pub struct Network {
     weather: Weather,
     now_us: u64,
     order: u64,
-    /// (time, order) to a core's frame, or somebody else's.
+    /// (time, order) to a frame for a core, or for another host.
     under_way: BTreeMap<(u64, u64), (Option<usize>, Vec<u8>)>,
     pub has_dhcp: bool,
-    /// Visitors come again.
+    /// Clients connect again.
     pub may_connect: bool,
     is_dhcp: bool,
 }
@@ -140,7 +140,7 @@ impl Network {
         }
     }
 
-    /// The first visitors want only pages for which the database's response is too large.
+    /// The first `count` clients request only pages with a database response that is too large.
     pub fn ask_too_much(&mut self, count: usize) {
         for Peer { user, .. } in self.visitors.iter_mut().take(count) {
             user.sites = vec![("/many.lrp", FAILS), ("/wide.lrp", FAILS)];
@@ -170,7 +170,7 @@ impl Network {
         self.run_until(life_us, |_| false);
     }
 
-    /// Lets time go on until it is so, or it was too long. Whether it is so.
+    /// Runs until the condition holds or the time is over. Returns whether it holds.
     pub fn run_until(&mut self, life_us: u64, is_so: impl Fn(&Network) -> bool) -> bool {
         let end_us = self.now_us + life_us;
         loop {
@@ -195,7 +195,7 @@ impl Network {
         }
     }
 
-    /// All cores that have something to do do it, until all sleep.
+    /// Runs the cores until all sleep.
     fn work(&mut self) {
         for _ in 0..100_000 {
             let first = self.random.below(self.machine.count());
@@ -263,7 +263,7 @@ impl Network {
         }
     }
 
-    /// Visitors come, and go when they have waited for too long. When the next one does.
+    /// Connects clients, and disconnects those that waited too long. Returns the time of the next action.
     fn visit(&mut self) -> u64 {
         let now_us = self.now_us;
         let mut next_us = u64::MAX;
@@ -300,7 +300,7 @@ impl Network {
         next_us
     }
 
-    /// The DHCP server: gives the one address that it has.
+    /// The DHCP server, with a single address.
     fn lease(&mut self, frame: &[u8]) {
         let is_dhcp = frame[12..14] == [8, 0] && frame.get(34..38) == Some(&[0, 68, 0, 67][..]);
         if !is_dhcp || !self.has_dhcp {
@@ -327,7 +327,7 @@ impl Network {
         self.send(Some(core), whole);
     }
 
-    /// Answers to all visitors, and pages: made, and refused.
+    /// Responses to all clients, and pages: generated, and refused.
     pub fn answers(&self) -> (u64, [u64; 2]) {
         let all = self.visitors.iter().map(|peer| &peer.user);
         let sum = |of: fn(&Visitor) -> u64| all.clone().map(of).sum();
@@ -335,7 +335,7 @@ impl Network {
         (sum(|user| user.answers), pages)
     }
 
-    /// Nobody comes any more, and all that were there have been answered and shown.
+    /// Stops new connections, and waits until all clients are served and counters are published.
     pub fn finish(&mut self) {
         self.may_connect = false;
         let is_quiet =
@@ -344,7 +344,7 @@ impl Network {
         self.run(300_000);
     }
 
-    /// The status, asked for by a visitor; `finish` comes before it.
+    /// The status, requested by a client; to be called after `finish`.
     pub fn status(&mut self) -> String {
         self.ask("/.lowroad/status")
     }
@@ -372,10 +372,10 @@ impl Network {
         asker.status
     }
 
-    /// The log has lines of all visitors, in the order of time.
+    /// Checks that the log has lines of all clients, in order of time.
     pub fn assert_log(&mut self) {
         let log = self.ask("/.lowroad/log");
-        // 300 answers at least.
+        // At least 300 responses.
         assert!(log.len() > 24_000 && log.len() <= 48 << 10, "{}", log.len());
         let time = |line: &str| line.split(['[', ']']).nth(1).map(str::to_owned);
         let times: Vec<_> = log.lines().map(time).collect();
@@ -390,7 +390,7 @@ impl Network {
     }
 }
 
-/// A number of a status.
+/// A value in a status text.
 pub fn number(status: &str, name: &str) -> u64 {
     let mut lines = status.lines();
     let line = lines.find(|line| line.split(' ').next() == Some(name));

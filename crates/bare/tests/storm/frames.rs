@@ -1,4 +1,4 @@
-//! Frames as an attacker makes them: headers and sums, and what is wrong with them. It knows no server.
+//! An attacker's frames: headers and checksums, and mutations of them.
 
 pub struct Random(pub u64);
 
@@ -60,7 +60,7 @@ pub fn packet(
     frame
 }
 
-/// A TCP segment without its sum.
+/// A TCP segment without its checksum.
 pub fn segment(
     ports: (u16, u16),
     numbers: (u32, u32),
@@ -80,7 +80,7 @@ pub fn segment(
     bytes
 }
 
-/// Writes the sums of what the frame is, or says to be, anew; the length too if asked to.
+/// Rewrites the checksums according to the frame's headers; the length too if `with_len`.
 pub fn repair(frame: &mut [u8], with_len: bool) {
     if frame.len() < 34 || frame[12..14] != [8, 0] {
         return;
@@ -114,7 +114,7 @@ pub fn repair(frame: &mut [u8], with_len: bool) {
     }
 }
 
-/// Changes a few bytes, cuts or lengthens; mostly with right sums afterwards.
+/// Changes a few bytes, truncates or extends; mostly with correct checksums afterwards.
 pub fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
     for _ in 0..=random.below(3) {
         if frame.is_empty() {

@@ -1,11 +1,11 @@
-//! A database server that is right most of the time. It knows no network.
+//! A database server that sends invalid responses at times.
 
 use super::frames::Random;
 use lowroad_net::{Calls, End, Id, Opened, Piece, Service};
 
 pub struct Liar {
     pub random: Random,
-    /// How often it lies, per mille of answers.
+    /// Invalid responses, per mille.
     pub lies: usize,
     pub statements: u64,
 }
@@ -18,7 +18,7 @@ fn packet(seq: u8, payload: &[u8]) -> Vec<u8> {
 const OK: [u8; 7] = [0, 0, 0, 2, 0, 0, 0];
 
 fn greeting() -> Vec<u8> {
-    // All that is asked for, and lists of columns with an end of their own.
+    // All capabilities that clients ask for, and column lists with their own EOF packet.
     let capabilities: u32 = 0x00ff_ffff & !(1 << 11);
     let mut bytes = b"\x0a5.5.5-10.6.0-MariaDB\0\x01\0\0\0saltsalt\0".to_vec();
     bytes.extend(&capabilities.to_le_bytes()[..2]);
@@ -47,7 +47,7 @@ const MANY_ROWS: usize = 10_001;
 /// One byte more than the image accepts in a row.
 const WIDE_LEN: usize = 60_001;
 
-/// Statements, recognised by a part of their text, and the numbers that they get.
+/// Statements, recognised by a part of their text, and their numbers.
 const SOME: u8 = 1;
 const MANY: u8 = 2;
 const WIDE: u8 = 3;
@@ -76,14 +76,14 @@ fn rows(lens: impl Iterator<Item = usize>) -> Vec<u8> {
     out
 }
 
-/// A number below `count_end`.
+/// A random number of rows below `count_end`.
 fn some_rows(random: &mut Random, count_end: usize) -> Vec<u8> {
     let count = random.below(count_end);
     rows((0..count).map(|_| random.below(250)))
 }
 
 impl Liar {
-    /// `text` follows the command.
+    /// `text` follows the command byte.
     fn answer(&mut self, command: u8, seq: u8, text: &[u8]) -> Vec<u8> {
         let random = &mut self.random;
         let has = |word: &[u8]| text.windows(word.len()).any(|part| part == word);
@@ -168,7 +168,7 @@ impl Service for Liar {
         let mut at = 0;
         while let Some([a, b, c, seq, command, ..]) = bytes.get(at..) {
             let len = usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16;
-            // The answer to the greeting is the only one with another number.
+            // Only the response to the greeting has a sequence number other than 0.
             let command = if *seq == 0 { *command } else { 0 };
             let text = bytes.get(at + 5..at + 4 + len).unwrap_or_default();
             let mut answer = self.answer(command, *seq, text);

@@ -1,5 +1,5 @@
-//! A network around a server: a visitor who behaves well, a database that lies, and an attacker who sends what
-//! is nearly right. What has to hold is asserted on the way and at the end.
+//! A network around a server: a well-behaved client, a faulty database, and an attacker with nearly valid frames.
+//! Invariants are asserted on the way and at the end.
 
 pub mod frames;
 pub mod liar;
@@ -24,14 +24,14 @@ const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const VISITOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const DATABASE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 const ATTACKER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 66];
-/// Connections of the attacker: so few that there is room for others, or more than there is room for.
+/// Connections of the attacker: few enough to leave room, or more than fit.
 const FLOWS: (usize, usize) = (60, 2000);
-/// Networks whose addresses never complete a handshake.
+/// Networks with addresses that never complete a handshake.
 const FORGED: u32 = 0x0b00_0000;
-/// The visitor waits no longer for an answer.
+/// The longest time that the client waits for a response.
 const PATIENCE_US: u64 = 3_000_000;
 
-/// The visitor waits so long before it comes again.
+/// The pause before the client connects again.
 const PAUSE_US: u64 = 10_000;
 
 const FIN: u8 = 1;
@@ -40,11 +40,11 @@ const RST: u8 = 4;
 const PSH: u8 = 8;
 const ACK: u8 = 16;
 
-/// Frames that a machine has sent, as they are on the wire.
+/// Sent frames, as they are on the wire.
 #[derive(Default)]
 struct Wire {
     frames: Vec<Vec<u8>>,
-    /// Not used; kept for the next frame.
+    /// Unused buffers for later frames.
     spare: Vec<Vec<u8>>,
 }
 
@@ -106,13 +106,13 @@ impl<S: Service> Peer<S> {
     }
 }
 
-/// A connection of the attacker, as it sees it.
+/// A connection from the attacker's view.
 #[derive(Clone, Copy)]
 struct Flow {
     address: u32,
     port: u16,
     seq: u32,
-    /// What the server has sent ends here.
+    /// The end of the server's data.
     ack: u32,
     is_open: bool,
 }
@@ -137,14 +137,14 @@ pub struct Storm {
     kind: Kind,
 }
 
-/// What a storm is like.
+/// The kind of a storm.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// There is room for the visitor.
+    /// There is room for the client.
     Plain,
-    /// The attacker may have all places and buffers, while it goes on.
+    /// The attacker may occupy all connections and buffers while it continues.
     Crowd,
-    /// The address comes by DHCP, and may go.
+    /// The address comes by DHCP, and may be lost.
     Dhcp,
 }
 
@@ -260,8 +260,8 @@ impl Storm {
         }
     }
 
-    /// Sends so many frames of the attacker, everybody else living on meanwhile, and looks whether all is
-    /// there again after it.
+    /// Sends `count` frames of the attacker while the other hosts continue, then checks that all buffers are free
+    /// again.
     pub fn run(&mut self, count: u64) {
         self.bind();
         for _ in 0..count {
@@ -286,7 +286,7 @@ impl Storm {
         self.end();
     }
 
-    /// Soon after the storm the visitor is served, whoever has what.
+    /// Checks that the client is served soon after the storm, regardless of the attacker's connections.
     fn calm(&mut self) {
         self.leave();
         let before = self.visitor.user.answers;
@@ -297,7 +297,7 @@ impl Storm {
         assert!(self.visitor.user.answers > before + 2);
     }
 
-    /// What the server has counted.
+    /// The server's counters.
     pub fn status(&self) -> &str {
         &self.visitor.user.status
     }
@@ -326,11 +326,11 @@ impl Storm {
         };
         let now = self.now();
         self.server.received(now, &mut self.wire, received);
-        // Nobody else is made to hear more than was said.
+        // No amplification: a forged source gets at most two frames for one.
         assert!(!is_forged(from) || self.wire.frames.len() <= before + 2);
     }
 
-    /// Everybody gets what was sent, until nobody says anything.
+    /// Delivers frames until all hosts are silent.
     fn settle(&mut self) {
         for _ in 0..1000 {
             if self.wire.frames.is_empty()
@@ -384,7 +384,7 @@ impl Storm {
         self.settle();
     }
 
-    /// The visitor comes again, or has waited for too long.
+    /// Connects the client again, or ends its overdue wait.
     fn visit(&mut self) {
         let now_us = self.now_us;
         let user = &self.visitor.user;
@@ -412,7 +412,7 @@ impl Storm {
         });
     }
 
-    /// The visitor gives up what it waits for.
+    /// The client drops its connection.
     fn leave(&mut self) {
         let now_us = self.now_us;
         let Peer { stack, wire, user } = &mut self.visitor;
@@ -424,7 +424,7 @@ impl Storm {
         }
     }
 
-    /// Time jumps: who was there may be gone.
+    /// Time jumps, so that connections expire.
     fn jump(&mut self) {
         self.leave();
         self.settle();
@@ -436,7 +436,7 @@ impl Storm {
         self.bind();
     }
 
-    /// Without attacks, all buffers come back.
+    /// Checks that without attacks all buffers are given back.
     fn end(&mut self) {
         self.leave();
         self.settle();
@@ -448,7 +448,7 @@ impl Storm {
         }
         let forged = self.forged;
         assert!(forged.1 <= forged.0 * 2, "{forged:?}");
-        // Connections to the database, which does not answer any more.
+        // Connections to the database, which no longer responds.
         assert!(
             self.server.open_count() <= 8,
             "{}",
@@ -463,7 +463,7 @@ impl Storm {
         self.database.wire.frames.clear();
     }
 
-    /// What the server says to the attacker.
+    /// Processes a frame from the server to the attacker.
     fn hear(&mut self, frame: &[u8]) {
         if frame[12..14] == [8, 0] {
             let to = be32(frame, 30);
@@ -768,7 +768,7 @@ impl Storm {
         )
     }
 
-    /// A message of a DHCP server: 2 an offer, 5 an ACK, 6 a NAK.
+    /// A message of a DHCP server: 2 is an offer, 5 an ACK, 6 a NAK.
     fn dhcp(&mut self, kind: u8) -> Vec<u8> {
         let kind = if self.random.is(300) {
             self.random.of(&[2, 5, 6, 9])
@@ -783,7 +783,7 @@ impl Storm {
         dhcp(kind, self.xid, address, &mut self.random)
     }
 
-    /// The server gets its address.
+    /// Lets the server get its address.
     fn bind(&mut self) {
         if self.kind != Kind::Dhcp {
             return;
@@ -846,7 +846,7 @@ fn is_forged(address: u32) -> bool {
     address >> 24 == FORGED >> 24
 }
 
-/// So many frames, in storms of which each has a seed.
+/// Runs storms with `count` frames each, one for each seed.
 pub fn storms(first: u64, seeds: u64, count: u64) -> BTreeMap<&'static str, u64> {
     let mut totals = BTreeMap::new();
     for seed in first..first + seeds {

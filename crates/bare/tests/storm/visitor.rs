@@ -1,4 +1,4 @@
-//! A visitor who behaves well and looks at the answers. It knows no network.
+//! A well-behaved client that checks the responses.
 
 use lowroad_net::{Calls, End, Id, Opened, Piece, Service};
 
@@ -6,24 +6,24 @@ use lowroad_net::{Calls, End, Id, Opened, Piece, Service};
 pub const FAILS: &[u8] = b"500";
 
 pub struct Visitor {
-    /// Whom it talks on.
+    /// Its connection.
     pub id: Option<Id>,
     is_open: bool,
     got: Vec<u8>,
-    /// Which of `sites` is asked for.
+    /// Index in `sites` of the current request.
     asks: usize,
-    /// On this connection.
+    /// Requests on this connection.
     count: usize,
     pub answers: u64,
-    /// Pages that were made, and those that were refused.
+    /// Pages that were generated, and those that were refused.
     pub pages: [u64; 2],
-    /// When the present question began.
+    /// The time of the current request.
     pub since_us: u64,
-    /// The longest that a file took.
+    /// The longest time for a file.
     pub longest_us: u64,
-    /// What the server has said of itself last.
+    /// The last status text of the server.
     pub status: String,
-    /// The server may lose its address, and with it the visitor.
+    /// The server may lose its address, and with it the client's connection.
     pub is_lenient: bool,
     pub sites: Vec<(&'static str, &'static [u8])>,
 }
@@ -46,14 +46,14 @@ impl Visitor {
         }
     }
 
-    /// Nothing of what was before is waited for.
+    /// Drops the state of the old connection.
     pub fn forget(&mut self, now_us: u64) -> Option<Id> {
         self.is_open = false;
         self.since_us = now_us;
         self.id.take()
     }
 
-    /// Whether a page is waited for, which may take its time.
+    /// Whether it waits for a page, which may take longer.
     pub fn asks_page(&self) -> bool {
         let wanted = self.sites[self.asks].1;
         self.is_open && (wanted.is_empty() || wanted == FAILS)
@@ -72,7 +72,7 @@ impl Visitor {
             .expect("room");
     }
 
-    /// Whether the answer is whole; it is right then.
+    /// Whether the response is complete; checks it then.
     fn is_whole(&mut self) -> bool {
         let Some(head_len) = self.got.windows(4).position(|four| four == b"\r\n\r\n") else {
             return false;
