@@ -1,4 +1,4 @@
-//! The server: what the main loop calls. It gives frames to the stack, and the stack's connections to the site.
+//! The server object for the main loop: passes frames to the stack, and the stack's connections to the site.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,41 +14,41 @@ use crate::trusted::Trusted;
 use crate::web::Web;
 use crate::whole::Whole;
 
-/// Where visitors come.
+/// The port of HTTP.
 const PORT: u16 = 80;
-/// Connections at once, if there is memory for so many.
+/// The most connections, if memory suffices.
 const CONNECTIONS_MAX: usize = 10_000;
-/// What a connection costs at most, with its share of small buffers.
+/// The largest memory of a connection, with its share of small buffers.
 const CONNECTION_LEN: usize = 2048;
-/// Less memory is too little.
+/// The least memory that a server accepts.
 const MEMORY_LEN_MIN: usize = 4 << 20;
-/// A connection on which nothing comes is ended.
+/// The idle timeout of connections.
 const IDLE_TIMEOUT_MS: u32 = 60_000;
-/// Bytes of the log that are kept.
+/// Bytes of the request journal.
 const JOURNAL_LEN: usize = 256 << 10;
-/// After this, what is still open at the end is cut off.
+/// The longest duration of the shutdown; connections that are still open are then dropped.
 const DRAIN_US: u64 = 5_000_000;
 
-/// What the machine has.
+/// The properties of the machine.
 pub struct Machine {
-    /// The device's address.
+    /// The device's MAC address.
     pub mac: [u8; 6],
     /// Its MTU.
     pub mtu: u16,
-    /// Where to get an address from.
+    /// The source of the IP address.
     pub address: Address,
-    /// Bytes that pools and tables of this core may take.
+    /// Memory in bytes for pools and tables of this core.
     pub memory_len: usize,
-    /// Random, new at each start; may be the same for all cores.
+    /// Random, new at each start; may be equal for all cores.
     pub secret: [u8; 32],
-    /// What it shares with the other cores, and which of them it is, from 0. `None`: the only one.
+    /// The state shared with the other cores, and this core's number from 0. `None`: a single core.
     pub cores: Option<(&'static Cores, u16)>,
 }
 
-/// The time.
+/// The current time.
 #[derive(Clone, Copy)]
 pub struct Now {
-    /// Microseconds since the start; never goes back.
+    /// Monotonic microseconds since the start.
     pub mono_us: u64,
     /// Seconds since 1970, UTC.
     pub unix_s: u64,
@@ -63,8 +63,8 @@ pub fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
-/// The first of the numbers that answers are told apart by. Visitors see them, so they must not tell the secret, of
-/// which tables and cookies have parts as they are.
+/// The first of the numbers that distinguish responses. Clients see them, so they are derived one-way from the secret,
+/// parts of which are used directly in tables and cookies.
 fn serial(secret: &[u8; 32]) -> u64 {
     let [a, b, c, d] = [0, 1, 2, 3].map(|at| {
         let bytes = core::array::from_fn(|n| secret[at * 8 + n]);
@@ -74,28 +74,28 @@ fn serial(secret: &[u8; 32]) -> u64 {
     (one ^ one >> 64 ^ other ^ other >> 64) as u64
 }
 
-/// A site, its connections and what they wait for: on a machine with several cores, those of one core.
+/// A site, its connections and their requests: on a machine with several cores, those of one core.
 ///
-/// A core's loop: frames of its queue to `UnikernelServer::received`; `UnikernelServer::tick`; what was sent to the device;
-/// wake those of `UnikernelServer::take_wakes`; sleep if `UnikernelServer::may_sleep` says so; and then `UnikernelServer::woke`. Between
-/// `UnikernelServer::may_sleep` and the sleep itself, a wake must not get lost: on bare metal interrupts are off, a process
-/// has a descriptor that stays readable.
+/// A core's loop: frames of its queue to `UnikernelServer::received`; `UnikernelServer::tick`; send; wake the cores of
+/// `UnikernelServer::take_wakes`; sleep if `UnikernelServer::may_sleep`; then `UnikernelServer::woke`. Between
+/// `may_sleep` and the sleep itself no wake-up may be lost: on bare metal interrupts are disabled, a process has a
+/// descriptor that stays readable.
 pub struct Server {
     stack: Stack,
     web: Web,
-    /// `None`: the only core.
+    /// `None`: a single core.
     member: Option<Member>,
-    /// When the end began.
+    /// The time at which the shutdown began.
     stopping_us: Option<u64>,
     is_address_said: bool,
     now_us: u64,
 }
 
 impl Server {
-    /// Takes all the memory that static files will ever need.
+    /// Creates the server; allocates all memory for static files.
     ///
     /// # Errors
-    /// When the machine has too little memory, or the archive says what can't be: a text for the operator.
+    /// The machine has too little memory, or the archive's settings are invalid: a text for the operator.
     pub fn new(site: Archive, machine: Machine) -> Result<Server, String> {
         let memory_len = machine.memory_len;
         if memory_len < MEMORY_LEN_MIN {
@@ -109,7 +109,7 @@ impl Server {
         let share = memory_len / 8;
         let connections_max = CONNECTIONS_MAX.min(2 * share / CONNECTION_LEN);
         let trusted = Trusted::parse(site.settings("status.from"))?;
-        // Each core's own, or connections to the database would have the same random numbers.
+        // A secret for each core, or database connections of different cores would use the same random numbers.
         let mut secret = machine.secret;
         let (count, core) = machine
             .cores
@@ -153,7 +153,7 @@ impl Server {
         })
     }
 
-    /// A frame has come.
+    /// Processes a received frame.
     #[inline]
     pub fn received(&mut self, now: Now, link: &mut impl Link, received: Received<'_>) {
         self.now_us = now.mono_us;
@@ -168,8 +168,7 @@ impl Server {
             .received(now.mono_us, link, &mut self.web, received);
     }
 
-    /// To be called after each burst of frames, and when it said so the last time. Gives the time of
-    /// the next call in `CurrentTime::mono_us`, if there is any.
+    /// Does the due work; called after each burst of frames and at the returned time, in `CurrentTime::mono_us`.
     #[inline]
     pub fn tick(&mut self, now: Now, link: &mut impl Link) -> Option<u64> {
         self.now_us = now.mono_us;
@@ -198,7 +197,7 @@ impl Server {
         }
     }
 
-    /// Takes what the other cores have for this one.
+    /// Processes the frames and messages of the other cores.
     #[cold]
     #[inline(never)]
     fn hear(&mut self, link: &mut impl Link) {
@@ -223,7 +222,7 @@ impl Server {
         }
     }
 
-    /// Tells the other cores what they want to know. Gives the time of the next call for that.
+    /// Publishes the address, the state of the shutdown, and counters. Returns the time of the next call for that.
     #[inline(never)]
     fn tell(&mut self, now_us: u64) -> Option<u64> {
         let member = self.member.as_mut()?;
@@ -244,7 +243,7 @@ impl Server {
         None
     }
 
-    /// Shows the other cores what is counted and logged here.
+    /// Publishes this core's counters and log.
     #[cold]
     #[inline(never)]
     fn show(&mut self, now_us: u64, frames: u64) {
@@ -254,15 +253,15 @@ impl Server {
         }
     }
 
-    /// Cores that may sleep and that this one has something for, bit n for core n: to be called after
-    /// `UnikernelServer::tick`, and all of them to be woken. What is woken once too often finds nothing and sleeps again.
+    /// The sleeping cores with new work, bit n for core n; to be called after `UnikernelServer::tick`, and all of them to be
+    /// woken. A superfluous wake-up is harmless.
     #[inline]
     pub fn take_wakes(&mut self) -> u64 {
         self.member.as_mut().map_or(0, Member::take_wakes)
     }
 
-    /// Says that this core goes to sleep, until its device, its time or another core wakes it. False: there is
-    /// something to do, and it must not.
+    /// Announces that this core will sleep, until its device, its timer or another core wakes it. False: there is
+    /// work, and it must not sleep.
     #[inline]
     #[must_use]
     pub fn may_sleep(&self) -> bool {
@@ -271,7 +270,7 @@ impl Server {
         member.is_none_or(|member| member.may_sleep(is_stopping))
     }
 
-    /// Says that it sleeps no more; to be called after each `UnikernelServer::may_sleep`, whatever it gave.
+    /// Announces that this core is awake; to be called after each `UnikernelServer::may_sleep`, regardless of its result.
     #[inline]
     pub fn woke(&self) {
         if let Some(member) = &self.member {
@@ -279,7 +278,8 @@ impl Server {
         }
     }
 
-    /// Begins the end on all cores, whichever of them is told: no new connections; those that are there get the answers that they wait for.
+    /// Begins the graceful shutdown on all cores; may be called on any: no new connections, pending responses are
+    /// completed.
     pub fn stop(&mut self) {
         self.stack.refuse_new();
         self.stopping_us.get_or_insert(self.now_us);
@@ -288,8 +288,8 @@ impl Server {
         }
     }
 
-    /// Whether the machine may go: everybody has got what was asked for, or the time for it is over. All cores
-    /// say the same (the others within a wake), so each may leave its loop when it is told so.
+    /// Whether the shutdown is complete, or its time is over. All cores return the same (within a wake-up), so each
+    /// may leave its loop then.
     pub fn is_stopped(&self, now: Now) -> bool {
         let Some(stopping_us) = self.stopping_us else {
             return false;
@@ -301,19 +301,19 @@ impl Server {
         is_done || now.mono_us >= stopping_us + DRAIN_US
     }
 
-    /// Connections that are there, those to the database among them.
+    /// The number of open connections, including those to the database.
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.stack.open_count()
     }
 
-    /// Buffers that no connection has, small and large.
+    /// Free small and large buffers.
     #[must_use]
     pub fn free_buffers(&self) -> (usize, usize) {
         self.stack.free_buffers()
     }
 
-    /// A line for the console, if there is one: what an operator wants to know. The address is said by core 0.
+    /// A line for the console, if there is one. Core 0 reports the address.
     pub fn said(&mut self) -> Option<String> {
         if let Some(trouble) = self.web.take_trouble() {
             return Some(trouble);
