@@ -1,4 +1,4 @@
-//! Links the kernel by its own script and without the C library. The library half of this package is linked as usual.
+//! Links the kernel with its linker script and without the C library. The package's library is linked as usual.
 
 fn main() {
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("set by cargo");

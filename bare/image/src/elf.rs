@@ -1,4 +1,4 @@
-//! The little of ELF that is needed: program headers, the note, the symbols of functions.
+//! The parts of ELF that an image needs: program headers, the note, and the symbols of functions.
 //!
 //! Read first: `elf(5)`.
 
@@ -12,20 +12,19 @@ const NOTE: u32 = 4;
 const HEADER_LEN: usize = 56;
 const SYMBOL_LEN: usize = 24;
 
-/// Positions in the file.
+/// Positions in the kernel's file.
 #[derive(Debug)]
 pub struct Elf {
-    /// Behind the last byte that is loaded.
+    /// The end of the loaded bytes.
     pub loaded_end: usize,
-    /// The program header to spare.
+    /// The reserved program header.
     pub spare_at: usize,
-    /// The note's text.
+    /// The note's content.
     pub places_at: usize,
-    /// What it says.
     pub places_text: [u8; Places::LEN],
 }
 
-/// Finds what is to be changed.
+/// Finds the positions that the builder changes.
 pub fn read(file: &[u8]) -> Result<Elf, Error> {
     if !file.starts_with(b"\x7fELF\x02\x01") || u16_at(file, 18) != Some(62) {
         return Err(Error::NotElf);
@@ -49,7 +48,7 @@ pub fn read(file: &[u8]) -> Result<Elf, Error> {
         .get(places_at..)
         .and_then(|bytes| bytes.first_chunk())
         .ok_or(Error::NotElf)?;
-    // A kernel that has a site has nothing to spare any more; that it has a site is what the caller wants to know.
+    // A kernel with a site has no reserved header left; the caller reports the site instead.
     let is_free = *text == [0; Places::LEN];
     let spare_at = if is_free {
         spare_at.ok_or(Error::NotOurs)?
@@ -80,7 +79,7 @@ fn segment(file: &[u8], header: usize) -> Option<std::ops::Range<usize>> {
     (end <= file.len()).then_some(start..end)
 }
 
-/// The text of the note named `Lowroad`.
+/// The position of the content of the note named `Lowroad`.
 fn places(file: &[u8], segment: std::ops::Range<usize>) -> Option<usize> {
     let mut at = segment.start;
     while at < segment.end {
@@ -97,7 +96,7 @@ fn places(file: &[u8], segment: std::ops::Range<usize>) -> Option<usize> {
     None
 }
 
-/// Makes a program header one of memory to be loaded and read.
+/// Makes a program header a read-only `PT_LOAD`.
 pub fn set_segment(file: &mut [u8], header: usize, offset: u64, address: u64, len: u64) {
     file[header..header + 4].copy_from_slice(&LOAD.to_le_bytes());
     file[header + 4..header + 8].copy_from_slice(&4_u32.to_le_bytes());
@@ -110,7 +109,7 @@ pub fn set_segment(file: &mut [u8], header: usize, offset: u64, address: u64, le
     }
 }
 
-/// Says that there are no sections: they were cut off.
+/// Removes the section table from the header, since the sections were cut off.
 pub fn drop_sections(file: &mut [u8]) {
     file[40..48].fill(0);
     file[60..64].fill(0);
@@ -148,7 +147,7 @@ fn symbols(file: &[u8]) -> Option<Vec<(u32, &[u8])>> {
         let name = names.get(u32_at(symbol, 0)? as usize..)?;
         let name = &name[..name.iter().position(|byte| *byte == 0)?];
         let address = u32::try_from(u64_at(symbol, 8)?).ok()?;
-        // Functions, and the places in assembly that have no kind.
+        // Functions, and labels in assembly, which have no type.
         let is_code = matches!(symbol[4] & 15, 0 | 2) && address != 0 && !name.is_empty();
         is_code.then_some((address, name))
     };

@@ -1,5 +1,5 @@
-//! Puts a site into the kernel's ELF file, so that one file boots and serves. Follows the contract of
-//! `lowroad_kernel::site`. Knows nothing of what a site is made of, nor of files.
+//! Adds a site to the kernel's ELF file, so that one file boots and serves. Follows the contract of
+//! `lowroad_kernel::site`; the site's format is opaque.
 #![forbid(unsafe_code)]
 
 mod elf;
@@ -7,16 +7,16 @@ mod names;
 
 use lowroad_kernel::site::{Places, SITE_ADDRESS};
 
-/// Why there is no image.
+/// The reason that no image can be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The kernel is not a 64-bit ELF file of this processor, or is cut off.
     NotElf,
-    /// It has no note of the name `Lowroad`, or no program header to spare.
+    /// It has no note named `Lowroad`, or no reserved program header.
     NotOurs,
-    /// It has a site already.
+    /// It already has a site.
     HasSite,
-    /// The site does not fit below 4 GiB.
+    /// The site does not fit below 3 GiB.
     TooLong,
 }
 
@@ -33,15 +33,15 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Hypervisors keep addresses above for devices.
+/// Hypervisors reserve higher addresses for devices.
 const END: u64 = 3 << 30;
 const PAGE: usize = 4096;
 
-/// The image: the kernel as linked, without what only debuggers want, and with the site and a table of symbols for
+/// Builds the image: the kernel as linked, without debug sections, with the site and a table of symbols for stack
 /// traces. An empty site makes an image that takes its site from the loader.
 ///
 /// # Errors
-/// [`Error`]. The kernel is not run, so an image of a kernel that is broken otherwise is made.
+/// `ImageError`. The kernel is not run, so other faults of it are not detected.
 pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, Error> {
     let elf = elf::read(kernel)?;
     if elf.places_text != [0; Places::LEN] {

@@ -1,4 +1,4 @@
-//! `lowroad-kernel-image KERNEL SITE IMAGE`: puts a site into the kernel.
+//! `lowroad-kernel-image KERNEL SITE IMAGE`: adds a site to the kernel.
 
 use std::process::ExitCode;
 

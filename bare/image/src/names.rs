@@ -1,6 +1,6 @@
-//! The table of symbols, as `lowroad_kernel::symbols` reads it, with names as people write them.
+//! Builds the table of symbols for `lowroad_kernel::symbols`, with demangled names.
 
-/// Makes the table; `functions` ascend by address.
+/// Builds the table; `functions` ascend by address.
 pub fn table(functions: &[(u32, &[u8])]) -> Vec<u8> {
     let mut names = Vec::new();
     let mut table = (functions.len() as u32).to_le_bytes().to_vec();
@@ -14,7 +14,7 @@ pub fn table(functions: &[(u32, &[u8])]) -> Vec<u8> {
     table
 }
 
-/// `_ZN4core3fmt5write17h0123456789abcdefE` is `core::fmt::write`; what is written otherwise stays as it is.
+/// Demangles `_ZN4core3fmt5write17h0123456789abcdefE` to `core::fmt::write`; other names stay unchanged.
 fn readable(name: &[u8]) -> Vec<u8> {
     path(name).unwrap_or_else(|| name.to_vec())
 }

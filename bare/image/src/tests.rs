@@ -4,7 +4,7 @@ use lowroad_kernel::symbols;
 
 use super::{Error, build};
 
-/// Code at 4096, then the note; a header to spare; two functions in the symbols.
+/// A kernel: code at 4096, then the note; a reserved header; two functions in the symbols.
 fn kernel() -> Vec<u8> {
     let mut file = vec![0; 4096];
     file[..6].copy_from_slice(b"\x7fELF\x02\x01");

@@ -1,20 +1,20 @@
-//! ACPI's tables: how to switch off, where the interrupt controllers are. Reads bytes; where they lie is the caller's
-//! affair. AML is not run: of the DSDT only the numbers of `_S5_` are looked for.
+//! ACPI tables: power off, interrupt controllers, processors. Parses bytes; finding the tables is the caller's. AML is
+//! not interpreted: only the numbers of `_S5_` are searched for in the DSDT.
 //!
 //! Read first: ACPI 6.5, 5.2.5 (RSDP), 5.2.9 (FADT), 5.2.12 (MADT), 7.4.2 (`_S5`).
 
 use crate::bytes::{u16_at, u32_at, u64_at};
 
-/// Bytes of the head that all tables have.
+/// Bytes of the header that all tables have.
 pub const HEAD_LEN: usize = 36;
 
-/// Whether the bytes add up to 0, as ACPI wants.
+/// Whether the ACPI checksum is right: the bytes add up to 0.
 #[must_use]
 pub fn sums_up(bytes: &[u8]) -> bool {
     bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)) == 0
 }
 
-/// The table of tables: its address, and whether addresses in it have 8 bytes.
+/// The root table (RSDT or XSDT): its address, and whether its entries have 8 bytes.
 #[must_use]
 pub fn root(rsdp: &[u8]) -> Option<(u64, bool)> {
     if !rsdp.starts_with(b"RSD PTR ") || !sums_up(rsdp.get(..20)?) {
@@ -26,28 +26,28 @@ pub fn root(rsdp: &[u8]) -> Option<(u64, bool)> {
     }
 }
 
-/// What the fixed table says about power. Port numbers; 0 where there is none.
+/// The power registers of the FADT. Port numbers; 0 if absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Power {
-    /// Hands the buttons over from the firmware, when `acpi_enable` is written to it.
+    /// Writing `acpi_enable` to this port transfers the buttons from the firmware.
     pub smi_command: u16,
     /// See `smi_command`.
     pub acpi_enable: u8,
-    /// The buttons' event: what has come, and 2 bytes behind it what interrupts.
+    /// The event block: status, and 2 bytes behind it the interrupt enable bits.
     pub event: u16,
-    /// Where sleep is written to.
+    /// The control register of sleep states.
     pub control: u16,
-    /// Counts at 3.579545 MHz.
+    /// The PM timer, which counts at 3.579545 MHz.
     pub timer: u16,
-    /// The interrupt's line.
+    /// The line of the ACPI interrupt (SCI).
     pub line: u32,
-    /// Written to `control` for the machine to switch off.
+    /// The sleep type for power off.
     pub off: u8,
-    /// Memory address that takes the same on machines without `control`.
+    /// The memory address of the sleep control register on hardware-reduced machines, which lack `control`.
     pub sleep_address: u64,
 }
 
-/// Reads the FADT; `off` is not in it. Gives the address of the DSDT too.
+/// Parses the FADT, without `off`. Also returns the address of the DSDT.
 #[must_use]
 pub fn power(fadt: &[u8]) -> Option<(Power, u64)> {
     let port = |at| {
@@ -80,12 +80,13 @@ pub fn power(fadt: &[u8]) -> Option<(Power, u64)> {
     Some((power, dsdt))
 }
 
-/// The number that means "off", out of `Name (_S5_, Package () { off, … })` in the DSDT.
+/// The sleep type of power off, from `Name (_S5_, Package () { off, … })` in the DSDT.
 #[must_use]
 pub fn off(dsdt: &[u8]) -> Option<u8> {
     let at = dsdt.windows(5).position(|window| window == b"_S5_\x12")?;
-    // The package's length takes 1 to 4 bytes as its first two bits say; then comes the number of its members.
+    // The package's length takes 1 to 4 bytes, by its first two bits; then follows the number of its elements.
     let len_len = usize::from(dsdt.get(at + 5)? >> 6) + 1;
+    // A byte prefix (0x0a) and a number, or one of the constants ZeroOp and OneOp.
     match *dsdt.get(at + 5 + len_len + 1..)? {
         [0x0a, number, ..] => Some(number),
         [number @ (0 | 1), ..] => Some(number),
@@ -96,13 +97,13 @@ pub fn off(dsdt: &[u8]) -> Option<u8> {
 /// An I/O interrupt controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoController {
-    /// Of its registers.
+    /// Physical address of its registers.
     pub address: u64,
-    /// Its first line.
+    /// The number of its first line (GSI base).
     pub line: u32,
 }
 
-/// The I/O interrupt controllers of a MADT.
+/// The I/O APICs of a MADT.
 pub fn io_controllers(madt: &[u8]) -> impl Iterator<Item = IoController> {
     entries(madt)
         .filter(|entry| entry[0] == 1)
@@ -114,7 +115,7 @@ pub fn io_controllers(madt: &[u8]) -> impl Iterator<Item = IoController> {
         })
 }
 
-/// The line to which a line of old (ISA) leads, by a MADT.
+/// The line that an ISA interrupt is routed to, according to a MADT.
 #[must_use]
 pub fn line_of(madt: &[u8], isa: u32) -> u32 {
     entries(madt)
@@ -125,8 +126,8 @@ pub fn line_of(madt: &[u8], isa: u32) -> u32 {
         .unwrap_or(isa)
 }
 
-/// The processors of a MADT that are there and may be used, by the number of their interrupt controller, each once; the
-/// first is in most machines the one that boots.
+/// The enabled processors of a MADT by their APIC id, without duplicates; in most machines the first is the boot
+/// processor.
 pub fn processors(madt: &[u8]) -> impl Iterator<Item = u32> + Clone {
     entries(madt)
         .enumerate()
@@ -139,7 +140,7 @@ pub fn processors(madt: &[u8]) -> impl Iterator<Item = u32> + Clone {
         .map(|(_, id)| id)
 }
 
-/// The number of an enabled processor: a local APIC (5.2.12.2) or a local x2APIC (5.2.12.12).
+/// The APIC id of an enabled processor: a local APIC (5.2.12.2) or a local x2APIC (5.2.12.12) entry.
 fn processor(entry: &[u8]) -> Option<u32> {
     let (id, flags) = match entry[0] {
         0 => (u32::from(*entry.get(3)?), u32_at(entry, 4)?),
@@ -149,10 +150,11 @@ fn processor(entry: &[u8]) -> Option<u32> {
     (flags & 1 != 0).then_some(id)
 }
 
-/// Each has its kind and its length in front.
+/// The entries of a MADT; each begins with its type and its length.
 fn entries(madt: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     let mut rest = madt.get(HEAD_LEN + 8..).unwrap_or_default();
     core::iter::from_fn(move || {
+        // At least 2, or an entry of length 0 would loop.
         let len = usize::from(*rest.get(1)?).max(2);
         let (entry, others) = rest.split_at_checked(len)?;
         rest = others;
@@ -199,15 +201,15 @@ mod tests {
         let mut madt = vec![0; HEAD_LEN + 8];
         madt.extend([0, 8, 0, 0, 1, 0, 0, 0]);
         madt.extend([0, 8, 1, 2, 1, 0, 0, 0]);
-        // Not enabled; it could be plugged in.
+        // Disabled; could be hot-plugged.
         madt.extend([0, 8, 2, 3, 2, 0, 0, 0]);
         madt.extend([1, 12, 0, 0, 0, 0, 0xc0, 0xfe, 24, 0, 0, 0]);
-        // Once more, as an x2APIC, and one that only an x2APIC can name.
+        // A duplicate as an x2APIC, and an id that only an x2APIC can have.
         madt.extend([9, 16, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0]);
         madt.extend([9, 16, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0]);
         let all: Vec<_> = processors(&madt).collect();
         assert_eq!(all, [0, 2, 256]);
-        // Too short for what they claim to be.
+        // Too short for their type.
         madt.extend([0, 4, 0, 9]);
         madt.extend([9, 8, 0, 0, 9, 0, 0, 0]);
         madt.extend([0, 0]);

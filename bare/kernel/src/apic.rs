@@ -1,4 +1,4 @@
-//! The interrupt controllers: the processor's own, with its timer, and those of lines.
+//! The interrupt controllers: the local APIC with its timer, and the I/O APICs.
 //!
 //! Read first: Intel SDM volume 3, 11 (APIC); 82093AA (I/O APIC).
 
@@ -12,7 +12,7 @@ const BASE_MSR: u32 = 0x1b;
 const DEADLINE_MSR: u32 = 0x6e0;
 const X2: u64 = 1 << 10;
 
-/// Registers, as offsets of the controller in memory.
+/// Registers, as offsets of the memory-mapped controller.
 const ID: u32 = 0x20;
 const TASK_PRIORITY: u32 = 0x80;
 const SPURIOUS: u32 = 0xf0;
@@ -21,35 +21,35 @@ const LINT0: u32 = 0x350;
 const INITIAL: u32 = 0x380;
 const CURRENT: u32 = 0x390;
 const COMMAND: u32 = 0x300;
-/// Whom a command is for; an x2APIC has one register for both.
+/// The destination of a command; an x2APIC has one register for both.
 const COMMAND_TO: u32 = 0x310;
 const DIVIDE: u32 = 0x3e0;
 
 const MASKED: u32 = 1 << 16;
 const BY_DEADLINE: u32 = 1 << 18;
 const BY_16: u32 = 3;
-/// Of commands to other processors.
+/// Bits of inter-processor commands.
 const ASSERT: u32 = 1 << 14;
 const IS_PENDING: u32 = 1 << 12;
 const RESET: u32 = 5 << 8;
 const START: u32 = 6 << 8;
 
-/// The processor's controller.
+/// A processor's local APIC.
 pub struct Local {
     memory: Option<Registers>,
     timer: Timer,
 }
 
-/// What wakes us at a time.
+/// The source of timer interrupts.
 enum Timer {
-    /// The processor's clock, compared with a register.
+    /// TSC deadline: the time stamp counter is compared with a register.
     Deadline,
-    /// The controller's own counter, by its rate.
+    /// The APIC's counter, with its rate.
     Counter(Rate),
 }
 
 impl Local {
-    /// Switches that of the first core on, and the controller of old machines off. The timer stands still.
+    /// Enables the first core's local APIC and disables the PICs. The timer is off.
     pub fn open() -> Local {
         out8(0x21, 0xff);
         out8(0xa1, 0xff);
@@ -59,7 +59,7 @@ impl Local {
         local
     }
 
-    /// Switches that of a further core on. The timer stands still.
+    /// Enables the local APIC of another core. The timer is off.
     pub fn enter() -> Local {
         let base = read_msr(BASE_MSR) | 1 << 11;
         let is_x2 = cpu::id(1, 0).ecx & 1 << 21 != 0;
@@ -67,7 +67,7 @@ impl Local {
         if is_x2 {
             write_msr(BASE_MSR, base | X2);
         }
-        // SAFETY: below 4 GiB, and of the controller: it was not moved from where it is after a reset.
+        // SAFETY: the controller's registers, below 4 GiB and so mapped; it is still at its address after a reset.
         let memory = (!is_x2).then(|| unsafe { Registers::new(0xfee0_0000) });
         let local = Local {
             memory,
@@ -81,28 +81,29 @@ impl Local {
         local
     }
 
-    /// Whether the timer follows the processor's clock.
+    /// Whether the timer can use TSC deadlines.
     pub fn has_deadline() -> bool {
         cpu::id(1, 0).ecx & 1 << 24 != 0
     }
 
-    /// Starts the counter, to be compared with another clock.
+    /// Starts the counter for a calibration.
     pub fn start_counter(&self) {
         self.write(TIMER, MASKED);
         self.write(INITIAL, u32::MAX);
     }
 
-    /// What the counter has counted since it was started.
+    /// The number of counts since the start.
     pub fn counted(&self) -> u32 {
         u32::MAX - self.read(CURRENT)
     }
 
-    /// Sets the timer going: with the counter's rate, unless it follows the processor's clock.
+    /// Starts the timer: with TSC deadlines if possible, else with the counter of this rate.
     pub fn open_timer(&mut self, counter: Rate) {
         let vector = u32::from(interrupts::TIMER);
         if Local::has_deadline() {
             self.timer = Timer::Deadline;
             self.write(TIMER, vector | BY_DEADLINE);
+            // The mode must be set before the first write of the deadline MSR (Intel SDM volume 3, 11.5.4.1).
             cpu::store_load_fence();
         } else {
             self.timer = Timer::Counter(counter);
@@ -111,7 +112,8 @@ impl Local {
         }
     }
 
-    /// Wakes us in `us` microseconds, or a little sooner if that is very long. What was set before is forgotten.
+    /// Sets the timer to `us` microseconds from now, or a little less if that is very long. Replaces the previous
+    /// setting.
     pub fn wake_in(&self, us: u64, clock: Rate) {
         match self.timer {
             Timer::Deadline => write_msr(
@@ -124,24 +126,24 @@ impl Local {
         }
     }
 
-    /// Resets another processor, which then waits for [`Local::start`].
+    /// Sends INIT to another processor, which then waits for `LocalApic::start`.
     pub fn reset(&self, to: u8) {
         self.send(to, RESET);
     }
 
-    /// Starts a processor that was reset, at a page below 1 MiB.
+    /// Sends SIPI: a processor after INIT starts at a page below 1 MiB.
     pub fn start(&self, to: u8, page: u8) {
         self.send(to, START | u32::from(page));
     }
 
-    /// Sends an interrupt (or one of the commands above) to another processor, which sees what was stored before.
+    /// Sends an interrupt or a command to another processor, which sees earlier stores.
     fn send(&self, to: u8, what: u32) {
         cpu::store_fence();
         match self.memory {
             Some(memory) => {
                 memory.write(COMMAND_TO as usize, u32::from(to) << 24);
                 memory.write(COMMAND as usize, ASSERT | what);
-                // It is gone within microseconds; the next one must not come before.
+                // Sent within microseconds; the next command must wait for it.
                 let _ =
                     (0..100_000).any(|_| memory.read::<u32>(COMMAND as usize) & IS_PENDING == 0);
             }
@@ -152,12 +154,12 @@ impl Local {
         }
     }
 
-    /// Wakes a core that sleeps, or keeps it from falling asleep; what was stored before is seen there.
+    /// Wakes a sleeping core, or keeps it from falling asleep; the core sees earlier stores.
     pub fn wake(&self, core: u16) {
         self.send(cores::id(core), u32::from(interrupts::WAKE));
     }
 
-    /// Wakes all cores but the one that asks.
+    /// Wakes all other cores.
     pub fn wake_others(&self) {
         let own = cores::own();
         (0..cores::count())
@@ -165,7 +167,8 @@ impl Local {
             .for_each(|core| self.wake(core));
     }
 
-    /// Its number. More than 8 bits of it are of no use: devices can't send to it, and such processors are not started.
+    /// The APIC id. Ids above 8 bits are not used: device messages can't address them, and such processors are not
+    /// started.
     pub fn id(&self) -> u8 {
         let id = self.read(ID);
         (if self.memory.is_some() { id >> 24 } else { id }) as u8
@@ -186,19 +189,19 @@ impl Local {
     }
 }
 
-/// The address to which a device writes its interrupts for the processor with this number.
+/// The address for message-signalled interrupts to the processor with this id.
 pub fn message_address(id: u8) -> u32 {
     0xfee0_0000 | u32::from(id) << 12
 }
 
-/// The controllers of lines.
+/// The I/O APICs.
 pub struct Controllers {
     all: [Option<IoController>; 4],
     destination: u32,
 }
 
 impl Controllers {
-    /// All lines stay as they are: masked, after a reset.
+    /// Maps the controllers. All lines stay masked, as after a reset.
     pub fn new(all: [Option<IoController>; 4], local: &Local) -> Controllers {
         for controller in all.iter().flatten() {
             mapping::map(controller.address, 4096);
@@ -209,10 +212,10 @@ impl Controllers {
         }
     }
 
-    /// Leads a line to a vector, by its rising edge: nothing has to be done to the device before the interrupt may end.
+    /// Routes a line to a vector, edge triggered: the device needs no acknowledgement before the interrupt ends.
     pub fn open_line(&self, line: u32, vector: u8) {
         for controller in self.all.iter().flatten() {
-            // SAFETY: the firmware has said that it is there; mapped by `new`.
+            // SAFETY: the address comes from the firmware; mapped by `new`.
             let registers = unsafe { Registers::new(controller.address) };
             registers.write(0, 1_u32);
             let count = (registers.read::<u32>(16) >> 16 & 0xff) + 1;

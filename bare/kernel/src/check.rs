@@ -1,6 +1,5 @@
-//! For the tests: whether `memcpy` and its kin do what they should, for all short lengths and all positions, and whether
-//! the heap does while all cores use it. Compiled in only where the tests' stand-in is, since nothing but the machine
-//! itself can run them.
+//! Self-tests on the machine: `memcpy` and its relatives for all short lengths and positions, and the heap under use
+//! by all cores. Compiled with the feature `echo` only, since they run on the bare machine alone.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,7 +21,7 @@ fn sample(n: usize) -> u8 {
     (n * 7 + n / 256 + 1) as u8
 }
 
-/// Panics if one of them is wrong.
+/// Panics if one of the functions is wrong.
 pub fn bytes() {
     for len in 0..LENGTHS {
         for (to, from) in [
@@ -47,7 +46,7 @@ fn moved(to: usize, from: usize, len: usize) {
     let mut area: [u8; LEN] = core::array::from_fn(sample);
     let apart = to + len <= from || from + len <= to;
     let base = black_box(area.as_mut_ptr());
-    // SAFETY: both within `area`; apart for the one that wants it.
+    // SAFETY: both ranges are within `area`; `memcpy` is called only for disjoint ones.
     let gave = unsafe {
         if apart {
             memcpy(base.add(to), base.add(from), len)
@@ -68,7 +67,7 @@ fn moved(to: usize, from: usize, len: usize) {
 
 fn filled(len: usize) {
     let mut area = black_box([1; LEN]);
-    // SAFETY: within `area`. Only the low byte of the number counts.
+    // SAFETY: within `area`. Only the low byte of the value counts.
     unsafe { memset(area.as_mut_ptr().add(5), 0x1a5, len) };
     for (n, byte) in black_box(area).iter().enumerate() {
         assert_eq!(
@@ -82,23 +81,23 @@ fn filled(len: usize) {
 fn compared(len: usize) {
     let one: [u8; LEN] = black_box(core::array::from_fn(sample));
     let mut other = one;
-    // What lies behind does not count.
+    // A difference behind the length must not count.
     other[len] ^= 1;
-    // SAFETY: within both.
+    // SAFETY: within both arrays.
     assert_eq!(unsafe { memcmp(one.as_ptr(), other.as_ptr(), len) }, 0);
     for n in [0, len / 2, len.saturating_sub(1)] {
         if len > 0 {
             let mut other = one;
             other[n] = one[n].wrapping_add(1);
             let wanted = if one[n] < other[n] { -1 } else { 1 };
-            // SAFETY: within both.
+            // SAFETY: within both arrays.
             let order = unsafe { memcmp(black_box(one.as_ptr()), black_box(other.as_ptr()), len) };
             assert_eq!(order.signum(), wanted, "{len} bytes, different at {n}");
         }
     }
 }
 
-/// Takes memory of many lengths, and gives back what other cores have taken. Panics if somebody else has written to it.
+/// Allocates many lengths, and frees memory of other cores. Panics if another core has written to it.
 pub fn heap() {
     const TIMES: usize = 20_000;
     static KEPT: [AtomicPtr<Vec<u8>>; 61] = [const { AtomicPtr::new(ptr::null_mut()) }; 61];
@@ -109,7 +108,7 @@ pub fn heap() {
         let new = Box::into_raw(Box::new(alloc::vec![len as u8; len]));
         let old = KEPT[n % KEPT.len()].swap(new, Ordering::AcqRel);
         if !old.is_null() {
-            // SAFETY: out of a box, by this function, and taken out of the place by this core alone.
+            // SAFETY: comes from `Box::into_raw` of this function; the swap made this core its only owner.
             let old = unsafe { Box::from_raw(old) };
             let byte = old.len() as u8;
             assert!(

@@ -1,4 +1,4 @@
-//! Time: the processor's clock, whose rate is asked for or measured at the start, and the date.
+//! Time: the time stamp counter, with a rate that is queried or measured at the start, and the date.
 
 use lowroad_bare::Now;
 use lowroad_kernel::ticks::{self, Date, Rate};
@@ -7,22 +7,22 @@ use crate::apic::Local;
 use crate::cpu::{self, in8, in32, out8};
 use crate::kvm;
 
-/// How long is measured.
+/// The duration of a measurement.
 const MEASURE_US: u64 = 5000;
-/// The timer of old counts so often a second.
+/// The frequency of the PIT.
 const PIT_HZ: u64 = 1_193_182;
-/// ACPI's timer counts so often a second.
+/// The frequency of the ACPI PM timer.
 const ACPI_HZ: u64 = 3_579_545;
-/// Counters of two processors that differ by more do not run together.
+/// Counters of two processors that differ by more are not synchronized.
 const SLACK_US: u64 = 1_000_000;
-/// A clock that stands still is given up after so many looks.
+/// A timer that doesn't advance is given up after this many reads.
 const LOOKS_MAX: u32 = 50_000_000;
 
-/// Cheap to ask: a multiplication.
+/// The clock. Reading it costs one multiplication.
 #[derive(Clone)]
 pub struct Clock {
     rate: Rate,
-    /// Of the counter in the processors' interrupt controllers.
+    /// The rate of the local APICs' counters.
     counter: Rate,
     start: u64,
     unix_s: u64,
@@ -30,7 +30,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Sets the clock, and the processor's timer too.
+    /// Opens the clock and starts the local APIC's timer. Also returns the source of the rate, for the console.
     pub fn open(local: &mut Local, acpi_timer: u16) -> (Clock, &'static str) {
         let start = cpu::ticks();
         local.start_counter();
@@ -64,8 +64,8 @@ impl Clock {
         )
     }
 
-    /// The same time on another core, which calls this: `theirs` was read there a moment ago, from the counter of the
-    /// core that gives its clock. Sets this core's timer too.
+    /// The same clock for another core, called on that core: `theirs` is the recent counter of the core that gives its
+    /// clock. Also starts this core's timer.
     pub fn beside(mut self, theirs: u64, local: &mut Local) -> Clock {
         let slack = self.rate.ticks(SLACK_US);
         self.start = ticks::start_beside(cpu::ticks(), theirs, self.start, slack);
@@ -73,12 +73,12 @@ impl Clock {
         self
     }
 
-    /// Of the processor's clock.
+    /// The rate of the time stamp counter.
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// What is the time?
+    /// The current time.
     pub fn now(&mut self) -> Now {
         let mono_us = self.rate.us(cpu::ticks().wrapping_sub(self.start));
         if mono_us >= self.next_second_us {
@@ -93,7 +93,7 @@ impl Clock {
     }
 }
 
-/// The rate as the processor or the hypervisor tells it.
+/// The rate as reported by the processor or the hypervisor.
 fn told_khz() -> Option<u64> {
     let crystal = cpu::id(0x15, 0);
     if crystal.eax != 0 && crystal.ebx != 0 && crystal.ecx != 0 {
@@ -101,7 +101,7 @@ fn told_khz() -> Option<u64> {
             u64::from(crystal.ecx) * u64::from(crystal.ebx) / u64::from(crystal.eax) / 1000,
         );
     }
-    // Only a hypervisor that is there has leaves of its own.
+    // Hypervisor leaves exist only if the hypervisor bit is set.
     if cpu::id(1, 0).ecx & 1 << 31 == 0 {
         return None;
     }
@@ -122,7 +122,7 @@ fn measure(acpi_timer: u16) -> (Rate, &'static str) {
     (Rate::new(1_000_000), "guessed")
 }
 
-/// By the first counter of the timer of old; nobody needs its interrupt.
+/// Measures by the PIT's channel 0; its interrupt is masked.
 fn by_pit() -> Option<u64> {
     let count = || {
         out8(0x43, 0);
@@ -131,10 +131,9 @@ fn by_pit() -> Option<u64> {
     out8(0x43, 0x30);
     out8(0x40, 0xff);
     out8(0x40, 0xff);
-    // It begins to count with its next edge; nothing that answers reads as ones.
+    // The counter is loaded with its next clock edge; an absent PIT reads as ones.
     (0..1000).find(|_| count() != u16::MAX)?;
-    // Reading takes microseconds under a hypervisor, now and then many: of some readings the quickest counts, and what
-    // it gave belongs to its middle.
+    // Reads take microseconds under a hypervisor, some much longer: the quickest of several counts, at its midpoint.
     let read = || {
         let one = || {
             let before = cpu::ticks();
@@ -156,14 +155,14 @@ fn by_acpi(port: u16) -> Option<u64> {
     let first = in32(port);
     let start = cpu::ticks();
     let wanted = ACPI_HZ * MEASURE_US / 1_000_000;
-    // It has 24 bits at least.
+    // The timer has at least 24 bits.
     let counted = |now: u32| u64::from(now.wrapping_sub(first) & 0xff_ffff);
     (0..LOOKS_MAX).find(|_| counted(in32(port)) >= wanted)?;
     let (last, end) = (in32(port), cpu::ticks());
     Some((end - start) * ACPI_HZ / counted(last) / 1000)
 }
 
-/// The date of the battery's clock, taken to be in UTC; read until it is the same twice.
+/// The date of the real-time clock, taken as UTC; read until two reads agree, since an update may be in progress.
 fn date() -> Option<Date> {
     let mut last = registers()?;
     for _ in 0..10 {

@@ -1,29 +1,28 @@
-//! The command line: `ip=` and the devices that a hypervisor names. Knows no device.
+//! The kernel command line: `ip=`, and the devices that a hypervisor lists.
 
 use core::net::Ipv4Addr;
 
 use lowroad_net::Address;
 
-/// A virtio device at an address, as Firecracker and QEMU's microvm name it:
-/// `virtio_mmio.device=4K@0xd0000000:5`.
+/// A virtio-mmio device, as listed by Firecracker and QEMU's microvm: `virtio_mmio.device=4K@0xd0000000:5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Physical.
+    /// Physical address.
     pub address: u64,
-    /// Its line at the I/O interrupt controllers.
+    /// Its line at the I/O APICs.
     pub line: u32,
 }
 
-/// At most so many devices are taken.
+/// The most devices that are used.
 pub const DEVICES_MAX: usize = 16;
 
-/// What a word of the command line says.
+/// A word of the command line.
 pub enum Word<'l> {
-    /// `ip=dhcp`, or `ip=192.0.2.2/24,192.0.2.1` with the gateway left out if there is none.
+    /// `ip=dhcp`, or `ip=192.0.2.2/24,192.0.2.1`; the gateway may be left out.
     Address(Address),
     /// `virtio_mmio.device=`.
     Device(Device),
-    /// What nobody knows; also an `ip=` that can't be read.
+    /// Unknown, or an invalid `ip=`.
     Unknown(&'l str),
 }
 
@@ -56,7 +55,7 @@ fn address(value: &str) -> Option<Address> {
     })
 }
 
-/// The length (`512`, `4K`) is read over: a device's registers are where the standard says.
+/// Parses a device. The length (`512`, `4K`) is ignored: the standard defines the registers.
 fn device(value: &str) -> Option<Device> {
     let (_len, place) = value.split_once('@')?;
     let mut parts = place.split(':');

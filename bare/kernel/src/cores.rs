@@ -1,22 +1,21 @@
-//! The cores that are used: which one this is, where their stacks are, the numbers of their interrupt controllers. Core 0 is
-//! the processor that has booted the machine. Knows nothing of what they do.
+//! The used cores: the current one, their stacks, and their APIC ids. Core 0 is the boot processor.
 
 use core::arch::asm;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
-/// Cores at most.
+/// The most cores that are used.
 pub const MAX: usize = 16;
-/// Where the task segment's descriptor of the first core lies in the table of `boot`, and those of the others 16 bytes behind each other;
-/// filled in by `interrupts`.
+/// The selector of the first core's task segment in the table of `boot`; those of the other cores follow at intervals
+/// of 16 bytes. Filled in by `interrupts`.
 pub const TASK: u16 = 32;
 
 static COUNT: AtomicU16 = AtomicU16::new(1);
 static PLACES: [Place; MAX] = [const { Place::new() }; MAX];
 
-/// What others know of a core.
+/// The data of a core that other cores use.
 struct Place {
-    /// Of its interrupt controller.
+    /// Its APIC id.
     id: AtomicU8,
     stack: [AtomicU64; 2],
     exception_stack: [AtomicU64; 2],
@@ -32,27 +31,27 @@ impl Place {
     }
 }
 
-/// How many there are; 1 until others have come.
+/// The number of cores; 1 until others have started.
 pub fn count() -> u16 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Says how many there are, once all of them are here.
+/// Sets the number of cores, once all have started.
 pub fn set_count(count: u16) {
     COUNT.store(count, Ordering::Relaxed);
 }
 
-/// The number of the core that asks: each has a task segment of its own.
+/// The number of the current core, from its task register.
 pub fn own() -> u16 {
     let selector: u16;
-    // SAFETY: reads a register, which is 0 as long as there is only the first core.
+    // SAFETY: reads a register, which is 0 while only the first core runs.
     unsafe {
         asm!("str {0:x}", out(reg) selector, options(nomem, nostack, preserves_flags));
     }
     selector.saturating_sub(TASK) / 16
 }
 
-/// Notes where a core's stacks are.
+/// Records a core's stacks.
 pub fn set_stacks(core: u16, stack: Range<u64>, exception_stack: Range<u64>) {
     let place = &PLACES[usize::from(core)];
     for (to, from) in [
@@ -64,7 +63,7 @@ pub fn set_stacks(core: u16, stack: Range<u64>, exception_stack: Range<u64>) {
     }
 }
 
-/// Whether the two words at `address` lie within a stack of any core.
+/// Whether the two words at `address` are within a stack of any core.
 pub fn is_stack(address: u64) -> bool {
     address.is_multiple_of(8)
         && PLACES
@@ -76,12 +75,12 @@ pub fn is_stack(address: u64) -> bool {
             })
 }
 
-/// Notes the number of a core's interrupt controller, as it has told it itself.
+/// Records a core's APIC id, as read on that core.
 pub fn set_id(core: u16, id: u8) {
     PLACES[usize::from(core)].id.store(id, Ordering::Relaxed);
 }
 
-/// The number of a core's interrupt controller.
+/// The APIC id of a core.
 pub fn id(core: u16) -> u8 {
     PLACES[usize::from(core)].id.load(Ordering::Relaxed)
 }

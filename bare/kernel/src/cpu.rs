@@ -1,5 +1,5 @@
-//! Instructions that the language has no word for. Ports and model-specific registers are offered as safe functions: what
-//! is written to them here never changes memory that the program knows of. That is for the callers to keep so.
+//! Processor instructions. Ports and model-specific registers are safe functions: callers in this program never write
+//! values through them that change memory used by Rust.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid_count, _rdtsc, CpuidResult};
@@ -36,19 +36,19 @@ pub fn in32(port: u16) -> u32 {
 
 /// Writes a byte to a port.
 pub fn out8(port: u16, value: u8) {
-    // SAFETY: see the head of this file.
+    // SAFETY: see the module's documentation.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) }
 }
 
 /// Writes two bytes to a port.
 pub fn out16(port: u16, value: u16) {
-    // SAFETY: see the head of this file.
+    // SAFETY: see the module's documentation.
     unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nostack, preserves_flags)) }
 }
 
 /// Writes four bytes to a port.
 pub fn out32(port: u16, value: u32) {
-    // SAFETY: see the head of this file.
+    // SAFETY: see the module's documentation.
     unsafe {
         asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags))
     }
@@ -57,7 +57,7 @@ pub fn out32(port: u16, value: u32) {
 /// Reads a model-specific register, which must exist.
 pub fn read_msr(register: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: reading changes no memory; a register that does not exist is an exception, which is reported.
+    // SAFETY: reading changes no memory; a missing register causes an exception, which is reported.
     unsafe {
         asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags))
     }
@@ -67,13 +67,13 @@ pub fn read_msr(register: u32) -> u64 {
 /// Writes a model-specific register, which must exist.
 pub fn write_msr(register: u32, value: u64) {
     let (low, high) = (value as u32, (value >> 32) as u32);
-    // SAFETY: see the head of this file.
+    // SAFETY: see the module's documentation.
     unsafe {
         asm!("wrmsr", in("ecx") register, in("eax") low, in("edx") high, options(nostack, preserves_flags))
     }
 }
 
-/// What the processor says of itself; all 0 for leaves that it does not have.
+/// A CPUID leaf; zeros if the processor lacks it.
 pub fn id(leaf: u32, subleaf: u32) -> CpuidResult {
     let last = __cpuid_count(leaf & 0xc000_0000, 0).eax;
     let none = CpuidResult {
@@ -89,31 +89,31 @@ pub fn id(leaf: u32, subleaf: u32) -> CpuidResult {
     }
 }
 
-/// The counter of the processor's clock.
+/// The time stamp counter.
 pub fn ticks() -> u64 {
-    // SAFETY: every 64-bit processor has it.
+    // SAFETY: every 64-bit processor has the instruction.
     unsafe { _rdtsc() }
 }
 
-/// Stores before are seen by devices before what is loaded after.
+/// Orders earlier stores before later loads, as seen by devices.
 pub fn store_load_fence() {
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
 }
 
-/// Stores before are seen by everybody before what is written to the interrupt controller after; an x2APIC's registers
-/// wait for nothing by themselves (Intel SDM volume 3, 11.12.3).
+/// Makes earlier stores visible before a later write to the interrupt controller; writes to x2APIC registers are not
+/// ordered by themselves (Intel SDM volume 3, 11.12.3).
 pub fn store_fence() {
     // SAFETY: changes no memory.
     unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) }
 }
 
-/// Ends this core: it sleeps, and nothing wakes it.
+/// Stops this core for good.
 pub fn halt() -> ! {
-    // SAFETY: interrupts stay off, so it runs no further.
+    // SAFETY: interrupts stay off, so the core runs no further.
     unsafe { asm!("2: cli", "hlt", "jmp 2b", options(noreturn, nomem, nostack)) }
 }
 
-/// Registers of a device in memory.
+/// Memory-mapped registers of a device.
 #[derive(Clone, Copy)]
 pub struct Registers {
     address: usize,
@@ -121,19 +121,19 @@ pub struct Registers {
 
 impl Registers {
     /// # Safety
-    /// The address is of a device (or of memory that the firmware left for it), is mapped, and no Rust object is there.
+    /// The address belongs to a device, or to memory reserved for it; it is mapped, and no Rust object is there.
     pub unsafe fn new(address: u64) -> Registers {
         Registers {
             address: address as usize,
         }
     }
 
-    /// Where they are.
+    /// The physical address.
     pub fn address(self) -> u64 {
         self.address as u64
     }
 
-    /// Other registers of the same device, `offset` bytes on.
+    /// Registers of the same device at an offset.
     pub fn at(self, offset: usize) -> Registers {
         Registers {
             address: self.address.wrapping_add(offset),
@@ -142,20 +142,20 @@ impl Registers {
 
     /// Reads the register at `offset`.
     pub fn read<T: Plain>(self, offset: usize) -> T {
-        // SAFETY: of a device by `new`.
+        // SAFETY: a register of a device, by the contract of `new`.
         unsafe { core::ptr::with_exposed_provenance::<T>(self.address + offset).read_volatile() }
     }
 
     /// Writes the register at `offset`.
     pub fn write<T: Plain>(self, offset: usize, value: T) {
-        // SAFETY: of a device by `new`.
+        // SAFETY: a register of a device, by the contract of `new`.
         unsafe {
             core::ptr::with_exposed_provenance_mut::<T>(self.address + offset).write_volatile(value)
         }
     }
 }
 
-/// What a register can be.
+/// A value of a register.
 pub trait Plain: Copy {}
 impl Plain for u8 {}
 impl Plain for u16 {}

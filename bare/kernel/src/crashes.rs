@@ -1,12 +1,12 @@
-//! What remains of a fault over the restart: a page of memory at a fixed place that neither the loader nor the heap uses.
-//! A machine that is switched off, or a loader that clears memory, forgets it.
+//! The crash record: a page of memory at a fixed address that survives a restart. It is neither used by the loader nor
+//! part of the heap. Power loss, or a loader that clears memory, erases it.
 
 use core::fmt::{self, Write as _};
 
 use crate::cpu::Registers;
 use crate::serial::say;
 
-/// Between the image, which ends below 8 MiB, and what the builder adds at 16 MiB.
+/// Between the image, which ends below 8 MiB, and the site at 16 MiB.
 pub const PAGE: u64 = 0xf0_0000;
 
 const MAGIC: u32 = 0x6c72_6364;
@@ -14,11 +14,11 @@ const TEXT_MAX: usize = 256;
 const TEXT: usize = 12;
 
 fn page() -> Registers {
-    // SAFETY: memory that is kept out of the heap (`main`), below 4 GiB.
+    // SAFETY: memory that `main` keeps out of the heap, below 4 GiB.
     unsafe { Registers::new(PAGE) }
 }
 
-/// Counts a fault and keeps the beginning of what is known of it.
+/// Counts a fault and stores the beginning of its description.
 pub fn note(text: fmt::Arguments<'_>) {
     struct To(usize);
     impl fmt::Write for To {
@@ -39,6 +39,7 @@ pub fn note(text: fmt::Arguments<'_>) {
             Ok(())
         }
     }
+    // The magic is written last: a record is either complete or ignored.
     let before = count();
     let mut to = To(0);
     let _ = to.write_fmt(text);
@@ -55,7 +56,7 @@ fn count() -> u32 {
     }
 }
 
-/// Says on the console what the last run left.
+/// Prints the record of the last run on the console.
 pub fn say_last() {
     let count = count();
     if count > 0 {

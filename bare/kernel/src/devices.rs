@@ -1,4 +1,4 @@
-//! Finds the network device: on PCI, or where the command line says. The first one is taken.
+//! Finds the network device: on the command line, or on PCI. The first usable one is taken.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,22 +12,22 @@ use crate::virtio::transport::{self, Error};
 use crate::virtio::{mmio, pci as over_pci};
 use crate::{cores, interrupts, pci};
 
-/// A device that was found, and how it interrupts.
+/// A detected device, and its kind of interrupts.
 pub struct Found {
-    /// It.
+    /// The device.
     pub device: Device,
     way: Way,
 }
 
-/// How a device interrupts.
+/// The kind of a device's interrupts.
 enum Way {
-    /// By a line, to the first core.
+    /// A line, to the first core.
     Line,
-    /// By messages, one for each queue that receives.
+    /// Messages (MSI-X), one for each receiving queue.
     Messages(pci::Function),
 }
 
-/// See the head of this file; what can't be used is said on the console. `many`: whether more than one core could use it.
+/// Finds the device; unusable ones are reported on the console. `many`: several cores could use it.
 pub fn find(
     devices: &[command_line::Device],
     controllers: &Controllers,
@@ -41,7 +41,7 @@ pub fn find(
 
 fn by_mmio(place: command_line::Device, controllers: &Controllers) -> Option<Found> {
     let device = match mmio::kind(place) {
-        // There is one line for all queues.
+        // All queues share one line.
         Ok((transport::NET, transport)) => Device::open(Box::new(transport), false),
         Ok(_) => return None,
         Err(error) => Err(error),
@@ -74,7 +74,7 @@ fn by_pci(function: pci::Function, many: bool) -> Option<Found> {
     let opened = over_pci::open(function)
         .ok_or("its registers can't be reached")
         .and_then(|transport| {
-            // Its own is enough to begin with; those of the others follow when they are there.
+            // One message suffices at first; those of other cores follow once these have started.
             open_messages(function, 1)?;
             Device::open(Box::new(transport), many)
         });
@@ -102,7 +102,7 @@ fn open_messages(function: pci::Function, count: u16) -> Result<(), Error> {
 }
 
 impl Found {
-    /// Begins with a pair of queues for each of `count` cores, or, if the device does not, with one for the first core.
+    /// Starts a pair of queues for each of `count` cores, or one for the first core if the device has no more.
     pub fn begin(&mut self, count: u16) -> Result<Vec<Net>, Error> {
         let several = match self.way {
             Way::Messages(function) if count > 1 => {

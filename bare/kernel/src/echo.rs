@@ -1,7 +1,7 @@
-//! To try the machine without the program: answers ARP and ICMP echo at its address, and does on UDP's ports what the
-//! tests want to see: faults ([`PANIC`] and the next ones) and a segment that the device has to cut ([`LONG`]). Where there
-//! are several cores, each answers what its queue gets; a first byte in a datagram names the core that it is for, and
-//! others only answer with theirs.
+//! A stand-in for the program, to test the machine alone: answers ARP and ICMP echo at its address. Datagrams to
+//! certain UDP ports cause faults ([`PANIC`] and the next ones) or a segment that the device has to cut ([`LONG`]).
+//! Each core answers the frames of its queue; the first byte of a datagram names the core that executes it, other
+//! cores only answer with theirs.
 
 use alloc::string::String;
 use core::net::Ipv4Addr;
@@ -9,7 +9,7 @@ use core::net::Ipv4Addr;
 use lowroad_bare::{Machine, Now};
 use lowroad_net::{Address, Frame, Link, Received};
 
-/// Ports of UDP, and what a datagram to them does.
+/// UDP ports, and the actions of datagrams to them.
 const PANIC: u16 = 1;
 const PAGE_FAULT: u16 = 2;
 const STACK_OVERFLOW: u16 = 3;
@@ -18,27 +18,27 @@ const RUN_DATA: u16 = 7;
 const NULL: u16 = 8;
 /// Answers.
 const ANSWER: u16 = 0;
-/// A segment that the device has to cut.
+/// Sends a segment that the device has to cut.
 const LONG: u16 = 4;
-/// Sends one datagram in three descriptors, half of it lasting.
+/// Sends one datagram in three descriptors, half of it in static memory.
 const PARTS: u16 = 5;
 
-/// Answers after [`LATER_US`], to which the core has to be woken.
+/// Answers after [`LATER_US`], for which the core has to be woken.
 const LATER: u16 = 9;
 
 const TICK_US: u64 = 1_000_000;
 const LATER_US: u64 = 50_000;
-/// Of an answer that is kept.
+/// Length of a delayed answer.
 const KEPT_LEN: usize = 64;
 static LASTING: [u8; 40_000] = [b'l'; 40_000];
 
-/// See the head of this file.
+/// The stand-in for the server.
 pub struct Server {
     core: u8,
     mac: [u8; 6],
     address: Ipv4Addr,
     next_us: u64,
-    /// An answer, how long it is, and when it is due.
+    /// A delayed answer, its length, and its time.
     kept: Option<([u8; KEPT_LEN], usize, u64)>,
     stopping: bool,
     said: Option<String>,
@@ -98,7 +98,7 @@ impl Server {
             }
             ([8, 0], 17) if frame[30..34] == own => {
                 swap_addresses(answer);
-                // No sum: it may not be made yet.
+                // No UDP checksum, which would cover the changed first byte.
                 answer[40..42].fill(0);
                 let mut port = u16::from_be_bytes([frame[36], frame[37]]);
                 let has_payload = frame[38..40] > [0, 8][..];
@@ -121,8 +121,7 @@ impl Server {
         }
     }
 
-    /// The first core comes back each second; the others only when they have to, so that nothing but what is tried wakes
-    /// them.
+    /// The first core runs each second; others only when due, so that only the tested event wakes them.
     pub fn tick(&mut self, now: Now, link: &mut impl Link) -> Option<u64> {
         if now.mono_us >= self.next_us {
             self.next_us = now.mono_us + TICK_US;
@@ -180,15 +179,15 @@ fn send(link: &mut impl Link, head: &[u8], lasting: &'static [u8]) {
 fn datagram(link: &mut impl Link, answer: &mut [u8], port: u16) {
     match port {
         PANIC => panic!("as asked for"),
-        // SAFETY: none; it is the fault that is wanted.
+        // SAFETY: none; the fault is intended.
         PAGE_FAULT => unsafe { core::ptr::without_provenance_mut::<u8>(1 << 40).write_volatile(1) },
-        // SAFETY: none; it is the fault that is wanted.
+        // SAFETY: none; the fault is intended.
         WRITE_TO_CODE => unsafe { (lengthen as *const () as *mut u8).write_volatile(1) },
-        // SAFETY: none; it is the fault that is wanted.
+        // SAFETY: none; the fault is intended.
         RUN_DATA => unsafe {
             core::mem::transmute::<*const u8, extern "C" fn()>(LASTING.as_ptr())()
         },
-        // SAFETY: none; it is the fault that is wanted.
+        // SAFETY: none; the fault is intended.
         NULL => unsafe {
             core::arch::asm!("mov byte ptr [{0}], 1", in(reg) 0_u64);
         },
@@ -217,7 +216,7 @@ fn datagram(link: &mut impl Link, answer: &mut [u8], port: u16) {
     }
 }
 
-/// TCP, from a connection that nobody knows, for the device to complete and to cut.
+/// Sends a TCP segment of no connection, for the device to checksum and segment.
 fn long(link: &mut impl Link, answer: &[u8]) {
     let mut head = [0; 54];
     head[..34].copy_from_slice(&answer[..34]);
@@ -245,7 +244,7 @@ fn long(link: &mut impl Link, answer: &[u8]) {
     link.send(&frame);
 }
 
-/// Sets the length of an IPv4 packet, and its sum.
+/// Sets the length of an IPv4 packet, and its checksum.
 fn lengthen(head: &mut [u8], len: u16) {
     head[16..18].copy_from_slice(&len.to_be_bytes());
     head[24..26].fill(0);

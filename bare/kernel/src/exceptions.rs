@@ -1,5 +1,5 @@
-//! The end by a fault of our own: an exception or a panic. Says what it knows on the console, leaves a note for the next
-//! start, and restarts the machine. One core reports; another that has a fault meanwhile, or something to say, halts.
+//! Fatal faults: exceptions and panics. Reports on the console, stores a crash record, and restarts the machine. One
+//! core reports; another core with a fault or output meanwhile halts.
 
 use core::arch::naked_asm;
 use core::fmt::{self, Write as _};
@@ -11,7 +11,7 @@ use crate::interrupts::gate;
 use crate::serial::{self, Console, say};
 use crate::{cores, crashes, place, power};
 
-/// What the processor and the stubs have pushed.
+/// The stack frame that the processor and the stubs push.
 #[repr(C)]
 struct Frame {
     /// rax, rbx, rcx, rdx, rsi, rdi, rbp, r8 to r15.
@@ -47,9 +47,9 @@ macro_rules! stub {
     (@push $code:literal) => { "" };
 }
 
-/// Leads all exceptions to their handlers.
+/// Sets the gates of all exceptions.
 pub fn open() {
-    // A second number: the processor pushes an error code of its own.
+    // A second number: the processor pushes an error code.
     stub!(0, 1, 2, 3, 4, 5, 6, 7, 8 1, 9, 10 1, 11 1, 12 1, 13 1, 14 1, 15, 16, 17 1, 18, 19, 20, 21 1, 28, 29 1, 30 1,);
 }
 
@@ -117,7 +117,7 @@ fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
     power::restart()
 }
 
-/// This core's number, where there are several.
+/// Formats this core's number if there are several.
 struct Own;
 
 impl fmt::Display for Own {
@@ -129,16 +129,17 @@ impl fmt::Display for Own {
     }
 }
 
-/// The functions that called, by the chain of frame pointers.
+/// Prints the callers, by the chain of frame pointers.
 fn trace(mut frame: u64) {
     for _ in 0..40 {
         if !cores::is_stack(frame) {
             break;
         }
         let pair = with_exposed_provenance::<[u64; 2]>(frame as usize);
-        // SAFETY: within a stack by `cores::is_stack`.
+        // SAFETY: within a stack, by `cores::is_stack`.
         let [next, back] = unsafe { pair.read() };
         line(back);
+        // Frames of callers are at higher addresses; anything else is a damaged chain or its end.
         if next <= frame {
             break;
         }

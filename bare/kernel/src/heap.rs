@@ -1,7 +1,7 @@
-//! The heap. With one core it is one piece of memory, and nothing is locked. For several, [`split`] gives each a piece: a
-//! core takes memory from its own, and from another's only when that is used up; memory goes back to the piece that it
-//! is of, whoever gives it back. Each piece has a lock, so that all of this is sound; and since what a core takes is
-//! nearly always given back by the same core, nobody waits at one. Interrupt handlers never allocate.
+//! The heap. With one core it is one region without a lock. For several cores, [`split`] makes a heap for each: a core
+//! allocates from its own, and from others only when that is exhausted; freed memory returns to its heap, regardless
+//! of the core. Each heap has a spin lock for soundness; there is little contention, since memory is mostly freed by
+//! the core that allocated it. Interrupt handlers never allocate.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -23,13 +23,13 @@ struct Pieces {
     all: [Piece; cores::MAX],
     /// 1 until [`split`].
     count: AtomicUsize,
-    /// Where the second piece begins.
+    /// The start of the second heap.
     start: AtomicUsize,
-    /// Of every piece but the first.
+    /// The length of every heap but the first.
     len: AtomicUsize,
 }
 
-// SAFETY: a piece is used by who has its lock, or by the only core while there is one piece.
+// SAFETY: a heap is used under its lock, or by the only core while there is one heap.
 unsafe impl Sync for Pieces {}
 
 #[global_allocator]
@@ -50,7 +50,7 @@ impl Piece {
         while self.is_taken.swap(true, Ordering::Acquire) {
             core::hint::spin_loop();
         }
-        // SAFETY: this core has the lock, and takes it once: `use_it` allocates nothing.
+        // SAFETY: this core has the lock, and not twice: `use_it` allocates no memory.
         let result = use_it(unsafe { &mut *self.heap.get() });
         self.is_taken.store(false, Ordering::Release);
         result
@@ -62,42 +62,42 @@ impl Pieces {
         self.count.load(Ordering::Relaxed) == 1
     }
 
-    /// The only piece of a machine with one core.
+    /// The only heap of a machine with one core.
     ///
     /// # Safety
-    /// There is one piece, so only one core allocates; the reference is the only one.
+    /// There is one heap, so only one core allocates; the reference is the only one.
     #[allow(clippy::mut_from_ref, reason = "the caller sees to it")]
     unsafe fn only(&self) -> &mut Heap {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { &mut *self.all[0].heap.get() }
     }
 
-    /// The pieces from this core's on.
+    /// The heaps, beginning with this core's.
     fn beginning_with_own(&self) -> impl Iterator<Item = &Piece> {
         let all = &self.all[..self.count.load(Ordering::Relaxed)];
         let (before, from) = all.split_at(usize::from(cores::own()).min(all.len()));
         from.iter().chain(before)
     }
 
-    /// For several cores. Not to be repeated at each place where memory is taken.
+    /// Allocation with several cores; not inlined, to keep call sites small.
     #[inline(never)]
     fn alloc_shared(&self, layout: Layout) -> Option<NonNull<u8>> {
         self.beginning_with_own()
             .find_map(|piece| piece.with(|heap| heap.allocate_first_fit(layout).ok()))
     }
 
-    /// See [`Pieces::alloc_shared`].
+    /// See `CoreHeaps::alloc_shared`.
     ///
     /// # Safety
-    /// The memory is of this heap and layout.
+    /// The memory was allocated from this heap with this layout.
     #[inline(never)]
     unsafe fn dealloc_shared(&self, memory: NonNull<u8>, layout: Layout) {
         self.of(memory.as_ptr() as usize)
-            // SAFETY: as the caller says; of this piece.
+            // SAFETY: by the caller's contract; the memory belongs to this heap.
             .with(|heap| unsafe { heap.deallocate(memory, layout) });
     }
 
-    /// The piece that an address is of.
+    /// The heap that an address belongs to.
     fn of(&self, address: usize) -> &Piece {
         let (start, len) = (
             self.start.load(Ordering::Relaxed),
@@ -106,7 +106,7 @@ impl Pieces {
         let n = address
             .checked_sub(start)
             .map_or(0, |offset| offset / len.max(1) + 1);
-        // What lies behind all of them is of the first, out of which the others were taken.
+        // Addresses behind all of them belong to the first, from which the others were allocated.
         if n < self.count.load(Ordering::Relaxed) {
             &self.all[n]
         } else {
@@ -115,12 +115,12 @@ impl Pieces {
     }
 }
 
-// SAFETY: `Heap` gives memory as asked for; `Piece` keeps it to one user at a time.
+// SAFETY: `Heap` returns memory of the layout; `CoreHeap` serializes its users.
 unsafe impl GlobalAlloc for Pieces {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let found = if self.is_one() {
-            // SAFETY: just asked.
+            // SAFETY: one heap, as just checked.
             unsafe { self.only() }.allocate_first_fit(layout).ok()
         } else {
             self.alloc_shared(layout)
@@ -134,29 +134,30 @@ unsafe impl GlobalAlloc for Pieces {
             return;
         };
         if self.is_one() {
-            // SAFETY: one piece, as just asked; of this heap and layout, by the caller's contract.
+            // SAFETY: one heap, as just checked; memory and layout by the caller's contract.
             unsafe { self.only().deallocate(memory, layout) }
         } else {
-            // SAFETY: as the caller says.
+            // SAFETY: by the caller's contract.
             unsafe { self.dealloc_shared(memory, layout) }
         }
     }
 }
 
-/// Gives the heap its memory.
+/// Sets the heap's memory.
 ///
 /// # Safety
-/// Called once; the memory is mapped, is nobody else's and stays.
+/// Called once; the memory is mapped, unused and permanent.
 pub unsafe fn give(start: u64, len: usize) {
-    // SAFETY: nobody else is there yet; the memory is as the caller says.
+    // SAFETY: only one core runs yet; the memory is valid by the caller's contract.
     unsafe {
         HEAP.only()
             .init(ptr::with_exposed_provenance_mut(start as usize), len);
     }
 }
 
-/// Divides what is free among `count` cores, about equally; the first one's piece is what is left. Called once at most, by
-/// the first core, before any other allocates. Gives what each has at least, in bytes; None: what is free is in pieces.
+/// Divides the free memory among `count` cores, about equally; the first heap keeps the rest. Called at most once, by
+/// the first core before any other allocates. Returns the least free bytes of a core; None: the free memory is
+/// fragmented.
 pub fn split(count: u16) -> Option<usize> {
     let count = usize::from(count);
     if count == 1 {
@@ -170,21 +171,22 @@ pub fn split(count: u16) -> Option<usize> {
     // SAFETY: the layout's length is not 0.
     let start = NonNull::new(unsafe { alloc::alloc::alloc(layout) })?;
     for (n, piece) in HEAP.all[1..count].iter().enumerate() {
-        // SAFETY: within the memory just taken, which is never given back.
+        // SAFETY: within the memory just allocated, which is never freed.
         piece.with(|heap| unsafe { heap.init(start.as_ptr().add(n * len), len) });
     }
     HEAP.start.store(start.as_ptr() as usize, Ordering::Relaxed);
     HEAP.len.store(len, Ordering::Relaxed);
+    // Published last: a core that sees the count sees the bounds.
     HEAP.count.store(count, Ordering::Release);
     Some(len.min(HEAP.all[0].with(|heap| heap.free())))
 }
 
-/// Bytes that nobody has taken, before [`split`].
+/// Free bytes, before [`split`].
 pub fn free_len() -> usize {
     HEAP.all[0].with(|heap| heap.free())
 }
 
-/// Memory for a device to read and write, zeroed, at a page, for as long as the machine runs.
+/// Permanent zeroed memory for a device, page aligned.
 pub fn pages(len: usize) -> Option<NonNull<u8>> {
     let layout = Layout::from_size_align(len.max(1), PAGE_LEN).ok()?;
     // SAFETY: the layout's length is not 0.

@@ -1,6 +1,6 @@
-//! The tables that the processor wants for interrupts and exceptions. Exceptions go to `exceptions`, on a stack of their
-//! own (the precompiled core keeps data below the stack pointer); what wakes the main loop only tells the
-//! interrupt controller that it was taken. All cores share the handlers; each has a task segment with stacks of its own.
+//! Interrupt and exception tables. Exceptions go to `exceptions`, on separate stacks (the precompiled core uses the
+//! red zone below the stack pointer); wake-up interrupts only acknowledge themselves. All cores share the handlers;
+//! each has a task segment with its stacks.
 
 use core::arch::{asm, naked_asm};
 use core::cell::UnsafeCell;
@@ -8,30 +8,30 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cores;
 
-/// Where the code segment's descriptor lies in the table of `boot`.
+/// The selector of the code segment in the table of `boot`.
 const CODE: u16 = 8;
-/// A device has something.
+/// Vector of device interrupts.
 pub const DEVICE: u8 = 0x40;
-/// The timer has run out.
+/// Vector of the timer.
 pub const TIMER: u8 = 0x41;
-/// A power button, which sets [`BUTTON`].
+/// Vector of the power button, which sets [`BUTTON`].
 pub const POWER: u8 = 0x42;
-/// Another core has something.
+/// Vector of wake-ups by other cores.
 pub const WAKE: u8 = 0x43;
-/// What the interrupt controller sends when it has changed its mind.
+/// Vector of spurious interrupts.
 pub const SPURIOUS: u8 = 0xff;
 
 /// Set by the power button's interrupt.
 pub static BUTTON: AtomicBool = AtomicBool::new(false);
 
-/// Bytes of the stack of exceptions, and of that of wake-ups behind it.
+/// Bytes of the stack for exceptions, and of the one for wake-ups behind it.
 pub const STACK_LEN: usize = 16 << 10;
 
 #[repr(C, align(16))]
 struct Shared<T>(UnsafeCell<T>);
 
-// SAFETY: written before interrupts are switched on and before other cores are started, or by the one core whose part it
-// is; then by processors themselves.
+// SAFETY: written before interrupts are enabled and other cores start, or by the core that owns the part; afterwards
+// read by processors only.
 unsafe impl<T> Sync for Shared<T> {}
 
 #[derive(Clone, Copy)]
@@ -64,7 +64,7 @@ unsafe extern "C" {
     static stack_top: u8;
 }
 
-/// Sets up the tables, and the first core. Interrupts stay off.
+/// Sets up the tables and the first core. Interrupts stay off.
 pub fn open() {
     gate(POWER, power as *const () as u64, 2);
     gate(SPURIOUS, nothing as *const () as u64, 2);
@@ -75,15 +75,15 @@ pub fn open() {
     );
 }
 
-/// Makes the processor that calls this core `core`: `stack` is what it runs on, and the two of interrupts begin at
-/// `interrupt_stacks`. Called once for each, on itself, with interrupts off.
+/// Makes the calling processor core number `core`: `stack` is its current stack, the two interrupt stacks begin at
+/// `interrupt_stacks`. Called once on each core, with interrupts off.
 pub fn enter(core: u16, stack: (u64, u64), interrupt_stacks: u64) {
     let first_end = interrupt_stacks + STACK_LEN as u64;
     cores::set_stacks(core, stack.0..stack.1, interrupt_stacks..first_end);
     let task = TASKS[usize::from(core)].0.get();
     let selector = cores::TASK + 16 * core;
-    // SAFETY: this core's own parts of the tables, which nobody else uses; the descriptor is as the processor's manual
-    // wants it (AMD64 volume 2, 4.8 and 8.9).
+    // SAFETY: this core's own parts of the tables; the descriptor has the format of the processor's manual (AMD64
+    // volume 2, 4.8 and 8.9).
     unsafe {
         (*task).interrupt_stacks[0] = first_end;
         (*task).interrupt_stacks[1] = first_end + STACK_LEN as u64;
@@ -110,12 +110,11 @@ pub fn enter(core: u16, stack: (u64, u64), interrupt_stacks: u64) {
             (base >> 48) as u16,
         ]
     };
-    // SAFETY: the table stays where it is.
+    // SAFETY: the table is static.
     unsafe { asm!("lidt [{0}]", in(reg) &pointer, options(nostack, preserves_flags)) }
 }
 
-/// Sets how wake-ups tell the interrupt controller that they were taken: by a register in memory or, for an x2APIC, by
-/// a model-specific one.
+/// Sets the wake-up handlers, which acknowledge by a memory register or, for an x2APIC, by a model-specific register.
 pub fn open_wake_ups(is_x2: bool) {
     let handler = if is_x2 {
         wake_x2 as *const ()
@@ -133,35 +132,36 @@ pub fn open_wake_ups(is_x2: bool) {
     gate(TIMER, timer as u64, 2);
 }
 
-/// By task segment, as an offset of the table of descriptors: the core's timer has run out.
+/// Whether a core's timer has expired, indexed by its task selector.
 static HAS_RUN_OUT: [AtomicBool; SEGMENTS_LEN] = [const { AtomicBool::new(false) }; SEGMENTS_LEN];
 const SEGMENTS_LEN: usize = cores::TASK as usize + 16 * cores::MAX;
 
-/// Whether this core's timer has run out since the last call.
+/// Whether this core's timer has expired since the last call.
 pub fn take_timer() -> bool {
     let segment = usize::from(cores::TASK) + 16 * usize::from(cores::own());
     let has_run_out = HAS_RUN_OUT.get(segment);
     has_run_out.is_some_and(|it| it.load(Ordering::Relaxed) && it.swap(false, Ordering::Relaxed))
 }
 
-/// Leads a vector to its handler, which runs on the stack of exceptions (1) or of wake-ups (2).
+/// Sets the gate of a vector; the handler runs on the stack of exceptions (1) or of wake-ups (2).
 pub fn gate(vector: u8, handler: u64, stack: u64) {
     let low = (handler & 0xffff)
         | u64::from(CODE) << 16
         | stack << 32
         | 0x8e << 40
         | (handler >> 16 & 0xffff) << 48;
-    // SAFETY: only called while interrupts are off and there is one core.
+    // SAFETY: called only while interrupts are off and one core runs.
     unsafe { (*GATES.0.get())[usize::from(vector)] = [low, handler >> 32] }
 }
 
-/// Waits for an interrupt; at once back if one is pending. Interrupts are off before and after.
+/// Waits for an interrupt; returns at once if one is pending. Interrupts are off before and after.
 pub fn wait() {
-    // SAFETY: the handlers run on their own stack and change nothing but what is named here and `BUTTON`.
+    // SAFETY: the handlers run on their own stack and change only the registers named here and static flags.
+    // `sti` takes effect after the next instruction, so no interrupt can slip in between it and `hlt`.
     unsafe { asm!("sti", "hlt", "cli", out("rax") _, out("rcx") _, out("rdx") _) }
 }
 
-/// See [`wake`]; which core it is, its task segment says.
+/// The timer's handler, see [`wake`]; the task selector identifies the core.
 #[unsafe(naked)]
 extern "C" fn timer() {
     naked_asm!(
@@ -187,7 +187,7 @@ extern "C" fn timer_x2() {
     )
 }
 
-/// Runs between `sti` and `cli` of [`wait`] only, so the registers named there are free.
+/// A wake-up's handler. Runs between `sti` and `cli` of [`wait`] only, so the registers named there are free.
 #[unsafe(naked)]
 extern "C" fn wake() {
     naked_asm!(
@@ -210,7 +210,7 @@ extern "C" fn wake_x2() {
     )
 }
 
-/// See [`wake`]; which controller it is, is asked, since it comes once in a life.
+/// The power button's handler, see [`wake`]; it detects the kind of controller, since it runs rarely.
 #[unsafe(naked)]
 extern "C" fn power() {
     naked_asm!(

@@ -1,4 +1,4 @@
-//! What KVM tells of time.
+//! The paravirtual clock of KVM.
 //!
 //! Read first: Linux's `Documentation/virt/kvm/x86/msr.rst`, MSR_KVM_WALL_CLOCK_NEW and MSR_KVM_SYSTEM_TIME_NEW.
 
@@ -14,15 +14,15 @@ fn has_clock() -> bool {
     is_kvm && cpu::id(0x4000_0001, 0).eax & 1 << 3 != 0
 }
 
-/// A page that the hypervisor writes to while `use_it` reads from it.
+/// Lets the hypervisor write to a page, which `use_it` reads.
 fn with_page<T>(register: u32, enable: u64, use_it: impl FnOnce(Registers) -> T) -> Option<T> {
     let page = heap::pages(4096)?.as_ptr() as u64;
     write_msr(register, page | enable);
-    // SAFETY: the page is left to the hypervisor for good; nobody else knows of it.
+    // SAFETY: the page belongs to the hypervisor for good; no Rust object is there.
     Some(use_it(unsafe { Registers::new(page) }))
 }
 
-/// The rate of the processor's clock.
+/// The rate of the time stamp counter.
 pub fn khz() -> Option<u64> {
     if !has_clock() {
         return None;
@@ -43,7 +43,7 @@ pub fn khz() -> Option<u64> {
     })
 }
 
-/// Seconds since 1970 when the machine was started; so it is right only at the start.
+/// The time at which the machine started, in seconds since 1970; so only right at the start.
 pub fn unix_s() -> Option<u64> {
     if !has_clock() {
         return None;

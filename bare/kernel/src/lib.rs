@@ -1,5 +1,5 @@
-//! What the kernel knows without touching the machine: the formats of loaders and firmware, the map of memory, arithmetic
-//! of clocks. The program that touches the machine is `main.rs`; its words are told to it by the types here.
+//! The parts of the kernel that don't touch the machine: formats of loaders and firmware, the memory map, clock
+//! arithmetic. The program is `main.rs`.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

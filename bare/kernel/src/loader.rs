@@ -1,35 +1,35 @@
-//! What the loader has told, whichever it was: command line, memory, a site, ACPI's root. Reads what loaders leave in
-//! memory, and copies what must last, before any of that memory is used for something else.
+//! The boot information of either loader: command line, memory, a site, the ACPI root. Copies it out of the loader's
+//! memory before any of that is reused.
 
 use core::ptr::with_exposed_provenance;
 
 use lowroad_kernel::regions::{Region, Regions};
 use lowroad_kernel::{multiboot2, pvh};
 
-/// Who has loaded the image; in `edi` from the entries on.
+/// The kind of loader, in `edi` from the entry points on.
 pub const BY_PVH: u32 = 1;
 /// See [`BY_PVH`].
 pub const BY_MULTIBOOT2: u32 = 2;
 
-/// A command line is cut after so many bytes.
+/// Longer command lines are truncated.
 const COMMAND_LINE_MAX: usize = 4096;
 
-/// See the head of this file.
+/// The boot information.
 pub struct Told {
-    /// By its name.
+    /// The loader's name.
     pub loader: &'static str,
     command_line: [u8; COMMAND_LINE_MAX],
     command_line_len: usize,
-    /// Memory that there is.
+    /// Usable memory.
     pub memory: Regions,
-    /// What the loader has brought.
+    /// The first module of the loader.
     pub module: Option<Region>,
-    /// ACPI's root.
+    /// The ACPI root pointer.
     pub rsdp: Option<[u8; 36]>,
 }
 
 impl Told {
-    /// In ASCII; nothing if it is something else.
+    /// The command line; empty if it isn't UTF-8.
     pub fn command_line(&self) -> &str {
         core::str::from_utf8(&self.command_line[..self.command_line_len]).unwrap_or_default()
     }
@@ -40,21 +40,21 @@ impl Told {
     }
 }
 
-/// Memory as the firmware, the hypervisor or the loader has left it.
+/// Memory that firmware, hypervisor or loader left.
 ///
 /// # Safety
-/// The bytes are mapped, and nobody writes to them while the slice is used.
+/// The bytes are mapped, and not written while the slice is used.
 pub unsafe fn left(address: u64, len: usize) -> &'static [u8] {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     unsafe { core::slice::from_raw_parts(with_exposed_provenance(address as usize), len) }
 }
 
-/// Whether the bytes lie where the map of the beginning has them.
+/// Whether the bytes are within the initial mapping, the first 4 GiB.
 pub fn is_mapped(address: u64, len: u64) -> bool {
     address != 0 && address.checked_add(len).is_some_and(|end| end <= 1 << 32)
 }
 
-/// Reads what the loader has left at `info`.
+/// Reads the boot information at `info`.
 pub fn told(by: u32, info: u32) -> Told {
     let mut told = Told {
         loader: "unknown",
@@ -74,7 +74,7 @@ pub fn told(by: u32, info: u32) -> Told {
 
 fn by_pvh(told: &mut Told, address: u64) {
     told.loader = "PVH";
-    // SAFETY: below 4 GiB, and nothing is written before all is read.
+    // SAFETY: below 4 GiB, and no memory is written before all is read.
     let Some(info) = pvh::start_info(unsafe { left(address, pvh::START_INFO_LEN) }) else {
         return;
     };
@@ -82,7 +82,7 @@ fn by_pvh(told: &mut Told, address: u64) {
         .command_line
         .filter(|at| is_mapped(*at, COMMAND_LINE_MAX as u64))
     {
-        // SAFETY: mapped, as above.
+        // SAFETY: mapped, as checked above.
         let bytes = unsafe { left(at, COMMAND_LINE_MAX) };
         told.set_command_line(&bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(0)]);
     }
@@ -90,7 +90,7 @@ fn by_pvh(told: &mut Told, address: u64) {
         for n in 0..count.min(256) {
             let entry = at + u64::from(n) * pvh::MAP_ENTRY_LEN as u64;
             if is_mapped(entry, pvh::MAP_ENTRY_LEN as u64)
-                // SAFETY: mapped, as above.
+                // SAFETY: mapped, as checked.
                 && let Some(region) = pvh::map_entry(unsafe { left(entry, pvh::MAP_ENTRY_LEN) })
             {
                 told.memory.add(region);
@@ -101,25 +101,25 @@ fn by_pvh(told: &mut Told, address: u64) {
         .module
         .filter(|at| is_mapped(*at, pvh::MODULE_LEN as u64))
     {
-        // SAFETY: mapped, as above.
+        // SAFETY: mapped, as checked.
         told.module = pvh::module(unsafe { left(at, pvh::MODULE_LEN) });
     }
     if let Some(at) = info.rsdp.filter(|at| is_mapped(*at, 36)) {
-        // SAFETY: mapped, as above.
+        // SAFETY: mapped, as checked.
         told.rsdp = unsafe { left(at, 36) }.first_chunk().copied();
     }
 }
 
 fn by_multiboot2(told: &mut Told, address: u64) {
     told.loader = "Multiboot2";
-    // SAFETY: below 4 GiB, and nothing is written before all is read.
+    // SAFETY: below 4 GiB, and no memory is written before all is read.
     let len = unsafe { left(address, 4) }
         .first_chunk()
         .map_or(0, |len| u32::from_le_bytes(*len));
     if !is_mapped(address, len.into()) || len > 1 << 20 {
         return;
     }
-    // SAFETY: mapped, as above.
+    // SAFETY: mapped, as checked above.
     let info = multiboot2::info(unsafe { left(address, len as usize) });
     told.set_command_line(info.command_line.as_bytes());
     told.module = info.module;

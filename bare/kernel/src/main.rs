@@ -1,11 +1,11 @@
-//! The machine below the program of `lowroad-bare`: boots on a bare virtual machine, finds its network device, and runs
-//! the program in one loop that sleeps whenever nothing is to do. There is one address space, no processes and nothing that
-//! preempts. On a machine with several processors, each has such a loop, with a pair of the network device's queues.
+//! The machine below the program of `lowroad-bare`: boots on a bare virtual machine, finds its network device, and
+//! runs the program in one loop that sleeps while idle. There is one address space, without processes or preemption.
+//! With several processors, each runs such a loop with a pair of the network device's queues.
 //!
-//! The way: `boot` (assembly) calls [`start`]; `loader` reads what the loader has told; `heap` gets what memory is left;
-//! `interrupts`, `apic`, `clock` and `power` set up the machine; `devices` finds the network; `team` decides how many
-//! cores work, has `processors` start them, and gives each its part; `run` is the loop. `exceptions` is where all faults
-//! end.
+//! The way: `boot` (assembly) calls `start`; `loader` reads the boot information; `heap` gets the free memory;
+//! `interrupts`, `apic`, `clock` and `power` set up the machine; `devices` finds the network; `core_startup` decides
+//! the number of cores, has `processors` start them, and gives each its work; `main_loop` is the loop. All faults end
+//! in `exceptions`.
 #![no_std]
 #![no_main]
 
@@ -51,7 +51,7 @@ use crate::loader::Told;
 use crate::serial::say;
 use crate::team::Plan;
 
-/// The heap takes no more, however much there is.
+/// The largest heap, regardless of the machine's memory.
 const HEAP_MAX: u64 = 256 << 20;
 
 unsafe extern "C" {
@@ -59,7 +59,7 @@ unsafe extern "C" {
     static image_end: u8;
 }
 
-/// Called by `boot`, once.
+/// The entry point in Rust, called once by `boot`.
 extern "C" fn start(by: u32, info: u32) -> ! {
     serial::open();
     exceptions::open();
@@ -110,7 +110,7 @@ fn serve(told: &Told, site: Option<Region>) -> Result<(), alloc::string::String>
     team::work(&found, nets, site, wanted.address, clock, &local)
 }
 
-/// Gives the heap the largest piece of memory that is free. Gives the site's place.
+/// Makes the largest free region the heap. Returns the site's region.
 fn open_heap(told: &Told) -> Result<Option<Region>, &'static str> {
     let site = place::site(told.module);
     if site.is_some_and(|site| !told.memory.contains(site)) {
@@ -128,13 +128,13 @@ fn open_heap(told: &Told) -> Result<Option<Region>, &'static str> {
     if len < 4 << 20 {
         return Err("less than 4 MiB of memory are free");
     }
-    // SAFETY: memory, by the loader's map; outside of what is taken; mapped, being below 4 GiB. What the loader has
-    // told was copied.
+    // SAFETY: usable memory by the loader's map, disjoint from `taken`, and mapped, being below 4 GiB. The boot
+    // information was copied.
     unsafe { heap::give(start, len as usize) }
     Ok(site)
 }
 
-/// What must not be given to anybody.
+/// The regions that must not become heap.
 fn taken(told: &Told) -> Regions {
     let places = place::places();
     let mut taken = Regions::default();

@@ -1,5 +1,5 @@
-//! The map of memory: everything where it is. The first 4 GiB are mapped by `boot`; this maps what lies above, by 2 MiB,
-//! and, once there is a heap, makes faults of what must not be done.
+//! The page tables: identity mapped. `boot` maps the first 4 GiB; this module maps higher addresses, by 2 MiB, and
+//! sets the protection once there is a heap.
 
 use core::arch::asm;
 use core::ptr::with_exposed_provenance_mut;
@@ -22,7 +22,7 @@ unsafe extern "C" {
     static image_end: u8;
 }
 
-/// Maps the memory from `start` on, `len` bytes; only addresses above 4 GiB need it. False: there is no memory for it.
+/// Maps `len` bytes from `start` on; needed only above 4 GiB. False: no memory for page tables.
 pub fn map(start: u64, len: u64) -> bool {
     let mut at = start & !(LARGE - 1);
     while at < start.saturating_add(len) {
@@ -43,7 +43,7 @@ fn map_large(address: u64) -> bool {
     };
     let entry = with_exposed_provenance_mut::<u64>(second as usize)
         .wrapping_add((address >> 21 & 511) as usize);
-    // SAFETY: within a table, by `table`. A mapping that is there is left as it is, so nothing changes under a pointer.
+    // SAFETY: an entry within a table, by `table`. Existing mappings are kept, so no pointer changes its meaning.
     unsafe {
         if entry.read() == 0 {
             entry.write_volatile(address | PRESENT_WRITABLE | IS_LARGE);
@@ -52,7 +52,7 @@ fn map_large(address: u64) -> bool {
     true
 }
 
-/// The table below `parent` for what `index` (its low 9 bits) says; made if it is not there.
+/// The table below `parent` for `index` (its low 9 bits); created if missing.
 fn table(parent: u64, index: u64) -> Option<u64> {
     let entry =
         with_exposed_provenance_mut::<u64>(parent as usize).wrapping_add((index & 511) as usize);
@@ -65,8 +65,8 @@ fn table(parent: u64, index: u64) -> Option<u64> {
     }
 }
 
-/// Takes from the map what nobody should do: write to code and constants, run what is not code, use the page below the
-/// stack, or that of address 0.
+/// Sets page protection: code and constants are read-only, other memory isn't executable, and the stack's guard page
+/// and the page at address 0 are unmapped.
 pub fn protect() {
     let no_execute = if cpu::id(0x8000_0001, 0).edx & 1 << 20 != 0 {
         cpu::write_msr(EFER, cpu::read_msr(EFER) | 1 << 11);
@@ -79,19 +79,19 @@ pub fn protect() {
         split(at, no_execute);
         at += LARGE;
     }
-    // Only what lies above: this very code must stay code at every step.
+    // Only entries above the image: this code must stay executable throughout.
     for n in (at / LARGE) as usize..2048 {
-        // SAFETY: one of the entries that `boot` has made for the first 4 GiB; what is there stays there.
+        // SAFETY: one of the entries that `boot` made for the first 4 GiB; the mapped address stays.
         unsafe {
             let entry = (&raw mut map_1g).cast::<u64>().add(n);
             entry.write_volatile(entry.read() | no_execute);
         }
     }
-    // SAFETY: the same map as before, but for what is said above.
+    // SAFETY: the same mapping as before, except for the protection above.
     unsafe { asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags)) }
 }
 
-/// Maps 2 MiB by pages, each as its use wants.
+/// Replaces a mapping of 2 MiB by pages with the flags of their use.
 fn split(large: u64, no_execute: u64) {
     let Some(pages) = heap::pages(4096) else {
         return;
@@ -103,7 +103,7 @@ fn split(large: u64, no_execute: u64) {
         // SAFETY: within the new page.
         unsafe { pages.as_ptr().cast::<u64>().add(n as usize).write(entry) }
     }
-    // SAFETY: the entry of this large page; what is mapped stays where it is.
+    // SAFETY: the entry of this large page; mapped addresses stay.
     unsafe {
         let entry = (&raw mut map_1g)
             .cast::<u64>()
@@ -125,8 +125,8 @@ fn flags(address: u64, no_execute: u64) -> u64 {
     }
 }
 
-/// Takes a page of the heap from the map, so that using it is a fault. For the time before other cores run, since what
-/// they remember of the map stays. False: there is no memory for the map, or it is no such page.
+/// Unmaps a page of the heap, so that its use is a fault (stack guard). Must precede the start of other cores, since
+/// their TLBs are not flushed. False: no memory for page tables, or the page is above 4 GiB.
 pub fn guard(page: u64) -> bool {
     if page >= 1 << 32 {
         return false;
@@ -140,16 +140,16 @@ pub fn guard(page: u64) -> bool {
             return false;
         };
         for n in 0..512 {
-            // SAFETY: within the new page; each maps what the large page has mapped there.
+            // SAFETY: within the new page; each entry maps the same address as the large page.
             unsafe {
                 let to = pages.as_ptr().cast::<u64>().add(n as usize);
                 to.write((large & !IS_LARGE) + n * 4096);
             }
         }
-        // SAFETY: the same map as before.
+        // SAFETY: the same mapping as before.
         unsafe { entry.write_volatile(pages.as_ptr() as u64 | PRESENT_WRITABLE) }
     }
-    // SAFETY: the entry leads to a table of pages, by what is above; nobody uses the page.
+    // SAFETY: the entry leads to a table of pages, by the code above; the page is unused.
     unsafe {
         let table = entry.read_volatile() & 0x000f_ffff_ffff_f000;
         with_exposed_provenance_mut::<u64>(table as usize)

@@ -1,6 +1,6 @@
-//! `memcpy` and its kin, which the compiler calls and no C library brings. In assembly, since the compiler would make
-//! a loop that copies into a call of itself. Up to 128 bytes by plain moves, all loads before all stores (so that
-//! overlaps do no harm); above by one repeated instruction.
+//! `memcpy` and its relatives, which the compiler calls and no C library provides. In assembly, since the compiler
+//! would replace a copy loop by a call of `memcpy`. Up to 128 bytes by plain moves, with all loads before all stores
+//! (so overlaps are harmless); longer ones by a string instruction.
 
 use core::arch::global_asm;
 

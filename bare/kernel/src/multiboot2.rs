@@ -1,24 +1,24 @@
-//! What a loader that follows Multiboot2 (GRUB) tells.
+//! The boot information of Multiboot2 (GRUB).
 //!
 //! Read first: Multiboot2 specification, 3.6.
 
 use crate::bytes::{u32_at, u64_at};
 use crate::regions::{Region, Regions};
 
-/// What is used of it.
+/// The used parts.
 #[derive(Default)]
 pub struct Info<'b> {
-    /// Without the name of the image, which GRUB leaves out by itself.
+    /// Without the image's name, which GRUB omits.
     pub command_line: &'b str,
     /// The first module.
     pub module: Option<Region>,
-    /// Memory to be used.
+    /// Usable memory.
     pub memory: Regions,
-    /// ACPI's root, copied by the loader.
+    /// The ACPI root pointer, copied by the loader.
     pub rsdp: Option<&'b [u8]>,
 }
 
-/// Reads the information; `bytes` is as long as its first four bytes say.
+/// Parses the information; `bytes` has the length of its first four bytes.
 #[must_use]
 pub fn info(bytes: &[u8]) -> Info<'_> {
     let mut info = Info::default();

@@ -1,5 +1,5 @@
-//! Devices on PCI: found and set up by the two ports that every PC has; the 256 bytes that they reach hold all that a
-//! virtio device needs.
+//! PCI devices: found and configured by the two ports that every PC has; the 256 bytes that they reach suffice for
+//! virtio devices.
 //!
 //! Read first: PCI Local Bus Specification 3.0, 3.2.2.3.2 (ports), 6.2 (header), 6.8.2 (MSI-X).
 
@@ -7,7 +7,7 @@ use crate::cpu::{Registers, in8};
 use crate::cpu::{in32, out8, out16, out32};
 use crate::mapping;
 
-/// A function of a device.
+/// A PCI function.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
     place: u32,
@@ -16,7 +16,7 @@ pub struct Function {
 const BRIDGE: u8 = 1;
 const BUSES_MAX: usize = 64;
 
-/// Calls `found` for every function, until it gives something.
+/// Calls `found` for every function until it returns a result.
 pub fn find<T>(mut found: impl FnMut(Function) -> Option<T>) -> Option<T> {
     let mut buses = [0_u8; BUSES_MAX];
     let (mut next, mut count) = (0, 1);
@@ -27,6 +27,7 @@ pub fn find<T>(mut found: impl FnMut(Function) -> Option<T>) -> Option<T> {
                     place: 1 << 31 | u32::from(buses[next]) << 16 | device << 11 | number << 8,
                 };
                 if function.read32(0) == u32::MAX {
+                    // Without function 0 there is no device; other functions may be missing in between.
                     if number == 0 { break } else { continue }
                 }
                 let kind = function.read8(14);
@@ -55,13 +56,13 @@ impl Function {
         out32(0xcf8, self.place | u32::from(at & 0xfc));
     }
 
-    /// Four bytes; `at` is a multiple of 4.
+    /// Reads four bytes; `at` is a multiple of 4.
     pub fn read32(self, at: u8) -> u32 {
         self.select(at);
         in32(0xcfc)
     }
 
-    /// A byte.
+    /// Reads a byte.
     pub fn read8(self, at: u8) -> u8 {
         self.select(at);
         in8(0xcfc + u16::from(at & 3))
@@ -78,7 +79,7 @@ impl Function {
         out8(0xcfc + u16::from(at & 3), value);
     }
 
-    /// Vendor and device.
+    /// Vendor and device id.
     pub fn identity(self) -> (u16, u16) {
         let both = self.read32(0);
         (both as u16, (both >> 16) as u16)
@@ -93,16 +94,16 @@ impl Function {
         )
     }
 
-    /// Lets the device answer in memory and write to memory; its line is silent.
+    /// Enables memory access and bus mastering; disables the interrupt line.
     pub fn enable(self) {
         self.write16(4, self.read32(4) as u16 | 0x406);
     }
 
-    /// The offsets of all capabilities of a kind, in order.
+    /// The offsets of all capabilities with this id, in order.
     pub fn capabilities(self, kind: u8) -> impl Iterator<Item = u8> {
         let has_any = self.read32(4) & 1 << 20 != 0;
         let mut at = if has_any { self.read8(0x34) & 0xfc } else { 0 };
-        // More than 48 do not fit; a circle ends too.
+        // At most 48 fit; the bound also ends a cyclic list.
         let mut left = 48;
         core::iter::from_fn(move || {
             while at >= 0x40 && left > 0 {
@@ -117,8 +118,8 @@ impl Function {
         })
     }
 
-    /// Where the memory of base address register `n` is; `len` bytes at `offset` get mapped. None: it is of ports, or
-    /// the firmware has given it no address.
+    /// Maps `len` bytes at `offset` in base address register `n`. None: it is for ports, or the firmware has assigned
+    /// no address.
     pub fn memory(self, n: u8, offset: u32, len: u32) -> Option<Registers> {
         let at = 16 + n.checked_mul(4).filter(|at| *at < 24)?;
         let low = self.read32(at);
@@ -135,19 +136,19 @@ impl Function {
         if base == 0 || !mapping::map(start, len.into()) {
             return None;
         }
-        // SAFETY: of a device that answers there, and mapped.
+        // SAFETY: registers of a device that responds there, and mapped.
         Some(unsafe { Registers::new(start) })
     }
 
-    /// How many interrupts the device can send as messages; 0 if it can't.
+    /// The number of message interrupts (MSI-X) of the device; 0 if it has none.
     pub fn messages_max(self) -> u16 {
         self.capabilities(0x11).next().map_or(0, |at| {
-            // 11 bits of the control register, less one.
+            // 11 bits of the control register, minus one.
             (self.read32(at) >> 16 & 0x7ff) as u16 + 1
         })
     }
 
-    /// Lets the device send its first interrupts as messages: the n-th to the n-th of `addresses`. None: it can't.
+    /// Enables the first MSI-X interrupts: the n-th goes to the n-th of `addresses`. None: not supported.
     pub fn open_messages(
         self,
         addresses: impl ExactSizeIterator<Item = u32>,

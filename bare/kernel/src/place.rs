@@ -1,4 +1,4 @@
-//! Where the site and the symbols are. The note that the image's builder fills in is here; its rules are in
+//! The places of the site and the symbols, in the note that the image builder fills in; its contract is in
 //! `lowroad_kernel::site`.
 
 use core::arch::global_asm;
@@ -25,19 +25,19 @@ unsafe extern "C" {
     static lowroad_places: [u8; Places::LEN];
 }
 
-/// What the builder has written.
+/// The note as written by the builder.
 pub fn places() -> Places {
-    // SAFETY: read by volatile access, since the builder changes it behind the compiler's back.
+    // SAFETY: a static; read volatile, since the builder changes its value after compilation.
     Places::read(&unsafe { (&raw const lowroad_places).read_volatile() })
 }
 
-/// The symbols; nothing if there are none.
+/// The symbols, or nothing.
 pub fn symbols() -> &'static [u8] {
     let places = places();
     bytes(Region::new(places.symbols_address, places.symbols_len)).unwrap_or_default()
 }
 
-/// The site in the image, or else what the loader has brought.
+/// The site in the image, or else the loader's module.
 pub fn site(module: Option<Region>) -> Option<Region> {
     let places = places();
     let built_in = Region::new(places.site_address, places.site_len);
@@ -48,9 +48,9 @@ pub fn site(module: Option<Region>) -> Option<Region> {
     }
 }
 
-/// What lies in a region that nothing else is given.
+/// The bytes of a region that is kept out of the heap.
 pub fn bytes(region: Region) -> Option<&'static [u8]> {
     let is_there = !region.is_empty() && is_mapped(region.start, region.len());
-    // SAFETY: mapped; the region is kept out of the heap (`main`), so nobody writes to it.
+    // SAFETY: mapped; the region is kept out of the heap (`main`), so it is never written.
     is_there.then(|| unsafe { left(region.start, region.len() as usize) })
 }

@@ -1,4 +1,4 @@
-//! Off and on again: the power button, switching off, restarting.
+//! Power button, power off, and restart.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
@@ -9,18 +9,18 @@ use crate::apic::{Controllers, Local};
 use crate::cpu::{Registers, in16, out8, out16};
 use crate::{interrupts, loader};
 
-/// Bits of the event's registers: global lock, power button.
+/// Bits of the event registers: power button; of the control register: sleep enable.
 const BUTTON: u16 = 1 << 8;
 const SLEEP: u16 = 1 << 13;
 
-/// Set once the button was pressed: how cores other than the first are told.
+/// Set once the button was pressed, for the cores other than the first.
 static IS_STOPPING: AtomicBool = AtomicBool::new(false);
 static EVENT: AtomicU16 = AtomicU16::new(0);
 static CONTROL: AtomicU16 = AtomicU16::new(0);
 static SLEEP_ADDRESS: AtomicU64 = AtomicU64::new(0);
 static OFF_NUMBER: AtomicU8 = AtomicU8::new(0);
 
-/// Takes the button over from the firmware.
+/// Takes over the button from the firmware.
 pub fn open(power: &Power, controllers: &Controllers) {
     EVENT.store(power.event, Ordering::Relaxed);
     CONTROL.store(power.control, Ordering::Relaxed);
@@ -38,7 +38,7 @@ pub fn open(power: &Power, controllers: &Controllers) {
     controllers.open_line(power.line, interrupts::POWER);
 }
 
-/// What a core looks at to know that [`is_stop_asked`] has something to say: by its number.
+/// The flag that a core polls before it calls [`is_stop_asked`].
 pub fn flag(core: u16) -> &'static AtomicBool {
     match core {
         0 => &interrupts::BUTTON,
@@ -46,7 +46,7 @@ pub fn flag(core: u16) -> &'static AtomicBool {
     }
 }
 
-/// Whether a core should begin its end. The first one asks the button, and tells the others.
+/// Whether a core should begin its shutdown. The first core reads the button, and informs the others.
 #[cold]
 pub fn is_stop_asked(core: u16, local: &Local) -> bool {
     if core != 0 {
@@ -60,7 +60,7 @@ pub fn is_stop_asked(core: u16, local: &Local) -> bool {
     was_pressed
 }
 
-/// Whether the button was pressed since it was asked. Cheap unless its interrupt has come.
+/// Whether the button was pressed since the last call. Cheap unless its interrupt has arrived.
 fn was_button_pressed() -> bool {
     if !interrupts::BUTTON.load(Ordering::Relaxed) {
         return false;
@@ -72,7 +72,7 @@ fn was_button_pressed() -> bool {
     events & BUTTON != 0
 }
 
-/// Switches the machine off; if it can't be, restarts it.
+/// Switches the machine off; if that fails, restarts it.
 pub fn off() -> ! {
     let number = OFF_NUMBER.load(Ordering::Relaxed);
     let control = CONTROL.load(Ordering::Relaxed);
@@ -81,18 +81,18 @@ pub fn off() -> ! {
     }
     let address = SLEEP_ADDRESS.load(Ordering::Relaxed);
     if loader::is_mapped(address, 1) {
-        // SAFETY: the firmware has said that the register is there.
+        // SAFETY: the register's address comes from the firmware.
         unsafe { Registers::new(address) }.write(0, number << 2 | 1 << 5);
     }
     restart()
 }
 
-/// Starts the machine anew: by the chipset, by the keyboard controller (which hypervisors without firmware take for the
-/// end), by a fault that can't be handled.
+/// Restarts the machine: by the chipset, by the keyboard controller (where hypervisors without firmware end the
+/// guest), or by a triple fault.
 pub fn restart() -> ! {
     out8(0xcf9, 6);
     out8(0x64, 0xfe);
     let nothing = [0_u16; 5];
-    // SAFETY: ends the program: without a table of interrupts the processor gives up.
+    // SAFETY: does not return: without an interrupt table the exception becomes a triple fault.
     unsafe { asm!("lidt [{0}]", "ud2", in(reg) &nothing, options(noreturn)) }
 }

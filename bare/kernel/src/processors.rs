@@ -1,5 +1,5 @@
-//! Starts the machine's other processors, one after the other, and gives each its work. A processor that was started
-//! waits in [`begin`] until there is work; one that does not come in time is left out for good.
+//! Starts the machine's other processors, one after the other, and gives each its work. A started processor waits in
+//! [`begin`] until there is work; one that does not start in time is left out for good.
 //!
 //! Read first: Intel SDM volume 3, 9.4.4 (how processors are started).
 
@@ -15,18 +15,18 @@ use crate::cpu::{self, Registers};
 use crate::serial::say;
 use crate::{cores, heap, interrupts, mapping};
 
-/// Of a core's memory, from its start: a page that nobody may use, the stack, the two stacks of interrupts.
+/// A core's memory, in order: a guard page, the stack, the two interrupt stacks.
 const GUARD_LEN: usize = 4096;
 const STACK_LEN: usize = 256 << 10;
 const CORE_LEN: usize = GUARD_LEN + STACK_LEN + 2 * interrupts::STACK_LEN;
-/// Between a reset and the start.
+/// The delay between INIT and SIPI.
 const RESET_US: u64 = 10_000;
-/// After this, a processor is told to start once more, as one that has missed it.
+/// After this, the start command is repeated, since the first may have been missed.
 const AGAIN_US: u64 = 1_000;
-/// After this, it is left out: a hypervisor may have more to do.
+/// After this, the processor is left out: a hypervisor may be busy.
 const PATIENCE_US: u64 = 2_000_000;
 const EFER: u32 = 0xc000_0080;
-/// Long mode, and pages that are not to be run.
+/// Long mode and no-execute pages.
 const EFER_TAKEN: u64 = 1 << 8 | 1 << 11;
 
 unsafe extern "C" {
@@ -36,21 +36,21 @@ unsafe extern "C" {
     static processor_efer: AtomicU32;
 }
 
-/// The last core that is here.
+/// The last core that has started.
 static HERE: AtomicU16 = AtomicU16::new(0);
 static WORK: [AtomicPtr<Work>; cores::MAX] =
     [const { AtomicPtr::new(ptr::null_mut()) }; cores::MAX];
 
-/// What a core has to do, with its interrupt controller and the counter of [`give`].
+/// The work of a core, called with its local APIC and the counter of [`give`].
 struct Work {
-    /// Of the core that gave it, then.
+    /// The counter of the giving core at that moment.
     ticks: u64,
     run: Box<dyn FnOnce(Local, u64) + Send>,
 }
 
-/// Where in low memory processors may begin: a page that is free, or none.
+/// A free page in low memory where processors can start.
 pub fn place(memory: &Regions, taken: &Regions) -> Option<u8> {
-    // The first page is left alone: it is where nothing is.
+    // The first page stays unmapped, to catch null pointers.
     let limits = Region {
         start: 0x1000,
         end: 0xa_0000,
@@ -60,8 +60,7 @@ pub fn place(memory: &Regions, taken: &Regions) -> Option<u8> {
     (page + 4096 <= free.end).then_some((page / 4096) as u8)
 }
 
-/// Starts those of `ids` that it takes for `count` cores in all, at a page of [`place`]. Gives how many cores there are
-/// then.
+/// Starts processors of `ids` until there are `count` cores, at a page of [`place`]. Returns the number of cores.
 pub fn start(
     ids: impl Iterator<Item = u32> + Clone,
     count: u16,
@@ -73,7 +72,7 @@ pub fn start(
     let ids = ids
         .filter_map(|id| u8::try_from(id).ok())
         .filter(|id| *id != own && *id != u8::MAX);
-    // All of them before one runs: what a processor remembers of the map stays.
+    // All stacks before the first start: page tables can't change later, since TLBs of other cores are not flushed.
     let tops: [Option<u64>; cores::MAX] = core::array::from_fn(|core| {
         let core = core as u16;
         (1..count).contains(&core).then(|| stack(core)).flatten()
@@ -104,29 +103,29 @@ pub fn start(
     core
 }
 
-/// Copies the first instructions to where they are run, and tells them what this processor has.
+/// Copies the trampoline to its page, and passes it this processor's mode bits.
 fn prepare(page: u8) {
     let start = (&raw const trampoline_start).cast::<u8>();
     let len = &raw const trampoline_end as usize - start as usize;
-    // SAFETY: a page of memory that nobody else has, below 1 MiB.
+    // SAFETY: an unused page of memory, below 1 MiB.
     let to = unsafe { Registers::new(u64::from(page) << 12) };
     for n in 0..len {
         // SAFETY: within the image's code.
         to.write(n, unsafe { start.add(n).read() });
     }
     let efer = cpu::read_msr(EFER) & EFER_TAKEN;
-    // SAFETY: of `boot`, and used by nobody else but as an atomic number.
+    // SAFETY: a static of `boot`, used as an atomic number only.
     unsafe { &processor_efer }.store(efer as u32, Ordering::Release);
 }
 
-/// Memory for a core's stacks, with what [`begin`] needs at the top of the first; gives where that is.
+/// Allocates a core's stacks, with the core's number at the top of the first; returns the top.
 fn stack(core: u16) -> Option<u64> {
     let start = heap::pages(CORE_LEN)?.as_ptr();
     if !mapping::guard(start as u64) {
         return None;
     }
     let top = start.wrapping_add(GUARD_LEN + STACK_LEN - 16);
-    // SAFETY: within the memory just taken, at a multiple of 16.
+    // SAFETY: within the memory just allocated, aligned to 16.
     unsafe { top.cast::<u64>().write(core.into()) }
     Some(top as u64)
 }
@@ -134,16 +133,16 @@ fn stack(core: u16) -> Option<u64> {
 #[derive(PartialEq, Eq)]
 enum Outcome {
     Here,
-    /// It has not taken its stack, and gets none later.
+    /// It did not take its stack, and gets none later.
     Absent,
-    /// It has taken its stack, and with it its number, which so nobody else can have.
+    /// It took its stack and so its number, which is lost.
     Lost,
 }
 
-/// Starts a processor as a core. One that comes later than it may finds no stack, and halts; or, if that of the next one is there
-/// by then, is the next one: each tells its number itself.
+/// Starts a processor as a core. One that comes too late finds no stack and halts, or takes the stack of the next core
+/// and becomes that one: each core reads its number from its stack.
 fn start_one(id: u8, core: u16, top: u64, page: u8, local: &Local, clock: &mut Clock) -> Outcome {
-    // SAFETY: of `boot`, and used by nobody else but as an atomic number.
+    // SAFETY: a static of `boot`, used as an atomic number only.
     let offered = unsafe { &processor_stack };
     offered.store(top, Ordering::Release);
     let is_here = || HERE.load(Ordering::Acquire) == core;
@@ -152,7 +151,7 @@ fn start_one(id: u8, core: u16, top: u64, page: u8, local: &Local, clock: &mut C
         local.start(id, page);
         if !wait(PATIENCE_US, clock, is_here) {
             let is_taken = offered.swap(0, Ordering::AcqRel) == 0;
-            // Taken at the last moment: then it is here at once.
+            // Taken at the last moment: then it will be here at once.
             return match is_taken && wait(AGAIN_US, clock, is_here) {
                 true => Outcome::Here,
                 false if is_taken => Outcome::Lost,
@@ -163,7 +162,7 @@ fn start_one(id: u8, core: u16, top: u64, page: u8, local: &Local, clock: &mut C
     Outcome::Here
 }
 
-/// Waits so long, or until `is_done`; gives what that said last.
+/// Waits for `us` microseconds or until `is_done`; returns the last result of `is_done`.
 fn wait(us: u64, clock: &mut Clock, is_done: impl Fn() -> bool) -> bool {
     let end_us = clock.now().mono_us + us;
     while !is_done() {
@@ -175,7 +174,7 @@ fn wait(us: u64, clock: &mut Clock, is_done: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Where `boot` leads each of them, on its own stack; `top` is where that began.
+/// The entry point of each started core, from `boot`, on its own stack; `top` is the stack's top.
 pub extern "C" fn begin(core: u64, top: u64) -> ! {
     let core = core as u16;
     let end = top + 16;
@@ -186,17 +185,17 @@ pub extern "C" fn begin(core: u64, top: u64) -> ! {
     loop {
         let work = WORK[usize::from(core)].swap(ptr::null_mut(), Ordering::Acquire);
         if !work.is_null() {
-            // SAFETY: made by `give` out of a box, and taken by this core alone.
+            // SAFETY: made by `give` from a box; the swap made this core its only owner.
             let work = unsafe { Box::from_raw(work) };
             (work.run)(local, work.ticks);
             cpu::halt();
         }
-        // What comes between the look and the sleep wakes it at once: interrupts are off in between.
+        // Work that arrives between the check and the sleep wakes at once, since interrupts are off in between.
         interrupts::wait();
     }
 }
 
-/// Gives a core that was started its work, for once and for ever: when that ends, the core halts.
+/// Gives a started core its work; when that ends, the core halts.
 pub fn give(core: u16, local: &Local, run: Box<dyn FnOnce(Local, u64) + Send>) {
     let work = Box::new(Work {
         ticks: cpu::ticks(),

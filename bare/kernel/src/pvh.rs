@@ -1,4 +1,4 @@
-//! What a hypervisor that starts us by PVH tells. Knows where things are, and reads none of them.
+//! The start information of PVH: finds addresses, but reads no memory behind them.
 //!
 //! Read first: Xen's `xen/include/public/arch-x86/hvm/start_info.h`.
 
@@ -9,23 +9,23 @@ use crate::regions::Region;
 pub const START_INFO_LEN: usize = 56;
 /// Bytes of an entry of the memory map.
 pub const MAP_ENTRY_LEN: usize = 24;
-/// Bytes of an entry of the list of modules.
+/// Bytes of an entry of the module list.
 pub const MODULE_LEN: usize = 32;
 
-/// Addresses, all physical.
+/// The used fields; all addresses are physical.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StartInfo {
     /// The first module: an entry of [`MODULE_LEN`] bytes.
     pub module: Option<u64>,
-    /// Text up to a zero byte.
+    /// A text that ends with a zero byte.
     pub command_line: Option<u64>,
-    /// ACPI's root.
+    /// The ACPI root pointer.
     pub rsdp: Option<u64>,
     /// The memory map: its address and the number of its entries.
     pub map: Option<(u64, u32)>,
 }
 
-/// Reads the start information.
+/// Parses the start information.
 #[must_use]
 pub fn start_info(bytes: &[u8]) -> Option<StartInfo> {
     if u32_at(bytes, 0)? != 0x336e_c578 {
@@ -46,13 +46,13 @@ pub fn start_info(bytes: &[u8]) -> Option<StartInfo> {
     })
 }
 
-/// An entry of the memory map, if it is memory to be used.
+/// Parses an entry of the memory map; None if it isn't usable memory.
 #[must_use]
 pub fn map_entry(bytes: &[u8]) -> Option<Region> {
     (u32_at(bytes, 16)? == 1).then_some(Region::new(u64_at(bytes, 0)?, u64_at(bytes, 8)?))
 }
 
-/// Where a module lies.
+/// Parses a module's entry.
 #[must_use]
 pub fn module(bytes: &[u8]) -> Option<Region> {
     Some(Region::new(u64_at(bytes, 0)?, u64_at(bytes, 8)?))

@@ -1,14 +1,14 @@
-//! Numbers that nobody else knows: from the processor's own source, and from how long reads of ports take. Both are
-//! mixed by ChaCha's rounds, so that either alone would do.
+//! Random numbers: from the processor's generator, and from the jitter of port reads. ChaCha rounds mix both, so that
+//! either alone suffices.
 
 use core::arch::asm;
 
 use crate::cpu::{self, in8};
 
-/// How often a time is taken; each is worth a bit or more under a hypervisor.
+/// The number of timings; each is worth a bit or more under a hypervisor.
 const TIMES: usize = 256;
 
-/// New at each start.
+/// A new secret.
 pub fn secret() -> [u8; 32] {
     let mut state = [0; 16];
     for n in 0..TIMES {
@@ -29,14 +29,14 @@ pub fn secret() -> [u8; 32] {
     secret
 }
 
-/// Eight words are enough; a source that fails gives 0.
+/// A word of the processor's generator, for the first eight calls; 0 if it fails.
 fn from_processor(n: usize) -> u64 {
     if n >= 8 || cpu::id(1, 0).ecx & 1 << 30 == 0 {
         return 0;
     }
     for _ in 0..10 {
         let (value, is_good): (u64, u8);
-        // SAFETY: the processor has the instruction; it changes nothing but what is named.
+        // SAFETY: the processor has the instruction, which changes only the named registers.
         unsafe {
             asm!("rdrand {0}", "setc {1}", out(reg) value, out(reg_byte) is_good, options(nomem, nostack))
         }
@@ -47,7 +47,7 @@ fn from_processor(n: usize) -> u64 {
     0
 }
 
-/// RFC 8439, 2.3, with the state added at the end, so that it can't be run backwards.
+/// The ChaCha block function (RFC 8439, 2.3); the final addition of the state makes it one-way.
 fn mix(state: &mut [u32; 16]) {
     let before = *state;
     for _ in 0..10 {

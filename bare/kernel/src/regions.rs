@@ -1,16 +1,16 @@
-//! Pieces of physical memory: what there is, what is taken, and what is left for the heap.
+//! The memory map: regions of physical memory, occupied ones, and the free one for the heap.
 
-/// A piece of memory.
+/// A region of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Region {
     /// Its first byte.
     pub start: u64,
-    /// Behind its last byte.
+    /// The end, exclusive.
     pub end: u64,
 }
 
 impl Region {
-    /// A piece of `len` bytes from `start` on.
+    /// A region of `len` bytes from `start` on.
     #[must_use]
     pub fn new(start: u64, len: u64) -> Region {
         Region {
@@ -19,20 +19,20 @@ impl Region {
         }
     }
 
-    /// In bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether nothing is in it.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// At most [`Regions::MAX`] pieces; more are left out, which loses memory but harms nothing.
+/// At most `MemoryMap::MAX` regions; further ones are dropped, which only loses memory.
 #[derive(Clone)]
 pub struct Regions {
     all: [Region; Regions::MAX],
@@ -49,10 +49,10 @@ impl Default for Regions {
 }
 
 impl Regions {
-    /// Pieces at most.
+    /// The most regions.
     pub const MAX: usize = 64;
 
-    /// Adds one, if it is not empty; firmware often gives memory in pieces that lie side by side.
+    /// Adds a region unless it is empty; merges it with a preceding neighbour, since firmware often splits memory.
     pub fn add(&mut self, region: Region) {
         if region.is_empty() {
             return;
@@ -68,25 +68,25 @@ impl Regions {
         }
     }
 
-    /// Whether all of `region` is in one of them.
+    /// Whether one region contains all of `region`.
     #[must_use]
     pub fn contains(&self, region: Region) -> bool {
         self.iter()
             .any(|other| other.start <= region.start && region.end <= other.end)
     }
 
-    /// All of them.
+    /// The regions.
     pub fn iter(&self) -> impl Iterator<Item = &Region> {
         self.all[..self.count].iter()
     }
 
-    /// The sum of their lengths.
+    /// The sum of the lengths.
     #[must_use]
     pub fn total_len(&self) -> u64 {
         self.iter().map(Region::len).sum()
     }
 
-    /// The largest piece within `limits` that touches none of `taken`.
+    /// The largest region within `limits` that is disjoint from `taken`.
     #[must_use]
     pub fn largest_free(&self, taken: &Regions, limits: Region) -> Region {
         let mut best = Region::default();

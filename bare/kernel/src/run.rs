@@ -1,6 +1,6 @@
-//! The main loop: what has come, what is due, and then to sleep until something comes or is due. Whatever is done, is done
-//! in bursts: the device is told once of all that was sent, and once of all buffers that are free again. Each core runs such
-//! a loop; what one has for another, the program passes on, and here the other is woken for it.
+//! The main loop: processes received frames and due timers, then sleeps. Work is done in bursts: the device is
+//! notified once for all sent frames, and once for all freed buffers. Each core runs such a loop; the program passes
+//! frames between cores, and this loop wakes the receiving core.
 
 use core::sync::atomic::Ordering;
 
@@ -13,12 +13,12 @@ use crate::server::Server;
 use crate::virtio::net::Net;
 use crate::{cores, interrupts, power};
 
-/// Frames of a burst at most, so that timers are never late for long.
+/// The most frames in a burst, so that timers are not delayed for long.
 const BURST_MAX: usize = 64;
-/// Nothing sleeps longer: the timer of some machines counts no further.
+/// The longest sleep: the range of some machines' timers.
 const SLEEP_MAX_US: u64 = 30_000_000;
 
-/// Runs until the power button has been pressed and the server has come to its end. Never inlined, so that traces show it.
+/// Runs until the power button was pressed and the server has finished. Never inlined, so that traces show it.
 #[inline(never)]
 pub fn run(core: u16, server: &mut Server, net: &mut Net, clock: &mut Clock, local: &Local) {
     let mut alarm = Alarm { at_us: u64::MAX };
@@ -56,7 +56,7 @@ pub fn run(core: u16, server: &mut Server, net: &mut Net, clock: &mut Clock, loc
             continue;
         }
         if alarm.set(now, next_us, clock, local) {
-            // From here to the sleep itself interrupts are off, so that another core's wake is not lost in between.
+            // Interrupts are off from here to the sleep itself, so that no wake-up of another core is lost in between.
             if server.may_sleep() {
                 interrupts::wait();
             }
@@ -69,7 +69,7 @@ pub fn run(core: u16, server: &mut Server, net: &mut Net, clock: &mut Clock, loc
     }
 }
 
-/// Wakes the cores whose bits are set.
+/// Wakes the cores of the set bits.
 #[inline(never)]
 fn wake(mut cores: u64, local: &Local) {
     while cores != 0 {
@@ -78,17 +78,17 @@ fn wake(mut cores: u64, local: &Local) {
     }
 }
 
-/// The processor's timer. Setting it costs an exit to the hypervisor, and most things that were due are put off before
-/// they come, so a time that was set is left alone when the next one is later: then we wake once for nothing.
+/// The wake-up timer. Setting it costs an exit to the hypervisor, and most deadlines are postponed before they are
+/// due; so an earlier setting is kept when the next deadline is later, at the cost of a superfluous wake-up.
 struct Alarm {
-    /// When it will go off; `u64::MAX` when it was not set.
+    /// The time of the setting; `u64::MAX`: none.
     at_us: u64,
 }
 
 impl Alarm {
-    /// Sees to it that we wake at `next_us`. False: that is now.
+    /// Ensures a wake-up at `next_us`. False: that is now.
     fn set(&mut self, now: Now, next_us: Option<u64>, clock: &Clock, local: &Local) -> bool {
-        // By its own clock it may run out a little early: who goes by the time alone would wait for it forever.
+        // The timer's own clock may run a little fast: by the time alone an expired timer would look pending forever.
         if interrupts::take_timer() || self.at_us <= now.mono_us {
             self.at_us = u64::MAX;
         }

@@ -1,5 +1,5 @@
-//! The console: the first serial port (16550). Never waits long: what the port does not take is dropped. One core speaks
-//! at a time, for a line or for a report.
+//! The console: the first serial port (16550). Never waits long: bytes that the port does not take are dropped. One
+//! core prints at a time, for a line or a report.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,24 +8,24 @@ use crate::cpu::{self, in8, out8};
 use crate::{cores, power};
 
 const PORT: u16 = 0x3f8;
-/// A byte at 115,200 baud takes 87 us; reading a port takes about one at least.
+/// A byte at 115,200 baud takes 87 us; a port read takes at least about one.
 const POLLS_MAX: u32 = 1000;
-/// The longest line takes less; a core that holds the console for so many reads of the port has died meanwhile.
+/// The longest line takes less; a core that holds the console for this many port reads has died.
 const HOLD_POLLS_MAX: u32 = 1_000_000;
 
 static GONE: AtomicBool = AtomicBool::new(false);
 static DROPPED: AtomicU32 = AtomicU32::new(0);
 
-/// Sets the port to 115,200 baud, 8 bits, no parity.
+/// Sets 115,200 baud, 8 bits, no parity.
 pub fn open() {
     for (register, value) in [(1, 0), (3, 0x80), (0, 1), (1, 0), (3, 3), (2, 7), (4, 3)] {
         out8(PORT + register, value);
     }
-    // Nothing that answers, reads as ones.
+    // An absent port reads as ones.
     GONE.store(in8(PORT + 5) == 0xff, Ordering::Relaxed);
 }
 
-/// Bytes that the port has not taken.
+/// Bytes that the port did not take.
 pub fn dropped() -> u32 {
     DROPPED.load(Ordering::Relaxed)
 }
@@ -38,16 +38,16 @@ fn put(byte: u8) {
     }
 }
 
-/// Who speaks: the core's number and one; 0 for nobody.
+/// The holder of the console: the core's number plus one; 0: free.
 static HOLDER: AtomicU32 = AtomicU32::new(0);
 
-/// The console, for this core alone until it is dropped. A core may hold it several times at once.
+/// Exclusive use of the console, until dropped. A core may hold it several times.
 #[must_use]
 pub struct Hold {
     is_outermost: bool,
 }
 
-/// Waits until no other core speaks, or until one has spoken for too long.
+/// Waits until no other core prints, or the printing core has exceeded its time.
 pub fn hold() -> Hold {
     let own = u32::from(cores::own()) + 1;
     if HOLDER.load(Ordering::Relaxed) == own {
@@ -80,18 +80,18 @@ impl Drop for Hold {
     }
 }
 
-/// Lets others speak, however often this core holds the console; for its end.
+/// Releases the console regardless of nested holds, before this core ends.
 fn release() {
-    // Unless another core has given this one up.
+    // Only if no other core has taken it over by timeout.
     let own = u32::from(cores::own()) + 1;
     let _ = HOLDER.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
 }
 
-/// Who reports: the core's number and one; 0 for nobody.
+/// The reporting core's number plus one; 0: none.
 static REPORTER: AtomicU32 = AtomicU32::new(0);
 
-/// Takes the console for a report. A fault while this core reports a fault ends at once; while another does, it is the
-/// other's that is told.
+/// Takes the console for a fault's report. A second fault of the reporting core restarts at once; a fault of another
+/// core during a report only halts that core.
 pub fn hold_for_report() -> Hold {
     let own = u32::from(cores::own()) + 1;
     let before = REPORTER.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
@@ -105,7 +105,7 @@ pub fn hold_for_report() -> Hold {
     }
 }
 
-/// Halts this core if another one reports: the machine ends with that report.
+/// Halts this core if another core reports: the report ends in a restart.
 fn give_way() {
     let reporter = REPORTER.load(Ordering::Relaxed);
     if reporter != 0 && reporter != u32::from(cores::own()) + 1 {
@@ -113,7 +113,7 @@ fn give_way() {
     }
 }
 
-/// Writes to the console, which should be held.
+/// Writes to the console, which the caller should hold.
 pub struct Console;
 
 impl Write for Console {
@@ -122,7 +122,7 @@ impl Write for Console {
             if byte == b'\n' {
                 put(b'\r');
             }
-            // What a network has sent must not steer the operator's terminal.
+            // Control characters from the network must not reach the operator's terminal.
             put(if byte == b'\n' || (b' '..0x7f).contains(&byte) {
                 byte
             } else {
@@ -133,7 +133,7 @@ impl Write for Console {
     }
 }
 
-/// Says a line on the console.
+/// Prints a line on the console.
 macro_rules! say {
     ($($arg:tt)*) => {{
         use core::fmt::Write as _;

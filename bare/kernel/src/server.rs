@@ -1,4 +1,4 @@
-//! What runs on the machine: the program of `lowroad-bare`, or, to try the machine alone, something that answers pings.
+//! The program on the machine: `lowroad-bare`, or, to test the machine alone, the stand-in `echo`.
 
 use alloc::string::String;
 
@@ -9,7 +9,7 @@ pub use crate::echo::Server;
 #[cfg(not(feature = "echo"))]
 pub use lowroad_bare::Server;
 
-/// Makes it, for a site.
+/// Creates the server for a site.
 #[cfg(not(feature = "echo"))]
 pub fn open(site: &'static [u8], machine: Machine) -> Result<Server, String> {
     let archive = lowroad_bare::archive::Archive::open(site)
@@ -17,7 +17,7 @@ pub fn open(site: &'static [u8], machine: Machine) -> Result<Server, String> {
     Server::new(archive, machine)
 }
 
-/// Makes it; whatever the site holds is not looked at.
+/// Creates the stand-in; the site is ignored.
 #[cfg(feature = "echo")]
 pub fn open(_site: &'static [u8], machine: Machine) -> Result<Server, String> {
     Server::new(machine)

@@ -1,8 +1,8 @@
-//! Where the builder of images says that the site is: a note in the image, of which this is the text. What follows is
-//! the contract; the package `lowroad-kernel-image` keeps it.
+//! The contract between the image builder and the kernel about the site's place: a note in the image. The package
+//! `lowroad-kernel-image` implements the builder.
 //!
 //! The image is an ELF file with a program header of type `PT_NULL`, the last, reserved for the builder, and a note (in
-//! `PT_NOTE`) named `Lowroad`, type 1, of [`Places::LEN`] bytes: four little-endian numbers of 8 bytes each, all 0 as
+//! `PT_NOTE`) named `Lowroad`, type 1, of `SiteNote::LEN` bytes: four little-endian numbers of 8 bytes each, all 0 as
 //! linked: address and length of the site, address and length of the table of symbols (`symbols`). The builder
 //! appends the site and, from the next multiple of 8 on, the table at the end of the file, at a multiple of 4096;
 //! makes the reserved header a `PT_LOAD` of it, read only, with [`SITE_ADDRESS`] as both addresses; and writes the note.
@@ -11,27 +11,27 @@
 
 use crate::bytes::u64_at;
 
-/// Where the builder puts what it adds: above all that firmware keeps for itself in low memory.
+/// The address of the builder's additions: above the low memory that firmware reserves.
 pub const SITE_ADDRESS: u64 = 0x100_0000;
 
-/// What the note says; lengths are 0 for what is not there.
+/// The content of the note; lengths are 0 for absent parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Physical.
+    /// Physical address.
     pub site_address: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub site_len: u64,
-    /// Physical.
+    /// Physical address.
     pub symbols_address: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub symbols_len: u64,
 }
 
 impl Places {
-    /// Bytes of the note's text.
+    /// Bytes of the note's content.
     pub const LEN: usize = 32;
 
-    /// Reads the note's text.
+    /// Parses the note's content.
     #[must_use]
     pub fn read(bytes: &[u8; Places::LEN]) -> Places {
         let at = |at| u64_at(bytes, at).unwrap_or_default();
@@ -43,7 +43,7 @@ impl Places {
         }
     }
 
-    /// The note's text.
+    /// The note's content.
     #[must_use]
     pub fn write(self) -> [u8; Places::LEN] {
         let mut bytes = [0; Places::LEN];

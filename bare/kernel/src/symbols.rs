@@ -1,10 +1,10 @@
-//! Names of functions for traces. The table: the number of functions, then for each its address and where its name
-//! begins, ascending by address (all of 4 bytes, least significant first), then the names, each ended by a zero byte;
-//! positions of names count from the first name.
+//! Function names for stack traces. The table: the number of functions; for each its address and the offset of its
+//! name, ascending by address (all 4 bytes, little endian); then the names, each ended by a zero byte. Offsets count
+//! from the first name.
 
 use crate::bytes::u32_at;
 
-/// The name of the function that `address` is in, and how far in.
+/// The function that contains `address`, and the offset in it.
 #[must_use]
 pub fn name_of(table: &[u8], address: u64) -> Option<(&str, u64)> {
     let count = u32_at(table, 0)? as usize;

@@ -1,13 +1,13 @@
-//! Finds ACPI's tables in memory and takes from them what the machine needs.
+//! Finds the ACPI tables in memory and extracts the needed values.
 
 use lowroad_kernel::acpi::{self, IoController, Power};
 use lowroad_kernel::bytes::{u32_at, u64_at};
 
 use crate::loader::{is_mapped, left};
 
-/// A table longer than this is not read.
+/// Longer tables are ignored.
 const TABLE_MAX: u32 = 4 << 20;
-/// The controller of machines that say nothing, and QEMU's second one of machines without ACPI.
+/// The usual I/O APIC of machines without ACPI, and the second one of QEMU's microvm.
 const USUAL: [IoController; 2] = [
     IoController {
         address: 0xfec0_0000,
@@ -19,24 +19,24 @@ const USUAL: [IoController; 2] = [
     },
 ];
 
-/// What the firmware has told.
+/// The firmware's information.
 pub struct Firmware {
-    /// How to switch off; all 0 if it is not known.
+    /// Power registers; all 0 if unknown.
     pub power: Power,
-    /// The I/O interrupt controllers.
+    /// The I/O APICs.
     pub controllers: [Option<IoController>; 4],
-    /// The table of interrupt controllers, which also names the processors.
+    /// The MADT, which also lists the processors.
     madt: &'static [u8],
 }
 
 impl Firmware {
-    /// The processors that may be used, by the number of their interrupt controller.
+    /// The enabled processors, by APIC id.
     pub fn processors(&self) -> impl Iterator<Item = u32> + Clone {
         acpi::processors(self.madt)
     }
 }
 
-/// Reads the tables; `rsdp` as the loader has given it, else it is looked for where a BIOS leaves it.
+/// Reads the tables; without an `rsdp` of the loader, searches the BIOS area.
 pub fn read(rsdp: Option<[u8; 36]>) -> Firmware {
     let mut firmware = Firmware {
         power: Power::default(),
@@ -74,7 +74,7 @@ pub fn read(rsdp: Option<[u8; 36]>) -> Firmware {
 }
 
 fn search() -> Option<[u8; 36]> {
-    // SAFETY: the BIOS's area, which nobody writes to.
+    // SAFETY: the BIOS area, which is never written.
     let area = unsafe { left(0xe_0000, 0x2_0000) };
     let n = area
         .chunks_exact(16)
@@ -101,7 +101,7 @@ fn table(address: u64) -> Option<&'static [u8]> {
     if !is_mapped(address, 36) {
         return None;
     }
-    // SAFETY: mapped; the firmware's, kept out of the heap since the map of memory does not give it as free.
+    // SAFETY: mapped; the firmware's memory, which is not in the heap since the memory map does not list it as usable.
     let len =
         u32_at(unsafe { left(address, 36) }, 4).filter(|len| (36..TABLE_MAX).contains(len))?;
     // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! How many cores work, what each is given, and what they say together at the end. Each has a server, a pair of queues and
-//! a piece of the heap of its own; what they share is in `lowroad_bare::Cores`.
+//! Decides the number of cores, gives each its work, and prints the sums at the end. Each core has a server, a pair of
+//! queues and a heap; the shared state is in `lowroad_bare::CoreSet`.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -19,28 +19,28 @@ use crate::tables::Firmware;
 use crate::virtio::net::Net;
 use crate::{cores, heap, power, processors, random, run, server};
 
-/// The program gets no more for its pools and tables, on all cores together.
+/// The most memory for the program's pools and tables, on all cores together.
 const PROGRAM_MAX: usize = 64 << 20;
-/// What is left to a core's heap beside the program's pools.
+/// The heap memory of a core beside the program's pools.
 const HEAP_SPARE: usize = 1 << 20;
-/// What a core takes of the heap at least: queues and stacks, the least that the program works with, and the spare.
+/// The least heap memory of a core: queues and stacks, the program's minimum, and the spare.
 const CORE_LEN_MIN: usize = 8 << 20;
-/// How long the first core waits for the sums of the others.
+/// The longest wait of the first core for the counters of the others.
 const SUMS_US: u64 = 1_000_000;
 
-/// How many cores are to work.
+/// The number of cores to start.
 pub struct Plan {
-    /// Processors that there are.
+    /// The machine's processors.
     processors: usize,
-    /// Where in low memory they begin.
+    /// The page in low memory where they start.
     page: Option<u8>,
-    /// As many of them as the machine without its devices lets work.
+    /// The number of cores that the machine permits, before the network device limits it.
     pub cores: u16,
     reason: &'static str,
 }
 
 impl Plan {
-    /// For a machine with this memory, of which this is taken.
+    /// A plan for a machine with this memory, of which `taken` is occupied.
     pub fn new(firmware: &Firmware, memory: &Regions, taken: &Regions) -> Plan {
         let mut plan = Plan {
             processors: firmware.processors().count().max(1),
@@ -64,7 +64,7 @@ impl Plan {
         }
     }
 
-    /// Starts as many as the device has queues for, and says what is not used.
+    /// Starts as many cores as the device has queues for, and reports unused processors.
     pub fn start(
         &mut self,
         firmware: &Firmware,
@@ -92,7 +92,7 @@ impl Plan {
     }
 }
 
-/// What all cores are told.
+/// The settings of all cores.
 #[derive(Clone, Copy)]
 struct Told {
     site: &'static [u8],
@@ -104,11 +104,11 @@ struct Told {
     cores: Option<&'static Cores>,
 }
 
-/// Lets every core work until the power button is pressed and what is open has come to its end. There is a pair of queues
-/// for each core.
+/// Runs the server on all cores until the power button is pressed and connections have ended. There is a pair of
+/// queues for each core.
 ///
 /// # Errors
-/// What the server says.
+/// The server can't be created.
 pub fn work(
     found: &Found,
     mut nets: Vec<Net>,
@@ -164,10 +164,10 @@ fn work_as(
         secret: told.secret,
         cores: told.cores.map(|cores| (cores, core)),
     };
-    // The machine ends with it: nothing has to be taken apart.
+    // The machine ends afterwards, so the server needs no destruction.
     let mut server = ManuallyDrop::new(server::open(told.site, machine)?);
     run::run(core, &mut server, &mut net, clock, local);
-    // They may be waiting for this one.
+    // Other cores may be waiting for this one's end.
     local.wake_others();
     add(&net);
     Ok(())
@@ -177,7 +177,7 @@ static RECEIVED: AtomicU64 = AtomicU64::new(0);
 static SENT: AtomicU64 = AtomicU64::new(0);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static WRONG: AtomicU64 = AtomicU64::new(0);
-/// Cores whose numbers are in.
+/// Cores that have added their counters.
 static ADDED: AtomicU16 = AtomicU16::new(0);
 
 fn add(net: &Net) {

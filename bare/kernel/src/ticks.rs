@@ -1,6 +1,6 @@
-//! From a counter of known frequency to microseconds, by one multiplication. Also the calendar.
+//! Converts counters of known frequency to microseconds, by one multiplication. Also the calendar.
 
-/// A rate: ticks times `multiplier`, shifted right by 32, are microseconds.
+/// A rate: microseconds are ticks times `multiplier`, shifted right by 32.
 #[derive(Clone, Copy)]
 pub struct Rate {
     multiplier: u64,
@@ -8,7 +8,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Of a counter that counts `khz` in a millisecond; at least 1.
+    /// The rate of a counter with `khz` ticks in a millisecond, at least 1.
     #[must_use]
     pub fn new(khz: u64) -> Rate {
         let khz = khz.max(1);
@@ -18,19 +18,19 @@ impl Rate {
         }
     }
 
-    /// Counts a millisecond.
+    /// Ticks in a millisecond.
     #[must_use]
     pub fn khz(self) -> u64 {
         self.khz
     }
 
-    /// Microseconds, rounded down.
+    /// Converts ticks to microseconds, rounded down.
     #[must_use]
     pub fn us(self, ticks: u64) -> u64 {
         ((u128::from(ticks) * u128::from(self.multiplier)) >> 32) as u64
     }
 
-    /// Ticks of so many microseconds, at most `u64::MAX`.
+    /// Converts microseconds to ticks, at most `u64::MAX`.
     #[must_use]
     pub fn ticks(self, us: u64) -> u64 {
         (u128::from(us) * u128::from(self.khz) / 1000)
@@ -39,10 +39,9 @@ impl Rate {
     }
 }
 
-/// Where a processor's counter stood when the clock of another one began, so that both tell the same time: `own` was read
-/// on this processor after `theirs` on the other, whose clock began at `start`. Counters that run together (`own` is not
-/// before `theirs`, and by less than `slack` behind it) have the same start; otherwise the clock goes on from the time
-/// that the other one told.
+/// The start value for a second processor's clock, so that both clocks agree: `own` was read on this processor after
+/// `theirs` on the other, whose clock began at `start`. Synchronized counters (`own` is at or behind `theirs` by less
+/// than `slack`) have the same start; otherwise the clock continues from the other's time.
 #[must_use]
 pub fn start_beside(own: u64, theirs: u64, start: u64, slack: u64) -> u64 {
     if own.wrapping_sub(theirs) < slack {
@@ -55,7 +54,7 @@ pub fn start_beside(own: u64, theirs: u64, start: u64, slack: u64) -> u64 {
 /// A date and time of day in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Date {
-    /// 1970 on.
+    /// From 1970 on.
     pub year: u32,
     /// 1 to 12.
     pub month: u32,
@@ -70,7 +69,7 @@ pub struct Date {
 }
 
 impl Date {
-    /// Seconds since 1970; none if it is no date.
+    /// Seconds since 1970; none if the date is invalid.
     #[must_use]
     pub fn unix_s(self) -> Option<u64> {
         let in_range = self.year >= 1970
@@ -82,7 +81,7 @@ impl Date {
         if !in_range {
             return None;
         }
-        // Years that begin in March have their odd day at the end.
+        // Years that begin in March have the leap day at their end.
         let (year, month) = if self.month > 2 {
             (self.year, self.month - 3)
         } else {
@@ -117,12 +116,12 @@ mod tests {
 
     #[test]
     fn clocks_of_two_processors_agree() {
-        // They run together.
+        // Synchronized.
         assert_eq!(start_beside(1_050, 1_000, 400, 100), 400);
-        // The other one was reset, or is far ahead: 600 ticks have passed on the first clock.
+        // The other counter was reset, or is far ahead: 600 ticks have passed on the first clock.
         assert_eq!(1_000 - start_beside(1_000, 5_600, 5_000, 100), 600);
         assert_eq!(9_000_000 - start_beside(9_000_000, 1_000, 400, 100), 600);
-        // Less have passed here than there: the start lies before 0.
+        // Fewer ticks have passed here than there: the start is below 0.
         let start = start_beside(10, 5_600, 5_000, 100);
         assert_eq!(10_u64.wrapping_sub(start), 600);
     }

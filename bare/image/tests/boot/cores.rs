@@ -1,5 +1,5 @@
-//! Machines with several processors. What takes a network device with several queues runs in a network of its own, on a
-//! tap device, and takes root; each core answers datagrams with its number.
+//! Machines with several processors. A network device with several queues needs a tap device, and so a network
+//! namespace and root; each core answers datagrams with its number.
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use crate::guest::{Guest, Machine, Q35, skip};
 
-/// Set in the run of a test that has a network of its own.
+/// Set in a test run within its network namespace.
 const IN_NETWORK: &str = "LOWROAD_TEST_NETWORK";
 const GUEST: &str = "192.0.2.2";
 const OWN: &str = "192.0.2.1";
-/// Where the guest answers after a while.
+/// The port to which the guest answers after a delay.
 const LATER: u16 = 9;
-/// A datagram's port at the guest that lets it panic.
+/// The guest's port with which a datagram causes a panic.
 const PANIC: u16 = 1;
-/// A page fault.
+/// Causes a page fault.
 const PAGE_FAULT: u16 = 2;
-/// The stack's end.
+/// Causes a stack overflow.
 const STACK_OVERFLOW: u16 = 3;
 
-/// Whether this run of a test has a network of its own, with a tap device of two queues. If not, runs the test once
-/// more so that it has.
+/// Whether this test runs in its network namespace, with a tap device of two queues. If not, runs the test again in
+/// one.
 #[track_caller]
 fn has_network(test: &str) -> bool {
     if std::env::var_os(IN_NETWORK).is_some() {
@@ -30,7 +30,7 @@ fn has_network(test: &str) -> bool {
             "link set lo up",
             "tuntap add dev tap0 mode tap multi_queue",
             "address add 192.0.2.1/24 dev tap0",
-            // Nothing else is to come that could wake a core.
+            // No other traffic may wake a core.
             "link set tap0 addrgenmode none",
             "link set tap0 up",
         ] {
@@ -65,13 +65,13 @@ fn has_network(test: &str) -> bool {
     false
 }
 
-/// A machine with so many processors and two queues.
+/// A machine with this many processors and two queues.
 #[track_caller]
 fn start(test: &str, processors: u16, more: &[&str]) -> Option<Machine> {
     start_with(test, processors, "vectors=6", more)
 }
 
-/// The same, with more said of its network device.
+/// Like [`start`], with options of the network device.
 #[track_caller]
 fn start_with(test: &str, processors: u16, device: &str, more: &[&str]) -> Option<Machine> {
     if !has_network(test) {
@@ -89,7 +89,7 @@ fn start_with(test: &str, processors: u16, device: &str, more: &[&str]) -> Optio
     Machine::start(netdev, test, &machine, more)
 }
 
-/// The core that answers a datagram between these ports: the same port on both sides, as the guest does not turn them.
+/// The core that answers a datagram between these ports: equal on both sides, since the guest does not swap them.
 fn core_of(port: u16) -> u8 {
     let socket = UdpSocket::bind((OWN, port)).unwrap();
     socket
@@ -106,7 +106,7 @@ fn core_of(port: u16) -> u8 {
     panic!("no answer at port {port}");
 }
 
-/// Asks from one port after the other until both cores have answered.
+/// Sends from one port after another until both cores have answered.
 fn both_answer() {
     let mut cores = BTreeSet::new();
     for port in 1000..1200 {
@@ -118,7 +118,7 @@ fn both_answer() {
     assert_eq!(cores, BTreeSet::from([0, 1]));
 }
 
-/// Has a core do something; which of them a datagram gets to is known only when it is there.
+/// Sends a command to a core from many ports, since the receiving queue of a datagram is not known in advance.
 fn tell(core: u8, port: u16) {
     for from in 2000..2064 {
         let socket = UdpSocket::bind((OWN, from)).unwrap();
@@ -126,7 +126,7 @@ fn tell(core: u8, port: u16) {
     }
 }
 
-/// Waits for the answer that a core gives after a while: only its own timer wakes it then.
+/// Waits for a core's delayed answer, for which only its timer wakes it.
 fn answers_later(core: u8) {
     let socket = UdpSocket::bind((OWN, LATER)).unwrap();
     socket
@@ -135,7 +135,7 @@ fn answers_later(core: u8) {
     for _ in 0..30 {
         tell(core, LATER);
         let mut answer = [0; 8];
-        // All others answer at once, to the ports that they were asked from or this one.
+        // Other cores answer at once, to the sender's port or this one.
         while let Ok(len) = socket.recv(&mut answer) {
             if answer[..len] == [core] {
                 return;
@@ -177,7 +177,7 @@ fn what_has_no_queue_is_not_used() {
     both_answer();
 }
 
-/// Runs a device that has queues for one core, whatever else it offers.
+/// Checks that a device has queues for one core, regardless of its other features.
 #[track_caller]
 fn is_for_one_core(test: &str, device: &str) {
     let Some(machine) = start_with(test, 2, device, &["-no-reboot"]) else {
@@ -192,7 +192,7 @@ fn is_for_one_core(test: &str, device: &str) {
 #[test]
 fn without_a_control_queue_there_is_one_core() {
     let test = "cores::without_a_control_queue_there_is_one_core";
-    // Several queues are offered all the same.
+    // The device still offers several queues.
     is_for_one_core(
         test,
         "vectors=6,ctrl_vq=off,ctrl_rx=off,ctrl_vlan=off,ctrl_guest_offloads=off,guest_announce=off,ctrl_mac_addr=off",

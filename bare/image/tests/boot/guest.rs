@@ -10,7 +10,7 @@ use std::time::Duration;
 const QEMU: &str = "qemu-system-x86_64";
 pub const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
-/// For whatever a machine has to do; only a broken one takes as long.
+/// The timeout of each step, which only a broken machine reaches.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const Q35: &[&str] = &[
@@ -28,13 +28,13 @@ pub const MICROVM: &[&str] = &[
     "virtio-net-device,netdev=n,mac=52:54:00:12:34:56",
 ];
 
-/// A machine that runs; killed when it goes.
+/// A running machine; killed on drop.
 pub struct Machine {
     pub qemu: Child,
     lines: Receiver<String>,
 }
 
-/// A machine whose network is a socket of this test, which sends and gets frames.
+/// A machine with a socket of this test as its network, which carries frames.
 pub struct Guest {
     pub machine: Machine,
     pub link: UdpSocket,
@@ -47,7 +47,7 @@ impl Drop for Machine {
     }
 }
 
-/// Notes that the calling test has nothing to test here: `tools/test.sh` counts it as skipped.
+/// Records that the calling test was skipped, for `tools/test.sh`.
 #[track_caller]
 pub fn skip(reason: &str) {
     let line = format!("{}: {reason}", std::panic::Location::caller());
@@ -59,7 +59,7 @@ pub fn skip(reason: &str) {
 }
 
 impl Machine {
-    /// Starts the kernel, connected to `netdev`, which is called `n`; the image's file has this name.
+    /// Starts the kernel with the network `netdev`, of id `n`; the image's file gets this name.
     #[track_caller]
     pub fn start(netdev: &str, name: &str, machine: &[&str], more: &[&str]) -> Option<Machine> {
         let Some(kernel) = std::env::var_os("LOWROAD_KERNEL") else {
@@ -107,7 +107,7 @@ impl Machine {
         Some(Machine { qemu, lines })
     }
 
-    /// Waits for a line with `text`; gives it.
+    /// Waits for a line with `text`; returns the line.
     pub fn says(&self, text: &str) -> String {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -128,7 +128,7 @@ impl Machine {
     /// Presses the power button.
     pub fn press_button(&mut self) {
         let mut input = self.qemu.stdin.take().unwrap();
-        // The console and QEMU's monitor share the standard input and output: Ctrl-A C changes between them.
+        // Console and QEMU's monitor share the standard streams: Ctrl-A C switches between them.
         input.write_all(b"\x01csystem_powerdown\n").unwrap();
     }
 }
@@ -156,7 +156,7 @@ impl Guest {
         self.machine.says(text)
     }
 
-    /// Sends a frame until an answer comes that `is_it` knows: frames get lost while the guest starts.
+    /// Sends a frame until `is_it` accepts an answer: frames get lost while the guest starts.
     pub fn ask(&self, frame: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let mut buffer = [0; 2048];
         for _ in 0..60 {
@@ -189,7 +189,7 @@ impl Guest {
     }
 }
 
-/// A file for QEMU, in the folder for tests.
+/// Writes a file for QEMU in the folder for tests.
 fn file(name: &str, bytes: &[u8]) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("kernel-{name}.elf"));
     std::fs::write(&path, bytes).unwrap();

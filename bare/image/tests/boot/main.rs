@@ -1,5 +1,5 @@
-//! Boots the kernel, built with `echo`, in QEMU and talks to it by frames or datagrams. Run by `try.sh`, which builds it; without
-//! `LOWROAD_KERNEL` and QEMU there is nothing to test, and the tests say so and count as skipped.
+//! Boots the kernel, built with `echo`, in QEMU and exchanges frames or datagrams with it. Run by `try.sh`, which
+//! builds it; without `LOWROAD_KERNEL` and QEMU the tests count as skipped.
 
 mod cores;
 mod guest;
@@ -26,7 +26,7 @@ fn answers(machine: &[&str], more: &[&str]) {
     arp.extend([0, 0, 0, 0, 0, 0, 192, 0, 2, 2]);
     let answer = guest.ask(&arp, |frame| frame.get(12..14) == Some(&[8, 6]));
     assert_eq!(answer[22..28], MAC);
-    // More often than the queues are long, and as long as frames get.
+    // More frames than the queues hold, up to the longest.
     for n in 0..600 {
         guest.ping(if n % 3 == 0 { 1472 } else { n });
     }

@@ -1,5 +1,5 @@
-//! The control queue: one command, sent when the device has begun and waited for. Nothing else uses it, so it is forgotten
-//! afterwards; its memory stays the device's.
+//! The control queue: one command, sent once the device has started. The queue is unused afterwards; its memory stays
+//! the device's.
 //!
 //! Read first: VIRTIO 1.2, 5.1.6.5.
 
@@ -8,20 +8,20 @@ use super::transport::{Doorbell, Error, Transport, queue_len};
 use crate::cpu::{Registers, in8};
 use crate::heap;
 
-/// Descriptors at most: a command takes two.
+/// The most descriptors: a command takes two.
 const LEN_MAX: u16 = 4;
-/// Of multiple queues (5.1.6.5.5): the class, and the command that says how many pairs are used.
+/// Multiqueue (5.1.6.5.5): the class, and the command that sets the number of pairs.
 const MULTIPLE: u8 = 4;
 const PAIRS: u8 = 0;
-/// Class, command, number of pairs; the device's answer follows.
+/// Class, command, number of pairs; the device's reply follows.
 const COMMAND_LEN: usize = 4;
 const DONE: u8 = 0;
-/// What the device has not written yet.
+/// A reply that the device has not written yet.
 const NO_ANSWER: u8 = 0xff;
-/// Reads of a port, which take about a microsecond at least.
+/// Port reads, which take at least about a microsecond each.
 const POLLS_MAX: u32 = 1_000_000;
 
-/// See the head of this file.
+/// The control queue.
 pub struct Control {
     ring: Ring,
     doorbell: Doorbell,
@@ -29,7 +29,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Makes the queue, before the device begins.
+    /// Creates the queue, before the device starts.
     pub fn open(device: &dyn Transport, queue: u16, has_events: bool) -> Result<Control, Error> {
         let len = queue_len(device, queue, LEN_MAX);
         if len < 2 {
@@ -44,12 +44,12 @@ impl Control {
         Ok(Control {
             ring,
             doorbell,
-            // SAFETY: memory that is left to the device for good; nobody else knows of it.
+            // SAFETY: memory that is the device's for good; no Rust object is there.
             memory: unsafe { Registers::new(memory.as_ptr() as u64) },
         })
     }
 
-    /// Tells the device, which has begun, how many pairs of queues are used.
+    /// Tells the started device the number of used pairs.
     pub fn set_pairs(mut self, count: u16) -> Result<(), Error> {
         let [low, high] = count.to_le_bytes();
         for (n, byte) in [MULTIPLE, PAIRS, low, high, NO_ANSWER]
@@ -67,6 +67,7 @@ impl Control {
             self.doorbell.ring();
         }
         let is_used = |_| {
+            // Under a hypervisor, a port read exits to it and lets the device proceed.
             let _ = in8(0x61);
             self.ring.used_to() == 1
         };

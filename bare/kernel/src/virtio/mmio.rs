@@ -1,4 +1,4 @@
-//! Virtio over registers in memory, as hypervisors without PCI have it.
+//! Virtio over memory-mapped registers, as in hypervisors without PCI.
 //!
 //! Read first: VIRTIO 1.2, 4.2.
 
@@ -26,17 +26,17 @@ const STATUS: usize = 0x70;
 const QUEUE_ADDRESSES: usize = 0x80;
 const OWN: usize = 0x100;
 
-/// A device.
+/// A virtio-mmio device.
 pub struct Mmio {
     registers: Registers,
 }
 
-/// The device's kind, 0 for a place without one.
+/// The device's id, 0 for an empty slot.
 pub fn kind(device: command_line::Device) -> Result<(u32, Mmio), Error> {
     if !mapping::map(device.address, 0x200) {
         return Err("no memory to map it");
     }
-    // SAFETY: the hypervisor has said that a device is there; mapped.
+    // SAFETY: the hypervisor listed a device there; mapped.
     let registers = unsafe { Registers::new(device.address) };
     if registers.read::<u32>(MAGIC) != 0x7472_6976 {
         return Err("no virtio device is there");

@@ -1,5 +1,4 @@
-//! Virtio devices, as of version 1: how a driver and a device agree (`transport`), and the network device. Older forms are
-//! refused.
+//! Virtio devices of version 1: negotiation (`transport`), and the network device. Legacy devices are refused.
 //!
 //! Read first: Virtual I/O Device (VIRTIO) 1.2, 2.1 to 2.7, 3.1.
 

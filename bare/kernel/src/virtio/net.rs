@@ -1,7 +1,7 @@
-//! A network device: what is agreed on with it, and its pairs of queues, one for each core. Our own driver, since the crate
-//! `virtio-drivers` takes none of what saves work per byte: sums made and verified by the device, segments cut by it,
-//! buffers that are sent from where they are. Buffers are not merged: no frame is longer than one, as frames are not
-//! glued together on the way in.
+//! The network device: feature negotiation, and its pairs of queues, one for each core. The crate `virtio-drivers` is
+//! not used, since it lacks the features that save work for each byte: checksum offload in both directions,
+//! segmentation offload, and sending without copies. Receive buffers are not merged: a frame always fits one, since
+//! receive coalescing is not negotiated.
 //!
 //! Read first: VIRTIO 1.2, 5.1.
 
@@ -21,44 +21,44 @@ const RECEIVED_SUM: u64 = 1 << 1;
 const MTU: u64 = 1 << 3;
 const MAC: u64 = 1 << 5;
 const CUT_TCP4: u64 = 1 << 11;
-/// A control queue, and several pairs of queues.
+/// A control queue, and multiple pairs of queues.
 const SEVERAL: u64 = 1 << 17 | 1 << 22;
 
-/// What the device's own registers hold, as offsets.
+/// Offsets in the device's configuration.
 const PAIRS_AT: usize = 8;
 const MTU_AT: usize = 10;
-/// Pairs of queues that a device may have (5.1.4.1).
+/// The most pairs of queues of a device (5.1.4.1).
 const PAIRS_MAX: u16 = 0x8000;
 
-/// A device with which is agreed on what it does.
+/// A device after feature negotiation.
 pub struct Device {
     transport: Box<dyn Transport>,
     features: u64,
-    /// Its address.
+    /// Its MAC address.
     pub mac: [u8; 6],
     /// 576 to 1500.
     pub mtu: u16,
-    /// Pairs of queues that it has, each with an interrupt of its own.
+    /// Usable pairs of queues, each with an interrupt.
     pub pairs_max: u16,
-    /// Pairs of queues that it has in all: behind them is the control queue.
+    /// All pairs of queues: the control queue is behind them.
     pairs: u16,
 }
 
-/// A pair of queues of a device that works.
+/// A pair of queues of a running device.
 pub struct Net {
-    /// What comes in.
+    /// The receiving queue.
     pub receiver: Receiver,
-    /// What goes out.
+    /// The transmitting queue.
     pub sender: Sender,
-    /// What interrupts were taken is written there, if anywhere.
+    /// The register for acknowledging interrupts, if needed.
     pub acknowledgement: Option<Registers>,
 }
 
-// SAFETY: what it points to is its own, and the device's; any core may use it, one after the other.
+// SAFETY: the memory belongs to the queues and the device alone; any core may use it, one at a time.
 unsafe impl Send for Net {}
 
 impl Device {
-    /// Agrees with the device: on several pairs of queues only if `many` are wanted.
+    /// Negotiates features: multiple pairs of queues only if `many`.
     pub fn open(transport: Box<dyn Transport>, many: bool) -> Result<Device, Error> {
         let mut device = Device {
             transport,
@@ -76,7 +76,7 @@ impl Device {
         let transport = &*self.transport;
         let wanted = SUM | RECEIVED_SUM | MTU | MAC | CUT_TCP4 | EVENT_IDX;
         let features = agree(transport, |offered| {
-            // The one is of no use without the other, and may not be taken alone.
+            // Multiqueue needs the control queue, and may not be negotiated alone (5.1.3.1).
             let has_both = offered & SEVERAL == SEVERAL;
             wanted | if many && has_both { SEVERAL } else { 0 }
         })?;
@@ -104,7 +104,7 @@ impl Device {
         Ok(())
     }
 
-    /// Makes `count` pairs of queues, at most `pairs_max`, and begins.
+    /// Creates `count` pairs of queues, at most `pairs_max`, and starts the device.
     pub fn begin(&self, count: u16) -> Result<Vec<Net>, Error> {
         let transport = &*self.transport;
         let has_events = self.features & EVENT_IDX != 0;
@@ -125,6 +125,7 @@ impl Device {
             1 => None,
             _ => Some(Control::open(transport, 2 * self.pairs, has_events)?),
         };
+        // Buffers are offered only now: the device may be notified after DRIVER_OK only (3.1.1).
         begin(transport);
         for net in &mut all {
             net.receiver.refill();
@@ -135,7 +136,7 @@ impl Device {
         }
     }
 
-    /// Begins with one pair, as a device that has no more, after [`Device::begin`] has failed with more.
+    /// Restarts with one pair, after `VirtioMmioDevice::begin` failed with more.
     pub fn begin_alone(&mut self) -> Result<Vec<Net>, Error> {
         self.agree(false)?;
         self.begin(1)

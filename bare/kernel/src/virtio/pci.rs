@@ -8,7 +8,7 @@ use crate::cpu::Registers;
 use crate::pci::Function;
 
 const VENDOR: u16 = 0x1af4;
-/// An entry of no interrupt.
+/// No interrupt vector.
 const NO_VECTOR: u16 = 0xffff;
 
 /// Offsets in the common configuration.
@@ -25,7 +25,7 @@ const QUEUE_ENABLE: usize = 28;
 const QUEUE_NOTIFY: usize = 30;
 const QUEUE_ADDRESSES: usize = 32;
 
-/// A device.
+/// A virtio-pci device.
 pub struct Pci {
     common: Registers,
     own: Registers,
@@ -35,17 +35,17 @@ pub struct Pci {
     messages_max: u16,
 }
 
-/// The kind of a virtio device; none if it is something else.
+/// The id of a virtio device; None for another device.
 pub fn kind(function: Function) -> Option<u32> {
     match function.identity() {
         (VENDOR, device @ 0x1040..=0x107f) => Some(u32::from(device) - 0x1040),
-        // A device that also speaks the old virtio has its kind elsewhere.
+        // Transitional devices have the id in the subsystem id.
         (VENDOR, 0x1000..=0x103f) => Some(function.read32(0x2c) >> 16),
         _ => None,
     }
 }
 
-/// Finds the registers. None: it speaks only the old virtio, or the firmware gave it no address.
+/// Maps the registers. None: a legacy device, or the firmware assigned no address.
 pub fn open(function: Function) -> Option<Pci> {
     function.enable();
     let (mut common, mut own, mut doorbells) = (None, None, None);
@@ -112,6 +112,7 @@ impl Transport for Pci {
         self.common.write(QUEUE_LEN, ring.len());
         let vector = wakes.unwrap_or(NO_VECTOR);
         self.common.write(QUEUE_VECTOR, vector);
+        // The device reports a vector that it can't use as `NO_VECTOR` (4.1.5.1.2).
         if self.common.read::<u16>(QUEUE_VECTOR) != vector {
             return None;
         }

@@ -1,5 +1,5 @@
-//! The memory that driver and device share for a queue: descriptors, what is available, what is used. Everything in it
-//! that the device writes is read once and checked by who reads it. Knows nothing of what the buffers hold.
+//! A split virtqueue: descriptors, available ring and used ring in shared memory. Values written by the device are
+//! read once and checked by the caller.
 //!
 //! Read first: VIRTIO 1.2, 2.7.
 
@@ -8,40 +8,40 @@ use core::sync::atomic::{Ordering, fence};
 
 use crate::heap;
 
-/// There is more behind.
+/// Flag: another descriptor follows.
 pub const NEXT: u16 = 1;
-/// The device writes to it.
+/// Flag: the device writes to the buffer.
 pub const WRITE: u16 = 2;
 
 const NO_INTERRUPT: u16 = 1;
 const NO_DOORBELL: u16 = 1;
 
-/// A queue's memory. Positions count up and wrap at 65,536; the rings are entered at a position modulo the length. Where
-/// the parts are is worked out once: this is what the machine does most.
+/// A virtqueue's memory. Positions wrap at 65,536; a ring's index is the position modulo the length. The addresses of
+/// the parts are precomputed, since this is the hottest code of the machine.
 pub struct Ring {
     descriptors: NonNull<u8>,
     available: NonNull<u8>,
     used: NonNull<u8>,
-    /// Where the driver says when it wants to be woken, and the device, when it wants to be told.
+    /// The driver's requested position for interrupts, and the device's for notifications.
     wake_event: NonNull<u8>,
     doorbell_event: NonNull<u8>,
-    /// The length less one.
+    /// The length minus one.
     mask: u16,
     has_events: bool,
 }
 
 impl Ring {
-    /// Of `len` entries, a power of two of at most 32,768. None: there is no memory for it.
+    /// A queue of `len` entries, a power of two of at most 32,768. None: no memory.
     pub fn new(len: u16, has_events: bool) -> Option<Ring> {
         if !len.is_power_of_two() {
             return None;
         }
         let entries = usize::from(len);
         let available_at = 16 * entries;
-        // Its entries of 8 bytes begin 4 bytes behind; they are kept at multiples of 8, which no cache line divides.
+        // The entries of 8 bytes begin behind 4 bytes; they are aligned to 8, so that none crosses a cache line.
         let used_at = (available_at + 6 + 2 * entries).next_multiple_of(64) + 4;
         let base = heap::pages(used_at + 6 + 8 * entries)?;
-        // SAFETY: all within the memory that was just taken.
+        // SAFETY: all offsets are within the memory just allocated.
         let at = |offset| unsafe { base.add(offset) };
         Some(Ring {
             descriptors: base,
@@ -54,17 +54,17 @@ impl Ring {
         })
     }
 
-    /// In entries.
+    /// The number of entries.
     pub fn len(&self) -> u16 {
         self.mask + 1
     }
 
-    /// Whether interrupts are asked for by position.
+    /// Whether interrupts are requested by position (EVENT_IDX).
     pub fn has_events(&self) -> bool {
         self.has_events
     }
 
-    /// Of its three parts.
+    /// The addresses of the three parts.
     pub fn addresses(&self) -> [u64; 3] {
         [self.descriptors, self.available, self.used].map(|part| part.as_ptr() as u64)
     }
@@ -73,7 +73,7 @@ impl Ring {
         usize::from(position & self.mask)
     }
 
-    /// Describes a buffer.
+    /// Writes a descriptor.
     pub fn describe(&mut self, n: u16, address: u64, len: u32, flags: u16, next: u16) {
         let at = self.place(n) * 16;
         write(self.descriptors, at, address);
@@ -84,15 +84,17 @@ impl Ring {
         );
     }
 
-    /// Makes a descriptor available at a position; [`Ring::publish`] shows it.
+    /// Puts a descriptor into the available ring; `VirtQueue::publish` makes it visible.
     pub fn offer(&mut self, position: u16, n: u16) {
         write(self.available, 4 + 2 * self.place(position), n);
     }
 
-    /// Shows the device everything offered up to `to`. True if it wants to be told; `from` is what it was shown before.
+    /// Publishes the entries up to `to`. True if the device wants a notification; `from` is the previous `to`.
     pub fn publish(&mut self, from: u16, to: u16) -> bool {
+        // The entries must be visible before the index.
         fence(Ordering::Release);
         write(self.available, 2, to);
+        // The index must be visible before the device's request is read, or both sides could wait.
         fence(Ordering::SeqCst);
         if self.has_events {
             let event: u16 = read(self.doorbell_event, 0);
@@ -109,13 +111,13 @@ impl Ring {
         position
     }
 
-    /// What was used at a position: the first descriptor and the bytes written, both as the device says.
+    /// The used entry at a position: first descriptor and written bytes, both unchecked.
     pub fn used(&self, position: u16) -> (u32, u32) {
         let both: u64 = read(self.used, 4 + 8 * self.place(position));
         (both as u32, (both >> 32) as u32)
     }
 
-    /// Asks for an interrupt when the device uses a buffer at `position`. True if it has done so already.
+    /// Requests an interrupt when the device uses a buffer at `position`. True if it already has.
     pub fn wake_at(&mut self, position: u16) -> bool {
         if self.has_events {
             write(self.wake_event, 0, position);
@@ -126,7 +128,7 @@ impl Ring {
         self.used_to() != position
     }
 
-    /// Asks for no interrupts, as far as that can be asked: `position` is where the driver is.
+    /// Requests no interrupts, as far as possible; `position` is the driver's.
     pub fn keep_quiet(&mut self, position: u16) {
         if self.has_events {
             write(self.wake_event, 0, position.wrapping_sub(1));
@@ -136,14 +138,14 @@ impl Ring {
     }
 }
 
-/// Reads what the device may write at any time.
+/// Reads memory that the device may write at any time.
 fn read<T: Copy>(part: NonNull<u8>, offset: usize) -> T {
-    // SAFETY: only called here, with offsets within the part and multiples of the type's alignment; volatile access
-    // allows for a device that writes.
+    // SAFETY: called in this module only, with aligned offsets within the part; the access is volatile because the
+    // device may write concurrently.
     unsafe { part.as_ptr().add(offset).cast::<T>().read_volatile() }
 }
 
-/// Writes what the device may read at any time.
+/// Writes memory that the device may read at any time.
 fn write<T: Copy>(part: NonNull<u8>, offset: usize, value: T) {
     // SAFETY: as in `read`.
     unsafe { part.as_ptr().add(offset).cast::<T>().write_volatile(value) }

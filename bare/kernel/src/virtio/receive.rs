@@ -1,4 +1,4 @@
-//! The receiving queue: buffers that wait for frames, which are given to the user where they are.
+//! The receiving queue: buffers for frames, which are passed on without copying.
 
 use core::ptr::NonNull;
 
@@ -8,36 +8,36 @@ use super::queue::{Ring, WRITE};
 use super::transport::{Doorbell, Error, Transport, queue_len};
 use crate::heap;
 
-/// Buffers at most.
+/// The most buffers.
 const BUFFERS_MAX: u16 = 256;
-/// Bytes of one: a frame of 1,514 bytes and its head.
+/// Bytes of a buffer: a frame of 1,514 bytes and the virtio header.
 const BUFFER_LEN: usize = 2048;
-/// Bytes in front of a frame that are not of the frame.
+/// Bytes of the virtio header before a frame.
 pub const HEAD_LEN: usize = 12;
-/// The sum is yet to be made, so the frame comes from this host; or the device has verified it.
+/// The checksum is still partial, so the frame comes from this host; or the device has verified it.
 const SUM_IS_GOOD: u8 = 1 | 2;
 
-/// See the head of this file.
+/// The receiver of a pair of queues.
 pub struct Receiver {
     ring: Ring,
     doorbell: Doorbell,
     buffers: NonNull<u8>,
-    /// Up to here frames were taken.
+    /// The position up to which frames were taken.
     seen: u16,
-    /// Up to here the device is known to have used buffers.
+    /// The position up to which the device is known to have used buffers.
     known: u16,
-    /// Up to here buffers are offered, and shown.
+    /// The positions up to which buffers are offered, and published.
     offered: u16,
     shown: u16,
-    /// Frames that were taken.
+    /// Received frames.
     pub frames: u64,
-    /// What the device has said that can't be.
+    /// Invalid values from the device.
     pub wrong: u64,
 }
 
 impl Receiver {
-    /// Makes the queue of the `pair`-th pair, whose interrupts are those of its number. [`Receiver::refill`] must be
-    /// called when the device has begun.
+    /// Creates the queue of pair number `pair`, with the interrupt of that number. `FrameReceiver::refill` must follow
+    /// the device's start.
     pub fn open(device: &dyn Transport, pair: u16, has_events: bool) -> Result<Receiver, Error> {
         let queue = 2 * pair;
         let len = queue_len(device, queue, BUFFERS_MAX);
@@ -67,10 +67,10 @@ impl Receiver {
         })
     }
 
-    /// The next frame, if one is there. Its buffer is offered again by the next [`Receiver::refill`].
+    /// The next frame, if there is one. Its buffer is offered again by the next `FrameReceiver::refill`.
     pub fn next(&mut self) -> Option<Received<'_>> {
         loop {
-            // How far the device has come is looked at only when what was known is done.
+            // The shared index is read only after all known frames, to spare cache misses.
             if self.seen == self.known {
                 self.known = self.ring.used_to();
                 if self.seen == self.known {
@@ -91,8 +91,8 @@ impl Receiver {
                 continue;
             }
             self.frames += 1;
-            // SAFETY: `n` is below the number of buffers and `len` within one. The device has given the buffer back
-            // and gets it again by `refill`, which can't be called while the slice is in use.
+            // SAFETY: `n` is below the number of buffers and `len` within one. The device has returned the buffer and
+            // gets it back by `refill`, which can't be called while the slice is borrowed.
             let bytes = unsafe {
                 core::slice::from_raw_parts(self.buffers.as_ptr().add(n as usize * BUFFER_LEN), len)
             };
@@ -103,7 +103,7 @@ impl Receiver {
         }
     }
 
-    /// Gives the device the buffers of all frames that were taken.
+    /// Publishes the buffers of all taken frames.
     pub fn refill(&mut self) {
         if self.shown != self.offered {
             if self.ring.publish(self.shown, self.offered) {
@@ -113,12 +113,12 @@ impl Receiver {
         }
     }
 
-    /// Asks for an interrupt with the next frame. True if one is there already.
+    /// Requests an interrupt for the next frame. True if one is already there.
     pub fn wake(&mut self) -> bool {
         self.ring.wake_at(self.seen)
     }
 
-    /// We are awake: no interrupts are wanted for now. A device with events sends none until it is asked again.
+    /// Suppresses interrupts while awake. With EVENT_IDX none come before the next request.
     pub fn woke(&mut self) {
         if !self.ring.has_events() {
             self.ring.keep_quiet(self.seen);

@@ -1,5 +1,5 @@
-//! The sending queue. Each descriptor has a buffer of its own, into which what does not last is copied; what lasts is
-//! read by the device from where it is. What the device has sent is looked at only when descriptors run short.
+//! The transmitting queue. Each descriptor has a buffer for copied parts; static payload is read by the device in
+//! place. Used descriptors are reclaimed only when free ones run short.
 
 use core::ptr::NonNull;
 
@@ -10,47 +10,47 @@ use super::receive::HEAD_LEN;
 use super::transport::{Doorbell, Error, Transport, queue_len};
 use crate::heap;
 
-/// Descriptors at most.
+/// The most descriptors.
 const LEN_MAX: usize = 256;
-/// A descriptor's number, masked by this, is a place in the arrays here, as the compiler can see too.
+/// Mask for indices into the arrays here, which spares the compiler's bounds checks.
 const MASK: usize = LEN_MAX - 1;
-/// Bytes of a descriptor's buffer; a frame of 1,514 bytes and its head fit.
+/// Bytes of a descriptor's buffer: a frame of 1,514 bytes and the header fit.
 const BUFFER_LEN: usize = 2048;
-/// The device completes a sum.
+/// Flag: the device completes a checksum.
 const NEEDS_SUM: u64 = 1;
-/// The device cuts TCP over IPv4.
+/// Segmentation type: TCP over IPv4.
 const CUT_TCP4: u64 = 1;
-/// Where TCP has its sum.
+/// Offset of the checksum in the TCP header.
 const TCP_SUM_AT: u32 = 16;
-/// A frame with what the device cuts: an IPv4 packet and its Ethernet header.
+/// The longest frame for segmentation: an IPv4 packet and its Ethernet header.
 const FRAME_MAX: usize = 65_535 + 14;
 
-/// See the head of this file.
+/// The sender of a pair of queues.
 pub struct Sender {
     ring: Ring,
     doorbell: Doorbell,
     buffers: NonNull<u8>,
     offload: Offload,
-    /// The first `free_len` are descriptors that nobody uses.
+    /// The first `free_len` entries are free descriptors.
     free: [u16; LEN_MAX],
     free_len: usize,
-    /// By descriptor: the one behind it in its frame, or itself if it is the last.
+    /// For each descriptor: the next one of its frame, or itself for the last.
     behind: [u16; LEN_MAX],
-    /// By descriptor: whether it begins a frame that the device has.
+    /// For each descriptor: whether it begins a frame that the device has.
     begins: [bool; LEN_MAX],
     seen: u16,
     offered: u16,
     shown: u16,
-    /// Frames that the device was given.
+    /// Frames given to the device.
     pub frames: u64,
-    /// Frames that were not sent: the queue was full, or they were too long.
+    /// Dropped frames: the queue was full, or they were too long.
     pub dropped: u64,
-    /// What the device has said that can't be.
+    /// Invalid values from the device.
     pub wrong: u64,
 }
 
 impl Sender {
-    /// Makes the queue of the `pair`-th pair.
+    /// Creates the queue of pair number `pair`.
     pub fn open(
         device: &dyn Transport,
         pair: u16,
@@ -73,7 +73,7 @@ impl Sender {
             doorbell,
             buffers,
             offload,
-            // Taken from the end: the first first.
+            // Taken from the end, so that descriptor 0 is first.
             free: core::array::from_fn(|n| len.wrapping_sub(1).wrapping_sub(n as u16)),
             free_len: usize::from(len),
             behind: [0; LEN_MAX],
@@ -87,7 +87,7 @@ impl Sender {
         })
     }
 
-    /// Shows the device what was sent since the last time, and tells it if it wants to be told.
+    /// Publishes the sent frames, and notifies the device if it wants that.
     pub fn flush(&mut self) {
         if self.shown != self.offered {
             if self.ring.publish(self.shown, self.offered) {
@@ -97,13 +97,14 @@ impl Sender {
         }
     }
 
-    /// Takes back what the device has sent.
+    /// Reclaims the descriptors of frames that the device has sent.
     fn reap(&mut self) {
         let to = self.ring.used_to();
         while self.seen != to {
             let (first, _) = self.ring.used(self.seen);
             self.seen = self.seen.wrapping_add(1);
             let mut n = first as u16;
+            // An invalid id would add descriptors that the device still uses to the free list.
             if first >= u32::from(self.ring.len()) || !self.begins[usize::from(n) & MASK] {
                 self.wrong += 1;
                 continue;
@@ -122,18 +123,19 @@ impl Sender {
         self.ring.keep_quiet(self.seen);
     }
 
-    /// Takes a descriptor; there must be one.
+    /// Takes a free descriptor; there must be one.
     fn take(&mut self) -> u16 {
         self.free_len -= 1;
         self.free[self.free_len & MASK]
     }
 
     fn address(&self, n: u16) -> *mut u8 {
-        // SAFETY: descriptors are below the number of buffers.
+        // SAFETY: descriptor numbers are below the number of buffers.
         unsafe { self.buffers.as_ptr().add(usize::from(n) * BUFFER_LEN) }
     }
 
-    /// Copies into the buffer of `n` at `at`, which the device does not have, what fits. Gives where it ends and the rest.
+    /// Copies as much as fits into the buffer of `n`, which the device does not have, from `at` on. Returns the end
+    /// and the rest.
     fn fill<'p>(&mut self, n: u16, at: usize, part: &'p [u8]) -> (usize, &'p [u8]) {
         let (now, later) = part.split_at(part.len().min(BUFFER_LEN - at));
         // SAFETY: within the buffer.
@@ -156,7 +158,7 @@ impl Sender {
         );
     }
 
-    /// Ends a chain: in the buffer of `n`, or, if something lasting follows, behind it.
+    /// Ends a chain in the buffer of `n`, or with a descriptor for the static payload.
     fn end(&mut self, n: u16, filled: usize, lasting: &'static [u8]) {
         let address = self.address(n) as u64;
         if lasting.is_empty() {
@@ -168,7 +170,7 @@ impl Sender {
         }
     }
 
-    /// Copies a frame that is too long for one buffer, from the one of `n` on. There are descriptors enough.
+    /// Copies a frame that exceeds one buffer, beginning with that of `n`. There are enough descriptors.
     #[cold]
     fn chain(&mut self, mut n: u16, frame: &Frame<'_>) {
         let mut at = HEAD_LEN;
@@ -200,13 +202,13 @@ impl Link for Sender {
         }
         let first = self.take();
         let (buffer, (low, high)) = (self.address(first), head(frame));
-        // SAFETY: the first bytes of a buffer that the device does not have; buffers begin at multiples of 2048.
+        // SAFETY: the first bytes of a buffer that the device does not have; buffers are aligned to 2048.
         unsafe {
             buffer.cast::<u64>().write(low);
             buffer.add(8).cast::<u32>().write(high);
         }
         if copied_len <= BUFFER_LEN {
-            // SAFETY: both fit into the buffer.
+            // SAFETY: both parts fit the buffer.
             unsafe {
                 let behind = buffer.add(HEAD_LEN);
                 behind.copy_from_nonoverlapping(frame.head.as_ptr(), frame.head.len());
@@ -230,8 +232,8 @@ impl Link for Sender {
     }
 }
 
-/// What the device is told of a frame (VIRTIO 1.2, 5.1.6): flags, kind of cutting, length of the headers, length of a
-/// segment, where the sum begins; where the sum is from there, and no buffers.
+/// The virtio header of a frame (VIRTIO 1.2, 5.1.6): flags, segmentation type, length of the headers, length of a
+/// segment, start of the checksum; then the offset of the checksum field, and zero buffers.
 fn head(frame: &Frame<'_>) -> (u64, u32) {
     let Some(tcp_at) = frame.partial_sum else {
         return (0, 0);

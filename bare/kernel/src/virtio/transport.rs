@@ -1,4 +1,4 @@
-//! The way to a device, whichever bus it is on, and how driver and device agree.
+//! The access to a device, independent of its bus, and feature negotiation.
 
 use super::queue::Ring;
 use crate::cpu::Registers;
@@ -8,43 +8,43 @@ const DRIVER: u8 = 2;
 const DRIVER_OK: u8 = 4;
 const FEATURES_OK: u8 = 8;
 
-/// The device follows the standard.
+/// Feature: the device complies with the standard (not legacy).
 const VERSION_1: u64 = 1 << 32;
-/// Interrupts and doorbells are asked for by position.
+/// Feature: interrupts and notifications are requested by position.
 pub const EVENT_IDX: u64 = 1 << 29;
-/// The device's addresses are the machine's, or translated so that ours are right.
+/// Feature: the device uses the machine's addresses, or an IOMMU that maps them identically.
 const ACCESS_PLATFORM: u64 = 1 << 33;
 
-/// What went wrong, for the operator.
+/// The reason of a failure, for the operator.
 pub type Error = &'static str;
 
-/// The kind of a network device.
+/// The id of a network device.
 pub const NET: u32 = 1;
 
-/// The way to a device's registers.
+/// Access to a device's registers.
 pub trait Transport {
-    /// What the device offers.
+    /// The features that the device offers.
     fn offered(&self) -> u64;
-    /// What the driver takes of it.
+    /// Sets the features that the driver accepts.
     fn take(&self, features: u64);
-    /// How far both have come.
+    /// The device status.
     fn status(&self) -> u8;
-    /// Says how far the driver has come; 0 begins anew.
+    /// Sets the device status; 0 resets the device.
     fn set_status(&self, status: u8);
-    /// How long a queue may be.
+    /// The longest length of a queue.
     fn queue_len_max(&self, queue: u16) -> u16;
-    /// Shows a queue to the device; its interrupts have this number (that of a message, where they are messages), or there
-    /// are none. None: the device does not take it.
+    /// Passes a queue to the device, with this interrupt number (MSI-X entry, if it uses messages), or without
+    /// interrupts. None: the device refuses it.
     fn open_queue(&self, queue: u16, ring: &Ring, wakes: Option<u16>) -> Option<Doorbell>;
-    /// How many queues can have an interrupt of their own.
+    /// The number of queues that can have an interrupt each.
     fn messages_max(&self) -> u16;
-    /// The device's own registers.
+    /// The device-specific configuration.
     fn own(&self) -> Registers;
-    /// Where an interrupt is acknowledged, if it must be.
+    /// The register for acknowledging interrupts, if needed.
     fn acknowledgement(&self) -> Option<Registers>;
 }
 
-/// Where a device is told of new buffers.
+/// The register for notifications of new buffers.
 #[derive(Clone, Copy)]
 pub struct Doorbell {
     pub(super) register: Registers,
@@ -53,7 +53,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Tells it.
+    /// Notifies the device.
     pub fn ring(self) {
         if self.is_long {
             self.register.write(0, u32::from(self.queue));
@@ -63,7 +63,7 @@ impl Doorbell {
     }
 }
 
-/// How long a queue is made: as long as the device lets it be, up to `max`; a power of two, or 0 where there is no queue.
+/// The length for a queue: as long as the device permits, up to `max`; a power of two, or 0 without a queue.
 pub fn queue_len(device: &dyn Transport, queue: u16, max: u16) -> u16 {
     let len = device.queue_len_max(queue).min(max);
     if len.is_power_of_two() {
@@ -73,7 +73,7 @@ pub fn queue_len(device: &dyn Transport, queue: u16, max: u16) -> u16 {
     }
 }
 
-/// Begins anew and agrees on features: those that the device offers and that `wanted` says for what is offered.
+/// Resets the device and negotiates features: the offered ones that `wanted` selects.
 pub fn agree(device: &dyn Transport, wanted: impl FnOnce(u64) -> u64) -> Result<u64, Error> {
     device.set_status(0);
     if !(0..1_000_000).any(|_| device.status() == 0) {
@@ -94,7 +94,7 @@ pub fn agree(device: &dyn Transport, wanted: impl FnOnce(u64) -> u64) -> Result<
     Ok(features)
 }
 
-/// The queues are there; the device may begin.
+/// Starts the device, after the queues are set up.
 pub fn begin(device: &dyn Transport) {
     device.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK | DRIVER_OK);
 }
