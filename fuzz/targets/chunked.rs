@@ -1,7 +1,7 @@
-//! Fuzz target: chunked bodies. The input is what follows the head of a request.
+//! Fuzz target: chunked bodies. The input is the bytes behind a request's head.
 //!
-//! Checked beside "no panic": byte by byte, at once and in reads of other sizes, the same body
-//! comes out, ends at the same place, or is refused for the same reason; limits hold.
+//! Checks beside "no panic": read byte by byte, at once or in reads of other sizes, the body has the same content and
+//! end, or is refused for the same reason; limits hold.
 
 #![no_main]
 
@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Limits that a fuzzer's short inputs reach.
+/// Limits that are in reach of a fuzzer's short inputs.
 const SMALL: Limits = Limits {
     head_len_max: 160,
     target_len_max: 24,
@@ -45,7 +45,7 @@ struct Body {
     done: bool,
 }
 
-/// Reads a body from input that comes in pieces of `read_len`.
+/// Reads a body from input that arrives in pieces of `read_len`.
 fn read(input: &[u8], limits: &Limits, read_len: usize) -> Result<Body, Refusal> {
     let mut reader = BodyReader::new(Framing::Chunked, limits)?;
     let mut body = Body {
@@ -56,7 +56,7 @@ fn read(input: &[u8], limits: &Limits, read_len: usize) -> Result<Body, Refusal>
     let mut come = 0;
     while come < input.len() && !body.done {
         come = input.len().min(come + read_len);
-        // What a feed leaves is offered again, with what comes next.
+        // Unconsumed bytes are offered again, together with the next ones.
         loop {
             let waiting = &input[body.used..come];
             let fed = reader.feed(waiting)?;
@@ -79,7 +79,7 @@ fn check_inside(data: &[u8], used: &[u8]) {
     assert!(data.is_empty() || (outer.start <= inner.start && inner.end <= outer.end));
 }
 
-/// A body that is done ends with the empty line after its trailers, and nothing less was a body.
+/// A complete body ends with the empty line after its trailers, and is incomplete without its last byte.
 fn check_end(used: &[u8], done: bool, limits: &Limits) {
     if done {
         assert!(used.ends_with(b"\r\n\r\n"));
@@ -88,7 +88,7 @@ fn check_end(used: &[u8], done: bool, limits: &Limits) {
     }
 }
 
-/// The same data as a single chunk is the same body.
+/// The same data as a single chunk gives the same body.
 fn check_again(data: &[u8], limits: &Limits) {
     if data.is_empty() {
         return;

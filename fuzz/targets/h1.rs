@@ -1,7 +1,7 @@
-//! Fuzz target: connections. The input is what one end receives, or the operations of both ends.
+//! Fuzz target: HTTP/1 connections. The input is the bytes that one end receives, or the operations of both ends.
 //!
-//! Checked beside "no panic": however the input is cut into reads, each end understands the same; and what one end
-//! writes, whatever it was asked to write, the other reads as it was meant.
+//! Checks beside "no panic": an end parses the same events regardless of the reads; and the messages that one end
+//! writes are parsed by the other with the same meaning.
 
 #![no_main]
 
@@ -24,11 +24,11 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// What was understood, in words, and how many bytes of the input were used.
+/// The parsed events as text, and the number of consumed bytes.
 type Heard = (Vec<String>, usize);
 
 fn cut_alike(input: &[u8], hear: fn(&[u8], usize) -> Heard) {
-    // A head that trickles in is looked at when its end has come; that of the last one comes here.
+    // An incomplete head is parsed once its end has arrived; this provides the end of the last one.
     let input = &[input, b"\r\n\r\n"].concat();
     let at_once = hear(input, input.len().max(1));
     for read_len in [1, 2, 3, 7, 16] {
@@ -36,7 +36,7 @@ fn cut_alike(input: &[u8], hear: fn(&[u8], usize) -> Heard) {
     }
 }
 
-/// Serves; each request is answered when it is whole.
+/// A server that responds to each complete request.
 fn serve(input: &[u8], read_len: usize) -> Heard {
     let (mut server, limits) = (Server::default(), Limits::default());
     let (mut words, mut used, mut come) = (Vec::new(), 0, 0);
@@ -45,7 +45,7 @@ fn serve(input: &[u8], read_len: usize) -> Heard {
         let mut place = None;
         let step = match server.next(&input[used..come], &limits, &mut place) {
             Ok(step) => step,
-            // What the fault is called may depend on how much had come.
+            // The kind of fault may depend on how many bytes had arrived.
             Err(_) => {
                 words.push("refused".into());
                 return (words, 0);
@@ -80,7 +80,7 @@ fn serve(input: &[u8], read_len: usize) -> Heard {
     }
 }
 
-/// Asks again and again; the first byte says for what.
+/// A client with a series of requests; the first byte of the input selects the method.
 fn visit(input: &[u8], read_len: usize) -> Heard {
     let (mut client, limits) = (Client::default(), Limits::default());
     let (mut words, mut used, mut come) = (Vec::new(), 0, 0);
@@ -160,7 +160,7 @@ fn visit(input: &[u8], read_len: usize) -> Heard {
     }
 }
 
-/// Bodies come in pieces of any size.
+/// Appends body data; adjacent pieces are merged, since their sizes depend on the reads.
 fn add_data(words: &mut Vec<String>, data: &[u8]) {
     assert!(!data.is_empty());
     let text: String = data.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -170,8 +170,8 @@ fn add_data(words: &mut Vec<String>, data: &[u8]) {
     }
 }
 
-/// Requests and responses of which each byte of the input says something: how many parts a body has, what is known of
-/// its length, how much the other end reads at once.
+/// Exchanges requests and responses; bytes of the input select the body's parts, whether its length is known, and the
+/// size of the other end's reads.
 fn talk(input: &[u8]) {
     let (mut client, mut server) = (Client::default(), Server::default());
     let limits = Limits::default();

@@ -1,8 +1,8 @@
-//! Fuzz target: connections of HTTP/2. The input is what a server or client receives, frames that are put together from it,
-//! or the operations of both ends.
+//! Fuzz target: HTTP/2 connections. The input is the bytes that a server or client receives, frames that are built
+//! from it, or the operations of both ends.
 //!
-//! Checked beside "no panic": however the input is cut into reads, a server understands the same and says the same; what it
-//! writes are whole frames; and of two ends that are right neither finds a fault in the other, whatever they are asked to do.
+//! Checks beside "no panic": a server parses and sends the same regardless of the reads; it sends whole frames; and two
+//! correct ends find no fault in each other, whatever operations they perform.
 
 #![no_main]
 
@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Frames whose heads are right: of each, five bytes of the input say type, flags, stream and length.
+/// Frames with valid headers: for each, five bytes of the input give type, flags, stream and length.
 fn framed(mut input: &[u8]) -> Vec<u8> {
     let mut bytes = PREFACE.to_vec();
     frame::put_settings(&[], &mut bytes);
@@ -59,7 +59,7 @@ fn cut_alike(input: &[u8]) {
     }
 }
 
-/// What was understood, in words, and what was said.
+/// The parsed events as text, and the bytes that were sent.
 fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
     let settings = Settings {
         takes_connect_protocol: input.len().is_multiple_of(2),
@@ -101,7 +101,7 @@ fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
                 );
                 let fields: Vec<_> = request.fields().collect();
                 words.push(format!("{:?} {:?} {fields:?}", head.stream, request.target));
-                // Odd ones are answered at once, others later or never.
+                // Odd streams get their response at once, others later or never.
                 if head.stream.0 % 4 == 1 {
                     let len = BodyLen::Known(5);
                     if server.respond(head.stream, Status::OK, Lines::NONE, len, &DATE, turn.out) {
@@ -164,7 +164,7 @@ fn add_data(words: &mut Vec<String>, stream: StreamId, data: &[u8]) {
     }
 }
 
-/// A client that has asked for three things hears the input.
+/// A client with three pending requests receives the input.
 fn visit(input: &[u8]) {
     let (settings, mut counters, mut out) = (Settings::default(), Counters::default(), Vec::new());
     let mut turn = Turn {
@@ -215,18 +215,18 @@ fn ask(client: &mut Client, method: Method, len: BodyLen, out: &mut Vec<u8>) -> 
         .ok()
 }
 
-/// What both have asked for and heard.
+/// The requests and events of both ends.
 #[derive(Default)]
 struct Known {
-    /// Bytes of bodies that are to come, by stream: of requests, and of responses.
+    /// Bytes of bodies still to arrive, by stream: of requests, and of responses.
     requests: HashMap<StreamId, u64>,
     responses: HashMap<StreamId, u64>,
     heard: HashMap<StreamId, u64>,
 }
 
-/// Both ends do what the input says, two bytes for each operation.
+/// Both ends perform the operations of the input, two bytes for each.
 fn talk(input: &[u8]) {
-    // Without an end of patience: a long input may well open and reset more than a server bears.
+    // An unlimited rate: a long input may open and reset more streams than a server tolerates.
     let patient = CellRate::new(Rate {
         requests: 1,
         period_ms: 1000,
@@ -299,7 +299,7 @@ fn talk(input: &[u8]) {
                 if number & 1 == 0 { &mut up } else { &mut down },
             ),
             _ => {
-                // Shorter ones for a stream that is reset are a flood.
+                // Shorter pieces for a stream that is reset would count as a flood.
                 let len_max = 300 + usize::from(number) * 10;
                 while let Some(piece) = client.send(len_max, &mut up) {
                     up.resize(up.len() + piece.len as usize, b'x');

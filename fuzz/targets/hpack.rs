@@ -1,7 +1,8 @@
-//! Fuzz target: field blocks. The input is a table's size and blocks of one connection, each with a byte for its length.
+//! Fuzz target: HPACK field blocks. The input is a table size and the blocks of one connection, each with a byte for
+//! its length.
 //!
-//! Checked beside "no panic": the same fields as `loona-hpack` reads, or both refuse; and what we write of the fields is read
-//! as it was meant, by both.
+//! Checks beside "no panic": our decoder and `loona-hpack` read the same fields or both refuse; and our encoder's
+//! output is read back by both with the same meaning.
 
 #![no_main]
 
@@ -28,7 +29,8 @@ fuzz_target!(|input: &[u8]| {
                 assert_eq!(ours, theirs);
                 again(&ours);
             }
-            // It lets a size stand anywhere but at the end of a block; the RFC, at its start.
+            // `loona-hpack` permits a size update anywhere but at a block's end; RFC 7541, section 4.2, only at its
+            // start.
             (Err(Fault::SizeUpdate), _) | (Ok(_), Err(DecoderError::SizeUpdateAtEnd)) => return,
             (Err(_), Err(_)) => return,
             (ours, theirs) => panic!("{ours:?} {theirs:?}"),
@@ -36,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Writes fields and reads them.
+/// Encodes fields and decodes them.
 fn again(fields: &[(Vec<u8>, Vec<u8>)]) {
     let mut wanted = Vec::new();
     let (mut plain, mut short) = (Vec::new(), Vec::new());

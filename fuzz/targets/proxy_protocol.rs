@@ -1,7 +1,7 @@
-//! Fuzz target: headers of the PROXY protocol. The input is what a connection begins with, as it is.
+//! Fuzz target: PROXY protocol headers. The input is the first bytes of a connection.
 //!
-//! Checked beside "no panic": every part of what is a header is incomplete, what follows it changes nothing,
-//! what was refused once stays refused; and what was read is read again after it was written.
+//! Checks beside "no panic": every proper prefix of a header is incomplete, bytes behind it change nothing, a refused
+//! input stays refused with more bytes; and a parsed header is read back after it is written.
 
 #![no_main]
 

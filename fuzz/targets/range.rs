@@ -1,8 +1,8 @@
-//! Fuzz target: the Range field. The input is the length of the representation in decimal digits,
-//! a line feed, and the value of the field.
+//! Fuzz target: the Range field. The input is the length of the representation in decimal digits, a line feed, and the
+//! value of the field.
 //!
-//! Checked beside "no panic": what is to be sent exists, is not empty and not more than the whole;
-//! a single range is what a naive reading makes of it.
+//! Checks beside "no panic": selected ranges exist, are not empty and not more than the whole; a single range agrees
+//! with a naive parser.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ fuzz_target!(|input: &[u8]| {
         Ranges::Many(set) => {
             assert!((2..=RANGES_MAX).contains(&set.iter().count()));
             set.iter().for_each(|range| check_range(range, len));
-            // Apart from each other, so they can't add up to more than the whole.
+            // Disjoint ranges, so they can't add up to more than the whole.
             let mut sorted: Vec<ByteRange> = set.iter().copied().collect();
             sorted.sort_by_key(|range| range.start);
             assert!(sorted.windows(2).all(|pair| pair[0].end < pair[1].start));
@@ -29,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The length, and the value. Without a length: of one byte for each of the input.
+/// The length, and the value. Without a length: the number of input bytes.
 fn parts(input: &[u8]) -> (u64, &[u8]) {
     let split = input.iter().position(|byte| *byte == b'\n').and_then(|at| {
         let len = std::str::from_utf8(&input[..at]).ok()?.parse().ok()?;
@@ -42,7 +42,7 @@ fn check_range(range: &ByteRange, len: u64) {
     assert!(range.start < range.end && range.end <= len);
 }
 
-/// What one range of plain digits asks for (RFC 9110 §14.1.2). None for anything else.
+/// The result for one range of plain digits (RFC 9110 §14.1.2); None for any other value.
 fn naive(value: &[u8], len: u64) -> Option<Ranges> {
     let (first, last) = std::str::from_utf8(value)
         .ok()?
@@ -53,10 +53,10 @@ fn naive(value: &[u8], len: u64) -> Option<Ranges> {
         return None;
     }
     if len == 0 {
-        // Content-Range has no way to say "no bytes": the whole is sent.
+        // Content-Range can't express "no bytes": the whole is sent.
         return Some(Ranges::Whole);
     }
-    // Numbers beyond u64 are left to the target itself.
+    // Numbers beyond u64 are not checked by this parser.
     let number = |text: &str| text.parse::<u64>();
     let (start, end) = match (first.is_empty(), last.is_empty()) {
         (true, _) => (len.saturating_sub(number(last).ok()?), len),

@@ -1,7 +1,7 @@
-//! Fuzz target: heads of requests. The input is what a client sends, as it is.
+//! Fuzz target: request heads. The input is the bytes that a client sends.
 //!
-//! Checked beside "no panic": nothing outside the buffer is given out; how the bytes are cut into
-//! reads and what follows the head changes nothing; what was refused once stays refused.
+//! Checks beside "no panic": no slice outside the buffer is returned; reads and the bytes behind the head change
+//! nothing; a refused input stays refused with more bytes.
 
 #![no_main]
 
@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// A head that is accepted names the same host when only a part of it is believed.
+/// An accepted head has the same host for parsers that read only a part of it.
 fn check_partial(input: &[u8]) {
     let partial = PartialRequest::from_head(input);
     assert!(partial.authority.is_none_or(host::is_valid));
@@ -29,7 +29,7 @@ fn check_partial(input: &[u8]) {
     }
 }
 
-/// Limits that a fuzzer's short inputs reach.
+/// Limits that are in reach of a fuzzer's short inputs.
 const SMALL: Limits = Limits {
     head_len_max: 160,
     target_len_max: 24,
@@ -39,7 +39,7 @@ const SMALL: Limits = Limits {
     trailers_len_max: 16,
 };
 
-/// What a pipelining client, or an attacker, has behind its request.
+/// Bytes that a pipelining client, or an attacker, may send behind a request.
 const FOLLOWERS: [&[u8]; 4] = [b"GET / HTTP/1.1\r\n\r\n", b"\r\n", b"\n\n", b"\0"];
 
 fn check(input: &[u8], limits: &Limits) {
@@ -48,14 +48,14 @@ fn check(input: &[u8], limits: &Limits) {
         Ok(None) => {
             assert!(input.len() < limits.head_len_max);
             assert!(!input.windows(4).any(|end| end == b"\r\n\r\n"));
-            // A last CR can hide a fault until the next byte is there, but not take it back.
+            // A last CR can hide a fault until the next byte arrives, but not undo it.
             check_prefixes(input, limits, |early| match early {
                 Ok(complete) => assert!(!complete),
                 Err(_) => check_hopeless(input, limits),
             });
         }
-        // A prefix may be fine still. If it is not, the client hears the same, unless the request
-        // is faulty and too large at once: the bytes to come decide which is noticed first.
+        // A prefix may still be valid. If it isn't, the refusal is the same, unless the request is both faulty and too
+        // large: the next bytes decide which fault is found first.
         Err(whole) => check_prefixes(input, limits, |early| match early {
             Ok(complete) => assert!(!complete, "accepted, then refused: {whole:?}"),
             Err(early) if is_limit(early) || is_limit(whole) => {}
@@ -93,7 +93,7 @@ fn check_complete(input: &[u8], whole: &Head<'_>, limits: &Limits) {
     check_prefixes(head, limits, |early| assert_eq!(early, Ok(false)));
 }
 
-/// Nothing that may come makes a request of it.
+/// No continuation makes it a valid request.
 fn check_hopeless(input: &[u8], limits: &Limits) {
     for rest in [
         &b"\n"[..],
@@ -108,7 +108,7 @@ fn check_hopeless(input: &[u8], limits: &Limits) {
     }
 }
 
-/// All that a server can learn of a head, for comparison: it may hold more of the buffer than it shows.
+/// All properties of a head, as text for comparison: the head may hold more of the buffer than it exposes.
 fn seen(head: &Head<'_>) -> String {
     let connection = (
         head.version,
@@ -152,9 +152,9 @@ fn lists<'b>(request: &Request<'b>) -> [Values<'b>; 3] {
     ]
 }
 
-/// Calls `judge` with what the proper prefixes give: whether they are complete, or why refused.
+/// Calls `judge` with the result for each proper prefix: whether it is complete, or its refusal.
 fn check_prefixes(input: &[u8], limits: &Limits, judge: impl Fn(Result<bool, Refusal>)) {
-    // All of them, or some if they are many: the time would grow with the square.
+    // All prefixes, or a sample if there are many: the time would be quadratic.
     for len in (0..input.len()).step_by(input.len() / 512 + 1) {
         let parsed = h1::parse(&input[..len], limits);
         judge(parsed.map(|parsed| parsed.is_some()));
@@ -193,7 +193,7 @@ fn check_slices(head: &[u8], whole: &Head<'_>) {
     }
 }
 
-/// What holds between the parts of a request, read anew from all of its fields.
+/// Checks the relations between the parts of a request against all of its fields.
 fn check_meaning(head: &Head<'_>) {
     let request = &head.request;
     let count = |name: &[u8]| {
@@ -238,7 +238,7 @@ fn check_meaning(head: &Head<'_>) {
     }
 }
 
-/// Values and fields are two ways to the same lines.
+/// Values and fields are two views of the same lines.
 fn check_values(request: &Request<'_>, name: &[u8], values: &Values<'_>) {
     let fields = request
         .fields()

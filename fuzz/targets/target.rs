@@ -1,7 +1,7 @@
-//! Fuzz target: paths. The input is read twice: as the path of a request target, and as the name
-//! of a file that someone links to.
+//! Fuzz target: paths. The input is used twice: as the path of a request target, and as the name of a file that is
+//! linked to.
 //!
-//! Checked beside "no panic": what comes out can't leave the root, and encoding it gives it back.
+//! Checks beside "no panic": a decoded path can't leave the root, and encoding it is the inverse.
 
 #![no_main]
 
@@ -28,7 +28,7 @@ fn decode(path: &[u8]) -> Result<Vec<u8>, Refusal> {
     target::decode(path, &mut scratch).map(<[u8]>::to_vec)
 }
 
-/// What may be given to a file system below the root.
+/// Whether a path may be passed to a file system below the root.
 fn safe(path: &[u8]) -> bool {
     path.starts_with(b"/")
         && !path.iter().any(|byte| matches!(byte, 0 | b'\\'))
@@ -45,7 +45,7 @@ fn check_safe(decoded: &[u8]) {
 fn check_round_trip(decoded: &[u8]) {
     let mut encoded = Vec::new();
     target::encode_path(decoded, &mut encoded);
-    // It stands in Location and between the quotes of href.
+    // The encoded path is used in Location and within the quotes of href.
     assert!(
         encoded
             .iter()
@@ -54,7 +54,7 @@ fn check_round_trip(decoded: &[u8]) {
     assert_eq!(decode(&encoded).as_deref(), Ok(decoded));
 }
 
-/// Every name that is safe can be asked for; no other can.
+/// Exactly the safe names can be requested.
 fn check_name(name: &[u8]) {
     let path = [b"/", name].concat();
     let mut encoded = Vec::new();
@@ -66,7 +66,7 @@ fn check_name(name: &[u8]) {
     }
 }
 
-/// Where the request parser says that decoding changes nothing, it changes nothing.
+/// Decoding does not change paths that the request parser marks as plain.
 fn check_plain(path: &[u8]) {
     let head = [b"GET ", path, b" HTTP/1.0\r\n\r\n"].concat();
     let Ok(Some(parsed)) = h1::parse(&head, &Limits::default()) else {
