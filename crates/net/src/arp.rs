@@ -94,6 +94,7 @@ impl Arp {
         let row = self.row(message.from);
         let is_known = row.iter().any(|entry| entry.address == message.from);
         let asks_us = is_for_us && message.is_request;
+        // Unsolicited messages of unknown hosts are ignored.
         if !is_known && !asks_us {
             return false;
         }
@@ -147,6 +148,7 @@ fn frame(operation: u16, mac: [u8; 6], local: u32, to_mac: [u8; 6], to: u32) -> 
     frame[20..22].copy_from_slice(&operation.to_be_bytes());
     frame[22..28].copy_from_slice(&mac);
     put32(&mut frame, 28, local);
+    // A request has zeros in place of the target's MAC.
     if operation == REPLY {
         frame[32..38].copy_from_slice(&to_mac);
     }

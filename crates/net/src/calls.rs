@@ -26,6 +26,7 @@ impl<L: Link> Calls for Context<'_, L> {
         let Some(it) = core.table.get_mut(id) else {
             return Err(Full);
         };
+        // A FIN ends the queue: data behind it could never be sent.
         if it.is_closing {
             return Err(Full);
         }
@@ -104,6 +105,7 @@ impl<L: Link> Calls for Context<'_, L> {
 fn connect(core: &mut Core, to: SocketAddrV4) -> Option<Id> {
     let local = core.local?;
     let remote = to.ip().to_bits();
+    // Replies of such addresses could not be told from attacks, or never arrive.
     if crate::ipv4::is_nobody(remote) || local.is_broadcast(remote) || remote == local.address {
         return None;
     }
@@ -112,12 +114,14 @@ fn connect(core: &mut Core, to: SocketAddrV4) -> Option<Id> {
     let mut it = Connection::new(key, core.own_mss(), core.now_us);
     it.state = State::SynSent;
     it.by_us = true;
+    // The next hop is resolved when the SYN is sent.
     it.needs_mac = true;
     let isn = core.half_open.own_isn(key, core.now_us);
     it.snd_una = isn;
     it.snd_nxt = isn;
     output::prepare(&mut it, core.mac, [0; 6], local.address);
     let id = core.table.insert(it)?;
+    // The idle timeout also bounds the handshake.
     core.wheel.ask(id.index, core.now_us + core.idle_timeout_us);
     core.mark(id.index);
     Some(id)
@@ -134,6 +138,7 @@ fn free_key(core: &mut Core, remote: u32, remote_port: u16) -> Option<Key> {
         if core.share.is_some_and(|share| !share.has(key)) {
             return None;
         }
+        // A connection in TIME_WAIT still occupies its four-tuple (RFC 9293 §3.3.2).
         let is_used = core.table.find(key).is_some()
             || core.time_wait.find(key, core.now_us).is_some()
             || core.ports.contains(&port);
@@ -147,6 +152,7 @@ pub(crate) fn flush<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut 
         let Some(it) = cx.core.table.at_mut(index) else {
             continue;
         };
+        // The slot may have been reused since it was marked; its new connection is not pending.
         if !core::mem::take(&mut it.is_pending) {
             continue;
         }

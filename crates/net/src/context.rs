@@ -127,6 +127,7 @@ impl<'c, L: Link> Context<'c, L> {
         let local = self.core.local?;
         let hop = local.next_hop(to)?;
         let now_us = self.core.now_us;
+        // Also for an old entry, which is used until the reply.
         if self.core.arp.asks(hop, now_us) {
             self.core.counters.arp_asked += 1;
             let request = crate::arp::request(self.core.mac, local.address, hop);

@@ -47,6 +47,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, Bad> {
     if fold(sum) != 0xffff {
         return Err(Bad::WrongSum);
     }
+    // The total length excludes the padding of short frames.
     let payload = bytes
         .get(header_len..usize::from(be16(head, 2)))
         .ok_or(Bad::Malformed)?;

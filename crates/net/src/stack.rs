@@ -49,6 +49,7 @@ impl Stack {
         };
         let count = settings.connections_max;
         let cores = settings.share.map_or(1, |share| share.steering.count());
+        // All cores together must not exceed the rates of a single stack.
         let share_of = |rate: u32| rate.div_ceil(u32::from(cores));
         let core = Core {
             now_us: 0,
@@ -69,6 +70,7 @@ impl Stack {
             pending: Vec::with_capacity(count * 2),
             announces: false,
             without_mac: Vec::with_capacity(WITHOUT_MAC_MAX),
+            // A random start: predictable ports ease blind attacks (RFC 6056).
             next_port: (key(1) ^ key(2)) as u16,
             rates: Rates {
                 arp: Rate::new(ARP_RATE),
@@ -120,6 +122,7 @@ impl Stack {
         }
         match [head[12], head[13]] {
             ipv4::ETHERTYPE => match ipv4::parse(rest) {
+                // TCP in broadcast frames is ignored (RFC 1122 §4.2.3.10).
                 Ok(packet) if packet.protocol == ipv4::TCP && !is_broadcast => {
                     tcp(&mut cx, service, from, &packet, received.sum_is_good);
                 }
@@ -323,10 +326,12 @@ fn arp_message<L: Link>(cx: &mut Context<'_, L>, from: [u8; 6], bytes: &[u8]) {
     }
     let is_for_us = message.to == local.address;
     if cx.core.arp.learn(&message, is_for_us, now_us) {
+        // Connections that still lack the MAC of their next hop register again.
         while let Some(index) = cx.core.without_mac.pop() {
             cx.core.mark(index);
         }
     }
+    // One core replies, though all cores learn from the request.
     if !(message.is_request && is_for_us && cx.core.leads()) {
         return;
     }

@@ -77,6 +77,7 @@ impl Steering {
     pub(crate) fn core_of_key(&self, key: Key) -> u16 {
         let [one, other] = self.keys;
         let hash = folded(folded(key.0 ^ other.rotate_left(32), one), other);
+        // Multiply-shift reduction: uniform, and without a division.
         (((hash >> 32) * u64::from(self.count)) >> 32) as u16
     }
 
@@ -101,6 +102,7 @@ impl Steering {
         let Some(head) = packet.first_chunk::<IPV4_LEN>() else {
             return Owner::Here;
         };
+        // Later fragments lack the ports; the receiving core counts and drops them.
         let is_fragment = be16(head, 6) & 0x3fff != 0;
         let payload = packet.get(usize::from(head[0] & 15) * 4..);
         let (Some(payload), 4, false) = (payload, head[0] >> 4, is_fragment) else {

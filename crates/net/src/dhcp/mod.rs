@@ -166,6 +166,7 @@ impl Dhcp {
         // RFC 2131 §4.4.5: half of the remaining time, but at least a minute.
         let wait_us = ((limit_us - now_us) / 2).max(RENEW_EVERY_US);
         self.next_us = (now_us + wait_us).min(limit_us);
+        // The first renewal of a lease begins a new exchange.
         if self.tries == 0 {
             self.began_us = now_us;
             self.xid = (self.random() >> 16) as u32;
@@ -182,10 +183,12 @@ impl Dhcp {
     /// Processes a reply.
     pub(crate) fn received(&mut self, now_us: u64, answer: &Answer) -> News {
         let prefix_len = match (answer.kind, answer.prefix_len()) {
+            // An impossible address or mask: the message is ignored.
             (Kind::Offer | Kind::Ack, None) => return News::None,
             (_, prefix_len) => prefix_len.unwrap_or_default(),
         };
         match (self.state, answer.kind, answer.server) {
+            // Before the first DISCOVER, an offer can't be a reply.
             (State::Selecting, Kind::Offer, Some(server)) if self.tries > 0 => {
                 self.state = State::Requesting {
                     wanted: answer.address,
@@ -200,6 +203,7 @@ impl Dhcp {
             {
                 News::Bound(self.bind(now_us, answer, prefix_len, server))
             }
+            // Refusals of other servers don't concern the chosen offer.
             (State::Requesting { server, .. }, Kind::Nak, Some(from)) if from == server => {
                 self.begin(now_us);
                 self.next_us = now_us + SECOND_US;
@@ -236,6 +240,7 @@ impl Dhcp {
         self.lease = Some(Lease {
             address: answer.address,
             server,
+            // A server's T1 of 0 would cause renewals without a pause.
             renew_us: after(renew_s.max(LEASE_MIN_S / 2)),
             rebind_us: after(rebind_s),
             end_us: after(lease_s),

@@ -81,11 +81,13 @@ impl<L: Link> Context<'_, L> {
         let it = core.table.at_mut(index)?;
         // RFC 5927 §4: a blind attacker can't quote a sequence number in flight.
         let is_under_way = seq.wrapping_sub(it.snd_una) < it.flight();
+        // A forged tiny MTU must not force tiny segments.
         let mss = mtu.checked_sub(40)?.max(MSS_MIN);
         if !is_under_way || mss >= it.mss {
             return None;
         }
         it.mss = mss;
+        // The retransmission makes a running measurement ambiguous.
         it.rtt.forget();
         it.congestion.send_again(it.snd_una, it.snd_nxt);
         Some(index)

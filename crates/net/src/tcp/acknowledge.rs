@@ -26,6 +26,7 @@ pub(crate) fn acknowledged(core: &mut Core, index: u32, segment: &Segment<'_>) -
         return Acked::Some;
     };
     let acked = segment.ack.wrapping_sub(it.snd_una);
+    // In unsigned arithmetic an old ACK appears as a large number.
     if acked > it.flight() {
         let age = acked.wrapping_neg();
         // An old ACK within a window's distance may be delayed; others are forged (RFC 5961 §5.2).
@@ -61,6 +62,7 @@ pub(crate) fn acknowledged(core: &mut Core, index: u32, segment: &Segment<'_>) -
         let recovers = recovering(it, segment, acked, flight);
         core.counters.recoveries += u64::from(recovers);
     }
+    // RFC 6298 §5.2 and §5.3: the timer stops without data in flight, and restarts with an ACK of new data.
     it.resend_at_us = match it.flight() {
         0 => NEVER,
         _ => core.now_us + it.rtt.timeout_us(),
@@ -88,6 +90,7 @@ fn update_window(it: &mut Connection, segment: &Segment<'_>) -> bool {
         // Data beyond a closed window were dropped by the peer.
         it.congestion.send_again(it.snd_una, it.snd_nxt);
     }
+    // The window has opened: no probe is needed.
     if was == 0 && window > 0 && it.flight() == 0 {
         it.resend_at_us = NEVER;
     }
@@ -138,10 +141,12 @@ fn recovering(it: &mut Connection, segment: &Segment<'_>, acked: u32, flight: u3
         congestion.acked(acked, flight, it.mss);
         return !it.board.is_empty() && finds_loss(it);
     }
+    // A full ACK ends the recovery (RFC 6582 §3.2).
     if !before(it.snd_una, congestion.recover) {
         congestion.recovered();
         return !it.board.is_empty() && finds_loss(it);
     }
+    // Slow start after a timeout (RFC 5681 §3.1).
     if congestion.mode == Mode::Loss {
         congestion.acked(acked, flight, it.mss);
     }

@@ -62,6 +62,7 @@ impl Congestion {
 
     /// Bytes in flight, as estimated.
     pub(crate) fn pipe(&self, una: u32, nxt: u32, mss: u16, board: &Scoreboard) -> u32 {
+        // The common case: no sign of a loss.
         if self.mode == Mode::Open && self.dup_acks == 0 && board.is_empty() {
             return nxt.wrapping_sub(una);
         }
@@ -95,6 +96,7 @@ impl Congestion {
             self.cwnd = (self.cwnd + acked.min(2 * mss)).min(CWND_MAX);
             return;
         }
+        // Congestion avoidance: one segment for each window of acknowledged data (RFC 5681 §3.1).
         self.gained += acked;
         if self.gained >= self.cwnd {
             self.gained -= self.cwnd;
@@ -118,6 +120,7 @@ impl Congestion {
         if self.mode != Mode::Loss {
             self.ssthresh = half(nxt.wrapping_sub(una), mss);
         }
+        // The loss window is one segment (RFC 5681 §3.1).
         self.cwnd = u32::from(mss);
         self.send_again(una, nxt);
     }

@@ -53,6 +53,7 @@ impl Waiting {
     /// Appends as many bytes as fit; returns their number. A full small buffer is replaced by a large one if there is
     /// a spare one.
     pub(crate) fn append(&mut self, bytes: &[u8], pool: &mut Pool) -> usize {
+        // All free room must be contiguous behind the bytes.
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -214,6 +215,7 @@ impl Connection {
     /// The acceptable window: never smaller than the one that was advertised to the peer.
     pub(crate) fn window_left(&self) -> u32 {
         let said = self.rcv_end.wrapping_sub(self.rcv_nxt).cast_signed().max(0);
+        // RFC 9293 §3.8.6.2.2: an advertised window should not shrink.
         self.window().max(said.cast_unsigned())
     }
 

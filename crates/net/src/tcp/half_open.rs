@@ -182,6 +182,7 @@ impl HalfOpens {
             cookie::check(self.keys, &tuple, client_isn, minute, isn)
         };
         let minute = now_us / MINUTE_US;
+        // Just after a full minute, cookies of the previous one are still valid.
         let before = now_us.saturating_sub(COOKIE_LIFE_US) / MINUTE_US;
         of(minute).or_else(|| (before != minute).then(|| of(before)).flatten())
     }

@@ -31,6 +31,7 @@ pub(crate) fn segment<L: Link, S: Service>(
     let Some(it) = cx.core.table.at_mut(index) else {
         return;
     };
+    // Header prediction: one test for all conditions of the common case.
     let is_plain = it.state == State::Open
         && segment.flags & !PSH == ACK
         && segment.seq == it.rcv_nxt
@@ -99,6 +100,7 @@ fn data<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id, f
     if was_early {
         receive::catch_up(cx, service, id);
     }
+    // Looked up again: the callbacks may have ended the connection.
     if let Some(it) = cx.core.table.get_mut(id)
         && it.early_fin == Some(it.rcv_nxt)
     {
@@ -106,6 +108,7 @@ fn data<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id, f
         it.is_fin_received = true;
         it.ack_now = true;
         it.rcv_nxt = it.rcv_nxt.wrapping_add(1);
+        // Kept segments behind the FIN are invalid.
         it.drop_early(&mut cx.core.pool);
         if !it.is_closing {
             service.finished(cx, id);
@@ -130,6 +133,7 @@ fn finish<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id)
         rcv_nxt: it.rcv_nxt,
         snd_nxt: it.snd_nxt,
     };
+    // The ACK of the peer's FIN; TIME_WAIT repeats it if it gets lost.
     cx.send_ack(id.index);
     let now_us = cx.core.now_us;
     let displaces = cx.core.time_wait.insert(over, now_us);
@@ -163,6 +167,7 @@ fn check<'f, L: Link, S: Service>(
         reset(cx, service, index, old, window);
         return None;
     }
+    // RFC 5961 §4.2: a SYN on an open connection gets a challenge ACK.
     if segment.flags & SYN != 0 {
         match it.state {
             State::SynReceived => cx.send_syn(index),

@@ -40,6 +40,7 @@ pub(crate) fn segment<L: Link, S: Service>(
         cx.core.counters.time_wait_reused += 1;
     }
     if segment.flags & RST != 0 {
+        // A reset is never answered; it may end a half-open connection.
         return cx.core.half_open.forget(segment.key, segment.seq);
     }
     match segment.flags & (SYN | ACK) {
@@ -95,6 +96,7 @@ fn syn<L: Link>(cx: &mut Context<'_, L>, syn: &Segment<'_>) {
     let (isn, displaces) = cx.core.half_open.note(syn.key, syn.seq, can, now_us);
     cx.core.counters.half_open_displaced += u64::from(displaces);
     cx.core.counters.syns_answered += 1;
+    // Filled with no-operation options, which align the others.
     let mut options = [1; 12];
     let [high, low] = cx.core.own_mss().to_be_bytes();
     options[..4].copy_from_slice(&[2, 4, high, low]);
@@ -104,6 +106,7 @@ fn syn<L: Link>(cx: &mut Context<'_, L>, syn: &Segment<'_>) {
         len += 4;
     }
     if can.scale.is_some() {
+        // Scale 0: only the windows of the peer are scaled.
         options[len + 1..len + 4].copy_from_slice(&[3, 3, 0]);
         len += 4;
     }
@@ -175,6 +178,7 @@ fn accept<L: Link, S: Service>(
     it.snd_wl1 = segment.seq.wrapping_sub(1);
     it.snd_wl2 = segment.ack;
     it.is_told = true;
+    // The handshake is the first sample; without one the timeout is a second.
     if let Some(rtt_us) = rtt_us.filter(|rtt_us| *rtt_us < ROUND_TRIP_MAX_US) {
         it.rtt.sample(rtt_us as u32);
     }

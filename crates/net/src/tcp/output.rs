@@ -162,6 +162,7 @@ impl<L: Link> Context<'_, L> {
         let end = step.at as usize + part.len();
         let is_last = end == it.queue.len();
         let with_fin = is_last && step.fin;
+        // PSH: the receiver need not wait for more.
         let flags = ACK | if is_last { PSH } else { 0 } | if with_fin { FIN } else { 0 };
         let sum = match offload.sum {
             true => None,
@@ -243,6 +244,7 @@ fn next(it: &Connection, offload: Offload) -> Option<Step> {
         .congestion
         .pipe(it.snd_una, it.snd_nxt, it.mss, &it.board);
     let room = it.congestion.cwnd.saturating_sub(pipe);
+    // A peer may shrink its window below the data in flight.
     let room = room.min(it.snd_wnd.saturating_sub(flight)) as usize;
     let mss = usize::from(it.mss);
     let mut len = unsent.min(room);
@@ -335,6 +337,7 @@ fn fill(it: &Connection, head: &mut [u8], says: Says) {
     put16(head, 48, window as u16);
     let pseudo = it.pseudo_sum + tcp_len as u32;
     let Some(sum) = sum else {
+        // The device adds the sum of header and payload.
         put16(head, 50, fold(pseudo));
         return;
     };

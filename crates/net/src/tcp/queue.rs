@@ -244,11 +244,13 @@ fn follow(next: &Queued, room: usize, by_sums: bool) -> Part<'static> {
             if !by_sums {
                 return lasting(bytes, &[], next.done, room);
             }
+            // A shifted segment boundary would make all checksums of a long piece useless.
             match !sums.is_empty() && bytes.len() > SUMS_PAY_LEN {
                 true => Part::EMPTY,
                 false => lasting(bytes, sums, next.done, room),
             }
         }
+        // A frame has room for one copied part.
         Data::Copied { .. } => Part::EMPTY,
     }
 }

@@ -122,6 +122,7 @@ pub(crate) fn keep_early(core: &mut Core, index: u32, seq: u32, bytes: &[u8]) {
     let Some(it) = core.table.at_mut(index) else {
         return;
     };
+    // RFC 5681 §4.2: the sender detects losses by immediate ACKs of out-of-order data.
     it.ack_now = true;
     let is_known = |early: &Early| early.seq == seq && early.len >= bytes.len();
     if bytes.is_empty() || it.early.iter().flatten().any(is_known) {
@@ -160,6 +161,7 @@ pub(crate) fn catch_up<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &m
             core.pool.give(early.buffer);
             continue;
         };
+        // A filled gap is acknowledged at once (RFC 5681 §4.2).
         let mut count = fresh.len();
         it.ack_now = true;
         match &mut it.waiting {

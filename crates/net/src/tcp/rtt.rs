@@ -69,6 +69,7 @@ impl Rtt {
             self.variance_us = self.variance_us - self.variance_us / 4 + error / 4;
             self.smoothed_us = (self.smoothed_us - self.smoothed_us / 8 + rtt_us / 8).max(1);
         }
+        // RFC 6298 §2.3.
         self.timeout_us = (self.smoothed_us + 4 * self.variance_us).clamp(MIN_US, MAX_US);
     }
 
