@@ -35,6 +35,7 @@ impl Connector {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(Failure::of)?;
+        // "Dangerous" since the verifier is our own; it relies on `webpki`.
         let builder = builder
             .dangerous()
             .with_custom_certificate_verifier(trust.verifier()?);

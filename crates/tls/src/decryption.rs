@@ -42,6 +42,7 @@ pub(crate) struct Events {
 pub(crate) fn watch<T>(process: impl FnOnce() -> T) -> (T, Events) {
     EVENTS.set(Events::default());
     let done = process();
+    // An unused error must not fail a record of another connection on this thread.
     REFUSAL.set(None);
     (done, EVENTS.take())
 }

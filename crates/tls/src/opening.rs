@@ -47,6 +47,7 @@ pub fn opening(bytes: &[u8]) -> Opening {
     if bytes.first() == Some(&HANDSHAKE) {
         return Opening::Tls;
     }
+    // One byte more than a method, for the space behind it.
     let start = &bytes[..bytes.len().min(METHOD_LEN_MAX + 1)];
     let method = match start.iter().position(|byte| *byte == b' ') {
         Some(len) => &start[..len],

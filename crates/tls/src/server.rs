@@ -68,6 +68,7 @@ impl Server {
             return Err(Fault::NotReady.into());
         };
         let (connection, pending, records) = session.into_parts()?;
+        // The interface of `rustls` for kernel TLS; here `EstablishedSession` takes the secrets.
         let extracted = connection.dangerous_into_kernel_connection();
         let (secrets, connection) = extracted.map_err(Failure::of)?;
         let settled = Settled::new(connection, secrets.tx, secrets.rx, pending, records)?;

@@ -437,6 +437,7 @@ fn with_room(
                 room_len = size.required_size;
             }
             Err(_) => {
+                // No part of a record may be sent.
                 to_send.truncate(start);
                 return Err(Fault::Exhausted.into());
             }

@@ -170,6 +170,7 @@ impl Settled {
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
     ) -> Result<(), Error> {
+        // RFC 8446, section 5.4: the type is the last byte that isn't zero.
         let end = opened.iter().rposition(|byte| *byte != 0);
         let end = end.ok_or(PeerMisbehaved::IllegalTlsInnerPlaintext)?;
         let content = &opened[..end];
@@ -230,6 +231,7 @@ impl Settled {
     /// Appends the alert for an error.
     fn give_up(&mut self, error: Error, to_send: &mut Vec<u8>) -> Failure {
         self.failed = true;
+        // Alerts are not answered by alerts.
         if !matches!(error, Error::AlertReceived(_)) {
             let alert = [FATAL, u8::from(alert_of(&error))];
             // A failure to encrypt the alert changes nothing: the connection is over.
@@ -256,6 +258,7 @@ impl Settled {
         to_send.reserve(waiting + (waiting / FULL_LEN + 2) * overhead);
         while waiting > 0 {
             let len = Records::len(std::mem::take(&mut small), waiting);
+            // The key changes before its limit (RFC 8446, section 5.5).
             if self.sealing.is_used_up() {
                 self.update_to_send(to_send).map_err(Failure::of)?;
             }

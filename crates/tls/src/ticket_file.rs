@@ -74,6 +74,7 @@ impl TicketFile {
     /// # Errors
     /// Locking or writing failed. It is retried in the next period; until then the old file remains valid.
     pub fn keep(&self, keys: &TicketKeys) -> io::Result<()> {
+        // One thread of the process writes each period.
         if keys.period() <= self.period.fetch_max(keys.period(), Ordering::Relaxed) {
             return Ok(());
         }

@@ -74,6 +74,7 @@ impl<'a> Certificate<'a> {
         certificate.expect(der::SEQUENCE)?;
         certificate.expect(der::BIT_STRING)?;
 
+        // The version, which is absent in version 1.
         fields.optional(der::context(0, true));
         let serial = fields.expect(der::INTEGER)?.content;
         fields.expect(der::SEQUENCE)?;
@@ -105,6 +106,7 @@ impl<'a> Certificate<'a> {
     fn extend(&mut self, extension: Element<'a>) -> Option<()> {
         let mut fields = extension.inside();
         let id = fields.expect(der::OID)?.content;
+        // Whether the extension is critical does not matter here.
         fields.optional(der::BOOLEAN);
         let mut value = Reader(fields.expect(der::OCTET_STRING)?.content);
         if id == SUBJECT_ALT_NAME {
@@ -112,6 +114,7 @@ impl<'a> Certificate<'a> {
             self.names = names.filter_map(alt_name).collect();
         } else if id == BASIC_CONSTRAINTS {
             let mut constraints = value.expect(der::SEQUENCE)?.inside();
+            // DER omits a default value, here FALSE.
             let flag = constraints.optional(der::BOOLEAN);
             self.is_authority = flag.is_some_and(|flag| flag.content == [0xff]);
         } else if id == AUTHORITY_KEY {

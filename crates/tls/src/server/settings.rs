@@ -109,6 +109,7 @@ impl Acceptor {
             .map(<[u8]>::to_vec)
             .collect();
         config.ignore_client_order = settings.own_order;
+        // Resumption is stateless: by tickets only.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         if let Some(tickets) = &settings.tickets {
@@ -120,6 +121,7 @@ impl Acceptor {
         }
         // This bounds the skipping only: `rustls` accepts early data with sessions in memory, which are disabled above.
         config.max_early_data_size = SKIPPED_LEN_MAX;
+        // For `TlsServer::settle` and kernel TLS.
         config.enable_secret_extraction = true;
         config.time_provider = Arc::new(settings.clock.clone());
         let asks = settings.clients != ClientCertificates::None;
