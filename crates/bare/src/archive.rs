@@ -144,7 +144,9 @@ impl Archive {
         loop {
             at &= last;
             let slot = self.tables.slots.get(at)?;
+            // An empty slot ends the search.
             let named = slot.named.checked_sub(1)?;
+            // The mark spares most comparisons of paths.
             if slot.mark == mark {
                 let named = self.tables.named.get(named as usize)?;
                 if named.path == path {

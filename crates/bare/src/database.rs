@@ -252,6 +252,7 @@ impl Database {
                 _ => {}
             });
         link.is_answered = true;
+        // The response is complete: the connection is free and has proved useful.
         if link.asker.is_some() && asker.is_none() {
             link.asker = None;
             link.is_new = false;

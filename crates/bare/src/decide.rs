@@ -119,6 +119,7 @@ fn of_path(
             let text = Some(error_page::NO_INDEX);
             refused(site, Status::FORBIDDEN, text, request, about, out);
         }
+        // Untrusted clients get 404, as for any missing path.
         None => match own(path).filter(|_| is_trusted) {
             Some(own) => return Decision::Own(own),
             None => refuse(Status::NOT_FOUND),

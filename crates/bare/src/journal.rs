@@ -128,6 +128,7 @@ impl Journal {
             }
             while self.start < self.turn && self.start < self.end + len {
                 let len = usize::from(self.u16_at(self.start));
+                // At least a header, so that the loop advances.
                 self.start += len.max(HEAD_LEN);
                 self.dropped += 1;
             }

@@ -76,6 +76,7 @@ impl Known {
             return;
         }
         let span = |text: &[u8]| {
+            // The texts are slices of the head, so their offsets are stored.
             let at = text.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr());
             (at as u16, text.len() as u16)
         };

@@ -36,6 +36,7 @@ impl Log {
         }
         let first = self.lines.len();
         let mut len = 0;
+        // From the newest on, so that the oldest records are left out.
         for record in records.into_iter().rev() {
             let line = line(record);
             len += line.1.len();
@@ -45,6 +46,7 @@ impl Log {
             self.lines.push(line);
         }
         self.lines[first..].reverse();
+        // Stable, so the order within a second is kept.
         self.lines.sort_by_key(|line| line.0);
         self.forget();
     }

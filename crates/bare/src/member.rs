@@ -93,6 +93,7 @@ impl Member {
     fn give(&mut self, core: u16, received: Received<'_>) {
         let Received { frame, sum_is_good } = received;
         let is_given = self.cores.put(self.core, core, frame, sum_is_good);
+        // Even if the ring is full: the core must be awake to empty it.
         self.wanted |= 1 << core;
         self.cores.count_one(
             self.core,
@@ -111,6 +112,7 @@ impl Member {
         let mut others = self.cores.others(self.core);
         if self.arp.1 >= ARP_RATE {
             self.cores.count_one(self.core, Traffic::ArpLimited);
+            // Above the first limit bit 0 is left, for core 0; above the second none.
             others &= u64::from(self.arp.1 < ARP_RATE_MAX);
         }
         self.arp.1 = self.arp.1.saturating_add(1);
@@ -211,6 +213,7 @@ impl Member {
         cores.sleep(self.core);
         let has_news = !self.leads() && cores.address().version() != self.address_version;
         let has_end = cores.is_stopping() != is_stopping || cores.are_done();
+        // Checked after the flag was set: work that arrives later causes a wake-up.
         let is_busy = self.wanted != 0 || cores.has_frames(self.core) || has_news || has_end;
         if is_busy {
             cores.wake(self.core);

@@ -38,6 +38,7 @@ pub fn send(
 #[inline]
 fn whole(file: &'static Variant, request: &Request<'_>, about: &About, out: &mut Out) {
     let has_body = request.method == Method::Get;
+    // The stored head is for a persistent HTTP/1.1 connection; others need a Connection field.
     if has_body && about.keep_alive && about.version == Version::Http11 {
         out.whole = Some(file);
         return kept(file, &about.date, out);
@@ -172,6 +173,7 @@ fn several_ranges(file: &Variant, ranges: &RangeSet, about: &About, out: &mut Ou
     body.extend_from_slice(b"--\r\n");
     boundary.insert_str(0, "multipart/byteranges; boundary=");
     let mut head = HeadWriter::start(&mut out.copied, Status::PARTIAL_CONTENT, &about.date);
+    // Only the shared fields: Content-Type is that of the multipart.
     head.lines(file.shared_fields);
     head.field("Content-Type", boundary.as_bytes());
     if file.encoding != Encoding::Identity {

@@ -124,6 +124,7 @@ impl Server {
             mac: machine.mac,
             mtu: machine.mtu,
             address: match machine.address {
+                // Core 0 runs the DHCP client and publishes the address.
                 Address::Dhcp if core > 0 => Address::Told,
                 address => address,
             },
@@ -184,6 +185,7 @@ impl Server {
             if is_stopping {
                 web.end_idle(calls);
             }
+            // Without an address no connection to the database can be opened.
             match has_address {
                 true => web.tick(calls),
                 false => None,
@@ -282,6 +284,7 @@ impl Server {
     /// completed.
     pub fn stop(&mut self) {
         self.stack.refuse_new();
+        // A repeated call must not extend the time.
         self.stopping_us.get_or_insert(self.now_us);
         if let Some(member) = &mut self.member {
             member.stop();

@@ -38,6 +38,7 @@ fn network(part: &str) -> Result<(u32, u32), String> {
     if prefix_len > 32 {
         return Err(wrong());
     }
+    // For /0 the shift by 32 would overflow.
     let mask = u32::MAX.checked_shl(32 - prefix_len).unwrap_or(0);
     Ok((address.to_bits() & mask, mask))
 }

@@ -67,6 +67,7 @@ impl Board {
                 words.extend(places.map(|place| place.load(Ordering::Relaxed)));
             }
             fence(Ordering::Acquire);
+            // After a change, the writer may be overwriting this half.
             if self.version.load(Ordering::Relaxed) == version {
                 return version;
             }

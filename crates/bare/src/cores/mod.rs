@@ -76,6 +76,7 @@ impl Cores {
     pub fn new(count: u16, secret: &[u8; 32]) -> Cores {
         let count = count.clamp(1, Cores::COUNT_MAX);
         let others = usize::from(count) - 1;
+        // The largest power of two within an equal share.
         let ring_len = RINGS_LEN
             .checked_div(others)
             .map_or(0, |len| (1 << len.ilog2()).min(RING_LEN_MAX));
@@ -115,6 +116,7 @@ impl Cores {
         if from == to {
             return None;
         }
+        // Rings are numbered by writer, without the reader.
         let at = usize::from(from - u16::from(from > to));
         self.cores.get(usize::from(to))?.rings.get(at)
     }
@@ -222,6 +224,7 @@ impl Cores {
             let core = left.trailing_zeros();
             left &= left - 1;
             let sleeps = &self.core(core as u16).sleeps;
+            // The load leaves the cache line shared while the core is awake; the swap gives the wake-up to one caller.
             if sleeps.load(Ordering::Relaxed) && sleeps.swap(false, Ordering::Relaxed) {
                 wakes |= 1 << core;
             }

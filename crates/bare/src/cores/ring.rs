@@ -77,6 +77,7 @@ impl Ring {
             return None;
         }
         let head = self.word(taken).load(Ordering::Relaxed);
+        // A second producer, against the contract, could garble the length.
         let len = (head as u32 as usize).min(FRAME_LEN_MAX);
         let mut at = taken.wrapping_add(1);
         for bytes in buffer

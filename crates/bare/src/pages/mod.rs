@@ -231,6 +231,7 @@ impl Pages {
             match database.ask(calls, at, statement, values.map(to_database)) {
                 Ok(()) => task.state = State::Asks,
                 Err(Refused::Busy) => {
+                    // The task keeps its turn.
                     self.wanting.push_front(at);
                     break;
                 }

@@ -183,6 +183,7 @@ impl Task {
         for (name, value) in &reply.fields {
             head.field(name, value.as_bytes());
         }
+        // RFC 9110 §8.6: 204 has no Content-Length.
         if !status.is_bodiless() {
             head.field_u64("Content-Length", self.text.len() as u64);
         }

@@ -38,6 +38,7 @@ impl Web {
     /// Processes one request. Returns the number of consumed bytes; 0 if it is incomplete.
     #[inline]
     pub(super) fn request(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
+        // Memoized responses keep the connection open, which draining must not.
         if !self.is_draining
             && let Some(found) = self.known.find(bytes)
         {
@@ -113,6 +114,7 @@ impl Web {
         }
         place.seen_len = len;
         if !place.is_partial() {
+            // 0 stands for no incomplete request.
             self.places.set_begun(id, now_us.max(1));
         }
         0

@@ -229,6 +229,7 @@ impl Service for Web {
         match place.used {
             Use::Answering => {
                 let is_waiting = calls.waiting_len(id) > 0;
+                // A half-closed client gets the responses to all of its pipelined requests first.
                 if place.is_finished && !is_waiting {
                     return self.close(calls, id);
                 }
