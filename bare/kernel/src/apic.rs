@@ -51,6 +51,7 @@ enum Timer {
 impl Local {
     /// Enables the first core's local APIC and disables the PICs. The timer is off.
     pub fn open() -> Local {
+        // Masks all lines of both PICs.
         out8(0x21, 0xff);
         out8(0xa1, 0xff);
         let local = Local::enter();
@@ -121,6 +122,7 @@ impl Local {
                 cpu::ticks().saturating_add(clock.ticks(us.max(1))),
             ),
             Timer::Counter(rate) => {
+                // A count of 0 would stop the timer.
                 self.write(INITIAL, rate.ticks(us).clamp(1, u32::MAX.into()) as u32)
             }
         }
@@ -222,6 +224,7 @@ impl Controllers {
             let Some(own) = line.checked_sub(controller.line).filter(|own| *own < count) else {
                 continue;
             };
+            // The destination first, since the write of the lower half unmasks the line.
             registers.write(0, 0x11 + own * 2);
             registers.write(16, self.destination);
             registers.write(0, 0x10 + own * 2);

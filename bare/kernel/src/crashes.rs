@@ -39,7 +39,6 @@ pub fn note(text: fmt::Arguments<'_>) {
             Ok(())
         }
     }
-    // The magic is written last: a record is either complete or ignored.
     let before = count();
     let mut to = To(0);
     let _ = to.write_fmt(text);

@@ -164,6 +164,7 @@ pub fn split(count: u16) -> Option<usize> {
         return Some(free_len());
     }
     let len = (free_len() / count) & !(PAGE_LEN - 1);
+    // One allocation for all further heaps; it fails if the free memory is fragmented.
     let layout = Layout::from_size_align(len * (count - 1), PAGE_LEN).ok()?;
     if layout.size() == 0 {
         return None;

@@ -81,6 +81,7 @@ extern "C" fn start(by: u32, info: u32) -> ! {
 }
 
 fn serve(told: &Told, site: Option<Region>) -> Result<(), alloc::string::String> {
+    // Page tables are allocated from the heap, which exists by now.
     mapping::protect();
     let mut local = Local::open();
     let firmware = tables::read(told.rsdp);

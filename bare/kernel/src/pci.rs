@@ -96,6 +96,7 @@ impl Function {
 
     /// Enables memory access and bus mastering; disables the interrupt line.
     pub fn enable(self) {
+        // Memory space, bus mastering, interrupt disable.
         self.write16(4, self.read32(4) as u16 | 0x406);
     }
 
@@ -126,6 +127,7 @@ impl Function {
         if low & 1 != 0 {
             return None;
         }
+        // A 64-bit register takes two slots.
         let high = if low >> 1 & 3 == 2 && n < 5 {
             self.read32(at + 4)
         } else {
@@ -170,6 +172,7 @@ impl Function {
             entry.write(8, u32::from(vector));
             entry.write(12, 0_u32);
         }
+        // MSI-X enable, once the entries are written.
         self.write8(at + 3, 0x80);
         Some(())
     }

@@ -29,10 +29,12 @@ pub fn open(power: &Power, controllers: &Controllers) {
     if power.event == 0 || power.control == 0 {
         return;
     }
+    // The firmware owns the events until SCI_EN is set.
     if power.smi_command != 0 && power.acpi_enable != 0 && in16(power.control) & 1 == 0 {
         out8(power.smi_command, power.acpi_enable);
         let _ = (0..100_000).any(|_| in16(power.control) & 1 != 0);
     }
+    // Clears a pending event, then enables the button's.
     out16(power.event, BUTTON);
     out16(power.event + 2, BUTTON);
     controllers.open_line(power.line, interrupts::POWER);
@@ -68,6 +70,7 @@ fn was_button_pressed() -> bool {
     interrupts::BUTTON.store(false, Ordering::Relaxed);
     let event = EVENT.load(Ordering::Relaxed);
     let events = in16(event);
+    // Writing ones clears the events.
     out16(event, events);
     events & BUTTON != 0
 }

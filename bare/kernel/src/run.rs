@@ -52,6 +52,7 @@ pub fn run(core: u16, server: &mut Server, net: &mut Net, clock: &mut Clock, loc
         if is_stopping && server.is_stopped(now) {
             break;
         }
+        // Frames that arrived before the request cause no interrupt.
         if net.receiver.wake() {
             continue;
         }

@@ -61,9 +61,11 @@ pub fn read(rsdp: Option<[u8; 36]>) -> Firmware {
     if let Some((mut power, dsdt)) = find(root, is_long, b"FACP").and_then(acpi::power) {
         if let Some(off) = table(dsdt).and_then(acpi::off) {
             power.off = off;
+            // The FADT has the ISA number, which the MADT may reroute.
             power.line = madt.map_or(power.line, |madt| acpi::line_of(madt, power.line));
             firmware.power = power;
         } else {
+            // Without `_S5_` the machine can't be switched off; only the timer is used.
             firmware.power = Power {
                 timer: power.timer,
                 ..Power::default()

@@ -132,6 +132,7 @@ pub fn work(
         secret,
         cores,
     };
+    // Queues are taken from the end, so each core gets the pair of its number.
     for core in (1..count).rev() {
         let (net, clock) = (nets.pop().ok_or("too few queues")?, clock.clone());
         let run = move |mut local: Local, theirs| {

@@ -98,6 +98,7 @@ impl Ring {
         fence(Ordering::SeqCst);
         if self.has_events {
             let event: u16 = read(self.doorbell_event, 0);
+            // Whether the position that the device asked for was passed (2.7.10).
             to.wrapping_sub(event).wrapping_sub(1) < to.wrapping_sub(from)
         } else {
             read::<u16>(self.used, 0) & NO_DOORBELL == 0

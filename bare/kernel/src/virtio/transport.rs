@@ -76,6 +76,7 @@ pub fn queue_len(device: &dyn Transport, queue: u16, max: u16) -> u16 {
 /// Resets the device and negotiates features: the offered ones that `wanted` selects.
 pub fn agree(device: &dyn Transport, wanted: impl FnOnce(u64) -> u64) -> Result<u64, Error> {
     device.set_status(0);
+    // A reset is complete when the status reads 0.
     if !(0..1_000_000).any(|_| device.status() == 0) {
         return Err("the device does not reset");
     }
@@ -88,6 +89,7 @@ pub fn agree(device: &dyn Transport, wanted: impl FnOnce(u64) -> u64) -> Result<
     let features = offered & (wanted(offered) | VERSION_1 | ACCESS_PLATFORM);
     device.take(features);
     device.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK);
+    // The device clears the bit if it rejects the selection (3.1.1).
     if device.status() & FEATURES_OK == 0 {
         return Err("the device refuses the features it has offered");
     }
