@@ -1,6 +1,6 @@
 //! Numbers in headers, in network byte order.
 
-/// Two bytes at a constant offset, whose bound the compiler can check.
+/// Two bytes at a constant offset, so that the compiler can check the bound.
 pub(crate) fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }

@@ -105,7 +105,7 @@ impl<L: Link> Calls for Context<'_, L> {
 fn connect(core: &mut Core, to: SocketAddrV4) -> Option<Id> {
     let local = core.local?;
     let remote = to.ip().to_bits();
-    // Replies of such addresses could not be told from attacks, or never arrive.
+    // Such addresses have no host, or are this machine's own.
     if crate::ipv4::is_nobody(remote) || local.is_broadcast(remote) || remote == local.address {
         return None;
     }
@@ -127,7 +127,7 @@ fn connect(core: &mut Core, to: SocketAddrV4) -> Option<Id> {
     Some(id)
 }
 
-/// A free local port for a connection to this address, whose replies arrive at this core.
+/// A free local port for a connection to this address, with replies that arrive at this core.
 fn free_key(core: &mut Core, remote: u32, remote_port: u16) -> Option<Key> {
     let cores = core.share.map_or(1, |share| share.steering.count());
     (0..PORT_TRIES * usize::from(cores)).find_map(|_| {

@@ -116,6 +116,7 @@ impl Stack {
         let from = mac(head, 6);
         let is_ours = to == cx.core.mac;
         let is_broadcast = !is_ours && to == BROADCAST;
+        // The source of a frame is never a group address.
         if !(is_ours || is_broadcast) || from[0] & 1 != 0 {
             cx.core.counters.frames_other += 1;
             return;
@@ -203,6 +204,7 @@ impl Stack {
         share.steering.owner(self.core.mac, local, frame)
     }
 
+    /// Counters of drops, limits and events since the start.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.core.counters
@@ -321,6 +323,7 @@ fn arp_message<L: Link>(cx: &mut Context<'_, L>, from: [u8; 6], bytes: &[u8]) {
     };
     let now_us = cx.core.now_us;
     let is_near = local.is_near(message.from) && message.from != local.address;
+    // Only neighbours with matching addresses: others could redirect traffic.
     if message.from_mac != from || !is_near || ipv4::is_nobody(message.from) {
         return;
     }

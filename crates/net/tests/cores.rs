@@ -40,7 +40,7 @@ fn core_of(peer: &Peer, count: u16) -> u16 {
     steering(count).core_of(peer.address.to_bits(), peer.port, peer.to_port)
 }
 
-/// A peer whose connection belongs to this core.
+/// A peer with a connection that belongs to this core.
 fn peer_of(core: u16, count: u16) -> Peer {
     let peers = (5000..).map(|port| Peer {
         port,

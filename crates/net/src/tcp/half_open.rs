@@ -1,4 +1,4 @@
-//! Half-open connections: a table of received SYNs, whose rows evict the oldest. The initial sequence number is always
+//! Half-open connections: a table of received SYNs; each row evicts its oldest. The initial sequence number is always
 //! a SYN cookie (RFC 4987 §3.6), so a handshake that was evicted can still complete, with approximated options.
 //! SYN-ACKs are not retransmitted: a client that misses one sends its SYN again.
 

@@ -52,7 +52,7 @@ pub(crate) fn segment<L: Link, S: Service>(
 
 /// A reset with exactly the next number (RFC 5961 §3.2) ends TIME_WAIT.
 ///
-/// A client whose new SYN has a number below the old ones gets an ACK, answers it by this reset, and connects with its
+/// A client with a new SYN that has a number below the old ones gets an ACK, answers it by this reset, and connects with its
 /// next SYN.
 fn time_wait_reset<L: Link>(cx: &mut Context<'_, L>, at: u32, is_exact: bool) {
     if !is_exact {

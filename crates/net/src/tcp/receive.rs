@@ -125,6 +125,7 @@ pub(crate) fn keep_early(core: &mut Core, index: u32, seq: u32, bytes: &[u8]) {
     // RFC 5681 §4.2: the sender detects losses by immediate ACKs of out-of-order data.
     it.ack_now = true;
     let is_known = |early: &Early| early.seq == seq && early.len >= bytes.len();
+    // A retransmission of a kept segment must not take another slot.
     if bytes.is_empty() || it.early.iter().flatten().any(is_known) {
         return;
     }

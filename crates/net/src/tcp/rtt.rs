@@ -13,7 +13,7 @@ pub(crate) struct Rtt {
     variance_us: u32,
     timeout_us: u32,
     backoff: u8,
-    /// The sequence number whose ACK ends the measurement.
+    /// The sequence number that, once acknowledged, ends the measurement.
     until: u32,
     /// Start of the measurement; `None`: none is running.
     since_us: Option<u64>,
@@ -39,7 +39,7 @@ impl Rtt {
         }
     }
 
-    /// Discards the measurement after a retransmission, whose ACK would be ambiguous (Karn's algorithm).
+    /// Discards the measurement after a retransmission: its ACK would be ambiguous (Karn's algorithm).
     pub(crate) fn forget(&mut self) {
         self.since_us = None;
     }

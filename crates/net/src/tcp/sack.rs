@@ -48,6 +48,7 @@ impl Scoreboard {
     fn add(&mut self, mut start: u32, mut end: u32) {
         let mut kept = Scoreboard::default();
         for range in self.ranges() {
+            // Adjacent ranges are merged too.
             if before(range.1, start) || before(end, range.0) {
                 kept.ranges[usize::from(kept.count)] = *range;
                 kept.count += 1;
