@@ -159,6 +159,7 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        // Clients choose the issuer's key by it when an authority was replaced.
         params.use_authority_key_identifier_extension = true;
         lasting(&mut params, unix_s, LEAF_DAYS);
         let key = KeyPair::generate().map_err(making)?;

@@ -81,6 +81,7 @@ impl Certificates {
         };
         let wanted = of(&host.to_ascii_lowercase());
         let same = |(one, other): (&Arc<CertifiedKey>, &Arc<CertifiedKey>)| Arc::ptr_eq(one, other);
+        // Compared by identity: each certificate is one object in the map.
         shown.len() == wanted.len() && shown.iter().zip(wanted).all(same)
     }
 
@@ -141,6 +142,7 @@ fn insert(kinds: &mut Kinds, key: &Arc<CertifiedKey>) {
 pub struct Store(Arc<RwLock<Arc<Certificates>>>);
 
 impl Store {
+    /// A store with these certificates.
     pub fn new(certificates: Certificates) -> Store {
         Store(Arc::new(RwLock::new(Arc::new(certificates))))
     }

@@ -51,6 +51,7 @@ pub(crate) fn pem(certificate: &[u8]) -> String {
     pem.push_str("-----BEGIN CERTIFICATE-----\n");
     let mut rest = text.as_str();
     while !rest.is_empty() {
+        // RFC 7468, section 2: lines of 64 characters.
         let (line, later) = rest.split_at(rest.len().min(64));
         pem.push_str(line);
         pem.push('\n');

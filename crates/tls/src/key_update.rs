@@ -47,6 +47,7 @@ impl KeyUpdateReader {
             // RFC 8446, section 5.1: a message before a key change must end its record; what follows uses the next key.
             _ => return Err(PeerMisbehaved::KeyEpochWithPendingFragment.into()),
         }
+        // The message is complete; another may follow.
         self.start_len = 0;
         Ok(Some(value == [1]))
     }

@@ -42,7 +42,7 @@ impl CryptoInfo {
         &self.bytes[..self.len]
     }
 
-    /// For a TLS 1.3 connection whose next record has this sequence number; `None` if the kernel lacks the cipher.
+    /// For a TLS 1.3 connection with this sequence number for its next record; `None` if the kernel lacks the cipher.
     pub(crate) fn new(sequence: u64, secrets: &ConnectionTrafficSecrets) -> Option<CryptoInfo> {
         // The kernel takes the nonce of AES in two parts: the fixed first four bytes are the salt.
         Some(match secrets {

@@ -61,6 +61,7 @@ impl Server {
     /// # Errors
     /// `TlsFault::NotReady`: the handshake is not complete, or the connection has ended.
     pub fn settle(&mut self) -> Result<(), Failure> {
+        // `EstablishedSession` implements TLS 1.3 only.
         if self.version() != Some(Version::Tls13) {
             return Ok(());
         }
@@ -110,6 +111,7 @@ impl Server {
             Spoken::Over => return Ok(Progress::default()),
             Spoken::Session(_) => {}
         }
+        // Only the first bytes show the protocol.
         if self.has_begun || wire.is_empty() {
             return self.shake_hands(wire, plain, to_send);
         }

@@ -83,7 +83,7 @@ pub(crate) struct Session<S> {
     connection: S,
     /// Incomplete input. Holds no allocation while empty.
     pending: Vec<u8>,
-    /// During the handshake: bytes of whole records at the front of `pending` whose message continues in the next
+    /// During the handshake: bytes of whole records at the front of `pending`, with a message that continues in the next
     /// record.
     whole_len: usize,
     /// A TLS 1.3 server has sent its first flight: the client's records must be encrypted.
@@ -183,6 +183,7 @@ impl<S: Side> Session<S> {
             }
         }
         if !rest.is_empty() {
+            // The incomplete rest is kept until its remainder arrives.
             let used = self.drive(rest, sinks)?;
             self.pending = rest[used..].to_vec();
         }
@@ -197,6 +198,7 @@ impl<S: Side> Session<S> {
         loop {
             match self.process(wire, &mut window, sinks) {
                 Step::Again => {}
+                // `rustls` needs more input: the next record, or the caller's.
                 Step::Enough => {
                     self.established |= !self.connection.common().is_handshaking();
                     if window.end == wire.len() {
@@ -206,6 +208,7 @@ impl<S: Side> Session<S> {
                 }
                 Step::Failed(error) => {
                     self.failed = true;
+                    // The peer learns the reason by an alert.
                     if !self.ends_in_silence(&error) {
                         self.say_why(&mut wire[window.used..], sinks);
                     }

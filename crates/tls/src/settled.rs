@@ -128,6 +128,7 @@ impl Settled {
             }
         }
         let used = self.open_all(rest, plain, to_send)?;
+        // Bytes behind close_notify are ignored.
         if used < rest.len() && !self.closed {
             self.pending = rest[used..].to_vec();
         }
@@ -153,6 +154,7 @@ impl Settled {
             if len > SEALED_LEN_MAX {
                 return Err(Error::PeerSentOversizedRecord);
             }
+            // The record is incomplete.
             let Some(record) = rest.get_mut(..len) else {
                 break;
             };
@@ -224,6 +226,7 @@ impl Settled {
             key.seal_short(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], to_send)?;
         }
         let secrets = self.connection.update_tx_secret()?;
+        // The new key's sequence numbers start at 0.
         self.sealing = Sealing::ours(secrets).map_err(|_| Error::General("a key".into()))?;
         Ok(())
     }

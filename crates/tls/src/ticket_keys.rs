@@ -39,6 +39,7 @@ impl TicketKeys {
     /// # Errors
     /// The system has no randomness.
     pub fn new(period_s: u32, unix_s: u64) -> Result<TicketKeys, Error> {
+        // A period of 0 would divide by zero.
         let period_s = period_s.clamp(1, PERIOD_S_MAX);
         Ok(TicketKeys {
             period_s,
@@ -72,6 +73,7 @@ impl TicketKeys {
         if now.saturating_sub(self.period) > PERIODS_AT_ONCE_MAX {
             *self = TicketKeys::new(self.period_s, unix_s)?;
         }
+        // Each step of the ratchet needs the secret before it.
         while self.period < now {
             self.previous.zeroize();
             self.previous = Some(key_of(&self.secret));

@@ -44,7 +44,9 @@ pub enum AltName {
     Dns(String),
     /// An email address.
     Email(String),
+    /// A URI, unparsed.
     Uri(String),
+    /// An IPv4 or IPv6 address.
     Ip(std::net::IpAddr),
 }
 
@@ -141,7 +143,7 @@ impl<'a> Certificate<'a> {
 
     /// The serial number in hexadecimal digits, as OpenSSL writes it.
     pub fn serial_hex(&self) -> String {
-        // DER prepends a zero to numbers whose first bit is set.
+        // DER prepends a zero to numbers with the first bit set.
         let digits = match self.serial {
             [0, rest @ ..] if !rest.is_empty() => rest,
             serial => serial,

@@ -9,6 +9,7 @@ use crate::x509::{AltName, Certificate, display_name};
 /// All problems of a chain at this time. A later certificate that cannot be parsed counts as a wrong link.
 pub(super) fn doubts(chain: &[CertificateDer<'_>], unix_s: u64) -> Vec<Reason> {
     let parsed: Vec<_> = chain.iter().map(|der| Certificate::parse(der)).collect();
+    // The caller reports a first certificate that can't be parsed.
     let Some(Some(own)) = parsed.first() else {
         return Vec::new();
     };

@@ -79,6 +79,7 @@ fn contents(
     let read = || {
         let mut file = open(path)?;
         let meta = file.metadata()?;
+        // A device or a pipe could be endless.
         if !meta.is_file() || meta.len() > LEN_MAX {
             return Err(io::Error::other("it is no file, or longer than 1 MiB"));
         }

@@ -8,7 +8,9 @@ use crate::x509::display_time;
 /// A problem with one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// The file with the problem.
     pub file: PathBuf,
+    /// The kind of problem.
     pub reason: Reason,
 }
 

@@ -65,6 +65,7 @@ pub struct Settings {
     /// Whether the server's order of cipher suites counts, the cheapest first; otherwise the client's does, which
     /// suits clients without AES instructions.
     pub own_order: bool,
+    /// The time, for tickets and the verification of client certificates.
     pub clock: Clock,
 }
 

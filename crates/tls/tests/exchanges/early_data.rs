@@ -171,7 +171,7 @@ fn rejected_early_data_is_skipped() {
     }
 }
 
-/// A provider whose first key exchange the other server supports and this one doesn't.
+/// A provider with a first key exchange that the other server supports and this one doesn't.
 fn retried() -> Arc<CryptoProvider> {
     let mut provider = CryptoProvider::clone(&lowroad_tls::provider());
     provider.kx_groups = vec![kx_group::MLKEM768, kx_group::SECP256R1];
