@@ -219,6 +219,7 @@ impl Variant {
         self.response.get(..self.head_len).unwrap_or_default()
     }
 
+    /// The content, in this coding.
     #[inline]
     #[must_use]
     pub fn body(&self) -> &'static [u8] {

@@ -45,6 +45,7 @@ impl Asked {
     /// Copies the request into the existing allocations.
     pub fn set(&mut self, head: &Head<'_>, peer: SocketAddrV4) {
         let request = &head.request;
+        // A target without a path, as of OPTIONS, counts as the root.
         let (path, query, is_plain) = match request.target {
             Target::Origin { path, query, plain } => (path, query.unwrap_or_default(), plain),
             _ => (&b"/"[..], &b""[..], true),

@@ -137,6 +137,7 @@ impl Database {
     pub fn tick(&mut self, calls: &mut impl Calls, now_us: u64, wanting: usize) -> Option<u64> {
         let due = |link: &Link| link.login_end_us.is_some_and(|end_us| end_us <= now_us);
         while let Some(at) = self.links.iter().position(due) {
+            // A silent server is tried again with growing delays.
             let link = self.links.swap_remove(at);
             self.back_off(now_us, "it does not answer");
             // Other attempts wait for the same silent server.
@@ -144,8 +145,10 @@ impl Database {
             calls.abort(link.id);
         }
         if core::mem::take(&mut self.is_asked_for) {
+            // A failed page brings the next attempt forward, but not to less than a second after the last one.
             self.retry_us = self.retry_us.min(self.failed_us + RETRY_ASKED_US);
         }
+        // Connections that are free, or will be after their login.
         let coming = |link: &&Link| link.login_end_us.is_some() || link.client.is_idle();
         let mut coming = self.links.iter().filter(coming).count();
         // One connection stays open, so that the first request does not wait for it.
@@ -214,6 +217,7 @@ impl Database {
             .ok_or(Refused::Busy)?;
         link.client.execute(statement, values)?;
         link.asker = Some(asker);
+        // From now on, a loss before any response means that the server had closed an idle connection.
         link.is_answered = false;
         self.counts[1] += 1;
         flush(calls, link);
@@ -244,6 +248,7 @@ impl Database {
             .input(bytes, &mut |event| match (&event, asker) {
                 (Event::Ready, _) => is_ready = true,
                 (Event::Done { .. } | Event::Failed(_), Some(asking)) => {
+                    // Later events on the connection have no owner.
                     events(asking, event);
                     asker = None;
                 }
@@ -265,6 +270,7 @@ impl Database {
             self.trouble = None;
         }
         if let Err(error) = taken {
+            // The position in the byte stream is lost, so the connection can't be used again.
             calls.abort(id);
             return Err(self.unusable(now_us, at, error, refusal));
         }
@@ -358,8 +364,10 @@ impl Database {
     fn back_off(&mut self, now_us: u64, reason: &str) {
         self.counts[2] += 1;
         self.retry_us = now_us + self.backoff_us;
+        // Exponential backoff: a server that is down is not flooded.
         self.backoff_us = (self.backoff_us * 2).min(RETRY_US.1);
         self.failed_us = now_us;
+        // Other connections may still be logged in.
         self.is_down |= self.links.is_empty();
         self.reason = format!("database server {}: {reason}", self.address);
         self.trouble = Some(self.reason.clone());

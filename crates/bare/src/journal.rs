@@ -108,6 +108,7 @@ impl Journal {
     /// Frees `len` bytes from `end` on.
     #[inline]
     fn make_room(&mut self, len: usize) {
+        // Until the first wrap there are no old records to overwrite.
         let is_turned = self.end < self.start || self.turn > 0;
         if !is_turned && self.end + len <= self.bytes.len() {
             return;
@@ -154,6 +155,7 @@ impl Journal {
             turn => [part(self.start, turn), part(0, self.end)],
         };
         while old.len() + new.len() > len_max {
+            // The oldest records are left out first.
             let of = if old.is_empty() { &mut new } else { &mut old };
             let Some((_, rest)) = split_record(of) else {
                 break;

@@ -57,6 +57,7 @@ impl Known {
             return None;
         }
         let slot = self.slots.get(place(bytes))?;
+        // Exact comparison: a collision must not give the response to another request.
         if slot.len != bytes.len() || !is_same(slot.head.get(..slot.len)?, bytes) {
             return None;
         }
@@ -72,6 +73,7 @@ impl Known {
 
     /// Adds a request if it is all of `bytes`.
     pub fn keep(&mut self, bytes: &[u8], head: &Head<'_>, file: &'static Variant) {
+        // With a pipelined request behind it, the bytes would not occur again.
         if bytes.len() > HEAD_LEN_MAX || head.len != bytes.len() {
             return;
         }

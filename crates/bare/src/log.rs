@@ -80,6 +80,7 @@ fn line(record: &[u8]) -> (u64, String) {
         taken
     };
     let number = |bytes: &[u8]| {
+        // The journal stores numbers in little endian.
         let high_first = bytes.iter().rev();
         high_first.fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
     };

@@ -106,6 +106,7 @@ impl Member {
 
     fn give_all(&mut self, now_us: u64, received: Received<'_>) {
         let second = now_us / SECOND_US;
+        // The limit counts each second anew.
         if self.arp.0 != second {
             self.arp = (second, 0);
         }
@@ -228,6 +229,7 @@ impl Member {
 
     /// Begins the shutdown of all cores.
     pub fn stop(&mut self) {
+        // Only the first call wakes the others.
         if !self.cores.is_stopping() {
             self.cores.stop();
             self.wanted |= self.cores.others(self.core);
@@ -245,6 +247,7 @@ impl Member {
             return;
         }
         self.cores.set_done(self.core);
+        // The other cores may sleep until all have finished.
         if self.cores.are_done() {
             self.wanted |= self.cores.others(self.core);
         }

@@ -51,6 +51,7 @@ pub fn page(site: &Archive, page: Page<'_>, about: &About, out: &mut Out) {
     if let Some((name, value)) = page.field {
         head.field(name, value);
     }
+    // RFC 9110 §15.5.6: 405 requires Allow.
     if status == Status::METHOD_NOT_ALLOWED {
         head.field("Allow", ALLOW.as_bytes());
     }
@@ -65,6 +66,7 @@ pub fn page(site: &Archive, page: Page<'_>, about: &About, out: &mut Out) {
     }
     out.body_len = body.len();
     match own {
+        // The site's page is static memory and needs no copy.
         Some(own) => out.lasting = own.body,
         None => out.copied.extend_from_slice(body),
     }

@@ -110,6 +110,7 @@ fn on_condition(
         Ranges::Many(ranges) if ranges_len(&ranges) <= RANGES_LEN_MAX as u64 => {
             several_ranges(file, &ranges, about, out);
         }
+        // A server may ignore Range; many small parts would cost more than the whole.
         Ranges::Whole | Ranges::Many(_) => whole(file, request, about, out),
         Ranges::Unsatisfiable => {
             let mut value = Vec::new();
@@ -176,6 +177,7 @@ fn several_ranges(file: &Variant, ranges: &RangeSet, about: &About, out: &mut Ou
     // Only the shared fields: Content-Type is that of the multipart.
     head.lines(file.shared_fields);
     head.field("Content-Type", boundary.as_bytes());
+    // The ranges are of the encoded representation.
     if file.encoding != Encoding::Identity {
         head.field("Content-Encoding", file.encoding.as_str().as_bytes());
     }

@@ -161,6 +161,7 @@ impl Server {
         self.web.set_now(now);
         if let Some(member) = &mut self.member {
             let owner = self.stack.owner(received.frame);
+            // The frame belongs to another core's stack, which has got it.
             if !member.keeps(owner, now.mono_us, received) {
                 return;
             }
@@ -183,6 +184,7 @@ impl Server {
         let (stack, web) = (&mut self.stack, &mut self.web);
         let web_us = stack.calls(now.mono_us, link, web, |web, calls| {
             if is_stopping {
+                // Connections that became idle since the last call.
                 web.end_idle(calls);
             }
             // Without an address no connection to the database can be opened.
@@ -283,6 +285,7 @@ impl Server {
     /// Begins the graceful shutdown on all cores; may be called on any: no new connections, pending responses are
     /// completed.
     pub fn stop(&mut self) {
+        // SYNs are refused at once; open connections still get their pending responses.
         self.stack.refuse_new();
         // A repeated call must not extend the time.
         self.stopping_us.get_or_insert(self.now_us);
@@ -322,6 +325,7 @@ impl Server {
             return Some(trouble);
         }
         let leads = self.member.as_ref().is_none_or(Member::leads);
+        // All cores have the same address; one line suffices.
         let is_news = leads && !self.is_address_said;
         let (address, prefix_len, _) = self.stack.address().filter(|_| is_news)?;
         self.is_address_said = true;

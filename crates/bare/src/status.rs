@@ -35,6 +35,7 @@ pub fn write(content_type: &[u8], body: &[u8], has_body: bool, about: &About, ou
     out.status(Status::OK);
     let mut head = HeadWriter::start(&mut out.copied, Status::OK, &about.date);
     head.field("Content-Type", content_type);
+    // Counters and log are private, and change constantly.
     head.field("Cache-Control", b"no-store");
     head.field_u64("Content-Length", body.len() as u64);
     head.finish_open();

@@ -32,6 +32,7 @@ impl Whole {
         for (cores, core) in self.others() {
             cores.numbers(core).read(&mut words);
             for (own, other) in own.iter_mut().zip(&words) {
+                // Positions suffice: all cores count under the same names in the same order.
                 own.1 = own.1.wrapping_add(*other);
             }
         }

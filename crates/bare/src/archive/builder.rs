@@ -94,6 +94,7 @@ impl Builder {
         for (at, variant) in variants.iter().enumerate() {
             let is_first = at == 0;
             let is_identity = variant.encoding == Encoding::Identity;
+            // Identity first, and only there: readers use the first variant as the fallback.
             if is_first != is_identity || seen.contains(variant.encoding) {
                 return Err(BuildError::Encodings(shown(
                     paths.first().unwrap_or(&&[][..]),
@@ -141,6 +142,7 @@ impl Builder {
     /// # Errors
     /// Another page or part has this name.
     pub fn part(&mut self, name: &str, text: &str) -> Result<(), BuildError> {
+        // A part may be included by several pages; its text must be the same.
         if self.sources.get(name).is_some_and(|other| other != text) {
             return Err(BuildError::Twice(name.into()));
         }
@@ -228,6 +230,7 @@ fn slots<'p>(paths: impl ExactSizeIterator<Item = &'p Vec<u8>>) -> Vec<u32> {
     let mut slots = alloc::vec![[0; layout::SLOT]; count];
     for (number, path) in (1..).zip(paths) {
         let (mut at, mark) = hash::place(path);
+        // Linear probing; the table is at most half full.
         while slots[at & (count - 1)][1] != 0 {
             at = at.wrapping_add(1);
         }

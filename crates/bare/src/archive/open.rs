@@ -95,6 +95,7 @@ impl Reader {
             .split_first_chunk()
             .ok_or(OpenError::Damaged)?;
         let whole = self.slice(u32::from_le_bytes(*at), u32::from_le_bytes(*place_len))?;
+        // A partial record at the end would be ignored silently.
         match whole.len().is_multiple_of(len) {
             true => Ok(whole),
             false => Err(OpenError::Damaged),
@@ -137,6 +138,7 @@ impl Reader {
         let shared_fields = fields
             .get(..shared_len as usize)
             .ok_or(OpenError::Damaged)?;
+        // Lengths of a damaged archive may overflow.
         let fields_len = (shared_len as usize).checked_add(own_len as usize);
         let fields = fields_len
             .and_then(|len| fields.get(..len))

@@ -187,6 +187,7 @@ impl Cores {
 
     /// Marks a core as finished.
     pub fn set_done(&self, core: u16) {
+        // The flag carries no other data, so no ordering is needed.
         self.done.fetch_or(1 << core, Ordering::Relaxed);
     }
 

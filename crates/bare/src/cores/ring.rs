@@ -46,6 +46,7 @@ impl Ring {
         let taken = self.taken.load(Ordering::Acquire);
         let free = self.words.len() as u64 - put.wrapping_sub(taken);
         let needed = 1 + frame.len().div_ceil(8) as u64;
+        // A full ring drops the frame, as a network would; TCP retransmits.
         if needed > free || frame.len() > FRAME_LEN_MAX {
             return false;
         }

@@ -103,6 +103,7 @@ impl Pages {
     ) -> Result<bool, Full> {
         let wanted = core::ptr::from_ref(source).addr();
         let place = |known: &(&'static archive::Page, Page)| core::ptr::from_ref(known.0).addr();
+        // A source is identified by its address: the archive gives the same reference at each lookup.
         let page = self.pages.binary_search_by_key(&wanted, place);
         let page = page.map_err(|_| Full)?;
         let Some(at) = self.free.pop() else {
@@ -191,6 +192,7 @@ impl Pages {
             ),
         };
         task.reason = reason;
+        // Only faults of the page itself concern the operator; the database reports its own.
         if failure == Failure::Page {
             self.trouble = Some(task.reason.clone());
         }
@@ -315,6 +317,7 @@ impl Pages {
             return;
         }
         database.ask_for_retry();
+        // Each page's log entry gets the same reason.
         let reason = database.reason.clone();
         for at in core::mem::take(&mut self.wanting) {
             self.fail(at, Failure::NoDatabase, &reason);
@@ -373,6 +376,7 @@ impl Pages {
             for at in 0..self.tasks.len() {
                 let task = &mut self.tasks[at];
                 let waits = matches!(task.state, State::Asks | State::Wants);
+                // Running pages end by their limit of steps.
                 if !waits || now_us < task.visit.begun_us + TASK_TIMEOUT_US {
                     continue;
                 }
@@ -399,6 +403,7 @@ impl Pages {
 
     /// During the shutdown, closes the database connections once no page needs them.
     pub fn stop(&mut self, calls: &mut impl Calls) {
+        // Pages that have begun are completed first.
         if self.free.len() < self.tasks.len() || !self.queue.is_empty() {
             return;
         }

@@ -45,6 +45,7 @@ impl Web {
             self.answer_known(calls, id, &found);
             return bytes.len();
         }
+        // An incomplete head is not parsed again before its end has arrived.
         let place = self.places.get(id);
         if place.is_partial() {
             let seen_len = core::mem::replace(&mut place.seen_len, bytes.len());
@@ -73,6 +74,7 @@ impl Web {
                         Err(refusal) => return self.refuse_request(calls, id, refusal, bytes),
                     }
                 }
+                // The request is complete, so the head's timeout no longer applies.
                 self.places.set_begun(id, 0);
                 match self.answer(calls, id, &head, bytes, used_len.is_some()) {
                     true => used_len.unwrap_or(head.len),
@@ -100,6 +102,7 @@ impl Web {
             false => Method::Get,
         };
         self.refuse(calls, id, refusal.status(), Some(refusal.as_str()), method);
+        // Invalid requests have no reliable fields; only the first line is logged.
         self.log(id, 0, [line, b"", b""]);
         bytes.len()
     }
@@ -163,6 +166,7 @@ impl Web {
                 };
                 match self.pages.begin(visit, page, head, peer) {
                     Ok(is_begun) => {
+                        // The object returns to its place, to keep its allocation.
                         self.out = out;
                         self.page_begun(calls, id, is_begun);
                         return is_begun;
@@ -222,6 +226,7 @@ impl Web {
             }
         }
         self.out = out;
+        // The duration includes the waiting for the database.
         let took_us = self.now.mono_us - made.visit.begun_us;
         let duration_us = u32::try_from(took_us).unwrap_or(u32::MAX);
         let texts = [&self.pages.task(made.at).asked.line[..], b"", b""];
@@ -361,6 +366,7 @@ impl Web {
     fn give_up(&mut self, calls: &mut impl Calls, id: Id) {
         self.counters.add(Counter::AnswersWithoutMemory);
         self.places.get(id).used = Use::Closing;
+        // Without a buffer even an error response can't be queued.
         calls.abort(id);
     }
 }

@@ -33,6 +33,7 @@ pub enum RequestBody {
 #[cold]
 pub fn find(head: &Head<'_>, input: &[u8], limits: &Limits) -> Result<RequestBody, Refusal> {
     let mut reader = BodyReader::new(head.framing, limits)?;
+    // Other methods are refused, or handled by pages that read no body; the connection closes.
     if !matches!(head.request.method, Method::Get | Method::Head) {
         return Ok(RequestBody::Unread);
     }
@@ -54,6 +55,7 @@ pub fn find(head: &Head<'_>, input: &[u8], limits: &Limits) -> Result<RequestBod
         if fed.done {
             return Ok(RequestBody::Here { end });
         }
+        // The chunked body is incomplete in this input.
         if fed.consumed == 0 {
             return Ok(RequestBody::Unread);
         }

@@ -151,6 +151,7 @@ impl Web {
     /// Closes idle connections of clients, and those to the database when no page needs them.
     pub fn end_idle(&mut self, calls: &mut impl Calls) {
         self.is_draining = true;
+        // Database connections are closed once their pages are done.
         self.pages.stop(calls);
         for index in 0..self.places.len() {
             if let (id, Use::Reading, None) = self.places.at(index) {
@@ -173,6 +174,7 @@ impl Web {
         while let Some(id) = self.pages.next_queued(begun) {
             begun += 1;
             let place = self.places.get(id);
+            // The connection may have ended, and its slot may be in use again.
             if place.generation == id.generation && place.used == Use::Queued {
                 place.used = Use::Reading;
                 calls.resume(id);
@@ -212,6 +214,7 @@ impl Service for Web {
         match self.places.get(id).used {
             Use::Database => {
                 self.pages.lost(self.now.mono_us, id);
+                // Pages that waited for the lost connection fail or retry now.
                 calls.close(id);
                 self.make_pages(calls);
             }
