@@ -1,7 +1,7 @@
 //! TCP/IP stack for the unikernel: ARP, IPv4, ICMP echo, a DHCP client, and TCP with a hashed connection table.
 //!
-//! Sans-IO: frames, time and random numbers are arguments. The stack sends frames through a `LinkDevice` and delivers data
-//! to a `TcpService`. All memory is allocated at the start, in pools.
+//! Sans-IO: frames, time and random numbers are arguments. The stack sends frames through a `LinkDevice` and delivers
+//! data to a `TcpService`. All memory is allocated at the start, in pools.
 //!
 //! A received frame passes `stack`, which classifies it, then `tcp::input` or `tcp::listener`, which take the segment,
 //! then `tcp::receive_data`, which passes its data to the service. After the callbacks `calls::flush` lets

@@ -56,9 +56,11 @@ fn a_forged_syn_does_not_displace_a_handshake() {
     // Many peers, so that the handshake is tested at every position in its row.
     for peer in peers(100) {
         let first = peer.say(&mut side, S, &syn(5));
+        // The same four-tuple with another number, as an attacker would forge it.
         let forged = peer.say(&mut side, S, &syn(77_777));
         assert_eq!(forged[0].flags, SYN | ACK);
         let (seq, nxt) = (6, first[0].seq.wrapping_add(1));
+        // The first handshake completes by its cookie.
         assert_eq!(peer.say(&mut side, S, &said(seq, nxt, 65_535, b"")), []);
         let count = side.user.opened.len();
         assert_eq!(side.user.opened[count - 1].1.peer.port(), peer.port);
@@ -90,6 +92,7 @@ fn a_port_that_asks_anew_is_known_by_its_newest_syn() {
         }
     }
     for peer in &all {
+        // After 200 seconds the first handshakes have expired.
         let answer = peer.say(&mut side, 200 * S, &syn(9000));
         let nxt = answer[0].seq.wrapping_add(1);
         let answer = peer.say(&mut side, 200 * S, &said(9001, nxt, 65_535, b""));
@@ -117,6 +120,7 @@ fn who_fills_the_table_and_gets_nowhere_goes_for_who_comes() {
     }
     let late = Peer::default();
     for second in 2..5 {
+        // The connections have not been stalled for 4 seconds yet.
         assert_eq!(late.say(&mut side, second * S, &syn(5)), []);
         for (peer, seq, nxt) in &mut all {
             peer.say(&mut side, second * S, &said(*seq, *nxt, 0, b""));
@@ -171,6 +175,7 @@ fn our_own_connections_do_not_go_for_a_visitor() {
             &said(6, answer[0].seq.wrapping_add(1), 65_535, b""),
         );
     }
+    // 32 places and 61 connections; the outgoing one is never evicted.
     assert_eq!(side.counter("evicted_idle"), 29);
     assert!(side.user.ended.iter().all(|it| it.0 != id));
 }
@@ -200,6 +205,7 @@ fn who_takes_nothing_does_not_keep_buffers_from_others() {
             peer.say(&mut side, second * S, &said(*seq, *nxt, 0, b""));
         }
     }
+    // Closed windows with ACKs at all times are no progress.
     assert!(side.stack.free_buffers().1 > 0);
     assert!(side.counter("evicted_stalled") > 0);
     assert!(side.user.ended.iter().all(|it| it.1 == End::TimedOut));
@@ -211,6 +217,7 @@ fn a_window_that_stays_closed_does_not_keep_a_connection_forever() {
     let peer = Peer::default();
     let (seq, nxt) = peer.open(&mut side, S, 0, &[]);
     peer.say(&mut side, S, &said(seq, nxt, 0, b"\n"));
+    // Each ACK keeps the idle timeout of 120 seconds from expiring.
     for second in 2..300 {
         side.tick(second * S);
         heard(&mut side);
@@ -227,6 +234,7 @@ fn challenges_of_one_do_not_silence_another() {
     let (other_seq, other_nxt) = other.open(&mut side, S, 65_535, &[]);
     let mut answers = 0;
     for _ in 0..5000 {
+        // Outside the window, so each segment asks for a challenge ACK.
         let far = said(seq.wrapping_sub(100), nxt, 65_535, b"x");
         answers += stranger.say(&mut side, S, &far).len();
     }
@@ -261,6 +269,7 @@ fn who_takes_a_byte_now_and_then_gets_nowhere_either() {
         side.tick(second * S);
         heard(&mut side);
         for (peer, seq, nxt) in &mut all {
+            // One byte a second keeps the connection alive, but is no progress.
             *nxt = nxt.wrapping_add(1);
             peer.say(&mut side, second * S, &said(*seq, *nxt, 1, b""));
         }

@@ -73,6 +73,7 @@ fn mutate(random: &mut Random, frame: &mut Vec<u8>, numbers: &[([u8; 2], u32, u3
             frame[38..42].copy_from_slice(&seq.to_be_bytes());
             frame[42..46].copy_from_slice(&ack.to_be_bytes());
         }
+        // Frames with wrong checksums are dropped early, so most get correct ones.
         if random.is(950) {
             repair(frame);
         }
@@ -88,6 +89,7 @@ fn garbage(seed: u64, count: usize, address: Address) {
         ..settings(SERVER, SERVER_MAC)
     });
     let free = side.stack.free_buffers();
+    // Part of the input stays unread, to use the input buffers too.
     side.user.take_max = Some(900);
     side.user.closes_when_finished = seed.is_multiple_of(2);
     let mut now_us = 1_000_000;

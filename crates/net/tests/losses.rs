@@ -60,6 +60,7 @@ fn every_frame_may_get_lost_and_every_pair() {
     for server_closes in [false, true] {
         let seen = exchange(&[], server_closes, body);
         let all: Vec<(usize, usize)> = (0..2)
+            // Retransmissions may make an exchange longer than without losses.
             .flat_map(|side| (0..seen[side] + 2).map(move |number| (side, number)))
             .collect();
         for (i, first) in all.iter().enumerate() {
@@ -83,6 +84,7 @@ fn a_lost_segment_needs_no_timeout() {
         });
         let id = world.connect();
         assert!(world.until(1_000_000, |world| !world.sides[1].user.opened.is_empty()));
+        // The delayed ACKs of the handshake must not be counted.
         world.until(100_000, |_| false);
         world.lose = vec![(0, world.seen[0] + place)];
         let now_us = world.now_us;
@@ -92,6 +94,7 @@ fn a_lost_segment_needs_no_timeout() {
         }));
         let side = &world.sides[0];
         let counted = ["timeouts", "recoveries", "retransmitted"].map(|name| side.counter(name));
+        // One fast retransmission, and no timeout.
         assert_eq!(counted, [0, 1, 1], "{place}");
     }
 }
@@ -109,6 +112,7 @@ fn time_may_jump() {
         assert!(world.until(1_000_000, |world| !world.sides[1].user.opened.is_empty()));
         let now_us = world.now_us;
         world.sides[1].send(now_us, id, b"GET /\n");
+        // In the middle of the response, as when the host suspends the machine.
         world.until(12_000, |_| false);
         world.now_us += jump_us;
         assert!(world.until(90_000_000, |world| {
@@ -131,6 +135,7 @@ fn both_may_ask_at_once() {
     assert_eq!(probe, [0, 0]);
     let ports = world.sides.each_mut().map(next_port);
     let to = [
+        // Ports are taken in order, so the next one follows the probe's.
         SocketAddrV4::new(common::CLIENT, ports[1] + 1),
         SocketAddrV4::new(common::SERVER, ports[0] + 1),
     ];

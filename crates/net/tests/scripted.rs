@@ -45,6 +45,7 @@ fn data_that_nobody_answers_is_acknowledged_late_or_at_the_second_segment() {
     let peer = Peer::default();
     let (seq, nxt) = peer.open(&mut side, S, 65_535, &[]);
     assert_eq!(peer.say(&mut side, S, &with(ack(seq, nxt), b"one")), []);
+    // The ACK is delayed by 40 ms.
     side.tick(S + 30_000);
     assert_eq!(heard(&mut side), []);
     side.tick(S + 60_000);
@@ -68,12 +69,14 @@ fn what_comes_early_is_kept_and_said() {
     let mut block = vec![1, 1, 5, 10];
     block.extend((seq + 5).to_be_bytes());
     block.extend((seq + 10).to_be_bytes());
+    // The SACK block covers the out-of-order segment.
     assert_eq!((answer[0].ack, &answer[0].options), (seq, &block));
     let fin = Said {
         flags: ACK | FIN,
         ..ack(seq + 10, nxt)
     };
     peer.say(&mut side, S, &fin);
+    // An out-of-order FIN counts only once the gap is filled.
     assert!(side.user.finished.is_empty());
     let answer = peer.say(&mut side, S, &with(ack(seq, nxt), b"hello"));
     assert_eq!((answer.len(), answer[0].ack), (1, seq + 11));
@@ -118,6 +121,7 @@ fn selective_acks_fill_exactly_the_holes() {
         .map(|it| it.seq.wrapping_sub(nxt) / 1460)
         .filter(|it| *it < 10)
         .collect();
+    // Numbers from 10 on are new data that the ACKs permit.
     assert_eq!(numbers, [0, 3]);
     assert_eq!(side.counter("recoveries"), 1);
 }
@@ -158,6 +162,7 @@ fn a_closed_window_is_probed_until_it_opens() {
     }
     assert!(probes > 5, "{probes}");
     assert!(side.user.ended.is_empty());
+    // The window opens: all data follow, the probe's byte included.
     let sent = peer.say(&mut side, now_us, &ack(seq, nxt));
     let bytes: usize = sent.iter().map(|it| it.payload.len()).sum();
     assert_eq!((sent[0].seq, bytes), (nxt, 5005), "{sent:?}");
@@ -173,6 +178,7 @@ fn only_an_exact_reset_counts() {
         seq,
         ..Said::default()
     };
+    // Below the window: ignored. In the window, but not exact: a challenge ACK. Above the window: ignored.
     assert_eq!(peer.say(&mut side, S, &reset(seq.wrapping_sub(1))), []);
     let answer = peer.say(&mut side, S, &reset(seq + 1));
     assert_eq!(
@@ -210,6 +216,7 @@ fn both_may_close_at_once() {
         flags: ACK | FIN,
         ..ack(seq, nxt)
     };
+    // The peer's FIN does not acknowledge ours: CLOSING.
     let answer = peer.say(&mut side, S, &theirs);
     assert_eq!((answer.len(), answer[0].ack), (1, seq + 1));
     assert!(side.user.ended.is_empty());
@@ -263,6 +270,7 @@ fn a_client_whose_number_is_below_the_old_ones_gets_in_after_the_challenge() {
     assert_eq!(side.user.ended[0].1, End::Closed);
     let syn = Said {
         flags: SYN,
+        // Clients choose numbers that increase in general, but not for each connection.
         seq: seq.wrapping_sub(500),
         window: 65_535,
         ..Said::default()
@@ -277,6 +285,7 @@ fn a_client_whose_number_is_below_the_old_ones_gets_in_after_the_challenge() {
     };
     assert_eq!(peer.say(&mut side, S, &reset), []);
     assert_eq!(side.counter("time_wait_reset"), 1);
+    // The retransmitted SYN after a second.
     assert_eq!(peer.say(&mut side, 2 * S, &syn)[0].flags, SYN | ACK);
 }
 
@@ -325,6 +334,7 @@ fn data_after_the_close_is_dropped_for_a_while_and_then_reset() {
     side.user.closes_after_answer = true;
     let (seq, nxt) = peer.open(&mut side, S, 65_535, &[]);
     let answer = peer.say(&mut side, S, &with(ack(seq, nxt), b"\n"));
+    // "head " and "body", and the FIN.
     let end = nxt + 10;
     assert_eq!(answer.last().map(|it| it.flags & FIN), Some(FIN));
     // Before the FIN is acknowledged, a reset could destroy the response, so none is sent however late it is.
@@ -352,6 +362,7 @@ fn data_after_the_close_is_dropped_for_a_while_and_then_reset() {
 #[test]
 fn a_flood_of_syns_takes_no_place_and_shuts_nobody_out() {
     let mut side = Side::new(settings(SERVER, SERVER_MAC));
+    // A half-open connection may occupy neither a slot nor a buffer.
     let free = side.stack.free_buffers();
     let syn = Said {
         flags: SYN,
@@ -413,6 +424,7 @@ fn a_full_table_lets_the_idle_go_and_keeps_the_busy() {
         }
     }
     late.open_in_full(&mut side, 4 * S, numbers[5]);
+    // Only the idle connection was evicted.
     assert_eq!(side.user.ended, [(side.user.opened[5].0, End::TimedOut)]);
     assert_eq!(side.stack.open_count(), 32);
     assert_eq!(side.counter("evicted_idle"), 1);
@@ -432,6 +444,7 @@ impl InFull for Peer {
         let answer = self.say(side, now_us, &syn);
         assert_eq!(answer[0].flags, SYN | ACK);
         let answer = self.say(side, now_us, &ack(1, answer[0].seq.wrapping_add(1)));
+        // The evicted peer is reset.
         assert_eq!((answer[0].flags & RST, answer[0].seq), (RST, idle.1));
     }
 }
@@ -444,6 +457,7 @@ fn an_idle_connection_ends_after_its_time() {
     while side.stack.open_count() > 0 {
         now_us = side.tick(now_us).unwrap_or(now_us).max(now_us + 1);
     }
+    // The timing wheel's slots make the timeout late, never early.
     assert!((120..125).contains(&((now_us - S) / S)), "{now_us}");
     assert_eq!(side.user.ended[0].1, End::TimedOut);
     let last = heard(&mut side);
@@ -463,6 +477,7 @@ fn fragmentation_needed_is_believed_for_what_is_under_way() {
             ..Said::default()
         })[14..42]
             .to_vec();
+        // The quoted segment was sent by the server.
         quoted.copy_within(16..20, 12);
         quoted[16..20].copy_from_slice(&peer.address.octets());
         quoted[20..22].copy_from_slice(&80u16.to_be_bytes());
@@ -481,6 +496,7 @@ fn fragmentation_needed_is_believed_for_what_is_under_way() {
         frame[36..38].copy_from_slice(&icmp.to_be_bytes());
         frame
     };
+    // A number that is not in flight: forged.
     side.receive(S, &router(nxt.wrapping_sub(1)));
     assert_eq!(
         (heard(&mut side).len(), side.counter("icmp_ignored")),
@@ -489,6 +505,7 @@ fn fragmentation_needed_is_believed_for_what_is_under_way() {
     side.receive(S, &router(nxt));
     let again = heard(&mut side);
     assert_eq!(side.counter("mss_lowered"), 1);
+    // The MTU of 1200 without the headers of IP and TCP.
     assert_eq!((again[0].seq, again[0].payload.len()), (nxt, 1160));
     let bytes: usize = again.iter().map(|it| it.payload.len()).sum();
     assert_eq!(bytes, 5005);
@@ -527,6 +544,7 @@ fn an_abort_resets_and_a_name_means_nothing_then() {
     let id = side.user.opened[0].0;
     side.stack
         .calls(S, &mut side.wire, &mut side.user, |_, calls| {
+            // Queued data are dropped; later operations have no effect.
             calls.send(id, Piece::Copied(b"lost")).expect("room");
             calls.abort(id);
             assert!(calls.send(id, Piece::Copied(b"x")).is_err());
@@ -565,6 +583,7 @@ fn ports_without_a_listener_and_a_draining_stack_refuse() {
     for _ in 0..3000 {
         closed.say(&mut side, S, &syn);
     }
+    // The limit is 1,000 resets in a second.
     assert!(side.counter("resets_limited") > 1500);
 }
 

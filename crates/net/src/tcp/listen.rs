@@ -52,8 +52,8 @@ pub(crate) fn segment<L: Link, S: Service>(
 
 /// A reset with exactly the next number (RFC 5961 §3.2) ends TIME_WAIT.
 ///
-/// A client with a new SYN that has a number below the old ones gets an ACK, answers it by this reset, and connects with its
-/// next SYN.
+/// A client with a new SYN that has a number below the old ones gets an ACK, answers it by this reset, and connects
+/// with its next SYN.
 fn time_wait_reset<L: Link>(cx: &mut Context<'_, L>, at: u32, is_exact: bool) {
     if !is_exact {
         cx.core.counters.resets_ignored += 1;

@@ -45,6 +45,7 @@ impl Link for Wire {
         self.count += 1;
         self.parts.push((frame.copied.len(), frame.lasting.len()));
         let whole = [frame.head, frame.copied, frame.lasting].concat();
+        // The limits of `OutgoingFrame`.
         assert!(frame.head.len() + frame.copied.len() <= 1514);
         assert_eq!(
             frame.partial_sum.is_some(),
@@ -116,6 +117,7 @@ fn cut(whole: &[u8], cut_len: usize, frames: &mut Vec<Vec<u8>>) {
         let mut frame = [head, part].concat();
         frame[38..42].copy_from_slice(&seq.to_be_bytes());
         if i + 1 < parts.len() {
+            // FIN and PSH belong to the last segment only.
             frame[47] &= !9;
         }
         repair(&mut frame);
@@ -337,6 +339,7 @@ impl World {
                         true => self.random.below(30_000),
                         false => 0,
                     };
+                    // The order makes keys unique, so frames of the same time keep their order.
                     self.order += 1;
                     let at = (self.now_us + self.delay_us + more, self.order);
                     self.under_way.insert(at, (1 - side, frame.clone()));
@@ -365,6 +368,7 @@ impl World {
             if self.now_us >= end_us {
                 return is_so(self);
             }
+            // Nothing happens before the next timer or frame, so time jumps to it.
             self.now_us = next_us.max(self.now_us);
             while let Some(entry) = self.under_way.first_entry()
                 && entry.key().0 <= self.now_us
