@@ -257,8 +257,8 @@ impl Server {
         }
     }
 
-    /// The sleeping cores with new work, bit n for core n; to be called after `UnikernelServer::tick`, and all of them to be
-    /// woken. A superfluous wake-up is harmless.
+    /// The sleeping cores with new work, bit n for core n; to be called after `UnikernelServer::tick`, and all of them
+    /// to be woken. A superfluous wake-up is harmless.
     #[inline]
     pub fn take_wakes(&mut self) -> u64 {
         self.member.as_mut().map_or(0, Member::take_wakes)
@@ -274,7 +274,8 @@ impl Server {
         member.is_none_or(|member| member.may_sleep(is_stopping))
     }
 
-    /// Announces that this core is awake; to be called after each `UnikernelServer::may_sleep`, regardless of its result.
+    /// Announces that this core is awake; to be called after each `UnikernelServer::may_sleep`, regardless of its
+    /// result.
     #[inline]
     pub fn woke(&self) {
         if let Some(member) = &self.member {

@@ -167,6 +167,7 @@ impl Machine {
     fn has_reason(&self, core: usize, now_us: u64) -> bool {
         let core = &self.cores[core];
         let has_reason = core.is_awake || !core.queue.is_empty() || core.next_us <= now_us;
+        // A core that has left its loop never runs again.
         has_reason && !core.has_left
     }
 
@@ -186,6 +187,7 @@ impl Machine {
     fn run(&mut self, at: usize, now: Now) {
         let core = &mut self.cores[at];
         if std::mem::take(&mut core.is_tired) {
+            // The flag is set in a step of its own: other cores run between the last work and the sleep.
             core.is_awake = !core.server.may_sleep();
             return;
         }
@@ -204,6 +206,7 @@ impl Machine {
         // Time must advance, or the loop would not end.
         core.next_us = next_us.unwrap_or(u64::MAX).max(now.mono_us + 1);
         let wakes = core.server.take_wakes();
+        // A self-wake would keep the core from ever sleeping.
         assert_eq!(wakes & 1 << at, 0, "it wakes itself");
         self.said.extend(core.server.said());
         core.has_left = core.server.is_stopped(now);
@@ -242,6 +245,7 @@ impl Machine {
         for core in &mut self.cores {
             for frame in core.wire.frames.drain(..) {
                 let flags = if frame[23] == 6 { frame[47] } else { 0 };
+                // SYN-ACK: a client's connection; SYN: an outgoing one.
                 core.handshakes[0] += u32::from(flags == 0x12);
                 core.handshakes[1] += u32::from(flags == 2);
                 all.push(frame);

@@ -198,6 +198,7 @@ impl Network {
     /// Runs the cores until all sleep.
     fn work(&mut self) {
         for _ in 0..100_000 {
+            // A random core first, so that interleavings differ.
             let first = self.random.below(self.machine.count());
             let is_busy = self.machine.step(self.now(), first);
             self.collect();
@@ -219,6 +220,7 @@ impl Network {
         frames.append(&mut self.database.wire.frames);
         for frame in frames {
             if frame[..6] == SERVER_MAC || frame[..6] == [0xff; 6] {
+                // A device's hash need not agree with the server's: any core must handle any frame.
                 let core = match self.random.is(self.weather.wrong) {
                     true => self.random.below(self.machine.count()),
                     false => self.machine.owner(&frame),
@@ -278,6 +280,7 @@ impl Network {
         {
             let waited_us = now_us - user.since_us.min(now_us);
             if let Some(id) = user.id {
+                // Only without an address may requests stay unanswered.
                 assert!(waited_us < PATIENCE_US || self.is_dhcp, "no answer");
                 if waited_us >= PATIENCE_US {
                     user.forget(now_us);
@@ -341,6 +344,7 @@ impl Network {
         let is_quiet =
             |network: &Network| network.visitors.iter().all(|peer| peer.user.id.is_none());
         assert!(self.run_until(10_000_000, is_quiet));
+        // Counters are published at most every 100 ms.
         self.run(300_000);
     }
 

@@ -97,6 +97,7 @@ pub fn repair(frame: &mut [u8], with_len: bool) {
     let ip = !fold(sum(&frame[14..14 + header_len]));
     frame[24..26].copy_from_slice(&ip.to_be_bytes());
     let total = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+    // A mutated total length may exceed the frame.
     let end = (14 + total).clamp(14 + header_len, frame.len());
     let pseudo = sum(&frame[26..34]) + u64::from(frame[23]);
     let protocol = frame[23];

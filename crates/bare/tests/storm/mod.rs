@@ -205,6 +205,7 @@ impl Storm {
                     gateway: Some(Ipv4Addr::from_bits(GATEWAY)),
                 },
             },
+            // The least memory that a server accepts, so that limits are reached.
             memory_len: 4 << 20,
             secret: std::array::from_fn(|_| random.next() as u8),
             cores: None,
@@ -226,6 +227,7 @@ impl Storm {
         } else {
             FLOWS.0
         };
+        // A third from one address, a third from the local network, a third from behind the gateway.
         let flows = (0..count).map(|at| Flow {
             address: match at % 3 {
                 0 => 0x0a00_0042,
@@ -268,6 +270,7 @@ impl Storm {
             if self.random.is(300) {
                 self.now_us += self.random.below(1000) as u64;
             }
+            // Rarely, since it ends all connections.
             if self.random.below(100_000) == 0 {
                 self.jump();
             }
@@ -275,6 +278,7 @@ impl Storm {
             self.frames += 1;
             self.give(&frame);
             self.keep(frame);
+            // The server's timers run at their time, and now and then between.
             self.settle();
             if self.frames.is_multiple_of(16) || self.next_us <= self.now_us {
                 self.tick();
@@ -318,6 +322,7 @@ impl Storm {
         let before = self.wire.frames.len();
         let from = source(frame);
         if is_forged(from) {
+            // Frames on Ethernet have at least 60 bytes.
             self.forged.0 += frame.len().max(60) as u64;
         }
         let received = Received {
@@ -363,6 +368,7 @@ impl Storm {
                 self.give(&frame);
                 self.database.wire.spare.push(frame);
             }
+            // A round trip takes time, or RTT samples would be 0.
             self.now_us += 10;
         }
         panic!("they never end to talk");
@@ -374,6 +380,7 @@ impl Storm {
             .server
             .tick(now, &mut self.wire)
             .unwrap_or(u64::MAX)
+            // A timer that is always due must not stop the storm.
             .max(self.now_us + 50);
         let now_us = self.now_us;
         let peer = &mut self.visitor;
@@ -395,9 +402,11 @@ impl Storm {
         if user.id.is_some() {
             let is_page = user.asks_page();
             let waited_us = now_us - user.since_us;
+            // Files need no database, so their response may not be delayed.
             if !is_page {
                 assert!(waited_us < PATIENCE_US, "no answer for {waited_us} us");
             }
+            // A page's own timeout is 15 seconds; it may be queued before.
             assert!(waited_us < 40_000_000, "no page for {waited_us} us");
             return;
         }
@@ -440,6 +449,7 @@ impl Storm {
     fn end(&mut self) {
         self.leave();
         self.settle();
+        // 200 seconds: more than all timeouts of connections and retransmissions.
         for _ in 0..400 {
             self.now_us += 500_000;
             let now = self.now();
@@ -447,6 +457,7 @@ impl Storm {
             self.settle_silently();
         }
         let forged = self.forged;
+        // No amplification in bytes either.
         assert!(forged.1 <= forged.0 * 2, "{forged:?}");
         // Connections to the database, which no longer responds.
         assert!(
@@ -486,12 +497,15 @@ impl Storm {
                     let end = be32(frame, 38)
                         .wrapping_add(len as u32)
                         .wrapping_add(u32::from(flags & (SYN | FIN) != 0));
+                    // The attacker follows the connection, so that most of its segments are plausible.
                     flow.ack = end;
                     flow.is_open = flags & RST == 0;
+                    // Sometimes it misses an ACK and sends old data.
                     if flags & ACK != 0 && self.random.is(900) {
                         flow.seq = be32(frame, 42);
                     }
                 }
+                // Quoted in forged ICMP errors.
                 self.seen.clear();
                 self.seen.extend_from_slice(&frame[14..54]);
             }
@@ -510,6 +524,7 @@ impl Storm {
 
     fn attack(&mut self) -> Vec<u8> {
         let mut frame = match self.random.below(100) {
+            // Replays an old frame.
             0..4 if !self.recent.is_empty() => {
                 let at = self.random.below(self.recent.len());
                 self.recent[at].clone()
@@ -626,6 +641,7 @@ impl Storm {
             .random
             .of(&[0, 0, 1, 100, 1460, 65_535, 65_535, 65_535]);
         if !flow.is_open {
+            // Sequence numbers that wrap soon.
             let near_wrap = self.random_near_wrap();
             let seq = self.random.of(&[flow.seq, near_wrap]);
             let mss = self
@@ -652,6 +668,7 @@ impl Storm {
                     0 => from + self.random.below(data.len() - from + 1),
                     _ => data.len(),
                 };
+                // Otherwise the data are lost or resent later, from the attacker's view.
                 if seq == flow.seq && self.random.is(900) {
                     self.flows[at].seq = seq.wrapping_add((to - from) as u32);
                 }

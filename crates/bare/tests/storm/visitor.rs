@@ -124,6 +124,7 @@ impl Service for Visitor {
         if self.is_whole() {
             if !self.asks_page() {
                 let took_us = calls.now_us() - self.since_us;
+                // Pages depend on the database; files must be fast.
                 self.longest_us = self.longest_us.max(took_us);
             }
             self.answers += 1;
@@ -152,6 +153,7 @@ impl Service for Visitor {
 
     fn ended(&mut self, calls: &mut impl Calls, id: Id, end: End) {
         if self.id == Some(id) {
+            // The server may end a well-behaved client's connection only without an address.
             assert!(self.is_lenient, "ended: {end:?}");
             self.forget(calls.now_us());
         }
