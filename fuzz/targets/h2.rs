@@ -2,7 +2,7 @@
 //! from it, or the operations of both ends.
 //!
 //! Checks beside "no panic": a server parses and sends the same regardless of the reads; it sends whole frames; and two
-//! correct ends find no fault in each other, whatever operations they perform.
+//! correct ends find no fault in each other, with any operations.
 
 #![no_main]
 

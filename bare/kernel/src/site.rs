@@ -5,7 +5,8 @@
 //! `PT_NOTE`) named `Lowroad`, type 1, of `SiteNote::LEN` bytes: four little-endian numbers of 8 bytes each, all 0 as
 //! linked: address and length of the site, address and length of the table of symbols (`symbols`). The builder
 //! appends the site and, from the next multiple of 8 on, the table at the end of the file, at a multiple of 4096;
-//! makes the reserved header a `PT_LOAD` of it, read only, with [`SITE_ADDRESS`] as both addresses; and writes the note.
+//! makes the reserved header a `PT_LOAD` of it, read only, with [`SITE_ADDRESS`] as both addresses; and writes the
+//! note.
 //!
 //! Without a site in the image, the first module that the loader brings (`-initrd`, GRUB's `module2`) is the site.
 

@@ -40,8 +40,8 @@ impl Rate {
 }
 
 /// The start value for a second processor's clock, so that both clocks agree: `own` was read on this processor after
-/// `theirs` on the other, with a clock that began at `start`. Synchronized counters (`own` is at or behind `theirs` by less
-/// than `slack`) have the same start; otherwise the clock continues from the other's time.
+/// `theirs` on the other, with a clock that began at `start`. Synchronized counters (`own` is at or behind `theirs` by
+/// less than `slack`) have the same start; otherwise the clock continues from the other's time.
 #[must_use]
 pub fn start_beside(own: u64, theirs: u64, start: u64, slack: u64) -> u64 {
     if own.wrapping_sub(theirs) < slack {

@@ -220,8 +220,8 @@ impl Server {
         }
     }
 
-    /// Marks that the kernel encrypts from now on, with its keys (`TlsServer::kernel_keys`). `TlsServer::encrypt` then fails;
-    /// only one alert is still appended to `to_send`, as unencrypted content for the kernel.
+    /// Marks that the kernel encrypts from now on, with its keys (`TlsServer::kernel_keys`). `TlsServer::encrypt` then
+    /// fails; only one alert is still appended to `to_send`, as unencrypted content for the kernel.
     pub fn leave_to_kernel(&mut self) {
         if let Spoken::Settled(settled) = &mut self.spoken {
             settled.leave_to_kernel();

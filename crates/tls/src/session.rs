@@ -83,8 +83,8 @@ pub(crate) struct Session<S> {
     connection: S,
     /// Incomplete input. Holds no allocation while empty.
     pending: Vec<u8>,
-    /// During the handshake: bytes of whole records at the front of `pending`, with a message that continues in the next
-    /// record.
+    /// During the handshake: bytes of whole records at the front of `pending`, with a message that continues in the
+    /// next record.
     whole_len: usize,
     /// A TLS 1.3 server has sent its first flight: the client's records must be encrypted.
     has_key: bool,
