@@ -143,7 +143,7 @@ impl MessageDecrypter for ObservedDecrypter {
             return Err(unexpected_record());
         }
         let opened = self.0.decrypt(record, sequence);
-        // Reported rather than returned as fatal here: `rustls` decides if it is trial decryption.
+        // Recorded only: `rustls` decides whether the record is skipped (trial decryption).
         if matches!(opened, Err(Error::DecryptError)) {
             note(|events| events.has_failed = true);
         }

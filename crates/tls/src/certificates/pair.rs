@@ -72,7 +72,7 @@ impl Pair {
         let mut doubts: Vec<_> = doubts.into_iter().map(in_certificates).collect();
         match texts.staple {
             Some((_, staple)) if is_response(staple) => certified.ocsp = Some(staple.to_vec()),
-            // An unusable staple is left out: clients treat none as unknown, a bad one may fail the handshake.
+            // An unusable staple is reported and left out.
             Some((file, _)) => doubts.push(Problem::new(file, Reason::NoResponse)),
             None => {}
         }
