@@ -84,7 +84,7 @@ fn a_lost_segment_needs_no_timeout() {
         });
         let id = world.connect();
         assert!(world.until(1_000_000, |world| !world.sides[1].user.opened.is_empty()));
-        // The delayed ACKs of the handshake must not be counted.
+        // Delayed ACKs leave first, so that the number of the next frame is known.
         world.until(100_000, |_| false);
         world.lose = vec![(0, world.seen[0] + place)];
         let now_us = world.now_us;
