@@ -145,7 +145,7 @@ impl Database {
             calls.abort(link.id);
         }
         if core::mem::take(&mut self.is_asked_for) {
-            // A failed page brings the next attempt forward, but not to less than a second after the last one.
+            // A failed page brings the next attempt forward, to a second after the last one at the latest.
             self.retry_us = self.retry_us.min(self.failed_us + RETRY_ASKED_US);
         }
         // Connections that are free, or will be after their login.
