@@ -101,7 +101,7 @@ fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
                 );
                 let fields: Vec<_> = request.fields().collect();
                 words.push(format!("{:?} {:?} {fields:?}", head.stream, request.target));
-                // Odd streams get their response at once, others later or never.
+                // Every other stream gets its response at once, the rest later or never.
                 if head.stream.0 % 4 == 1 {
                     let len = BodyLen::Known(5);
                     if server.respond(head.stream, Status::OK, Lines::NONE, len, &DATE, turn.out) {

@@ -98,7 +98,7 @@ impl Server {
             }
             ([8, 0], 17) if frame[30..34] == own => {
                 swap_addresses(answer);
-                // No UDP checksum, which would cover the changed first byte.
+                // No UDP checksum: that of a frame from this host may still be partial.
                 answer[40..42].fill(0);
                 let mut port = u16::from_be_bytes([frame[36], frame[37]]);
                 let has_payload = frame[38..40] > [0, 8][..];

@@ -49,7 +49,7 @@ impl Control {
         })
     }
 
-    /// Tells the started device the number of used pairs.
+    /// Sends the number of used pairs to the started device.
     pub fn set_pairs(mut self, count: u16) -> Result<(), Error> {
         let [low, high] = count.to_le_bytes();
         for (n, byte) in [MULTIPLE, PAIRS, low, high, NO_ANSWER]

@@ -136,7 +136,7 @@ impl Device {
         }
     }
 
-    /// Restarts with one pair, after `VirtioMmioDevice::begin` failed with more.
+    /// Restarts with one pair, after `VirtioNetDevice::begin` failed with more.
     pub fn begin_alone(&mut self) -> Result<Vec<Net>, Error> {
         self.agree(false)?;
         self.begin(1)
