@@ -84,9 +84,11 @@ fn an_idle_connection_keeps_no_buffers() {
         server.receive(first, &mut plain, &mut out).unwrap();
         server.receive(second, &mut plain, &mut out).unwrap();
         assert_eq!(plain.len(), 40_000);
+        // Sending must not leave a buffer either.
         server.seal(&[&[b'a'; 40_000]], &mut out, 0).unwrap();
         server
     };
+    // Memory that is allocated once must not count.
     let warm: Vec<_> = (0..10).map(|_| connect()).collect();
     let before = TAKEN.load(Ordering::Relaxed);
     let one = connect();
@@ -95,6 +97,7 @@ fn an_idle_connection_keeps_no_buffers() {
     assert!(taken <= IDLE_MAX, "{taken}");
 
     let resident = in_use();
+    // Enough connections that pages of 4 KiB measure precisely.
     let many: Vec<_> = (0..2000).map(|_| connect()).collect();
     let each = (in_use() - resident) / many.len();
     println!("with C's, as the process grows: {each} bytes");

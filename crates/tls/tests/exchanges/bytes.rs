@@ -24,6 +24,7 @@ fn bytes_may_come_one_by_one() {
         let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
         exchange.step = step;
         exchange.run().unwrap();
+        // More than two full records.
         let text: Vec<u8> = (0..40_000u32).map(|number| number as u8).collect();
         exchange
             .client
@@ -57,6 +58,7 @@ fn progress_is_told_once() {
             .receive(&mut wire, &mut Vec::new(), &mut exchange.to_server)
             .unwrap();
         if round == 3 {
+            // Reported with the byte that completes the handshake, and not again.
             assert_eq!((established, closed), (1, 0));
             exchange.client.close(&mut exchange.to_server).unwrap();
         }

@@ -37,16 +37,20 @@ fn exact_names_come_first_then_wildcards_then_the_default() {
     let store = Store::new(certificates);
     let shown = |name| shown(&store, name, "http/1.1").unwrap();
     assert_eq!(shown("a.example.org"), exact.fingerprint());
+    // Names are compared without regard to case.
     assert_eq!(shown("A.EXAMPLE.org"), exact.fingerprint());
     assert_eq!(shown("b.example.org"), wild.fingerprint());
+    // A wildcard matches one label only.
     assert_eq!(shown("b.b.example.org"), default.fingerprint());
     assert_eq!(shown("example.org"), default.fingerprint());
+    // SNI carries no addresses (RFC 6066, section 3).
     assert_eq!(shown("192.0.2.1"), default.fingerprint());
 
     let certificates = store.current();
     assert!(certificates.covers("X.example.org") && !certificates.covers("example.org"));
     assert!(certificates.is_same(Some("b.example.org"), "c.example.org"));
     assert!(!certificates.is_same(Some("b.example.org"), "a.example.org"));
+    // Both select the default.
     assert!(certificates.is_same(None, "unknown.example"));
     assert!(!certificates.is_same(None, "a.example.org"));
 }
@@ -71,6 +75,7 @@ fn of_several_kinds_the_cheapest_is_shown() {
     certificates.add(&rsa);
     let store = Store::new(certificates.clone());
     assert_eq!(
+        // A protocol that the listener doesn't offer.
         shown(&store, "a.example.org", "h"),
         Err(Fault::NothingInCommon)
     );

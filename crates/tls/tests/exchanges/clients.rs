@@ -96,6 +96,7 @@ fn who_must_show_one_and_has_none_is_refused() {
         fault(&requires, &connector(None)),
         Some(Fault::CertificateMissing)
     );
+    // A requested certificate is optional.
     let requests = acceptor(ClientCertificates::Request(clients.pem.into()), None);
     assert_eq!(fault(&requests, &connector(None)), None);
 }
@@ -103,6 +104,7 @@ fn who_must_show_one_and_has_none_is_refused() {
 #[test]
 fn what_others_have_signed_or_has_expired_is_refused() {
     let clients = Clients::new("Clients");
+    // An invalid certificate is refused even where none is required.
     for kind in [ClientCertificates::Request, ClientCertificates::Require] {
         let acceptor = acceptor(kind(clients.pem.clone().into()), None);
         let stranger = Clients::new("Others").sign(3650);

@@ -25,6 +25,7 @@ fn client_config(provider: &Arc<CryptoProvider>, fragment_len: Option<usize>) ->
         .with_no_client_auth();
     config.enable_early_data = true;
     config.max_fragment_size = fragment_len;
+    // The tests' time, for which certificates and tickets are valid.
     config.time_provider = Arc::new(clock());
     config.into()
 }
@@ -120,6 +121,7 @@ fn send_early_data(
     early: &EarlyData,
 ) -> Option<Fault> {
     let config = client_config(provider, early.fragment_len);
+    // More than the server skips, so that the limit is the server's.
     give_tickets(&config, provider, 64 * 1024);
     let mut client = client(&config);
     let mut writer = client.early_data().expect("the ticket permits it");
@@ -129,6 +131,7 @@ fn send_early_data(
     let (mut server, mut plain) = (acceptor.accept().unwrap(), Vec::new());
     let fault = run(&mut server, &mut client, early.step, &mut plain);
     if fault.is_none() {
+        // The client learns that its early data were rejected, and may send them again.
         assert!(server.is_established() && !client.is_early_data_accepted());
         client.writer().write_all(b"question").unwrap();
         assert_eq!(run(&mut server, &mut client, early.step, &mut plain), None);
@@ -225,6 +228,7 @@ fn tickets_permit_no_early_data() {
     let config = client_config(&lowroad_tls::provider(), None);
     for is_resumed in [false, true] {
         let mut client = client(&config);
+        // Also with the ticket of the first round.
         assert!(client.early_data().is_none());
         let mut server = acceptor.accept().unwrap();
         let fault = run(&mut server, &mut client, usize::MAX, &mut Vec::new());

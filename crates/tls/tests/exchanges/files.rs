@@ -166,6 +166,7 @@ fn who_may_read_and_write_is_looked_at() {
         site.doubts(NOW_S),
         [Reason::OpenToAll(0o644), Reason::WritableByOthers(0o666)]
     );
+    // A key that a group can read raises no problem.
     fs::set_permissions(&site.files.key, Permissions::from_mode(0o640)).unwrap();
     fs::set_permissions(&site.files.certificates, Permissions::from_mode(0o644)).unwrap();
     assert_eq!(site.doubts(NOW_S), []);

@@ -32,6 +32,7 @@ struct Way {
 impl Way {
     fn take(&mut self, random: &mut Random) -> Vec<u8> {
         let len = match random.below(3) {
+            // Often less than a record's header.
             0 => random.below(8),
             1 => random.below(3000),
             _ => self.wire.len(),
@@ -63,6 +64,7 @@ fn history(acceptor: &Acceptor, seed: u64, changed: bool) {
     let (mut to_server, mut to_client) = (Way::default(), Way::default());
     to_server.wire = exchange.to_server;
     let (mut now_ms, mut is_changed) = (0, false);
+    // Half of the histories settle, as soon as the handshake is over.
     let mut settles = seed.is_multiple_of(2);
     for step in 0..STEPS * 4 {
         now_ms += random.below(400) as u64;
@@ -76,6 +78,7 @@ fn history(acceptor: &Acceptor, seed: u64, changed: bool) {
             to_server.wire[place] ^= 1 << random.below(8);
             is_changed = true;
         }
+        // The remaining steps deliver the bytes in transit.
         let is_over = step > STEPS;
         if settles && server.is_established() {
             settles = false;
@@ -103,6 +106,7 @@ fn history(acceptor: &Acceptor, seed: u64, changed: bool) {
                 to_server.check(seed);
                 match received {
                     Ok(_) => {}
+                    // A flipped bit must end the connection at the latest where it is decrypted.
                     Err(_) if is_changed => return,
                     Err(failure) => panic!("seed {seed}: {failure}"),
                 }
@@ -124,6 +128,7 @@ fn history(acceptor: &Acceptor, seed: u64, changed: bool) {
             server.is_established() && client.is_established(),
             "seed {seed}"
         );
+        // Several rounds: key updates and tickets cause bytes in the other direction.
         for _ in 0..4 {
             let (heard, out) = (&mut to_server.heard, &mut to_client.wire);
             server

@@ -43,6 +43,7 @@ impl Kernel {
     fn seal(&mut self, kind: u8, text: &[u8]) -> Vec<u8> {
         let mut nonce = self.nonce;
         for (byte, digit) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
+            // RFC 8446, section 5.3: the nonce is the IV combined with the sequence number.
             *byte ^= digit;
         }
         self.sequence += 1;
@@ -110,6 +111,7 @@ fn a_last_word_is_said_once() {
             .receive(garbage, &mut Vec::new(), &mut words)
             .is_err()
     );
+    // The warning level and close_notify; the fatal alert for the garbage is dropped.
     assert_eq!(words, [1, 0]);
 }
 
@@ -127,6 +129,7 @@ fn a_client_that_wants_other_keys_of_the_kernel_wears_it_out() {
     }
     server.receive(&mut wire, &mut plain, &mut words).unwrap();
     assert_eq!(plain, b"with the next key");
+    // The server can't answer by its own key update, since the kernel has the keys.
     assert!(server.is_worn() && words.is_empty());
 }
 
@@ -136,6 +139,7 @@ fn only_settled_connections_have_keys_for_the_kernel() {
     assert!(exchange.server.kernel_keys().is_none());
     exchange.server.settle().unwrap();
     assert!(exchange.server.kernel_keys().is_some());
+    // A record that can't be decrypted.
     exchange.to_server = vec![23, 3, 3, 0, 1, 1];
     assert!(exchange.run().is_err());
     assert!(exchange.server.kernel_keys().is_none(), "it has failed");

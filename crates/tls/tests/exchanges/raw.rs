@@ -72,6 +72,7 @@ impl RawClient {
             let mut wire = self.seal(*kind, content);
             let received = server.receive(&mut wire, &mut Vec::new(), &mut out);
             let is_last = place + 1 == records.len();
+            // Only the last record completes the violation.
             assert_eq!(received.is_err(), is_last, "record {place} of {records:?}");
             if let Err(failure) = received {
                 let [(ALERT, alert)] = &self.open(&out)[..] else {
@@ -88,6 +89,7 @@ impl RawClient {
 impl RecordKey {
     fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> RecordKey {
         let ConnectionTrafficSecrets::Aes128Gcm { key, iv } = secrets else {
+            // The provider's first suite is AES-128, which both sides prefer.
             panic!("another suite comes first");
         };
         let key = UnboundKey::new(&AES_128_GCM, key.as_ref()).unwrap();

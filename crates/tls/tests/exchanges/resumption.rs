@@ -19,6 +19,7 @@ fn is_resumed(acceptor: &Acceptor, connector: &Connector) -> bool {
     let exchange = Exchange::established(acceptor, connector);
     let is_resumed = exchange.server.is_resumed();
     assert_eq!(exchange.client.is_resumed(), is_resumed);
+    // The name is known in resumed handshakes too.
     assert_eq!(exchange.server.server_name(), Some("localhost"));
     is_resumed
 }
@@ -28,6 +29,7 @@ fn a_session_is_resumed() {
     let clock = clock();
     let (acceptor, connector) = (acceptor(&tickets(&clock)), connector(&clock));
     let resumed = (0..10).filter(|_| is_resumed(&acceptor, &connector));
+    // The first connection has no ticket yet.
     assert_eq!(resumed.count(), 9);
 }
 
@@ -62,6 +64,7 @@ fn an_upgraded_process_resumes_the_sessions_of_the_one_before() {
     let keys = TicketKeys::from_bytes(&handed_over).unwrap();
     let after = Tickets::new(keys, clock.clone()).unwrap();
     assert!(is_resumed(&acceptor(&after), &connector));
+    // A process with other keys.
     let stranger = tickets(&clock);
     assert!(!is_resumed(&acceptor(&stranger), &connector));
 }

@@ -204,6 +204,7 @@ fn key_updates_without_end_are_refused() {
         if settled {
             server.settle().unwrap();
         }
+        // Each update costs the server a key derivation, so their number is bounded.
         let fault = (0..1000).find_map(|_| {
             client.refresh_traffic_keys().unwrap();
             run(&mut server, &mut client, &mut Vec::new())
@@ -218,6 +219,7 @@ pub fn settled_with_each_suite() -> impl Iterator<Item = (Server, ClientConnecti
     let suites = suites.into_iter().filter(|it| it.tls13().is_some());
     suites.map(|suite| {
         let mut provider = rustls::crypto::CryptoProvider::clone(&lowroad_tls::provider());
+        // With a single suite the server has no choice.
         provider.cipher_suites = vec![suite];
         let config = ClientConfig::builder_with_provider(provider.into())
             .with_safe_default_protocol_versions()
@@ -274,6 +276,7 @@ fn the_order_of_cipher_suites_is_ours_unless_the_clients_counts() {
         settings.own_order = own_order;
         let mut server = Acceptor::new(&settings).unwrap().accept().unwrap();
         let mut provider = rustls::crypto::CryptoProvider::clone(&lowroad_tls::provider());
+        // The order of a client without AES instructions.
         provider.cipher_suites = vec![TLS13_CHACHA20_POLY1305_SHA256, TLS13_AES_128_GCM_SHA256];
         let config = ClientConfig::builder_with_provider(provider.into())
             .with_safe_default_protocol_versions()
