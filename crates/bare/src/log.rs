@@ -209,6 +209,7 @@ mod tests {
             let asked = alloc::format!("\"GET /{} HTTP/1.1\" 200", first + at);
             assert!(line.contains(&asked), "{line}");
         }
+        // Lines of about 90 bytes.
         assert!((1..=2).contains(&text(&journal, 200).lines().count()));
     }
 

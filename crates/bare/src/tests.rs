@@ -179,6 +179,7 @@ impl Net {
                 answers.push(String::from_utf8(sent).expect("text"));
                 self.web.sent(&mut self.calls, VISITOR);
             }
+            // Bytes that are not taken wait for more.
             if bytes.is_empty() || taken == 0 {
                 return answers;
             }
@@ -227,10 +228,12 @@ fn what_was_asked_before_is_answered_and_logged_alike() {
     // Other fields, or more bytes, are another request.
     let answer = net.ask("GET /long", "User-Agent: tests\r\nRange: bytes=0-0\r\n");
     assert_eq!(body(&answer), "a");
+    // Two pipelined requests, which are not in the memo as a whole.
     let request = format!("GET /long HTTP/1.1\r\nHost: a\r\n{fields}\r\n").repeat(2);
     assert_eq!(net.send(request.as_bytes()), [first.clone(), first]);
     let log = Whole(None).log(&net.web.journal);
     let line = "\"GET /long HTTP/1.1\" 200 5000 \"there\" \"tests\" 0\n";
+    // All but the range request, whether parsed or found in the memo.
     assert_eq!(log.matches(line).count(), 6, "{log}");
     assert_eq!(net.web.counters[Counter::Requests], 7);
 }
@@ -293,12 +296,14 @@ fn connections_close_when_they_should() {
         ),
         ("GET / HTTP/1.0\r\n\r\n", "Connection: close"),
         (
+            // The body is not read, so the connection can't be used again.
             "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n",
             "Connection: close",
         ),
         ("GET / HTTP/1.1\r\n\r\n", "400 Bad Request"),
         ("nonsense\r\n\r\n", "400 Bad Request"),
         (
+            // An encoded dot segment: other parsers may see another request.
             "GET /%2e%2e/x HTTP/1.1\r\nHost: a\r\n\r\n",
             "Connection: close",
         ),
@@ -348,7 +353,9 @@ fn a_body_of_get_is_dropped() {
     assert_eq!(net.send(next).len(), 1);
     // The connection closes with the response if the end of the body is unknown or far away.
     for (fields, rest) in [
+        // More than the input buffer holds.
         ("Content-Length: 20000\r\n", ""),
+        // A body that the client holds back.
         ("Content-Length: 5\r\nExpect: 100-continue\r\n", ""),
         ("Transfer-Encoding: chunked\r\n", "5\r\nGET"),
     ] {
@@ -394,6 +401,7 @@ fn requests_may_come_in_pieces_or_several_at_once() {
 #[test]
 fn heads_may_be_long_but_not_too_long() {
     let mut net = Net::new("");
+    // Below the limit of 16 KiB, which a threefold one exceeds.
     let field = format!("Cookie: {}\r\n", "c".repeat(8000));
     assert!(net.ask("GET /", &field).starts_with("HTTP/1.1 200 "));
     let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{}", field.repeat(3));
@@ -409,6 +417,7 @@ fn a_visitor_that_ends_its_side_gets_its_answers() {
     net.web.input(&mut net.calls, VISITOR, request);
     net.web.finished(&mut net.calls, VISITOR);
     assert!(net.calls.closed.is_empty());
+    // Closed only once the response is acknowledged.
     net.web.sent(&mut net.calls, VISITOR);
     assert_eq!(net.calls.closed, [VISITOR]);
     let mut net = Net::new("");
@@ -423,6 +432,7 @@ fn a_head_that_does_not_end_is_ended() {
     let next_us = net.web.tick(&mut net.calls);
     assert!(next_us.is_some_and(|us| us <= 11_000_000));
     net.web.set_now(Now {
+        // The timeout of 10 seconds for a head has passed.
         mono_us: 11_000_001,
         unix_s: 784_111_810,
     });

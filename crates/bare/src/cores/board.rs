@@ -91,6 +91,7 @@ mod tests {
         board.show([1, 2].into_iter());
         assert_eq!((board.read(&mut words), &words[..]), (1, &[1, 2][..]));
         board.show(5..);
+        // Only as many words as there is room for.
         assert_eq!((board.read(&mut words), &words[..]), (2, &[5, 6, 7][..]));
         board.show([].into_iter());
         assert_eq!((board.read(&mut words), &words[..]), (3, &[][..]));
@@ -108,6 +109,7 @@ mod tests {
                     let mut last = 0;
                     while last < TURNS {
                         let version = board.read(&mut words);
+                        // Nothing was published yet, or the writer was too fast.
                         if version == 0 {
                             std::thread::yield_now();
                             continue;

@@ -159,6 +159,7 @@ mod tests {
     fn a_full_ring_refuses_and_loses_nothing() {
         let ring = Ring::new(4096);
         let count = (0..).take_while(|_| ring.put(&[7; 56], false)).count();
+        // A record of 56 bytes takes 64: its length precedes it.
         assert_eq!(count, 4096 / 64);
         assert!(!ring.put(&[], false));
         assert!(take(&ring).is_some() && ring.put(&[8; 56], true) && !ring.put(&[], false));

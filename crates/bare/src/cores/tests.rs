@@ -125,6 +125,7 @@ fn who_goes_to_sleep_or_who_wakes_finds_the_other() {
         let mut missed = 0;
         for number in 1..=ROUNDS {
             round.store(number, Ordering::Release);
+            // Varies the moment of the check against the writer's.
             for _ in 0..number % 64 {
                 core::hint::spin_loop();
             }
@@ -134,6 +135,7 @@ fn who_goes_to_sleep_or_who_wakes_finds_the_other() {
             let is_woken = done.load(Ordering::Acquire) & 1 != 0;
             missed += u32::from(!has_frames && !is_woken);
             cores.wake(1);
+            // The ring must be empty for the next round.
             while cores.take(0, 1, &mut [0; FRAME_LEN_MAX]).is_some() {}
         }
         missed
@@ -160,6 +162,7 @@ impl Bed {
         let wakes = self.wakes.lock().expect("one reader");
         let woken = wakes.recv_timeout(Duration::from_secs(60));
         assert!(woken.is_ok(), "a wake was lost");
+        // Several wake-ups count as one.
         while wakes.try_recv().is_ok() {}
     }
 }
@@ -191,6 +194,7 @@ fn nobody_sleeps_over_what_has_come() {
                             let number = u64::from_le_bytes(*buffer.first_chunk().expect("8"));
                             if number == ROUNDS {
                                 over.fetch_add(1, Ordering::Relaxed);
+                                // The end concerns all cores, wherever they sleep.
                                 wanted = cores.others(core);
                                 continue;
                             }
@@ -207,6 +211,7 @@ fn nobody_sleeps_over_what_has_come() {
                             return;
                         }
                         cores.sleep(core);
+                        // Checked again after `sleep`, like a core's real loop.
                         let is_over = over.load(Ordering::Relaxed) == balls;
                         if !cores.has_frames(core) && !is_over {
                             slept.fetch_add(1, Ordering::Relaxed);

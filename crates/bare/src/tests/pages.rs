@@ -84,6 +84,7 @@ fn a_database_that_ends_each_login_is_not_asked_again_at_once() {
         net.web.ended(&mut net.calls, link, End::Reset);
         let due_us = net.web.tick(&mut net.calls).expect("another try");
         assert_eq!(net.calls.connects, tries);
+        // Doubled each time, up to 5 seconds.
         let wait_us = (100_000 << (tries - 1)).min(5_000_000);
         assert_eq!(due_us, now_us + wait_us);
         now_us = due_us;
@@ -116,6 +117,7 @@ fn a_page_fails_at_once_while_the_database_is_away() {
         set_now(&mut net, now_us);
     }
     net.web.tick(&mut net.calls);
+    // The eighth failure: the delay has reached its limit.
     net.web.ended(&mut net.calls, link(18), End::Reset);
     assert_eq!(net.web.tick(&mut net.calls), Some(now_us + 5_000_000));
     assert!(net.web.take_trouble().is_some());
@@ -151,6 +153,7 @@ fn a_silent_database_fails_all_pages_with_the_first_attempt() {
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
     net.web.tick(&mut net.calls);
     let request = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
+    // The first client waits for the attempt that is running.
     assert!(net.send(request).is_empty());
     let other = Id {
         index: 4,
@@ -170,6 +173,7 @@ fn a_silent_database_fails_all_pages_with_the_first_attempt() {
     net.web.tick(&mut net.calls);
     assert_eq!(net.calls.connects, 2);
     net.web.set_now(Now {
+        // The first attempt has timed out; the second is still running.
         mono_us: 6_000_000,
         unix_s: 784_111_800,
     });
@@ -189,6 +193,7 @@ fn the_log_has_the_reason_of_a_failed_page() {
     let reason = lines.next().expect("a line");
     let begin = "192.0.2.9 - - [06/Nov/1994:08:50:00 +0000] error: page.lrp:1: ";
     assert!(reason.starts_with(begin), "{log}");
+    // The failure's line precedes the request's.
     assert!(lines.next().expect("a line").contains(" 500 "), "{log}");
     // The database's message, and its absence.
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
@@ -217,6 +222,7 @@ fn a_page_that_comes_when_the_database_was_left_is_not_there() {
     let request = [begun, rest].concat();
     let answers = net.send(&request);
     assert!(answers[0].starts_with("HTTP/1.1 503 "), "{answers:?}");
+    // The shutdown is no problem for the operator.
     assert_eq!(net.web.take_trouble(), None);
 }
 
@@ -237,6 +243,7 @@ fn visitors_that_have_gone_keep_no_place_in_the_queue() {
     };
     // All tasks are busy, waiting for a silent database.
     for generation in 0..5000 {
+        // 64 tasks stay busy; later requests use the last slot one after the other.
         let index = if generation < 63 { generation } else { 63 };
         let id = ask(&mut net, index, generation);
         if generation >= 64 {
@@ -259,5 +266,6 @@ fn where_memory_is_little_fewer_pages_are_made_at_once() {
     };
     assert_eq!(count(16 << 20), 64);
     assert!(count(1 << 20) <= 4);
+    // One page at a time, even without any memory to spare.
     assert_eq!(count(0), 1);
 }

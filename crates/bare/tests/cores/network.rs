@@ -219,6 +219,7 @@ impl Network {
         }
         frames.append(&mut self.database.wire.frames);
         for frame in frames {
+            // Frames between other hosts are not simulated.
             if frame[..6] == SERVER_MAC || frame[..6] == [0xff; 6] {
                 // A device's hash need not agree with the server's: any core must handle any frame.
                 let core = match self.random.is(self.weather.wrong) {
@@ -361,6 +362,7 @@ impl Network {
         } = &mut self.visitors[0];
         asker.is_lenient = true;
         asker.since_us = now_us;
+        // The client's state is put aside for one request.
         let kept = std::mem::replace(user, asker);
         let to = SocketAddrV4::new(Ipv4Addr::from_bits(SERVER), 80);
         user.id = stack.calls(now_us, wire, user, |_, calls| calls.connect(to).ok());
