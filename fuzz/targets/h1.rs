@@ -176,6 +176,7 @@ fn talk(input: &[u8]) {
     let (mut client, mut server) = (Client::default(), Server::default());
     let limits = Limits::default();
     for op in input.chunks_exact(4) {
+        // The last response has closed the connection.
         if !client.is_idle() {
             return;
         }
@@ -193,6 +194,7 @@ fn talk(input: &[u8]) {
             .request(method, b"/a", b"Host: h\r\n", len, &mut wire)
             .expect("idle");
         if has_body {
+            // Parts of odd sizes, which become chunks if the length is unknown.
             for part in body.chunks(7) {
                 client
                     .data(part.len() as u64, &mut wire)
@@ -208,6 +210,7 @@ fn talk(input: &[u8]) {
         if response_kind & 8 != 0 {
             server.close();
         }
+        // An interim response may precede the final one (RFC 9110 §15.2).
         if response_kind & 16 != 0 {
             server.interim(StreamId(1), Status::CONTINUE, Lines::NONE, &mut wire);
         }
@@ -231,7 +234,9 @@ fn talk(input: &[u8]) {
         }
         server.end(b"", &mut wire).expect("as announced");
         let heard = hear_response(&mut client, &wire, read_len, &limits);
+        // A response to HEAD, 204 and 304 have no content (RFC 9112 §6.3).
         assert_eq!(heard, if is_sent { body } else { Vec::new() });
+        // Both ends agree whether the connection persists.
         assert_eq!(client.is_idle(), !server.is_over());
     }
 }

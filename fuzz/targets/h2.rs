@@ -254,6 +254,7 @@ fn talk(input: &[u8]) {
     let (mut known, mut last) = (Known::default(), StreamId(1));
     for pair in input.chunks_exact(2) {
         let (operation, number) = (pair[0] % 10, pair[1]);
+        // One of the last streams; those of clients have odd numbers (RFC 9113 §5.1.1).
         let some = StreamId(last.0.saturating_sub(u32::from(number & 6)) | 1);
         match operation {
             0 | 1 => {
@@ -288,6 +289,7 @@ fn talk(input: &[u8]) {
             }
             4 => {
                 client.reset(some, Code::CANCEL, &mut up);
+                // A reset response ends early.
                 known.heard.remove(&some);
             }
             5 => server.reset(some, Code::INTERNAL_ERROR, &mut down),
@@ -314,6 +316,7 @@ fn talk(input: &[u8]) {
             }
         }
     }
+    // No correct operation may end a connection.
     assert_eq!((counters.ended, counters.malformed), (0, 0));
     let _ = Priority::parse(input);
 }
@@ -329,6 +332,7 @@ fn hear_server(server: &mut Server, bytes: &[u8], turn: &mut Turn<'_>) {
             None if step.used == 0 => break,
             Some(Event::Data { stream, data }) => server.taken(stream, data.len(), turn.out),
             Some(Event::Reset { stream, code }) => {
+                // The client resets streams with this code only.
                 assert_eq!(code, Code::CANCEL);
                 server.done(stream, turn.out);
             }
@@ -354,6 +358,7 @@ fn hear_client(client: &mut Client, bytes: &[u8], known: &mut Known, turn: &mut 
             }
             Some(ClientEvent::End { stream, .. }) => {
                 let heard = known.heard.remove(&stream).unwrap_or(0);
+                // A response that ended has all of its bytes.
                 assert_eq!(Some(heard), known.responses.get(&stream).copied());
             }
             _ => {}

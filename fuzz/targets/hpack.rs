@@ -43,6 +43,7 @@ fn again(fields: &[(Vec<u8>, Vec<u8>)]) {
     let mut wanted = Vec::new();
     let (mut plain, mut short) = (Vec::new(), Vec::new());
     for (name, value) in fields {
+        // The encoder takes names as text.
         let Ok(name) = std::str::from_utf8(name) else {
             continue;
         };
@@ -50,6 +51,7 @@ fn again(fields: &[(Vec<u8>, Vec<u8>)]) {
         put_field_short(Name::Other(name), value, &mut short);
         wanted.push((name.to_ascii_lowercase().into_bytes(), value.clone()));
     }
+    // The plain and the shortest encoding.
     for block in [plain, short] {
         assert_eq!(Probe::new(0).decode(&block), Ok(wanted.clone()));
         assert_eq!(Decoder::new().decode(&block).ok(), Some(wanted.clone()));

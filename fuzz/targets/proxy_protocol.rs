@@ -33,6 +33,7 @@ fn check_written(ends: Ends) {
     let Parsed::Header(again) = parse(&bytes) else {
         panic!("{bytes:?}");
     };
+    // Version 1 has no LOCAL command; it writes UNKNOWN.
     let said = match ends {
         Ends::Local => Ends::Unknown,
         ends => ends,

@@ -12,6 +12,7 @@ use lowroad_http::{Framing, Limits, Refusal, Values, Version, host, target};
 
 fuzz_target!(|input: &[u8]| {
     check_partial(input);
+    // With the small limits, refusals by limits are in reach.
     for limits in [Limits::default(), SMALL] {
         check(input, &limits);
     }
@@ -22,6 +23,7 @@ fn check_partial(input: &[u8]) {
     let partial = PartialRequest::from_head(input);
     assert!(partial.authority.is_none_or(host::is_valid));
     if let Ok(Some(head)) = h1::parse(input, &Limits::default())
+        // An absolute-form target replaces the Host field (RFC 9112 §3.2.2).
         && head.request.raw_target().starts_with(b"/")
         && let Some(authority) = partial.authority
     {
@@ -90,6 +92,7 @@ fn check_complete(input: &[u8], whole: &Head<'_>, limits: &Limits) {
         };
         assert_eq!(self::seen(&again), seen);
     }
+    // No proper prefix of a head is complete.
     check_prefixes(head, limits, |early| assert_eq!(early, Ok(false)));
 }
 
@@ -204,6 +207,7 @@ fn check_meaning(head: &Head<'_>) {
     };
     match head.framing {
         Framing::None => assert_eq!(count(b"content-length") + count(b"transfer-encoding"), 0),
+        // Both fields together allow request smuggling (RFC 9112 §6.1).
         Framing::Length(_) => {
             assert_eq!(
                 (count(b"content-length"), count(b"transfer-encoding")),
@@ -221,6 +225,7 @@ fn check_meaning(head: &Head<'_>) {
     assert!(count(b"host") <= 1);
     match request.authority {
         Some(host) => assert!(host::is_valid(host)),
+        // Only HTTP/1.0 permits requests without Host (RFC 9112 §3.2).
         None => assert_eq!((head.version, count(b"host")), (Version::Http10, 0)),
     }
     assert!(!head.expect_continue || head.framing != Framing::None);

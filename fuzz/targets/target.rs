@@ -16,6 +16,7 @@ fuzz_target!(|input: &[u8]| {
         check_round_trip(&decoded);
     }
     if !input.is_empty() {
+        // A buffer shorter than the path is refused.
         let short = target::decode(input, &mut vec![0; input.len() - 1]).map(<[u8]>::to_vec);
         assert!(short.is_err());
     }
@@ -24,6 +25,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn decode(path: &[u8]) -> Result<Vec<u8>, Refusal> {
+    // Not zeros, so that bytes that were not written show.
     let mut scratch = vec![0xAA; path.len()];
     target::decode(path, &mut scratch).map(<[u8]>::to_vec)
 }
