@@ -20,6 +20,7 @@ pub(crate) struct Datagram<'f> {
 pub(crate) fn parse<'f>(packet: &Packet<'f>) -> Option<Datagram<'f>> {
     let head: &[u8; HEADER_LEN] = packet.payload.first_chunk()?;
     let len = usize::from(be16(head, 4));
+    // The length field may exclude bytes at the packet's end.
     let datagram = packet.payload.get(..len)?;
     let whole = Packet {
         payload: datagram,

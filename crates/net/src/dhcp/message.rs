@@ -99,6 +99,7 @@ pub(crate) fn write(ask: Ask, xid: u32, secs: u16, mac: [u8; 6], out: &mut [u8; 
     };
     put(KIND, &[if ask == Ask::Discover { 1 } else { 3 }]);
     let [a, b, c, d, e, f] = mac;
+    // The client identifier: hardware type Ethernet, and the MAC.
     put(CLIENT, &[1, a, b, c, d, e, f]);
     put(
         PARAMETERS,
@@ -114,6 +115,7 @@ pub(crate) fn write(ask: Ask, xid: u32, secs: u16, mac: [u8; 6], out: &mut [u8; 
 /// Parses a reply to the transaction `xid` of this machine.
 pub(crate) fn parse(bytes: &[u8], xid: u32, mac: [u8; 6]) -> Option<Answer> {
     let (head, mut options) = bytes.split_first_chunk::<OPTIONS_AT>()?;
+    // A reply, Ethernet, six bytes of MAC.
     let is_ours = head[..3] == [2, 1, 6]
         && be32(head, 4) == xid
         && head[28..34] == mac

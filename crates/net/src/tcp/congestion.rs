@@ -107,6 +107,7 @@ impl Congestion {
     /// Enters recovery after a loss that was detected by ACKs.
     pub(crate) fn enter_recovery(&mut self, una: u32, nxt: u32, mss: u16) {
         self.ssthresh = half(nxt.wrapping_sub(una), mss);
+        // The window is halved (RFC 5681 §3.2).
         self.cwnd = self.ssthresh;
         self.gained = 0;
         self.mode = Mode::Recovery;

@@ -77,6 +77,7 @@ impl<L: Link> Context<'_, L> {
         self.core.counters.resets_sent += 1;
         let (seq, ack, flags) = match segment.flags & ACK != 0 {
             true => (segment.ack, 0, RST),
+            // Without an ACK there is no number that the peer expects, so the segment is acknowledged.
             false => (0, segment.seq.wrapping_add(segment.len()), RST | ACK),
         };
         let reply = Reply {
@@ -91,6 +92,7 @@ impl<L: Link> Context<'_, L> {
 
     /// Sends a reset for a connection.
     pub(crate) fn reset(&mut self, index: u32) {
+        // Without the next hop's MAC no segment was ever sent.
         if let Some(it) = self.core.table.at(index)
             && !it.needs_mac
         {

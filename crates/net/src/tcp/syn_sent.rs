@@ -42,6 +42,7 @@ pub(crate) fn segment<L: Link, S: Service>(
         return;
     };
     it.mss = agreed_mss(&can, own_mss);
+    // The initial window depends on the MSS, which is known only now.
     it.congestion = Congestion::new(it.mss);
     it.has_sack = can.sack;
     it.scale = can.scale.unwrap_or(0);
@@ -49,6 +50,7 @@ pub(crate) fn segment<L: Link, S: Service>(
     if is_acked {
         opened(cx, service, id, segment);
         if let Some(it) = cx.core.table.get_mut(id) {
+            // The third step of the handshake, unless the callback sends data with it.
             it.ack_now = true;
             cx.core.mark(id.index);
         }

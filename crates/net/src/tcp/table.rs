@@ -42,6 +42,7 @@ impl Table {
         };
         Table {
             places: (0..count).map(place).collect(),
+            // At most half as many connections as buckets keep the chains short.
             heads: vec![NONE; (count * 2).next_power_of_two()],
             free: if count > 0 { 0 } else { NONE },
             count: 0,

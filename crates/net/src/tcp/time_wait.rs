@@ -80,6 +80,7 @@ impl TimeWait {
         let at = self.next;
         self.next = (at + 1) % self.ring.len();
         let old = self.ring[at];
+        // An expired entry is no loss.
         let displaces = old.is_taken && now_us.saturating_sub(old.at_us) < LIFE_US;
         if old.is_taken {
             self.unlink(at as u32);

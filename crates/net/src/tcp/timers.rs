@@ -39,6 +39,7 @@ pub(crate) fn look<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S
     }
     if let Some(it) = cx.core.table.at(index) {
         let idle_at_us = it.heard_us.saturating_add(idle_timeout_us);
+        // One wheel entry for each connection, at its earliest deadline.
         let at_us = it.ack_at_us.min(it.resend_at_us).min(idle_at_us);
         cx.core.wheel.ask(index, at_us);
     }
@@ -114,6 +115,7 @@ fn resend_syn<L: Link>(cx: &mut Context<'_, L>, index: u32, timeout_us: u64) -> 
         cx.output(index);
         return false;
     }
+    // The SYN backs off like data.
     it.resend_at_us = now_us + timeout_us;
     cx.core.counters.retransmitted += 1;
     cx.send_syn(index);
