@@ -26,6 +26,7 @@ pub struct Elf {
 
 /// Finds the positions that the builder changes.
 pub fn read(file: &[u8]) -> Result<Elf, Error> {
+    // 64 bits, little endian, x86-64.
     if !file.starts_with(b"\x7fELF\x02\x01") || u16_at(file, 18) != Some(62) {
         return Err(Error::NotElf);
     }

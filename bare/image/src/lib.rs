@@ -44,10 +44,12 @@ const PAGE: usize = 4096;
 /// `ImageError`. The kernel is not run, so other faults of it are not detected.
 pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, Error> {
     let elf = elf::read(kernel)?;
+    // As linked, the note is zero.
     if elf.places_text != [0; Places::LEN] {
         return Err(Error::HasSite);
     }
     let table = names::table(&elf::functions(kernel));
+    // The contract with the kernel: the table of symbols is aligned to eight bytes.
     let table_at = site.len().next_multiple_of(8);
     let added_len = (table_at + table.len()) as u64;
     if SITE_ADDRESS + added_len > END {
@@ -59,6 +61,7 @@ pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, Error> {
         symbols_address: SITE_ADDRESS + table_at as u64,
         symbols_len: table.len() as u64,
     };
+    // A loadable segment has the same offset in its page in the file and in memory.
     let offset = elf.loaded_end.next_multiple_of(PAGE);
     let mut image = Vec::with_capacity(offset + table_at + table.len());
     image.extend_from_slice(&kernel[..elf.loaded_end]);

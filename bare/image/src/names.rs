@@ -28,6 +28,7 @@ fn path(name: &[u8]) -> Option<Vec<u8>> {
         parts.push(rest.get(digits..digits.checked_add(len)?)?);
         rest = &rest[digits + len..];
     }
+    // The hash that ends a mangled name, which is of no use in a trace.
     if parts
         .last()
         .is_some_and(|hash| hash.len() == 17 && hash[0] == b'h')

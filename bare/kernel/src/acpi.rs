@@ -17,10 +17,12 @@ pub fn sums_up(bytes: &[u8]) -> bool {
 /// The root table (RSDT or XSDT): its address, and whether its entries have 8 bytes.
 #[must_use]
 pub fn root(rsdp: &[u8]) -> Option<(u64, bool)> {
+    // The checksum of version 1 covers 20 bytes.
     if !rsdp.starts_with(b"RSD PTR ") || !sums_up(rsdp.get(..20)?) {
         return None;
     }
     match u64_at(rsdp, 24) {
+        // Revision 2 has the XSDT, with addresses above 4 GiB.
         Some(xsdt) if rsdp[15] >= 2 && xsdt != 0 => Some((xsdt, true)),
         _ => Some((u32_at(rsdp, 16)?.into(), false)),
     }
@@ -55,12 +57,15 @@ pub fn power(fadt: &[u8]) -> Option<(Power, u64)> {
             .and_then(|port| u16::try_from(port).ok())
             .unwrap_or_default()
     };
+    // HW_REDUCED_ACPI.
     let reduced = u32_at(fadt, 112)? & 1 << 20 != 0;
     let dsdt = match u64_at(fadt, 140) {
+        // X_DSDT replaces the field of 32 bits.
         Some(address) if address != 0 => address,
         _ => u32_at(fadt, 40)?.into(),
     };
     let power = if reduced {
+        // Address space 0 is system memory.
         let in_memory = fadt.get(244) == Some(&0);
         Power {
             sleep_address: u64_at(fadt, 248).filter(|_| in_memory).unwrap_or_default(),

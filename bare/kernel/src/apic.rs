@@ -62,6 +62,7 @@ impl Local {
 
     /// Enables the local APIC of another core. The timer is off.
     pub fn enter() -> Local {
+        // The global enable bit first: a direct change from disabled to x2APIC mode is a fault.
         let base = read_msr(BASE_MSR) | 1 << 11;
         let is_x2 = cpu::id(1, 0).ecx & 1 << 21 != 0;
         write_msr(BASE_MSR, base);

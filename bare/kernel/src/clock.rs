@@ -38,6 +38,7 @@ impl Clock {
             Some(khz) => {
                 let rate = Rate::new(khz);
                 if !Local::has_deadline() {
+                    // The local APIC's counter is measured against the known rate.
                     while rate.us(cpu::ticks() - start) < MEASURE_US {}
                 }
                 (rate, "told")
@@ -119,6 +120,7 @@ fn measure(acpi_timer: u16) -> (Rate, &'static str) {
     {
         return (Rate::new(khz), "measured by ACPI's timer");
     }
+    // Without any timer: a rate of 1 GHz, so that the machine runs at least.
     (Rate::new(1_000_000), "guessed")
 }
 
@@ -200,6 +202,7 @@ fn registers() -> Option<Date> {
         hour = hour % 12 + if raw_hour & 0x80 != 0 { 12 } else { 0 };
     }
     Some(Date {
+        // The clock has two digits of the year.
         year: 2000 + number(9),
         month: number(8),
         day: number(7),

@@ -97,6 +97,7 @@ extern "C" fn report(frame: &Frame) -> ! {
         );
     }
     say!("  rsp {:016x}", frame.rsp);
+    // Register 6 is rbp, the head of the frame chain.
     line(frame.rip);
     trace(frame.registers[6]);
     crashes::note(format_args!("{Own}{what} at {:#x}", frame.rip));

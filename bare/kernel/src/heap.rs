@@ -47,6 +47,7 @@ static HEAP: Pieces = Pieces {
 
 impl Piece {
     fn with<T>(&self, use_it: impl FnOnce(&mut Heap) -> T) -> T {
+        // Interrupt handlers don't allocate, so a core can't wait for itself.
         while self.is_taken.swap(true, Ordering::Acquire) {
             core::hint::spin_loop();
         }

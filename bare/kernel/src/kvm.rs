@@ -30,6 +30,7 @@ pub fn khz() -> Option<u64> {
     let (multiplier, shift) = with_page(SYSTEM_TIME, 1, |page| {
         (page.read::<u32>(24), page.read::<u8>(28).cast_signed())
     })?;
+    // The hypervisor stops its updates of the page.
     write_msr(SYSTEM_TIME, 0);
     if multiplier == 0 {
         return None;

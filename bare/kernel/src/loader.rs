@@ -87,6 +87,7 @@ fn by_pvh(told: &mut Told, address: u64) {
         told.set_command_line(&bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(0)]);
     }
     if let Some((at, count)) = info.map {
+        // Bounds the work if the count is wrong.
         for n in 0..count.min(256) {
             let entry = at + u64::from(n) * pvh::MAP_ENTRY_LEN as u64;
             if is_mapped(entry, pvh::MAP_ENTRY_LEN as u64)

@@ -32,6 +32,7 @@ pub fn info(bytes: &[u8]) -> Info<'_> {
             break;
         };
         take(&mut info, kind, tag);
+        // Tags are aligned to eight bytes.
         at += len.next_multiple_of(8);
     }
     info
@@ -40,6 +41,7 @@ pub fn info(bytes: &[u8]) -> Info<'_> {
 fn take<'b>(info: &mut Info<'b>, kind: u32, tag: &'b [u8]) {
     match kind {
         1 => info.command_line = text(&tag[8..]),
+        // Only the first module can be the site.
         3 if info.module.is_none() => {
             info.module = u32_at(tag, 8)
                 .zip(u32_at(tag, 12))

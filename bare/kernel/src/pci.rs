@@ -33,6 +33,7 @@ pub fn find<T>(mut found: impl FnMut(Function) -> Option<T>) -> Option<T> {
                 let kind = function.read8(14);
                 if kind & 0x7f == BRIDGE && count < BUSES_MAX {
                     let bus = function.read8(25);
+                    // A bridge that the firmware didn't configure has bus 0.
                     if bus != 0 && !buses[..count].contains(&bus) {
                         buses[count] = bus;
                         count += 1;

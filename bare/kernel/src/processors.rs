@@ -71,6 +71,7 @@ pub fn start(
     let own = local.id();
     let ids = ids
         .filter_map(|id| u8::try_from(id).ok())
+        // 255 is the broadcast address.
         .filter(|id| *id != own && *id != u8::MAX);
     // All stacks before the first start: page tables can't change later, since TLBs of other cores are not flushed.
     let tops: [Option<u64>; cores::MAX] = core::array::from_fn(|core| {

@@ -94,6 +94,7 @@ impl Regions {
             let mut at = region.start.max(limits.start);
             let end = region.end.min(limits.end);
             while at < end {
+                // The lowest occupied region that is not entirely before `at`.
                 let next = taken
                     .iter()
                     .filter(|other| other.end > at)

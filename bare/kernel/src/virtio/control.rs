@@ -32,6 +32,7 @@ impl Control {
     /// Creates the queue, before the device starts.
     pub fn open(device: &dyn Transport, queue: u16, has_events: bool) -> Result<Control, Error> {
         let len = queue_len(device, queue, LEN_MAX);
+        // A command takes two descriptors: the request, and the reply.
         if len < 2 {
             return Err("the device has no control queue");
         }

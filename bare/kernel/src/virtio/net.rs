@@ -88,6 +88,7 @@ impl Device {
         if features & MTU != 0 {
             self.mtu = own.read::<u16>(MTU_AT).min(1500);
         }
+        // The stack supports no smaller MTU.
         if self.mtu < 576 {
             return Err("the device's MTU is below 576");
         }

@@ -74,6 +74,7 @@ pub fn open(function: Function) -> Option<Pci> {
         doorbells_len,
         messages_max: function.messages_max(),
     };
+    // Configuration changes cause no interrupt.
     device.common.write(CONFIG_VECTOR, NO_VECTOR);
     Some(device)
 }
@@ -123,6 +124,7 @@ impl Transport for Pci {
         }
         let offset =
             u32::from(self.common.read::<u16>(QUEUE_NOTIFY)).checked_mul(self.doorbell_step)?;
+        // A register outside the capability's range is not mapped.
         if offset.checked_add(2)? > self.doorbells_len {
             return None;
         }

@@ -120,6 +120,7 @@ impl Sender {
                 n = next;
             }
         }
+        // Used descriptors are polled, so no interrupts are wanted.
         self.ring.keep_quiet(self.seen);
     }
 
