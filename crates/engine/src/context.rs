@@ -10,7 +10,7 @@ use crate::driver::{Driver, Token};
 use crate::h2::state::SharedHttp2;
 use crate::local::Local;
 use crate::mailbox::Mailbox;
-use crate::message::{Message, WorkerMessage};
+use crate::message::WorkerMessage;
 use crate::sending::Leaving;
 use crate::service::Service;
 use crate::settings::Settings;
@@ -52,14 +52,14 @@ pub(crate) struct WorkerContext<D: Driver, V: Service> {
     date_until_ms: u64,
 }
 
-struct StreamWake<O, C, L> {
-    mailbox: Mailbox<Message<O, C, L>>,
+struct StreamWake<M> {
+    mailbox: Mailbox<M>,
     token: Token,
 }
 
-impl<O: Send, C: Send, L: Send> std::task::Wake for StreamWake<O, C, L> {
+impl<M: From<Token> + Send> std::task::Wake for StreamWake<M> {
     fn wake(self: Arc<Self>) {
-        self.mailbox.post(Message::Moved(self.token));
+        self.mailbox.post(self.token.into());
     }
 }
 
@@ -69,12 +69,11 @@ pub(crate) struct Wakers([Option<(Token, Waker)>; WAKERS]);
 
 impl Wakers {
     /// That of a connection.
-    pub fn of<O, C, L>(&mut self, mailbox: &Mailbox<Message<O, C, L>>, token: Token) -> &Waker
-    where
-        O: Send + 'static,
-        C: Send + 'static,
-        L: Send + 'static,
-    {
+    pub fn of<M: From<Token> + Send + 'static>(
+        &mut self,
+        mailbox: &Mailbox<M>,
+        token: Token,
+    ) -> &Waker {
         let place = &mut self.0[token.slot as usize % WAKERS];
         if place.as_ref().is_none_or(|(known, _)| *known != token) {
             *place = None;

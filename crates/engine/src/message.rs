@@ -32,6 +32,13 @@ pub enum Message<O, C, L> {
     },
 }
 
+/// Reports that a body of this connection has moved.
+impl<O, C, L> From<Token> for Message<O, C, L> {
+    fn from(token: Token) -> Self {
+        Message::Moved(token)
+    }
+}
+
 /// A message to a worker with this driver and service.
 pub type WorkerMessage<D, V> =
     Message<<V as Service>::Outcome, <V as Service>::Command, <D as Driver>::Listener>;

@@ -12,7 +12,7 @@ use lowroad_engine::mailbox::Mailbox;
 use lowroad_engine::service::{Answer, Exchange, Refused, Service};
 use lowroad_engine::settings::Settings;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
-use lowroad_engine::worker::{Message, Worker};
+use lowroad_engine::worker::{Message, Worker, WorkerMessage};
 use lowroad_engine::{ExchangeId, Response};
 use lowroad_engine_sim::{Faults, Shared, SimDriver};
 use lowroad_http::body::{BodyReader, Framing};
@@ -23,7 +23,7 @@ use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
 use lowroad_limits::ConnectionLimit;
 
-type Box_ = Mailbox<Message<u64, (), ()>>;
+type Box_ = Mailbox<WorkerMessage<SimDriver, Echo>>;
 
 /// What an echo program does besides echoing.
 #[derive(Clone, Copy, PartialEq)]

@@ -14,7 +14,7 @@ use lowroad_engine::service::{Answer, Exchange, Refused, Service};
 use lowroad_engine::settings::Settings;
 use lowroad_engine::stream::{Next, Sender};
 use lowroad_engine::tunnel::{Far, Tunnel};
-use lowroad_engine::worker::{Message, Worker};
+use lowroad_engine::worker::{Message, Worker, WorkerMessage};
 use lowroad_engine::{ExchangeId, Response};
 use lowroad_engine_sim::{Faults, Shared, SimDriver};
 use lowroad_http::fields::Fields;
@@ -24,7 +24,7 @@ use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::Status;
 use lowroad_limits::ConnectionLimit;
 
-type Box_ = Mailbox<Message<u64, (), ()>>;
+type Box_ = Mailbox<WorkerMessage<SimDriver, Upgrading>>;
 
 /// What the far end of a tunnel does.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -14,7 +14,7 @@ use lowroad_engine::mailbox::Mailbox;
 use lowroad_engine::service::{Answer, Exchange, Refused, Service};
 use lowroad_engine::settings::Settings;
 use lowroad_engine::stream::Receiver;
-use lowroad_engine::worker::{Message, Worker};
+use lowroad_engine::worker::{Message, Worker, WorkerMessage};
 use lowroad_engine::{ExchangeId, Interim, Local, Part, Response};
 use lowroad_engine_sim::{Faults, Shared, SimDriver, Veil};
 use lowroad_file_stamp::FileStamp;
@@ -24,7 +24,7 @@ use lowroad_http::request::{PartialRequest, Request, Target};
 use lowroad_http::status::Status;
 use lowroad_limits::ConnectionLimit;
 
-pub type Box_ = Mailbox<Message<u64, (), ()>>;
+pub type Box_ = Mailbox<WorkerMessage<SimDriver, Echo>>;
 
 /// Answers `/KIND/LEN`: a body of LEN bytes that depend on both, from where KIND says.
 pub struct Echo {
