@@ -62,10 +62,10 @@ pub struct About {
 impl About {
     /// The end of the head: Connection if needed, and the empty line.
     pub fn head_end(&self) -> &'static [u8] {
-        match (self.keep_alive, self.version) {
+        match (self.keep_alive, self.version.is_10()) {
             (false, _) => b"Connection: close\r\n\r\n",
-            (true, Version::Http10) => b"Connection: keep-alive\r\n\r\n",
-            (true, Version::Http11 | Version::Http2) => b"\r\n",
+            (true, true) => b"Connection: keep-alive\r\n\r\n",
+            (true, false) => b"\r\n",
         }
     }
 }

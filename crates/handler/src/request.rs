@@ -147,9 +147,7 @@ impl Request {
     /// The protocols that the client would rather speak, if it asks for one and can get it: the value of Upgrade in a GET
     /// without a body by HTTP/1.1, or of an extended CONNECT by HTTP/2. Not other versions of HTTP: requests in a tunnel would reach an origin past all that is decided here.
     pub fn upgrade(&self) -> Option<&[u8]> {
-        let can = self.method == Method::Get
-            && self.version != Version::Http10
-            && self.body.stream.is_none();
+        let can = self.method == Method::Get && !self.version.is_10() && self.body.stream.is_none();
         let asked = can.then(|| upgrade_asked(self.fields())).flatten();
         asked.filter(|protocols| !names_http(protocols))
     }

@@ -21,4 +21,28 @@ impl Version {
             Version::Http2 => "HTTP/2.0",
         }
     }
+
+    /// The version number, as in Via (RFC 9110 §7.6.3).
+    #[must_use]
+    pub fn number(self) -> &'static str {
+        &self.as_str()["HTTP/".len()..]
+    }
+
+    /// Whether it is HTTP/1.0: connections close by default, and nothing is chunked.
+    #[must_use]
+    pub const fn is_10(self) -> bool {
+        matches!(self, Version::Http10)
+    }
+
+    /// Whether messages have the text format of HTTP/1 (RFC 9112); else they are frames.
+    #[must_use]
+    pub const fn is_http1(self) -> bool {
+        matches!(self, Version::Http10 | Version::Http11)
+    }
+
+    /// Whether a connection persists (RFC 9112 §9.3): `close` and `keep_alive` are options in its Connection field.
+    #[must_use]
+    pub const fn persists(self, close: bool, keep_alive: bool) -> bool {
+        !close && (keep_alive || !self.is_10())
+    }
 }

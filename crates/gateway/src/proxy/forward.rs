@@ -9,7 +9,6 @@ use lowroad_http::fields::{FieldNames, Fields, Known, Lines};
 use lowroad_http::forwarding;
 use lowroad_http::head::put_number;
 use lowroad_http::method::Method;
-use lowroad_http::version::Version;
 
 use crate::address::put_address;
 
@@ -113,7 +112,7 @@ pub fn request_lines<'r>(
     let asks_upgrade = named.has(b"upgrade") && !terms.has_body;
     let protocol = asks_upgrade.then(|| request.upgrade()).flatten();
     // A handshake over HTTP/1.1 without a key is invalid and must stay so (RFC 6455 §4.2.1).
-    if request.version == Version::Http2
+    if !request.version.is_http1()
         && protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
         && request.field("Sec-WebSocket-Key").is_none()
     {
@@ -347,11 +346,8 @@ fn put_via(out: &mut Vec<u8>, request: &Request, has_via: bool) {
         out.extend_from_slice(b", ");
     }
     // The protocol's name is left out for HTTP.
-    out.extend_from_slice(match request.version {
-        Version::Http10 => b"1.0 lowroad\r\n",
-        Version::Http11 => b"1.1 lowroad\r\n",
-        Version::Http2 => b"2.0 lowroad\r\n",
-    });
+    out.extend_from_slice(request.version.number().as_bytes());
+    out.extend_from_slice(b" lowroad\r\n");
 }
 
 /// The fields that Connection names.

@@ -183,12 +183,9 @@ fn head<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ResponseHead<'b>, Unread
         fields: Lines::of(fields),
         version: line.version,
         framing: seen.framing(line.version)?,
-        keep_alive: match line.version {
             // A server that sends both may not know where its body ends: its connection is not reused (RFC 9112 §6.3).
-            _ if seen.is_chunked && seen.length.is_some() => false,
-            Version::Http11 | Version::Http2 => !seen.close,
-            Version::Http10 => seen.keep_alive && !seen.close,
-        },
+        keep_alive: !(seen.is_chunked && seen.length.is_some())
+            && line.version.persists(seen.close, seen.keep_alive),
         len: bytes.len() - after.len(),
     })
 }
@@ -383,7 +380,7 @@ impl Seen {
 
     fn framing(&self, version: Version) -> Result<ResponseFraming, Refusal> {
         match (self.is_chunked, self.length) {
-            (true, _) if version == Version::Http10 => Err(Refusal::CodingIn10),
+            (true, _) if version.is_10() => Err(Refusal::CodingIn10),
             // Transfer-Encoding overrides Content-Length (RFC 9112 §6.3).
             (true, _) => Ok(ResponseFraming::Chunked),
             (false, Some(len)) => Ok(ResponseFraming::Length(len)),

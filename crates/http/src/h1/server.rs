@@ -212,7 +212,7 @@ impl Server {
         // `close` may have been called before this request.
         let closes = self.flags.has(Flags::CLOSES) | !head.keep_alive;
         self.flags = Flags(
-            flag(head.version == Version::Http10, Flags::HTTP_10)
+            flag(head.version.is_10(), Flags::HTTP_10)
                 | flag(head.request.method == Method::Head, Flags::HEAD)
                 | flag(head.expect_continue, Flags::EXPECTS)
                 | flag(closes, Flags::CLOSES),
@@ -253,7 +253,7 @@ impl Server {
             _ if self.flags.has(Flags::HEAD) || status.is_bodiless() => Outgoing::Omitted,
             // A response that could have a body must state that it is empty.
             BodyLen::None | BodyLen::Known(_) => Outgoing::Length,
-            BodyLen::Unknown if self.version() == Version::Http11 => Outgoing::Chunked,
+            BodyLen::Unknown if !self.version().is_10() => Outgoing::Chunked,
             BodyLen::Unknown => {
                 // HTTP/1.0 has no chunks: the end of the connection ends the body.
                 self.close();
@@ -322,10 +322,10 @@ impl Server {
     /// The end of the response head: the Connection field, where one is due (RFC 9112 §9.3), and the empty line.
     #[must_use]
     pub fn head_end(&self) -> &'static [u8] {
-        match (self.is_closing(), self.version()) {
-            (false, Version::Http11 | Version::Http2) => b"\r\n",
             // An HTTP/1.0 client assumes that the connection closes unless it is confirmed.
-            (false, Version::Http10) => b"Connection: keep-alive\r\n\r\n",
+        match (self.is_closing(), self.version().is_10()) {
+            (false, false) => b"\r\n",
+            (false, true) => b"Connection: keep-alive\r\n\r\n",
             (true, _) => b"Connection: close\r\n\r\n",
         }
     }

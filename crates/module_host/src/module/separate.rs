@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_handler::Failure;
 use lowroad_http::status::Status;
-use lowroad_http::version::Version;
 use lowroad_module::{Event, Host, Next, Sent};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
@@ -314,7 +313,7 @@ fn head(call: &Call) -> Head {
     let request = call.request();
     Head {
         method: request.method.as_str().to_string(),
-        http10: request.version == Version::Http10,
+        http10: request.version.is_10(),
         target: request.target().to_vec(),
         path: request.path().to_vec(),
         query: request.query().map(|query| query.to_vec().into()),

@@ -176,14 +176,11 @@ impl<'b> Seen<'b> {
         // RFC 9112 §3.2: a target's own authority overrides Host, but Host must still be valid.
         match self.host {
             Some(host) if !host::is_valid(host) => return Err(Refusal::HostInvalid),
-            None if head.version == Version::Http11 => return Err(Refusal::HostMissing),
+            None if !head.version.is_10() => return Err(Refusal::HostMissing),
             host => request.authority = request.authority.or(host),
         }
-        head.keep_alive = match head.version {
-            Version::Http11 | Version::Http2 => !self.close,
             // RFC 9112 §9.3: HTTP/1.0 persists only if the client asks for it.
-            Version::Http10 => self.keep_alive && !self.close,
-        };
+        head.keep_alive = head.version.persists(self.close, self.keep_alive);
         if self.once & BODY_FIELDS != 0 {
             head.framing = self.framing(head.version)?;
             self.expectation(head)?;
@@ -211,7 +208,7 @@ impl<'b> Seen<'b> {
             (false, false) => Ok(Framing::None),
             (false, true) => Ok(Framing::Length(self.content_length)),
             // RFC 9112 §6.1: an HTTP/1.0 message with Transfer-Encoding has faulty framing.
-            (true, _) if version == Version::Http10 => Err(Refusal::CodingIn10),
+            (true, _) if version.is_10() => Err(Refusal::CodingIn10),
             // RFC 9112 §6.3: both fields together may be an attempt at request smuggling.
             (true, true) => Err(Refusal::LengthAndCoding),
             (true, false) if self.coding == Coding::Chunked => Ok(Framing::Chunked),
@@ -221,7 +218,7 @@ impl<'b> Seen<'b> {
 
     /// Evaluates Expect (RFC 9110 §10.1.1), which is ignored from an HTTP/1.0 client.
     fn expectation(&self, head: &mut Head<'b>) -> Result<(), Refusal> {
-        if head.version == Version::Http10 || self.once & EXPECT == 0 {
+        if head.version.is_10() || self.once & EXPECT == 0 {
             return Ok(());
         }
         if self.expect_other {
