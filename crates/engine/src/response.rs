@@ -32,9 +32,18 @@ pub struct Response<'r> {
 /// The protocol that the response is written in.
 enum Wire<'r> {
     /// HTTP/1: its connection. Head and copied body lie in `Out::bytes`.
-    One(&'r mut Server),
+    Http1(&'r mut Server),
     /// HTTP/2: its connection, and the stream. The head is in `Out::bytes` as frames, the copied body in `Out::body`.
-    Two(&'r mut h2::Server, StreamId),
+    Http2(&'r mut h2::Server, StreamId),
+}
+
+impl Wire<'_> {
+    fn reborrow(&mut self) -> Wire<'_> {
+        match self {
+            Wire::Http1(http) => Wire::Http1(http),
+            Wire::Http2(http, stream) => Wire::Http2(http, *stream),
+        }
+    }
 }
 
 /// A response that lies ready in memory: a head for HTTP/1 as [`HeadWriter`] makes it, with Content-Length and without
@@ -59,7 +68,7 @@ pub struct Built<'b> {
 impl<'r> Response<'r> {
     pub(crate) fn new(http: &'r mut Server, out: &'r mut Out, date: &'r [u8; 29]) -> Response<'r> {
         out.body_in_bytes = 0;
-        let wire = Wire::One(http);
+        let wire = Wire::Http1(http);
         Response { wire, out, date }
     }
 
@@ -70,14 +79,14 @@ impl<'r> Response<'r> {
         date: &'r [u8; 29],
     ) -> Response<'r> {
         out.body_in_bytes = 0;
-        let wire = Wire::Two(http, stream);
+        let wire = Wire::Http2(http, stream);
         Response { wire, out, date }
     }
 
     /// A long rest of the request's body is not worth reading.
     #[inline]
     fn close_over_body(&mut self) {
-        if let Wire::One(http) = &mut self.wire
+        if let Wire::Http1(http) = &mut self.wire
             && !http.is_request_whole()
             && !http.drains_body()
         {
@@ -87,7 +96,7 @@ impl<'r> Response<'r> {
 
     /// The connection ends after this response, if it has only one at a time. To be said before the head.
     pub fn close(&mut self) {
-        if let Wire::One(http) = &mut self.wire {
+        if let Wire::Http1(http) = &mut self.wire {
             http.close();
         }
     }
@@ -101,10 +110,7 @@ impl<'r> Response<'r> {
     pub fn head_dated(&mut self, status: Status, date: Option<&[u8; 29]>) -> Head<'_> {
         self.close_over_body();
         let (date, out) = (date.unwrap_or(self.date), &mut self.out.bytes);
-        match &mut self.wire {
-            Wire::One(http) => Head::of_connection(http, status, date, out),
-            Wire::Two(http, stream) => Head::of_stream(http, *stream, status, date, out),
-        }
+        Head::new(self.wire.reborrow(), status, date, out)
     }
 
     /// Writes a response that lies ready; `block` gives its head for HTTP/2, if that is spoken. Whether its body is still
@@ -117,8 +123,8 @@ impl<'r> Response<'r> {
     ) -> bool {
         self.close_over_body();
         let http = match &mut self.wire {
-            Wire::One(http) => http,
-            Wire::Two(..) => return self.built_of_stream(built, block()),
+            Wire::Http1(http) => http,
+            Wire::Http2(..) => return self.built_of_stream(built, block()),
         };
         let out = &mut self.out.bytes;
         let start = out.len();
@@ -155,7 +161,7 @@ impl<'r> Response<'r> {
 
     /// The same over HTTP/2, with the block that is made of the head once.
     fn built_of_stream(&mut self, built: &Built<'_>, block: &h2::LazyBlock) -> bool {
-        let Wire::Two(http, stream) = &mut self.wire else {
+        let Wire::Http2(http, stream) = &mut self.wire else {
             return false;
         };
         let date_at = date_offset(built.status);
@@ -176,8 +182,8 @@ impl<'r> Response<'r> {
     pub fn copied(&mut self, bytes: &[u8]) {
         if self.out.parts.is_empty() {
             match self.wire {
-                Wire::One(_) => self.out.bytes.extend_from_slice(bytes),
-                Wire::Two(..) => self.out.body.extend_from_slice(bytes),
+                Wire::Http1(_) => self.out.bytes.extend_from_slice(bytes),
+                Wire::Http2(..) => self.out.body.extend_from_slice(bytes),
             }
             self.out.body_in_bytes += bytes.len() as u64;
         } else {
@@ -214,7 +220,7 @@ impl<'r> Response<'r> {
     ) -> Result<(), Tunnel> {
         let out = &mut self.out.bytes;
         let is_written = match &mut self.wire {
-            Wire::One(http) => {
+            Wire::Http1(http) => {
                 let can_upgrade = http.can_upgrade();
                 if can_upgrade {
                     HeadWriter::start(out, Status::SWITCHING_PROTOCOLS, self.date);
@@ -223,7 +229,7 @@ impl<'r> Response<'r> {
                 }
                 can_upgrade
             }
-            Wire::Two(http, stream) => http.open_tunnel(*stream, fields, self.date, out),
+            Wire::Http2(http, stream) => http.open_tunnel(*stream, fields, self.date, out),
         };
         if !is_written {
             return Err(tunnel);

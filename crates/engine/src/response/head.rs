@@ -5,49 +5,40 @@ use lowroad_http::fields::{Fields, Known, Name};
 use lowroad_http::h1::{self, BodyLen};
 use lowroad_http::h2::{self, hpack};
 use lowroad_http::head::{HeadWriter, put_content_range};
-use lowroad_http::protocol::StreamId;
 use lowroad_http::status::Status;
+
+use super::Wire;
 
 /// A head being written: fields in their order, but those that are the connection's.
 pub struct Head<'r> {
     wire: Wire<'r>,
+    status: Status,
+    /// The header block of HTTP/2. `None` if the stream has ended: then nothing is written.
+    block: Option<h2::Begun>,
     out: &'r mut Vec<u8>,
 }
 
-enum Wire<'r> {
-    One {
-        http: &'r mut h1::Server,
-        status: Status,
-    },
-    /// Nothing has begun where nobody waits for the response any more: then nothing is written.
-    Two {
-        http: &'r mut h2::Server,
-        begun: Option<h2::Begun>,
-    },
-}
-
 impl<'r> Head<'r> {
-    pub(super) fn of_connection(
-        http: &'r mut h1::Server,
+    #[inline]
+    pub(super) fn new(
+        mut wire: Wire<'r>,
         status: Status,
         date: &[u8; 29],
         out: &'r mut Vec<u8>,
     ) -> Head<'r> {
-        HeadWriter::start(out, status, date);
-        let wire = Wire::One { http, status };
-        Head { wire, out }
-    }
-
-    pub(super) fn of_stream(
-        http: &'r mut h2::Server,
-        stream: StreamId,
-        status: Status,
-        date: &[u8; 29],
-        out: &'r mut Vec<u8>,
-    ) -> Head<'r> {
-        let begun = http.begin_head(stream, status, date, out);
-        let wire = Wire::Two { http, begun };
-        Head { wire, out }
+        let block = match &mut wire {
+            Wire::Http1(_) => {
+                HeadWriter::start(out, status, date);
+                None
+            }
+            Wire::Http2(http, stream) => http.begin_head(*stream, status, date, out),
+        };
+        Head {
+            wire,
+            status,
+            block,
+            out,
+        }
     }
 }
 
@@ -55,16 +46,16 @@ impl Head<'_> {
     /// Adds a field. What a value cannot have becomes a space.
     pub fn field(&mut self, name: &str, value: &[u8]) -> &mut Self {
         match self.wire {
-            Wire::One { .. } => drop(HeadWriter::resume(self.out).field(name, value)),
-            Wire::Two { begun: None, .. } => {}
-            Wire::Two { .. } => put_field(name, value, self.out),
+            Wire::Http1(_) => drop(HeadWriter::resume(self.out).field(name, value)),
+            Wire::Http2(..) if self.block.is_none() => {}
+            Wire::Http2(..) => put_field(name, value, self.out),
         }
         self
     }
 
     /// Adds a field whose value `write` appends, see [`HeadWriter::field_by`].
     pub fn field_by(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
-        if let Wire::One { .. } = self.wire {
+        if let Wire::Http1(_) = self.wire {
             HeadWriter::resume(self.out).field_by(name, write);
             return self;
         }
@@ -75,7 +66,7 @@ impl Head<'_> {
 
     /// Adds a field whose value is a number.
     pub fn field_u64(&mut self, name: &str, value: u64) -> &mut Self {
-        if let Wire::One { .. } = self.wire {
+        if let Wire::Http1(_) = self.wire {
             HeadWriter::resume(self.out).field_u64(name, value);
             return self;
         }
@@ -92,9 +83,9 @@ impl Head<'_> {
     /// Adds fields, but those that are not for clients.
     pub fn fields(&mut self, fields: &Fields) -> &mut Self {
         match self.wire {
-            Wire::One { .. } => h1::put_fields(fields, self.out),
-            Wire::Two { begun: None, .. } => {}
-            Wire::Two { .. } => h2::put_fields(fields, self.out),
+            Wire::Http1(_) => h1::put_fields(fields, self.out),
+            Wire::Http2(..) if self.block.is_none() => {}
+            Wire::Http2(..) => h2::put_fields(fields, self.out),
         }
         self
     }
@@ -102,22 +93,19 @@ impl Head<'_> {
     /// Adds fields of a stored head.
     pub fn encoded(&mut self, section: Section<'_>) -> &mut Self {
         match self.wire {
-            Wire::One { .. } => h1::put_encoded(section, self.out),
-            Wire::Two { begun: None, .. } => {}
-            Wire::Two { .. } => h2::put_encoded(section, self.out),
+            Wire::Http1(_) => h1::put_encoded(section, self.out),
+            Wire::Http2(..) if self.block.is_none() => {}
+            Wire::Http2(..) => h2::put_encoded(section, self.out),
         }
         self
     }
 
     /// Ends the head. Whether a body is wanted; else none may be written.
     pub fn end(self, body: BodyLen) -> bool {
-        match self.wire {
-            Wire::One { http, status } => http.finish_head(status, body, self.out),
-            Wire::Two { begun: None, .. } => false,
-            Wire::Two {
-                http,
-                begun: Some(begun),
-            } => http.finish_head(begun, body, self.out),
+        match (self.wire, self.block) {
+            (Wire::Http1(http), _) => http.finish_head(self.status, body, self.out),
+            (Wire::Http2(..), None) => false,
+            (Wire::Http2(http, _), Some(block)) => http.finish_head(block, body, self.out),
         }
     }
 }
