@@ -67,21 +67,6 @@ impl<D: Driver, V: Service> Connection<D, V> {
         self.exchanges.end_incoming(stream);
     }
 
-    /// Whether received bytes can be used now. HTTP/1 has one exchange at a time: what follows a request and its body
-    /// waits until the response has left.
-    pub fn reads(&self) -> bool {
-        if self.lingering {
-            return true;
-        }
-        if self.protocol.is_multiplexed() {
-            return self.reads_frames();
-        }
-        match self.exchanges.iter().next() {
-            Some(it) => it.incoming.as_ref().is_some_and(|body| !body.full),
-            None => self.sending.is_none(),
-        }
-    }
-
     /// Whether it ends once what was written has left.
     pub fn is_over(&self) -> bool {
         let is_worn = !self.protocol.is_multiplexed() && self.transport.is_worn();

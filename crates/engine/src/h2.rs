@@ -37,7 +37,7 @@ const UNSENT_LEN_MAX: u64 = 2 * OUT_LEN_MAX as u64;
 
 impl<D: Driver, V: Service> Connection<D, V> {
     /// Whether more may be received over HTTP/2: not while much waits that the client does not take.
-    pub fn reads_frames(&self) -> bool {
+    pub(crate) fn reads_frames(&self) -> bool {
         let sending = self.sending.as_ref();
         sending.is_none_or(|sending| sending.unsent() < UNSENT_LEN_MAX)
     }

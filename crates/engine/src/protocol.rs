@@ -100,6 +100,23 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
+    /// Whether received bytes can be used now.
+    pub(crate) fn reads(&self) -> bool {
+        match self.protocol {
+            _ if self.lingering => true,
+            Protocol::Http1(_) => self.reads_requests(),
+            Protocol::Http2(_) => self.reads_frames(),
+        }
+    }
+
+    /// Sends the worker's output for this connection.
+    #[inline]
+    pub(crate) fn flush(&mut self, worker: &mut WorkerContext<D, V>) {
+        match self.protocol {
+            Protocol::Http1(_) | Protocol::Http2(_) => self.flush_bytes(worker),
+        }
+    }
+
     /// Accounts for a response that was written, except for a stream at its end. `wants_more`: the client may send another
     /// request.
     pub(crate) fn written(

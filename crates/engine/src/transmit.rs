@@ -28,9 +28,9 @@ enum Try {
 }
 
 impl<D: Driver, V: Service> Connection<D, V> {
-    /// Sends what was put out for a connection. What the socket does not take now becomes the
-    /// connection's [`Sending`]. If the connection was to close after it, it does.
-    pub(crate) fn flush(&mut self, worker: &mut WorkerContext<D, V>) {
+    /// Sends the output as part of a stream of bytes, behind earlier output. What the socket does not take now becomes
+    /// the connection's [`Sending`]. Closes the connection if this was its last output.
+    pub(crate) fn flush_bytes(&mut self, worker: &mut WorkerContext<D, V>) {
         if worker.out.is_empty() {
             return;
         }

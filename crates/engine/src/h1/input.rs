@@ -86,6 +86,15 @@ impl<D: Driver, V: Service> Connection<D, V> {
         used
     }
 
+    /// Whether more may be received over HTTP/1. There is one exchange at a time: what follows a request and its body
+    /// waits until the response has left.
+    pub(crate) fn reads_requests(&self) -> bool {
+        match self.exchanges.iter().next() {
+            Some(it) => it.incoming.as_ref().is_some_and(|body| !body.full),
+            None => self.sending.is_none(),
+        }
+    }
+
     /// The input is incomplete: sets the deadline for the rest.
     fn await_more(&mut self, worker: &mut WorkerContext<D, V>) {
         let deadline_ms = worker.driver.now_ms() + worker.settings.header_timeout_ms;
