@@ -6,6 +6,7 @@
 use lowroad_http::fields::Lines;
 use lowroad_http::h1::{Event, Head, Server};
 use lowroad_http::limits::Limits;
+use lowroad_http::protocol::ServerProtocol;
 
 use crate::connection::Connection;
 use crate::context::WorkerContext;
@@ -128,8 +129,11 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let Protocol::Http1(http) = &mut self.protocol else {
             return 0;
         };
-        if is_last || worker.drain_until_ms.is_some() {
+        if is_last {
             http.close();
+        }
+        if worker.drain_until_ms.is_some() {
+            http.drain(&mut worker.out.bytes);
         }
         let stream = self.stream();
         let mut exchange = self.exchange(worker, stream, now_ms * 1000);

@@ -1,5 +1,7 @@
 //! Responses in the order of their requests.
 
+use lowroad_http::protocol::ServerProtocol;
+
 use crate::body::Part;
 use crate::connection::Connection;
 use crate::context::WorkerContext;
@@ -48,7 +50,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
                 return;
             };
             if worker.drain_until_ms.is_some() {
-                http.close();
+                http.drain(&mut worker.out.bytes);
             }
             let wants_more = !http.is_closing();
             self.answer_due(worker, waiting, wants_more);
