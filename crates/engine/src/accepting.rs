@@ -3,6 +3,8 @@
 //! How many connections are accepted per wake-up is a setting (Brecht, Pariag, Gammo:
 //! "accept()able strategies", USENIX 2004): one favours work under way, all favours newcomers.
 
+use std::net::IpAddr;
+
 use lowroad_http::h1::Server;
 use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::request::PartialRequest;
@@ -40,22 +42,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     pub(crate) fn welcome(&mut self, accepted: Accepted<D::Socket>, listener: ListenerId) {
         let peer = accepted.peer;
-        self.context.counters.connections.bump();
-        let settings = &self.context.settings;
-        let max = settings.connections_max;
-        let is_introduced = settings.is_introduced(listener, peer);
-        let entered = match is_introduced {
-            true => self.context.admission.enter_for_another(peer, max),
-            false => self
-                .context
-                .admission
-                .enter(peer, max, settings.connections_per_address_max),
-        };
-        match entered {
-            Ok(()) => {}
-            Err(overload) => {
-                return self.turn_away(Transport::new(accepted, None), listener, overload);
-            }
+        let is_introduced = self.context.settings.is_introduced(listener, peer);
+        if let Err(overload) = self.admit(peer, is_introduced) {
+            return self.turn_away(Transport::new(accepted, None), listener, overload);
         }
         let layer = self.context.service.layer(listener);
         let has_layer = layer.is_some();
@@ -65,6 +54,47 @@ impl<D: Driver, V: Service> Worker<D, V> {
         };
         let mut transport = Transport::new(accepted, layer);
         transport.is_introduced = !is_introduced;
+        let token = self.place(transport, Protocol::default(), listener, timeout_ms);
+        let mut is_registered = true;
+        self.visit(token, |connection, context| {
+            connection.begun = has_layer;
+            // Most connections have said something already; many are over after one answer and are
+            // never registered at all.
+            connection.receive(context, false);
+            if connection.is_closed() {
+                return;
+            }
+            is_registered = connection.register(context);
+        });
+        if !is_registered {
+            self.pause_accepting();
+        }
+    }
+
+    /// Counts a connection against the limits of all connections and of its address. `is_introduced`: a PROXY header
+    /// will name the client, so `peer` is a proxy, to which the limit of an address does not apply.
+    pub(crate) fn admit(
+        &self,
+        peer: IpAddr,
+        is_introduced: bool,
+    ) -> Result<(), ConnectionOverload> {
+        self.context.counters.connections.bump();
+        let (settings, admission) = (&self.context.settings, &self.context.admission);
+        let max = settings.connections_max;
+        match is_introduced {
+            true => admission.enter_for_another(peer, max),
+            false => admission.enter(peer, max, settings.connections_per_address_max),
+        }
+    }
+
+    /// Inserts an admitted connection into the table.
+    pub(crate) fn place(
+        &mut self,
+        transport: Transport<D::Socket>,
+        protocol: Protocol,
+        listener: ListenerId,
+        timeout_ms: u64,
+    ) -> Token {
         let now_ms = self.context.driver.now_ms();
         self.generation = (self.generation.wrapping_add(1) & GENERATION_MAX).max(1);
         let entry = self.connections.vacant_entry();
@@ -73,9 +103,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
             generation: self.generation,
         };
         entry.insert(Connection {
-            begun: has_layer,
+            begun: false,
             transport,
-            protocol: Protocol::default(),
+            protocol,
             input: Input::default(),
             deadline_ms: now_ms + timeout_ms,
             requests: 0,
@@ -88,19 +118,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
             sending: None,
             exchanges: Exchanges::default(),
         });
-        let mut is_registered = true;
-        self.visit(token, |connection, context| {
-            // Most connections have said something already; many are over after one answer and are
-            // never registered at all.
-            connection.receive(context, false);
-            if connection.is_closed() {
-                return;
-            }
-            is_registered = connection.register(context);
-        });
-        if !is_registered {
-            self.pause_accepting();
-        }
+        token
+    }
+
+    /// Removes a closed connection from the table, and ends it.
+    pub(crate) fn remove(&mut self, slot: usize) {
+        self.connections.remove(slot).end(&mut self.context);
     }
 
     pub(crate) fn turn_away(

@@ -44,6 +44,10 @@ pub const GENERATION_MAX: u32 = u32::MAX >> 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerId(pub u16);
 
+/// A socket for datagrams by its number. Listeners have numbers of a different type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DatagramSocketId(pub u16);
+
 /// What a wait brought.
 #[derive(Debug)]
 pub enum Event {
@@ -69,9 +73,9 @@ pub enum Event {
     /// Something changed at a socket to elsewhere.
     Outgoing(News),
     /// Datagrams may have arrived at this socket. Repeated with each wait until all are received.
-    Datagrams(ListenerId),
+    Datagrams(DatagramSocketId),
     /// A socket for datagrams that was full has room again.
-    Room(ListenerId),
+    Room(DatagramSocketId),
 }
 
 /// What became of a send.
@@ -267,30 +271,30 @@ pub trait Driver {
     /// Closes a connection by a reset: the peer sees that bytes are missing.
     fn reset(&mut self, socket: Self::Socket);
 
-    /// Starts to report datagrams that arrive at a socket. Sockets for datagrams and listeners are numbered apart.
+    /// Starts to report datagrams that arrive at a socket.
     ///
     /// # Errors
     /// When the machine has no room for one more.
-    fn open_datagrams(&mut self, id: ListenerId, socket: Self::Datagrams) -> io::Result<()>;
+    fn open_datagrams(&mut self, id: DatagramSocketId, socket: Self::Datagrams) -> io::Result<()>;
 
     /// Receives datagrams that have arrived, in place of the batch's contents. True if there may be more already.
-    fn receive_datagrams(&mut self, id: ListenerId, batch: &mut DatagramBatch) -> bool;
+    fn receive_datagrams(&mut self, id: DatagramSocketId, batch: &mut DatagramBatch) -> bool;
 
     /// Sends trains whose ranges are of `bytes`, and returns how many were taken; of the next one, `trains` keeps only the
     /// datagrams that were not. If it was not all, the socket is full: an [`Event::Room`] follows. As in any network, a
     /// datagram that was taken may be lost, on this host too ([`Driver::datagram_drops`]).
     fn send_datagrams(
         &mut self,
-        id: ListenerId,
+        id: DatagramSocketId,
         trains: &mut [DatagramTrain],
         bytes: &[u8],
     ) -> usize;
 
     /// What a socket for datagrams has lost on this host.
-    fn datagram_drops(&self, id: ListenerId) -> DatagramDrops;
+    fn datagram_drops(&self, id: DatagramSocketId) -> DatagramDrops;
 
     /// Closes a socket for datagrams, with all its protocol's connections.
-    fn close_datagrams(&mut self, id: ListenerId);
+    fn close_datagrams(&mut self, id: DatagramSocketId);
 
     /// What the worker lends to those who work on its thread.
     fn local(&self) -> &Local;

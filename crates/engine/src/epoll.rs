@@ -28,7 +28,9 @@ use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::datagram_socket::DatagramSocket;
 use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
-use crate::driver::{AcceptFailure, Accepted, Driver, Event, ListenerId, Received, Sent, Token};
+use crate::driver::{
+    AcceptFailure, Accepted, DatagramSocketId, Driver, Event, ListenerId, Received, Sent, Token,
+};
 use crate::file::{self, FileSent, OpenFile};
 use crate::helpers::Helpers;
 use crate::kernel_tls;
@@ -462,12 +464,12 @@ impl Driver for EpollDriver {
         let _ = set_socket_linger(&socket, Some(Duration::ZERO));
     }
 
-    fn open_datagrams(&mut self, id: ListenerId, socket: DatagramSocket) -> io::Result<()> {
+    fn open_datagrams(&mut self, id: DatagramSocketId, socket: DatagramSocket) -> io::Result<()> {
         let epoll = self.epoll.clone();
         self.datagram_io()?.sockets.open(&epoll, id, socket)
     }
 
-    fn receive_datagrams(&mut self, id: ListenerId, batch: &mut DatagramBatch) -> bool {
+    fn receive_datagrams(&mut self, id: DatagramSocketId, batch: &mut DatagramBatch) -> bool {
         match &mut self.datagrams {
             Some(io) => io.sockets.receive(id, batch),
             None => {
@@ -479,7 +481,7 @@ impl Driver for EpollDriver {
 
     fn send_datagrams(
         &mut self,
-        id: ListenerId,
+        id: DatagramSocketId,
         trains: &mut [DatagramTrain],
         bytes: &[u8],
     ) -> usize {
@@ -489,12 +491,12 @@ impl Driver for EpollDriver {
         }
     }
 
-    fn datagram_drops(&self, id: ListenerId) -> DatagramDrops {
+    fn datagram_drops(&self, id: DatagramSocketId) -> DatagramDrops {
         let drops = self.datagrams.as_ref().map(|io| io.sockets.drops(id));
         drops.unwrap_or_default()
     }
 
-    fn close_datagrams(&mut self, id: ListenerId) {
+    fn close_datagrams(&mut self, id: DatagramSocketId) {
         if let Some(io) = &mut self.datagrams {
             io.sockets.close(&self.epoll, id);
         }

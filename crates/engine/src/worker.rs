@@ -204,7 +204,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         act(connection, &mut self.context);
         if connection.is_closed() {
-            self.connections.remove(slot).end(&mut self.context);
+            self.remove(slot);
         }
     }
 }

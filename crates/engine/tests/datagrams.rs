@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use lowroad_engine::datagram_socket::DatagramSocket;
 use lowroad_engine::datagrams::{DatagramTrain, Ecn};
-use lowroad_engine::driver::{Driver, Event, ListenerId};
+use lowroad_engine::driver::{DatagramSocketId, Driver, Event};
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helpers::Helpers;
 use lowroad_testkit::net::{End, Namespace, lacks, pair};
@@ -15,8 +15,8 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use datagram_exchange::{DatagramClient, DatagramEcho, payload, run};
 
-const ECHO: ListenerId = ListenerId(0);
-const CLIENT: ListenerId = ListenerId(1);
+const ECHO: DatagramSocketId = DatagramSocketId(0);
+const CLIENT: DatagramSocketId = DatagramSocketId(1);
 const RESEND_US: u64 = 50_000;
 
 fn driver() -> EpollDriver {
@@ -24,7 +24,7 @@ fn driver() -> EpollDriver {
 }
 
 /// Opens a socket in a driver; its port.
-fn open(driver: &mut EpollDriver, id: ListenerId, address: &str) -> u16 {
+fn open(driver: &mut EpollDriver, id: DatagramSocketId, address: &str) -> u16 {
     let address: SocketAddr = address.parse().expect("an address");
     let socket = DatagramSocket::open(address).expect("a port");
     let port = socket.address().expect("bound").port();

@@ -6,12 +6,12 @@ mod datagram_exchange;
 use std::net::SocketAddr;
 
 use lowroad_engine::datagrams::{DatagramBatch, DatagramTrain, Ecn};
-use lowroad_engine::driver::{Driver, Event, ListenerId};
+use lowroad_engine::driver::{DatagramSocketId, Driver, Event};
 use lowroad_engine_sim::{DatagramFaults, DatagramStats, Faults, Shared, for_each_seed};
 
 use datagram_exchange::{DatagramClient, DatagramEcho, run};
 
-const ECHO: ListenerId = ListenerId(0);
+const ECHO: DatagramSocketId = DatagramSocketId(0);
 
 fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
@@ -70,12 +70,14 @@ fn exchange(seed: u64) -> Outcome {
         .zip(1..)
         .map(|((from, ecn), id)| {
             let socket = world.bind_translated_datagrams(address(from));
-            driver.open_datagrams(ListenerId(id), socket).expect("room");
+            driver
+                .open_datagrams(DatagramSocketId(id), socket)
+                .expect("room");
             let to = match address(from) {
                 SocketAddr::V4(_) => [address("10.9.9.1:443"), address("10.9.9.2:443")],
                 SocketAddr::V6(_) => [address("[fd00::8]:443"), address("[fd00::9]:443")],
             };
-            DatagramClient::new(ListenerId(id), &to, &lens, *ecn, 200_000)
+            DatagramClient::new(DatagramSocketId(id), &to, &lens, *ecn, 200_000)
         })
         .collect();
     let mut echo = DatagramEcho::new(ECHO);

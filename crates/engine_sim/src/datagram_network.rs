@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use lowroad_engine::datagrams::{DatagramDrops, Ecn};
-use lowroad_engine::driver::{Event, ListenerId};
+use lowroad_engine::driver::{DatagramSocketId, Event};
 
 use super::datagrams::SimDatagram;
 use super::world::{Happening, World};
@@ -108,7 +108,7 @@ pub struct DatagramPort {
     /// Its address in the network, if an address translator is before it.
     pub translated: Option<SocketAddr>,
     /// The driver that has it, and its name there.
-    pub owner: Option<(usize, ListenerId)>,
+    pub owner: Option<(usize, DatagramSocketId)>,
     pub received: VecDeque<SimDatagram>,
     /// Datagrams that have not left it.
     unsent: usize,
@@ -136,7 +136,7 @@ impl DatagramNetwork {
     }
 
     /// A driver's sockets that have datagrams.
-    pub fn readable(&self, driver: usize) -> impl Iterator<Item = ListenerId> {
+    pub fn readable(&self, driver: usize) -> impl Iterator<Item = DatagramSocketId> {
         let owned = self.ports.iter().filter(|port| !port.is_closed);
         owned
             .filter(|port| !port.received.is_empty())

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use lowroad_engine::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain, Ecn, TRAIN_LEN_MAX};
-use lowroad_engine::driver::ListenerId;
+use lowroad_engine::driver::DatagramSocketId;
 
 use super::Shared;
 use super::datagram_network::{DatagramFaults, DatagramStats};
@@ -88,7 +88,7 @@ impl SimDatagrams {
     }
 
     /// Has its events told to a driver.
-    pub(crate) fn set_owner(&self, driver: usize, id: ListenerId) {
+    pub(crate) fn set_owner(&self, driver: usize, id: DatagramSocketId) {
         self.world.lock().datagrams.ports[self.port].owner = Some((driver, id));
     }
 

@@ -27,7 +27,7 @@ use lowroad_engine::bell::Bell;
 use lowroad_engine::buffer::Buffer;
 use lowroad_engine::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
 use lowroad_engine::driver::{
-    AcceptFailure, Accepted, Driver, Event, ListenerId, Received, Sent, Token,
+    AcceptFailure, Accepted, DatagramSocketId, Driver, Event, ListenerId, Received, Sent, Token,
 };
 use lowroad_engine::file::{FileSent, OpenFile, TAIL_LEN};
 use lowroad_engine::local::Local;
@@ -490,13 +490,13 @@ impl Driver for SimDriver {
         drop(socket);
     }
 
-    fn open_datagrams(&mut self, id: ListenerId, socket: SimDatagrams) -> io::Result<()> {
+    fn open_datagrams(&mut self, id: DatagramSocketId, socket: SimDatagrams) -> io::Result<()> {
         socket.set_owner(self.number, id);
         self.datagrams.insert(id.0, socket);
         Ok(())
     }
 
-    fn receive_datagrams(&mut self, id: ListenerId, batch: &mut DatagramBatch) -> bool {
+    fn receive_datagrams(&mut self, id: DatagramSocketId, batch: &mut DatagramBatch) -> bool {
         batch.clear();
         let socket = self.datagrams.get(&id.0);
         socket.is_some_and(|socket| socket.receive_batch(batch))
@@ -504,7 +504,7 @@ impl Driver for SimDriver {
 
     fn send_datagrams(
         &mut self,
-        id: ListenerId,
+        id: DatagramSocketId,
         trains: &mut [DatagramTrain],
         bytes: &[u8],
     ) -> usize {
@@ -514,12 +514,12 @@ impl Driver for SimDriver {
         }
     }
 
-    fn datagram_drops(&self, id: ListenerId) -> DatagramDrops {
+    fn datagram_drops(&self, id: DatagramSocketId) -> DatagramDrops {
         let drops = self.datagrams.get(&id.0).map(SimDatagrams::drops);
         drops.unwrap_or_default()
     }
 
-    fn close_datagrams(&mut self, id: ListenerId) {
+    fn close_datagrams(&mut self, id: DatagramSocketId) {
         self.datagrams.remove(&id.0);
     }
 

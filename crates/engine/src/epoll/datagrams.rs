@@ -13,7 +13,7 @@ use crate::datagram_socket::DatagramSocket;
 use crate::datagrams::{
     DatagramBatch, DatagramDrops, DatagramTrain, Ecn, SEGMENTS_MAX, TRAIN_LEN_MAX, TRAINS_MAX,
 };
-use crate::driver::{Event, ListenerId};
+use crate::driver::{DatagramSocketId, Event};
 use crate::sys::datagrams::{MESSAGES_MAX, MessageScratch, OutgoingMessage, ReceivedMessage};
 use crate::sys::datagrams::{receive_messages, send_messages};
 
@@ -53,7 +53,7 @@ impl EpollDatagrams {
     pub fn open(
         &mut self,
         epoll: &OwnedFd,
-        id: ListenerId,
+        id: DatagramSocketId,
         socket: DatagramSocket,
     ) -> io::Result<()> {
         self.close(epoll, id);
@@ -71,7 +71,7 @@ impl EpollDatagrams {
     }
 
     /// Closes a socket, if there is one.
-    pub fn close(&mut self, epoll: &OwnedFd, id: ListenerId) {
+    pub fn close(&mut self, epoll: &OwnedFd, id: DatagramSocketId) {
         let place = self.ports.get_mut(usize::from(id.0));
         if let Some(port) = place.and_then(Option::take) {
             // While a supervisor has the socket too, closing ours does not end the registration (epoll(7)).
@@ -80,7 +80,7 @@ impl EpollDatagrams {
     }
 
     /// What a socket has lost.
-    pub fn drops(&self, id: ListenerId) -> DatagramDrops {
+    pub fn drops(&self, id: DatagramSocketId) -> DatagramDrops {
         let port = self.ports.get(usize::from(id.0)).and_then(Option::as_ref);
         port.map_or(DatagramDrops::default(), |port| port.drops)
     }
@@ -93,7 +93,7 @@ impl EpollDatagrams {
         flags: EventFlags,
         events: &mut Vec<Event>,
     ) {
-        let id = ListenerId((data & 0xffff) as u16);
+        let id = DatagramSocketId((data & 0xffff) as u16);
         // An error is taken off the socket by receiving.
         if flags.intersects(EventFlags::IN | EventFlags::ERR | EventFlags::HUP) {
             events.push(Event::Datagrams(id));
@@ -108,7 +108,7 @@ impl EpollDatagrams {
     }
 
     /// As [`Driver::receive_datagrams`](crate::driver::Driver::receive_datagrams).
-    pub fn receive(&mut self, id: ListenerId, batch: &mut DatagramBatch) -> bool {
+    pub fn receive(&mut self, id: DatagramSocketId, batch: &mut DatagramBatch) -> bool {
         batch.clear();
         let Some(port) = port_mut(&mut self.ports, id) else {
             return false;
@@ -127,7 +127,7 @@ impl EpollDatagrams {
     pub fn send(
         &mut self,
         epoll: &OwnedFd,
-        id: ListenerId,
+        id: DatagramSocketId,
         trains: &mut [DatagramTrain],
         bytes: &[u8],
     ) -> usize {
@@ -142,17 +142,17 @@ impl EpollDatagrams {
     }
 }
 
-fn port_mut(ports: &mut [Option<DatagramPort>], id: ListenerId) -> Option<&mut DatagramPort> {
+fn port_mut(ports: &mut [Option<DatagramPort>], id: DatagramSocketId) -> Option<&mut DatagramPort> {
     ports.get_mut(usize::from(id.0))?.as_mut()
 }
 
-fn data(id: ListenerId) -> EventData {
+fn data(id: DatagramSocketId) -> EventData {
     EventData::new_u64(DATAGRAMS | u64::from(id.0))
 }
 
 impl DatagramPort {
     /// Watches for room or no longer does. Can't fail for a socket that is registered.
-    fn watch_room(&mut self, epoll: &OwnedFd, id: ListenerId, on: bool) {
+    fn watch_room(&mut self, epoll: &OwnedFd, id: DatagramSocketId, on: bool) {
         if self.awaits_room == on {
             return;
         }

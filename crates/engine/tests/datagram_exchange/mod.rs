@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use lowroad_engine::datagrams::{DatagramBatch, DatagramTrain, Ecn};
-use lowroad_engine::driver::{Driver, Event, ListenerId};
+use lowroad_engine::driver::{DatagramSocketId, Driver, Event};
 
 /// Turns after which an exchange can't end any longer.
 const TURNS_MAX: usize = 200_000;
@@ -18,7 +18,7 @@ pub const NUMBER_LEN: usize = 8;
 
 /// Sends back what arrives at a socket, from the address that it was sent to.
 pub struct DatagramEcho {
-    id: ListenerId,
+    id: DatagramSocketId,
     batch: DatagramBatch,
     /// Trains that found the socket full.
     unsent: VecDeque<(DatagramTrain, Vec<u8>)>,
@@ -32,7 +32,7 @@ pub struct DatagramEcho {
 
 impl DatagramEcho {
     /// For this socket of the driver's.
-    pub fn new(id: ListenerId) -> DatagramEcho {
+    pub fn new(id: DatagramSocketId) -> DatagramEcho {
         DatagramEcho {
             id,
             batch: DatagramBatch::default(),
@@ -97,7 +97,7 @@ struct Unanswered {
 
 /// Sends numbered datagrams and repeats them until all are answered.
 pub struct DatagramClient {
-    id: ListenerId,
+    id: DatagramSocketId,
     ecn: Ecn,
     batch: DatagramBatch,
     unanswered: BTreeMap<u64, Unanswered>,
@@ -117,7 +117,7 @@ impl DatagramClient {
     /// For a socket of the driver's: sends datagrams of these lengths, by turns to these addresses, and repeats them after
     /// `resend_us`.
     pub fn new(
-        id: ListenerId,
+        id: DatagramSocketId,
         to: &[SocketAddr],
         lens: &[usize],
         ecn: Ecn,

@@ -5,12 +5,12 @@ use rustix::io::Errno;
 use super::{DatagramPort, SendCursor};
 use crate::datagram_socket::DatagramSocket;
 use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain, Ecn};
-use crate::driver::{Driver, Event, ListenerId};
+use crate::driver::{DatagramSocketId, Driver, Event};
 use crate::epoll::EpollDriver;
 use crate::helpers::Helpers;
 use crate::sys::set_option;
 
-const ID: ListenerId = ListenerId(3);
+const ID: DatagramSocketId = DatagramSocketId(3);
 
 fn driver_with(socket: UdpSocket) -> EpollDriver {
     let mut driver = EpollDriver::new(Helpers::start(1).expect("a thread")).expect("an epoll");
