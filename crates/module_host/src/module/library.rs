@@ -6,7 +6,7 @@
 mod loaded;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use lowroad_engine::file_watch::{self, Version};
 use lowroad_file_stamp::FileStamp;
@@ -18,6 +18,7 @@ use super::call::Call;
 use super::counts::one;
 use super::identity::Identity;
 use super::native::{Calling, Worker};
+use crate::lock::lock;
 use loaded::{Loaded, Started};
 
 /// A library, started for every worker.
@@ -159,8 +160,4 @@ fn start(
 
 fn stamp(path: &Path) -> Result<FileStamp, String> {
     FileStamp::at(path).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

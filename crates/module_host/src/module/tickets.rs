@@ -5,10 +5,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use lowroad_module::Ticket;
+
+use crate::lock::lock;
 
 static TICKETS: LazyLock<Mutex<HashMap<u64, Arc<Flag>>>> = LazyLock::new(Mutex::default);
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -72,10 +74,6 @@ pub fn go_on(number: u64) -> bool {
         waker.wake();
     }
     true
-}
-
-fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

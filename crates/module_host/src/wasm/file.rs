@@ -19,6 +19,7 @@ use lowroad_module::Level;
 use super::code::Code;
 use super::counts::one;
 use super::runtime::Runtime;
+use crate::lock::lock;
 use crate::module::Identity;
 
 /// Opens at once, whatever it is.
@@ -114,13 +115,9 @@ impl File {
     }
 }
 
-fn lock<T>(it: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    it.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Files {
     fn find(&self, path: &Path, memory_len_max: u64, stamp: FileStamp) -> Option<Arc<File>> {
-        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = lock(&self.0);
         files.iter().filter_map(Weak::upgrade).find(|file| {
             file.path == path
                 && file.memory_len_max == memory_len_max
@@ -130,7 +127,7 @@ impl Files {
 
     /// Adds a file; the first starts the thread.
     fn add(&self, runtime: &Arc<Runtime>, file: &Arc<File>) -> Result<(), String> {
-        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = lock(&self.0);
         files.retain(|known| known.strong_count() > 0);
         if files.is_empty() {
             file_watch::watch("wasm-reload", Arc::downgrade(runtime), look_at_all)
@@ -142,7 +139,7 @@ impl Files {
 
     /// The files that somebody uses; the thread ends when there are none.
     fn used(&self) -> Option<Vec<Arc<File>>> {
-        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = lock(&self.0);
         files.retain(|known| known.strong_count() > 0);
         (!files.is_empty()).then(|| files.iter().filter_map(Weak::upgrade).collect())
     }
