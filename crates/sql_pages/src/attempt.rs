@@ -39,8 +39,8 @@ pub struct Attempt {
 
 /// Why rendering stopped.
 pub enum Stop {
-    /// This has to be asked first.
-    Call(Call),
+    /// This database has to be asked first.
+    Call(Arc<Database>, Call),
     /// The page has said all.
     Ended,
     /// A database did not answer as the page wished.
@@ -61,7 +61,7 @@ impl Attempt {
     }
 
     /// The answer to the next call, if it is there.
-    pub fn ask(&mut self, call: Call) -> Result<Value, Error> {
+    pub fn ask(&mut self, database: Arc<Database>, call: Call) -> Result<Value, Error> {
         let answer = self.answers.get(self.calls).cloned();
         self.calls += 1;
         match answer {
@@ -71,7 +71,7 @@ impl Attempt {
                 self.stop = Some(Stop::Fault(fault));
                 Err(error)
             }
-            None => Err(self.end(Stop::Call(call))),
+            None => Err(self.end(Stop::Call(database, call))),
         }
     }
 

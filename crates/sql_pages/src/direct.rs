@@ -56,7 +56,7 @@ impl Direct<'_> {
         let mut rows_len = 0;
         while let Some(mut call) = self.step(&mut run, &mut text)? {
             call.len_max = self.memory_len_max.saturating_sub(rows_len);
-            let answer = match session.call(&call).await {
+            let answer = match session.call(self.database, &call).await {
                 Ok(answer) => answer,
                 Err(fault) => {
                     let (part, line) = run.place(self.page);
@@ -86,12 +86,13 @@ impl Direct<'_> {
                     return None;
                 }
                 Some(Call {
-                    database: self.database.clone(),
                     sql: statement.into(),
                     params,
                     want: Want::Rows,
                     mode: Mode::of(statement, Want::Rows, true)?,
                     len_max: 0,
+                    rows_max: self.database.rows_max,
+                    timeout: self.database.timeout,
                 })
             }
         };

@@ -106,14 +106,16 @@ fn call(function: &str, want: Want, args: &[Value], named: &Kwargs) -> Result<Va
                  write in answer to a form with method=\"post\"",
             ));
         };
-        attempt.ask(Call {
-            database,
+        let call = Call {
             sql: sql.into(),
             params,
             want,
             mode,
             len_max: attempt.room,
-        })
+            rows_max: database.rows_max,
+            timeout: database.timeout,
+        };
+        attempt.ask(database, call)
     })
 }
 

@@ -206,9 +206,9 @@ impl Pages {
             };
             let tried = self.tried(&page, attempt).await?;
             match tried.end {
-                End::Call(call) => {
+                End::Call(database, call) => {
                     answers = tried.answers;
-                    let answer = session.call(&call).await;
+                    let answer = session.call(&database, &call).await;
                     rows_len += answer.as_ref().map_or(0, Answer::len);
                     answers.push(answer.map(|answer| answer.value(call.want)));
                 }
@@ -265,7 +265,7 @@ struct Tried {
 
 enum End {
     Rendered(Vec<u8>),
-    Call(database::Call),
+    Call(Arc<Database>, database::Call),
     Failed(Failure),
 }
 
@@ -276,7 +276,7 @@ impl Page {
         let (attempt, rendered) =
             attempt.run(|| budget::within(room, TIME_MAX, || self.text(request)));
         let end = match (attempt.stop, rendered) {
-            (Some(Stop::Call(call)), _) => End::Call(call),
+            (Some(Stop::Call(database, call)), _) => End::Call(database, call),
             (Some(Stop::Ended), _) => End::Rendered(Vec::new()),
             (Some(Stop::Fault(fault)), Err(error)) => {
                 End::Failed(failure(&self.templates, fault.status, &error))

@@ -10,10 +10,13 @@ use sqlx::postgres::PgConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions, Connection, Executor};
 
+use super::answer::Answer;
+use super::call::{Call, STATEMENTS_MAX};
 use super::mysql::{MySqlAddress, MySqlLink};
+use super::postgres;
 use super::postgres::PostgresAddress;
 use super::sqlite::SqliteLink;
-use super::{Answer, Call, STATEMENTS_MAX, Trouble, postgres};
+use super::trouble::Trouble;
 
 /// Where a database is.
 pub enum DatabaseAddress {

@@ -10,8 +10,10 @@ use lowroad_page::Value as Cell;
 
 pub use self::address::MySqlAddress;
 use self::stream::MySqlStream;
+use super::answer::{Answer, Rows};
+use super::call::{Call, STATEMENTS_MAX, Want};
 use super::moment;
-use super::{Answer, Call, Rows, STATEMENTS_MAX, Trouble, Want};
+use super::trouble::Trouble;
 use crate::table::Table;
 use crate::value::{Done, Param};
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Trouble;
+use super::trouble::Trouble;
 
 /// A file of PEM, or PEM itself. A file is read for each connection, so that a renewed one counts.
 #[derive(Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_limits::{ConcurrencyLimit, Permit};
 
-use super::Trouble;
 use super::address::{DatabaseAddress, Link};
+use super::trouble::Trouble;
 
 /// The connections to one database.
 pub struct Pool {

@@ -17,7 +17,9 @@ use sqlx::{
 };
 
 pub use self::address::PostgresAddress;
-use super::{Answer, Call, Rows, Trouble, Want};
+use super::answer::{Answer, Rows};
+use super::call::{Call, Want};
+use super::trouble::Trouble;
 use crate::statement;
 use crate::table::Table;
 use crate::value::{Done, Param};

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
+use super::answer::Answer;
+use super::call::{Call, Mode};
 use super::pool::Lease;
-use super::{Answer, Call, Database, Fault, Mode, Trouble};
+use super::trouble::Trouble;
+use super::{Database, Fault};
 
 /// A page's connections. Dropped before [`Session::end`], nothing that was written is kept, and the
 /// connections that had begun to write are closed.
@@ -27,9 +30,9 @@ impl Session {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub async fn call(&mut self, call: &Call) -> Result<Answer, Fault> {
-        let end = Instant::now() + call.database.timeout;
-        let at = self.place(&call.database);
+    pub async fn call(&mut self, database: &Arc<Database>, call: &Call) -> Result<Answer, Fault> {
+        let end = Instant::now() + call.timeout;
+        let at = self.place(database);
         self.open[at].call(call, end).await
     }
 

@@ -13,7 +13,9 @@ use sqlx::sqlite::{
 };
 use sqlx::{Arguments, Column, Connection, Decode, Executor, Row as _, Sqlite, TypeInfo, ValueRef};
 
-use super::{Answer, Call, Rows, Trouble, Want};
+use super::answer::{Answer, Rows};
+use super::call::{Call, Want};
+use super::trouble::Trouble;
 use crate::table::Table;
 use crate::value::{Done, Param};
 
@@ -69,7 +71,7 @@ impl SqliteLink {
 
     /// Makes a call.
     pub async fn call(&mut self, call: &Call) -> Result<Answer, Trouble> {
-        self.clock.end_after(call.database.timeout);
+        self.clock.end_after(call.timeout);
         let mut arguments = SqliteArguments::default();
         for param in &call.params {
             add(&mut arguments, param).map_err(sqlx::Error::Encode)?;

@@ -8,8 +8,8 @@ use lowroad_tls::{Connector, Trust};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use crate::database::Trouble;
 use crate::database::pem::PemSource;
+use crate::database::trouble::Trouble;
 
 const PORT: u16 = 3306;
 

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::address::{MySqlAddress, Place};
-use crate::database::Trouble;
+use crate::database::trouble::Trouble;
 
 /// Bytes that are read at once: a server writes 16 KiB at a time.
 const READ_LEN: usize = 16 << 10;

@@ -8,8 +8,9 @@ use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use url::Url;
 
+use crate::database::call::STATEMENTS_MAX;
 use crate::database::pem::PemSource;
-use crate::database::{STATEMENTS_MAX, Trouble};
+use crate::database::trouble::Trouble;
 
 /// A server, the account there, and TLS.
 pub struct PostgresAddress {
