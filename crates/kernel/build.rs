@@ -1,4 +1,4 @@
-//! Builds the kernel in `bare/`, a workspace of its own with its own flags, into this crate's folder.
+//! Builds the kernel in `bare/`, a separate workspace with separate flags, into this crate's output folder.
 
 use std::env;
 use std::error::Error;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 const PACKAGE: &str = "lowroad-kernel";
-/// What the kernel is made of, besides `bare/`.
+/// The crates that the kernel consists of, besides `bare/`.
 const CRATES: [&str; 8] = [
     "bare",
     "http",
@@ -19,9 +19,9 @@ const CRATES: [&str; 8] = [
     "timer_wheel",
     "wire",
 ];
-/// What `bare/` is made of; not its target folder, if somebody builds there.
+/// The contents of `bare/` that the kernel depends on; its target folder is excluded, since builds there change it.
 const PARTS: [&str; 5] = [".cargo", "Cargo.lock", "Cargo.toml", "image", "kernel"];
-/// What cargo tells this script about another program's flags.
+/// Variables that cargo sets for the server's build, which must not affect the kernel's.
 const NOT_ITS: [&str; 6] = [
     "CARGO_BUILD_RUSTFLAGS",
     "CARGO_BUILD_TARGET",
@@ -55,20 +55,20 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn build(bare: &Path, target: &Path) -> Result<PathBuf, Box<dyn Error>> {
     let mut cargo = Command::new(env::var("CARGO")?);
-    // Its flags are in the folder's configuration, which cargo reads only from there.
+    // Cargo reads the kernel's flags from the configuration in this folder only if it is the current directory.
     cargo
         .current_dir(bare)
         .args(["build", "--release", "--locked", "--target", TARGET])
         .args(["--package", PACKAGE, "--bin", PACKAGE, "--target-dir"])
         .arg(target)
-        // Nothing reads it inside the server, and it is four times as long as the rest.
+        // The server never uses the debug information, which is four times the size of the other sections.
         .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     for name in NOT_ITS {
         cargo.env_remove(name);
     }
     match cargo.status()?.success() {
         true => Ok(target.join(TARGET).join("release").join(PACKAGE)),
-        // What cargo says above may be that the lock file is old; here nothing may change it.
+        // A frequent cause is an outdated lock file, which `--locked` must not update here.
         false => Err(format!(
             "the kernel was not built; try `cd {} && cargo build`",
             bare.display()

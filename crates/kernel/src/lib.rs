@@ -1,7 +1,7 @@
-//! The kernel of images, as it is linked: built by this crate's build script from `bare/`, so that who has the
-//! `lowroad` program needs nothing else to make an image. Knows nothing of what is in it.
+//! The unikernel's kernel, built by this crate's build script from `bare/` and embedded in the `lowroad` program, which
+//! therefore can make images without other files. The crate does not interpret the kernel's contents.
 #![no_std]
 #![forbid(unsafe_code)]
 
-/// The ELF file. `None` where it is not built: on other processors than x86_64.
+/// The ELF file. `None` on processors other than x86_64, where it is not built.
 pub const KERNEL: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/kernel.rs"));

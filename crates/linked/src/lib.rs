@@ -1,9 +1,9 @@
-//! The modules that are linked into the server. To link one in, add it to the dependencies of this
-//! crate and to the list here, and build the server. Knows nothing of how they are called.
+//! The modules that are built into the server. To add one, add it to this crate's dependencies and to the list below,
+//! and build the server. The crate is independent of how modules are called.
 
 use lowroad_module::linked::{Linked, linked};
 
-/// All of them, by the names that the configuration uses: `linked = "NAME"`.
+/// All built-in modules. Their names are those of the configuration: `linked = "NAME"`.
 pub fn modules() -> Vec<Linked> {
     vec![linked::<hello::Hello>("hello")]
 }

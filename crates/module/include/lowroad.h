@@ -1,14 +1,14 @@
 /* Modules for the Lowroad web server, in C. docs/modules.md explains it in ten minutes.
  *
  * A module answers requests. It is a state machine: the server calls lowroad_handle with an event,
- * the module does what it can do at once, and says whether it is done or waits for more. It must
- * not block: other requests wait for it meanwhile.
+ * the module does the work that is possible at once, and returns whether the response is complete or
+ * it waits for another event. It must not block: other requests wait for it meanwhile.
  *
  * The same source makes a shared library, `cc -shared -fPIC -o hello.so hello.c`, and a WebAssembly
  * module, `clang --target=wasm32 -nostdlib -Wl,--no-entry -o hello.wasm hello.c`.
  *
- * Text is counted bytes unless it says "C string". Pointers are used only during the call that
- * gets them.
+ * Text is bytes with a length unless the comment has "C string". The server uses pointers only during
+ * the call that gets them.
  */
 #ifndef LOWROAD_H
 #define LOWROAD_H
@@ -23,37 +23,37 @@ extern "C" {
 /* The version of this interface. Functions may be added to it at the end; anything else changes it. */
 #define LOWROAD_ABI 1
 
-/* A request being answered; or, in lowroad_start, the worker. It is the server's, and good only until
- * the function that got it returns: another event brings another pointer. To come back to a call,
+/* A request being answered; in lowroad_start, the worker. It belongs to the server and is valid only
+ * until the function that got it returns: the next event has another pointer. To resume a call later,
  * keep its lowroad_ticket. */
 typedef struct lowroad_call lowroad_call;
 
 /* Why lowroad_handle is called. */
 enum lowroad_event {
-    LOWROAD_REQUEST = 1,   /* A request is there: always the first event of a call. */
-    LOWROAD_BODY = 2,      /* `number` bytes of its body are at hand: lowroad_read. */
-    LOWROAD_BODY_END = 3,  /* That was all of the body; comes too where there is none. */
+    LOWROAD_REQUEST = 1,   /* A request arrived: always the first event of a call. */
+    LOWROAD_BODY = 2,      /* `number` bytes of its body are available: lowroad_read. */
+    LOWROAD_BODY_END = 3,  /* The body is complete; also sent for a request without a body. */
     LOWROAD_TIMER = 4,     /* The time set with lowroad_timer has passed. */
-    LOWROAD_FETCHED = 5,   /* Fetch `number` is over: lowroad_fetched. */
-    LOWROAD_CONTINUED = 6, /* Somebody called lowroad_continue. */
-    LOWROAD_ROOM = 7,      /* lowroad_send said 0; now there is room again. */
-    LOWROAD_GONE = 8       /* The client is gone, or the time is up. The last event; free what is held. */
+    LOWROAD_FETCHED = 5,   /* Fetch `number` is complete: lowroad_fetched. */
+    LOWROAD_CONTINUED = 6, /* lowroad_continue was called. */
+    LOWROAD_ROOM = 7,      /* There is room again after lowroad_send returned 0. */
+    LOWROAD_GONE = 8       /* The client closed, or the time limit passed. The last event; free the call's memory. */
 };
 
-/* What lowroad_handle returns. */
+/* The results of lowroad_handle. */
 enum lowroad_next {
     LOWROAD_DONE = 0,   /* The response is complete. There is no further event. */
     LOWROAD_WAIT = 1,   /* Call again at the next event. */
-    LOWROAD_FAILED = -1 /* The client gets 500, or a cut response if it has begun. No further event. */
+    LOWROAD_FAILED = -1 /* The client gets 500, or a truncated response if it has begun. No further event. */
 };
 
-/* What lowroad_get gives. */
+/* The values that lowroad_get returns. */
 enum lowroad_what {
     LOWROAD_METHOD = 1,    /* "GET" */
     LOWROAD_TARGET = 2,    /* path and query as sent */
     LOWROAD_PATH = 3,      /* decoded path; begins with '/', no dot segments, no NUL */
-    LOWROAD_QUERY = 4,     /* what follows the '?', as sent */
-    LOWROAD_HOST = 5,      /* the host that the client asked for */
+    LOWROAD_QUERY = 4,     /* the target after '?', as sent */
+    LOWROAD_HOST = 5,      /* the requested host */
     LOWROAD_PEER = 6,      /* the client's address, "192.0.2.1" */
     LOWROAD_FIELD = 7,     /* the request field `name`, in any case; the first of them */
     LOWROAD_COOKIE = 8,    /* the cookie `name` */
@@ -64,10 +64,10 @@ enum lowroad_what {
     LOWROAD_WORKER = 13    /* the worker's number, "0"; in lowroad_start too */
 };
 
-/* How grave a line of the log is. */
+/* The severity of a log line. */
 enum lowroad_level { LOWROAD_ERROR = 0, LOWROAD_WARN = 1, LOWROAD_INFO = 2, LOWROAD_DEBUG = 3 };
 
-/* ---- What a module defines ---- */
+/* ---- Functions that a module defines ---- */
 
 #if defined(__wasm__)
 #define LOWROAD_EXPORT(name) __attribute__((export_name(#name)))
@@ -75,20 +75,20 @@ enum lowroad_level { LOWROAD_ERROR = 0, LOWROAD_WARN = 1, LOWROAD_INFO = 2, LOWR
 #define LOWROAD_EXPORT(name) __attribute__((visibility("default")))
 #endif
 
-/* May be left out. Called once for each worker before its first request. What it returns is passed
- * to all calls of that worker; it is never used by two threads at a time. NULL: the module cannot
- * start; say why with lowroad_log. */
+/* Optional. Called once for each worker before its first request. The returned pointer is passed to
+ * all calls of that worker, and never used by two threads at a time. NULL: the module cannot start;
+ * log the reason with lowroad_log. */
 LOWROAD_EXPORT(lowroad_start) void *lowroad_start(lowroad_call *worker);
 
-/* An event. Returns one of enum lowroad_next. */
+/* Handles an event. Returns one of enum lowroad_next. */
 LOWROAD_EXPORT(lowroad_handle)
 int lowroad_handle(void *state, lowroad_call *call, int event, uint32_t number);
 
-/* May be left out. The worker ends, or the module is replaced. No call of this worker is left. Not
- * called in WebAssembly, where an instance leaves nothing behind. */
+/* Optional. The worker ends, or the module is replaced. All calls of this worker have ended. Not
+ * called in WebAssembly, where an instance's memory is freed as a whole. */
 LOWROAD_EXPORT(lowroad_stop) void lowroad_stop(void *state);
 
-/* ---- What the server offers: the raw functions ---- */
+/* ---- The server's functions, raw ---- */
 
 #if defined(__wasm__)
 
@@ -140,15 +140,15 @@ struct lowroad_host {
     uint64_t (*now_ms)(void);
 };
 
-/* Weak, so that several files of one module may include this. Hidden, so that no other module's is
- * taken for ours. */
+/* Weak, so that several files of one module may include this. Hidden, so that the
+ * dynamic linker does not resolve it to another module's. */
 __attribute__((weak, visibility("hidden"))) const struct lowroad_host *lowroad_server;
 #define LOWROAD_CALL(name) lowroad_server->name
 
-/* The server asks for the version before anything else. */
+/* The server calls this first, to check the version. */
 LOWROAD_EXPORT(lowroad_abi) __attribute__((weak)) uint32_t lowroad_abi(void) { return LOWROAD_ABI; }
 
-/* Then it passes its functions. Not 0: it has fewer of them than this module needs. */
+/* Then it passes its functions. Not 0: the server has fewer functions than this module needs. */
 LOWROAD_EXPORT(lowroad_load) __attribute__((weak)) int lowroad_load(const struct lowroad_host *host)
 {
     if (host->abi != LOWROAD_ABI || host->size < sizeof(struct lowroad_host))
@@ -159,7 +159,7 @@ LOWROAD_EXPORT(lowroad_load) __attribute__((weak)) int lowroad_load(const struct
 
 #endif
 
-/* ---- What the server offers: use these. int: 0 or more is good, -1 is refused (the log says why) ---- */
+/* ---- The server's functions for modules. int: 0 or more is success, -1 a refusal (see the log) ---- */
 
 static inline size_t lowroad_len(const char *text)
 {
@@ -169,8 +169,8 @@ static inline size_t lowroad_len(const char *text)
     return len;
 }
 
-/* Copies a value as a C string into buf of `cap` bytes, cut if it must be. Returns its whole length,
- * which may be more than was copied; -1 if there is none. `name` is a C string, or NULL where `what`
+/* Copies a value as a C string into buf of `cap` bytes, truncated if necessary. Returns its whole
+ * length, which may be more than was copied; -1 if there is none. `name` is a C string, or NULL where `what`
  * has no names. */
 static inline int64_t lowroad_get(lowroad_call *call, enum lowroad_what what, const char *name, char *buf, size_t cap)
 {
@@ -181,21 +181,21 @@ static inline int64_t lowroad_get(lowroad_call *call, enum lowroad_what what, co
     return len;
 }
 
-/* Takes up to `cap` bytes of the request's body that are at hand (from = 0), or of fetch `from`.
- * Returns how many. More of the body comes, with a new event, when all that was at hand is taken. */
+/* Takes up to `cap` bytes of the request's available body (from = 0), or of fetch `from`.
+ * Returns the number. The next part of the body arrives, with an event, after all of this one was taken. */
 static inline int64_t lowroad_read(lowroad_call *call, uint32_t from, void *buf, size_t cap)
 {
     return LOWROAD_CALL(read)(call, from, buf, cap);
 }
 
-/* How many bytes lowroad_read could give now. */
+/* The number of bytes that lowroad_read could return now. */
 static inline int64_t lowroad_left(lowroad_call *call, uint32_t from) { return LOWROAD_CALL(left)(call, from); }
 
 /* Sets the status, 200 to 599. It is 200 unless this is called. */
 static inline int lowroad_status(lowroad_call *call, uint32_t status) { return LOWROAD_CALL(status)(call, status); }
 
-/* Adds a field to the response; C strings. Connection, Content-Length, Date and Transfer-Encoding
- * are the server's. */
+/* Adds a field to the response; C strings. The server sets Connection, Content-Length, Date and
+ * Transfer-Encoding itself. */
 static inline int lowroad_field(lowroad_call *call, const char *name, const char *value)
 {
     return LOWROAD_CALL(field)(call, name, lowroad_len(name), value, lowroad_len(value));
@@ -214,40 +214,39 @@ static inline int lowroad_print(lowroad_call *call, const char *text)
     return lowroad_send(call, text, lowroad_len(text));
 }
 
-/* Appends what the site has for a path (a C string, decoded) without it passing through the module.
- * Once in a response, and not after lowroad_flush. */
+/* Appends the site's content for a path (a C string, decoded) without copying it through the module.
+ * At most once in a response, and not after lowroad_flush. */
 static inline int lowroad_send_stored(lowroad_call *call, const char *path)
 {
     return LOWROAD_CALL(send_stored)(call, path, lowroad_len(path));
 }
 
-/* Sends what is there so far; from now on the response is a stream. Not after lowroad_send_stored. */
+/* Sends the response made so far and streams the rest. Not after lowroad_send_stored. */
 static inline int lowroad_flush(lowroad_call *call) { return LOWROAD_CALL(flush)(call); }
 
-/* LOWROAD_TIMER comes after so many milliseconds; 0: as soon as others had their turn. A call has one
- * timer: this sets it anew. */
+/* Sets the call's timer: LOWROAD_TIMER arrives after this many milliseconds; with 0, after the worker's
+ * other calls had their turn. A call has one timer, which this resets. */
 static inline int lowroad_timer(lowroad_call *call, uint32_t after_ms) { return LOWROAD_CALL(timer)(call, after_ms); }
 
-/* Begins to get what the site has for a path ("/..."), or an http:// URL; a C string. Returns the
- * number, 1 or more, that LOWROAD_FETCHED will bring. */
+/* Starts to fetch a path of the site ("/...") or an http:// URL; a C string. Returns the number, 1 or
+ * more, that LOWROAD_FETCHED will carry. */
 static inline int lowroad_fetch(lowroad_call *call, const char *target)
 {
     return LOWROAD_CALL(fetch)(call, target, lowroad_len(target));
 }
 
-/* The status of a fetch that is over; 0 if there was no answer, or if the module may not ask that
- * server (its key `fetch` in the configuration); -1 if it is not over. Its bytes:
- * lowroad_read. */
+/* The status of a completed fetch; 0 without an answer, or if the module's key `fetch` in the
+ * configuration does not allow that server; -1 if it is not complete. lowroad_read returns its bytes. */
 static inline int lowroad_fetched(lowroad_call *call, uint32_t number) { return LOWROAD_CALL(fetched)(call, number); }
 
-/* What the module keeps with the call: 0 at first; often a pointer. */
+/* The module's number for the call: 0 at first; often a pointer. */
 static inline uint64_t lowroad_memory(lowroad_call *call) { return LOWROAD_CALL(memory)(call); }
 static inline int lowroad_set_memory(lowroad_call *call, uint64_t memory) { return LOWROAD_CALL(set_memory)(call, memory); }
 
-/* A number for this call, with which any thread and any other call can have it continued. */
+/* A number with which any thread and any other call can resume this call. */
 static inline uint64_t lowroad_ticket(lowroad_call *call) { return LOWROAD_CALL(ticket)(call); }
 
-/* Has the call of this ticket called with LOWROAD_CONTINUED. -1: it is over. */
+/* Resumes the call of this ticket with LOWROAD_CONTINUED. -1: the call has ended. */
 static inline int lowroad_continue(uint64_t ticket)
 {
 #if defined(__wasm__)
@@ -263,7 +262,7 @@ static inline int lowroad_log(lowroad_call *call, enum lowroad_level level, cons
     return LOWROAD_CALL(log)(call, (uint32_t)level, text, lowroad_len(text));
 }
 
-/* Milliseconds since 1970. */
+/* Milliseconds since 1970-01-01 UTC. */
 static inline uint64_t lowroad_now_ms(void)
 {
 #if defined(__wasm__)
@@ -273,19 +272,19 @@ static inline uint64_t lowroad_now_ms(void)
 #endif
 }
 
-/* Makes the response a redirect: status 301, 302, 303, 307 or 308, and where to, as a C string. */
+/* Makes the response a redirect to `where`, a C string: status 301, 302, 303, 307 or 308. */
 static inline int lowroad_redirect(lowroad_call *call, uint32_t status, const char *where)
 {
     int set = lowroad_status(call, status);
     return set < 0 ? set : lowroad_field(call, "Location", where);
 }
 
-/* Anybody may store the response and use it for this request for so many seconds. */
+/* Allows any cache to store the response and to reuse it for this many seconds. */
 static inline int lowroad_cache(lowroad_call *call, uint32_t seconds)
 {
     char value[40], digits[10];
     size_t count = 0, at = 0;
-    const char *from = "public, max-age="; /* No array of it: a copy would need a memcpy. */
+    const char *from = "public, max-age="; /* Not an array: initializing it would need memcpy. */
     while (*from)
         value[at++] = *from++;
     do

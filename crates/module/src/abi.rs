@@ -1,6 +1,6 @@
-//! The interface for shared libraries and WebAssembly modules: `include/lowroad.h`, in Rust.
+//! The interface for shared libraries and WebAssembly modules: `include/lowroad.h` in Rust.
 //!
-//! [`export!`](crate::export) makes a module's entries; the functions here are what they consist of.
+//! [`export!`](crate::export) defines a module's exported functions; they call the functions here.
 
 use std::borrow::Cow;
 use std::ffi::c_void;
@@ -21,15 +21,16 @@ pub use sys::{load, Table};
 /// The version of the interface.
 pub const ABI: u32 = 1;
 
-/// The server's handle of a call; it means nothing to a module.
+/// The server's handle of a call, opaque to modules.
 pub type CallPointer = *mut c_void;
 
-/// A call behind the interface.
+/// A call on the other side of the ABI.
 struct Foreign(CallPointer);
 
 impl Host for Foreign {
     fn get(&self, what: What, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         const GUESS: usize = 128;
+        // Most values fit the first buffer. `get` returns the whole length, so a longer value takes one more call.
         let mut value = vec![0; GUESS];
         let mut len = usize::try_from(sys::get(self.0, what as u32, name, &mut value)).ok()?;
         if len > value.len() {
@@ -104,8 +105,8 @@ impl Host for Foreign {
 /// `lowroad_start`: null if the module cannot start.
 pub fn start<M: Module>(worker: CallPointer) -> *mut c_void {
     let mut host = Foreign(worker);
-    // The server puts instances back to how they started, unless their memory grew since: so the
-    // allocator gets its first page now (the length is one that no compiler foresees).
+    // The server resets instances to their start state unless their memory has grown since. So the allocator gets
+    // its first page now; the length depends on a call, so that the compiler cannot remove the allocation.
     #[cfg(target_arch = "wasm32")]
     drop(vec![0u8; usize::from(host.now_ms() != 0)]);
     let started = catch_unwind(AssertUnwindSafe(|| M::start(&mut Settings::new(&mut host))));
@@ -122,8 +123,8 @@ pub fn start<M: Module>(worker: CallPointer) -> *mut c_void {
 /// `lowroad_handle`. A panic of the module ends the call, not the server.
 ///
 /// # Safety
-/// `state` is what [`start`] gave for the same `M`, not yet stopped and used by nobody else now;
-/// `call` is the server's, and only this function wrote its memory.
+/// `state` was returned by [`start`] for the same `M`, is not stopped yet, and is not in use now. `call` was passed
+/// by the server, and only this function wrote its memory.
 pub unsafe fn handle<M: Module>(
     state: *mut c_void,
     call: CallPointer,
@@ -136,13 +137,13 @@ pub unsafe fn handle<M: Module>(
     };
     let mut host = Foreign(call);
     let memory = host.memory() as usize as *mut M::Memory;
-    // SAFETY: the caller says that the memory is 0 or a pointer that this function gave away below;
-    // setting it to 0 takes it back, so that it is owned once, also if the module panics.
+    // SAFETY: by this function's contract the memory is 0 or a pointer that `Box::into_raw` returned below. It is set
+    // to 0 here, so that the box has one owner even if the module panics.
     let mut kept = (!memory.is_null()).then(|| unsafe { Box::from_raw(memory) });
     if kept.is_some() {
         host.set_memory(0);
     }
-    // SAFETY: the caller says that `state` is a module of this type that nobody else uses.
+    // SAFETY: by this function's contract `state` is a module of this type without other users.
     let module = unsafe { &mut *state.cast::<M>() };
     let stepped = catch_unwind(AssertUnwindSafe(|| {
         step(module, &mut host, &mut kept, event)
@@ -164,16 +165,16 @@ pub unsafe fn handle<M: Module>(
 /// `lowroad_stop`.
 ///
 /// # Safety
-/// `state` is what [`start`] gave for the same `M`, and is not used afterwards.
+/// `state` was returned by [`start`] for the same `M`, and is not used afterwards.
 pub unsafe fn stop<M: Module>(state: *mut c_void) {
-    // SAFETY: the caller gives back what `start` made.
+    // SAFETY: by this function's contract `state` is the pointer that `start` made from a box.
     let module = unsafe { Box::from_raw(state.cast::<M>()) };
-    // A panic must not unwind into the server; there is nobody left to tell.
+    // A panic must not unwind into the server. The module ends anyway, so the result is ignored.
     let _ = catch_unwind(AssertUnwindSafe(|| module.stop()));
 }
 
-/// Makes the entries of a shared library or a WebAssembly module: once in a crate whose
-/// `crate-type` has `cdylib`.
+/// Defines the exported functions of a shared library or WebAssembly module. Use it once in a crate whose `crate-type`
+/// includes `cdylib`.
 #[macro_export]
 macro_rules! export {
     ($module:ty) => {
@@ -196,19 +197,19 @@ macro_rules! export {
             event: i32,
             number: u32,
         ) -> i32 {
-            // SAFETY: the server keeps to lowroad.h.
+            // SAFETY: the server calls as lowroad.h specifies.
             unsafe { $crate::abi::handle::<$module>(state, call, event, number) }
         }
 
         #[no_mangle]
         unsafe extern "C" fn lowroad_stop(state: *mut ::std::ffi::c_void) {
-            // SAFETY: the server keeps to lowroad.h.
+            // SAFETY: the server calls as lowroad.h specifies.
             unsafe { $crate::abi::stop::<$module>(state) }
         }
     };
 }
 
-/// The entry that only shared libraries have; for [`export!`](crate::export).
+/// The export that only shared libraries have; used by [`export!`](crate::export).
 #[cfg(not(target_arch = "wasm32"))]
 #[doc(hidden)]
 #[macro_export]
@@ -216,13 +217,13 @@ macro_rules! export_load {
     () => {
         #[no_mangle]
         unsafe extern "C" fn lowroad_load(table: *const $crate::abi::Table) -> i32 {
-            // SAFETY: the server keeps to lowroad.h.
+            // SAFETY: the server calls as lowroad.h specifies.
             unsafe { $crate::abi::load(table) }
         }
     };
 }
 
-/// The entry that only shared libraries have; for [`export!`](crate::export).
+/// The export that only shared libraries have; used by [`export!`](crate::export).
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! The call as modules see it: [`Host`] in comfortable words.
+//! The call as modules use it: typed convenience methods over `CallHost`.
 
 use crate::host::{Host, Level, Sent, Ticket, What};
 
@@ -8,7 +8,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call over what the server offers.
+    /// A call over the server's functions.
     pub fn new(host: &'a mut dyn Host) -> Call<'a> {
         Call { host }
     }
@@ -20,7 +20,7 @@ impl<'a> Call<'a> {
         self.text(What::Method, "").unwrap_or_default()
     }
 
-    /// Path and query as they were sent.
+    /// Path and query as the client sent them.
     pub fn target(&self) -> String {
         self.text(What::Target, "").unwrap_or_default()
     }
@@ -30,7 +30,7 @@ impl<'a> Call<'a> {
         self.text(What::Path, "").unwrap_or_default()
     }
 
-    /// What follows the target's `?`, as it was sent.
+    /// The part of the target after `?`, as the client sent it.
     pub fn query(&self) -> Option<String> {
         self.text(What::Query, "")
     }
@@ -40,7 +40,7 @@ impl<'a> Call<'a> {
         self.text(What::Parameter, name)
     }
 
-    /// The host that the client asked for.
+    /// The requested host.
     pub fn host(&self) -> String {
         self.text(What::Host, "").unwrap_or_default()
     }
@@ -71,13 +71,13 @@ impl<'a> Call<'a> {
         Some(value.into_owned())
     }
 
-    /// Any value as text; what is not UTF-8 in it is replaced.
+    /// Any value as text, with replacement characters for invalid UTF-8.
     pub fn text(&self, what: What, name: &str) -> Option<String> {
         text_of(self.host, what, name)
     }
 
-    /// Takes what of the request's body is at hand. More comes, with a new event, only when all of
-    /// it was taken.
+    /// Takes the available part of the request's body. The next part arrives, with an event, after all of this one
+    /// was taken.
     pub fn read(&mut self) -> Vec<u8> {
         self.take(0)
     }
@@ -89,7 +89,7 @@ impl<'a> Call<'a> {
         self.host.status(u32::from(status))
     }
 
-    /// Adds a field. Connection, Content-Length, Date and Transfer-Encoding are the server's.
+    /// Adds a field. The server sets Connection, Content-Length, Date and Transfer-Encoding itself.
     pub fn field(&mut self, name: &str, value: impl AsRef<[u8]>) -> bool {
         self.host.field(name.as_bytes(), value.as_ref())
     }
@@ -99,54 +99,53 @@ impl<'a> Call<'a> {
         self.host.send(bytes.as_ref())
     }
 
-    /// Appends what the site has for a decoded path; it does not pass through the module. Once in a
+    /// Appends the site's content for a decoded path, without copying it through the module. At most once in a
     /// response, and not after [`Call::flush`].
     pub fn send_stored(&mut self, path: &str) -> bool {
         self.host.send_stored(path.as_bytes())
     }
 
-    /// Sends what is there so far; from now on the response is a stream. Not after
-    /// [`Call::send_stored`].
+    /// Sends the response made so far and streams the rest. Not after [`Call::send_stored`].
     pub fn flush(&mut self) -> bool {
         self.host.flush()
     }
 
-    /// Makes the response a redirect: 301, 302, 303, 307 or 308, and where to.
+    /// Makes the response a redirect to `location`: status 301, 302, 303, 307 or 308.
     pub fn redirect(&mut self, status: u16, location: &str) -> bool {
         self.status(status) && self.field("Location", location)
     }
 
-    /// Anybody may store the response and use it for this request for so many seconds.
+    /// Allows any cache to store the response and to reuse it for this many seconds.
     pub fn cache(&mut self, seconds: u32) -> bool {
         self.field("Cache-Control", format!("public, max-age={}", seconds))
     }
 
     // ---- Time, other sources, other threads ----
 
-    /// [`crate::Event::Timer`] comes after so many milliseconds; 0: as soon as others had their
-    /// turn. A call has one timer: this sets it anew.
+    /// Sets the call's timer: `CallEvent::Timer` arrives after this many milliseconds; with 0, after the worker's other
+    /// calls had their turn. A call has one timer, which this resets.
     pub fn timer(&mut self, after_ms: u32) {
         self.host.timer(after_ms);
     }
 
-    /// Begins to get what the site has for a path (`/…`), or an `http://` URL. Gives the number that
-    /// [`crate::Event::Fetched`] will bring; `None` if too much is being fetched.
+    /// Starts to fetch a path of the site (`/…`) or an `http://` URL. Returns the number that `CallEvent::Fetched`
+    /// will carry; `None` if too many fetches are in progress.
     pub fn fetch(&mut self, target: &str) -> Option<u32> {
         self.host.fetch(target.as_bytes())
     }
 
-    /// A fetch that is over: its status (0: there was no answer) and its bytes, which are taken.
+    /// Takes the status (0 without an answer) and the bytes of a completed fetch.
     pub fn fetched(&mut self, number: u32) -> Option<(u16, Vec<u8>)> {
         let status = self.host.fetched(number)?;
         Some((status, self.take(number)))
     }
 
-    /// With it, any thread and any other call can have this call continued.
+    /// A ticket, with which any thread and any other call can resume this call.
     pub fn ticket(&mut self) -> Ticket {
         self.host.ticket()
     }
 
-    /// Milliseconds since 1970.
+    /// Milliseconds since 1970-01-01 UTC.
     pub fn now_ms(&self) -> u64 {
         self.host.now_ms()
     }
@@ -164,23 +163,23 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What a module is told at its start.
+/// The data available to a module when it starts.
 pub struct Settings<'a> {
     host: &'a mut dyn Host,
 }
 
 impl<'a> Settings<'a> {
-    /// Settings that the server offers.
+    /// Settings over the server's functions.
     pub fn new(host: &'a mut dyn Host) -> Settings<'a> {
         Settings { host }
     }
 
-    /// The setting with this name: `[module.settings]`.
+    /// The setting of this name in `[module.settings]`.
     pub fn get(&self, name: &str) -> Option<String> {
         text_of(self.host, What::Setting, name)
     }
 
-    /// The number of the worker that it starts for.
+    /// The number of the worker that starts the module.
     pub fn worker(&self) -> usize {
         let number = text_of(self.host, What::Worker, "");
         number.and_then(|text| text.parse().ok()).unwrap_or(0)

@@ -1,32 +1,32 @@
-//! What a server offers to modules, and the words that both use.
+//! The interface between a server and its modules.
 //!
-//! The numbers of the variants are those of `lowroad.h`.
+//! The variants' numbers are those of `lowroad.h`.
 
 use std::borrow::Cow;
 
 /// Why a module is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request is there: always the first event of a call.
+    /// A request arrived: always the first event of a call.
     Request,
-    /// So many bytes of its body are at hand: [`crate::Call::read`].
+    /// This many bytes of the request's body are available: [`crate::Call::read`].
     Body(u32),
-    /// That was all of the body; comes too where there is none.
+    /// The body is complete; also sent for a request without a body.
     BodyEnd,
     /// The time set with [`crate::Call::timer`] has passed.
     Timer,
-    /// The fetch with this number is over: [`crate::Call::fetched`].
+    /// The fetch of this number is complete: [`crate::Call::fetched`].
     Fetched(u32),
-    /// Somebody used the call's [`Ticket`].
+    /// The call's ticket was used.
     Continued,
-    /// [`crate::Call::send`] said [`Sent::Full`]; now there is room again.
+    /// There is room again after [`crate::Call::send`] returned `SendStatus::Full`.
     Room,
-    /// The client is gone, or the time is up. The last event.
+    /// The client closed the connection, or the time limit passed. The last event.
     Gone,
 }
 
 impl Event {
-    /// The event's number, and what it brings.
+    /// The event's number and its argument.
     pub fn to_numbers(self) -> (i32, u32) {
         match self {
             Event::Request => (1, 0),
@@ -56,19 +56,19 @@ impl Event {
     }
 }
 
-/// What a module says after an event.
+/// A module's result for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The response is complete.
     Done,
     /// Call again at the next event.
     Wait,
-    /// The client gets 500, or a cut response if it has begun.
+    /// The client gets 500, or a truncated response if it has begun.
     Failed,
 }
 
 impl Next {
-    /// Its number.
+    /// The number of this result.
     pub fn to_number(self) -> i32 {
         match self {
             Next::Done => 0,
@@ -77,7 +77,7 @@ impl Next {
         }
     }
 
-    /// What a number says; all that is no number of ours is a failure.
+    /// The result of a number; unknown numbers are failures.
     pub fn from_number(number: i32) -> Next {
         match number {
             0 => Next::Done,
@@ -87,26 +87,26 @@ impl Next {
     }
 }
 
-/// A value that the server has for a module.
+/// A value that a module can ask the server for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// The method: `GET`.
     Method = 1,
-    /// Path and query as they were sent.
+    /// Path and query as the client sent them.
     Target = 2,
     /// The decoded path; begins with `/`, has no dot segments and no NUL.
     Path = 3,
-    /// What follows the `?`, as it was sent.
+    /// The part of the target after `?`, as the client sent it.
     Query = 4,
-    /// The host that the client asked for.
+    /// The requested host.
     Host = 5,
     /// The client's address.
     Peer = 6,
-    /// The request field of a name, in any case; the first of them.
+    /// The first request field of a name, in any case.
     Field = 7,
     /// The cookie of a name.
     Cookie = 8,
-    /// The query's parameter of a name, decoded; the first of them.
+    /// The first query parameter of a name, decoded.
     Parameter = 9,
     /// All request fields, `Name: value` and CRLF each.
     Fields = 10,
@@ -141,21 +141,21 @@ impl What {
     }
 }
 
-/// How grave a line of the log is.
+/// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Something is lost or refused.
+    /// Data was lost or a request was refused.
     Error = 0,
-    /// Something is not as it should be.
+    /// An irregularity that the server survives.
     Warn = 1,
-    /// What an operator may want to know.
+    /// Information for operators.
     Info = 2,
-    /// What helps to find a fault.
+    /// Details for finding a fault.
     Debug = 3,
 }
 
 impl Level {
-    /// The level with this number; all that is above is [`Level::Debug`].
+    /// The level of this number; higher numbers are [`Level::Debug`].
     pub fn from_number(number: u32) -> Level {
         match number {
             0 => Level::Error,
@@ -166,19 +166,19 @@ impl Level {
     }
 }
 
-/// What became of bytes that were sent.
+/// The outcome of sending bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// There is room for more.
     Room,
-    /// They were taken, but wait for [`Event::Room`] before the next.
+    /// The bytes were taken; wait for `CallEvent::Room` before sending more.
     Full,
-    /// They were refused: the response is too long.
+    /// The bytes were refused: the response is too long.
     Refused,
 }
 
 impl Sent {
-    /// Its number.
+    /// The number of this outcome.
     pub fn to_number(self) -> i32 {
         match self {
             Sent::Room => 1,
@@ -187,7 +187,7 @@ impl Sent {
         }
     }
 
-    /// What a number says.
+    /// The outcome of a number; unknown numbers are refusals.
     pub fn from_number(number: i32) -> Sent {
         match number {
             1 => Sent::Room,
@@ -197,7 +197,7 @@ impl Sent {
     }
 }
 
-/// With it, any thread and any other call can have a call continued.
+/// A handle with which any thread and any other call can resume a waiting call.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket {
     number: u64,
@@ -205,31 +205,31 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// A ticket with a number, and what continues the call of a number.
+    /// A ticket with this number, and the function that resumes the call of a number.
     pub fn new(number: u64, go_on: fn(u64) -> bool) -> Ticket {
         Ticket { number, go_on }
     }
 
-    /// The number; no other call of this server has it.
+    /// The number; unique among the calls of this server.
     pub fn number(self) -> u64 {
         self.number
     }
 
-    /// Has the call called with [`Event::Continued`]. Says whether it was still there.
+    /// Resumes the call with `CallEvent::Continued`. False if the call has ended.
     pub fn go_on(self) -> bool {
         (self.go_on)(self.number)
     }
 }
 
-/// A call as the server offers it. Modules use [`crate::Call`], which is made of it.
+/// The server's functions for a call. Modules use [`crate::Call`], which wraps them.
 ///
-/// `bool` and `None` say whether it was done or refused; the server's log says why.
+/// `false` and `None` mean that an operation was refused; the server's log has the reason.
 pub trait Host {
     /// A value of the request, a setting, or the worker's number.
     fn get(&self, what: What, name: &[u8]) -> Option<Cow<'_, [u8]>>;
-    /// Takes bytes of the body (0) or of a fetch (its number) that are at hand.
+    /// Takes available bytes of the request's body (`from` = 0) or of a fetch (its number).
     fn read(&mut self, from: u32, buf: &mut [u8]) -> usize;
-    /// How many bytes [`Host::read`] could give now.
+    /// The number of bytes that `CallHost::read` could return now.
     fn left(&self, from: u32) -> usize;
     /// Sets the status, 200 to 599.
     fn status(&mut self, status: u32) -> bool;
@@ -237,24 +237,24 @@ pub trait Host {
     fn field(&mut self, name: &[u8], value: &[u8]) -> bool;
     /// Appends bytes to the response's body.
     fn send(&mut self, bytes: &[u8]) -> Sent;
-    /// Appends what the site has for a path.
+    /// Appends the site's content for a path.
     fn send_stored(&mut self, path: &[u8]) -> bool;
-    /// Sends what is there so far.
+    /// Sends the response made so far.
     fn flush(&mut self) -> bool;
     /// Sets the call's timer.
     fn timer(&mut self, after_ms: u32);
-    /// Begins to get a path of the site or an `http://` URL. Gives the fetch's number.
+    /// Starts to fetch a path of the site or an `http://` URL. Returns the fetch's number.
     fn fetch(&mut self, target: &[u8]) -> Option<u32>;
-    /// The status of a fetch that is over, 0 if there was no answer.
+    /// The status of a completed fetch, 0 without an answer.
     fn fetched(&self, number: u32) -> Option<u16>;
     /// A ticket for this call.
     fn ticket(&mut self) -> Ticket;
     /// Writes a line to the log.
     fn log(&self, level: Level, text: &str);
-    /// Milliseconds since 1970.
+    /// Milliseconds since 1970-01-01 UTC.
     fn now_ms(&self) -> u64;
-    /// What a library keeps with the call, 0 at first. Modules in Rust have their `Memory` instead.
+    /// The number that a library keeps with the call, 0 at first. Modules in Rust have their `Memory` instead.
     fn memory(&self) -> u64;
-    /// Sets what a library keeps with the call.
+    /// Sets the number that a library keeps with the call.
     fn set_memory(&mut self, memory: u64);
 }

@@ -1,8 +1,8 @@
 //! The API for modules of the Lowroad web server: code that answers requests.
 //!
-//! A module is a state machine. The server calls [`Module::handle`] with an [`Event`]; the module
-//! does what it can do at once, and says with [`Next`] whether it is done or waits for more. It
-//! must not block: other requests of its worker wait meanwhile.
+//! A module is a state machine. The server calls [`Module::handle`] with an event. The module does the work that
+//! is possible at once, and returns whether the response is complete or it waits for another event. It must not
+//! block, since other requests of the same worker wait meanwhile.
 //!
 //! ```
 //! use lowroad_module::{Call, Event, Module, Next, Settings};
@@ -27,8 +27,8 @@
 //! assert_eq!(answer.text(), "Hello\n");
 //! ```
 //!
-//! The same module is linked into the server ([`linked`]), loaded as a shared library, or run as
-//! WebAssembly ([`export!`]). Nothing here knows the server; it is reached through [`Host`].
+//! The same source can be built into the server, loaded as a shared library, or run as WebAssembly ([`export!`]).
+//! The crate is independent of the server and reaches it through the trait `CallHost`.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -41,27 +41,27 @@ pub mod testing;
 pub use call::{Call, Settings};
 pub use host::{Event, Host, Level, Next, Sent, Ticket, What};
 
-/// Code that answers requests. There is one of it for each worker; it is never used by two threads
-/// at a time.
+/// Code that answers requests. Each worker has one instance, which is never used by two threads at a time.
 pub trait Module: Sized + Send + 'static {
-    /// What is kept with a call from one event to the next; `()` for a module that answers at once.
+    /// State of a call, kept from one event to the next; `()` for a module that answers at once.
     type Memory: Default + Send + 'static;
 
     /// Starts for one worker.
     ///
     /// # Errors
-    /// Why it cannot start: a text for the operator.
+    /// A text for the operator: the reason why the module cannot start.
     fn start(settings: &mut Settings<'_>) -> Result<Self, String>;
 
-    /// Does what an event asks for. The first is [`Event::Request`]. After [`Next::Done`],
-    /// [`Next::Failed`] and [`Event::Gone`] there is no other, and the memory is dropped.
+    /// Handles an event. The first event is `CallEvent::Request`. After `CallStep::Done`, `CallStep::Failed` and
+    /// `CallEvent::Gone` the call gets no further event, and its memory is dropped.
     fn handle(&mut self, call: &mut Call<'_>, memory: &mut Self::Memory, event: Event) -> Next;
 
-    /// Ends: the worker stops, or the module is replaced. No call is left. Not for WebAssembly.
+    /// Stops the module: the worker ends, or the module is replaced. All its calls have ended. Not called in
+    /// WebAssembly.
     fn stop(self) {}
 }
 
-/// Gives an event to a module, and keeps the memory of a call that goes on.
+/// Passes an event to a module, and keeps the memory of a call that continues.
 pub(crate) fn step<M: Module>(
     module: &mut M,
     host: &mut dyn Host,
@@ -72,6 +72,7 @@ pub(crate) fn step<M: Module>(
     let next = match kept {
         Some(memory) => module.handle(&mut call, memory, event),
         None => {
+            // Boxed only if the call waits: a module that answers at once costs no allocation.
             let mut memory = M::Memory::default();
             let next = module.handle(&mut call, &mut memory, event);
             if next == Next::Wait && event != Event::Gone {

@@ -1,13 +1,13 @@
-//! Modules that are linked into the server: no ABI between, a call is a virtual call.
+//! Modules that are built into the server. They need no ABI: a call is a virtual call.
 
 use std::any::Any;
 
 use crate::{step, Event, Host, Module, Next, Settings};
 
-/// A module that is linked in.
+/// A module that is built into the server.
 #[derive(Clone, Copy)]
 pub struct Linked {
-    /// What the configuration calls it: `linked = "NAME"`.
+    /// Its name in the configuration: `linked = "NAME"`.
     pub name: &'static str,
     /// Starts it for one worker.
     pub start: Start,
@@ -16,18 +16,18 @@ pub struct Linked {
 /// Starts a module for one worker.
 pub type Start = fn(&mut dyn Host) -> Result<Box<dyn Worker>, String>;
 
-/// What a worker keeps with a call for a module.
+/// The memory that a worker keeps with a call for its module.
 pub type Kept = Option<Box<dyn Any + Send>>;
 
-/// A module started for one worker, whatever its type.
+/// A module started for one worker, independent of its type.
 pub trait Worker: Send {
-    /// Gives it an event.
+    /// Passes an event to the module.
     fn handle(&mut self, host: &mut dyn Host, kept: &mut Kept, event: Event) -> Next;
-    /// Ends it.
+    /// Stops the module.
     fn stop(self: Box<Self>);
 }
 
-/// The entry for a module in the server's list.
+/// Makes the module's entry for the server's list.
 pub fn linked<M: Module>(name: &'static str) -> Linked {
     Linked {
         name,

@@ -1,7 +1,7 @@
-//! A server that is none: runs a request through a module in an author's unit test.
+//! A fake server: runs a request through a module in a unit test of the module's author.
 //!
-//! Time is virtual: a timer is over at once when nothing else can happen. The order of events is
-//! that of a fast client: the body first, then fetches, then timers, then tickets.
+//! Time is virtual: a timer fires at once when no other event is due. Events arrive in the order of a fast client:
+//! first the body, then fetches, timers and tickets.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +23,7 @@ pub fn post(target: &str, body: impl Into<Vec<u8>>) -> Request {
     request
 }
 
-/// A request, and the world that it meets.
+/// A request, and its environment: settings and answers to fetches.
 #[derive(Clone, Debug)]
 pub struct Request {
     method: String,
@@ -34,7 +34,7 @@ pub struct Request {
     answers: BTreeMap<String, (u16, Vec<u8>)>,
 }
 
-/// What a module answered.
+/// A module's response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// The status.
@@ -43,9 +43,9 @@ pub struct Response {
     pub fields: Vec<(String, String)>,
     /// The body, without a stored object.
     pub body: Vec<u8>,
-    /// The path of a stored object and where in the body it stands.
+    /// The path of a stored object and its position in the body.
     pub stored: Option<(String, usize)>,
-    /// How often what was there was sent.
+    /// The number of flushes.
     pub flushes: usize,
     /// The lines for the log.
     pub log: Vec<String>,
@@ -78,35 +78,35 @@ impl Request {
         }
     }
 
-    /// With a field.
+    /// Adds a field.
     pub fn field(mut self, name: &str, value: &str) -> Request {
         self.fields.push((name.to_string(), value.to_string()));
         self
     }
 
-    /// With a setting of the module.
+    /// Adds a setting of the module.
     pub fn setting(mut self, name: &str, value: &str) -> Request {
         self.settings.push((name.to_string(), value.to_string()));
         self
     }
 
-    /// With another part of the body, which comes with an event of its own.
+    /// Adds another part of the body, which arrives with a separate event.
     pub fn part(mut self, bytes: impl Into<Vec<u8>>) -> Request {
         self.body.push_back(bytes.into());
         self
     }
 
-    /// With what a fetch of this target gives. Other targets are 404.
+    /// Sets the answer to a fetch of this target. Other targets get 404.
     pub fn answer(mut self, target: &str, status: u16, body: impl Into<Vec<u8>>) -> Request {
         self.answers
             .insert(target.to_string(), (status, body.into()));
         self
     }
 
-    /// Starts the module, gives it the request and all that follows, and stops it.
+    /// Starts the module, passes it the request and all following events, and stops it.
     ///
     /// # Errors
-    /// Why there is no response.
+    /// The reason why there is no response.
     pub fn run<M: Module>(self) -> Result<Response, String> {
         let mut fake = Fake::new(self);
         let mut module = M::start(&mut Settings::new(&mut fake))?;
@@ -160,7 +160,7 @@ impl Fake {
         }
     }
 
-    /// What happens next to a call that waits.
+    /// The next event of a waiting call.
     fn next(&mut self) -> Result<Event, String> {
         if self.at_hand.is_empty() && !self.body_ended {
             if let Some(bytes) = self.request.body.pop_front() {
@@ -355,9 +355,9 @@ impl Host for Fake {
     }
 }
 
-/// The tickets of all fake calls: any thread may use them.
+/// The tickets of all fake calls: usable from any thread.
 struct Tickets {
-    /// The last number, and those that somebody used.
+    /// The last number, and the tickets that were used.
     state: Mutex<(u64, Vec<u64>)>,
     used: Condvar,
 }
@@ -381,7 +381,7 @@ impl Tickets {
         true
     }
 
-    /// Waits until somebody used it.
+    /// Waits until the ticket is used, for at most 5 seconds.
     fn wait(&self, number: u64) -> bool {
         const LIMIT: Duration = Duration::from_secs(5);
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -402,7 +402,7 @@ fn parameter(query: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Takes the percent encoding away; in queries, `+` is a space.
+/// Removes the percent encoding; in queries, `+` is a space.
 fn decode(text: &[u8], query: bool) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! `lowroad.h` and the Rust API have the same numbers.
+//! `lowroad.h` and the Rust API use the same numbers.
 
 use lowroad_module::{abi, Event, Level, Next, What};
 
@@ -24,7 +24,7 @@ fn number(name: &str) -> i64 {
         .1
 }
 
-/// `BODY_END` for `BodyEnd`.
+/// The header's form of a name: `BODY_END` for `BodyEnd`.
 fn constant(name: &str) -> String {
     let name = name.split('(').next().expect("there is a first part");
     let mut constant = String::new();

@@ -1,4 +1,4 @@
-//! No root certificates: the crates that depend on `webpki-roots` trust only authorities that they are given.
+//! An empty `webpki-roots`: crates that depend on it trust only the authorities that they are configured with.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The server's functions for a shared library: a table that it passes when it loads the library.
+//! The server's functions for a shared library: a table that the server passes when it loads the library.
 
 use std::os::raw::{c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{CallPointer, ABI};
 
-/// `struct lowroad_host`. Every pointer is valid for as many bytes as the number that follows it.
+/// `struct lowroad_host`. Each pointer argument is valid for the number of bytes in the argument that follows it.
 #[repr(C)]
-#[allow(missing_docs)] // The header says what each of them does.
+#[allow(missing_docs)] // lowroad.h describes each function.
 pub struct Table {
     pub abi: u32,
     pub size: u32,
@@ -35,12 +35,12 @@ pub struct Table {
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(null_mut());
 
-/// `lowroad_load`: remembers the server's functions. Not 0 if it has fewer than are needed.
+/// `lowroad_load`: stores the table of the server's functions. Not 0 if the table lacks functions of this version.
 ///
 /// # Safety
-/// `table` begins with `abi` and `size`, has `size` bytes and stays where it is.
+/// `table` begins with `abi` and `size`, has `size` bytes, and is neither moved nor freed.
 pub unsafe fn load(table: *const Table) -> i32 {
-    // SAFETY: the caller says that these two are there.
+    // SAFETY: by this function's contract these two fields exist in every version.
     let (abi, size) = unsafe { ((*table).abi, (*table).size) };
     if abi != ABI || (size as usize) < std::mem::size_of::<Table>() {
         return -1;
@@ -52,15 +52,15 @@ pub unsafe fn load(table: *const Table) -> i32 {
 fn table() -> &'static Table {
     let table = TABLE.load(Ordering::Acquire);
     assert!(!table.is_null(), "the server loads before it calls");
-    // SAFETY: `load` stored it, whose caller says that it is whole and stays.
+    // SAFETY: `load` stored the pointer after checking the size; by its contract the table is never freed.
     unsafe { &*table }
 }
 
 macro_rules! wrap {
     ($($name:ident($($arg:ident: $type:ty as $($raw:expr),+);*) -> $result:ty;)*) => {
         $(pub(super) fn $name(call: CallPointer, $($arg: $type),*) -> $result {
-            // SAFETY: `call` is what the server passed for this call; the pointers are those of
-            // slices that live through the call, with their lengths.
+            // SAFETY: `call` is the server's pointer for this call; the other pointers come from slices that outlive
+            // the call, with their lengths.
             unsafe { (table().$name)(call, $($($raw),+),*) }
         })*
     };
@@ -87,11 +87,11 @@ wrap! {
 }
 
 pub(super) fn go_on(ticket: u64) -> i32 {
-    // SAFETY: the function takes any number.
+    // SAFETY: the function accepts any number.
     unsafe { (table().go_on)(ticket) }
 }
 
 pub(super) fn now_ms() -> u64 {
-    // SAFETY: the function takes nothing.
+    // SAFETY: the function has no arguments.
     unsafe { (table().now_ms)() }
 }

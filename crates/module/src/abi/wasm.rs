@@ -38,8 +38,8 @@ mod raw {
 macro_rules! wrap {
     ($($name:ident($($arg:ident: $type:ty as $($raw:expr),+);*) -> $result:ty;)*) => {
         $(pub(super) fn $name(call: CallPointer, $($arg: $type),*) -> $result {
-            // SAFETY: `call` is what the server passed for this call; the pointers are those of
-            // slices that live through the call, with their lengths.
+            // SAFETY: `call` is the server's pointer for this call; the other pointers come from slices that outlive
+            // the call, with their lengths.
             unsafe { raw::$name(call, $($($raw),+),*) }
         })*
     };
@@ -66,11 +66,11 @@ wrap! {
 }
 
 pub(super) fn go_on(ticket: u64) -> i32 {
-    // SAFETY: the function takes any number.
+    // SAFETY: the function accepts any number.
     unsafe { raw::go_on(ticket) }
 }
 
 pub(super) fn now_ms() -> u64 {
-    // SAFETY: the function takes nothing.
+    // SAFETY: the function has no arguments.
     unsafe { raw::now_ms() }
 }
