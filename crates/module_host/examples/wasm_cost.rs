@@ -1,5 +1,5 @@
-//! What a call of a module costs, natively and as WebAssembly: the same 1 KB page, the forms in turn,
-//! so that all see the same machine. Prints the median of the rounds, and ratios.
+//! Measures the cost of a module's call, native and as WebAssembly, with the same 1 KB page. The forms take turns, so
+//! that load on the machine affects all of them. Prints the median of the rounds, and ratios.
 //!
 //!     cargo run --release -p lowroad-module-host --example wasm_cost -- [CALLS [FORM]]
 //!
@@ -55,7 +55,7 @@ const PAGE_WASM: &str = r#"(module
         (drop (call $send (local.get $call) (i32.const 64) (i32.const 1024)))
         (i32.const 0)))"#;
 
-/// A module in one form, and what it is called.
+/// A form's name, and the module in this form.
 type Form = (&'static str, Arc<dyn Handler>);
 
 struct Nothing;
@@ -164,14 +164,14 @@ fn forms(runtime: &Arc<Runtime>) -> Result<Vec<Form>, String> {
     Ok(forms)
 }
 
-/// Nanoseconds a call.
+/// Nanoseconds per call.
 fn round_ns(handler: &Arc<dyn Handler>, request: &Request, calls: u32) -> f64 {
     let begun = Instant::now();
     for _ in 0..calls {
         match handler.clone().begin(0, copy(request)) {
             Begun::Answered(Ok(response)) => drop(black_box(response)),
             Begun::Answered(Err(failure)) => panic!("{}", failure.detail),
-            // The machine was busy for two milliseconds; it costs this call, and is counted.
+            // The machine was busy for two milliseconds. The measurement of this call includes that.
             Begun::Later(answering) | Begun::Here(answering) => drop(answering),
         }
     }

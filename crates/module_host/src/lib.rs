@@ -1,4 +1,4 @@
-//! Handlers in modules: linked in, loaded as libraries, in processes of their own, or in WebAssembly.
+//! Handlers in modules: built in, loaded as shared libraries, in separate processes, or in WebAssembly.
 
 mod lock;
 pub mod module;

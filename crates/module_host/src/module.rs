@@ -1,9 +1,8 @@
-//! Modules: code of others that answers requests, linked in, loaded as a library or run as
-//! WebAssembly, all behind one [`Code`].
+//! Modules: third-party code that answers requests. It is built in, loaded as a shared library or run as WebAssembly,
+//! behind one trait, `ModuleBackend`.
 //!
-//! `call` is one request as a module sees it, `run` takes a call from its first event to its
-//! response, and each kind of module has a file of its own. To read first: `docs/modules.md`, and the
-//! crate `lowroad-module`, which is what authors see.
+//! `call` is one request as a module sees it, and `call_loop` takes a call from its first event to its response. Each
+//! kind of module has a separate file. Read first: `docs/modules.md`, and the crate `lowroad-module`, the authors' API.
 
 pub mod call;
 pub mod catalog;
@@ -34,35 +33,34 @@ use lowroad_module::{Event, Next};
 pub use run::{Limits, Running};
 pub use tickets::go_on;
 
-/// The code of a module, ready to be called by all workers.
+/// The code of a module, callable by all workers.
 pub trait Code: Send + Sync + 'static {
-    /// What serves one call.
+    /// An instance that serves one call.
     type Instance: Instance;
 
-    /// Takes a call on, on the worker with this number: it must neither wait nor take long.
+    /// Accepts a call on the worker of this number. It must neither block nor take long.
     ///
     /// # Errors
-    /// The answer where the module cannot take it.
+    /// The response if the module cannot accept the call.
     fn instance(&self, worker: usize, call: Call) -> Result<Self::Instance, Failure>;
 }
 
-/// A module with one call. When it is dropped before the module said that it is done, the module is
-/// told so, if it wants to know.
+/// A module with one call. If it is dropped while the module waits, the module gets `CallEvent::Gone`.
 pub trait Instance: Send + 'static {
     /// The call.
     fn call(&mut self) -> &mut Call;
 
-    /// Gives the module an event if that is possible now and without a future: the short way, which
-    /// costs no allocation. `None` if not; the event is still to be given then.
+    /// Passes an event to the module if that is possible at once and without a future: the fast path, which allocates
+    /// nothing. `None` if it is not; the event is then still to be passed.
     fn now(&mut self, event: Event) -> Option<Result<Next, Failure>> {
         let _ = event;
         None
     }
 
-    /// The route's time passed while the module had an event, or waited for one; it is dropped next.
+    /// The route's time limit passed while the module handled an event or waited for one; the instance is dropped next.
     fn late(&mut self) {}
 
-    /// Gives the module an event. May be polled on a worker at first, without a runtime: it must
-    /// not need one, nor use much time at a time.
+    /// Passes an event to the module. The future may first be polled on a worker, without a runtime: it must not need
+    /// a runtime, nor compute for long in one poll.
     fn handle(&mut self, event: Event) -> impl Future<Output = Result<Next, Failure>> + Send;
 }

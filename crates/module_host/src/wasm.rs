@@ -1,9 +1,10 @@
-//! WebAssembly modules: code that cannot do harm. It traps, loops or allocates without end, and the
-//! request gets 500; nothing else happens.
+//! WebAssembly modules: sandboxed code. If it traps, loops or allocates without end, its request gets 500, and the
+//! server is not affected.
 //!
-//! [`Runtime`] is what all modules share, `file` has a module's newest version, `code` is one
-//! version, and `instance` is it at work: a new one for each request, or one that was put back to
-//! how it started (`fresh`, `snapshot`), or (`kept`) one for each worker as it is. What a call is, and how it waits, is [`crate::module`]'s.
+//! `WasmRuntime` is shared by all modules, `file` has a module's newest version, `code` is one compiled version, and
+//! `instance` runs it. An instance serves one request and is new (`fresh`), or was reset to its start state
+//! (`snapshot`); or each worker keeps one for all its requests (`retained_instance`). [`crate::module`] defines calls
+//! and how they wait.
 
 mod changes;
 mod code;
@@ -49,11 +50,10 @@ pub struct Wasm {
 }
 
 impl Wasm {
-    /// Compiles a module's file and tries it; takes long. Later versions of the file are taken by
-    /// themselves.
+    /// Compiles a module's file and tries it; takes long. Later versions of the file are picked up automatically.
     ///
     /// # Errors
-    /// A text for the operator: which file, what is wrong with it, and what to do.
+    /// A text for the operator: the file, its fault, and the remedy.
     pub fn open(
         runtime: &Arc<Runtime>,
         path: &Path,
@@ -74,10 +74,10 @@ impl Wasm {
     }
 }
 
-/// Opens the module of a configuration.
+/// Opens a configured module.
 ///
 /// # Errors
-/// A text for the operator, also when the module is of another kind.
+/// A text for the operator; also if the module is of another kind.
 pub fn open(
     runtime: &Arc<Runtime>,
     module: &Module,
@@ -99,7 +99,7 @@ pub fn open(
     Ok(Box::new(Ready { code, identity }))
 }
 
-/// Whether the module of a configuration can be used, without a server; `Ok` for those of other kinds.
+/// Checks a configured module without a server; `Ok` for modules of other kinds.
 ///
 /// # Errors
 /// As [`open`].
@@ -125,10 +125,10 @@ impl module::Code for Wasm {
 
 /// An instance with one call.
 pub enum Instance {
-    /// Made for it.
+    /// Used by this call only.
     #[doc(hidden)]
     Fresh(Fresh),
-    /// Used for others before.
+    /// Shared with other calls of the worker.
     #[doc(hidden)]
     Kept(Box<Kept>),
 }

@@ -1,5 +1,5 @@
-//! Modules in every native form: each feature once, run over a linked module in Rust and a library
-//! in C that do the same; then what only libraries have.
+//! Modules in every native form: each feature once, with a built-in module in Rust and an equal library in C, then the
+//! features of libraries only.
 
 #[path = "module/busy.rs"]
 mod busy;
@@ -171,7 +171,7 @@ async fn fetches_from_other_servers() {
     for (form, handler) in forms(Limits::default()) {
         let target = format!("/fetch?of=http://127.0.0.1:{port}/a");
         assert_eq!(text(&handler, &target).await, "2over", "{form}");
-        // Nobody listens at port 1.
+        // No server listens at port 1.
         assert_eq!(
             text(&handler, "/fetch?of=http://127.0.0.1:1/").await,
             "0",

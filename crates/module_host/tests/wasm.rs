@@ -1,4 +1,4 @@
-//! WebAssembly modules: what they can do, and that they can do no harm.
+//! WebAssembly modules: their features, and their isolation.
 
 #[path = "wasm/examples.rs"]
 mod examples;
@@ -117,7 +117,7 @@ fn what_is_kept_stays_until_it_traps() {
 #[tokio::test]
 async fn calls_of_a_kept_instance_wait_beside_each_other() {
     let keep = Own { keep: true, ..OWN };
-    // The first event sets a timer; the second says how many calls there were.
+    // The first event sets a timer; the second sends the number of calls.
     let code = r#"
         (if (i32.eq (local.get $event) (i32.const 1)) (then
             (i32.store8 (i32.const 100) (i32.add (i32.load8_u (i32.const 100)) (i32.const 1)))
@@ -134,8 +134,8 @@ async fn calls_of_a_kept_instance_wait_beside_each_other() {
     assert_eq!(text(second.await), "B");
 }
 
-/// Counts calls that wait; says how many there are, as a letter after @, to who asks for /count. `gone`
-/// is what it does when a call is given up.
+/// Counts waiting calls, and sends the number as a letter after @ to a request for /count. `gone` is the code that runs
+/// when a call is abandoned.
 fn waiting(gone: &str) -> Vec<u8> {
     handling(&format!(
         r#"(if (i32.eq (local.get $event) (i32.const 8)) (then {gone}
@@ -234,7 +234,7 @@ async fn a_body_is_read_as_it_comes() {
     assert_eq!(text(answering.await.expect("it ends")), "one two three");
 }
 
-/// Fetches a path of five characters and sends what comes.
+/// Fetches a path of five characters and sends the content.
 fn fetching(path: &str) -> Vec<u8> {
     let path = path.as_bytes();
     let (start, end) = path.split_first_chunk::<4>().expect("five characters");
@@ -258,7 +258,7 @@ async fn a_page_of_the_site_is_fetched() {
     let runtime = alone(Limits::default());
     let fetching = handler(&runtime, &fetching("/page"), OWN);
     assert_eq!(text(answer(&fetching, "/").await), "a page");
-    // As many instances as wait at a time are put back, and used again.
+    // As many instances as wait at a time are reset and used again.
     for reused in [1, 3] {
         let both = [(); 2].map(|()| later(&fetching, request("/")));
         assert_eq!(count(&runtime, "wasm.reused"), reused);
@@ -268,7 +268,7 @@ async fn a_page_of_the_site_is_fetched() {
     }
 }
 
-/// Neither the runtime nor another thread is asked for what is in memory.
+/// Content in memory is fetched without the runtime and without another thread.
 #[test]
 fn a_page_in_memory_is_fetched_at_once() {
     let fetching = handler(&runtime(), &fetching("/kept"), OWN);

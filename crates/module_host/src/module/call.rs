@@ -1,5 +1,5 @@
-//! One request as a module sees it, and the response that it makes: what [`Host`] offers, for every
-//! kind of module. What takes time (body, timers, fetches, room) is only noted here; `run` does it.
+//! One request as a module sees it, and the response that it makes: `CallHost` for every kind of module. Operations
+//! that take time (body, timers, fetches, room) are only recorded here; `call_loop` carries them out.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use super::outgoing::{Outgoing, Progress};
 use super::parts;
 use super::tickets::Held;
 
-/// Fetches of one call.
+/// The most fetches of one call.
 const FETCHES_MAX: usize = 16;
 
 /// One request being answered by a module.
@@ -31,13 +31,13 @@ pub struct Call {
     /// Bytes of the request's body that the module has not read.
     pub(super) at_hand: Bytes,
     pub(super) outgoing: Outgoing,
-    /// A timer that was set since `run` looked last.
+    /// A timer that the module set since `call_loop` last checked.
     pub(super) timer_set_ms: Option<u32>,
     pub(super) fetches: Vec<Fetch>,
-    /// Fetches that are over and of which the module has not heard.
+    /// Completed fetches that were not yet reported to the module.
     over: VecDeque<u32>,
     body_ended: bool,
-    /// Bytes of the body that came before are unread elsewhere, where `at_hand` does not show it.
+    /// The module's process has not read all of the body sent to it; `at_hand` does not show that.
     pub(super) body_held: bool,
     /// An event that the module could not be given at once.
     again: Option<Event>,
@@ -46,30 +46,30 @@ pub struct Call {
     pub(super) kept: Kept,
 }
 
-/// Why a call that waits can only be given up: the client is gone.
+/// A waiting call must be abandoned, since the client is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gone;
 
-/// What happened to a call that waits.
+/// A change for a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Happened {
-    /// Something that the module is to know.
+    /// An event for the module.
     Event(Event),
-    /// Bytes of the response went on their way.
+    /// Bytes of the response left for the client.
     Moved,
 }
 
-/// Something that the module asked for.
+/// A fetch that the module requested.
 pub(super) enum Fetch {
-    /// Asked, not begun.
+    /// Requested, not started.
     Wanted(Bytes),
-    /// Begun.
+    /// In progress.
     Begun,
-    /// Over.
+    /// Complete.
     Over {
-        /// The status; 0 if there was no answer.
+        /// The status; 0 without an answer.
         status: u16,
-        /// What the module has not read.
+        /// The bytes that the module has not read.
         bytes: Bytes,
     },
 }
@@ -95,7 +95,7 @@ impl Call {
         }
     }
 
-    /// Has a stream wait in a spool if its client takes it slowly.
+    /// Lets a stream wait in a spool if its client reads slowly.
     pub(super) fn with_spools(mut self, spools: Option<Arc<Spools>>) -> Call {
         self.outgoing = self.outgoing.with_spools(spools);
         self
@@ -111,17 +111,17 @@ impl Call {
         &self.request
     }
 
-    /// The worker that the request came to.
+    /// The number of the worker that received the request.
     pub fn worker(&self) -> usize {
         self.worker
     }
 
-    /// The response, complete.
+    /// Takes the complete response.
     pub(super) fn take_response(&mut self) -> Response {
         self.outgoing.take_response()
     }
 
-    /// What happened, of all that needs no runtime to happen.
+    /// The next change that is possible without a runtime.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Happened, Gone>> {
         if let Some(event) = self.again.take() {
             return Poll::Ready(Ok(Happened::Event(event)));
@@ -143,7 +143,7 @@ impl Call {
         self.poll_body(context).map_ok(Happened::Event)
     }
 
-    /// Has an event come once more.
+    /// Queues an event to be delivered once more.
     pub(super) fn again(&mut self, event: Event) {
         self.again = Some(event);
     }
@@ -171,7 +171,7 @@ impl Call {
         })
     }
 
-    /// A fetch is over.
+    /// Records that a fetch is complete.
     pub(super) fn fetch_over(&mut self, number: u32, status: u16, bytes: Bytes) {
         self.fetches[number as usize - 1] = Fetch::Over { status, bytes };
         self.over.push_back(number);
@@ -187,7 +187,7 @@ impl Call {
         }
     }
 
-    /// `good`, or a line in the log that says what was refused.
+    /// Returns `good`; if it is false, logs the refused operation.
     fn accept(&self, good: bool, refused: &str) -> bool {
         if !good {
             self.identity.log(Level::Warn, refused);
@@ -297,7 +297,7 @@ impl Host for Call {
         self.fetches
             .push(Fetch::Wanted(Bytes::copy_from_slice(target)));
         let number = u32::try_from(self.fetches.len()).expect("at most 16");
-        // What is in memory comes at once, without a way through the runtime.
+        // Content in memory is available at once, without the runtime.
         if target.starts_with(b"/")
             && let Some(bytes) = self.request.objects.now(target)
         {

@@ -1,4 +1,4 @@
-//! The modules of a configuration, by name: opened once, used by any number of routes.
+//! The modules of a configuration by name: each is opened once and used by any number of routes.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -18,20 +18,19 @@ use super::run::{Limits, Running};
 use super::separate::SeparateCode;
 use super::{Code, counts::Counts};
 
-/// A module that is opened, whatever its kind.
+/// An opened module of any kind.
 pub trait Opened: Send + Sync {
-    /// Makes it answer a route's requests, whose responses wait in `spools` if their clients are
-    /// slow.
+    /// Makes a handler for a route. Responses wait in `spools` if their clients are slow.
     fn handler(&self, limits: Limits, spools: Option<Arc<Spools>>) -> Arc<dyn Handler>;
-    /// What happened to its calls, on all routes.
+    /// The counters of its calls on all routes.
     fn counts(&self) -> &Counts;
 }
 
-/// The code of a module, and who it is.
+/// A module's code and identity.
 pub struct Ready<C> {
     /// The code.
     pub code: Arc<C>,
-    /// Who it is.
+    /// Its name, settings and log.
     pub identity: Arc<Identity>,
 }
 
@@ -47,7 +46,7 @@ impl<C: Code> Opened for Ready<C> {
 }
 
 impl Limits {
-    /// Those of a route.
+    /// The limits of a route.
     pub fn of_route(route: &Route) -> Limits {
         Limits {
             timeout_ms: route.timeout_ms,
@@ -57,8 +56,7 @@ impl Limits {
     }
 }
 
-/// Opens a linked module or a library. `None` for kinds that are opened elsewhere: WebAssembly, and
-/// libraries with a process of their own.
+/// Opens a built-in module or a library. `None` for the other kinds: WebAssembly, and libraries in a separate process.
 ///
 /// # Errors
 /// A text for the operator.
@@ -83,8 +81,8 @@ pub fn open_native(
     Ok(Some(opened))
 }
 
-/// Opens a library with a process of its own; waits until it has started. `command` gives a program
-/// that calls [`super::separate::serve`] with its standard input.
+/// Opens a library in a separate process and waits until it has started. `command` makes the command of a program that
+/// calls `out_of_process::serve` with its standard input.
 ///
 /// # Errors
 /// A text for the operator.
@@ -134,8 +132,7 @@ impl Catalog {
         self.0.insert(name.to_string(), opened);
     }
 
-    /// Makes a module answer a route's requests, as [`Opened::handler`]; `None` if there is no module
-    /// of this name.
+    /// Makes a handler for a route, as `ModuleHandle::handler`; `None` if there is no module of this name.
     pub fn handler(
         &self,
         name: &str,
@@ -146,7 +143,7 @@ impl Catalog {
         Some(opened.handler(limits, spools))
     }
 
-    /// All counters, by module and name.
+    /// All counters, by module and counter name.
     pub fn counts(&self) -> Vec<(&str, Vec<(&'static str, u64)>)> {
         let all = self.0.iter();
         all.map(|(name, opened)| (name.as_str(), opened.counts().list()))

@@ -1,4 +1,4 @@
-//! What happened to a module's calls, in numbers. Knows nothing of how it happens.
+//! Counters of a module's calls.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,7 +11,7 @@ macro_rules! counts {
         }
 
         impl Counts {
-            /// All of them by name, for status pages.
+            /// All counters by name, for status pages.
             pub fn list(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.load(Relaxed)),)*]
             }
@@ -20,23 +20,23 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Requests that came to the module.
+    /// Requests for the module.
     calls;
-    /// Those that it did not answer at once.
+    /// Calls that were not answered at once.
     waited;
-    /// Those of which it said that it failed.
+    /// Calls that the module ended with a failure.
     failed;
-    /// Those that were ended by the route's timeout.
+    /// Calls that the route's timeout ended.
     late;
-    /// Those whose client went away while the module waited.
+    /// Calls abandoned by their client while the module waited.
     gone;
-    /// Those that got 503, as too many were under way.
+    /// Requests that got 503, since too many calls were in progress.
     refused;
     /// New versions that were loaded.
     reloads;
-    /// New versions that were no good.
+    /// New versions that were rejected.
     rejected;
-    /// Times that its process died; only for modules with a process of their own.
+    /// Deaths of its process; only for modules in a separate process.
     crashes;
 }
 

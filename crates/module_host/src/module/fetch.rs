@@ -1,6 +1,6 @@
-//! Fetches of modules: what the site has for a path, or what another server answers to a GET.
+//! Fetches of modules: the site's content for a path, or another server's response to a GET.
 //!
-//! The client is hyper's, which keeps connections open and knows HTTP; it follows no redirects.
+//! The client is hyper's, with its connection pool; it follows no redirects.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -20,9 +20,9 @@ use lowroad_module::Level;
 use super::identity::Identity;
 use super::run::Limits;
 
-/// Where URLs lead that name no port.
+/// The port of URLs without one.
 const PORT: u16 = 80;
-/// Connections to one server that are kept open.
+/// The most idle connections kept per server.
 const IDLE_MAX: usize = 8;
 
 static CLIENT: LazyLock<Client<HttpConnector, Empty<Bytes>>> = LazyLock::new(|| {
@@ -32,11 +32,11 @@ static CLIENT: LazyLock<Client<HttpConnector, Empty<Bytes>>> = LazyLock::new(|| 
         .build_http()
 });
 
-/// A fetch under way: a status, 0 if there was no answer, and bytes.
+/// A fetch in progress. It returns a status, 0 without an answer, and the bytes.
 pub type Fetching = Pin<Box<dyn Future<Output = (u16, Bytes)> + Send>>;
 
-/// Begins to get a path of the request's site, or an `http://` URL of a server that the module may
-/// ask: else whoever it is that chooses URLs could have the server ask what only it can reach.
+/// Starts to fetch a path of the request's site, or an `http://` URL of an allowed server. The allow list prevents
+/// server-side request forgery: clients that influence URLs must not reach hosts that only this server can reach.
 pub fn fetch(identity: &Identity, request: &Request, target: &Bytes, limits: &Limits) -> Fetching {
     if target.starts_with(b"/") {
         let loading = request.objects.load(target);
@@ -56,14 +56,14 @@ pub fn fetch(identity: &Identity, request: &Request, target: &Bytes, limits: &Li
     };
     let limits = *limits;
     Box::pin(async move {
-        // So that the module can still answer when another server does not.
+        // Half of the call's time limit, so that the module can still answer if the other server does not.
         let limit = Duration::from_millis(limits.timeout_ms / 2);
         let answer = tokio::time::timeout(limit, get(url, limits.response_len_max)).await;
         answer.ok().flatten().unwrap_or_default()
     })
 }
 
-/// The URL, read once: what is compared is what is connected to.
+/// Checks a URL against the allowed servers. It is parsed once, so that the checked host is the host connected to.
 fn allowed(servers: &[Destination], target: &[u8]) -> Result<Uri, String> {
     let shown = String::from_utf8_lossy(target);
     let url = Uri::try_from(target).map_err(|error| format!("{shown} is no URL: {error}"))?;
@@ -79,7 +79,7 @@ fn allowed(servers: &[Destination], target: &[u8]) -> Result<Uri, String> {
     ))
 }
 
-/// What a server answers; `None` if it does not, or with too much.
+/// Fetches a URL; `None` without an answer, or if it is too long.
 async fn get(url: Uri, len_max: usize) -> Option<(u16, Bytes)> {
     let answer = CLIENT.get(url).await.ok()?;
     let status = answer.status().as_u16();

@@ -1,4 +1,4 @@
-//! Who a module is, and what it sees when it starts and stops. Knows nothing of requests.
+//! A module's name, settings and log, and its environment at start and stop. Independent of requests.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use super::clock::now_ms;
 use super::counts::Counts;
 use super::parts;
 
-/// Bytes of one line in the log.
+/// The longest line in the log in bytes.
 const LINE_LEN_MAX: usize = 4096;
 
-/// Where a module's lines go.
+/// The destination of a module's log lines.
 pub type Sink = Box<dyn Fn(Level, &str) + Send + Sync>;
 
-/// What all calls of a module share.
+/// The data shared by all calls of a module.
 pub struct Identity {
-    /// How the configuration calls it.
+    /// Its name in the configuration.
     pub name: String,
-    /// What it is told at its start, and whenever it asks.
+    /// Its settings, available at start and in calls.
     pub settings: Vec<(String, String)>,
-    /// The servers that its fetches may ask.
+    /// The servers that its fetches may reach.
     pub fetch: Vec<Destination>,
     sink: Sink,
-    /// What happened to its calls.
+    /// The counters of its calls.
     pub counts: Counts,
 }
 
 impl Identity {
-    /// Of a module of a configuration, whose lines go into this log, or nowhere.
+    /// The identity of a configured module. Its lines go to this log, if there is one.
     pub fn of(module: &Module, logger: Option<Logger>) -> Identity {
         let identity = Identity::new(&module.name, module.settings.clone(), logger);
         identity.with_fetch(module.fetch.clone())
     }
 
-    /// With fetches from these servers.
+    /// Allows fetches from these servers.
     pub fn with_fetch(self, fetch: Vec<Destination>) -> Identity {
         Identity { fetch, ..self }
     }
 
-    /// Of a module with this name, whose lines go into this log, or nowhere.
+    /// The identity of a module of this name. Its lines go to this log, if there is one.
     pub fn new(name: &str, settings: Vec<(String, String)>, logger: Option<Logger>) -> Identity {
         let prefix = name.to_string();
         Identity::with_sink(
@@ -56,7 +56,7 @@ impl Identity {
         )
     }
 
-    /// Of a module with this name, whose lines go there.
+    /// The identity of a module of this name, with its lines going to `sink`.
     pub fn with_sink(name: &str, settings: Vec<(String, String)>, sink: Sink) -> Identity {
         Identity {
             name: name.to_string(),
@@ -72,7 +72,7 @@ impl Identity {
         (self.sink)(level, &parts::line(text, LINE_LEN_MAX));
     }
 
-    /// What it is told by this name.
+    /// The setting of this name.
     pub(super) fn setting(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         let mut settings = self.settings.iter();
         let found = settings.find(|(known, _)| known.as_bytes() == name);
@@ -89,14 +89,14 @@ fn log_level(level: Level) -> LogLevel {
     }
 }
 
-/// What a module sees when it starts and stops: settings, the worker's number, the log.
+/// A module's `CallHost` at start and stop: settings, the worker's number, the log.
 pub struct Starting {
     identity: Arc<Identity>,
     worker: usize,
 }
 
 impl Starting {
-    /// For one worker.
+    /// The context for one worker.
     pub fn new(identity: Arc<Identity>, worker: usize) -> Starting {
         Starting { identity, worker }
     }

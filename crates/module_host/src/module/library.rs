@@ -1,7 +1,7 @@
-//! Modules that are shared libraries, and their replacement while the server runs: a changed file
-//! is loaded beside the old one; new calls go to the new, and the old is closed with its last call.
+//! Modules in shared libraries, and their replacement while the server runs: a changed file is loaded next to the old
+//! version. New calls use the new version; the old one is closed after its last call.
 //!
-//! What is in the libraries and how they are opened is the affair of `library/loaded.rs`.
+//! `library/version.rs` opens the libraries and checks them.
 
 mod loaded;
 
@@ -25,19 +25,19 @@ use loaded::{Loaded, Started};
 pub struct LibraryCode {
     path: PathBuf,
     identity: Arc<Identity>,
-    /// The newest version's state, for each worker.
+    /// The newest version's state for each worker.
     workers: Box<[Mutex<Arc<Worker<Started>>>]>,
     version: Mutex<Version>,
-    /// States of older versions: kept until nobody uses them, so that they are stopped and closed
-    /// by the watcher and not by a worker.
+    /// States of older versions, kept until their last user is gone. So the watcher stops and closes them, not a
+    /// worker.
     retired: Mutex<Vec<Arc<Worker<Started>>>>,
 }
 
 impl LibraryCode {
-    /// Loads a library and starts it for so many workers; a thread looks for new versions.
+    /// Loads a library, starts it for this many workers, and starts a thread that watches for new versions.
     ///
     /// # Errors
-    /// A text for the operator: what is wrong with the file, and what to do.
+    /// A text for the operator: the fault of the file, and its remedy.
     pub fn open(
         path: &Path,
         identity: &Arc<Identity>,
@@ -53,7 +53,7 @@ impl LibraryCode {
         Ok(code)
     }
 
-    /// The same without the thread: new versions are only looked for by [`LibraryCode::reload`].
+    /// As [`LibraryCode::open`], without the thread: only [`LibraryCode::reload`] checks for new versions.
     ///
     /// # Errors
     /// As [`LibraryCode::open`].
@@ -72,18 +72,17 @@ impl LibraryCode {
         })
     }
 
-    /// Loads the file anew if it is another one than before; says whether it did. Takes long: not
-    /// for workers.
+    /// Reloads the file if it has changed, and returns whether it did. Takes long: not for workers.
     ///
     /// # Errors
-    /// Why the file was not taken; the version before it goes on.
+    /// The reason why the new file was rejected; the version before it stays in use.
     pub fn reload(&self) -> Result<bool, String> {
         let mut version = lock(&self.version);
         let found = stamp(&self.path)?;
         if version.is(found) {
             return Ok(false);
         }
-        // Not tried again before it changes again.
+        // Recorded before the attempt: a bad file is not tried again until it changes.
         *version = Version::of(found);
         let counts = &self.identity.counts;
         let started = start(&self.path, &self.identity, self.workers.len());
@@ -97,12 +96,12 @@ impl LibraryCode {
         Ok(true)
     }
 
-    /// Closes older versions whose last call has ended; says how many states are left.
+    /// Closes older versions whose last call has ended; returns the number of states left.
     pub fn close_old(&self) -> usize {
         let (old, left) = {
             let mut retired = lock(&self.retired);
             let all = std::mem::take(&mut *retired).into_iter();
-            // A state that only this list has gets no more calls.
+            // A state referenced only by this list can get no more calls.
             let (old, left): (Vec<_>, Vec<_>) =
                 all.partition(|state| Arc::strong_count(state) == 1);
             let count = left.len();

@@ -1,4 +1,4 @@
-//! Modules that are linked in.
+//! Modules that are built into the server.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use super::call::Call;
 use super::identity::{Identity, Starting};
 use super::native::{Calling, Worker as Native, WorkerState};
 
-/// A module that is linked in, started for every worker.
+/// A built-in module, started for every worker.
 pub struct LinkedCode {
     workers: Box<[Arc<Native<Started>>]>,
 }
 
 impl LinkedCode {
-    /// Starts it for so many workers.
+    /// Starts the module for this many workers.
     ///
     /// # Errors
-    /// What the module says when it cannot start.
+    /// The module's reason why it cannot start.
     pub fn start(
         linked: &Linked,
         identity: &Arc<Identity>,
@@ -46,7 +46,7 @@ impl Code for LinkedCode {
     }
 }
 
-/// A module started for one worker; there until it is dropped.
+/// A module started for one worker; `None` only during the drop.
 pub struct Started(Option<Box<dyn Worker>>);
 
 impl WorkerState for Started {

@@ -1,5 +1,5 @@
-//! What linked modules and libraries have in common: one state for each worker, which one thread
-//! at a time may use, and calls that go through it.
+//! The common part of built-in modules and libraries: one state for each worker, used by one thread at a time, and
+//! the calls that use it.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,21 +13,21 @@ use super::call::Call;
 
 /// A module started for one worker.
 pub trait WorkerState: Send + 'static {
-    /// Gives it an event of a call.
+    /// Passes an event of a call to the module.
     fn handle(&mut self, call: &mut Call, event: Event) -> Next;
 }
 
 /// A worker's state.
 pub struct Worker<S: WorkerState> {
-    /// The lock is tokio's, so that who finds it taken waits without a thread.
+    /// An asynchronous lock, so that a call that finds it taken waits without blocking a thread.
     state: Turns<S>,
-    /// Calls that were given up while the state was in use: the module is told at its next use.
+    /// Calls abandoned while the state was in use. The next user of the state reports them to the module.
     given_up: Mutex<Vec<Call>>,
     any_given_up: AtomicBool,
 }
 
 impl<S: WorkerState> Worker<S> {
-    /// With this state.
+    /// A worker with this state.
     pub fn new(state: S) -> Worker<S> {
         Worker {
             state: Turns::new(state),
@@ -48,7 +48,9 @@ impl<S: WorkerState> Worker<S> {
         let mut calls = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         calls.push(call);
         drop(calls);
+        // Set after the push: a user of the state that sees the flag also finds the call.
         self.any_given_up.store(true, SeqCst);
+        // If the state is in use now, its user reports the call after its own event.
         if let Ok(mut state) = self.state.try_lock() {
             self.tell(&mut state);
         }
@@ -78,14 +80,14 @@ impl<S: WorkerState> Drop for Worker<S> {
 
 /// A call with the state of its worker.
 pub struct Calling<S: WorkerState> {
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     parts: Option<(Arc<Worker<S>>, Call)>,
-    /// The module waits: it is to hear of the call's end.
+    /// The module waits, so it must be notified of the call's end.
     waits: bool,
 }
 
 impl<S: WorkerState> Calling<S> {
-    /// A call that is to be made.
+    /// A call that has not started.
     pub fn new(worker: Arc<Worker<S>>, call: Call) -> Calling<S> {
         Calling {
             parts: Some((worker, call)),
@@ -122,7 +124,7 @@ impl<S: WorkerState> Instance for Calling<S> {
     }
 }
 
-/// A call that is given up: the module is told, so that it frees what it holds.
+/// Abandons a waiting call: the module is notified, so that it frees the call's memory.
 impl<S: WorkerState> Drop for Calling<S> {
     fn drop(&mut self) {
         if !self.waits {

@@ -1,5 +1,4 @@
-//! The response that a module makes: held until it is complete, or sent on piece by piece after the
-//! first flush.
+//! The response that a module makes: buffered until it is complete, or streamed after the first flush.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,40 +11,40 @@ use lowroad_handler::{Around, Content, Fields, Response};
 use lowroad_http::status::Status;
 use lowroad_module::Sent;
 
-/// Bytes that wait in a stream before its sender is told to wait.
+/// Bytes that may wait in a stream before its sender must wait.
 const STREAM_LEN_MAX: usize = 256 << 10;
-/// Room that a response gets at its first bytes, so that ordinary ones never grow.
+/// Capacity reserved at a response's first bytes, so that typical responses never reallocate.
 const FIRST_LEN: usize = 2048;
-/// Fields of a response.
+/// The most fields of a response.
 const FIELDS_MAX: usize = 128;
 
-/// A response in the making.
+/// A response being made.
 pub struct Outgoing {
     status: Status,
     fields: Fields,
-    /// What the module sent and the stream has not; len() <= len_max.
+    /// Bytes that the module sent and that are not in the stream yet; `len() <= len_max`.
     bytes: Vec<u8>,
     len_max: usize,
-    /// The path of a stored object, and where in `bytes` it stands.
+    /// The path of a stored object and its position in `bytes`.
     stored: Option<(Bytes, usize)>,
     state: Stage,
-    /// The module was told to wait for room.
+    /// `send` returned `Full`: the module waits for room.
     full: bool,
-    /// Where a stream waits that its client takes slowly; `None`: the module waits.
+    /// Spools for a stream whose client reads slowly. `None`: the module waits for its client.
     spools: Option<Arc<Spools>>,
 }
 
 enum Stage {
-    /// Everything is held.
+    /// The whole response is buffered.
     Held,
     /// The module flushed; the head is to be sent.
     Flushed,
-    /// The head is sent.
+    /// The head was sent.
     Streaming(Sender),
 }
 
 impl Outgoing {
-    /// One that holds at most so many bytes.
+    /// A response that buffers at most this many bytes.
     pub fn new(len_max: usize) -> Outgoing {
         Outgoing {
             status: Status::OK,
@@ -59,13 +58,13 @@ impl Outgoing {
         }
     }
 
-    /// Has a stream wait in a spool if its client takes it slowly.
+    /// Lets a stream wait in a spool if its client reads slowly.
     pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> Outgoing {
         self.spools = spools;
         self
     }
 
-    /// Sets the status; false once the head is made.
+    /// Sets the status; false once the head is fixed.
     pub fn status(&mut self, status: Status) -> bool {
         let good = matches!(self.state, Stage::Held);
         if good {
@@ -74,7 +73,7 @@ impl Outgoing {
         good
     }
 
-    /// Adds a field; false if it is none, or the head is made.
+    /// Adds a field; false if it is invalid, there are too many, or the head is fixed.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
         matches!(self.state, Stage::Held)
             && self.fields.len() < FIELDS_MAX
@@ -87,7 +86,7 @@ impl Outgoing {
             return Sent::Refused;
         }
         let held = matches!(self.state, Stage::Held);
-        // Parts of a stream wait in their own memory, of which only the bytes are counted.
+        // Each part of a stream has separate memory, so only the first buffer of a buffered response is reserved.
         if held && self.bytes.capacity() == 0 {
             self.bytes = Vec::with_capacity(FIRST_LEN.max(bytes.len()));
         }
@@ -99,7 +98,7 @@ impl Outgoing {
         Sent::Full
     }
 
-    /// Puts a stored object here; false if there is one, or the head is made.
+    /// Inserts a stored object here; false if there is one already, or the head is fixed.
     pub fn send_stored(&mut self, path: &[u8]) -> bool {
         let good = matches!(self.state, Stage::Held) && self.stored.is_none();
         if good {
@@ -108,7 +107,7 @@ impl Outgoing {
         good
     }
 
-    /// Has the head sent; false if there is a stored object.
+    /// Requests that the head is sent; false if there is a stored object.
     pub fn flush(&mut self) -> bool {
         let good = self.stored.is_none();
         if good && matches!(self.state, Stage::Held) {
@@ -117,7 +116,7 @@ impl Outgoing {
         good
     }
 
-    /// Whether nothing was sent or is to be.
+    /// Whether the whole response is still buffered.
     pub fn is_held(&self) -> bool {
         matches!(self.state, Stage::Held)
     }
@@ -127,7 +126,7 @@ impl Outgoing {
         matches!(self.state, Stage::Flushed)
     }
 
-    /// Begins to stream: gives the response.
+    /// Begins to stream and returns the response.
     pub fn begin_stream(&mut self) -> Response {
         let (sender, stream) = stream(STREAM_LEN_MAX);
         self.state = Stage::Streaming(sender);
@@ -135,7 +134,7 @@ impl Outgoing {
         self.response(content)
     }
 
-    /// The complete response, of which nothing was sent.
+    /// The complete response of a module that never flushed.
     pub fn take_response(&mut self) -> Response {
         let mut before = std::mem::take(&mut self.bytes);
         let content = match self.stored.take() {
@@ -158,7 +157,7 @@ impl Outgoing {
         }
     }
 
-    /// Takes what the module made since the last time, to be sent by another process.
+    /// Takes the additions since the last time, to be sent by another process.
     pub fn take(&mut self) -> Taken {
         let mut before = std::mem::take(&mut self.bytes);
         let stored = self.stored.take().map(|(path, at)| {
@@ -177,7 +176,7 @@ impl Outgoing {
     /// Moves bytes into the stream, or finds room for a module that waits for it.
     ///
     /// # Errors
-    /// [`Closed`] when nobody takes the bytes any more.
+    /// [`Closed`] when the stream's reader is gone.
     pub fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<Progress, Closed>> {
         let Stage::Streaming(sender) = &self.state else {
             return Poll::Pending;
@@ -195,13 +194,13 @@ impl Outgoing {
         Poll::Ready(Ok(Progress::Room))
     }
 
-    /// Whether the module waits for its client, and need not.
+    /// Whether the module waits for its client although a spool could take the bytes.
     pub fn is_stalled(&self) -> bool {
         let waits = self.full || !self.bytes.is_empty();
         waits && self.spools.is_some() && matches!(self.state, Stage::Streaming(_))
     }
 
-    /// From now on what the client does not take waits in a spool. Needs a runtime.
+    /// Spools the bytes that the client does not read from now on. Needs a runtime.
     pub fn spool(&mut self) {
         let Some(spools) = self.spools.take() else {
             return;
@@ -212,17 +211,17 @@ impl Outgoing {
         };
     }
 
-    /// Ends the stream with what is left.
+    /// Ends the stream with the remaining bytes.
     pub fn end_stream(&mut self) {
         if let Stage::Streaming(sender) = std::mem::replace(&mut self.state, Stage::Held) {
-            // Whether anybody takes it makes no difference any more.
+            // The reader may be gone; at the end of the stream that makes no difference.
             let _ = sender.push(std::mem::take(&mut self.bytes).into());
             sender.end();
         }
     }
 }
 
-/// A part of a response, as the module made it.
+/// The additions to a response since the last event.
 pub struct Taken {
     /// The status.
     pub status: Status,
@@ -230,16 +229,16 @@ pub struct Taken {
     pub fields: Fields,
     /// New bytes of the body.
     pub before: Vec<u8>,
-    /// The path of a stored object, and what follows it.
+    /// The path of a stored object, and the bytes after it.
     pub stored: Option<(Bytes, Vec<u8>)>,
-    /// The module flushed, now or before.
+    /// The module flushed, now or earlier.
     pub flushed: bool,
 }
 
-/// What became possible.
+/// The result of moving a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Bytes went on their way.
+    /// Bytes left for the client.
     Moved,
     /// There is room for a module that waits for it.
     Room,

@@ -1,4 +1,4 @@
-//! Small parts of HTTP that modules ask for, and checks of what they give: pure functions.
+//! Small parts of HTTP for modules, and checks of their output: pure functions.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ pub fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
     })
 }
 
-/// Takes the percent encoding away; `+` is a space.
+/// Removes the percent encoding; `+` is a space.
 fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return Cow::Borrowed(text);
@@ -52,7 +52,7 @@ fn hex(digit: u8) -> Option<u8> {
     u8::try_from(value).ok()
 }
 
-/// Whether this may be a decoded path of the site: in the one form that its routes compare.
+/// Whether this is a decoded path in the normal form that the site's routes compare.
 pub fn is_path(path: &[u8]) -> bool {
     let mut segments = path.split(|byte| *byte == b'/');
     path.starts_with(b"/")
@@ -61,7 +61,7 @@ pub fn is_path(path: &[u8]) -> bool {
         && !segments.any(|segment| segment == b"." || segment == b"..")
 }
 
-/// A text as one line of the log: without control characters, and not too long.
+/// A text as one log line: without control characters, and truncated to `len_max` bytes.
 pub fn line(text: &str, len_max: usize) -> Cow<'_, str> {
     if text.len() <= len_max && !text.contains(char::is_control) {
         return Cow::Borrowed(text);

@@ -1,5 +1,5 @@
-//! Takes a call from its first event to its response: on the worker as long as nothing is waited
-//! for, then on the runtime. Knows no kind of module, only [`Code`].
+//! Takes a call from its first event to its response: on the worker until the call must wait, then on the runtime.
+//! Independent of the kinds of modules, which it uses by the trait `ModuleBackend`.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -19,18 +19,18 @@ use super::identity::Identity;
 use super::wait::{End, Wait};
 use super::{Code, Instance};
 
-/// Events that a call gets on the worker before others have their turn.
+/// Events that a call gets on the worker before other connections have their turn.
 const EVENTS_NOW_MAX: usize = 16;
 
-/// What a module's calls may take.
+/// Limits of a module's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// From a request's head to its response's, and between two parts of either's body, in
-    /// milliseconds. Default 30 000.
+    /// The longest time until the response's head, and between two parts of either body, in milliseconds. Default 30
+    /// 000.
     pub timeout_ms: u64,
-    /// Calls at a time; others get 503. Default 256.
+    /// Concurrent calls; further requests get 503. Default 256.
     pub concurrency_max: usize,
-    /// Bytes of a response that are held at a time, and of a fetch. Default 16 MiB.
+    /// Bytes of a response that are buffered at a time, and of a fetch. Default 16 MiB.
     pub response_len_max: usize,
 }
 
@@ -44,7 +44,7 @@ impl Default for Limits {
     }
 }
 
-/// A module behind a route.
+/// A handler: a module answers the requests of a route.
 pub struct Running<C> {
     code: Arc<C>,
     identity: Arc<Identity>,
@@ -54,7 +54,7 @@ pub struct Running<C> {
 }
 
 impl<C: Code> Running<C> {
-    /// The code and who it is, and the limits of the route.
+    /// A handler of this code and identity, with the limits of the route.
     pub fn new(code: Arc<C>, identity: Arc<Identity>, limits: Limits) -> Running<C> {
         Running {
             code,
@@ -65,7 +65,7 @@ impl<C: Code> Running<C> {
         }
     }
 
-    /// Has responses wait in spools that their clients take slowly.
+    /// Lets responses wait in spools if their clients read slowly.
     #[must_use]
     pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> Running<C> {
         self.spools = spools;
@@ -102,11 +102,11 @@ impl<C: Code> Handler for Running<C> {
     }
 }
 
-/// Gives a module that waits what is there at once.
+/// Passes the events that are due at once to a module that waits.
 fn go_on_now<I: Instance>(instance: &mut I, first: Result<Next, Failure>) -> Result<Next, Failure> {
     let mut next = first?;
     for _ in 0..EVENTS_NOW_MAX {
-        // Once a head is to be sent, the rest is a stream's affair.
+        // Once the head is to be sent, the response is a stream, which `stream` serves on the runtime.
         if next != Next::Wait || instance.call().outgoing.is_flushed() {
             break;
         }
@@ -124,7 +124,7 @@ fn go_on_now<I: Instance>(instance: &mut I, first: Result<Next, Failure>) -> Res
     Ok(next)
 }
 
-/// Polls an answer once, on the worker.
+/// Polls a response once on the worker: a module that does not wait needs no task on the runtime.
 fn try_now(mut answering: Answering) -> Begun {
     let mut context = Context::from_waker(Waker::noop());
     match answering.as_mut().poll(&mut context) {
@@ -133,7 +133,7 @@ fn try_now(mut answering: Answering) -> Begun {
     }
 }
 
-/// Gives the module its events up to the response, or to the response's head.
+/// Passes events to the module until the response, or its head, is complete.
 async fn drive<I: Instance, C: Code>(
     mut instance: I,
     first: Option<Next>,
@@ -159,6 +159,7 @@ async fn drive<I: Instance, C: Code>(
                 wait.insert(Wait::new(limits))
             }
         };
+        // A flushed response returns here. Its body is streamed by a task, which keeps the slot.
         if instance.call().outgoing.is_flushed() {
             let response = instance.call().outgoing.begin_stream();
             let wait = Wait::new(limits);
@@ -169,7 +170,7 @@ async fn drive<I: Instance, C: Code>(
     }
 }
 
-/// Gives the module the first event, and what is there at once when it waits then.
+/// Passes the first event, and the events that are due at once after it.
 async fn first_events<I: Instance>(instance: &mut I, limits: Limits) -> Result<Next, Failure> {
     let mut event = Event::Request;
     for _ in 0..EVENTS_NOW_MAX {
@@ -186,7 +187,7 @@ async fn first_events<I: Instance>(instance: &mut I, limits: Limits) -> Result<N
     Ok(Next::Wait)
 }
 
-/// What the module is to know next, if it is there. A client that is gone is found again later.
+/// The next event, if one is due. A client that is gone is detected later, by the wait on the runtime.
 fn event_now(instance: &mut impl Instance) -> Option<Event> {
     let mut context = Context::from_waker(Waker::noop());
     match instance.call().poll(&mut context) {
@@ -195,7 +196,7 @@ fn event_now(instance: &mut impl Instance) -> Option<Event> {
     }
 }
 
-/// Gives the module an event: on the worker as far as that goes, then with the time limit.
+/// Passes an event on the worker as far as possible, then with the time limit.
 async fn early_event<I: Instance>(
     instance: &mut I,
     event: Event,
@@ -214,7 +215,7 @@ async fn early_event<I: Instance>(
     handled.unwrap_or_else(|_| Err(late(instance)))
 }
 
-/// Gives the module its events while the response streams.
+/// Passes events to the module while the response streams.
 async fn stream<I: Instance, C: Code>(mut instance: I, mut wait: Wait, slot: Slot<C>) {
     loop {
         match step(&mut instance, &mut wait).await {
@@ -223,7 +224,7 @@ async fn stream<I: Instance, C: Code>(mut instance: I, mut wait: Wait, slot: Slo
                 instance.call().outgoing.end_stream();
                 break;
             }
-            // The response is cut: that is how the client learns of it.
+            // Truncating the response signals the failure to the client, since the head was already sent.
             Ok(Next::Failed) => {
                 let failure = failed(&mut instance);
                 tell(&mut instance, &failure);
@@ -239,7 +240,7 @@ async fn stream<I: Instance, C: Code>(mut instance: I, mut wait: Wait, slot: Slo
     drop(slot);
 }
 
-/// Waits for one event and gives it to the module.
+/// Waits for one event and passes it to the module.
 async fn step<I: Instance>(instance: &mut I, wait: &mut Wait) -> Result<Next, Failure> {
     let event = match wait.event(instance.call()).await {
         Ok(event) => event,
@@ -253,7 +254,7 @@ async fn step<I: Instance>(instance: &mut I, wait: &mut Wait) -> Result<Next, Fa
     handled.unwrap_or_else(|_| Err(late(instance)))
 }
 
-/// Pending once: what comes after it is polled by the runtime.
+/// Pending once, so that the runtime polls the code that follows.
 async fn on_the_runtime() {
     let mut first = true;
     poll_fn(|context| {
@@ -266,7 +267,7 @@ async fn on_the_runtime() {
     .await;
 }
 
-/// Nobody hears of it; the status is for the log.
+/// The failure for a client that is gone: nothing is sent, the status is for the log.
 fn gone(instance: &mut impl Instance) -> Failure {
     one(&instance.call().identity().counts.gone);
     Failure::new(Status::BAD_REQUEST, "")
@@ -292,7 +293,7 @@ fn late(instance: &mut impl Instance) -> Failure {
     Failure::new(Status::GATEWAY_TIMEOUT, detail)
 }
 
-/// Nobody hears of a failure in a stream but the log.
+/// Logs a failure in a stream, which can no longer be reported to the client.
 fn tell(instance: &mut impl Instance, failure: &Failure) {
     if !failure.detail.is_empty() {
         let identity = instance.call().identity();
@@ -300,10 +301,10 @@ fn tell(instance: &mut impl Instance, failure: &Failure) {
     }
 }
 
-/// One of the calls that are allowed at a time.
+/// One of the permitted concurrent calls.
 struct Slot<C> {
     _permit: Permit,
-    /// The module is there as long as its calls.
+    /// Keeps the module as long as its calls.
     _running: Arc<Running<C>>,
 }
 

@@ -2,9 +2,9 @@
 //! process, started in advance, takes over; if there is none yet, new calls wait for one. Calls that the dead process had
 //! not begun go to the next one.
 //!
-//! The process runs the same code over its own calls (`separate/serve.rs`); after each event it
-//! sends what the module said, which is said again to the call here. Nothing is asked back and
-//! forth, so that an event costs one message each way.
+//! The process runs the same code over its own calls (`process_main.rs`). After each event it sends the module's
+//! output, which is replayed to the call here. Operations are not forwarded one by one, so an event costs one message
+//! each way.
 
 mod process;
 mod restart;
@@ -32,7 +32,7 @@ use process::{Connection, ModuleReply, Process, Spawn};
 pub use serve::serve;
 use wire::{Handled, Head, ToModule};
 
-/// A library in a process of its own.
+/// A library in a separate process.
 pub struct SeparateCode(Arc<Shared>);
 
 /// State shared by the calls and the supervisor of the processes.
@@ -84,11 +84,11 @@ impl Shared {
 }
 
 impl SeparateCode {
-    /// Starts the process and the library in it, for so many workers, and waits for that. `command`
-    /// gives a program that calls [`serve`] with its standard input.
+    /// Starts the process and the library in it for this many workers, and waits until they have started. `command`
+    /// makes the command of a program that calls [`serve`] with its standard input.
     ///
     /// # Errors
-    /// A text for the operator: what is wrong with the process or the library.
+    /// A text for the operator: the fault of the process or the library.
     pub fn open(
         library: &Path,
         identity: &Arc<Identity>,
@@ -143,16 +143,16 @@ impl Code for SeparateCode {
     }
 }
 
-/// A call that a process has, or will have once it has started.
+/// A call that a process has, or will get once it has started.
 pub struct Remote {
     shared: Arc<Shared>,
     connection: Option<Arc<Connection>>,
     number: u64,
     worker: usize,
     call: Call,
-    /// An event was sent, and no answer came yet.
+    /// An event was sent and is not answered yet.
     asked: bool,
-    /// The module is to hear of the call's end.
+    /// The module waits, so it must be notified of the call's end.
     waits: bool,
 }
 
@@ -161,7 +161,7 @@ impl Instance for Remote {
         &mut self.call
     }
 
-    /// The module is stuck, and with it all other calls of its worker.
+    /// The module is stuck, and with it all other calls of its worker: the process is killed.
     fn late(&mut self) {
         if let Some(connection) = self.connection.as_ref().filter(|_| self.asked) {
             connection.kill();
@@ -181,7 +181,8 @@ impl Instance for Remote {
             self.asked = false;
             match reply {
                 Some(ModuleReply::Handled(handled)) => break handled,
-                // The next process begins it; of a later event only the dead one knew the call.
+                // A process that never saw the call may begin it. A later event cannot be repeated: the call's state
+                // died.
                 Some(ModuleReply::NotBegun) if event == Event::Request => self.waits = false,
                 _ => {
                     self.waits = false;
@@ -199,8 +200,8 @@ impl Instance for Remote {
 }
 
 impl Remote {
-    /// Sends an event. The first event goes to the next process if the last one is dead, since that has seen nothing of
-    /// the call. `None`: the process that has the call is dead.
+    /// Sends an event. The first event goes to the next process if the last one is dead, since the call has no state
+    /// yet. `None`: the process that has the call is dead.
     async fn ask(
         &mut self,
         event: Event,
@@ -250,7 +251,7 @@ impl Remote {
         bytes
     }
 
-    /// Says to the call what the module said; false if the response became too long.
+    /// Replays the module's output to the call; false if the response became too long.
     fn replay(&mut self, handled: &Handled) -> bool {
         let call = &mut self.call;
         if call.outgoing.is_held() {
@@ -273,7 +274,7 @@ impl Remote {
         for target in &handled.fetches {
             call.fetch(target);
         }
-        // By the ticket, a call that waits hears too of the death of the process.
+        // The ticket resumes a waiting call also when its process dies.
         if self.waits
             && call.held.is_none()
             && let Some(connection) = &self.connection

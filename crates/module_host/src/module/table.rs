@@ -1,7 +1,7 @@
-//! The functions that a library may call, as C sees them: the table of `lowroad.h` over [`Host`].
+//! The functions that a library may call, for C: the table of `lowroad.h` over `CallHost`.
 //!
-//! Unsafe by nature: what a library passes is taken as the header says it is. A library that lies
-//! can do anything to the server; it could without this, too.
+//! Inherently unsafe: arguments of a library are trusted to be as the header requires. A faulty library can corrupt the
+//! server here as everywhere, since it runs in the same process.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -13,24 +13,24 @@ use super::{clock, tickets};
 const REFUSED: c_int = -1;
 const DONE: c_int = 0;
 
-/// What a [`CallPointer`] points to; lives on the stack of who calls the library.
+/// The target of a [`CallPointer`]; lives on the caller's stack while the library runs.
 pub struct Passed<'a> {
     host: &'a mut dyn Host,
 }
 
 impl<'a> Passed<'a> {
-    /// For a call or a start.
+    /// A pointee for a call or a start.
     pub fn new(host: &'a mut dyn Host) -> Passed<'a> {
         Passed { host }
     }
 
-    /// What the library gets. It is good until `self` is used again.
+    /// The pointer for the library. It is valid until `self` is used again.
     pub fn pointer(&mut self) -> CallPointer {
         std::ptr::from_mut(self).cast()
     }
 }
 
-/// The table that every library gets.
+/// The table passed to every library.
 pub static TABLE: Table = Table {
     abi: ABI,
     #[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
@@ -57,35 +57,35 @@ pub static TABLE: Table = Table {
 /// The call behind a pointer; `None` for NULL.
 ///
 /// # Safety
-/// `call` is NULL, or what the server passed to the library's function that is running now.
+/// `call` is NULL, or the pointer that the server passed to the library's function that is running now.
 unsafe fn host<'a>(call: CallPointer) -> Option<&'a mut dyn Host> {
-    // SAFETY: the caller says that it is a `Passed` that lives now; nobody else uses it, since the
-    // server does not while the library runs.
+    // SAFETY: by this function's contract it points to a live `CallPointee`. The server does not use it while the
+    // library runs, so there is no other reference.
     let passed = unsafe { call.cast::<Passed<'a>>().as_mut()? };
     Some(&mut *passed.host)
 }
 
-/// Bytes of a library.
+/// The bytes of a library's argument.
 ///
 /// # Safety
-/// `at` is valid for `len` bytes until the library's function goes on, or `len` is 0.
+/// `at` is valid for `len` bytes until the library's function continues, or `len` is 0.
 unsafe fn bytes<'a>(at: *const c_void, len: usize) -> &'a [u8] {
     if at.is_null() || len == 0 {
         return &[];
     }
-    // SAFETY: the caller says so.
+    // SAFETY: by this function's contract.
     unsafe { std::slice::from_raw_parts(at.cast(), len) }
 }
 
-/// Room of a library, which may not have been written yet: so it is made 0 first.
+/// The library's output buffer. It is zeroed first, since it may be uninitialized.
 ///
 /// # Safety
-/// As for [`bytes`], to write to.
+/// As for [`bytes`], and writable.
 unsafe fn room<'a>(at: *mut c_void, len: usize) -> &'a mut [u8] {
     if at.is_null() || len == 0 {
         return &mut [];
     }
-    // SAFETY: the caller says that it may be written.
+    // SAFETY: by this function's contract the bytes are writable.
     unsafe {
         at.cast::<u8>().write_bytes(0, len);
         std::slice::from_raw_parts_mut(at.cast(), len)

@@ -1,6 +1,6 @@
-//! Tickets: numbers by which any thread can have a waiting call continued.
+//! Tickets: numbers with which any thread can resume a waiting call.
 //!
-//! Numbers cannot be guessed from others, so that a module can only continue what it was told of.
+//! Numbers cannot be guessed from others, so that a module can resume only calls of which it has the ticket.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +16,7 @@ static TICKETS: LazyLock<Mutex<HashMap<u64, Arc<Flag>>>> = LazyLock::new(Mutex::
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// A call's ticket; it is good while this lives.
+/// A call's ticket; valid until this is dropped.
 pub struct Held {
     number: u64,
     flag: Arc<Flag>,
@@ -39,12 +39,12 @@ impl Held {
         }
     }
 
-    /// What the module gets.
+    /// The ticket for the module.
     pub fn ticket(&self) -> Ticket {
         Ticket::new(self.number, go_on)
     }
 
-    /// Ready once after it was used, however often.
+    /// Ready once after it was used, one or more times.
     pub fn poll_used(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.flag.0);
         if std::mem::take(&mut state.0) {
@@ -61,7 +61,7 @@ impl Drop for Held {
     }
 }
 
-/// Has the call with this ticket continued. False if it is over.
+/// Resumes the call of this ticket. False if the call has ended.
 pub fn go_on(number: u64) -> bool {
     let Some(flag) = lock(&TICKETS).get(&number).cloned() else {
         return false;

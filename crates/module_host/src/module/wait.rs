@@ -1,5 +1,5 @@
-//! What a call waits for once it is on the runtime: all that [`Call`] waits for by itself, and
-//! timers, fetches and the time limit.
+//! Waits for a call's next event on the runtime: the events of `HostedCall::poll`, and timers, fetches and the time
+//! limit.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -14,15 +14,15 @@ use super::call::{Call, Fetch, Gone, Happened};
 use super::fetch::{Fetching, fetch};
 use super::run::Limits;
 
-/// The shortest timer, so that others have their turn.
+/// The shortest timer, so that other calls have their turn.
 const TIMER_MS_MIN: u64 = 1;
 
-/// Why a call that waits is given up.
+/// Why a waiting call is abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The client is gone.
     Gone,
-    /// Nothing that counts happened for too long.
+    /// No progress within the time limit.
     Late,
 }
 
@@ -31,13 +31,13 @@ pub struct Wait {
     limits: Limits,
     timer: Option<Pin<Box<Sleep>>>,
     deadline: Pin<Box<Sleep>>,
-    /// Until when the client may take nothing before it gets a spool.
+    /// When a client that reads nothing gets a spool.
     stall: Option<Pin<Box<Sleep>>>,
     fetching: Vec<(u32, Fetching)>,
 }
 
 impl Wait {
-    /// Begins to wait; needs the runtime.
+    /// Starts to wait; needs the runtime.
     pub fn new(limits: Limits) -> Wait {
         Wait {
             limits,
@@ -48,15 +48,15 @@ impl Wait {
         }
     }
 
-    /// Waits for what the module is to know next.
+    /// Waits for the module's next event.
     ///
     /// # Errors
-    /// [`End`], when there will be nothing.
+    /// `AbandonReason` if there will be none.
     pub async fn event(&mut self, call: &mut Call) -> Result<Event, End> {
         poll_fn(|context| self.poll(call, context)).await
     }
 
-    /// How long the module may have for one event.
+    /// The time limit of one event.
     pub fn limit(&self) -> Duration {
         Duration::from_millis(self.limits.timeout_ms)
     }
@@ -92,7 +92,7 @@ impl Wait {
             .map(|()| Err(End::Late))
     }
 
-    /// Whether the client has taken nothing for so long that it gets a spool.
+    /// Whether the client has read nothing for so long that it gets a spool.
     fn poll_stall(&mut self, call: &Call, context: &mut Context<'_>) -> bool {
         if !call.outgoing.is_stalled() {
             self.stall = None;
@@ -102,7 +102,7 @@ impl Wait {
         stall.as_mut().poll(context).is_ready()
     }
 
-    /// Begins what the module asked for since the last look.
+    /// Starts the timer and the fetches that the module requested since the last poll.
     fn begin(&mut self, call: &mut Call) {
         if let Some(after_ms) = call.timer_set_ms.take() {
             let until = after(u64::from(after_ms).max(TIMER_MS_MIN));
@@ -129,7 +129,7 @@ impl Wait {
             });
     }
 
-    /// The client gave or took something: its time begins anew.
+    /// Restarts the time limit, since the client sent or received bytes.
     fn progress(&mut self) {
         self.deadline.as_mut().reset(after(self.limits.timeout_ms));
     }

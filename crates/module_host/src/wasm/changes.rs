@@ -1,27 +1,26 @@
-//! What of an instance can change while it works, found by reading its code: if that is only memory
-//! and numbers in globals, it can be put back to how it was at its start. Globals that are not
-//! exported are exported here for that, under names of ours. Knows nothing of instances.
+//! Finds by static analysis of its code which parts of an instance can change. If these are only memory and numeric
+//! globals, the instance can be reset to its start state. For that, globals that are not exported get an export here,
+//! under generated names. Independent of instances.
 //!
-//! An instance is functions, memories, tables, globals, and segments that can be dropped (core
-//! specification, 4.2). Functions never change; code that could change tables or segments is
-//! found by its instructions.
+//! An instance consists of functions, memories, tables, globals, and droppable segments (core specification, 4.2).
+//! Functions never change. Code that can change tables or segments is found by its instructions.
 
 use wasmparser::{Operator, Parser, Payload, ValType};
 
-/// Globals of a module.
+/// The most globals of a resettable module.
 const GLOBALS_MAX: usize = 16;
 const EXPORT_SECTION: u8 = 7;
 const GLOBAL: u8 = 3;
 
-/// A module whose instances can be put back.
+/// A module with resettable instances.
 pub(super) struct Resettable {
-    /// The module with more exports.
+    /// The module with the added exports.
     pub(super) bytes: Vec<u8>,
-    /// Names of all globals that can change.
+    /// Names of all mutable globals.
     pub(super) globals: Vec<String>,
 }
 
-/// Reads a module; `None` if its instances cannot be put back, or it is none.
+/// Analyses a module; `None` if its instances cannot be reset, or it is invalid.
 pub(super) fn resettable(bytes: &[u8]) -> Option<Resettable> {
     let mut changing = Vec::new();
     let mut made = b"\0asm\x01\0\0\0".to_vec();
@@ -40,7 +39,7 @@ pub(super) fn resettable(bytes: &[u8]) -> Option<Resettable> {
                     }
                 }
             }
-            // Indices of globals begin with those that are imported; there are none to import here.
+            // Global indices begin with the imported globals; there is no global to import from this server.
             Payload::CodeSectionEntry(body) => {
                 for operator in body.get_operators_reader().ok()? {
                     if changes_more(&operator.ok()?) {
@@ -53,7 +52,7 @@ pub(super) fn resettable(bytes: &[u8]) -> Option<Resettable> {
         let Some((id, range)) = payload.as_section() else {
             continue;
         };
-        // The parser tells of a section before it has seen the end of it, and the file may have none.
+        // The parser reports a section before its end was read, and a truncated file may lack the end.
         let content = bytes.get(range)?;
         match id {
             EXPORT_SECTION => section(&mut made, id, &exports(content, &changing)?),
@@ -85,7 +84,7 @@ fn name(global: u32) -> String {
     format!("lowroad:global:{global}")
 }
 
-/// An export section with the globals added.
+/// The export section with the globals added.
 fn exports(section: &[u8], globals: &[u32]) -> Option<Vec<u8>> {
     let count_len = section.iter().position(|byte| byte & 0x80 == 0)? + 1;
     let count = section[..count_len]
@@ -169,7 +168,7 @@ mod tests {
             (func $work (export "work") (param i32) (loop (br_if 0 (local.get 0))))"#,
         );
         assert!(resettable(&whole).is_some());
-        // Where it ends between two sections it is a module still. There is nothing to expect but an end.
+        // Cut between two sections it is still a valid module. The test only checks that no length panics or hangs.
         for len in 0..whole.len() {
             let _ = resettable(&whole[..len]);
         }

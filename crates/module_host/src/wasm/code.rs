@@ -1,5 +1,5 @@
-//! One version of a module: compiled, its imports resolved, its exports found, its ABI version
-//! checked. Knows nothing of where the bytes come from, and nothing of requests.
+//! One version of a module: compiled, imports resolved, exports found, ABI version checked. Independent of files and
+//! requests.
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,7 +16,7 @@ use super::guest::Guest;
 use super::runtime::Runtime;
 use super::wasi;
 
-/// How long a new version may compute when it is asked for its ABI, in milliseconds.
+/// How long a new version may compute when its ABI version is queried, in milliseconds.
 const TRIAL_MS_MAX: u64 = 1_000;
 
 const I32: ValType = ValType::I32;
@@ -26,10 +26,10 @@ pub(super) struct Code {
     pub(super) pre: InstancePre<Guest>,
     pub(super) memory: ModuleExport,
     pub(super) handle: ModuleExport,
-    /// `_initialize`, which WASI's compilers want called before anything else.
+    /// `_initialize`, which must run first in modules of WASI compilers.
     pub(super) initialize: Option<ModuleExport>,
     pub(super) start: Option<ModuleExport>,
-    /// What changes besides memory, by name; `None` if more does than can be put back.
+    /// Names of the mutable globals; `None` if other parts can change, so that instances cannot be reset.
     pub(super) globals: Option<Vec<String>>,
 }
 
@@ -37,7 +37,7 @@ impl Code {
     /// Compiles a module and tries it. Takes long: never on a worker.
     ///
     /// # Errors
-    /// A text for the author: what is wrong, and what to do.
+    /// A text for the author: the fault and the remedy.
     pub(super) fn new(
         runtime: &Arc<Runtime>,
         bytes: &[u8],
@@ -66,7 +66,7 @@ impl Code {
         Ok(code)
     }
 
-    /// An instance on which anything may be called.
+    /// Makes an initialized instance; its functions may be called.
     pub(super) async fn instance(&self, store: &mut Store<Guest>) -> wasmtime::Result<Instance> {
         let instance = self.pre.instantiate_async(&mut *store).await?;
         let memory = instance.get_module_export(&mut *store, &self.memory);
@@ -78,7 +78,7 @@ impl Code {
         Ok(instance)
     }
 
-    /// Calls a function without arguments in an instance of its own.
+    /// Calls a function without arguments in a new instance.
     fn ask(
         &self,
         runtime: &Arc<Runtime>,
@@ -106,7 +106,7 @@ impl Code {
     }
 }
 
-/// An exported function whose type was checked when the module was compiled.
+/// An exported function. Its type was checked when the module was compiled.
 pub(super) fn function(
     instance: &Instance,
     store: &mut Store<Guest>,
@@ -187,7 +187,7 @@ fn signature(takes: &[ValType], gives: &[ValType]) -> String {
     format!("{} -> {}", list(takes), list(gives))
 }
 
-/// Waits for a future that is ready whenever it is polled, or will be soon.
+/// Polls a future to its end. It is ready at each poll, or will be soon, so no waker is needed.
 fn wait<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {

@@ -1,10 +1,10 @@
-//! What happened to WebAssembly modules, in numbers. Knows nothing of how it happens.
+//! Counters of WebAssembly modules.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident $label:literal;)*) => {
-        /// Counters that only grow, but for those whose names begin with `now`.
+        /// Counters that only grow, except those whose names begin with `now`.
         #[derive(Debug, Default)]
         pub struct Counts {
             $($(#[$doc])* pub $name: AtomicU64,)*
@@ -20,31 +20,31 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Requests that came to a module.
+    /// Requests for a module.
     requests "wasm.requests";
-    /// Instances that were made.
+    /// Instances that were created.
     instances "wasm.instances";
-    /// Requests that got an instance that was put back to how it started.
+    /// Requests that got a reset instance.
     reused "wasm.reused";
-    /// Instances that are there now.
+    /// Instances that exist now.
     now_instances "wasm.now_instances";
-    /// Those of them that wait for a request.
+    /// Instances that are idle now.
     now_resting "wasm.now_resting";
-    /// Bytes of memory that instances have now.
+    /// Bytes of memory of all instances now.
     now_memory_len "wasm.now_memory_bytes";
-    /// Instances that trapped, those that computed for too long not among them.
+    /// Instances that trapped, except those that computed for too long.
     traps "wasm.traps";
     /// Instances that computed for too long.
     deadlines "wasm.deadlines";
     /// Growths of memory or tables that were refused.
     refused "wasm.memory_refused";
-    /// Requests that found no instance free, and got 503.
+    /// Requests that found no free instance and got 503.
     full "wasm.full";
-    /// Arguments of calls into the server that pointed outside of the memory.
+    /// Arguments of calls into the server that pointed outside the instance's memory.
     pointers "wasm.bad_pointers";
     /// Files that were compiled.
     compiled "wasm.compiled";
-    /// Changed files that were no good; the version before them stays.
+    /// Changed files that were rejected; the version before them stays in use.
     rejected "wasm.rejected";
 }
 

@@ -1,8 +1,7 @@
-//! A module's file: its newest version that is good, and the thread that looks for newer ones. What
-//! has begun with one version ends with it. Knows nothing of requests.
+//! A module's file: its newest valid version, and the thread that watches for newer ones. A call that began with one
+//! version ends with it. Independent of requests.
 //!
-//! Anything may stand in the file, or stand there instead of it, and it may be read while it is
-//! written: whatever that is, it is refused with a reason.
+//! The path may lead to anything, and may be read during a write: every invalid content is rejected with a reason.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -22,16 +21,16 @@ use super::runtime::Runtime;
 use crate::lock::lock;
 use crate::module::Identity;
 
-/// Opens at once, whatever it is.
+/// Opens without blocking, also a pipe without a writer.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 /// The longest file in bytes.
 const FILE_LEN_MAX: u64 = 64 << 20;
 
-/// A file and what was made of it.
+/// A file and its compiled code.
 pub(super) struct File {
     path: PathBuf,
     memory_len_max: u64,
-    /// Who opened it first: its lines go there.
+    /// The identity of the first module that opened it; its log gets the lines about the file.
     identity: Arc<Identity>,
     code: RwLock<Arc<Code>>,
     version: Mutex<Version>,
@@ -42,8 +41,8 @@ pub(super) struct File {
 pub(super) struct Files(Mutex<Vec<Weak<File>>>);
 
 impl File {
-    /// Compiles a file, or takes what was compiled before if it is still the same: a server that
-    /// reads its configuration again compiles nothing anew.
+    /// Compiles a file, or reuses the code compiled before if the file is unchanged, so that a reload of the
+    /// configuration does not recompile.
     ///
     /// # Errors
     /// A text for the author, beginning with the path.
@@ -70,7 +69,7 @@ impl File {
         Ok(file)
     }
 
-    /// The newest version that is good.
+    /// The newest valid version.
     pub(super) fn code(&self) -> Arc<Code> {
         self.code
             .read()
@@ -78,16 +77,15 @@ impl File {
             .clone()
     }
 
-    /// Takes a newer version once it has stayed as it is for two looks. One that is no good is reported
-    /// once, and the one before it stays. A file that is gone changes nothing: it may be about to be
-    /// replaced.
+    /// Picks up a newer version once its stamp is equal in two polls. An invalid version is reported once, and the
+    /// version before it stays in use. A missing file changes nothing: it may be about to be replaced.
     pub(super) fn look(&self, runtime: &Arc<Runtime>) {
         let found = FileStamp::at(&self.path).ok();
         let mut version = lock(&self.version);
         if !version.has_settled(found) {
             return;
         }
-        // Not tried again before it changes again, whatever comes of it.
+        // Recorded before the attempt: a bad file is not tried again until it changes.
         if let Some(found) = found {
             *version = Version::of(found);
         }
@@ -137,7 +135,7 @@ impl Files {
         Ok(())
     }
 
-    /// The files that somebody uses; the thread ends when there are none.
+    /// The files in use; the thread ends when there are none.
     fn used(&self) -> Option<Vec<Arc<File>>> {
         let mut files = lock(&self.0);
         files.retain(|known| known.strong_count() > 0);
@@ -145,7 +143,7 @@ impl Files {
     }
 }
 
-/// Whether there is any left.
+/// Polls all files; false if there are none left.
 fn look_at_all(runtime: &Arc<Runtime>) -> bool {
     let files = runtime.files.used();
     for file in files.iter().flatten() {
@@ -154,12 +152,12 @@ fn look_at_all(runtime: &Arc<Runtime>) -> bool {
     files.is_some()
 }
 
-/// The bytes of a file, and its stamp from before: what is written meanwhile differs from it, and is
-/// seen next time.
+/// The bytes of a file, and its stamp from before the read: a write during the read changes the stamp, and is seen
+/// by the next poll.
 fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
     let told = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let too_long = || told(&format_args!("longer than {FILE_LEN_MAX} bytes"));
-    // A pipe without a writer is not waited for.
+    // Does not wait for the writer of a pipe.
     let mut how = OpenOptions::new();
     how.read(true).custom_flags(NONBLOCK);
     let file = how.open(path).map_err(|error| told(&error))?;
@@ -173,14 +171,14 @@ fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
     let mut bytes = Vec::with_capacity(found.len() as usize); // at most FILE_LEN_MAX
     let read = file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| told(&error))?;
-    // It has grown since.
+    // The file has grown since its length was read.
     if bytes.len() as u64 > FILE_LEN_MAX {
         return Err(too_long());
     }
     Ok((bytes, FileStamp::from(&found)))
 }
 
-/// Compiles on a thread of its own: if the compiler panics, that is one more reason to refuse a file.
+/// Compiles on a separate thread: a panic of the compiler becomes a rejection of the file.
 fn compile(
     runtime: &Arc<Runtime>,
     path: &Path,
@@ -199,7 +197,7 @@ fn compile(
         .map_err(told)
 }
 
-/// Whether a file is a module that can be used.
+/// Checks that a file is a usable module.
 ///
 /// # Errors
 /// As [`File::open`].

@@ -1,4 +1,5 @@
-//! The usual case of an instance: it is made for one call and thrown away with it, memory and all; `kept` has the other.
+//! The default kind of instance: it serves one call, then its memory is discarded or reset. See `retained_instance` for
+//! the other kind.
 
 use std::sync::Arc;
 
@@ -13,14 +14,14 @@ use super::shared::Shared;
 use super::snapshot::Snapshot;
 use crate::module::{Call, Starting};
 
-/// An instance that one call has for itself: new, or as if it were.
+/// An instance that serves one call: new, or reset to its start state.
 pub struct Fresh {
     shared: Arc<Shared>,
-    /// Kept, since a newer version may come meanwhile.
+    /// Kept, since a newer version may replace the file's code meanwhile.
     code: Arc<Code>,
-    /// There until it is dropped.
+    /// `None` only during the drop.
     live: Option<Live>,
-    /// Its last event ended well.
+    /// Its last event ended without a trap.
     done: bool,
 }
 
@@ -67,6 +68,7 @@ impl Fresh {
         let (code, shared) = (self.code.clone(), self.shared.clone());
         let live = self.live();
         let store = &mut live.store;
+        // Each event gets the full compute limit.
         wind(store);
         let ready = match &mut live.ready {
             Some(ready) => ready,
@@ -85,8 +87,8 @@ impl Fresh {
 }
 
 impl Drop for Fresh {
-    /// An instance that ended well is put back to how it started, for the next request of its worker.
-    /// One that trapped, was given up or cannot be put back ends.
+    /// Resets an instance that ended well, for the next request of its worker. An instance that trapped, was abandoned
+    /// or cannot be reset is discarded.
     fn drop(&mut self) {
         let Some(mut live) = self.live.take().filter(|_| self.done) else {
             return;

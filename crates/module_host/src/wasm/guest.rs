@@ -1,5 +1,5 @@
-//! What the server knows of one instance: the call it works on, its memory, and how long it may
-//! still compute. It is the data of wasmtime's store. Knows nothing of how calls go on.
+//! The server's data of one instance: its current call, its memory, and its remaining compute time. It is the data of
+//! wasmtime's store. Independent of how calls proceed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,22 +14,22 @@ use super::share::Share;
 use super::ticker::TICK_MS;
 use crate::module::{Call, Starting};
 
-/// Ticks until an instance is interrupted for the first time. The first of them may come at once, so
-/// that with one a short call could be interrupted.
+/// Ticks until an instance is interrupted for the first time. The first tick may come at once, so a value of 1 could
+/// interrupt a short call.
 const FIRST_TICKS: u64 = 2;
 
-/// An instance's side of the server.
+/// The server's side of an instance.
 pub(super) struct Guest {
-    /// Its memory, once it is there.
+    /// Its memory, once it is instantiated.
     pub(super) memory: Option<Memory>,
     pub(super) counts: Arc<Counts>,
-    /// What it starts with; calls count while there is none.
+    /// The host during the start; calls use theirs once it is `None`.
     pub(super) starting: Option<Starting>,
-    /// The call that it works on.
+    /// The current call.
     pub(super) call: Option<Call>,
-    /// The number by which it knows the call.
+    /// The number that the instance uses for the current call.
     pub(super) number: u32,
-    /// It asked for random bytes or the time: another instance would not have become the same.
+    /// It used random bytes or the time during its start, so a snapshot of it must not be reused.
     pub(super) unlike_others: bool,
     pub(super) share: Share,
     compute_ms_max: u64,
@@ -38,7 +38,7 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Without memory and without a call.
+    /// A state without memory and without a call.
     pub(super) fn new(counts: Arc<Counts>, share: Share, compute_ms_max: u64) -> Guest {
         Guest {
             memory: None,
@@ -54,7 +54,7 @@ impl Guest {
         }
     }
 
-    /// What the server offers for the call of this number; `None` if it is not the current one.
+    /// The host of the call of this number; `None` if it is not the current one.
     pub(super) fn host(&mut self, number: u32) -> Option<&mut dyn Host> {
         if number != self.number {
             return None;
@@ -66,30 +66,30 @@ impl Guest {
         }
     }
 
-    /// Something that it said pointed outside of its memory.
+    /// Counts an argument that pointed outside its memory.
     pub(super) fn bad_pointer(&self) {
         one(&self.counts.pointers);
     }
 
-    /// Its clock begins anew, as that of a new instance.
+    /// Restarts its monotonic clock, as in a new instance.
     pub(super) fn forget_age(&mut self) {
         self.born = None;
     }
 
-    /// The time since its clock was asked first.
+    /// The time since its first use of the monotonic clock.
     pub(super) fn age(&mut self) -> Duration {
         self.born.get_or_insert_with(Instant::now).elapsed()
     }
 }
 
-/// An instance may compute as long as at the beginning.
+/// Restores an instance's full compute limit.
 pub(super) fn wind(store: &mut Store<Guest>) {
     let guest = store.data_mut();
     guest.ticks_left = guest.compute_ms_max.div_ceil(TICK_MS);
     store.set_epoch_deadline(FIRST_TICKS);
 }
 
-/// It has computed for a tick: others get their turn, or it is over.
+/// Handles a tick while an instance computes: it yields to other calls, or traps if its limit has passed.
 pub(super) fn on_tick(mut store: StoreContextMut<'_, Guest>) -> Result<UpdateDeadline> {
     let guest = store.data_mut();
     match guest.ticks_left.checked_sub(1) {

@@ -1,6 +1,5 @@
-//! What modules may call: the functions of `lowroad.h`, as imports from `lowroad`. Each checks the
-//! call's number and every pointer, and answers -1 to what is wrong. What they do is the affair of
-//! [`Host`], which all kinds of modules share.
+//! The functions of `lowroad.h` as imports from `lowroad`. Each checks the call's number and every pointer, and returns
+//! -1 for invalid ones. `CallHost`, shared by all kinds of modules, implements their behaviour.
 
 use lowroad_module::{Host, Level, What};
 use wasmtime::{Caller, Linker, Result, bail};
@@ -8,11 +7,11 @@ use wasmtime::{Caller, Linker, Result, bail};
 use super::guest::Guest;
 use super::memory::{bytes, part, part_mut};
 
-/// The name that modules import from.
+/// The module name of the imports.
 const LOWROAD: &str = "lowroad";
-/// Bytes of one line that a module writes to the log.
+/// The longest log line of a module in bytes.
 pub(super) const LOG_LEN_MAX: usize = 4 * 1024;
-/// Bytes that one call may copy, so that no call takes long.
+/// Bytes that one call may copy, which bounds its time.
 const COPY_LEN_MAX: u32 = 1 << 20;
 const REFUSED: i32 = -1;
 
@@ -42,8 +41,8 @@ pub(super) fn define(linker: &mut Linker<Guest>) -> Result<()> {
 
 type Guests<'a> = Caller<'a, Guest>;
 
-/// Does something with the call of this number and the memory; `None`, which is also for a pointer
-/// to outside, becomes `refused`.
+/// Runs `function` with the call of this number and the memory. Its `None`, for example for a pointer outside the
+/// memory, becomes `refused`.
 fn with<T>(
     caller: &mut Guests<'_>,
     call: u32,
@@ -200,8 +199,8 @@ fn now_ms(mut caller: Guests<'_>) -> u64 {
     crate::module::now_ms()
 }
 
-/// What AssemblyScript calls when it gives up: the pointers are of its strings, UTF-16 with their
-/// length in bytes before them.
+/// The function that AssemblyScript calls to abort. The pointers are of its strings: UTF-16, preceded by the length in
+/// bytes.
 fn abort(caller: Guests<'_>, message: u32, file: u32, line: u32, column: u32) -> Result<()> {
     let text = |at: u32| {
         let len = super::memory::u32_at(&caller, at.checked_sub(4)?)?;

@@ -1,4 +1,4 @@
-//! An instance at work: made, started, given events.
+//! A running instance: it is created, started and given events.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -17,12 +17,12 @@ type Handle = TypedFunc<(u32, u32, i32, u32), i32>;
 /// An instance, ready for events.
 pub(super) struct Ready {
     handle: Handle,
-    /// What `lowroad_start` gave.
+    /// The result of `lowroad_start`.
     state: u32,
 }
 
 impl Ready {
-    /// Makes and starts an instance in a store that is new.
+    /// Creates and starts an instance in a new store.
     pub(super) async fn new(
         code: &Code,
         store: &mut Store<Guest>,
@@ -44,7 +44,7 @@ impl Ready {
         Ok((Ready { handle, state }, instance))
     }
 
-    /// Gives the current call an event.
+    /// Passes an event of the current call.
     pub(super) async fn handle(
         &self,
         store: &mut Store<Guest>,
@@ -57,14 +57,14 @@ impl Ready {
     }
 }
 
-/// An instance, ready or to be made.
+/// An instance, started or to be started.
 pub(super) struct Live {
     pub(super) store: Store<Guest>,
     pub(super) ready: Option<Ready>,
     pub(super) snapshot: Option<Snapshot>,
 }
 
-/// Has the clock tick while a future is polled.
+/// Polls a future with the epoch ticker running.
 pub(super) async fn computing<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     poll_fn(|context| {

@@ -1,8 +1,7 @@
-//! Instances that are kept from one request to the next: one for each worker. Calls that wait share
-//! it with others, one at a time; if it traps, all calls that are with it fail, and the next
-//! request gets a new one. A newer version of the code begins with a new one, too, and the one before
-//! it lives as long as its calls. Calls that are given up while they wait are told so: what the
-//! instance holds for them would stay for as long as it does.
+//! Instances that are retained from one request to the next: one for each worker. Waiting calls share it with others,
+//! one at a time. If it traps, all its calls fail, and the next request gets a new one. A newer version of the code
+//! starts with a new instance, too; the old one lives as long as its calls. Abandoned calls that wait are reported to
+//! the instance, since it would otherwise keep their memory for its whole life.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -22,19 +21,19 @@ use super::problem::failure;
 use super::shared::Shared;
 use crate::module::{Call, Starting};
 
-/// The places of all workers.
+/// The instances of all workers.
 pub(super) struct Keeper(Box<[Lock<Option<Arc<Home>>>]>);
 
-/// Where one version of the code has its instance.
+/// The place of one code version's instance.
 struct Home {
     code: Arc<Code>,
     live: Mutex<Life>,
-    /// Calls of which the instance is still to hear that they were given up.
+    /// Abandoned calls that were not yet reported to the instance.
     given_up: Lock<Vec<GivenUp>>,
     any_given_up: AtomicBool,
 }
 
-/// A call that waited when it was given up.
+/// A call that was abandoned while it waited.
 struct GivenUp {
     generation: u64,
     number: u32,
@@ -45,7 +44,7 @@ struct GivenUp {
 #[derive(Default)]
 struct Life {
     live: Option<Live>,
-    /// Counts the instances that were here.
+    /// Counts the instances of this place.
     generation: u64,
     /// Counts the calls.
     number: u32,
@@ -57,7 +56,7 @@ struct Live {
 }
 
 impl Live {
-    /// Gives an event to the call of this number, which goes back to where it came from.
+    /// Passes an event to the call of this number. The call is swapped into the store for the event, and out again.
     async fn handle(
         &mut self,
         number: u32,
@@ -88,14 +87,14 @@ impl Home {
         self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the instance of all calls that were given up.
+    /// Reports all abandoned calls to the instance.
     async fn tell(&self, shared: &Shared, life: &mut Life) {
         if !self.any_given_up.swap(false, SeqCst) {
             return;
         }
         let calls = mem::take(&mut *self.given_up());
         for given_up in calls {
-            // What an instance that is gone held is gone, too.
+            // An instance that is gone freed the call's memory with it.
             if given_up.generation != life.generation {
                 continue;
             }
@@ -126,7 +125,7 @@ impl Keeper {
         Keeper((0..workers.max(1)).map(|_| Lock::default()).collect())
     }
 
-    /// A call for the worker's instance.
+    /// Makes a call with the worker's instance.
     pub(super) fn call(&self, shared: &Arc<Shared>, worker: usize, call: Call) -> Kept {
         let code = shared.file.code();
         let slot = &self.0[worker % self.0.len()];
@@ -145,15 +144,15 @@ impl Keeper {
     }
 }
 
-/// A call with a kept instance.
+/// A call with a retained instance.
 pub struct Kept {
     shared: Arc<Shared>,
     place: Arc<Home>,
-    /// Taken while the instance has it.
+    /// `None` while the instance has it.
     call: Option<Call>,
-    /// The instance that it began with, and its number there.
+    /// The generation of its instance, and its number there.
     began: Option<(u64, u32)>,
-    /// The module waits: it is to hear of the call's end.
+    /// The module waits, so it must be notified of the call's end.
     waits: bool,
 }
 
@@ -169,7 +168,7 @@ impl Kept {
         place.tell(&shared, &mut life).await;
         self.waits = false;
         let live = self.take(&mut life)?;
-        // Given up in between, it is gone, and what it did half with it.
+        // If this future is dropped in between, the instance is dropped with its half-done work.
         let (live, next) = computing(&shared.runtime, self.step(live, event))
             .await
             .map_err(|error| failure(&shared.runtime.counts, &shared.identity.name, &error))?;
@@ -178,7 +177,7 @@ impl Kept {
         Ok(next)
     }
 
-    /// The instance, if it is still the one that the call began with.
+    /// Takes the instance if it is still the one that the call began with.
     fn take(&mut self, life: &mut Life) -> Result<Option<Live>, Failure> {
         if life.live.is_none() {
             life.generation += 1;
@@ -220,8 +219,8 @@ impl Kept {
     }
 }
 
-/// A call that is given up while it waits: the instance is told at once where there is a runtime for
-/// that, and else before its next event.
+/// Abandons a waiting call. It is reported to the instance at once if there is a runtime, otherwise before the
+/// instance's next event.
 impl Drop for Kept {
     fn drop(&mut self) {
         if !self.waits {

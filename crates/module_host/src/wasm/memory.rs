@@ -1,11 +1,11 @@
-//! An instance's memory, looked at from outside: every access is checked against its length. Where
-//! something points outside there is nothing, and it is counted. Knows nothing of what is in it.
+//! Access to an instance's memory. Every access is checked against its length; an access outside returns `None` and is
+//! counted. Independent of the contents.
 
 use wasmtime::Caller;
 
 use super::guest::Guest;
 
-/// Some bytes.
+/// The `len` bytes at `at`.
 pub(super) fn bytes<'a>(caller: &'a Caller<'_, Guest>, at: u32, len: u32) -> Option<&'a [u8]> {
     let memory = caller.data().memory?;
     let found = part(memory.data(caller), at, len);
@@ -15,7 +15,7 @@ pub(super) fn bytes<'a>(caller: &'a Caller<'_, Guest>, at: u32, len: u32) -> Opt
     found
 }
 
-/// Some bytes to write to.
+/// The `len` bytes at `at`, writable.
 pub(super) fn bytes_mut<'a>(
     caller: &'a mut Caller<'_, Guest>,
     at: u32,
@@ -30,31 +30,31 @@ pub(super) fn bytes_mut<'a>(
     found
 }
 
-/// Some of all bytes.
+/// A checked part of a slice.
 pub(super) fn part(all: &[u8], at: u32, len: u32) -> Option<&[u8]> {
     let at = at as usize;
     all.get(at..at.checked_add(len as usize)?)
 }
 
-/// Some of all bytes, to write to.
+/// A checked part of a slice, writable.
 pub(super) fn part_mut(all: &mut [u8], at: u32, len: u32) -> Option<&mut [u8]> {
     let at = at as usize;
     all.get_mut(at..at.checked_add(len as usize)?)
 }
 
-/// The number at a place.
+/// Reads the little-endian number at `at`.
 pub(super) fn u32_at(caller: &Caller<'_, Guest>, at: u32) -> Option<u32> {
     let found = bytes(caller, at, 4)?;
     Some(u32::from_le_bytes(found.try_into().expect("4 bytes")))
 }
 
-/// Writes a number.
+/// Writes a little-endian number.
 pub(super) fn put_u32(caller: &mut Caller<'_, Guest>, at: u32, value: u32) -> Option<()> {
     bytes_mut(caller, at, 4)?.copy_from_slice(&value.to_le_bytes());
     Some(())
 }
 
-/// Writes a number.
+/// Writes a little-endian number.
 pub(super) fn put_u64(caller: &mut Caller<'_, Guest>, at: u32, value: u64) -> Option<()> {
     bytes_mut(caller, at, 8)?.copy_from_slice(&value.to_le_bytes());
     Some(())

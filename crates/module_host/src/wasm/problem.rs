@@ -1,4 +1,4 @@
-//! Why an instance could not do what it should, and what the operator is told about it.
+//! Failures of instances, and the operator's messages for them.
 
 use lowroad_handler::Failure;
 use lowroad_http::status::Status;
@@ -24,7 +24,7 @@ impl std::fmt::Display for TooLong {
 
 impl std::error::Error for TooLong {}
 
-/// Counts what went wrong, and puts it into words.
+/// Counts a failure and formats its message.
 pub(super) fn failure(counts: &Counts, module: &str, error: &Error) -> Failure {
     if error.is::<PoolConcurrencyLimitError>() {
         one(&counts.full);

@@ -1,5 +1,4 @@
-//! Instances that were put back to how they started, a few for each worker, until its next requests.
-//! Knows nothing of how they are put back.
+//! Idle instances that were reset to their start state, a few for each worker. Independent of how they are reset.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,14 +8,14 @@ use super::counts::{Counts, one};
 use super::instance::Live;
 use super::runtime::Runtime;
 
-/// Instances of a worker: as many as have calls that wait while others come. Each keeps its memory, and a copy: 256 KiB at
-/// most.
+/// Idle instances per worker, for calls that wait while others arrive. Each keeps its memory and a copy of it: 256 KiB
+/// at most.
 const REST_MAX: usize = 32;
 
-/// The places of all workers.
+/// The idle instances of all workers.
 pub(super) struct Resting(Box<[Mutex<Vec<AtRest>>]>);
 
-/// An instance at rest.
+/// An idle instance.
 struct AtRest {
     code: Arc<Code>,
     live: Option<Live>,
@@ -34,7 +33,7 @@ impl Resting {
         Resting((0..workers.max(1)).map(|_| Mutex::default()).collect())
     }
 
-    /// An instance of the worker's, if it has one of this version.
+    /// Takes an idle instance of the worker, if it is of this code version.
     pub(super) fn take(&self, worker: usize, code: &Arc<Code>) -> Option<Live> {
         let mut found = self.place(worker).pop()?;
         let live = found
@@ -45,8 +44,8 @@ impl Resting {
         Some(live)
     }
 
-    /// Keeps an instance for the worker. Ends it if there are enough already, or if half of all there can
-    /// be are in use: those at rest must not be missing elsewhere.
+    /// Keeps an instance for the worker. It is discarded if the worker has enough, or if half of all possible instances
+    /// exist: idle ones must not exhaust the pool for other modules and workers.
     pub(super) fn put(&self, runtime: &Runtime, worker: usize, code: &Arc<Code>, live: Live) {
         let counts = &runtime.counts;
         let scarce = u64::from(runtime.limits.instances_max) / 2;

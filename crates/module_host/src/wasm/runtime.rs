@@ -1,5 +1,5 @@
-//! What all WebAssembly modules share: the engine with its pool of instances, the functions that
-//! modules may call, the clock, and the counters. Knows nothing of files and requests.
+//! The parts that all WebAssembly modules share: the engine with its instance pool, the imported functions, the epoch
+//! ticker, and the counters. Independent of files and requests.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use super::share::{Share, TABLE_LEN_MAX};
 use super::ticker::Ticker;
 use super::{host, wasi};
 
-/// Bytes of an instance's memory that are cleared by writing; what is beyond them is given back to
-/// the system, which costs calls, and a page fault for each page at the next use.
+/// Bytes of an instance's memory that are cleared by writing zeros. Memory beyond is returned to the kernel, which
+/// costs system calls, and a page fault for each page at the next use.
 const RESIDENT_LEN_MAX: usize = 256 * 1024;
 /// Bytes of stack for WebAssembly code.
 const WASM_STACK_LEN_MAX: usize = 256 * 1024;
-/// Bytes of stack for it and the functions of ours that it calls.
+/// Bytes of stack for WebAssembly code and the host functions that it calls.
 const STACK_LEN: usize = 512 * 1024;
-/// Frames of a trap's trace.
+/// The most frames of a trap's backtrace.
 const TRACE_LEN_MAX: usize = 8;
 
 /// Limits of all modules together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Instances at a time; requests beyond get 503. Each takes 4 GiB of addresses, of which memory
-    /// is what it uses.
+    /// Concurrent instances; further requests get 503. Each reserves 4 GiB of address space; only used pages take
+    /// memory.
     pub instances_max: u32,
-    /// Bytes of memory of all instances; a growth beyond is refused.
+    /// Bytes of memory of all instances together; growth beyond is refused.
     pub memory_len_max: u64,
 }
 
@@ -45,7 +45,7 @@ impl Default for Limits {
     }
 }
 
-/// The engine and what belongs to it. One for a process is enough.
+/// The engine and its shared state. One per process is enough.
 pub struct Runtime {
     pub(super) engine: Engine,
     pub(super) linker: Linker<Guest>,
@@ -56,10 +56,10 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Sets everything up.
+    /// Creates the engine, the imports and the ticker.
     ///
     /// # Errors
-    /// A text for the operator, when the system does not give the addresses or a thread.
+    /// A text for the operator if the system refuses the address space or a thread.
     pub fn new(limits: Limits) -> Result<Arc<Runtime>, String> {
         let engine = Engine::new(&config(&limits)).map_err(|error| {
             format!(
@@ -84,7 +84,7 @@ impl Runtime {
         }))
     }
 
-    /// A store for an instance that may have so much memory, and compute so long without a pause.
+    /// A store for an instance with these limits of memory, and of compute time without a pause.
     pub(super) fn store(&self, memory_len_max: u64, compute_ms_max: u64) -> Store<Guest> {
         let all_len_max = self.limits.memory_len_max;
         let share = Share::new(self.counts.clone(), memory_len_max, all_len_max);
@@ -96,14 +96,14 @@ impl Runtime {
         store
     }
 
-    /// What happened so far.
+    /// The counters.
     pub fn counts(&self) -> &Arc<Counts> {
         &self.counts
     }
 }
 
-/// Speed first where a choice does not weaken the walls: bounds are checked by guard pages, code is
-/// optimised once, and an instance is a place in a pool that is there already.
+/// Prefers speed where it does not weaken the sandbox: guard pages check bounds, code is optimized once, and instances
+/// come from a preallocated pool.
 fn config(limits: &Limits) -> Config {
     let mut config = Config::new();
     config
@@ -128,7 +128,7 @@ fn pool(limits: &Limits) -> PoolingAllocationConfig {
         .table_elements(TABLE_LEN_MAX)
         .linear_memory_keep_resident(RESIDENT_LEN_MAX)
         .table_keep_resident(TABLE_LEN_MAX * size_of::<usize>())
-        // A scan for pages that were written costs a system call, and clearing these few does not.
+        // A pagemap scan for written pages costs a system call; clearing these few pages does not.
         .pagemap_scan(Enabled::No);
     pool
 }

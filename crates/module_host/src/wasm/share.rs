@@ -1,5 +1,4 @@
-//! How much memory an instance may have, alone and together with all others. Knows nothing of what
-//! is in it.
+//! Limits an instance's memory, alone and together with all other instances.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,10 +7,10 @@ use wasmtime::{ResourceLimiter, Result};
 
 use super::counts::{Counts, one};
 
-/// Elements of a table.
+/// The most elements of a table.
 pub(super) const TABLE_LEN_MAX: usize = 20_000;
 
-/// Memory that one instance has of what all may have.
+/// One instance's share of the memory of all instances.
 pub(super) struct Share {
     counts: Arc<Counts>,
     len: u64,
@@ -20,7 +19,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Nothing, of `len_max` bytes at most; all instances together have `all_len_max`.
+    /// An empty share that may grow to `len_max` bytes; all instances together to `all_len_max`.
     pub(super) fn new(counts: Arc<Counts>, len_max: u64, all_len_max: u64) -> Share {
         counts.now_instances.fetch_add(1, Relaxed);
         one(&counts.instances);
@@ -37,6 +36,7 @@ impl Share {
             return false;
         }
         let more = len.saturating_sub(self.len);
+        // Added before the check, so that concurrent growths cannot exceed the limit together.
         let all = self.counts.now_memory_len.fetch_add(more, Relaxed) + more;
         if all > self.all_len_max {
             take(&self.counts.now_memory_len, more);

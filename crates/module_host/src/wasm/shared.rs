@@ -1,4 +1,4 @@
-//! What all instances of a module share, on all workers.
+//! The context that all instances of a module share, on all workers.
 
 use std::sync::Arc;
 
@@ -10,19 +10,18 @@ use super::resting::Resting;
 use super::runtime::Runtime;
 use crate::module::Identity;
 
-/// A module's own limits.
+/// The limits of one module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Own {
-    /// Bytes of memory for an instance.
+    /// The most memory of an instance in bytes.
     pub memory_len_max: u64,
     /// How long an instance may compute without a pause, in milliseconds.
     pub compute_ms_max: u64,
-    /// Each worker uses one instance for one request after the other, until it traps; otherwise
-    /// each request has a new one.
+    /// Each worker retains one instance for its requests until it traps; otherwise each request has a new or reset one.
     pub keep: bool,
 }
 
-/// What all instances of a module share.
+/// The context that all instances of a module share.
 pub(super) struct Shared {
     pub(super) runtime: Arc<Runtime>,
     pub(super) identity: Arc<Identity>,

@@ -1,27 +1,27 @@
-//! An instance as it was after its start, to put it back to that: faster than a new one, and the same
-//! to see from inside. Knows nothing of calls.
+//! Snapshots of instances after their start. Restoring one is faster than creating an instance, and the code in it
+//! cannot see a difference. Independent of calls.
 
 use wasmtime::{Global, Instance, Store, Val};
 
 use super::guest::Guest;
 
-/// The longest memory of which there are snapshots: what is longer is quicker made anew.
+/// The longest memory that is snapshotted; for longer memories a new instance is faster.
 const MEMORY_LEN_MAX: usize = 128 * 1024;
-/// Memory is put back in pieces so short that the C library writes them with vector instructions:
-/// from 2 KiB on it uses a single instruction that takes longer to begin.
+/// Memory is restored in pieces short enough that the C library copies them with vector instructions; from 2 KiB on
+/// it uses a single instruction with a longer start-up time.
 const PIECE_LEN: usize = 15 * 128;
 
-/// What can change, as it was.
+/// The mutable state after the start.
 pub(super) struct Snapshot {
     globals: Vec<(Global, Val)>,
     memory_len: usize,
-    /// Pieces of memory; `None` for those that are all zeros.
+    /// Pieces of memory; `None` for pieces of zeros.
     pieces: Vec<Option<Box<[u8]>>>,
 }
 
 impl Snapshot {
-    /// Of an instance that has just started; `None` if it has too much memory, or asked for random
-    /// bytes or the time, which would be the same for all requests then.
+    /// Takes a snapshot of an instance that has just started. `None` if it has too much memory, or used random bytes
+    /// or the time, which would then be the same for all requests.
     pub(super) fn take(
         store: &mut Store<Guest>,
         instance: &Instance,
@@ -49,7 +49,7 @@ impl Snapshot {
         })
     }
 
-    /// Puts the instance back; false if it cannot be.
+    /// Restores the instance; false if that is impossible.
     pub(super) fn restore(&self, store: &mut Store<Guest>) -> bool {
         let Some(memory) = store.data().memory else {
             return false;
@@ -71,7 +71,7 @@ impl Snapshot {
 }
 
 fn piece(bytes: &[u8]) -> Option<Box<[u8]>> {
-    // As a comparison of memory it takes vector instructions.
+    // A comparison of arrays compiles to memcmp, which uses vector instructions.
     const ZEROS: [u8; PIECE_LEN] = [0; PIECE_LEN];
     (*bytes != ZEROS[..bytes.len()]).then(|| bytes.into())
 }

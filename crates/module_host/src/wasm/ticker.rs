@@ -1,5 +1,5 @@
-//! The clock of computing modules: a thread that moves wasmtime's epoch on every millisecond while
-//! something computes, and sleeps while nothing does. Knows no modules and no requests.
+//! The epoch ticker: a thread that advances wasmtime's epoch every millisecond while an instance computes, and sleeps
+//! otherwise. Independent of modules and requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -11,10 +11,10 @@ use wasmtime::{Engine, EngineWeak};
 /// The time between two ticks in milliseconds.
 pub const TICK_MS: u64 = 1;
 
-/// Ticks without anything that computes, after which the thread goes to sleep.
+/// Ticks without a computing instance after which the thread sleeps.
 const IDLE_TICKS_MAX: u32 = 200;
 
-/// How often a sleeping thread looks whether its engine is gone, in milliseconds.
+/// How often the sleeping thread checks whether its engine is gone, in milliseconds.
 const LOOK_MS: u64 = 60_000;
 
 /// Wakes and ends the thread.
@@ -34,7 +34,7 @@ impl Ticker {
     /// Starts the thread for an engine.
     ///
     /// # Errors
-    /// What the system says when it gives no thread.
+    /// The system's error if it refuses the thread.
     pub fn start(engine: &Engine) -> std::io::Result<Ticker> {
         let state = Arc::<Flags>::default();
         let (seen, engine) = (state.clone(), engine.weak());
@@ -46,10 +46,10 @@ impl Ticker {
         Ok(Ticker { state, thread })
     }
 
-    /// Something computes until the returned value is dropped.
+    /// Keeps the ticker running until the returned guard is dropped.
     pub fn compute(&self) -> Computing<'_> {
-        // Adding before looking, as the thread says that it sleeps before it looks: one of both
-        // sees the other.
+        // This adds before it checks `asleep`; the thread sets `asleep` before it checks the count. So one of them sees
+        // the other's write, and no wake-up is lost.
         let before = self.state.computing.fetch_add(1, SeqCst);
         if before == 0 && self.state.asleep.load(SeqCst) {
             self.thread.unpark();
@@ -65,7 +65,7 @@ impl Drop for Ticker {
     }
 }
 
-/// Something computes.
+/// Keeps the ticker running while it lives.
 pub struct Computing<'a>(&'a Flags);
 
 impl Drop for Computing<'_> {

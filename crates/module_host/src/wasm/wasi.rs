@@ -1,9 +1,8 @@
-//! The small part of WASI preview 1 that compilers' start-up code asks for: text to the log, clocks,
-//! random bytes, no arguments, no environment, no files. Whatever else a module imports from
-//! there says that it is not there (ENOSYS). Knows nothing of requests beyond their log.
+//! The part of WASI preview 1 that compilers' start-up code uses: text to the log, clocks, random bytes; no arguments,
+//! no environment, no files. All other WASI imports return ENOSYS. Independent of requests except for their log.
 //!
-//! Written here rather than taken from `wasmtime-wasi`: that brings files and sockets that would
-//! block a worker, and a hundred crates; a module gets files by `fetch`, which does not block.
+//! Not taken from `wasmtime-wasi`, which brings files and sockets that would block a worker, and a hundred crates. A
+//! module reads files by `fetch`, which does not block.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,7 +12,7 @@ use wasmtime::{Caller, Linker, Module, Result, Val, bail};
 use super::guest::Guest;
 use super::memory::{bytes, bytes_mut, put_u32, put_u64, u32_at};
 
-/// The name that modules import from.
+/// The module name of the imports.
 pub(super) const WASI: &str = "wasi_snapshot_preview1";
 
 const OK: i32 = 0;
@@ -22,11 +21,11 @@ const FAULT: i32 = 21;
 const INVAL: i32 = 28;
 const NOSYS: i32 = 52;
 
-/// Buffers of one `fd_write`.
+/// The most buffers of one `fd_write`.
 const VECTORS_MAX: u32 = 64;
-/// Bytes of one `random_get`.
+/// The most bytes of one `random_get`.
 const RANDOM_LEN_MAX: u32 = 64 * 1024;
-/// `CHARACTER_DEVICE`: what standard output claims to be, so that it is flushed line by line.
+/// `CHARACTER_DEVICE`: the type reported for standard output, so that it is flushed line by line.
 const CHARACTER_DEVICE: u32 = 2;
 const REALTIME: i32 = 0;
 const MONOTONIC: i32 = 1;
@@ -49,13 +48,13 @@ pub(super) fn define(linker: &mut Linker<Guest>) -> Result<()> {
     Ok(())
 }
 
-/// Adds, for one module, what it imports from WASI and [`define`] has not: functions that say so.
+/// Adds the WASI functions that one module imports and [`define`] lacks; they return ENOSYS.
 pub(super) fn define_missing(linker: &mut Linker<Guest>, module: &Module) {
     for import in module.imports().filter(|import| import.module() == WASI) {
         let Some(kind) = import.ty().func().cloned() else {
             continue;
         };
-        // Refused where there is one already, which is as it should be.
+        // Fails for functions that `define` has added; those stay.
         let _ = linker.func_new(WASI, import.name(), kind, |_, _, results| {
             results.fill(Val::I32(NOSYS));
             Ok(())

@@ -1,4 +1,4 @@
-//! A linked module that is at work on the runtime while a request for it comes to its worker.
+//! A built-in module is busy on the runtime while a request for it arrives at its worker.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use super::support::{identity, request};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Says that it is at work, and is so until it is told to go on.
+/// Channels by which the module reports that it is busy, and is released.
 static WORK: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
 
 struct Slow;
@@ -46,7 +46,7 @@ impl Module for Slow {
     }
 }
 
-/// A worker that finds a module at work leaves the call to the runtime, and does not wait.
+/// A worker that finds a module busy leaves the call to the runtime instead of waiting.
 #[test]
 fn a_worker_does_not_wait_for_a_module_at_work() {
     let ((begun, at_work), (finish, go_on)) = (channel(), channel());

@@ -1,4 +1,4 @@
-//! What only libraries have: entries that may be missing, versions, replacement.
+//! Features of libraries only: optional functions, versions, replacement.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What only libraries with a process of their own have: they may crash, and may hang.
+//! Features of libraries in a separate process: they may crash or hang.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ async fn a_crash_is_502_for_its_requests_and_nothing_else() {
 async fn calls_behind_one_that_ends_the_process_are_answered_by_the_next() {
     let (identity, handler) = separate(Limits::default());
     for crashes in 1..=4 {
-        // All are sent before the process gets the first: this thread polls them in this order, and sends then.
+        // All are sent before the process gets the first: this thread polls them in this order, then sends.
         let begin = |target: &str| match handler.clone().begin(0, request(target)) {
             Begun::Later(call) => tokio::spawn(call),
             _ => panic!("it waits"),

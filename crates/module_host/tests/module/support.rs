@@ -1,4 +1,4 @@
-//! What the tests of modules share: a site, requests to it, and libraries built on the spot.
+//! Helpers for the tests of modules: a site, requests to it, and libraries compiled by the tests.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -70,11 +70,11 @@ pub fn identity(name: &str, settings: Vec<(String, String)>) -> Arc<Identity> {
     Arc::new(Identity::new(name, settings, None).with_fetch(listed()))
 }
 
-/// A server that modules may ask, for whoever answers there.
+/// A server that modules may fetch from; each test plays its role.
 pub static OTHER: LazyLock<TcpListener> =
     LazyLock::new(|| TcpListener::bind("127.0.0.1:0").expect("a port"));
 
-/// What modules may fetch from.
+/// The servers that modules may fetch from.
 fn listed() -> Vec<Destination> {
     let other = OTHER.local_addr().expect("an address").to_string();
     [&other, "127.0.0.1:1"]
@@ -95,7 +95,7 @@ pub fn forms(limits: Limits) -> Vec<(&'static str, Arc<dyn Handler>)> {
     forms
 }
 
-/// The library of features in a process of its own.
+/// The library of features in a separate process.
 pub fn separate(limits: Limits) -> (Arc<Identity>, Arc<dyn Handler>) {
     let identity = identity("features", settings());
     let runtime = tokio::runtime::Handle::current();
@@ -148,7 +148,7 @@ pub fn compile(source: &str, to: &Path, flags: &[&str]) {
     std::fs::rename(part, to).expect("it is moved");
 }
 
-/// Answers a request; says too whether it was answered at once.
+/// Answers a request; returns, too, whether it was answered at once.
 pub async fn answer_when(
     handler: &Arc<dyn Handler>,
     request: Request,

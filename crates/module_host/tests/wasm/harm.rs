@@ -1,5 +1,5 @@
-//! Modules that trap, loop, allocate, recurse, lie about pointers, or hold what they have: the
-//! request fails, and nothing else happens.
+//! Modules that trap, loop, allocate, recurse, pass bad pointers, or never free memory: the request fails, and nothing
+//! else is affected.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is refused when a module is loaded, and how a newer version takes over.
+//! Rejections of modules at load time, and replacement by newer versions.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -111,7 +111,7 @@ fn a_newer_version_takes_over() {
     assert_eq!(count(&runtime, "wasm.rejected"), 1, "told once");
 }
 
-/// All that a compiler may leave of a module: it must end in a refusal or a module, never in a panic.
+/// Any truncated file is rejected or is a valid module, without a panic.
 #[test]
 fn a_file_that_is_cut_anywhere_is_refused() {
     let runtime = alone(Limits::default());

@@ -1,4 +1,4 @@
-//! What the tests of WebAssembly modules share: modules in text form, a site, requests to it.
+//! Helpers for the tests of WebAssembly modules: modules in text form, a site, requests to it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use lowroad_http::version::Version;
 use lowroad_module_host::module::{Identity, Limits as RouteLimits, Running};
 use lowroad_module_host::wasm::{Limits, Own, Runtime, Wasm};
 
-/// What a module may take unless a test says otherwise.
+/// The limits of a module, unless a test sets others.
 pub const OWN: Own = Own {
     memory_len_max: 1 << 20,
     compute_ms_max: 200,
@@ -54,7 +54,7 @@ pub fn handling(code: &str) -> Vec<u8> {
     ))
 }
 
-/// Says "hello" once.
+/// Sends "hello" once.
 pub const HELLO: &str =
     "(drop (call $send (local.get $call) (i32.const 0) (i32.const 5))) (i32.const 0)";
 
@@ -64,7 +64,7 @@ pub fn runtime() -> Arc<Runtime> {
     SHARED.clone()
 }
 
-/// A runtime whose counters nobody else moves.
+/// A runtime whose counters no other test changes.
 pub fn alone(limits: Limits) -> Arc<Runtime> {
     Runtime::new(limits).expect("the system gives what it needs")
 }
@@ -151,7 +151,7 @@ pub fn now(handler: &Arc<dyn Handler>, target: &str) -> Result<Response, Failure
         Begun::Answered(answer) => return answer,
         Begun::Later(answering) | Begun::Here(answering) => answering,
     };
-    // Time limits want a runtime, in tests that have none of their own, too.
+    // Time limits need a runtime, also in tests that run without one.
     static SPARE: LazyLock<tokio::runtime::Runtime> =
         LazyLock::new(|| tokio::runtime::Runtime::new().expect("a runtime"));
     let _entered = SPARE.enter();
@@ -187,7 +187,7 @@ pub fn text(answer: Result<Response, Failure>) -> String {
     }
 }
 
-/// What a failure says, with its status.
+/// A failure's status and detail.
 pub fn failure(answer: Result<Response, Failure>) -> (u16, String) {
     match answer {
         Ok(_) => panic!("it is answered"),

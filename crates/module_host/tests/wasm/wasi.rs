@@ -1,4 +1,4 @@
-//! What modules get that their compilers linked with WASI.
+//! The WASI functions available to modules.
 
 use std::collections::HashSet;
 
@@ -83,14 +83,14 @@ fn what_a_start_draws_is_drawn_for_each_request() {
     }
 }
 
-/// What is drawn for a request is gone with it.
+/// Random bytes drawn during a request are discarded with it.
 #[test]
 fn an_instance_that_draws_later_is_put_back() {
     let draw = "(drop (call $random (i32.const 8) (i32.const 8)))";
     assert_eq!(five_answers("", draw), (5, 4));
 }
 
-/// How many different answers come for five requests, and how often an instance is put back.
+/// The number of different answers to five requests, and of resets of an instance.
 fn five_answers(begin: &str, handle: &str) -> (usize, u64) {
     let text_form = format!(
         r#"(module {IMPORTS} {begin}
@@ -136,7 +136,7 @@ fn what_is_not_there_says_so() {
 
 #[test]
 fn a_module_is_initialized_before_anything_is_asked_of_it() {
-    // Go's runtime, for one, traps in any function before that.
+    // Go's runtime, for example, traps in any function called before that.
     let text = r#"(module
         (memory (export "memory") 1)
         (global $ready (mut i32) (i32.const 0))

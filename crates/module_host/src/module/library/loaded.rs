@@ -1,9 +1,9 @@
 //! One version of a library in memory, and its state for a worker.
 //!
-//! The file is copied into memory first and opened from there: so a file that is overwritten later
-//! does not change code that runs, and a new version is never taken for the old one, as the system
-//! does with libraries of the same name. `libloading` does the opening; it keeps symbols from
-//! outliving their library only where types allow it, hence the order of fields here.
+//! The file is copied into memory and opened from there. So overwriting the file does not change running code, and
+//! the dynamic loader does not mistake a new version for the old one, as it does with libraries of the same name.
+//! `libloading` opens the library. Its types do not keep the copied function pointers from outliving the library;
+//! the order of the fields does.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -34,24 +34,24 @@ pub struct Loaded {
     start: Option<Start>,
     handle: Handle,
     stop: Option<Stop>,
-    /// Closed last of what may run.
+    /// Closed after everything that may run its code; fields drop in order.
     _library: Library,
-    /// Its number is in the name by which the system knows the library: no other may get it.
+    /// The loader identifies the library by this descriptor's number, which no other library may get before the close.
     _memory: OwnedFd,
 }
 
 impl Loaded {
-    /// Copies and opens a file, and checks that it is a module that fits.
+    /// Copies and opens a file, and checks that it is a module of this interface version.
     pub fn open(path: &Path) -> Result<Loaded, String> {
         let memory = copy(path)?;
         let name = format!("/proc/self/fd/{}", memory.as_raw_fd());
-        // SAFETY: this runs the initialisers of a library that the operator named as a module.
+        // SAFETY: this runs the initializers of a library that the operator configured as a module.
         let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
         let library =
             library.map_err(|error| format!("it is no library that can be used: {error}"))?;
         check(&library)?;
-        // SAFETY: the types are those of lowroad.h, which `check` found it was built with; the
-        // pointers live in `Loaded` beside the library.
+        // SAFETY: the types are those of lowroad.h, whose version `check` has verified; the pointers live in
+        // `LoadedLibrary` next to the library.
         let (start, handle, stop) = unsafe {
             (
                 library.get(b"lowroad_start\0").ok().map(|found| *found),
@@ -69,9 +69,9 @@ impl Loaded {
     }
 }
 
-/// Asks for the version, then passes the server's functions.
+/// Checks the interface version, then passes the server's functions.
 fn check(library: &Library) -> Result<(), String> {
-    // SAFETY: the types are those that every version of lowroad.h has for these two.
+    // SAFETY: these two functions have the same types in every version of lowroad.h.
     let (abi, load) = unsafe {
         (
             library.get::<Abi>(b"lowroad_abi\0").map(|found| *found),
@@ -85,7 +85,7 @@ fn check(library: &Library) -> Result<(), String> {
                 .to_string(),
         );
     };
-    // SAFETY: it takes nothing; see above for the type.
+    // SAFETY: the function has no arguments; its type is checked above.
     let found = unsafe { abi() };
     // SAFETY: the table is static and begins with its version and size.
     if found != ABI || unsafe { load(&TABLE) } != 0 {
@@ -97,7 +97,7 @@ fn check(library: &Library) -> Result<(), String> {
     Ok(())
 }
 
-/// Copies a file into memory that has no name.
+/// Copies a file into an anonymous memory file.
 fn copy(path: &Path) -> Result<OwnedFd, String> {
     let text = |error: std::io::Error| error.to_string();
     let mut from = File::open(path).map_err(text)?;
@@ -118,8 +118,8 @@ fn copy(path: &Path) -> Result<OwnedFd, String> {
     Ok(to.into())
 }
 
-/// Whether the file has all that its head promises: the table of sections stands at the end. A part
-/// that is missing would end the server when it is used.
+/// Whether the file has the length that its ELF header implies; the section header table is at the end. Use of a
+/// truncated mapping would end the server with SIGBUS.
 fn is_whole(file: &File, len: u64) -> bool {
     use std::os::unix::fs::FileExt;
     let mut head = [0; 64];
@@ -144,12 +144,11 @@ pub struct Started {
     identity: Arc<Identity>,
 }
 
-// SAFETY: the header says that a state is used by one thread at a time, not that it is always the
-// same; everything else in here is `Send`.
+// SAFETY: by lowroad.h one thread at a time uses a state, not always the same one. All other fields are `Send`.
 unsafe impl Send for Started {}
 
 impl Started {
-    /// Starts it.
+    /// Starts the library for a worker.
     pub fn new(
         loaded: &Arc<Loaded>,
         identity: &Arc<Identity>,
@@ -158,7 +157,7 @@ impl Started {
         let mut starting = Starting::new(identity.clone(), worker);
         let mut state = std::ptr::null_mut();
         if let Some(start) = loaded.start {
-            // SAFETY: the pointer is good for the time of the call; `loaded` keeps the code.
+            // SAFETY: the pointer is valid during the call; `loaded` keeps the code mapped.
             state = unsafe { start(Passed::new(&mut starting).pointer()) };
             if state.is_null() {
                 let name = &identity.name;
@@ -180,8 +179,8 @@ impl WorkerState for Started {
     fn handle(&mut self, call: &mut Call, event: Event) -> Next {
         let (event, number) = event.to_numbers();
         let mut passed = Passed::new(call);
-        // SAFETY: `state` came from this library's `start` and is used by nobody else, as `self` is
-        // borrowed; the call's pointer is good for the time of the call.
+        // SAFETY: `state` came from this library's `start`, and `self` is borrowed exclusively, so there is no other
+        // user. The call's pointer is valid during the call.
         let next = unsafe { (self.loaded.handle)(self.state, passed.pointer(), event, number) };
         if !(-1..=1).contains(&next) {
             let line = format!("lowroad_handle gave {next}, which is none of enum lowroad_next");

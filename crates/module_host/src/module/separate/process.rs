@@ -1,4 +1,4 @@
-//! A process of a module, seen from the server: its start, and the exchange with it until it dies.
+//! A module's process, seen from the server: its start, and the messages exchanged until it dies.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,21 +23,22 @@ use super::wire::{Handled, ToModule, ToServer};
 
 /// How long a process may take to start, in milliseconds.
 const START_MS_MAX: u64 = 10_000;
-/// How long what a dead process has written is read: another one may have inherited its end of the socket.
+/// How long the output of a dead process is read. Another process may have inherited its end of the socket, so the
+/// end of the stream may never come.
 const REST_MAX: Duration = Duration::from_secs(1);
 
-/// A process and the way to it.
+/// A process and its socket.
 pub struct Process {
     child: ChildProcess,
     socket: UnixStream,
     /// Its calls.
     pub connection: Arc<Connection>,
-    /// What is to be sent; taken by who sends it.
+    /// The messages to be sent; taken by `run`.
     frames: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
 }
 
 impl Process {
-    /// Starts one, and waits until the module has started in it.
+    /// Starts a process, and waits until the module in it has started.
     pub fn start(shared: &Shared) -> Result<Process, String> {
         let name = &shared.identity.name;
         let text = |error: io::Error| format!("module {name}: its process does not start: {error}");
@@ -84,12 +85,12 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone already; then there is only its status to take.
+        // The process may have ended already; then this only collects its exit status.
         let _ = self.child.kill();
     }
 }
 
-/// The calls that a process has.
+/// The calls of a process.
 pub struct Connection {
     out: mpsc::UnboundedSender<Vec<u8>>,
     state: Mutex<Pending>,
@@ -107,19 +108,19 @@ pub enum ModuleReply {
 #[derive(Default)]
 struct Pending {
     closed: bool,
-    /// All that the process wrote before its death was read.
+    /// All output of the process was read.
     is_read: bool,
     unanswered: UnansweredCalls,
-    /// Whether it has had a call.
+    /// Whether the process has had a call.
     was_asked: bool,
     replies: HashMap<u64, oneshot::Sender<ModuleReply>>,
-    /// Our tickets for calls that wait.
+    /// The server's tickets of waiting calls.
     tickets: HashMap<u64, u64>,
 }
 
 impl Connection {
-    /// Sends something about a call, of which an answer is to come. The number of messages that
-    /// wait is bound by that of calls.
+    /// Sends a message about a call and returns the receiver of its reply. The queue is bounded by the number of
+    /// concurrent calls.
     pub fn ask(&self, call: u64, message: &ToModule) -> Option<oneshot::Receiver<ModuleReply>> {
         let frame = stream::frame(message).ok()?;
         let (sender, receiver) = oneshot::channel();
@@ -127,7 +128,7 @@ impl Connection {
         if state.closed {
             return None;
         }
-        // The link closes before the process is known to be dead.
+        // The channel closes before the process is marked as dead.
         if self.out.send(frame).is_err() {
             state.closed = true;
             return None;
@@ -148,19 +149,19 @@ impl Connection {
         self.state().was_asked
     }
 
-    /// A call is over.
+    /// Removes a call that has ended.
     pub fn forget(&self, call: u64, tell: Option<&ToModule>) {
         let mut state = self.state();
         state.replies.remove(&call);
         state.tickets.remove(&call);
         drop(state);
         if let Some(Ok(frame)) = tell.map(stream::frame) {
-            // Who is dead need not be told.
+            // A dead process needs no notification.
             let _ = self.out.send(frame);
         }
     }
 
-    /// The call waits, and goes on by this ticket of ours.
+    /// Registers the server's ticket of a waiting call.
     pub fn ticket(&self, call: u64, number: u64) {
         let mut state = self.state();
         state.tickets.insert(call, number);
@@ -186,7 +187,7 @@ impl Connection {
                 state.unanswered.answered(call);
                 let reply = state.replies.remove(&call);
                 drop(state);
-                // Nobody waits for a call that was given up.
+                // The receiver of an abandoned call is gone.
                 let _ = reply.map(|reply| reply.send(ModuleReply::Handled(handled)));
             }
             ToServer::Continued { call } => {
@@ -197,11 +198,11 @@ impl Connection {
         }
     }
 
-    /// The process died: all calls hear of it, and those that it had not begun that they may be repeated.
+    /// Marks the process as dead. Calls that it had not begun may be repeated; the others fail.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
-        // An answer that was not read would be missing, and its call would seem not to have begun.
+        // If output is missing, a call may have been answered in it, and would wrongly count as not begun.
         if state.is_read {
             let unanswered = std::mem::take(&mut state.unanswered);
             for call in unanswered.not_begun() {
@@ -209,7 +210,7 @@ impl Connection {
                 let _ = reply.map(|reply| reply.send(ModuleReply::NotBegun));
             }
         }
-        // Who waits for one of these sees it dropped.
+        // The receivers of these replies get an error.
         state.replies.clear();
         let waiting = std::mem::take(&mut state.tickets);
         drop(state);
@@ -240,7 +241,7 @@ pub async fn run(shared: Arc<Shared>, mut process: Process) -> Process {
         let end = match end {
             Some(end) => Some(end),
             None => {
-                // It may be gone already.
+                // The process may have ended already.
                 process.child.signal(Signal::KILL);
                 timeout(REST_MAX, reading).await.ok()
             }
@@ -271,7 +272,7 @@ async fn read(
     }
 }
 
-/// The way to the process, for the runtime.
+/// The socket, for the runtime.
 fn socket(process: &Process) -> io::Result<tokio::net::UnixStream> {
     let socket = process.socket.try_clone()?;
     socket.set_read_timeout(None)?;
@@ -285,5 +286,5 @@ fn log(shared: &Shared, message: ToServer) {
     }
 }
 
-/// What starts a process.
+/// Makes the command that starts a process.
 pub type Spawn = Box<dyn Fn() -> Command + Send + Sync>;

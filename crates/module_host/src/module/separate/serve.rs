@@ -1,5 +1,5 @@
-//! The process of a module: one thread that reads what the server says, and one for each worker
-//! that calls the library. It ends when the server does, or says no more.
+//! The main function of a module's process: one thread reads the server's messages, and one for each worker calls
+//! the library. The process ends when the socket closes.
 
 use std::collections::HashMap;
 use std::net::Shutdown;
@@ -27,7 +27,7 @@ type Calling = <LibraryCode as Code>::Instance;
 /// Serves a module over a socket until its other end is closed.
 ///
 /// # Errors
-/// What is wrong with the socket or what comes out of it.
+/// A fault of the socket, or an invalid message.
 pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
     let out = Out(Arc::new(Mutex::new(socket.try_clone()?)));
     let ToModule::Start {
@@ -72,8 +72,7 @@ pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
     distribute(&mut socket, &threads)
 }
 
-/// Gives every message to its worker's thread. A thread that is stuck does not keep this one from
-/// seeing the end.
+/// Distributes messages to the workers' threads. A stuck thread does not keep this one from seeing the socket's end.
 fn distribute(socket: &mut UnixStream, threads: &[Sender<ToModule>]) -> std::io::Result<()> {
     loop {
         let message: ToModule = match stream::read(socket) {
@@ -82,12 +81,12 @@ fn distribute(socket: &mut UnixStream, threads: &[Sender<ToModule>]) -> std::io:
             Err(error) => return Err(error),
         };
         let worker = message.worker();
-        // A thread that is gone has panicked, and its calls time out.
+        // A thread that has panicked no longer receives; its calls time out.
         let _ = threads[worker % threads.len()].send(message);
     }
 }
 
-/// Where all threads write.
+/// The socket that all threads write to.
 #[derive(Clone)]
 struct Out(Arc<Mutex<UnixStream>>);
 
@@ -95,13 +94,13 @@ impl Out {
     fn send(&self, message: &ToServer) {
         let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if stream::write(&mut *socket, message).is_err() {
-            // The reader sees it, and the process ends.
+            // The shutdown wakes the reader, and the process ends.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// One of the threads. It answers each message, except that a call is over, before it takes the next.
+/// A worker's thread. It answers each message, except the end of a call, before it takes the next.
 struct Worker {
     number: usize,
     code: Arc<LibraryCode>,
@@ -151,11 +150,11 @@ impl Worker {
 
     fn event(&mut self, number: u64, event: Option<Event>, status: u16, bytes: Bytes) {
         if event == Some(Event::Gone) {
-            // The instance tells the module when it is dropped.
+            // Dropping the instance notifies the module.
             return drop(self.calls.remove(&number));
         }
         let Some((calling, event)) = self.calls.get_mut(&number).zip(event) else {
-            // The server counts the answers.
+            // The server counts the answers, so an unknown call is answered too.
             return self.answer(number, failed());
         };
         let call = calling.call();
@@ -171,7 +170,7 @@ impl Worker {
                 }
             }
             Event::Continued => {
-                // All uses up to now are one event.
+                // All uses of the ticket until now are one event.
                 let mut context = Context::from_waker(Waker::noop());
                 let held = call.held.as_ref();
                 let _ = held.map(|held| held.poll_used(&mut context));
@@ -213,7 +212,7 @@ impl Worker {
     }
 }
 
-/// The answer for a call that the module has never seen.
+/// The answer for a call that this process does not have.
 fn failed() -> Handled {
     Handled {
         next: Next::Failed.to_number(),
@@ -221,7 +220,7 @@ fn failed() -> Handled {
     }
 }
 
-/// Tells the server that a call's ticket was used.
+/// Reports to the server that a call's ticket was used.
 struct Continue {
     call: u64,
     out: Out,
@@ -233,7 +232,7 @@ impl Wake for Continue {
     }
 }
 
-/// What the module said and asked for since the last event.
+/// Collects the module's output and requests since the last event.
 fn take(call: &mut Call, next: Next) -> Handled {
     let taken = call.outgoing.take();
     let wanted = call.fetches.iter_mut().filter_map(|fetch| match fetch {
@@ -292,7 +291,7 @@ fn request(head: Head) -> Request {
     }
 }
 
-/// The server has the objects; it is asked for them by fetches.
+/// The server has the objects; a call gets them by fetches.
 struct Elsewhere;
 
 impl Objects for Elsewhere {

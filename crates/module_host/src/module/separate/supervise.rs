@@ -164,7 +164,7 @@ fn start(shared: Arc<Shared>) -> StartFuture {
     })
 }
 
-/// Waits for the end of a killed process: not for long, but off the runtime.
+/// Waits for the end of a killed process on a blocking thread. It is short, but must not delay the runtime.
 fn bury(dead: DeadProcess) {
     tokio::task::spawn_blocking(move || drop(dead.process));
 }

@@ -1,8 +1,8 @@
-//! Messages that a process has not answered, by worker. Independent of processes: it decides which calls may be repeated
-//! elsewhere after its death.
+//! Messages that a process has not answered, by worker. They decide which calls may be repeated by another process
+//! after its death. Independent of processes.
 //!
-//! A worker takes its messages in their order, and answers each before it takes the next. So of those without an answer
-//! only the first may have begun.
+//! A worker's thread takes messages in order, and answers each before it takes the next. So only the first unanswered
+//! message can have been begun.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,12 +13,12 @@ pub struct UnansweredCalls {
 }
 
 impl UnansweredCalls {
-    /// A message was sent to a worker.
+    /// Records a message sent to a worker.
     pub fn sent(&mut self, worker: usize, call: u64) {
         self.by_worker.entry(worker).or_default().push_back(call);
     }
 
-    /// The oldest message of a call was answered.
+    /// Records the answer to the oldest message of a call.
     pub fn answered(&mut self, call: u64) {
         let mut workers = self.by_worker.values_mut();
         if let Some(calls) = workers.find(|calls| calls.front() == Some(&call)) {
@@ -26,7 +26,7 @@ impl UnansweredCalls {
         }
     }
 
-    /// Calls whose messages no worker had taken when the process died.
+    /// Calls with messages that no worker had taken when the process died.
     pub fn not_begun(&self) -> impl Iterator<Item = u64> + '_ {
         let workers = self.by_worker.values();
         workers.flat_map(|calls| calls.iter().skip(1).copied())
@@ -38,8 +38,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Workers that take and answer messages in any order among each other: what none has taken is found, except for the
-    /// first message of a worker.
+    /// Workers take and answer messages in any interleaving. All messages that no worker has taken are found, except
+    /// the first one of each worker.
     #[test]
     fn only_what_no_worker_has_taken_has_not_begun() {
         for seed in 0..200_u64 {

@@ -22,7 +22,7 @@ pub enum ToModule {
         worker: usize,
         head: Box<Head>,
     },
-    /// Something happened to a call.
+    /// An event of a call.
     Event {
         call: u64,
         worker: usize,
@@ -37,7 +37,7 @@ pub enum ToModule {
 }
 
 impl ToModule {
-    /// The worker that gets it.
+    /// The worker that receives it.
     pub fn worker(&self) -> usize {
         match self {
             ToModule::Start { .. } => 0,
@@ -51,9 +51,9 @@ impl ToModule {
 pub enum ToServer {
     /// The answer to the first message.
     Started(Result<(), String>),
-    /// The module had a request or an event.
+    /// The module handled a request or an event.
     Handled { call: u64, handled: Box<Handled> },
-    /// Somebody used a call's ticket.
+    /// A call's ticket was used.
     Continued { call: u64 },
     /// A line for the log.
     Line { level: u32, text: String },
@@ -78,7 +78,7 @@ pub struct Head {
     pub root: PathBuf,
 }
 
-/// What a module said and asked for in one event.
+/// A module's output and requests for one event.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Handled {
     pub next: i32,
@@ -90,6 +90,6 @@ pub struct Handled {
     pub flushed: bool,
     pub timer_ms: Option<u32>,
     pub fetches: Vec<serde_bytes::ByteBuf>,
-    /// It has not read all of the body that it got.
+    /// The module has not read all of the body that it got.
     pub body_held: bool,
 }
