@@ -1,12 +1,11 @@
-//! One try to render a page.
+//! One attempt to render a page.
 //!
-//! Rendering can't wait, queries must. So a page is rendered until it asks for what is not there
-//! yet; then that is fetched, and the page is rendered anew from its beginning with what is there by
-//! now. What a template does depends on nothing else, so it comes by the same way to the same place.
-//! Nearly all pages ask first and write then, so little is done twice; against a thread that waits
-//! for each page it saves two changes of threads for each query.
+//! Rendering cannot wait, but queries must. So a page is rendered until it calls for a result that is missing; the
+//! query runs, and the page is rendered again from its beginning with the results so far. Templates depend on nothing
+//! else, so each attempt repeats the same calls. Nearly all pages query first and write afterwards, so little work is
+//! repeated. Compared with a blocking thread per page, this saves two thread switches per query.
 //!
-//! The functions that templates call find the attempt through the thread that renders.
+//! The functions that templates call find the attempt through a thread-local variable.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,33 +16,33 @@ use super::database::{Call, Database, Databases, Fault};
 use super::reply::Reply;
 use super::visit::Visit;
 
-/// What a page's rendering starts from, and what it leads to.
+/// The inputs and results of one attempt to render a page.
 pub struct Attempt {
     /// The request.
     pub visit: Arc<Visit>,
     /// All databases.
     pub databases: Arc<Databases>,
-    /// The database that calls mean which name none.
+    /// The database of calls that name none.
     pub database: Option<Arc<Database>>,
     /// The answers so far, in the order of the calls.
     pub answers: Vec<Result<Value, Fault>>,
-    /// Bytes that it may take besides the answers so far.
+    /// Bytes that the page may use besides the answers so far.
     pub room: usize,
     /// How many calls were made in this attempt.
     pub calls: usize,
-    /// What is said about the response.
+    /// The status, fields and cookies that the page sets.
     pub reply: Reply,
-    /// Why rendering stopped, unless for an error of the template's.
+    /// Why rendering stopped, unless because of a template error.
     pub stop: Option<Stop>,
 }
 
 /// Why rendering stopped.
 pub enum Stop {
-    /// This database has to be asked first.
+    /// This query must run first.
     Call(Arc<Database>, Call),
-    /// The page has said all.
+    /// The page ended its output early.
     Ended,
-    /// A database did not answer as the page wished.
+    /// A database call failed.
     Fault(Fault),
 }
 
@@ -52,7 +51,7 @@ thread_local! {
 }
 
 impl Attempt {
-    /// Runs `render` with this attempt as the thread's, and gives it back.
+    /// Runs `render` with this attempt as the thread's current one, and returns it.
     pub fn run<T>(self, render: impl FnOnce() -> T) -> (Attempt, T) {
         CURRENT.with(|current| current.replace(Some(self)));
         let rendered = render();
@@ -60,7 +59,7 @@ impl Attempt {
         (attempt.expect("nothing else takes it"), rendered)
     }
 
-    /// The answer to the next call, if it is there.
+    /// The answer to the next call, if it is known.
     pub fn ask(&mut self, database: Arc<Database>, call: Call) -> Result<Value, Error> {
         let answer = self.answers.get(self.calls).cloned();
         self.calls += 1;
@@ -75,7 +74,7 @@ impl Attempt {
         }
     }
 
-    /// Stops rendering; what it gives back must be passed on.
+    /// Stops rendering; the returned error must be propagated.
     pub fn end(&mut self, stop: Stop) -> Error {
         self.stop = Some(stop);
         Error::new(ErrorKind::InvalidOperation, "stopped")
@@ -86,14 +85,14 @@ fn broken(call: &Call, fault: &Fault) -> Error {
     Error::new(ErrorKind::InvalidOperation, told(call, fault))
 }
 
-/// What went wrong with a call, with the first line of its statement, for the log.
+/// A call's failure with the first line of its statement, for the log.
 pub fn told(call: &Call, fault: &Fault) -> String {
     let line = call.sql.trim().lines().next().unwrap_or_default();
     let line: String = line.chars().take(200).collect();
     format!("{} [{line}]", fault.reason)
 }
 
-/// Does something with the attempt that this thread renders.
+/// Runs a function with the attempt that this thread renders.
 pub fn with<T>(run: impl FnOnce(&mut Attempt) -> Result<T, Error>) -> Result<T, Error> {
     CURRENT.with(|current| match current.borrow_mut().as_mut() {
         Some(attempt) => run(attempt),

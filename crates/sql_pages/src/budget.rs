@@ -1,9 +1,8 @@
-//! How much memory a page may take while it is rendered: what it makes, and what comes of it; and how
-//! much time. Knows neither templates nor databases; `guards` asks it before anything grows.
+//! The budget of a page while it is rendered: memory for its values and output, and time. Independent of templates and
+//! databases; `budget_guards` checks it before values grow.
 //!
-//! Rendering runs on one thread and does not wait, so that the thread's own count
-//! ([`lowroad_handler::memory`]) is the page's. Asking is all that is done here: nothing is refused that has been
-//! taken already.
+//! Rendering runs on one thread without waiting, so the thread's memory counter ([`lowroad_handler::memory`]) is the
+//! page's. The budget is only checked beforehand: allocations that have happened are not refused.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -14,28 +13,28 @@ use lowroad_handler::memory::held;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-/// Bytes of an item in a list, and of what is around it.
+/// Bytes of a list item and its overhead.
 const ITEM_LEN: usize = 64;
 /// Bytes of a number as text.
 const NUMBER_LEN: usize = 48;
 
-/// How long a page may be rendered at a time. A step of the template engine may take long itself,
-/// and holds a thread on which others wait.
+/// How long a page may be rendered at a time. A step of the template engine can take long, and occupies a thread that
+/// other pages wait for.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Questions that are answered without a look at the clock.
+/// Checks that skip the clock.
 const UNCLOCKED_MAX: u32 = 15;
 
-/// Pages that wanted more than they may have.
+/// Pages that exceeded their memory.
 static OVER_MEMORY: AtomicU64 = AtomicU64::new(0);
 
 struct Budget {
     len_max: usize,
     before: isize,
     until: Instant,
-    /// Questions until the clock is looked at again.
+    /// Checks until the next look at the clock.
     unclocked: u32,
-    /// Left operands of operators whose right ones are still to come.
+    /// Left operands of operators with their right operand still to come.
     left: Vec<Value>,
 }
 
@@ -43,7 +42,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Budget>> = const { RefCell::new(None) };
 }
 
-/// Renders with so many bytes to take, and so much time.
+/// Runs `render` with this budget of bytes and time.
 pub fn within<T>(len_max: usize, time: Duration, render: impl FnOnce() -> T) -> T {
     let budget = Budget {
         len_max,
@@ -58,7 +57,7 @@ pub fn within<T>(len_max: usize, time: Duration, render: impl FnOnce() -> T) -> 
     rendered
 }
 
-/// How many more bytes this thread's page may take.
+/// The bytes left to this thread's page.
 fn room() -> usize {
     CURRENT.with_borrow(|current| match current {
         Some(budget) => {
@@ -69,7 +68,7 @@ fn room() -> usize {
     })
 }
 
-/// Whether the time of this thread's page is over.
+/// Whether this thread's page has used up its time.
 pub fn is_late() -> bool {
     CURRENT.with_borrow(|it| {
         it.as_ref()
@@ -77,7 +76,7 @@ pub fn is_late() -> bool {
     })
 }
 
-/// Looking at the clock costs more than the rest of a question, which comes many times in a millisecond.
+/// Whether to look at the clock now. Reading it costs more than the rest of a check, and checks are frequent.
 fn is_time_to_look() -> bool {
     CURRENT.with_borrow_mut(|current| {
         current.as_mut().is_some_and(|budget| {
@@ -92,17 +91,17 @@ fn is_time_to_look() -> bool {
     })
 }
 
-/// Whether the page may take so many bytes more, and go on.
+/// Checks that the page may use this many more bytes, and has time left.
 ///
 /// # Errors
-/// It may not; to be passed on.
+/// It may not; the error is to be propagated.
 pub fn ask(len: usize) -> Result<(), Error> {
     if is_time_to_look() && is_late() {
         let reason = "the page takes too long to render: let it do less";
         return Err(Error::new(ErrorKind::InvalidOperation, reason));
     }
     let room = room();
-    // What is made is small mostly, and even a full budget ends somewhere.
+    // Most values are small or 0 bytes long. An exhausted budget must refuse those too, so that rendering ends.
     if len <= room && room > 0 {
         return Ok(());
     }
@@ -111,24 +110,24 @@ pub fn ask(len: usize) -> Result<(), Error> {
     Err(Error::new(ErrorKind::InvalidOperation, reason(len_max)))
 }
 
-/// What the operator is told.
+/// The operator's message for a page that exceeds its memory.
 pub fn reason(len_max: usize) -> String {
     format!(
         "the page takes more memory than {len_max} bytes: let it make less, or raise memory of the route"
     )
 }
 
-/// Counts a page that wanted too much.
+/// Counts a page that exceeded its memory.
 pub fn count() {
     OVER_MEMORY.fetch_add(1, Relaxed);
 }
 
-/// How many pages wanted too much.
+/// The number of pages that exceeded their memory.
 pub fn over_memory() -> u64 {
     OVER_MEMORY.load(Relaxed)
 }
 
-/// Remembers the left operand of an operator.
+/// Stores the left operand of an operator.
 pub fn push(left: &Value) {
     CURRENT.with_borrow_mut(|current| {
         if let Some(budget) = current {
@@ -137,12 +136,12 @@ pub fn push(left: &Value) {
     });
 }
 
-/// The left operand of the operator whose right operand is there.
+/// Takes the left operand of the operator with the right operand now evaluated.
 pub fn pop() -> Option<Value> {
     CURRENT.with_borrow_mut(|current| current.as_mut()?.left.pop())
 }
 
-/// Bytes of a value as text; more than there is room for if it is that long.
+/// Bytes of a value as text. The count stops beyond the room left.
 pub fn text_len(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(0, str::len),
@@ -151,12 +150,12 @@ pub fn text_len(value: &Value) -> usize {
     }
 }
 
-/// Bytes of a value as text over many lines, in quotes where it is text.
+/// Bytes of a value as pretty-printed text, with quotes around strings.
 pub fn pretty_len(value: &Value) -> usize {
     written(format_args!("{value:#?}"), str::len)
 }
 
-/// Bytes of a value as JSON, on a line or over many.
+/// Bytes of a value as JSON, compact or pretty-printed.
 pub fn json_len(value: &Value, pretty: bool) -> usize {
     match value.as_str() {
         Some(text) => json_text_len(text),
@@ -165,7 +164,7 @@ pub fn json_len(value: &Value, pretty: bool) -> usize {
     }
 }
 
-/// What may be `\u003c` in JSON for pages is six bytes long.
+/// Bytes of a text as JSON; characters like `<` take six bytes, as `\u003c`.
 fn json_text_len(text: &str) -> usize {
     let escaped = |byte: &u8| byte.is_ascii_control() || b"<>&'".contains(byte);
     let quoted = |byte: &u8| matches!(byte, b'"' | b'\\');
@@ -177,12 +176,12 @@ fn json_text_len(text: &str) -> usize {
     text.bytes().map(len).sum()
 }
 
-/// Bytes of a list with a value's items; 0 for what has none.
+/// Bytes of a list of a value's items; 0 for values without items.
 pub fn list_len(value: &Value) -> usize {
     items(value).saturating_mul(ITEM_LEN)
 }
 
-/// How many items a value has; more than there is room for if there are that many.
+/// The number of a value's items. The count stops beyond the room left.
 pub fn items(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(0, str::len),
@@ -207,7 +206,7 @@ pub fn texts_len(value: &Value) -> usize {
     sum
 }
 
-/// Counts what would be written, each piece as `len_of` says, until it is too much.
+/// Counts the length of written text by `len_of`, until it exceeds the room left.
 pub fn written(text: std::fmt::Arguments<'_>, len_of: fn(&str) -> usize) -> usize {
     struct Count {
         len: usize,
@@ -228,7 +227,7 @@ pub fn written(text: std::fmt::Arguments<'_>, len_of: fn(&str) -> usize) -> usiz
         max: room(),
         len_of,
     };
-    // An error is the end of the room.
+    // An error only means that the room is used up.
     let _ = count.write_fmt(text);
     count.len
 }

@@ -1,13 +1,13 @@
-//! The rule that keeps visitors out of SQL: the text of a statement is written out in the template.
+//! Prevents SQL injection: the text of a statement must be a literal in the template.
 //!
-//! `query`, `row` and `execute` may only be called, directly, with a text as their first argument.
-//! Then no value can become part of a statement; values can only be parameters. It is checked on
-//! the template's tokens when it is loaded, before anything of it runs.
+//! `query`, `row` and `execute` may only be called directly, with a literal text as their first argument. So a value
+//! can never become part of a statement, only a parameter. The template's tokens are checked when it is loaded, before
+//! any of it runs.
 
 use minijinja::machinery::{Span, Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
-/// The functions whose first argument is a statement.
+/// The functions that take a statement as their first argument.
 const FUNCTIONS: &[&str] = &["query", "row", "execute"];
 
 /// A place in a template that breaks the rule.
@@ -15,11 +15,11 @@ const FUNCTIONS: &[&str] = &["query", "row", "execute"];
 pub struct Breach {
     /// Counted from 1.
     pub line: usize,
-    /// What is wrong and what to write instead.
+    /// The fault and its remedy.
     pub reason: String,
 }
 
-/// Checks a template's text. A text that is no template passes: the compiler says more about it.
+/// Checks a template's text. Invalid templates pass: the compiler reports them in more detail.
 ///
 /// # Errors
 /// The first place that breaks the rule.

@@ -1,8 +1,8 @@
-//! Tokens that show that a form came from one of the site's own pages: an HMAC over a random cookie
-//! and the name of the host: what another site's pages can neither read nor, without the key, make
-//! a token for. Who can set a cookie for the host, as the other hosts of its domain can, could set
-//! one for which the host gave him a token; browsers say where a request comes from besides. Knows
-//! neither forms nor templates. Read the "HMAC-based token" part of OWASP's cheat sheet on the subject.
+//! CSRF tokens: they show that a form came from one of the site's own pages. A token is an HMAC over a random cookie
+//! and the host's name. Pages of other sites can neither read the cookie nor compute a token without the key. A host
+//! that can set cookies for this one, such as another host of its domain, could set one for which it was given a token
+//! here; against that, browsers report a request's source. Independent of forms and templates. See "HMAC-based token"
+//! in OWASP's CSRF cheat sheet.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -10,24 +10,24 @@ use sha2::Sha256;
 /// The cookie that tokens are bound to.
 pub const COOKIE: &str = "lowroad_csrf";
 
-/// The form field that has the token.
+/// The form field of the token.
 pub const FIELD: &str = "csrf";
 
-/// The request field that has the token where a script sends the request.
+/// The request field of the token when a script sends the request.
 pub const HEADER: &str = "X-CSRF-Token";
 
 /// The bytes of a cookie before they are written as hexadecimal digits.
 const COOKIE_LEN: usize = 16;
 
-/// What tokens are signed with. It is made at the start and kept when the configuration is read
-/// again, so that open forms stay valid; after a restart they have to be loaded anew.
+/// The key that signs tokens. It is made at the start and survives reloads of the configuration, so that open forms
+/// stay valid; after a restart they must be loaded again.
 #[derive(Clone)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// A key that nobody knows.
+    /// A random key.
     ///
-    /// # Errors
+    /// The reason if the system has no random bytes.
     /// With the reason, if the system has no random bytes.
     pub fn random() -> Result<Key, String> {
         random().map(Key)
@@ -38,7 +38,7 @@ impl Key {
         hex(&self.mac(host, cookie).finalize().into_bytes())
     }
 
-    /// Whether it is the token for the cookie at the host; takes the same time for any wrong one.
+    /// Whether it is the token for the cookie at the host; in constant time for tokens of the right form.
     pub fn verify(&self, host: &[u8], cookie: &str, token: &str) -> bool {
         let is_right = |token: Vec<u8>| self.mac(host, cookie).verify_slice(&token).is_ok();
         is_cookie(cookie) && unhex(token).is_some_and(is_right)
@@ -48,22 +48,22 @@ impl Key {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any length will do");
         mac.update(b"form\0");
         mac.update(cookie.as_bytes());
-        // A host has no NUL, and a cookie one length, so that no two pairs are the same bytes.
+        // A host has no NUL, and a cookie has a fixed length, so no two pairs produce the same bytes.
         mac.update(b"\0");
         mac.update(&host.to_ascii_lowercase());
         mac
     }
 }
 
-/// A value for the cookie of a visitor who has none.
+/// A value for the cookie of a visitor without one.
 ///
-/// # Errors
+/// The reason if the system has no random bytes.
 /// With the reason, if the system has no random bytes.
 pub fn new_cookie() -> Result<String, String> {
     random::<COOKIE_LEN>().map(|bytes| hex(&bytes))
 }
 
-/// Whether a cookie looks like one of ours.
+/// Whether a cookie has the form of those made here.
 pub fn is_cookie(text: &str) -> bool {
     text.len() == 2 * COOKIE_LEN && unhex(text).is_some()
 }

@@ -1,8 +1,7 @@
-//! Databases: what a page asks for, the connections that are kept, and what went wrong.
+//! Databases: the calls of pages, the connection pools, and failures.
 //!
-//! Knows the drivers, time and limits; neither templates nor requests. Connections are kept
-//! here and not in sqlx's pool, since that sends a ping each time a connection comes back: half of
-//! all that a database would get from us.
+//! Uses the drivers, time and limits; independent of templates and requests. Connections are pooled here and not by
+//! sqlx, which sends a ping each time a connection is returned: half of all messages that the database would get.
 
 mod address;
 mod answer;
@@ -35,9 +34,9 @@ pub use self::session::Session;
 #[derive(Default)]
 pub struct Databases(Vec<Arc<Database>>);
 
-/// A database, with its connections. None is made before it is needed.
+/// A database with its connection pool. Connections are made on demand.
 pub struct Database {
-    /// What the configuration calls it.
+    /// Its name in the configuration.
     pub name: String,
     /// How long a call may take.
     pub timeout: Duration,
@@ -46,13 +45,13 @@ pub struct Database {
     pool: Pool,
 }
 
-/// Why there is no answer.
+/// The failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What the client is told: 503 when the database can't be reached, 504 when it is too slow,
-    /// 400 when a value does not fit its parameter, 500 when the statement is wrong.
+    /// The response's status: 503 if the database cannot be reached, 504 if it is too slow, 400 if a value does not
+    /// fit its parameter, 500 if the statement is wrong.
     pub status: Status,
-    /// What the operator is told.
+    /// The reason, for the operator.
     pub reason: String,
 }
 
@@ -69,7 +68,7 @@ impl Databases {
     /// The databases of a configuration.
     ///
     /// # Errors
-    /// With the database's name and what is wrong with its address.
+    /// The database's name and the fault of its address.
     pub fn new(configured: &[lowroad_config::schema::Database]) -> Result<Databases, String> {
         configured
             .iter()
@@ -98,15 +97,15 @@ impl Database {
     }
 }
 
-/// Numbers of their messages that a statement took too long: MariaDB's, MySQL's.
+/// Error numbers of statements that took too long: MariaDB's, MySQL's.
 const SLOW: [u16; 2] = [1969, 3024];
 
-/// A message that the statement took too long: PostgreSQL's 57014, SQLite's SQLITE_INTERRUPT.
+/// Whether the statement took too long: PostgreSQL's 57014, SQLite's SQLITE_INTERRUPT.
 fn is_slow(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().as_deref() == Some("57014") || sqlite::code(error) == Some(9)
 }
 
-/// The status of a statement that the database refused: 400 and 409 if a visitor's data are at fault.
+/// The status of a statement that the database refused: 400 and 409 if the visitor's data are at fault.
 fn refusal_status(error: &dyn sqlx::error::DatabaseError) -> Status {
     let fault = match sqlite::code(error) {
         Some(code) => sqlite::data_fault(code),
@@ -122,13 +121,13 @@ fn data_status(fault: DataFault) -> Status {
     }
 }
 
-/// A message that another connection was in the way: SQLITE_BUSY.
+/// Whether another connection holds a lock: SQLITE_BUSY.
 fn is_busy(error: &dyn sqlx::error::DatabaseError) -> bool {
     sqlite::code(error).is_some_and(|code| code & 255 == 5)
 }
 
 impl Database {
-    /// What trouble means to the page.
+    /// The page's failure for a driver's error.
     fn fault(&self, trouble: Trouble) -> Fault {
         let name = &self.name;
         match trouble {

@@ -1,6 +1,6 @@
-//! Pages that are rendered without the template engine, by `lowroad-page`: it goes on where it asked instead of
-//! rendering anew, and a row costs it a fraction. It knows a part of the language, and is for what only reads. Whatever
-//! goes wrong in a page is left to the engine, which says what it is.
+//! Pages rendered without the template engine, by `lowroad-page`. It continues after a query instead of rendering
+//! again, and rows cost a fraction. It supports a part of the language, and pages that only read. A page that fails
+//! here is rendered by the engine, which reports the fault.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use super::value::Param;
 use super::visit::Visit;
 use super::{PAGE_LEN_MAX, STEPS_INLINE_MAX, attempt, place, statement};
 
-/// Steps; the engine may take more.
+/// The most steps; the engine allows more.
 const STEPS_MAX: u64 = 500_000;
 
-/// Bytes of its rows and texts; the engine may take what the route says. Before it finds that a text is too long, it may
-/// have made it, six times as long as what it was made of.
+/// The most bytes of its rows and texts; the engine allows as many as the route's limit. A text may be made before its
+/// length is checked, up to six times as long as its source.
 const MEMORY_LEN_MAX: usize = 8 << 20;
 
-/// A page that takes longer at a time, and many steps, is the engine's from then on, which has threads for those. On a
-/// busy machine any page may take long.
+/// A page that takes longer than this at a time, and many steps, is moved to the engine's separate threads for good.
+/// The steps count too, since any page may take long on a busy machine.
 const SLICE_MAX: Duration = Duration::from_millis(20);
 
-/// A page, and who asks for it.
+/// A page and the request for it.
 pub struct Direct<'d> {
     pub templates: &'d Templates,
     pub name: &'d str,
@@ -37,12 +37,12 @@ pub struct Direct<'d> {
     pub visit: &'d Visit,
     /// The route's database.
     pub database: &'d Arc<Database>,
-    /// Bytes that the page may take.
+    /// Bytes that the page may use.
     pub memory_len_max: usize,
 }
 
 impl Direct<'_> {
-    /// The response; none if the engine has to make it.
+    /// The response; `None` if the engine must make it.
     pub async fn answer(&self) -> Option<Result<Response, Failure>> {
         let mut run = Run::new(Limits {
             output_len_max: PAGE_LEN_MAX,
@@ -74,7 +74,7 @@ impl Direct<'_> {
         reply.response(text, said.is_personal, true).ok().map(Ok)
     }
 
-    /// Goes on to the next call, if there is one; none if the page does not work here.
+    /// Renders to the next query, if there is one; `None` if the page is unsupported here.
     fn step(&self, run: &mut Run, text: &mut Vec<u8>) -> Option<Option<Call>> {
         let start = Instant::now();
         let call = match run.step(self.page, self.visit, text) {
@@ -103,7 +103,7 @@ impl Direct<'_> {
     }
 }
 
-/// Gives a page its rows; none if they have bytes that are no text, of which the engine knows more.
+/// Passes a query's rows to the page; `None` if they contain bytes that are not text, which only the engine supports.
 fn give(answer: &Answer, run: &mut Run) -> Option<()> {
     let Answer::Rows(table) = answer else {
         return None;

@@ -1,10 +1,9 @@
-//! What a client sends as pairs: the query, a form's fields, cookies. Knows the three encodings, and
-//! nothing of templates.
+//! Parses name-value pairs of clients: query, form fields and cookies, in three encodings. Independent of templates.
 
 use lowroad_http::fields::Lines;
 use lowroad_http::method::Method;
 
-/// Pairs that are kept of each kind; further ones are not looked at.
+/// The most pairs of each kind; further ones are ignored.
 const PAIRS_MAX: usize = 1_000;
 
 /// Names with their values.
@@ -13,14 +12,14 @@ pub type Pairs = Vec<(String, Value)>;
 /// A value: text, or the bytes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Text; bytes that are no UTF-8 were replaced.
+    /// Text, with invalid UTF-8 replaced.
     Text(String),
     /// A file's bytes.
     File(Vec<u8>),
 }
 
 impl Value {
-    /// The text, if it is one.
+    /// The text, unless the value is a file.
     pub fn text(&self) -> Option<&str> {
         match self {
             Value::Text(text) => Some(text),
@@ -29,7 +28,7 @@ impl Value {
     }
 }
 
-/// Reads `a=1&b=2`.
+/// Parses `a=1&b=2`.
 pub fn urlencoded(text: &[u8]) -> Pairs {
     form_urlencoded::parse(text)
         .take(PAIRS_MAX)
@@ -37,8 +36,7 @@ pub fn urlencoded(text: &[u8]) -> Pairs {
         .collect()
 }
 
-/// Reads the values of Cookie fields; `%` with two digits in a value stands for a byte, which is
-/// how pages write them.
+/// Parses the values of Cookie fields. `%` with two digits in a value stands for a byte, as pages encode cookies.
 pub fn cookies(lines: &[u8]) -> Pairs {
     let lines = Lines::of(lines).filter(|(name, _)| name.eq_ignore_ascii_case(b"cookie"));
     lines
@@ -56,7 +54,7 @@ fn cookie(pair: &[u8]) -> Option<(String, Value)> {
     Some((name, Value::Text(value.into_owned())))
 }
 
-/// Whether a method promises to change nothing (RFC 9110 §9.2.1).
+/// Whether a method is safe, that is, read-only (RFC 9110 §9.2.1).
 pub fn is_safe(method: Method) -> bool {
     matches!(
         method,
@@ -64,10 +62,10 @@ pub fn is_safe(method: Method) -> bool {
     )
 }
 
-/// Reads a body as a form; empty if its type is that of no form.
+/// Parses a body as a form; empty if its type is not a form's.
 ///
 /// # Errors
-/// With the reason, when a multipart body is broken.
+/// The reason, if a multipart body is malformed.
 pub async fn fields(content_type: &str, body: Vec<u8>) -> Result<Pairs, String> {
     let kind = content_type.split(';').next().unwrap_or_default().trim();
     if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {

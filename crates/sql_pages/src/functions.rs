@@ -1,4 +1,4 @@
-//! The functions that templates may call besides those of the template engine.
+//! The functions that templates may call, besides those of the template engine.
 
 use std::borrow::Cow;
 
@@ -13,13 +13,13 @@ use super::reply::Cookie;
 use super::statement;
 use super::value::Param;
 
-/// Calls of databases that a page may make.
+/// The most database calls of a page.
 pub const CALLS_MAX: usize = 100;
 
-/// Values of a statement with lists. A visitor's parameters are as many at most.
+/// The most values of a statement with lists, equal to the most parameters of a visitor.
 const LIST_VALUES_MAX: usize = 1_000;
 
-/// Makes them known.
+/// Adds them to an environment.
 pub fn add_to(environment: &mut Environment<'_>) {
     environment.add_function("query", |args: Rest<Value>, named: Kwargs| {
         call("query", Want::Rows, &args, &named)
@@ -41,7 +41,8 @@ pub fn add_to(environment: &mut Environment<'_>) {
     environment.add_filter("float", float);
 }
 
-/// The engine's own `int`. A text that is no number is mostly a visitor's: a bad request, not a mistake of the page's.
+/// The engine's `int`. A text that is no number mostly comes from the visitor, so it is a bad request, not a page
+/// fault.
 fn int(
     state: &State,
     value: &Value,
@@ -119,7 +120,7 @@ fn call(function: &str, want: Want, args: &[Value], named: &Kwargs) -> Result<Va
     })
 }
 
-/// The statement with as many `?` as there are values. A list takes several: see [`statement::spread`].
+/// The statement with one `?` per value. A list takes several: see [`statement::spread`].
 fn bound<'s>(sql: &'s str, given: &[Value]) -> Result<(Cow<'s, str>, Vec<Param>), Error> {
     let wanted = statement::parameters(sql);
     if wanted != given.len() {
@@ -146,7 +147,8 @@ fn bound<'s>(sql: &'s str, given: &[Value]) -> Result<(Cow<'s, str>, Vec<Param>)
             }
             params.push(of(&item)?);
         }
-        // A power of two: a visitor makes the database prepare a few texts, not one for each length.
+        // Rounded up to a power of two, so that a visitor can make the database prepare only a few statements, not one
+        // for each length.
         let count = (params.len() - first).checked_next_power_of_two();
         let count = count.filter(|_| params.len() > first).unwrap_or(0);
         if let Some(last) = params.last().cloned() {

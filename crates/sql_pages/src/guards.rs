@@ -1,16 +1,15 @@
-//! What asks the budget while a page is rendered: operators and loops, where `instrument` has put the
-//! questions; what is written; and the engine's own filters, of which each first says how much it
-//! could make of what it gets.
+//! Checks of the budget while a page is rendered: at operators and loops, where `template_budget` inserts calls; for
+//! output; and in the engine's filters, each of which first computes an upper bound of its result's size.
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, State, filters, functions};
 
 use super::budget::{self, ask, items, list_len, pretty_len, text_len, texts_len, written};
 
-/// The longest that one character becomes when it is escaped.
+/// The longest escape sequence of one character.
 const ESCAPED_LEN_MAX: usize = 6;
 
-/// Adds the questions to an environment.
+/// Adds the checks to an environment.
 pub fn add_to(environment: &mut Environment<'_>) {
     environment.add_function("_lowroad_step", || ask(0).map(|()| Value::from("")));
     environment.add_filter("_lowroad_made", |made: Value| ask(0).map(|()| made));
@@ -31,14 +30,14 @@ pub fn add_to(environment: &mut Environment<'_>) {
     lists(environment);
 }
 
-/// Whether a value may be written, escaped unless it is safe.
+/// Checks that a value may be written, escaped unless it is marked as safe.
 pub fn emit(value: &Value) -> Result<(), Error> {
     ask(escaped_len(value))
 }
 
-/// How much an operator could make of two values.
+/// An upper bound of the result's size of an operator on two values.
 type OfTwo = fn(&Value, &Value) -> usize;
-/// How much a filter could make of its arguments, the first of which is what it is applied to.
+/// An upper bound of the result's size of a filter's arguments; the first is the filtered value.
 type OfAll = fn(&[Value]) -> usize;
 
 fn operator(environment: &mut Environment<'_>, name: &'static str, len: OfTwo) {
@@ -57,7 +56,7 @@ fn is_list(value: &Value) -> bool {
 fn add_len(left: &Value, right: &Value) -> usize {
     match (left.kind(), right.kind()) {
         (ValueKind::String, ValueKind::String) => text_len(left).saturating_add(text_len(right)),
-        // Put together when somebody looks, but then all of it.
+        // The engine concatenates lists lazily, but then as a whole.
         _ if is_list(left) && is_list(right) => list_len(left).saturating_add(list_len(right)),
         _ => 0,
     }
@@ -75,7 +74,7 @@ fn mul_len(left: &Value, right: &Value) -> usize {
     of(left, right).max(of(right, left))
 }
 
-/// Bytes of a value as it is written.
+/// Bytes of a value as written.
 fn escaped_len(value: &Value) -> usize {
     let special = |byte: &u8| matches!(byte, b'<' | b'>' | b'&' | b'"' | b'\'' | b'/');
     match value.as_str() {
@@ -86,7 +85,7 @@ fn escaped_len(value: &Value) -> usize {
     }
 }
 
-/// Has `$filter`, which comes by these names, ask for what `$len` says.
+/// Wraps `$filter`, which has these names, with a check of the size `$len`.
 macro_rules! guard {
     ($environment:ident, $($name:literal)|+ => $filter:path, $len:expr) => {{
         let len: OfAll = $len;
@@ -94,7 +93,7 @@ macro_rules! guard {
             let original = Value::from_function($filter);
             let filter = move |state: &mut State, args: Rest<Value>, named: Kwargs| {
                 let mut args = args.0;
-                // They come last, as one value.
+                // The named arguments are passed last, as one value.
                 if named.args().next().is_some() {
                     args.push(Value::from(named));
                 }
@@ -106,13 +105,13 @@ macro_rules! guard {
     }};
 }
 
-/// Filters that make text.
+/// Filters that return text.
 fn texts(environment: &mut Environment<'_>) {
     let one: OfAll = |args| args.first().map_or(0, text_len);
     guard!(environment, "string" => filters::string, one);
     guard!(environment, "safe" => filters::safe, one);
     guard!(environment, "trim" => filters::trim, one);
-    // Few letters are longer in the other case, by half at most.
+    // Few letters have a longer form in the other case; all are at most half as long again.
     let two: OfAll = |args| args.first().map_or(0, text_len).saturating_mul(2);
     guard!(environment, "upper" => filters::upper, two);
     guard!(environment, "lower" => filters::lower, two);
@@ -134,7 +133,7 @@ fn texts(environment: &mut Environment<'_>) {
     guard!(environment, "format" => filters::format, formatted_len);
 }
 
-/// Filters that make lists.
+/// Filters that return lists.
 fn lists(environment: &mut Environment<'_>) {
     let one: OfAll = |args| args.first().map_or(0, list_len);
     guard!(environment, "list" => filters::list, one);
@@ -149,14 +148,14 @@ fn lists(environment: &mut Environment<'_>) {
     guard!(environment, "map" => filters::map, one);
     guard!(environment, "min" => filters::min, one);
     guard!(environment, "max" => filters::max, one);
-    // With keys beside the items.
+    // These make keys besides the items.
     let two: OfAll = |args| args.first().map_or(0, list_len).saturating_mul(2);
     guard!(environment, "sort" => filters::sort, two);
     guard!(environment, "groupby" => filters::groupby, two);
     let all: OfAll = |args| args.iter().map(list_len).fold(0, usize::saturating_add);
     guard!(environment, "chain" => filters::chain, all);
     guard!(environment, "zip" => filters::zip, all);
-    // Filled up, or with lists that are empty.
+    // These may pad lists, or make empty ones.
     let counted: OfAll = |args| {
         let more = number(args).unwrap_or(0).saturating_mul(64);
         args.first()
@@ -166,7 +165,7 @@ fn lists(environment: &mut Environment<'_>) {
     };
     guard!(environment, "batch" => filters::batch, counted);
     guard!(environment, "slice" => filters::slice, counted);
-    // Each piece is a text of its own.
+    // Each piece becomes a separate text.
     guard!(environment, "split" => filters::split, |args| {
         let Some(text) = args.first().and_then(Value::as_str) else { return 0 };
         let pieces = match args.get(1).and_then(Value::as_str) {
@@ -179,7 +178,7 @@ fn lists(environment: &mut Environment<'_>) {
         let Some(text) = args.first().and_then(Value::as_str) else { return 0 };
         text.len() + (lines(text) + 1) * 64
     });
-    // With a text to begin with it adds texts.
+    // With a text as initial value it concatenates texts.
     guard!(environment, "sum" => filters::sum, |args| match args.len() {
         0 | 1 => 0,
         _ => args.iter().map(texts_len).fold(0, usize::saturating_add),
@@ -190,7 +189,7 @@ fn lines(text: &str) -> usize {
     text.bytes().filter(|byte| *byte == b'\n').count()
 }
 
-/// The largest number among a filter's arguments, those with names too, but for the first.
+/// The largest number among a filter's arguments, named ones included, except the first argument.
 fn number(args: &[Value]) -> Option<usize> {
     let named = args
         .iter()
@@ -215,7 +214,7 @@ fn json_len(args: &[Value]) -> usize {
     len.saturating_mul(indent)
 }
 
-/// What `debug` shows: of no values, all that the page has.
+/// The size of `debug`'s output: without arguments it prints all variables of the page.
 fn debug_len(state: &State<'_, '_>, args: &[Value]) -> usize {
     match args {
         [] => written(format_args!("{state:#?}"), str::len),
@@ -240,7 +239,7 @@ fn replaced_len(args: &[Value]) -> usize {
     let (Some(text), Some(from)) = (value.as_str(), from.as_str()) else {
         return 0;
     };
-    // An empty text is found before and behind each character.
+    // An empty text matches before and after each character.
     let found = match from.is_empty() {
         true => text.len() + 1,
         false => text.matches(from).count(),
@@ -255,7 +254,7 @@ fn joined_len(args: &[Value]) -> usize {
     texts_len(value).saturating_add(between)
 }
 
-/// Text as of printf(3): widths and precisions are what it says, however little is to be shown.
+/// The size of formatted text (printf(3)): widths and precisions count in full, even for short values.
 fn formatted_len(args: &[Value]) -> usize {
     let Some(text) = args.first().and_then(Value::as_str) else {
         return 0;

@@ -1,22 +1,21 @@
-//! Puts questions to the budget into a template's text, where its operators and loops have no hooks:
-//! `a ~ b` becomes `(a)|LEFT ~ (b)|CONCAT`, with two filters that give back what they get, the second
-//! after it has asked whether there is room for both; a part of a text, `a[1:]`, becomes `((a[1:])|MADE)`, which
-//! asks whether there is room for more; and each turn of a loop, call of a macro and
-//! beginning of a template asks too, unless it is sure to write something, which asks by itself. What the
-//! filters do is in `guards`. No line gets another number.
+//! Inserts checks of the budget into a template's text, since its operators and loops have no hooks. `a ~ b` becomes
+//! `(a)|LEFT ~ (b)|CONCAT`, with two filters that return their input; the second first checks that there is room for
+//! both operands. A part of a text, `a[1:]`, becomes `((a[1:])|MADE)`, which checks that there is room for more. Each
+//! turn of a loop, call of a macro and beginning of a template checks too, unless it certainly writes a value, since
+//! writing checks itself. The filters are in `budget_guards`. Line numbers do not change.
 //!
-//! Where operators are is known from the engine's own parser. A text that is no template is left as it
-//! is: the compiler says more about it.
+//! The engine's own parser locates the operators. Invalid templates are left unchanged: the compiler reports them in
+//! more detail.
 
 use minijinja::Error;
 use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, Stmt};
 use minijinja::machinery::{Span, Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
-/// What the names of our filters and functions begin with; templates may have no such names.
+/// The prefix of the inserted filters and functions; templates must not use such names.
 pub const PREFIX: &str = "_lowroad_";
 
-/// A template's text with questions.
+/// A template's text with checks inserted.
 pub fn instrument(name: &str, source: &str) -> String {
     let tokens: Result<Vec<_>, Error> = tokenize(source, false, SyntaxConfig::default()).collect();
     let (Ok(tokens), Ok(template)) = (tokens, parse(source, name, SyntaxConfig::default())) else {
@@ -33,7 +32,7 @@ pub fn instrument(name: &str, source: &str) -> String {
     walk.done()
 }
 
-/// Whether a text has names that are ours.
+/// Whether a text uses names with the reserved prefix.
 pub fn has_our_names(source: &str) -> bool {
     source.contains(PREFIX)
 }
@@ -41,9 +40,9 @@ pub fn has_our_names(source: &str) -> bool {
 struct Walk<'w, 's> {
     source: &'s str,
     tokens: &'w [(Token<'s>, Span)],
-    /// What comes before which byte. Inner expressions are added first, so that they end first.
+    /// Insertions and their byte positions. Those of inner expressions come first, so that they close first.
     added: Vec<(usize, String)>,
-    /// Of each loop and macro, in the order of the text: whether its body may end without writing a value.
+    /// For each loop and macro, in order of the text: whether its body may end without writing a value.
     silent: Vec<bool>,
 }
 
@@ -61,7 +60,7 @@ impl Walk<'_, '_> {
         out
     }
 
-    /// Bodies of loops and macros begin with a question, if they may end without one.
+    /// Inserts a check at the beginning of loop and macro bodies that may end without one.
     fn bodies(&mut self) {
         let mut silent = std::mem::take(&mut self.silent).into_iter();
         let mut after = false;
@@ -76,7 +75,7 @@ impl Walk<'_, '_> {
                     continue;
                 }
                 let end = &self.source[span.start_offset as usize..span.end_offset as usize];
-                // What follows is trimmed as it was.
+                // Keeps the template's whitespace control for the text that follows.
                 let trim = if end.starts_with('-') { "-" } else { "" };
                 let text = format!("{{{{ {PREFIX}step() {trim}}}}}");
                 self.added.push((span.end_offset as usize, text));
@@ -218,8 +217,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Guards the operator whose two operands reach from one end of the span to the other. It is the
-    /// last of its kind there outside of brackets, as operators of a kind are taken from the left.
+    /// Guards the operator with two operands that span `span`. It is the last operator of its kind outside brackets
+    /// there, since operators of one kind are left-associative.
     fn operator(&mut self, kind: BinOpKind, span: Span) {
         let is_it: fn(&Token<'_>) -> bool = match kind {
             BinOpKind::Add => |token| matches!(token, Token::Plus),
@@ -257,11 +256,11 @@ impl Walk<'_, '_> {
     }
 }
 
-/// The most operators in what is written without a question for each.
+/// The most operators in a written expression without a check for each.
 const SHORT_SUM_MAX: usize = 4;
 
-/// Whether it is constants around one value, such as `"/item?id=" ~ id`: writing it asks, and until then it
-/// is no more than a few copies of what is there.
+/// Whether an expression is constants around one value, such as `"/item?id=" ~ id`. Writing it checks the budget, and
+/// until then it is at most a few copies of existing values.
 fn is_short_sum(expression: &Expr<'_>) -> bool {
     let (mut operators, mut values, mut rest) = (0, 0, vec![expression]);
     while let Some(one) = rest.pop() {
@@ -279,7 +278,7 @@ fn is_short_sum(expression: &Expr<'_>) -> bool {
     operators <= SHORT_SUM_MAX && values <= 1
 }
 
-/// Whether a body may end before it has written a value, however it goes on.
+/// Whether a body may end before it has written a value, on any path.
 fn is_silent(body: &[Stmt<'_>]) -> bool {
     let straight =
         |one: &&Stmt<'_>| matches!(one, Stmt::EmitRaw(_) | Stmt::EmitExpr(_) | Stmt::Set(_));
@@ -287,8 +286,8 @@ fn is_silent(body: &[Stmt<'_>]) -> bool {
     !begin.any(|one| matches!(one, Stmt::EmitExpr(_)))
 }
 
-/// Where an expression's first operand begins, brackets around it left out. The engine's spans of what
-/// follows an operand begin in the middle.
+/// The start of an expression's first operand, without brackets around it. The engine's spans of postfix expressions
+/// begin after the operand.
 fn start(expression: &Expr<'_>) -> usize {
     match expression {
         Expr::Slice(it) => start(&it.expr),
@@ -354,7 +353,7 @@ mod tests {
             "{% for a in b -%}{{ step -}} x{% endfor %}{% macro m() %}{{ step }}y{% endmacro %}"
         );
         assert_eq!(instrument("test", "{% for %}"), "{% for %}");
-        // Who writes a value asks by that.
+        // Writing a value includes a check.
         let outer = "{% for a in b %}{% if a %}{{ a }}{% endif %}";
         let inner = "{% for c in a %}x{% set d = c %}{{ d }}{% endfor %}{% endfor %}";
         let asking = outer.replace("b %}", "b %}{{ step }}");

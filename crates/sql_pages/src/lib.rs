@@ -1,8 +1,8 @@
 //! SQL pages: templates with queries in them, among a site's files.
 //!
-//! A page is a file that ends in `.lrp`. Its text is a template of minijinja; what it may call
-//! besides is in `functions`, why values can't become SQL in `constant`, how it waits for databases
-//! in `attempt`. This file leads a request through them. `docs/pages.md` is for authors.
+//! A page is a file with the suffix `.lrp`, a minijinja template. `functions` has the functions that it may call,
+//! `constant` prevents SQL injection, and `render_attempt` describes how a page waits for databases. This file leads a
+//! request through them. `docs/pages.md` is for authors.
 
 mod attempt;
 mod budget;
@@ -44,17 +44,17 @@ pub use self::csrf::Key;
 pub use self::database::Databases;
 pub use self::sites::Sites;
 
-/// The part of a page's memory that a request's body may take: it is held as bytes, as text and as a form.
+/// The fraction of a page's memory for a request's body, which is held as bytes, as text and as a form.
 const BODY_SHARE: usize = 8;
 
-/// Bytes of a page's text.
+/// The longest page in bytes.
 const PAGE_LEN_MAX: usize = 8 << 20;
 
-/// A page that takes more steps of the template engine (of which a millisecond has some ten
-/// thousand) is from then on rendered on threads of their own, so that it holds up nobody else.
+/// A page that takes more steps of the template engine than this (it does some ten thousand per millisecond) is
+/// rendered on separate threads from then on, so that it does not delay other requests.
 const STEPS_INLINE_MAX: u64 = 50_000;
 
-/// How many of those are rendered at a time.
+/// The most such pages rendered at a time.
 const HEAVY_MAX: usize = 4;
 
 /// Answers the requests of one route. Routes may share databases, a key and templates.
@@ -64,11 +64,11 @@ pub struct Pages {
     key: Key,
     sites: Arc<Sites>,
     heavy: Arc<ConcurrencyLimit>,
-    /// Bytes that a page may take.
+    /// Bytes that a page may use.
     memory_len_max: usize,
 }
 
-/// What happened to all pages.
+/// Counters of all pages.
 pub fn counts() -> Vec<(&'static str, u64)> {
     vec![("pages.over_memory", budget::over_memory())]
 }
@@ -77,7 +77,7 @@ impl Pages {
     /// The pages of a route.
     ///
     /// # Errors
-    /// When the route names a database that there is not.
+    /// The route names an unknown database.
     pub fn new(
         configured: &lowroad_config::schema::Pages,
         databases: Arc<Databases>,
@@ -116,7 +116,7 @@ impl Pages {
         Ok(response)
     }
 
-    /// Says what a response was made of, and has that looked at if the response may be kept.
+    /// Tags a response with its site's templates, and has these watched if the response may be cached.
     fn note(&self, site: &Site, response: &mut Response) {
         response.made_from = Some(site.name.clone());
         if reply::may_be_kept(&response.fields) {
@@ -124,7 +124,7 @@ impl Pages {
         }
     }
 
-    /// Reads the body, and refuses forms that are not this site's.
+    /// Reads the body, and refuses forms of other sites.
     async fn visit(&self, name: &str, request: &mut Request) -> Result<Visit, Failure> {
         if !form::is_safe(request.method) && visit::is_from_elsewhere(request) {
             return Err(Failure::new(
@@ -160,7 +160,7 @@ impl Pages {
         Ok(visit)
     }
 
-    /// The answer of a page that only reads and needs no template engine; none for all others.
+    /// The response of a page that only reads and needs no template engine; `None` for all others.
     async fn direct(
         &self,
         templates: &Templates,
@@ -181,7 +181,7 @@ impl Pages {
         direct.answer().await
     }
 
-    /// Renders, asks, and renders again until nothing is left to ask.
+    /// Renders and runs queries in turn until no query is missing.
     async fn render(
         &self,
         templates: Arc<Templates>,
@@ -191,7 +191,7 @@ impl Pages {
         let page = Arc::new(Page { templates, name });
         let mut session = Session::default();
         let mut answers = Vec::new();
-        // The memory that the page has no more.
+        // Rows and the body count against the page's memory.
         let mut rows_len = visit.body_len;
         loop {
             let attempt = Attempt {
@@ -256,7 +256,7 @@ struct Page {
     name: String,
 }
 
-/// What an attempt led to.
+/// The result of an attempt.
 struct Tried {
     answers: Vec<Result<Value, database::Fault>>,
     reply: Reply,
@@ -303,8 +303,8 @@ impl Page {
         rendered.map(|_| text.0)
     }
 
-    /// Counted in steps, not in time: on a busy machine any page may take long once. (But not so long that
-    /// it is ended.)
+    /// Whether rendering was heavy. Counted in steps rather than time, since any page may take long on a busy machine;
+    /// except for a page that was ended because of its time.
     fn took_long(&self, rendered: &Result<minijinja::Captured<'_>, minijinja::Error>) -> bool {
         match rendered {
             Ok(captured) => {
@@ -324,7 +324,7 @@ impl Page {
     }
 }
 
-/// A page's text as it grows, up to its limit.
+/// A page's growing text, bounded by its limit.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
@@ -365,8 +365,7 @@ fn unread(name: &str, why: Unread, body_len_max: usize) -> Failure {
     }
 }
 
-/// An error of the engine as `FILE:LINE: reason`, from where it arose: an error in a template that
-/// others include is the innermost one.
+/// An engine's error as `FILE:LINE: reason`, at its origin: for an included template, the innermost one.
 fn failure(templates: &Templates, status: Status, error: &minijinja::Error) -> Failure {
     let mut at = (error.name().unwrap_or_default().to_string(), error.line());
     let mut reason = reason(error);
@@ -389,7 +388,7 @@ fn failure(templates: &Templates, status: Status, error: &minijinja::Error) -> F
     Failure::new(status, detail)
 }
 
-/// `FILE:LINE: reason`. What a database says may have a visitor's words in it: it stays one line.
+/// `FILE:LINE: reason`. A database's message may contain text of the visitor, so it is reduced to one line.
 fn place(templates: &Templates, name: &str, line: usize, reason: &str) -> String {
     let file = templates.root.join(name);
     let detail = format!("{}:{line}: {reason}", file.display());

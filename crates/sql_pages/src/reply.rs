@@ -1,5 +1,5 @@
-//! What a page says about its response besides the text: status, fields, cookies, and how long it
-//! may be kept. It checks what it is told, so that no value breaks out of its field.
+//! A page's response besides its text: status, fields, cookies and cache lifetime. Checks all values, so that none can
+//! inject further fields.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use lowroad_handler::{Content, Fields, Response};
 use lowroad_http::status::Status;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-/// What a cookie's value can't have as it is (RFC 6265 §4.1.1), and `%`.
+/// Characters that a cookie's value must not contain (RFC 6265 §4.1.1), and `%`.
 const COOKIE: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -17,7 +17,7 @@ const COOKIE: &AsciiSet = &CONTROLS
     .add(b';')
     .add(b'\\');
 
-/// What an address can't have as it is.
+/// Characters that a URL must not contain.
 const ADDRESS: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -37,7 +37,7 @@ pub struct Reply {
     fields: Vec<(String, String)>,
     cookies: Vec<String>,
     kept: Option<Kept>,
-    /// It has a form token, which is one visitor's.
+    /// It contains a form token, which belongs to one visitor.
     pub has_token: bool,
 }
 
@@ -47,21 +47,21 @@ struct Kept {
     tags: Vec<String>,
 }
 
-/// How a cookie is set.
+/// The attributes of a cookie.
 pub struct Cookie<'a> {
     /// A token.
     pub name: &'a str,
     /// Any text.
     pub value: &'a str,
-    /// Seconds; `None` = until the browser is closed.
+    /// Seconds; `None`: until the browser is closed.
     pub max_age: Option<i64>,
     /// Begins with `/`.
     pub path: &'a str,
     /// `Lax`, `Strict` or `None`.
     pub same_site: &'a str,
-    /// Scripts don't see it.
+    /// Hidden from scripts.
     pub http_only: bool,
-    /// It is only sent over TLS.
+    /// Sent only over TLS.
     pub secure: bool,
 }
 
@@ -73,7 +73,7 @@ impl Reply {
         Ok(())
     }
 
-    /// Sets a field, in place of one of that name.
+    /// Sets a field, replacing one of the same name.
     pub fn field(&mut self, name: &str, value: &str) -> Result<(), String> {
         const OTHERS: &[&str] = &[
             "set-cookie",
@@ -101,7 +101,7 @@ impl Reply {
         Ok(())
     }
 
-    /// Sends the client elsewhere: within the site, unless it is said that it may be outside.
+    /// Redirects the client, within the site unless `outside` is set.
     pub fn redirect(&mut self, to: &str, code: u16, outside: bool) -> Result<(), String> {
         let mut inside = to.bytes();
         let is_inside = inside.next() == Some(b'/') && !matches!(inside.next(), Some(b'/' | b'\\'));
@@ -147,7 +147,7 @@ impl Reply {
         Ok(())
     }
 
-    /// Lets the page be kept, and be dropped by one of its tags.
+    /// Lets caches store the page, to be invalidated by its tags.
     pub fn keep(&mut self, seconds: u64, tags: Vec<String>) -> Result<(), String> {
         if let Some(tag) = tags.iter().find(|tag| !is_tag(tag)) {
             return Err(format!(
@@ -158,8 +158,8 @@ impl Reply {
         Ok(())
     }
 
-    /// The response, or why there can't be this one. `personal`: the text may be for this visitor
-    /// only. `safe`: the request's method is one whose answers may be kept.
+    /// The response, or the reason why it is invalid. `personal`: the text may be for this visitor only. `safe`: the
+    /// request's method is safe, so that its response may be cached.
     pub fn response(
         mut self,
         text: Vec<u8>,
@@ -198,7 +198,7 @@ impl Reply {
         })
     }
 
-    /// What is for one visitor only is never kept for others, whatever the page says.
+    /// The Cache-Control. A personal response is never cached for others, even if the page asks for it.
     fn cache_control(&self, personal: bool, safe: bool) -> String {
         let said = self.said("Cache-Control");
         match &self.kept {
@@ -216,7 +216,7 @@ impl Reply {
         self.said(name).is_some()
     }
 
-    /// What the page itself says in a field.
+    /// The page's own value of a field.
     fn said(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
         let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
@@ -224,7 +224,7 @@ impl Reply {
     }
 }
 
-/// Whether a response with these fields may say that it holds for a while.
+/// Whether these fields allow a cache to reuse the response for some time.
 pub fn may_be_kept(fields: &Fields) -> bool {
     let lasts = |(name, value): (&str, &[u8])| match name.to_ascii_lowercase() {
         name if name == "cache-control" => !matches!(value, b"no-cache" | b"private, no-cache"),
@@ -233,7 +233,7 @@ pub fn may_be_kept(fields: &Fields) -> bool {
     fields.iter().any(lasts)
 }
 
-/// A Cache-Control as it is for the visitor's browser only: without what concerns others.
+/// A Cache-Control reduced to the visitor's browser: without the directives for shared caches.
 fn private(said: &str) -> String {
     let for_others = |directive: &&str| {
         let name = directive.split(['=', ' ']).next().unwrap_or_default();

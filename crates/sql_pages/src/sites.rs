@@ -1,5 +1,5 @@
-//! The templates of all sites, and who is told when those of one have changed. They are looked at when a page is asked for,
-//! and, where responses may be kept that were made of them, all the time. Knows nothing of what is kept.
+//! The templates of all sites, and notification of their changes. Files are checked when a page is requested; where
+//! responses made of them may be cached, they are polled all the time. Independent of the cache.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,27 +12,27 @@ use std::time::{Duration, Instant};
 
 use super::templates::{Templates, lock};
 
-/// How often files are looked at.
+/// How often files are checked.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
 
-/// So many times as long as a look is at least the pause behind it. By the clock, so a busy machine has longer looks.
+/// The pause after a check is at least this many times its duration, so that slow file systems are checked less often.
 const PAUSE_MIN: u32 = 10;
 
-/// Sites that are known at a time; a server with a folder for each host name may have many.
+/// The most sites in memory; a server with a folder for each host name may have many.
 const SITES_MAX: usize = 1_024;
 
-/// The templates of all sites, by the sites' folders.
+/// The templates of all sites, by folder.
 #[derive(Default)]
 pub struct Sites {
     sites: RwLock<HashMap<Arc<Path>, Arc<Site>>>,
-    /// Those so far have had other numbers.
+    /// The last number given to a site; each gets a new one.
     numbers: AtomicU64,
     listener: OnceLock<Listener>,
-    /// Somebody looks all the time.
+    /// A task polls all the time.
     is_watched: AtomicBool,
 }
 
-/// Is told the name of a site whose templates have changed.
+/// Called with the tag of a site when its templates have changed.
 pub type Listener = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The templates of a site.
@@ -41,18 +41,18 @@ pub struct Site {
     pub name: Arc<str>,
     root: Arc<Path>,
     current: Mutex<(Arc<Templates>, Instant)>,
-    /// What is made of them may be kept.
+    /// Responses made of its templates may be cached.
     is_kept: AtomicBool,
 }
 
 impl Sites {
-    /// Who is told of changes; there is one.
+    /// Sets the listener of changes. It can be set once.
     pub fn tell(&self, listener: Listener) {
         let is_first = self.listener.set(listener).is_ok();
         debug_assert!(is_first, "there is one");
     }
 
-    /// The site in a folder, and its templates as they are now, give or take the time between two looks.
+    /// The site in a folder and its templates, at most one check interval old.
     pub fn of(&self, root: &Arc<Path>) -> (Arc<Site>, Arc<Templates>) {
         let known = self.sites.read().unwrap_or_else(PoisonError::into_inner);
         let site = known.get(root).cloned();
@@ -65,7 +65,7 @@ impl Sites {
     fn add(&self, root: &Arc<Path>) -> Arc<Site> {
         let mut sites = self.sites.write().unwrap_or_else(PoisonError::into_inner);
         if sites.len() >= SITES_MAX {
-            // Nobody looks at them any more.
+            // The evicted sites are no longer watched, so responses made of them are invalidated now.
             sites.drain().for_each(|(_, site)| self.has_changed(&site));
         }
         let site = sites.entry(root.clone()).or_insert_with(|| {
@@ -80,7 +80,7 @@ impl Sites {
         let (templates, checked) = &mut *current;
         if checked.elapsed() >= CHECK_EVERY {
             if templates.have_changed() {
-                // What is made of the new ones says so anew.
+                // Responses made of the new templates set it again.
                 site.is_kept.store(false, SeqCst);
                 *templates = Arc::new(Templates::new(site.root.clone()));
                 self.has_changed(site);
@@ -96,7 +96,8 @@ impl Sites {
         }
     }
 
-    /// What was made of a site's templates may be kept: from now on they are looked at all the time. In a task of tokio.
+    /// Responses made of a site's templates may be cached, so its templates are polled from now on. Needs a tokio
+    /// runtime.
     pub fn keeps(self: &Arc<Self>, site: &Site) {
         site.is_kept.store(true, SeqCst);
         if self.listener.get().is_some() && !self.is_watched.swap(true, SeqCst) {
@@ -104,7 +105,7 @@ impl Sites {
         }
     }
 
-    /// Looks at the templates of which something may be kept.
+    /// Checks the templates of sites with cacheable responses.
     fn look(&self) {
         let sites = self.sites.read().unwrap_or_else(PoisonError::into_inner);
         let kept = sites.values().filter(|site| site.is_kept.load(SeqCst));
@@ -116,7 +117,7 @@ impl Sites {
     }
 }
 
-/// Looks all the time. Whoever comes after its end may begin anew.
+/// Polls all the time. When it ends, a new one may start.
 struct Watch(Arc<Sites>);
 
 impl Watch {
@@ -130,7 +131,7 @@ impl Watch {
                 sites.look();
                 began.elapsed()
             };
-            // Files may be far away.
+            // A network file system may block.
             let Ok(took) = tokio::task::spawn_blocking(look).await else {
                 return;
             };
@@ -149,7 +150,7 @@ impl Site {
     fn new(root: Arc<Path>, number: u64) -> Site {
         let templates = Arc::new(Templates::new(root.clone()));
         Site {
-            // No program's tag has a control character.
+            // The control character keeps it distinct from tags set by programs.
             name: format!("\u{1}templates {number}").into(),
             root,
             current: Mutex::new((templates, Instant::now())),

@@ -1,21 +1,21 @@
-//! SQL texts as far as pages have to understand them: where their parameters are, and whether they
-//! only read. Knows no database but for the way PostgreSQL numbers its parameters.
+//! Lexical analysis of SQL statements: the places of their parameters, and whether they only read. Database-independent
+//! except for PostgreSQL's numbered parameters.
 
 use std::borrow::Cow;
 
-/// What a statement does to its database, as far as its text tells.
+/// A statement's effect on its database, as far as its text shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It reads, and changes nothing but by what it calls.
+    /// It reads, and changes nothing except through functions that it calls.
     Reads,
-    /// It looks like one that reads, but may do more: only the database can tell.
+    /// It looks like a read, but may write: only the database can decide.
     Unsure,
     /// It writes.
     Writes,
 }
 
-/// What a statement does, judged by its first word. `WITH` and `EXPLAIN` may lead in one that
-/// writes, `INTO` makes a table of what is read, and after a semicolon anything may come.
+/// A statement's effect by its first word. `WITH` and `EXPLAIN` may introduce a write, `INTO` creates a table of the
+/// result, and a second statement may follow a semicolon.
 pub fn effect(sql: &str) -> Effect {
     const READING: &[&str] = &["SELECT", "VALUES", "SHOW", "DESCRIBE", "TABLE"];
     const UNSURE: &[&str] = &["WITH", "EXPLAIN"];
@@ -31,7 +31,7 @@ pub fn effect(sql: &str) -> Effect {
     }
 }
 
-/// Whether the word INTO or a semicolon is in it.
+/// Whether it contains the word INTO or a semicolon.
 fn has_more(sql: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     Pieces::new(sql)
@@ -51,7 +51,7 @@ fn first_word(sql: &str) -> &str {
     &start[..end.unwrap_or(start.len())]
 }
 
-/// How many parameters a statement has.
+/// The number of parameters of a statement.
 pub fn parameters(sql: &str) -> usize {
     Pieces::new(sql)
         .filter(|(kind, _)| *kind == Kind::Parameter)
@@ -78,11 +78,11 @@ pub fn numbered(sql: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The statement with as many `?` for a parameter as its list has values, `(parameter, count)`; NULL for an empty list,
-/// which is equal to nothing.
+/// The statement with one `?` for each value of a list parameter; `lists` has pairs `(parameter, count)`. An empty list
+/// becomes NULL, which equals no value.
 ///
 /// # Errors
-/// The parameter with a list that is not alone in the parentheses of an `IN`.
+/// The parameter of a list that is not alone in the parentheses of an `IN`.
 pub fn spread<'s>(sql: &'s str, lists: &[(usize, usize)]) -> Result<Cow<'s, str>, usize> {
     if lists.is_empty() {
         return Ok(Cow::Borrowed(sql));
@@ -137,7 +137,7 @@ enum Kind {
     Operator,
 }
 
-/// A statement cut into its pieces; together they are the whole text.
+/// Splits a statement into pieces, which together are the whole text.
 struct Pieces<'a> {
     rest: &'a str,
 }
@@ -183,7 +183,7 @@ fn first_piece(text: &str) -> (Kind, usize) {
     (Kind::Code, code_len(text))
 }
 
-/// How much of the text is neither quoted, nor a comment, nor a parameter; at least one character.
+/// The length of the code up to the next quote, comment or parameter; at least one character.
 fn code_len(text: &str) -> usize {
     let stops = |at: usize, c: char| {
         matches!(c, '?' | '\'' | '"' | '`')

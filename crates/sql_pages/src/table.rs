@@ -1,5 +1,5 @@
-//! The rows of an answer: all cells in one list, all texts in one, whatever database they are from. Knows how templates
-//! see them, but neither statements nor drivers.
+//! The rows of an answer, independent of the database: all cells in one list, all texts in one string. Offers them to
+//! templates; independent of statements and drivers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lowroad_page::Value as Cell;
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 
-/// Bytes of a row besides its cells, and of a cell besides its text, as they count against a page's memory.
+/// Accounting overhead in bytes of a row besides its cells, and of a cell besides its text.
 const ROW_LEN: usize = 64;
 const CELL_LEN: usize = 24;
 
@@ -21,7 +21,7 @@ pub struct Table {
     row_count: usize,
 }
 
-/// A cell; text and bytes are where they say.
+/// A cell; texts and bytes are ranges of the table's buffers.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     Null,
@@ -34,7 +34,7 @@ enum Kept {
 }
 
 impl Table {
-    /// Forgets what there is, and begins with these columns.
+    /// Clears the table and sets its columns.
     pub fn begin<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         *self = Table {
             names: names.map(Box::from).collect(),
@@ -47,12 +47,12 @@ impl Table {
         self.names.iter().map(|name| &**name)
     }
 
-    /// How many rows are whole.
+    /// The number of complete rows.
     pub fn row_count(&self) -> usize {
         self.row_count
     }
 
-    /// The next cell of the row.
+    /// Appends the next cell of the row.
     #[inline]
     pub fn push(&mut self, cell: Cell<'_>) {
         self.cells.push(match cell {
@@ -74,20 +74,20 @@ impl Table {
         });
     }
 
-    /// The row is whole; it has as many cells as there are columns.
+    /// Completes a row; it has one cell for each column.
     #[inline]
     pub fn end_row(&mut self) {
         self.row_count += 1;
     }
 
-    /// Whether a cell has bytes.
+    /// Whether a cell contains bytes.
     pub fn has_bytes(&self) -> bool {
         self.cells
             .iter()
             .any(|kept| matches!(kept, Kept::Bytes { .. }))
     }
 
-    /// Bytes that it takes.
+    /// Bytes that the table takes.
     pub fn len(&self) -> usize {
         self.row_count * ROW_LEN + self.cells.len() * CELL_LEN + self.texts.len() + self.bytes.len()
     }
@@ -135,7 +135,7 @@ impl Table {
     }
 }
 
-/// A driver's cell fits into memory many times, and databases have none of 4 GiB.
+/// A cell's length. Cells of 4 GiB do not exist: databases and memory limits are below that.
 #[inline]
 fn len(it: &(impl AsRef<[u8]> + ?Sized)) -> u32 {
     u32::try_from(it.as_ref().len()).unwrap_or(u32::MAX)
@@ -146,12 +146,12 @@ fn range(at: usize, len: u32) -> Range<usize> {
     at..at + len as usize
 }
 
-/// All rows as a template's list.
+/// All rows as a template's sequence.
 pub fn rows(table: Arc<Table>) -> Value {
     Value::from_object(Rows(table))
 }
 
-/// The first row as a template's value; none if there is none.
+/// The first row as a template's value; the template's `none` without rows.
 pub fn first_row(table: Arc<Table>) -> Value {
     match table.row_count {
         0 => Value::from(()),
@@ -178,7 +178,7 @@ impl Object for Rows {
     }
 }
 
-/// A row: `row.name`, or `row["name"]`; its pairs come in the order of the columns.
+/// A row: `row.name`, or `row["name"]`; iteration follows the order of the columns.
 #[derive(Debug)]
 struct Row {
     table: Arc<Table>,

@@ -1,5 +1,5 @@
-//! The templates of a site: loaded when they are asked for, and kept compiled. When a file changed, all are loaded anew
-//! (`sites`). Knows files and the template engine; no requests, no databases.
+//! A site's templates: loaded on demand and kept compiled. When a file has changed, all are reloaded (`sites`). Uses
+//! files and the template engine; independent of requests and databases.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -11,36 +11,36 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, es
 
 use super::{constant, functions, guards, instrument};
 
-/// What the names of templates end in.
+/// The suffix of template names.
 pub const SUFFIX: &str = ".lrp";
 
-/// Steps of the template engine that a page may take: some tenths of a second.
+/// The most steps of the template engine for a page: some tenths of a second.
 const FUEL: u64 = 5_000_000;
 
-/// Bytes of a template.
+/// The longest template in bytes.
 const SOURCE_LEN_MAX: u64 = 1 << 20;
 
-/// Templates as they were at one time.
+/// The templates in one version of the site's files.
 pub struct Templates {
-    /// The engine with the templates so far.
+    /// The engine with the templates loaded so far.
     pub environment: Environment<'static>,
     /// The folder of the site.
     pub root: Arc<Path>,
     files: Arc<Mutex<HashMap<PathBuf, FileStamp>>>,
-    /// Pages that once took long to render.
+    /// Pages that took long to render.
     heavy: Mutex<HashSet<String>>,
-    /// Pages that need no engine, and none for those that do.
+    /// Compiled pages that need no engine; `None` for pages that do.
     direct: RwLock<HashMap<String, Option<Arc<Page>>>>,
 }
 
-/// A place in a template where something is wrong, for errors that the engine does not know.
+/// A fault in a template that the engine does not know of.
 #[derive(Debug)]
 pub struct Wrong {
     /// The template.
     pub name: String,
     /// Counted from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     pub reason: String,
 }
 
@@ -53,7 +53,7 @@ impl std::fmt::Display for Wrong {
 impl std::error::Error for Wrong {}
 
 impl Templates {
-    /// Those of a folder; none is loaded yet.
+    /// The templates of a folder; they load on demand.
     pub fn new(root: Arc<Path>) -> Templates {
         let files = Arc::new(Mutex::new(HashMap::new()));
         let mut environment = Environment::new();
@@ -81,7 +81,7 @@ impl Templates {
         }
     }
 
-    /// Whether a file of those that are loaded is not what it was.
+    /// Whether a loaded file has changed.
     pub fn have_changed(&self) -> bool {
         let now = |path: &Path| FileStamp::at(path).ok();
         lock(&self.files)
@@ -89,18 +89,18 @@ impl Templates {
             .any(|(path, stamp)| now(path) != Some(*stamp))
     }
 
-    /// Whether a page once took long to render.
+    /// Whether a page took long to render before.
     pub fn is_heavy(&self, name: &str) -> bool {
         lock(&self.heavy).contains(name)
     }
 
-    /// Notes that a page takes long to render.
+    /// Marks a page as slow to render.
     pub fn note_heavy(&self, name: &str) {
         lock(&self.heavy).insert(name.to_string());
         self.keep_direct(name, None);
     }
 
-    /// A page that the engine is not needed for.
+    /// The compiled page, if it needs no engine.
     pub fn direct(&self, name: &str) -> Option<Arc<Page>> {
         let known = self.direct.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(page) = known.get(name) {
@@ -139,7 +139,7 @@ impl Templates {
         }
     }
 
-    /// The text of a template that the engine would take.
+    /// The text of a template, if it is valid for the engine.
     fn source(&self, name: &str) -> Option<String> {
         let source = source(&self.root, name, &self.files).ok()??;
         checked(name, source.clone()).ok()?;
@@ -147,7 +147,7 @@ impl Templates {
     }
 }
 
-/// The name of the template for a request's path; `None` if it can't be one of a page.
+/// The template name for a request's path; `None` if it cannot be a page's.
 pub fn page_name(path: &[u8]) -> Option<String> {
     let path = std::str::from_utf8(path).ok()?.strip_prefix('/')?;
     let index = if path.is_empty() || path.ends_with('/') {
@@ -160,7 +160,7 @@ pub fn page_name(path: &[u8]) -> Option<String> {
     (is_page && is_name(&name)).then_some(name)
 }
 
-/// Whether a name stays in the folder and means no hidden file.
+/// Whether a name stays in the folder and names no hidden file.
 fn is_name(name: &str) -> bool {
     let is_part = |part: &str| {
         !part.is_empty()
@@ -170,8 +170,8 @@ fn is_name(name: &str) -> bool {
     name.ends_with(SUFFIX) && name.split('/').all(is_part)
 }
 
-/// The name of a template that another one names: from the site's folder if it begins with `/`,
-/// else from the folder of the one that names it. What leads out is left as it is, and not found.
+/// The name of a template referred to by another: relative to the site's folder if it begins with `/`, otherwise to
+/// the referring template's folder. Names that lead outside are left unchanged, and not found.
 fn joined(name: &str, parent: &str) -> String {
     let mut parts: Vec<&str> = match name.strip_prefix('/') {
         Some(_) => Vec::new(),
@@ -204,7 +204,7 @@ fn load(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Error>
     }
 }
 
-/// The text of a template; none if there is none with this name.
+/// The text of a template; `None` if it does not exist.
 fn source(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Error> {
     if !is_name(name) {
         return Err(Error::new(
@@ -232,7 +232,7 @@ fn source(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Erro
     })
 }
 
-/// The text of a file; `None` if it is none.
+/// The text of a file; `None` if the path is not a regular file.
 fn read(path: &Path, files: &Files) -> std::io::Result<Option<String>> {
     let metadata = std::fs::metadata(path)?;
     if !metadata.is_file() {
@@ -242,8 +242,8 @@ fn read(path: &Path, files: &Files) -> std::io::Result<Option<String>> {
         let reason = format!("it is longer than {SOURCE_LEN_MAX} bytes");
         return Err(std::io::Error::other(reason));
     }
-    // Noted before it is read: a change in between is then seen by the next look.
-    // It is read by the engine and without; what was first read must be what it is.
+    // Recorded before the read, so that a change in between is seen by the next check. The engine and the direct
+    // renderer both read it; the first stamp counts.
     lock(files)
         .entry(path.to_path_buf())
         .or_insert(FileStamp::from(&metadata));
@@ -272,7 +272,7 @@ fn checked(name: &str, source: String) -> Result<String, Error> {
     }
 }
 
-/// Locks what is right at each moment.
+/// Locks data that is consistent at each moment, so that a poisoned lock can be used.
 pub fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
     it.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Values between templates and databases. Knows minijinja's values, but neither statements nor
+//! Conversion of values between templates and databases. Uses minijinja's values; independent of statements and
 //! drivers.
 
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use super::table::{self, Table};
 pub enum Param {
     /// NULL
     Null,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
     /// Any other number.
     Float(f64),
@@ -26,10 +26,10 @@ pub enum Param {
 }
 
 impl Param {
-    /// A template's value as a parameter.
+    /// Converts a template's value to a parameter.
     ///
     /// # Errors
-    /// With what is wrong with it.
+    /// The fault of the value.
     pub fn of(value: &Value) -> Result<Param, String> {
         match value.kind() {
             ValueKind::Undefined => Err("is undefined; is its name spelt right?".into()),
@@ -42,7 +42,7 @@ impl Param {
         }
     }
 
-    /// What it is, for messages: never its content, which is the visitor's.
+    /// The type's name for messages; never the content, which is the visitor's.
     pub fn kind(&self) -> &'static str {
         match self {
             Param::Null => "NULL",
@@ -64,17 +64,17 @@ fn number(value: &Value) -> Result<Param, String> {
     float.map_err(|error| format!("is no number: {error}"))
 }
 
-/// What a statement did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Rows that it wrote or took away.
+    /// Rows inserted, changed or deleted.
     pub count: u64,
-    /// The number that the database gave to the last new row; `None` where it does not say.
+    /// The database's id of the last new row; `None` if it reports none.
     pub id: Option<i64>,
 }
 
 impl Done {
-    /// As a template's value: `.count` and `.id`.
+    /// The result as a template's value: `.count` and `.id`.
     pub fn value(self) -> Value {
         let mut table = Table::default();
         table.begin(["count", "id"].into_iter());

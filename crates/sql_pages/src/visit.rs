@@ -14,7 +14,7 @@ use minijinja::{Error, ErrorKind, State};
 use super::csrf::{self, Key};
 use super::form::{self, Pairs};
 
-/// A request to a page. Most pages look at few of its parts, so each is made when it is looked at.
+/// A request for a page. Most pages use few of its parts, so each is made on first use.
 pub struct Visit {
     pub method: Method,
     pub path: Box<[u8]>,
@@ -31,25 +31,25 @@ pub struct Visit {
     params: OnceLock<Value>,
     cookies: OnceLock<Value>,
     fields: OnceLock<Value>,
-    /// The method promises to change nothing.
+    /// The method is safe, that is, read-only.
     pub safe: bool,
     key: Key,
     token: OnceLock<Result<Token, String>>,
-    /// The page looked at what differs from visitor to visitor.
+    /// The page used data that differ between visitors.
     personal: AtomicBool,
 }
 
-/// What a visitor's forms have to bring.
+/// The CSRF token for a visitor's forms.
 #[derive(Clone)]
 pub struct Token {
     /// The field of the form.
     pub token: String,
-    /// The cookie, if the visitor does not have it yet.
+    /// The cookie to set, if the visitor has none.
     pub new_cookie: Option<String>,
 }
 
 impl Visit {
-    /// A request whose body was read: as a form, or as text.
+    /// A request with its body parsed as a form, or as text.
     pub fn new(request: &Request, form: Pairs, body: String, key: &Key) -> Visit {
         Visit {
             method: request.method,
@@ -75,7 +75,7 @@ impl Visit {
     /// The token for this visitor's forms; the same in each attempt.
     ///
     /// # Errors
-    /// With the reason, if the system has no random bytes.
+    /// The reason if the system has no random bytes.
     pub fn token(&self) -> Result<Token, String> {
         self.token.get_or_init(|| self.make_token()).clone()
     }
@@ -102,7 +102,7 @@ impl Visit {
             .is_some()
     }
 
-    /// Whether the page looked at what differs from visitor to visitor.
+    /// Whether the page used data that differ between visitors.
     pub fn is_personal(&self) -> bool {
         self.personal.load(Relaxed)
     }
@@ -137,7 +137,7 @@ fn list(place: &OnceLock<Value>, make: impl FnOnce() -> Pairs) -> Value {
     place.get_or_init(|| List::value(make())).clone()
 }
 
-/// A request's fields, with their names in lower case.
+/// A request's fields, with names in lower case.
 fn fields(lines: &[u8]) -> Pairs {
     let field = |(name, value): (&[u8], &[u8])| {
         let name = lossy(name).to_ascii_lowercase();
@@ -150,13 +150,13 @@ fn copy(bytes: &[u8]) -> Box<[u8]> {
     bytes.into()
 }
 
-/// Whether the browser says that a page of another site made it send the request (Fetch Metadata).
+/// Whether the browser reports that a page of another site caused the request (Fetch Metadata: Sec-Fetch-Site).
 pub fn is_from_elsewhere(request: &Request) -> bool {
     let site = request.field("Sec-Fetch-Site");
     site.is_some_and(|site| site.eq_ignore_ascii_case(b"cross-site"))
 }
 
-/// Whether a request that may change something comes from one of the site's own forms.
+/// Whether a form's request has a valid token of the site.
 pub fn has_token(request: &Request, form: &Pairs, key: &Key) -> bool {
     let cookies = form::cookies(request.lines());
     let cookie = text_of(&cookies, csrf::COOKIE).unwrap_or_default();
@@ -187,8 +187,8 @@ impl Object for Visit {
     }
 }
 
-/// Pairs for a template: the first value of a name, none where there is no such name, and with
-/// `.all(name)` all values of a name.
+/// Pairs for a template: the first value of a name, undefined if there is none; `.all(name)` returns all values of a
+/// name.
 #[derive(Debug)]
 struct List(Vec<(String, Value)>);
 

@@ -1,4 +1,4 @@
-//! Where a database is, and how a connection to it is made. Knows the drivers' addresses.
+//! Addresses of databases, and connections to them by their drivers.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::postgres::PostgresAddress;
 use super::sqlite::SqliteLink;
 use super::trouble::Trouble;
 
-/// Where a database is.
+/// The address of a database.
 pub enum DatabaseAddress {
     Sqlite(SqliteConnectOptions),
     MySql(MySqlAddress, Duration),
@@ -33,10 +33,10 @@ pub enum Link {
 }
 
 impl DatabaseAddress {
-    /// Reads an address; `${NAME}` in it is the environment variable.
+    /// Parses an address. `${NAME}` in it stands for an environment variable.
     ///
     /// # Errors
-    /// With what is wrong. It never repeats the address: there may be a password in it.
+    /// The fault. The message never contains the address, which may have a password in it.
     pub fn parse(url: &str, timeout: Duration) -> Result<DatabaseAddress, String> {
         let url = expand(url, secrets::variable)?;
         let scheme = url.split(':').next().unwrap_or_default();
@@ -57,10 +57,10 @@ impl DatabaseAddress {
         .map_err(|error| format!("its url is wrong: {error}"))
     }
 
-    /// Makes a connection.
+    /// Connects to the database.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub async fn connect(&self) -> Result<Link, Trouble> {
         Ok(match self {
             DatabaseAddress::Sqlite(options) => Link::Sqlite(SqliteLink::connect(options).await?),
@@ -78,7 +78,7 @@ fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> 
         .busy_timeout(timeout);
     let has_mode = url.contains("mode=");
     if !has_mode {
-        // Readers and a writer at a time, as a site needs it.
+        // WAL mode allows readers during a write, which a site needs.
         options = options
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal);
@@ -86,7 +86,7 @@ fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> 
     Ok(DatabaseAddress::Sqlite(options.disable_statement_logging()))
 }
 
-/// Puts variables in place of `${NAME}`, percent-encoded as an address needs it.
+/// Replaces `${NAME}` by variables, percent-encoded as part of an address.
 fn expand(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = url;
@@ -95,7 +95,7 @@ fn expand(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String
         let value = variable(name)
             .ok_or_else(|| format!("the environment variable {name} of its url is not set"))?;
         out.push_str(before);
-        // A variable at the beginning is an address, any other a part of one.
+        // A variable at the beginning is a whole address, any other a part of one.
         if out.is_empty() {
             out.push_str(&value);
         } else {
@@ -111,7 +111,7 @@ fn expand(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String
 }
 
 impl Link {
-    /// Whether the database is still there.
+    /// Whether the server still responds.
     pub async fn is_alive(&mut self) -> bool {
         match self {
             Link::Sqlite(_) => true,
@@ -120,10 +120,10 @@ impl Link {
         }
     }
 
-    /// Makes a call. Boxed, as the compiler can't see otherwise that it may move between threads.
+    /// Makes a call. Boxed, since the compiler cannot otherwise prove that the future is `Send`.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The call's failure.
     pub fn call<'a>(&'a mut self, call: &'a Call) -> BoxFuture<'a, Result<Answer, Trouble>> {
         match self {
             Link::Sqlite(link) => Box::pin(link.call(call)),
@@ -135,7 +135,7 @@ impl Link {
     /// Makes a call that the database refuses if it writes.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The call's failure.
     pub async fn call_guarded(&mut self, call: &Call) -> Result<Answer, Trouble> {
         let (guard, end) = match self {
             Link::Sqlite(_) => ("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
@@ -144,23 +144,24 @@ impl Link {
         };
         self.run(guard).await?;
         let answer = self.call(call).await;
-        // One that is broken is closed anyway.
+        // A broken connection is closed anyway.
         if !answer.as_ref().is_err_and(Trouble::breaks_connection) {
             self.run(end).await?;
         }
         answer
     }
 
-    /// Begins to write.
+    /// Begins a transaction.
     pub fn begin(&mut self) -> BoxFuture<'_, Result<(), Trouble>> {
         match self {
-            // A writer that only finds out later that another was first would have to start anew.
+            // Takes the write lock at once. A deferred transaction that finds another writer later would have to
+            // restart.
             Link::Sqlite(_) => self.run("BEGIN IMMEDIATE"),
             Link::MySql(_) | Link::Postgres(_) => self.run("BEGIN"),
         }
     }
 
-    /// Keeps what was written.
+    /// Commits the transaction.
     pub fn commit(&mut self) -> BoxFuture<'_, Result<(), Trouble>> {
         self.run("COMMIT")
     }

@@ -1,9 +1,9 @@
-//! Dates and times that MariaDB prints, as pages show them: those of all databases look alike. Knows no calendar.
+//! Formats MariaDB's dates and times for pages as those of the other databases. Independent of calendars.
 
 use std::borrow::Cow;
 
-/// A date, perhaps with a time, whose fraction of a second has no digits, three or six. None for one with a month or a
-/// day 0, which is no date.
+/// A date, optionally with a time; a fraction of a second has no digits, three or six. `None` if the month or the day
+/// is 0, since that is no date.
 pub fn date(text: &str) -> Option<Cow<'_, str>> {
     if text.get(5..7) == Some("00") || text.get(8..10) == Some("00") {
         return None;
@@ -20,7 +20,7 @@ pub fn date(text: &str) -> Option<Cow<'_, str>> {
     })
 }
 
-/// A time, without zeros before the hours and after the fraction.
+/// A time, without zeros before the hours and at the fraction's end.
 pub fn time(text: &str) -> Cow<'_, str> {
     let text = match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.'),

@@ -1,4 +1,4 @@
-//! MariaDB and MySQL: the connections of our own client. Knows how values of columns become a template's.
+//! Connections to MariaDB and MySQL by Lowroad's client, and the conversion of column values to template values.
 
 mod address;
 mod stream;
@@ -17,7 +17,7 @@ use super::trouble::Trouble;
 use crate::table::Table;
 use crate::value::{Done, Param};
 
-/// What a statement, a row and a value may be at most: what fits into one packet.
+/// The limits of a statement, a row and a value: they must fit into one packet.
 const LIMITS: Limits = Limits {
     packet_len_max: (16 << 20) - 2,
     column_count_max: 4_096,
@@ -32,10 +32,10 @@ pub struct MySqlLink {
 }
 
 impl MySqlLink {
-    /// Makes a connection on which statements end by themselves in time.
+    /// Connects, and sets the server's time limit for statements.
     ///
     /// # Errors
-    /// The server is not there, or refuses.
+    /// The server is unreachable, or refuses the login.
     pub async fn connect(address: &MySqlAddress, timeout: Duration) -> Result<MySqlLink, Trouble> {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(Trouble::lost)?;
@@ -56,7 +56,7 @@ impl MySqlLink {
         let mariadb = format!("SET SESSION max_statement_time = {}", timeout.as_secs_f64());
         if link.run(&mariadb).await.is_err() {
             let mysql = format!("SET SESSION max_execution_time = {}", timeout.as_millis());
-            // One that knows neither is still held to the limit from our side.
+            // A server that knows neither variable is still bound by this side's time limit.
             let _ = link.run(&mysql).await;
         }
         Ok(link)
@@ -65,7 +65,7 @@ impl MySqlLink {
     /// Makes a call.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The call's failure.
     pub async fn call(&mut self, call: &Call) -> Result<Answer, Trouble> {
         self.client
             .execute(&call.sql, call.params.iter().map(value))?;
@@ -80,13 +80,13 @@ impl MySqlLink {
     /// Runs a statement without parameters and rows.
     ///
     /// # Errors
-    /// It is not done.
+    /// The statement failed.
     pub async fn run(&mut self, sql: &str) -> Result<(), Trouble> {
         self.client.command(sql)?;
         self.finish(&mut Heard::default()).await.map(drop)
     }
 
-    /// Exchanges bytes until nothing is under way any more.
+    /// Exchanges bytes until the current command is complete.
     async fn finish(&mut self, heard: &mut Heard<'_>) -> Result<Done, Trouble> {
         loop {
             self.send_output().await?;
@@ -113,17 +113,17 @@ impl MySqlLink {
     }
 }
 
-/// The part of an answer to a statement or a login that has arrived.
+/// The received part of the reply to a statement or a login.
 #[derive(Default)]
 struct Heard<'c> {
-    /// Where rows go; without it they are of no use.
+    /// Collects rows; `None` if the caller discards them.
     rows: Option<Rows<'c>>,
     kinds: Vec<Kind>,
     /// The column of the next value.
     column: usize,
-    /// A further result of a procedure, of which only the first counts.
+    /// A further result of a procedure; only the first one is used.
     is_further: bool,
-    /// The connection goes on over TLS.
+    /// The connection switches to TLS now.
     starts_tls: bool,
     done: Option<Done>,
     trouble: Option<Trouble>,

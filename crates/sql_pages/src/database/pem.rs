@@ -1,11 +1,11 @@
-//! Certificates and keys that addresses of databases name.
+//! Certificates and keys that database addresses refer to.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::trouble::Trouble;
 
-/// A file of PEM, or PEM itself. A file is read for each connection, so that a renewed one counts.
+/// A PEM file, or PEM text. A file is read for each connection, so that a renewed one takes effect.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PemSource {
     /// Its path.
@@ -15,7 +15,7 @@ pub enum PemSource {
 }
 
 impl PemSource {
-    /// The value of a parameter.
+    /// Parses the value of a parameter.
     pub fn new(text: &str) -> PemSource {
         match text.trim().starts_with("-----BEGIN") {
             true => PemSource::Text(text.to_owned()),
@@ -23,7 +23,7 @@ impl PemSource {
         }
     }
 
-    /// The name of the file, for messages.
+    /// The file's path, for messages.
     pub fn path(&self) -> &Path {
         match self {
             PemSource::File(path) => path,
@@ -42,7 +42,7 @@ impl PemSource {
         }
     }
 
-    /// A failure because of it.
+    /// The error of a fault in it.
     pub fn trouble(&self, reason: impl std::fmt::Display) -> Trouble {
         Trouble::lost(format_args!("{}: {reason}", self.path().display()))
     }

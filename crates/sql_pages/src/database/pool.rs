@@ -1,4 +1,4 @@
-//! Connections that are kept for the next page. Knows when one may be used, not what for.
+//! The connection pool of a database.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,25 +7,25 @@ use lowroad_limits::{ConcurrencyLimit, Permit};
 use super::address::{DatabaseAddress, Link};
 use super::trouble::Trouble;
 
-/// The connections to one database.
+/// A connection pool.
 pub struct Pool {
     address: DatabaseAddress,
     concurrency: Arc<ConcurrencyLimit>,
-    /// Connections that nobody uses; the last used is the first to be used again.
+    /// Idle connections; the most recently used one is reused first.
     idle: Mutex<Vec<Link>>,
 }
 
-/// A connection in use. Dropped, it is closed; [`Pool::give_back`] keeps it.
+/// A connection in use. Dropping it closes the connection; [`Pool::give_back`] returns it to the pool.
 pub struct Lease {
     /// The connection.
     pub link: Link,
-    /// Nothing has been asked on it since it was idle, and it may have been lost meanwhile.
+    /// The connection has not been used since it was idle, and may have been lost meanwhile.
     pub unsure: bool,
     _permit: Permit,
 }
 
 impl Pool {
-    /// No connections yet, and never more than `connections_max`.
+    /// An empty pool of at most `connections_max` connections.
     pub fn new(address: DatabaseAddress, connections_max: usize) -> Pool {
         Pool {
             address,
@@ -34,11 +34,11 @@ impl Pool {
         }
     }
 
-    /// Takes a connection that was there, or else makes one; waits while all are in use. If `sure`,
-    /// those that were there must first show that they live.
+    /// Takes an idle connection, or makes one; waits while all are in use. If `sure`, idle connections must first
+    /// answer a ping.
     ///
     /// # Errors
-    /// When a new one can't be made.
+    /// A new connection cannot be made.
     pub async fn take(&self, sure: bool) -> Result<Lease, Trouble> {
         let permit = self.concurrency.acquire(0, 0).await;
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
@@ -58,7 +58,7 @@ impl Pool {
         })
     }
 
-    /// Keeps a connection on which nothing is under way.
+    /// Returns a connection without a command in progress.
     pub fn give_back(&self, lease: Lease) {
         self.idle().push(lease.link);
     }

@@ -1,5 +1,5 @@
-//! PostgreSQL. Knows how its types become a template's values, and values its types: it wants each
-//! parameter in the form of the type that it gave to the place.
+//! PostgreSQL. Converts column values to template values, and parameters to the types that PostgreSQL inferred for
+//! their places.
 
 mod address;
 
@@ -43,7 +43,7 @@ pub async fn call(link: &mut PgConnection, call: &Call) -> Result<Answer, Troubl
     Ok(rows.answer())
 }
 
-/// The parameters in the forms that the statement wants; it stays prepared.
+/// The parameters in the types of the statement, which stays prepared.
 async fn arguments(
     link: &mut PgConnection,
     sql: &str,
@@ -112,7 +112,7 @@ fn unfit(param: &Param, wanted: &str) -> String {
     format!("{} was given that is no {wanted}", param.kind())
 }
 
-/// A parameter as text, if it has one.
+/// A parameter as text, if it has a text form.
 fn text(param: &Param) -> Option<String> {
     match param {
         Param::Null | Param::Blob(_) => None,
@@ -144,7 +144,7 @@ fn parsed<T: std::str::FromStr>(param: &Param, wanted: &str) -> Result<T, String
     parsed.ok_or_else(|| unfit(param, wanted))
 }
 
-/// `2026-11-21 12:30:00`, with `T` or a blank, with or without a time.
+/// Parses `2026-11-21 12:30:00`, with `T` or a blank, with or without a time.
 fn moment(param: &Param, wanted: &str) -> Result<NaiveDateTime, String> {
     let text = text(param).unwrap_or_default().replacen('T', " ", 1);
     let moment = text
@@ -203,7 +203,7 @@ fn cell(raw: PgValueRef<'_>, kind: &str, to: &mut Table) -> Result<(), BoxDynErr
     Ok(())
 }
 
-/// A number with as many digits after the point as the database shows.
+/// A number with as many decimals as its column has.
 fn numeric(raw: PgValueRef<'_>) -> Result<String, BoxDynError> {
     let scale = raw
         .as_bytes()?

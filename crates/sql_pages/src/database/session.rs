@@ -1,5 +1,5 @@
-//! A page's dealings with its databases: one connection to each, and what it writes is kept when
-//! the page ends well, all of it or nothing. Knows the limits on time.
+//! A page's database session: one connection to each database, and one transaction that is committed when the page ends
+//! well. Applies the time limits.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use super::pool::Lease;
 use super::trouble::Trouble;
 use super::{Database, Fault};
 
-/// A page's connections. Dropped before [`Session::end`], nothing that was written is kept, and the
-/// connections that had begun to write are closed.
+/// A page's connections. If it is dropped before [`Session::end`], all writes are rolled back by closing the
+/// connections that wrote.
 #[derive(Default)]
 pub struct Session {
     open: Vec<Open>,
@@ -20,7 +20,7 @@ pub struct Session {
 
 struct Open {
     database: Arc<Database>,
-    /// `None` once it broke or was given back.
+    /// `None` once it broke or was returned.
     lease: Option<Lease>,
     writing: bool,
 }
@@ -29,17 +29,17 @@ impl Session {
     /// Makes a call, within the database's time limit.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The call's failure.
     pub async fn call(&mut self, database: &Arc<Database>, call: &Call) -> Result<Answer, Fault> {
         let end = Instant::now() + call.timeout;
         let at = self.place(database);
         self.open[at].call(call, end).await
     }
 
-    /// Keeps what was written, and gives the connections back.
+    /// Commits all writes, and returns the connections.
     ///
     /// # Errors
-    /// When a database does not say that it has kept it.
+    /// A database did not confirm the commit.
     pub async fn end(mut self) -> Result<(), Fault> {
         for open in &mut self.open {
             open.end().await?;
@@ -63,7 +63,7 @@ impl Session {
 impl Open {
     async fn call(&mut self, call: &Call, end: Instant) -> Result<Answer, Fault> {
         let answer = match self.attempt(call, end).await? {
-            // The connection had been lost while it was idle; what only reads may be asked again.
+            // The connection was lost while it was idle. Only reads may be repeated: a write may have been executed.
             Err(trouble) if trouble.is_lost() && call.reads() && !self.writing => {
                 self.lease = Some(self.take(true, end).await?);
                 self.attempt(call, end).await?
@@ -73,7 +73,7 @@ impl Open {
         answer.map_err(|trouble| self.database.fault(trouble))
     }
 
-    /// One try; a connection that it broke is gone afterwards.
+    /// Makes one attempt; drops a connection that it broke.
     async fn attempt(
         &mut self,
         call: &Call,
@@ -82,7 +82,7 @@ impl Open {
         let writes = !call.reads();
         let mut lease = match self.lease.take() {
             Some(lease) if !writes || self.writing || !lease.unsure => lease,
-            // What writes must not be tried twice, so its connection is looked at first.
+            // A write must not be repeated, so its connection is pinged first.
             _ => self.take(writes, end).await?,
         };
         let started = self.writing;

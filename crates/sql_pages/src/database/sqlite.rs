@@ -1,4 +1,4 @@
-//! SQLite, which runs in this process: its time limit is one that its own machine looks at.
+//! SQLite, which runs in this process: its virtual machine calls back to check the time limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,10 +19,10 @@ use super::trouble::Trouble;
 use crate::table::Table;
 use crate::value::{Done, Param};
 
-/// Steps of its machine between two looks at the clock.
+/// Steps of the virtual machine between two checks of the time.
 const STEPS: i32 = 1_000;
 
-/// A connection, with the time at which what is under way has to end.
+/// A connection, with the deadline of its current statement.
 pub struct SqliteLink {
     link: SqliteConnection,
     clock: Arc<Clock>,
@@ -95,7 +95,7 @@ impl SqliteLink {
     }
 }
 
-/// The number of an error of SQLite's.
+/// SQLite's number of an error.
 pub fn code(error: &dyn DatabaseError) -> Option<i32> {
     error.try_downcast_ref::<SqliteError>()?;
     error.code()?.parse().ok()
@@ -132,7 +132,7 @@ fn put(row: &SqliteRow, to: &mut Table) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Each value has its own type here, whatever its column says.
+/// Appends a value. In SQLite each value has its own type, independent of its column's.
 fn cell(raw: SqliteValueRef<'_>, to: &mut Table) -> Result<(), BoxDynError> {
     if raw.is_null() {
         to.push(Cell::Null);

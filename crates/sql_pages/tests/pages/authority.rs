@@ -1,4 +1,4 @@
-//! An authority of the tests, and the certificates that it signs.
+//! A certificate authority for tests, and the certificates that it signs.
 
 use lowroad_testkit::Folder;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -28,7 +28,7 @@ impl Authority {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// Signs a certificate, and keeps it in `NAME.pem` and its key in `NAME.key`; gives both.
+    /// Signs a certificate, stores it in `NAME.pem` and its key in `NAME.key`, and returns both.
     pub fn sign(&self, name: &str, hosts: &[&str]) -> (String, String) {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let mut params = CertificateParams::new(hosts).expect("names");

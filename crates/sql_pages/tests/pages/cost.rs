@@ -1,4 +1,4 @@
-//! What a page costs, told and not judged: `LOWROAD_COST=1 cargo test --release -p lowroad-sql-pages
+//! Prints the cost of a page, without judging it: `LOWROAD_COST=1 cargo test --release -p lowroad-sql-pages
 //! --test pages examples -- --nocapture`.
 
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::servers::Kind;
 
 const PAGES: u32 = 5_000;
 
-/// Asks for the bare page again and again, eight times at a time.
+/// Requests the bare page repeatedly, eight requests at a time.
 pub async fn tell(kind: Kind, site: &Site) {
     let name = match kind {
         Kind::MariaDb => "MariaDB",

@@ -1,5 +1,5 @@
-//! Data that a database refuses are the visitor's fault: 400 for values that are none of their column, 409 for values in
-//! conflict with other rows. Mistakes of the page stay 500.
+//! Data that a database refuses are the visitor's fault: 400 for values that do not fit their column, 409 for conflicts
+//! with other rows. Mistakes of the page stay 500.
 
 use lowroad_testkit::Folder;
 
@@ -18,7 +18,7 @@ const ADD: &str = "{% set f = request.form %}{% if f.wrong %}{% do execute('INSE
     {% else %}{% do execute('INSERT INTO item VALUES (?, ?, ?, ?, ?)', f.id, f.name or none, f.day or none, f.small or none, \
     f.parent or none) %}{% endif %}added";
 
-/// A form, its status, and whether a database whose columns have no types (SQLite) takes its values.
+/// A form, its status, and whether a database with untyped columns (SQLite) accepts its values.
 const FORMS: [(&str, u16, bool); 11] = [
     ("id=1&name=a", 409, false),
     ("id=2&name=one", 409, false),

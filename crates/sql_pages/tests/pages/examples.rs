@@ -1,4 +1,4 @@
-//! The pages in `examples/pages`: each works as it is, with the tables that come with it.
+//! The pages in `examples/pages`: each works unchanged, with the tables that belong to it.
 
 use std::path::Path;
 

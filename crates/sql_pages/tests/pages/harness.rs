@@ -35,7 +35,7 @@ pub struct Ask<'s> {
     body: Vec<u8>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub struct Got {
     pub status: u16,
@@ -50,7 +50,7 @@ impl Got {
     }
 }
 
-/// A database as the configuration has it.
+/// A database's configuration.
 pub fn database(url: &str) -> schema::Database {
     schema::Database {
         name: "main".into(),
@@ -62,14 +62,14 @@ pub fn database(url: &str) -> schema::Database {
 }
 
 impl Site {
-    /// A site with these files and an SQLite database of its own.
+    /// A site with these files and its own SQLite database.
     pub fn new(files: &[(&str, &str)]) -> Site {
         let folder = Folder::new();
         let url = format!("sqlite:{}", folder.path().join("main.db").display());
         Site::with(folder, files, vec![database(&url)])
     }
 
-    /// A site with these files and databases, the first of which is the route's.
+    /// A site with these files and databases, the first of them the route's.
     pub fn with(folder: Folder, files: &[(&str, &str)], databases: Vec<schema::Database>) -> Site {
         let key = Key::random().expect("random bytes");
         let pages = pages(&databases, &key);
@@ -88,7 +88,7 @@ impl Site {
         site
     }
 
-    /// The pages of a server that has read its configuration again.
+    /// Replaces the pages as a reload of the configuration does.
     pub fn reload(&mut self) {
         self.pages = pages(&self.databases, &self.key);
     }
@@ -114,7 +114,7 @@ impl Site {
         }
     }
 
-    /// A form that was sent without a token.
+    /// Sends a form without a token.
     pub fn post(&self, target: &str, form: &str) -> Ask<'_> {
         let mut ask = self.get(target);
         ask.method = Method::Post;
@@ -122,7 +122,7 @@ impl Site {
         ask.field("Content-Type", "application/x-www-form-urlencoded")
     }
 
-    /// Sends a form as a browser does that got it from the page `from`.
+    /// Sends a form as a browser does after it got the page `from`.
     pub async fn send_form(&self, from: &str, target: &str, form: &str) -> Got {
         let page = self.get(from).ok().await;
         let (cookie, token) = tokens(&page);
@@ -188,7 +188,7 @@ impl Ask<'_> {
         answer.await.map(got)
     }
 
-    /// Sends it; it must be answered.
+    /// Sends it and expects a response.
     pub async fn ok(self) -> Got {
         let target = self.target.clone();
         self.send()
@@ -196,7 +196,7 @@ impl Ask<'_> {
             .unwrap_or_else(|failure| panic!("{target}: {failure:?}"))
     }
 
-    /// Sends it; it must fail with this status, and this in the log.
+    /// Sends it and expects a failure with this status and this detail in the log.
     pub async fn fails(self, status: u16, detail: &str) {
         let target = self.target.clone();
         let failure = self.send().await.expect_err(&target);

@@ -29,7 +29,7 @@ async fn templates_end() {
         ),
         ("small.lrp", "small"),
     ]);
-    // The second time it is known to take long, and goes another way.
+    // The second time it is known to be slow, and is rendered on a separate thread.
     for _ in 0..2 {
         site.get("/long.lrp")
             .fails(500, "long.lrp:1: the template takes too long")
@@ -58,7 +58,7 @@ async fn bodies_are_bounded() {
             "longer than 4194304 bytes, an eighth of the route's memory",
         )
         .await;
-    // What `body_len_max` lets through is taken up to that.
+    // The limit is `body_len_max`, not the default for forms.
     let text = "a".repeat(3 << 20);
     let form = format!("text={text}");
     let got = site.send_form("/form.lrp", "/a.lrp", &form).await;

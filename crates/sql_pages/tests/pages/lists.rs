@@ -1,4 +1,4 @@
-//! Lists as values of a statement, and an order that the visitor chooses, as `docs/pages.md` has them.
+//! Lists as statement values, and an order chosen by the visitor, as in `docs/pages.md`.
 
 use lowroad_testkit::Folder;
 
@@ -23,7 +23,7 @@ const BRANCHES: &str = "{% if request.params.sort == 'price' %}\
 const SET: &str = "{% set items = query('SELECT name FROM item WHERE FIND_IN_SET(id, ?) ORDER BY id', \
     request.params.ids or '') %}";
 
-/// A target, and the names that it shows.
+/// A target and the names in its response.
 const ANSWERS: [(&str, &str); 10] = [
     ("/list.lrp?id=3", "b"),
     ("/list.lrp?id=3&id=1", "cb"),
@@ -68,7 +68,7 @@ async fn sqlite() {
             "value 1 is a list; a list can only be given where the statement has IN (?)",
         )
         .await;
-    // As many as a visitor can send are taken, and a list of lists is none.
+    // As many values as a visitor can send are accepted; a list of lists is not.
     let ids = "id=3&".repeat(1_200);
     let target = format!("/list.lrp?{ids}");
     assert_eq!(site.get(&target).ok().await.text, "b");

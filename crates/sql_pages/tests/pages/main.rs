@@ -1,5 +1,4 @@
-//! Pages against real databases: SQLite in the process, MariaDB and PostgreSQL as the tests start
-//! them in folders of their own.
+//! Pages with real databases: SQLite in the process, MariaDB and PostgreSQL started by the tests in separate folders.
 
 mod authority;
 mod cost;

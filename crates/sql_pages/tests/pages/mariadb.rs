@@ -210,7 +210,7 @@ async fn slow_and_dead_databases_are_errors_in_time_and_come_back() {
     }
     server.launch();
     assert_eq!(site.get("/quick.lrp").ok().await.text, "7");
-    // Now it goes away while a connection is idle, and nobody asks before it is back.
+    // The server restarts while a connection is idle.
     server.kill();
     server.launch();
     assert_eq!(site.get("/quick.lrp").ok().await.text, "7");

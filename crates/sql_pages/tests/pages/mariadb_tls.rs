@@ -6,7 +6,7 @@ use crate::authority::{Authority, loopback};
 use crate::harness::{Site, database};
 use crate::servers::{Kind, Server};
 
-/// Starts the server again, with a certificate for these hosts.
+/// Restarts the server with a certificate for these hosts.
 pub fn serve(authority: &Authority, server: &mut Server, hosts: &[&str], more: &[String]) {
     authority.sign("server", hosts);
     let mut args = vec![
@@ -51,7 +51,7 @@ async fn each_ssl_mode_checks_what_it_promises() {
     let ca = format!("&ssl-ca={}", authority.file("ca.pem"));
     let elsewhere = server.url.replace("@localhost", "@elsewhere.example");
     for (url, settings, version) in [
-        // The server's socket is on this machine.
+        // A Unix socket needs no TLS.
         (&server.url, "", ""),
         (&server.url, "&ssl-mode=disabled", ""),
         (&server.url, "&ssl-mode=required", "TLSv1.3"),

@@ -1,5 +1,4 @@
-//! The memory that a page may take: pages that want more end with 500 before they have it, and all
-//! others are what they were.
+//! The memory limit of pages: pages that want more end with 500 before they have it, and all others are unchanged.
 
 use std::alloc::System;
 
@@ -12,10 +11,10 @@ use crate::harness::{Site, database};
 #[global_allocator]
 static MEMORY: Counting<System> = Counting(System);
 
-/// Bytes that this process may come to have; a page may take 32 MiB.
+/// The most bytes of this process; a page may use 32 MiB.
 const RESIDENT_LEN_MAX: u64 = 400 << 20;
 
-/// A template's text and what makes it grow.
+/// A template's text and the reason why it grows.
 const HOSTILE: &[(&str, &str)] = &[
     (
         "doubled",
@@ -148,7 +147,7 @@ async fn pages_that_grow_end() {
     let site = Site::new(&files);
     let before = over_memory();
     for (at, (what, _)) in HOSTILE.iter().enumerate() {
-        // The second time some are known to take long, and go another way.
+        // The second time some are known to be slow, and are rendered on a separate thread.
         for _ in 0..2 {
             let target = format!("/{at}.lrp?n=90000000");
             let got = site.get(&target).send().await;
@@ -195,7 +194,7 @@ async fn rows_are_counted() {
     assert!(resident_len_max() < RESIDENT_LEN_MAX);
 }
 
-/// What the engine makes of templates without questions in them, pages make of them, too.
+/// The engine's output of templates without checks equals that of pages.
 #[tokio::test]
 async fn questions_change_nothing() {
     let texts = [
@@ -263,7 +262,7 @@ fn over_memory() -> u64 {
     lowroad_sql_pages::counts()[0].1
 }
 
-/// The most memory that this process ever had.
+/// The peak memory of this process.
 fn resident_len_max() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -13,7 +13,7 @@ const PAGE: (&str, &str) = (
     "{{ row('SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()').version }}",
 );
 
-/// Where the process that is started again finds the server.
+/// The variable with the server's address, for the restarted process.
 const ADDRESS: &str = "LOWROAD_TEST_POSTGRES";
 
 fn site(url: &str) -> Site {
@@ -81,14 +81,14 @@ async fn each_ssl_mode_checks_what_it_promises() {
     );
 }
 
-/// Runs in a process whose system has the authority.
+/// Runs in a process with the authority in its system store.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the test above starts it"]
 async fn authorities_of_the_system_are_trusted() {
     let address = std::env::var(ADDRESS).expect("the server's address");
     has_tls(&url(&address, "sslmode=verify-ca")).await;
     has_tls(&url(&address, "sslmode=verify-full")).await;
-    // Those of the address are trusted beside them.
+    // The address's authorities are trusted besides the system's.
     let other = Authority::new();
     let settings = format!("sslmode=verify-full&sslrootcert={}", other.file("ca.pem"));
     has_tls(&url(&address, &settings)).await;

@@ -1,4 +1,4 @@
-//! MariaDB and PostgreSQL as the tests start them: in a folder of their own, reached by a socket.
+//! MariaDB and PostgreSQL started by the tests: each in a separate folder, reached by a socket.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ pub struct Server {
     pub url: String,
     process: Option<Child>,
     folder: Folder,
-    /// Where MariaDB listens besides its socket: at all addresses of the network that it was started in.
+    /// MariaDB's port besides its socket, at all addresses of its network namespace.
     port: Option<u16>,
     /// More arguments.
     args: Vec<String>,
@@ -29,12 +29,12 @@ pub enum Kind {
 }
 
 impl Server {
-    /// A server that takes connections; `None`, and the test is skipped, where it is not installed.
+    /// A server that accepts connections; `None`, so that the test is skipped, if it is not installed.
     pub fn start(kind: Kind, test: &str) -> Option<Server> {
         Server::start_at(kind, test, None)
     }
 
-    /// The same; a MariaDB also listens at this port.
+    /// As [`Server::start`]; a MariaDB also listens at this port.
     pub fn start_at(kind: Kind, test: &str, port: Option<u16>) -> Option<Server> {
         let (program, package) = match kind {
             Kind::MariaDb => ("mariadbd", "mariadb-server"),
@@ -63,7 +63,7 @@ impl Server {
         Some(server)
     }
 
-    /// Ends it at once, as a power failure would (PostgreSQL: as nearly as it is safe to).
+    /// Kills it, as a power failure would (PostgreSQL: as nearly as it is safe to).
     pub fn kill(&mut self) {
         let Some(mut process) = self.process.take() else {
             return;
@@ -78,14 +78,14 @@ impl Server {
         let _ = process.wait();
     }
 
-    /// Starts it again, with more arguments.
+    /// Restarts it with more arguments.
     pub fn restart_with(&mut self, args: Vec<String>) {
         self.kill();
         self.args = args;
         self.launch();
     }
 
-    /// Starts it (again), and waits until it says that it takes connections.
+    /// Starts it and waits until it accepts connections.
     pub fn launch(&mut self) {
         let at = self.folder.path();
         let data = at.join("data").display().to_string();
@@ -133,7 +133,7 @@ impl Server {
         self.process = Some(process);
     }
 
-    /// Has a PostgreSQL listen at an address of this machine, with a certificate and its key, PEM.
+    /// Makes a PostgreSQL listen at an address of this machine, with a certificate and its key, both PEM.
     pub fn serve_tls_at(&mut self, address: &str, certificate: &str, key: &str) {
         let at = self.folder.path();
         let rules = at.join("data/pg_hba.conf");
@@ -148,7 +148,7 @@ impl Server {
         ] {
             let path = at.join(name);
             std::fs::write(&path, text).expect("a file");
-            // It refuses a key that others may read.
+            // PostgreSQL refuses a key that others may read.
             std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a mode");
             if let Some((uid, gid)) = postgres_user() {
                 chown(&path, Some(uid), Some(gid)).expect("another owner");
@@ -173,7 +173,7 @@ impl Server {
                         .arg(format!("--tmpdir={}", self.folder.path().display()))
                         .arg(format!("--datadir={}", data.display())),
                 );
-                // A database is a folder.
+                // A MariaDB database is a folder.
                 std::fs::create_dir_all(data.join("test")).expect("a folder");
             }
             Kind::Postgres => {
@@ -217,12 +217,12 @@ fn is_root() -> bool {
     id(&["-u"]) == Some(0)
 }
 
-/// MariaDB does not run as root unless it is told to.
+/// MariaDB runs as root only with this option.
 fn user() -> Option<&'static str> {
     is_root().then_some("--user=root")
 }
 
-/// PostgreSQL does not run as root at all.
+/// PostgreSQL never runs as root.
 fn postgres_user() -> Option<(u32, u32)> {
     is_root()
         .then(|| (id(&["-u", "postgres"]), id(&["-g", "postgres"])))
@@ -234,7 +234,7 @@ fn id(args: &[&str]) -> Option<u32> {
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
-/// A program in PATH, in sbin, or where Debian has PostgreSQL's.
+/// Finds a program in PATH, in sbin, or in Debian's folder of PostgreSQL.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let debian = std::fs::read_dir("/usr/lib/postgresql")

@@ -1,4 +1,4 @@
-//! Pages with SQLite: what comes out of it, and that nothing gets into statements.
+//! Pages with SQLite: values of its types, and no injection into statements.
 
 use crate::harness::Site;
 
@@ -123,7 +123,7 @@ async fn what_may_write_is_left_to_the_database() {
     for page in ["/with.lrp", "/two.lrp"] {
         site.get(page).fails(500, "readonly database").await;
     }
-    // In answer to a form it writes, with all or nothing.
+    // In response to a form it writes, all or nothing.
     let page = site.get("/form.lrp").ok().await;
     let (cookie, token) = crate::harness::tokens(&page);
     let failing = site.post("/form_with.lrp", &format!("csrf={token}"));
@@ -132,7 +132,7 @@ async fn what_may_write_is_left_to_the_database() {
         .fails(500, "form_with.lrp")
         .await;
     assert_eq!(site.get("/count.lrp").ok().await.text, "2");
-    // The connections that were guarded write again.
+    // Connections that were read-only before can write again.
     site.send_form("/form.lrp", "/empty.lrp", "").await;
     assert_eq!(site.get("/count.lrp").ok().await.text, "0");
 }
@@ -182,7 +182,7 @@ async fn mistakes_are_shown_with_file_line_and_reason() {
     ] {
         site.get(page).fails(500, detail).await;
     }
-    // A part that writes is refused before it is asked.
+    // An included template that writes is refused before its query runs.
     site.get("/deep.lrp")
         .fails(500, "/root/sub/_part.lrp:2: only reading")
         .await;

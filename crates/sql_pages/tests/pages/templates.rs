@@ -1,4 +1,4 @@
-//! The language: escaping, parts, what a page may say about its response, changed files.
+//! The language: escaping, included templates, a page's control of its response, changed files.
 
 use crate::harness::Site;
 
@@ -187,7 +187,7 @@ async fn changed_files_are_loaded_anew() {
     let site = Site::new(&[("a.lrp", "{% include '_b.lrp' %}"), ("_b.lrp", "one")]);
     assert_eq!(site.get("/a.lrp").ok().await.text, "one");
     site.write("_b.lrp", "three");
-    // Files are looked at now and then; until then the old text is right as well.
+    // Files are checked periodically; until then the old text is right as well.
     let end = std::time::Instant::now() + lowroad_testkit::PATIENCE;
     loop {
         let text = site.get("/a.lrp").ok().await.text;

@@ -1,4 +1,4 @@
-//! Addresses of MariaDB and MySQL: what their parameters mean. Knows no connection.
+//! Parses addresses of MariaDB and MySQL and their parameters. Independent of connections.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ const PORT: u16 = 3306;
 /// A server, the account there, and TLS.
 pub struct MySqlAddress {
     pub place: Place,
-    /// What a certificate must be for.
+    /// The name that a certificate must be for.
     pub host: String,
     pub login: Login,
     mode: SslMode,
@@ -31,7 +31,7 @@ pub enum Place {
     Host(u16),
 }
 
-/// `ssl-mode`, with the names and meanings that MySQL's own clients give it.
+/// `ssl-mode`, with the names and meanings of MySQL's own clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SslMode {
     Disabled,
@@ -59,7 +59,7 @@ impl MySqlAddress {
     /// Reads an address.
     ///
     /// # Errors
-    /// The reason, which does not repeat the address.
+    /// The reason, without the address.
     pub fn parse(url: &str) -> Result<MySqlAddress, String> {
         let url = Url::parse(url).map_err(|error| error.to_string())?;
         let host = url.host_str().filter(|host| !host.is_empty());
@@ -106,7 +106,7 @@ impl MySqlAddress {
 
     fn tls_policy(&self) -> TlsPolicy {
         match (self.mode, &self.place) {
-            // What goes through a socket does not leave the machine.
+            // Bytes on a Unix socket do not leave the machine.
             (SslMode::Disabled, _) | (SslMode::Preferred, Place::Socket(_)) => TlsPolicy::Never,
             (SslMode::Preferred, Place::Host(_)) => TlsPolicy::IfOffered,
             (SslMode::Required | SslMode::VerifyCa | SslMode::VerifyIdentity, _) => {
@@ -115,7 +115,7 @@ impl MySqlAddress {
         }
     }
 
-    /// TLS with the server. May block, as it reads files.
+    /// The TLS client of the server. May block, since it reads files.
     ///
     /// # Errors
     /// A file cannot be used.
@@ -128,7 +128,7 @@ impl MySqlAddress {
         connector.map_err(Trouble::lost)
     }
 
-    /// The system's authorities and those of the address; without verification each certificate.
+    /// The system's authorities and those of the address; without verification any certificate is accepted.
     fn trust(&self) -> Result<Trust, Trouble> {
         if !matches!(self.mode, SslMode::VerifyCa | SslMode::VerifyIdentity) {
             return Ok(Trust::any_certificate());
@@ -153,7 +153,7 @@ fn pair(certificate: &PemSource, key: &PemSource) -> Result<Pair, Trouble> {
         key: &key.read()?,
         staple: None,
     };
-    // The time is for doubts about a certificate, which are the server's to have.
+    // The time would only serve warnings about the certificate; verifying it is up to the server.
     let pair = Pair::load(&texts, 0).map_err(|problem| Trouble::lost(problem.to_string()))?;
     Ok(pair.0)
 }
@@ -163,7 +163,7 @@ fn decoded(text: &str) -> Result<String, String> {
     decoded.map(String::from).map_err(|error| error.to_string())
 }
 
-/// A value that is put into a statement.
+/// Checks a value that is inserted into a statement.
 fn word(name: &str, value: &str) -> Result<String, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-:/".contains(&byte);
     match !value.is_empty() && value.bytes().all(is_plain) {
@@ -262,7 +262,7 @@ mod tests {
         let missing = parsed("mysql://u@h/?ssl-mode=verify_ca&ssl-ca=/nowhere/ca.pem");
         let trouble = missing.connector().err().expect("no such file").to_string();
         assert!(trouble.starts_with("/nowhere/ca.pem: "), "{trouble}");
-        // Without verification it is not needed.
+        // Without verification the file is not read.
         let unverified = parsed("mysql://u@h/?ssl-mode=required&ssl-ca=/nowhere/ca.pem");
         assert!(unverified.connector().is_ok());
     }

@@ -1,4 +1,4 @@
-//! Bytes to and from a database server: a socket, with or without TLS. Knows no MySQL messages.
+//! The byte stream to a database server: a socket with or without TLS. Independent of MySQL messages.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::address::{MySqlAddress, Place};
 use crate::database::trouble::Trouble;
 
-/// Bytes that are read at once: a server writes 16 KiB at a time.
+/// Bytes per read: a server writes 16 KiB at a time.
 const READ_LEN: usize = 16 << 10;
 
 const CLOSED: &str = "the database server has closed the connection";
@@ -17,13 +17,13 @@ const CLOSED: &str = "the database server has closed the connection";
 trait AnySocket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> AnySocket for T {}
 
-/// A connection's bytes.
+/// The byte stream of a connection.
 pub struct MySqlStream {
     wire: Wire,
     tls: Option<Box<TlsState>>,
 }
 
-/// A socket and the bytes that were read last.
+/// A socket and its read buffer.
 struct Wire {
     socket: Box<dyn AnySocket>,
     buffer: Box<[u8]>,
@@ -31,9 +31,9 @@ struct Wire {
 
 struct TlsState {
     client: Client,
-    /// Bytes that came.
+    /// Decrypted bytes.
     plain: Vec<u8>,
-    /// Records to send.
+    /// Encrypted records to send.
     records: Vec<u8>,
 }
 
@@ -41,7 +41,7 @@ impl MySqlStream {
     /// Connects to a server.
     ///
     /// # Errors
-    /// It is not there.
+    /// The server is unreachable.
     pub async fn connect(address: &MySqlAddress) -> io::Result<MySqlStream> {
         let socket: Box<dyn AnySocket> = match &address.place {
             Place::Socket(path) => Box::new(UnixStream::connect(path).await?),
@@ -58,7 +58,7 @@ impl MySqlStream {
         Ok(MySqlStream { wire, tls: None })
     }
 
-    /// Does the TLS handshake; from now on all bytes are inside TLS.
+    /// Performs the TLS handshake; all later bytes are encrypted.
     ///
     /// # Errors
     /// One side refuses the other, or the connection is lost.
@@ -86,13 +86,13 @@ impl MySqlStream {
         let Some(tls) = &mut self.tls else {
             return self.wire.send(bytes).await;
         };
-        // Small records after a pause are of no use here, as a server waits for the whole command: the time stands still.
+        // Constant time 0: small records after a pause would not help, since a server waits for the whole command.
         let sealed = tls.client.seal(&[bytes], &mut tls.records, 0);
         sealed.map_err(Trouble::lost)?;
         tls.send_records(&mut self.wire).await
     }
 
-    /// The bytes that came next, at least one.
+    /// The next received bytes, at least one.
     ///
     /// # Errors
     /// The connection is lost.

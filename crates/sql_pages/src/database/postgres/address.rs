@@ -1,4 +1,4 @@
-//! Addresses of PostgreSQL: sqlx's, with the system's authorities.
+//! Addresses of PostgreSQL: sqlx's, with the system's authorities added.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::database::trouble::Trouble;
 /// A server, the account there, and TLS.
 pub struct PostgresAddress {
     options: PgConnectOptions,
-    /// Authorities beside those of the system.
+    /// Authorities besides those of the system.
     authorities: Option<PemSource>,
 }
 
 impl PostgresAddress {
-    /// Reads an address, on whose connections statements end by themselves in time.
+    /// Parses an address; its connections get the server's time limit for statements.
     ///
     /// # Errors
     /// The reason.
@@ -39,11 +39,11 @@ impl PostgresAddress {
         })
     }
 
-    /// Makes a connection. With `verify-ca` and `verify-full` the driver trusts the authorities that it is given, and no
-    /// others. May block, as it reads files.
+    /// Connects. With `verify-ca` and `verify-full` the driver trusts only the authorities passed to it, so the
+    /// system's are added here. May block, since it reads files.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub async fn connect(&self) -> Result<PgConnection, Trouble> {
         let mode = self.options.get_ssl_mode();
         if !matches!(mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull) {
@@ -58,7 +58,7 @@ impl PostgresAddress {
     }
 }
 
-/// The parameter of an address that names authorities; sqlx reads it too, and does not expose it.
+/// The address parameter for authorities; sqlx reads it too, but does not expose it.
 fn authorities(url: &str) -> Result<Option<String>, String> {
     let url = Url::parse(url).map_err(|error| error.to_string())?;
     let named = url
